@@ -1,0 +1,1 @@
+"""Speech codecs: wave <-> codes, with streaming decoders and vocoders behind one protocol (`codec.base`)."""

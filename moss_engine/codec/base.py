@@ -1,0 +1,90 @@
+"""The codec seam: codes in, samples out, without any knowledge of the language model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import TYPE_CHECKING, Protocol
+
+from moss_engine.errors import MelSpecError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class MelSpec:
+    """Everything that must agree between the stage that makes a mel and the vocoder that reads it.
+
+    The formula is fixed: magnitude sqrt(re^2 + im^2 + 1e-9), Slaney filters, ln(max(x, 1e-5)), Hann window, frames
+    not centred, reflect padding (n_fft - hop) / 2.
+    """
+
+    sample_rate_hz: int
+    n_fft: int
+    win_size: int
+    hop_size: int
+    num_mels: int
+    fmin_hz: float
+    fmax_hz: float
+
+    @property
+    def frame_rate_hz(self) -> Fraction:
+        return Fraction(self.sample_rate_hz, self.hop_size)
+
+    def check_equal(self, other: MelSpec, *, ours: str, theirs: str) -> None:
+        """Raise MelSpecError, naming every differing field, unless both describe the same mel."""
+        differing = [
+            f"{f.name} {getattr(self, f.name)} against {getattr(other, f.name)}"
+            for f in fields(MelSpec)
+            if getattr(self, f.name) != getattr(other, f.name)
+        ]
+        if differing:
+            raise MelSpecError(
+                f"{ours} and {theirs} were trained on different mels ({'; '.join(differing)}); use parts of one set."
+            )
+
+
+MOSS_MEL = MelSpec(sample_rate_hz=24_000, n_fft=1920, win_size=1920, hop_size=480, num_mels=80, fmin_hz=0.0, fmax_hz=8000.0)
+"""The mel of the published MOSS-Speech codec, and of the nano checkpoint."""
+
+
+class SpeechStream(Protocol):
+    """One reply being spoken; not thread-safe, but independent of every other stream.
+
+    The samples returned by all `push` calls and the final `flush`, joined, are exactly
+    `num_codes * sample_rate_hz / code_rate_hz` samples: float32 in [-1, 1], without any per-chunk processing.
+    """
+
+    def push(self, codes: Sequence[int]) -> np.ndarray:
+        """Take more codes; return the samples [n] that are final now (often none)."""
+        ...
+
+    def flush(self) -> np.ndarray:
+        """The reply is over; return the remaining samples [n]."""
+        ...
+
+
+class SpeechCodec(Protocol):
+    """wave <-> codes."""
+
+    sample_rate_hz: int
+    code_rate_hz: Fraction
+    num_codes: int
+    voices: tuple[str, ...]
+
+    def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
+        """float32 [samples] mono -> codes; raises UnsupportedModeError where the codec has no encoder."""
+        ...
+
+    def open_stream(self, voice: str | None = None) -> SpeechStream:
+        """A new reply in `voice` (None: the default one); raises ParameterError for an unknown voice."""
+        ...
+
+
+def samples_per_code(codec: SpeechCodec) -> int:
+    """Samples that one code becomes; a codec with a fractional number is refused by assertion."""
+    samples = codec.sample_rate_hz / codec.code_rate_hz
+    assert samples.denominator == 1, f"{samples} samples a code is no integer"
+    return int(samples)

@@ -1,0 +1,100 @@
+"""What the service says while it answers a request.
+
+Every event carries the request's id, the monotonic time at which it became true and the number of reply rows sampled
+so far. Exactly one terminal event, `Finished` or `Failed`, ends a stream. Metrics, page and commands fold these;
+nothing else is measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from moss_engine.tokens import Modality, Row
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class FinishReason(Enum):
+    STOP = "stop"  # the model ended its reply
+    LENGTH = "length"  # max_rows, or the cap by expected duration
+    CANCELLED = "cancelled"  # Stop, a closed tab, a lost lease or a shutdown
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The request was validated and queued; the zero of every duration."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    num_prompt_rows: int
+
+
+@dataclass(frozen=True)
+class Started:
+    """Its first prefill step is about to run: the wait in the queue is over."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    num_cached_rows: int
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One reply row was sampled. `modality` is the mode it was sampled in; the first one ends prefill."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    row: Row
+    modality: Modality
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    """More text of the reply; it is spoken from `start_sample` of the audio on."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    text: str
+    start_sample: int
+
+
+@dataclass(frozen=True)
+class AudioChunk:
+    """The next samples of the reply: float32 [n] in [-1, 1], gapless, starting at `start_sample`."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    samples: np.ndarray
+    start_sample: int
+    sample_rate_hz: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    request_id: str
+    time_s: float
+    num_rows: int
+    reason: FinishReason
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The request is over; `message` may be shown as it stands, `code` is that of the MossError."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    code: str
+    message: str
+
+
+Event = Accepted | Started | Sampled | TextDelta | AudioChunk | Finished | Failed

@@ -1,0 +1,286 @@
+"""Teacher speech with word times: prompts.jsonl -> speech/ (see speech.py for the files).
+
+The teacher is hibari-tts, voice heart. Its network rounds a duration for every phoneme, in units of 25 ms; that tensor
+is an inner one of the ONNX file, and is made an output by appending a few bytes to it. Word starts follow from it
+without any alignment. Each shard takes every n-th prompt, so the first finished shards are a fair sample of all.
+
+    python -m scripts.nano.teacher --work DIR --processes 16
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from moss_engine.errors import CheckpointError, ConfigError, MissingPackageError
+from scripts.nano.speech import SAMPLE_RATE_HZ, hours_on_disk, speech_dir, write_atomically
+
+DURATION_TENSOR = "/Clip_output_0"
+DURATION_UNIT_SAMPLES = 600
+MAX_PHONEMES = 400
+PUNCTUATION = frozenset(" ;:,.!?—…\"()“”")
+ENVELOPE_SAMPLES = 120
+SILENCE_DB = -45.0
+LEAD_S = 0.06
+TAIL_S = 0.20
+"""Silence kept at the end. Replies are read sentence by sentence, so this and LEAD_S make the pause between two."""
+
+
+class UnusablePromptError(Exception):
+    """The teacher cannot say this prompt with known word times; the message is the reason that is counted."""
+
+
+def with_output(model: bytes, tensor: str) -> bytes:
+    """An ONNX file with one more graph output of float32.
+
+    Protobuf messages merge when their bytes are joined, so this appends ModelProto{graph{output{name, float}}}.
+    """
+
+    def field(number: int, payload: bytes) -> bytes:
+        assert len(payload) < 128
+        return bytes([number << 3 | 2, len(payload)]) + payload
+
+    float32_type = field(2, field(1, b"\x08\x01"))
+    return model + field(7, field(12, field(1, tensor.encode()) + float32_type))
+
+
+@dataclass(frozen=True)
+class SpokenWords:
+    """Phonemes of a sentence and, for each written word, the index of the phoneme where its sound begins."""
+
+    phonemes: str
+    word_begins: tuple[int, ...]
+
+
+def join_words(pieces: list[tuple[str, bool]], known: frozenset[str]) -> SpokenWords:
+    """(phonemes, is the last piece of its written word) of every piece -> the words' places in the joined string.
+
+    Characters outside `known` are left out, as the teacher leaves them out. A word begins at its first phoneme that is
+    no punctuation; one that has none begins where its punctuation does.
+    """
+    phonemes, begins = "", []
+    start, begin = 0, None
+    for index, (text, ends_word) in enumerate(pieces):
+        for char in text:
+            if char not in known:
+                continue
+            if begin is None and char not in PUNCTUATION:
+                begin = len(phonemes)
+            phonemes += char
+        if ends_word or index == len(pieces) - 1:
+            begins.append(start if begin is None else begin)
+            if index < len(pieces) - 1:
+                phonemes += " "
+            start, begin = len(phonemes), None
+    return SpokenWords(phonemes, tuple(begins))
+
+
+def word_starts_s(durations: np.ndarray, word_begins: tuple[int, ...]) -> list[float]:
+    """Durations [1 + phonemes + 1] in units of 25 ms, the first and last being silence -> seconds, one per word."""
+    assert len(durations) >= 2 + max(word_begins, default=0)
+    ends = np.cumsum(durations)
+    return [float(ends[begin]) * DURATION_UNIT_SAMPLES / SAMPLE_RATE_HZ for begin in word_begins]
+
+
+def speech_bounds(wave: np.ndarray) -> tuple[int, int]:
+    """[samples] -> first and end sample of the speech with a little of the silence around it; (0, 0) where all is silent."""
+    frames = len(wave) // ENVELOPE_SAMPLES
+    power = (wave[: frames * ENVELOPE_SAMPLES].astype(np.float64).reshape(frames, ENVELOPE_SAMPLES) ** 2).mean(axis=1)
+    if frames == 0 or power.max() < 1e-8:
+        return 0, 0
+    loud = np.flatnonzero(power > power.max() * 10 ** (SILENCE_DB / 10))
+    first = int(loud[0]) * ENVELOPE_SAMPLES - round(LEAD_S * SAMPLE_RATE_HZ)
+    end = int(loud[-1] + 1) * ENVELOPE_SAMPLES + round(TAIL_S * SAMPLE_RATE_HZ)
+    return max(0, first), min(len(wave), end)
+
+
+class Teacher:
+    """hibari with word times; one onnxruntime thread."""
+
+    def __init__(self) -> None:
+        try:
+            import onnxruntime
+            from hibari.tts import Hibari
+        except ImportError as error:
+            raise MissingPackageError(
+                "The teacher needs hibari-tts and onnxruntime: pip install hibari-tts==0.2.1"
+            ) from error
+        self._hibari = Hibari(voice="heart", threads=1)
+        self._known = frozenset(self._hibari.vocab)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(
+            with_output(Path(self._hibari.model_path).read_bytes(), DURATION_TENSOR),
+            options,
+            providers=["CPUExecutionProvider"],
+        )
+
+    def pieces(self, sentence: str) -> list[tuple[str, bool]]:
+        """Phonemes of the sentence piece by piece, each with whether it ends a written word."""
+        g2p = self._hibari.g2p
+        tokens = g2p.phonemize_tokens(g2p.tokenize(sentence.replace("’", "'")))
+        return [(token.phonemes or "", bool(token.whitespace)) for token in tokens]
+
+    def say_sentence(self, sentence: str, speed: float, rng: np.random.Generator) -> tuple[np.ndarray, list[float]]:
+        """-> float32 [samples] without the silence around it, and the start of each written word in it, in seconds."""
+        from hibari import dsp
+
+        spoken = join_words(self.pieces(sentence), self._known)
+        if len(spoken.phonemes) > MAX_PHONEMES:
+            raise UnusablePromptError("sentence too long")
+        ids = np.asarray([self._hibari.ids(spoken.phonemes)], np.int64)
+        *spectrum, durations = self._session.run(None, {"ids": ids, "speed": np.asarray([speed], np.float32)})
+        wave = dsp.synth(*(part[0] for part in spectrum), rng)
+        durations = durations.reshape(-1)
+        assert len(durations) == ids.shape[1] and round(float(durations.sum())) * DURATION_UNIT_SAMPLES == len(wave)
+        first, end = speech_bounds(wave)
+        if end == 0:
+            raise UnusablePromptError("silent")
+        starts = [max(0.0, start - first / SAMPLE_RATE_HZ) for start in word_starts_s(durations, spoken.word_begins)]
+        return wave[first:end], starts
+
+    def say(self, text: str, speed: float, seed: int) -> tuple[np.ndarray, list[float]]:
+        """Text of one or more sentences -> int16 [samples] and one start in seconds for each item of text.split()."""
+        rng = np.random.default_rng(seed)
+        waves: list[np.ndarray] = []
+        starts: list[float] = []
+        begin = 0
+        for sentence in self._hibari.split_sentences(text):
+            wave, sentence_starts = self.say_sentence(sentence, speed, rng)
+            starts += [begin / SAMPLE_RATE_HZ + start for start in sentence_starts]
+            waves.append(wave)
+            begin += len(wave)
+        if len(starts) != len(text.split()):
+            raise UnusablePromptError("word count differs")
+        pcm = np.clip(np.concatenate(waves), -1.0, 1.0) * 32767.0
+        return pcm.astype("<i2"), starts
+
+
+_teacher: Teacher | None = None
+
+
+def _start_worker() -> None:
+    global _teacher
+    _teacher = Teacher()
+
+
+def _make_shard(task: tuple[Path, int, list[dict[str, Any]], int]) -> float:
+    """Write one shard, its index last; -> hours of speech in it."""
+    directory, number, prompts, seed = task
+    assert _teacher is not None
+    index = directory / f"shard-{number:05d}.json"
+    pcm_path = index.with_suffix(".s16")
+    utterances, dropped, offset = [], [], 0
+    with open(pcm_path, "wb") as file:
+        for prompt in prompts:
+            text = prompt["spoken"]
+            try:
+                pcm, starts = _teacher.say(text, prompt["speed"], seed + prompt["id"])
+            except UnusablePromptError as error:
+                dropped.append([prompt["id"], str(error)])
+                continue
+            file.write(pcm.tobytes())
+            words = [[word, round(start, 4)] for word, start in zip(text.split(), starts)]
+            utterances.append(
+                {"id": prompt["id"], "split": prompt["split"], "offset": offset, "samples": len(pcm), "words": words}
+            )
+            offset += len(pcm)
+    write_atomically(index, json.dumps({"utterances": utterances, "dropped": dropped}, ensure_ascii=False))
+    return offset / SAMPLE_RATE_HZ / 3600
+
+
+def plan(work: Path, prompts_per_shard: int) -> tuple[list[list[dict[str, Any]]], str]:
+    """The prompts of every shard, and a digest of the whole plan."""
+    path = work / "prompts.jsonl"
+    if not path.exists():
+        raise CheckpointError(f"{path} is missing: run python -m scripts.nano.prompts --work {work} first.")
+    raw = path.read_bytes()
+    prompts = [json.loads(line) for line in raw.decode("utf-8").splitlines() if line]
+    shards = -(-len(prompts) // prompts_per_shard)
+    return [prompts[k::shards] for k in range(shards)], hashlib.sha256(raw + str(shards).encode()).hexdigest()
+
+
+def summarise(directory: Path, wall_s: float) -> dict[str, Any]:
+    indexes = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(directory.glob("shard-*.json"))]
+    kept = sum(len(index["utterances"]) for index in indexes)
+    reasons: dict[str, int] = {}
+    for index in indexes:
+        for _, reason in index["dropped"]:
+            reasons[reason] = reasons.get(reason, 0) + 1
+    dropped = sum(reasons.values())
+    hours = sum(u["samples"] for index in indexes for u in index["utterances"]) / SAMPLE_RATE_HZ / 3600
+    return {
+        "utterances": kept,
+        "hours": round(hours, 3),
+        "dropped": dropped,
+        "dropped_share": round(dropped / max(1, kept + dropped), 5),
+        "reasons": reasons,
+        "wall_s_of_this_run": round(wall_s, 1),
+    }
+
+
+def run(work: Path, *, processes: int, hours: float, until_s: float, prompts_per_shard: int, seed: int) -> bool:
+    """Make the missing shards; -> whether all are there (or `hours` of them)."""
+    started = time.monotonic()
+    shards, digest = plan(work, prompts_per_shard)
+    directory = speech_dir(work)
+    directory.mkdir(parents=True, exist_ok=True)
+    plan_path = directory / "plan.txt"
+    if plan_path.exists() and plan_path.read_text() != digest:
+        raise ConfigError(f"{directory} was made from other prompts; move it away, or bring back its prompts.jsonl.")
+    write_atomically(plan_path, digest)
+    missing = [k for k in range(len(shards)) if not (directory / f"shard-{k:05d}.json").exists()]
+    total_h = already_h = hours_on_disk(work)
+    print(f"teacher: {len(missing)} of {len(shards)} shards to make, {already_h:.2f} h on disk", flush=True)
+    complete = not missing or total_h >= hours
+    if not complete:
+        tasks = [(directory, k, shards[k], seed) for k in missing]
+        with multiprocessing.get_context("spawn").Pool(processes, initializer=_start_worker) as pool:
+            for count, shard_h in enumerate(pool.imap_unordered(_make_shard, tasks), 1):
+                total_h += shard_h
+                wall_s = time.monotonic() - started
+                if count % (4 * processes) == 0 or count == len(tasks):
+                    speed = (total_h - already_h) * 3600 / wall_s
+                    print(f"teacher: {wall_s:6.1f} s  {total_h:7.2f} h  {speed:6.0f} x real time", flush=True)
+                complete = count == len(tasks) or total_h >= hours
+                if complete or wall_s > until_s:
+                    break
+    figures = summarise(directory, time.monotonic() - started)
+    print("teacher: " + json.dumps(figures), flush=True)
+    if complete:
+        write_atomically(directory / "done.json", json.dumps(figures))
+    return complete
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--hours", type=float, default=float("inf"), help="stop once there are so many")
+    parser.add_argument("--until-s", type=float, default=float("inf"), help="stop after so many seconds; a later call goes on")
+    parser.add_argument("--prompts-per-shard", type=int, default=96)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    complete = run(
+        options.work,
+        processes=options.processes,
+        hours=options.hours,
+        until_s=options.until_s,
+        prompts_per_shard=options.prompts_per_shard,
+        seed=options.seed,
+    )
+    raise SystemExit(0 if complete else 3)
+
+
+if __name__ == "__main__":
+    main()

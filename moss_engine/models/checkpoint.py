@@ -1,0 +1,166 @@
+"""Strict loading and saving of checkpoints: every tensor by its name and shape, none missing, none left over.
+
+Linear and convolution weights may be stored as int8 with one float16 scale per first-axis row beside them
+(`X.weight` and `X.weight_scale`, value = int8 * scale).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from moss_engine.errors import CheckpointError
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.tensor_file import StoredTensor, read_header, read_tensor, refuse
+
+FILE_NAME = "model.safetensors"
+INDEX_NAME = "model.safetensors.index.json"
+SCALE_SUFFIX = "_scale"
+FINITE_SAMPLES = 65_536
+
+
+def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the language model's tensors: 11 a layer and 6 more (446 at the published size)."""
+    hidden, ffn, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
+    q_size, kv_size = config.num_attention_heads * head_dim, config.num_key_value_heads * head_dim
+    layer = {
+        "self_attn.q_proj": (q_size, hidden),
+        "self_attn.k_proj": (kv_size, hidden),
+        "self_attn.v_proj": (kv_size, hidden),
+        "self_attn.o_proj": (hidden, q_size),
+        "self_attn.q_norm": (head_dim,),
+        "self_attn.k_norm": (head_dim,),
+        "mlp.gate_proj": (ffn, hidden),
+        "mlp.up_proj": (ffn, hidden),
+        "mlp.down_proj": (hidden, ffn),
+        "input_layernorm": (hidden,),
+        "post_attention_layernorm": (hidden,),
+    }
+    branch = config.num_modality_layers
+    blocks = {"shared_block": config.num_shared_layers, "text_block": branch, "audio_block": branch}
+    expected: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (config.vocab_size, hidden),
+        "model.audio_embed.weight": (config.audio_vocab_size, hidden),
+        "model.text_norm.weight": (hidden,),
+        "model.audio_norm.weight": (hidden,),
+        "text_lm_head.weight": (config.vocab_size, hidden),
+        "audio_lm_head.weight": (config.audio_vocab_size, hidden),
+    }
+    for block, num_layers in blocks.items():
+        for i in range(num_layers):
+            expected |= {f"model.{block}.layers.{i}.{name}.weight": shape for name, shape in layer.items()}
+    return expected
+
+
+def load_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, dtype: torch.dtype | None = None,
+                 device: torch.device | str = "cpu", keep_int8: bool = False) -> dict[str, Tensor]:
+    """Read exactly the expected tensors from a safetensors file, or from a folder (one file, or shards with an index).
+
+    Names, shapes and dtypes are checked from the files' headers before memory is taken for any tensor. Float tensors
+    keep their stored dtype unless `dtype` is given; int8 weights are widened to `dtype` (None: float32), or with
+    `keep_int8` returned as they are, `X.weight` int8 and `X.weight_scale` float32 [rows]. One tensor at a time goes
+    through CPU memory. Raises CheckpointError naming the file or tensor and the remedy.
+    """
+    path = Path(path)
+    stored = _read_index(path) if path.is_dir() else read_header(path)
+    _check_tensors(path, stored, expected)
+    tensors = {}
+    for name in expected:
+        tensor = _read_finite(stored[name])
+        if tensor.dtype is not torch.int8:
+            tensors[name] = tensor.to(device, dtype or tensor.dtype)
+            continue
+        scale = _read_finite(stored[name + SCALE_SUFFIX]).float()
+        if keep_int8:
+            tensors[name], tensors[name + SCALE_SUFFIX] = tensor.to(device), scale.to(device)
+        else:
+            tensors[name] = widen(tensor, scale).to(device, dtype or torch.float32)
+    return tensors
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], int8_names: Collection[str] = ()) -> None:
+    """Write one safetensors file; the weights in `int8_names` are stored as int8 with their row scales."""
+    from safetensors.torch import save_file
+
+    assert set(int8_names) <= set(tensors), "an int8 name is no tensor"
+    stored = {}
+    for name, tensor in tensors.items():
+        if name in int8_names:
+            stored[name], stored[name + SCALE_SUFFIX] = quantise(tensor)
+        else:
+            stored[name] = tensor.detach().cpu().contiguous()
+    save_file(stored, path, metadata={"format": "pt"})
+
+
+def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """weight [rows, ...] -> int8 of the same shape and float16 scales [rows], nearest value first-axis row by row."""
+    rows = weight.detach().cpu().float().flatten(1)
+    scale = (rows.abs().amax(1) / 127).half()
+    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
+    values = (rows / scale.float().unsqueeze(1)).round().clamp(-127, 127).to(torch.int8)
+    return values.view(weight.shape), scale
+
+
+def widen(values: Tensor, scale: Tensor) -> Tensor:
+    """int8 [rows, ...] and scales [rows] -> float32 values."""
+    return values.float() * scale.float().view(-1, *[1] * (values.dim() - 1))
+
+
+def _read_index(folder: Path) -> dict[str, StoredTensor]:
+    if (folder / FILE_NAME).exists():
+        return read_header(folder / FILE_NAME)
+    index = folder / INDEX_NAME
+    try:
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        shards = sorted(set(weight_map.values()))
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{folder} holds neither {FILE_NAME} nor {INDEX_NAME}; point to a complete checkpoint folder."
+        ) from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise refuse(index, f"is no index of shards ({error})") from None
+    stored: dict[str, StoredTensor] = {}
+    for shard in shards:
+        if not isinstance(shard, str) or Path(shard).name != shard:
+            raise refuse(index, f"names a shard outside its folder ({shard!r})")
+        for name, tensor in read_header(folder / shard).items():
+            if weight_map.get(name) != shard:
+                raise refuse(folder / shard, f"holds tensor {name!r}, which {INDEX_NAME} places elsewhere")
+            stored[name] = tensor
+    for name, shard in weight_map.items():
+        if name not in stored:
+            raise refuse(folder / shard, f"lacks tensor {name!r}, which {INDEX_NAME} places in it")
+    return stored
+
+
+def _check_tensors(path: Path, stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]]) -> None:
+    wanted = dict(expected)
+    for name in expected:
+        if name in stored and stored[name].dtype is torch.int8:
+            wanted[name + SCALE_SUFFIX] = tuple(expected[name][:1])
+    for what, names in (("lacks", wanted.keys() - stored.keys()), ("has the unknown", stored.keys() - wanted.keys())):
+        if names:
+            shown = ", ".join(sorted(names)[:3]) + (" ..." if len(names) > 3 else "")
+            raise CheckpointError(f"{path} {what} tensors {shown} ({len(names)} in all); {_REMEDY}")
+    for name, shape in wanted.items():
+        if stored[name].shape != tuple(shape):
+            found = list(stored[name].shape)
+            raise CheckpointError(f"{path}: tensor {name} has shape {found} instead of {list(shape)}; {_REMEDY}")
+        if stored[name].dtype is torch.int8 and (name not in expected or len(shape) < 2):
+            raise CheckpointError(f"{path}: tensor {name} may not be stored as int8; {_REMEDY}")
+
+
+_REMEDY = "use weights and a config.json that belong together."
+
+
+def _read_finite(stored: StoredTensor) -> Tensor:
+    """Read a tensor and refuse NaN or infinity, looked for at evenly spread places of large tensors."""
+    tensor = read_tensor(stored)
+    step = max(1, tensor.numel() // FINITE_SAMPLES)
+    if tensor.is_floating_point() and not bool(tensor.reshape(-1)[::step].isfinite().all()):
+        raise refuse(stored.path, f"has NaN or infinite values in tensor {stored.name!r}")
+    return tensor

@@ -1,0 +1,104 @@
+"""Safetensors files: a header that is checked before anything is believed, and reading one tensor at a time."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from moss_engine.errors import CheckpointError
+
+MAX_HEADER_BYTES = 100 * 1024 * 1024
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I8": torch.int8}
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """Where a tensor lies in its file; `offset` counts bytes from the file's start."""
+
+    path: Path
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    offset: int
+    num_bytes: int
+
+
+def refuse(path: Path, reason: str) -> CheckpointError:
+    return CheckpointError(f"{path} {reason}; download or export the checkpoint again.")
+
+
+def read_header(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of one file by name.
+
+    Raises CheckpointError unless the header is well-formed and its tensors, of allowed dtypes only, cover the rest
+    of the file exactly: without a gap, an overlap or a byte beyond the end.
+    """
+    try:
+        file_bytes = path.stat().st_size
+        with path.open("rb") as file:
+            header_bytes = int.from_bytes(file.read(8), "little")
+            if file_bytes < 8 or header_bytes > min(MAX_HEADER_BYTES, file_bytes - 8):
+                raise refuse(path, "is truncated or no safetensors file (its header does not fit)")
+            entries = json.loads(file.read(header_bytes).decode("utf-8"), object_pairs_hook=_without_duplicates)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing; download or export the checkpoint again.") from None
+    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise refuse(path, f"has an unreadable header ({error})") from None
+    if not isinstance(entries, dict):
+        raise refuse(path, "has a header that is no JSON object")
+    entries.pop("__metadata__", None)
+    stored = [_stored_tensor(path, name, entry, 8 + header_bytes) for name, entry in entries.items()]
+    end = 8 + header_bytes
+    for tensor in sorted(stored, key=lambda t: (t.offset, t.num_bytes)):
+        if tensor.offset != end:
+            raise refuse(path, f"has a gap or an overlap before tensor {tensor.name!r}")
+        end += tensor.num_bytes
+    if end != file_bytes:
+        raise refuse(path, f"is {file_bytes} bytes long where its header describes {end} (truncated or altered)")
+    return {tensor.name: tensor for tensor in stored}
+
+
+def read_tensor(stored: StoredTensor) -> Tensor:
+    """The tensor in memory of its own, so that a file changed later cannot change it."""
+    tensor = torch.empty(stored.shape, dtype=stored.dtype)
+    buffer = memoryview(tensor.reshape(-1).view(torch.uint8).numpy()) if stored.num_bytes else memoryview(b"")
+    with stored.path.open("rb", buffering=0) as file:
+        file.seek(stored.offset)
+        done = 0
+        while done < stored.num_bytes:
+            num_read = file.readinto(buffer[done:])
+            if not num_read:
+                raise refuse(stored.path, f"ends inside tensor {stored.name!r}")
+            done += num_read
+    return tensor
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return entries
+
+
+def _stored_tensor(path: Path, name: str, entry: Any, data_start: int) -> StoredTensor:
+    if not isinstance(entry, dict):
+        raise refuse(path, f"describes tensor {name!r} wrongly")
+    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    if dtype not in DTYPES:
+        raise CheckpointError(f"{path} stores {name!r} as {dtype!r}; use a checkpoint of {', '.join(DTYPES)} tensors.")
+    if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
+        raise refuse(path, f"describes tensor {name!r} wrongly")
+    num_bytes = math.prod(shape) * DTYPES[dtype].itemsize
+    if offsets[1] - offsets[0] != num_bytes:
+        raise refuse(path, f"gives tensor {name!r} {offsets[1] - offsets[0]} bytes where its shape needs {num_bytes}")
+    return StoredTensor(path, name, DTYPES[dtype], tuple(shape), data_start + offsets[0], num_bytes)
+
+
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)

@@ -1,0 +1,132 @@
+"""Speech -> codes: every utterance of speech/ through the trained encoder into codes.npz.
+
+    python -m scripts.nano.tokenise --work DIR
+
+codes.npz: ids [n], code_offsets [n + 1], codes uint16 [total], word_offsets [n + 1], word_starts uint16 [total words].
+`word_starts` are counted in codes from the utterance's first; word k is the k-th item of `spoken.split()`. The first
+word starts at code 0, so that the onset that lies before the teacher's first phoneme belongs to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from moss_engine.codec.fsq import NanoFsq
+from moss_engine.codec.mel import log_mel
+from moss_engine.errors import CheckpointError
+from scripts.nano.speech import SAMPLE_RATE_HZ, Utterance, read_index, shard_indexes
+
+READ_AHEAD_SHARDS = 6
+
+
+def code_starts(word_starts_s: tuple[float, ...], num_codes: int, codes_per_s: float) -> np.ndarray:
+    """Word starts in seconds -> uint16 codes: the first word at 0, the others nearest, never falling, all inside."""
+    nearest = np.floor(np.asarray(word_starts_s) * codes_per_s + 0.5).astype(np.int64)
+    nearest[:1] = 0
+    return np.maximum.accumulate(nearest).clip(0, num_codes - 1).astype(np.uint16)
+
+
+def batches_of(lengths: list[int], max_samples: int) -> Iterator[list[int]]:
+    """Indices of the utterances grouped by length, so that a batch, padded, holds at most `max_samples` (or one)."""
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[index] > max_samples:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+@torch.inference_mode()
+def encode(model: NanoFsq, pcm: list[np.ndarray], device: torch.device, max_samples: int = 8_000_000) -> list[np.ndarray]:
+    """int16 waves -> uint16 codes of each; a wave is filled up with silence to whole codes."""
+    per_code = model.config.samples_per_code
+    codes: list[np.ndarray] = [np.empty(0, np.uint16)] * len(pcm)
+    counts = [-(-len(wave) // per_code) for wave in pcm]
+    for batch in batches_of([count * per_code for count in counts], max_samples):
+        padded = np.zeros((len(batch), max(counts[i] for i in batch) * per_code), np.int16)
+        for row, i in enumerate(batch):
+            padded[row, : len(pcm[i])] = pcm[i]
+        wave = torch.from_numpy(padded).to(device).float() / 32768.0
+        found: Tensor = model.codes_of_mel(log_mel(wave, model.config.mel))
+        rows = found.to(torch.int32).cpu().numpy()
+        for row, i in enumerate(batch):
+            codes[i] = rows[row, : counts[i]].astype(np.uint16)
+    return codes
+
+
+def read_shard(index: Path) -> tuple[list[Utterance], list[np.ndarray]]:
+    samples = np.fromfile(index.with_suffix(".s16"), dtype="<i2")
+    utterances = list(read_index(index))
+    return utterances, [samples[u.offset : u.offset + u.num_samples] for u in utterances]
+
+
+def read_shards(work: Path) -> Iterator[tuple[list[Utterance], list[np.ndarray]]]:
+    """Every complete shard, read ahead in threads."""
+    indexes = shard_indexes(work)
+    if not indexes:
+        raise CheckpointError(f"{work} holds no speech: run python -m scripts.nano.teacher --work {work} first.")
+    with ThreadPoolExecutor(READ_AHEAD_SHARDS) as threads:
+        pending = [threads.submit(read_shard, index) for index in indexes[:READ_AHEAD_SHARDS]]
+        for index in [*indexes[READ_AHEAD_SHARDS:], *[None] * READ_AHEAD_SHARDS]:
+            if pending:
+                yield pending.pop(0).result()
+            if index is not None:
+                pending.append(threads.submit(read_shard, index))
+
+
+def tokenise(work: Path, model: NanoFsq, device: torch.device) -> dict[str, float]:
+    """Write codes.npz; -> figures."""
+    codes_per_s = SAMPLE_RATE_HZ / model.config.samples_per_code
+    found: list[tuple[int, np.ndarray, np.ndarray]] = []
+    for utterances, pcm in read_shards(work):
+        for utterance, codes in zip(utterances, encode(model, pcm, device), strict=True):
+            found.append((utterance.id, codes, code_starts(utterance.word_starts_s, len(codes), codes_per_s)))
+    found.sort(key=lambda item: item[0])
+    codes = np.concatenate([item[1] for item in found])
+    partial = work / "codes.part.npz"
+    np.savez_compressed(
+        partial,
+        ids=np.asarray([item[0] for item in found], np.int64),
+        code_offsets=np.cumsum([0, *(len(item[1]) for item in found)]),
+        codes=codes,
+        word_offsets=np.cumsum([0, *(len(item[2]) for item in found)]),
+        word_starts=np.concatenate([item[2] for item in found]),
+    )
+    partial.replace(work / "codes.npz")
+    share = np.bincount(codes, minlength=model.config.num_codes) / len(codes)
+    used = share[share > 0]
+    return {
+        "utterances": len(found),
+        "codes": len(codes),
+        "hours": round(len(codes) / codes_per_s / 3600, 3),
+        "distinct_codes": len(used),
+        "entropy_bits": round(float(-(used * np.log2(used)).sum()), 3),
+        "words": int(sum(len(item[2]) for item in found)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    started = time.monotonic()
+    device = torch.device(options.device)
+    model = load_codec(options.work, device)
+    figures = tokenise(options.work, model, device)
+    print("tokenise: " + json.dumps(figures | {"wall_s": round(time.monotonic() - started, 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

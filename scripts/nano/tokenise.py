@@ -22,6 +22,7 @@ from torch import Tensor
 
 from moss_engine.codec.fsq import NanoFsq
 from moss_engine.codec.mel import log_mel
+from moss_engine.codec.store import load_fsq
 from moss_engine.errors import CheckpointError
 from scripts.nano.speech import SAMPLE_RATE_HZ, Utterance, read_index, shard_indexes
 
@@ -123,7 +124,7 @@ def main() -> None:
     options = parser.parse_args()
     started = time.monotonic()
     device = torch.device(options.device)
-    model = load_codec(options.work, device)
+    model = load_fsq(options.work / "codec", device)
     figures = tokenise(options.work, model, device)
     print("tokenise: " + json.dumps(figures | {"wall_s": round(time.monotonic() - started, 1)}), flush=True)
 

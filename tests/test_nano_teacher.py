@@ -16,6 +16,7 @@ from scripts.nano.teacher import (
     join_words,
     plan,
     speech_bounds,
+    spelled_a,
     summarise,
     with_output,
     word_starts_s,
@@ -41,6 +42,12 @@ def test_silent_word_begins_where_the_next_piece_does_and_unknown_phonemes_are_l
     spoken = join_words([("aXb", True), ("", True), ("c", False)], KNOWN)
     assert spoken.phonemes == "ab  c"
     assert spoken.word_begins == (0, 3, 4)
+
+
+def test_a_is_spelled_among_single_letters_only():
+    assert spelled_a("A man came at ten A M".split()) == [5]
+    assert spelled_a("the N A S A team".split()) == [2, 4]
+    assert spelled_a("Am I A fool , A".split()) == []
 
 
 def test_word_starts_are_the_durations_before_the_word():

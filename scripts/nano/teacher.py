@@ -28,6 +28,7 @@ DURATION_TENSOR = "/Clip_output_0"
 DURATION_UNIT_SAMPLES = 600
 MAX_PHONEMES = 400
 PUNCTUATION = frozenset(" ;:,.!?—…\"()“”")
+SPELLED_A = "ˈA"
 ENVELOPE_SAMPLES = 120
 SILENCE_DB = -45.0
 LEAD_S = 0.06
@@ -84,6 +85,20 @@ def join_words(pieces: list[tuple[str, bool]], known: frozenset[str]) -> SpokenW
     return SpokenWords(phonemes, tuple(begins))
 
 
+def spelled_a(tokens: list[str]) -> list[int]:
+    """Where "A" is the name of the letter, as in "ten A M" and "N A S A", and not the article that hibari would read."""
+
+    def is_letter(token: str) -> bool:
+        return len(token) == 1 and "A" <= token <= "Z"
+
+    around = ["", *tokens, ""]
+    return [
+        k - 1
+        for k, token in enumerate(around)
+        if token == "A" and (is_letter(around[k + 1]) or (is_letter(around[k - 1]) and around[k - 1] != "I"))
+    ]
+
+
 def word_starts_s(durations: np.ndarray, word_begins: tuple[int, ...]) -> list[float]:
     """Durations [1 + phonemes + 1] in units of 25 ms, the first and last being silence -> seconds, one per word."""
     assert len(durations) >= 2 + max(word_begins, default=0)
@@ -128,7 +143,10 @@ class Teacher:
     def pieces(self, sentence: str) -> list[tuple[str, bool]]:
         """Phonemes of the sentence piece by piece, each with whether it ends a written word."""
         g2p = self._hibari.g2p
-        tokens = g2p.phonemize_tokens(g2p.tokenize(sentence.replace("’", "'")))
+        tokens = g2p.tokenize(sentence.replace("’", "'"))
+        for index in spelled_a([token.text for token in tokens]):
+            tokens[index].phonemes, tokens[index].rating = SPELLED_A, 5
+        tokens = g2p.phonemize_tokens(tokens)
         return [(token.phonemes or "", bool(token.whitespace)) for token in tokens]
 
     def say_sentence(self, sentence: str, speed: float, rng: np.random.Generator) -> tuple[np.ndarray, list[float]]:

@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# Trains the nano voice on one machine with a GPU: prompts.jsonl -> speech, codec, codes, vocoder, language model.
+#
+#   bash scripts/nano/train_all.sh WORK
+#
+# Stages overlap: the teacher fills the CPU while the codec trains on the first hours of its speech; the vocoder trains
+# beside the language model. A call ends after UNTIL_S seconds; the next call with the same WORK goes on where it ended.
+# What was made is packed into OUT at the end of every call (join split files with `cat`).
+#
+# Environment, with defaults:
+#   PYTHON=python3  OUT=WORK/out  UNTIL_S=575 (this call)  PACK_S=25 (of it, for packing)  LOAD_S=20 (a stage's own start)
+#   TEACHER_HOURS=120  TEACHER_PROCESSES=cores-1  TEACHER_SHARD=96
+#   CODEC_SECONDS=210  CODEC_HOURS=20  VOCODER_SECONDS=1300  LM_SECONDS=1300  (training time over all calls)
+#   CODEC_ARGS  VOCODER_ARGS  LM_ARGS  (further options of those commands)
+#   OUT_MIB=62  OUT_FILES=8  PART_MIB=15  (what OUT may hold)
+set -uom pipefail # m: every stage in the background is a process group of its own, to be ended as a whole
+cd "$(dirname "$0")/../.."
+
+WORK=${1:?usage: bash scripts/nano/train_all.sh WORK}
+PYTHON=${PYTHON:-python3}
+OUT=${OUT:-$WORK/out}
+UNTIL_S=${UNTIL_S:-575} PACK_S=${PACK_S:-25} LOAD_S=${LOAD_S:-20}
+TEACHER_HOURS=${TEACHER_HOURS:-120} TEACHER_SHARD=${TEACHER_SHARD:-96}
+TEACHER_PROCESSES=${TEACHER_PROCESSES:-$(($(nproc) > 1 ? $(nproc) - 1 : 1))}
+CODEC_SECONDS=${CODEC_SECONDS:-210} CODEC_HOURS=${CODEC_HOURS:-20}
+VOCODER_SECONDS=${VOCODER_SECONDS:-1300} LM_SECONDS=${LM_SECONDS:-1300}
+OUT_MIB=${OUT_MIB:-62} OUT_FILES=${OUT_FILES:-8} PART_MIB=${PART_MIB:-15}
+
+export PYTHONUNBUFFERED=1
+LOGS=$WORK/logs
+mkdir -p "$WORK" "$OUT" "$LOGS"
+WORK=$(realpath "$WORK") OUT=$(realpath "$OUT") LOGS=$(realpath "$LOGS")
+
+# Seconds that training has left in this call.
+left() { echo $((UNTIL_S - PACK_S - SECONDS)); }
+
+say() { echo "[$(date +%T) ${SECONDS}s] $*" | tee -a "$LOGS/train_all.log"; }
+
+# stage NAME COMMAND...: run one stage with its own log; NAME.done says that it has nothing more to do.
+stage() {
+    local name=$1 code
+    shift
+    say "$name starts"
+    echo "--- $*" >>"$LOGS/$name.log"
+    "$@" >>"$LOGS/$name.log" 2>&1
+    code=$?
+    say "$name ends with $code: $(tail -n 1 "$LOGS/$name.log")"
+    return $code
+}
+
+# trainer NAME SECONDS COMMAND...: a stage that stops by the clock; it is done if it ends before this call's share did.
+trainer() {
+    local name=$1 seconds=$2 call started=$SECONDS
+    shift 2
+    [ -e "$WORK/$name.done" ] && return 0
+    call=$(($(left) - LOAD_S))
+    [ "$call" -gt 5 ] || { say "$name: no time left in this call"; return 1; }
+    stage "$name" "$@" --work "$WORK" --seconds "$seconds" --call-seconds "$call" || return 1
+    [ $((SECONDS - started)) -ge "$call" ] || touch "$WORK/$name.done"
+}
+
+teacher() {
+    stage teacher nice -n 5 "$PYTHON" -m scripts.nano.teacher --work "$WORK" --processes "$TEACHER_PROCESSES" \
+        --hours "$TEACHER_HOURS" --prompts-per-shard "$TEACHER_SHARD" --until-s "$(left)"
+}
+
+# shellcheck disable=SC2086
+codec() { trainer codec "$CODEC_SECONDS" "$PYTHON" -m scripts.nano.train_codec --hours "$CODEC_HOURS" ${CODEC_ARGS:-}; }
+# shellcheck disable=SC2086
+vocoder() { trainer vocoder "$VOCODER_SECONDS" "$PYTHON" -m scripts.nano.train_vocoder ${VOCODER_ARGS:-}; }
+# shellcheck disable=SC2086
+lm() { trainer lm "$LM_SECONDS" "$PYTHON" -m scripts.nano.train_lm ${LM_ARGS:-}; }
+
+# Wait for the processes named, at most until this call's training time is over; then end what still runs.
+wait_for() {
+    local pid
+    for pid in "$@"; do
+        while kill -0 "$pid" 2>/dev/null && [ "$(left)" -gt -5 ]; do sleep 0.5; done
+        if kill -0 "$pid" 2>/dev/null; then
+            say "the call is over: ending process group $pid"
+            kill -TERM -- "-$pid" 2>/dev/null
+        fi
+        wait "$pid" 2>/dev/null
+    done
+}
+
+train() {
+    local teacher_pid= vocoder_pid= lm_pid=
+    [ -e "$WORK/prompts.jsonl" ] || stage prompts "$PYTHON" -m scripts.nano.prompts --work "$WORK" || return 1
+    if [ ! -e "$WORK/speech/done.json" ]; then
+        teacher &
+        teacher_pid=$!
+    fi
+    codec || { wait_for $teacher_pid; return 1; }
+    [ -e "$WORK/codec.done" ] || { wait_for $teacher_pid; return 0; }
+    vocoder &
+    vocoder_pid=$!
+    wait_for $teacher_pid
+    if [ -e "$WORK/speech/done.json" ] && [ ! -e "$WORK/codes.npz" ]; then
+        stage tokenise "$PYTHON" -m scripts.nano.tokenise --work "$WORK"
+    fi
+    if [ -e "$WORK/codes.npz" ]; then
+        lm &
+        lm_pid=$!
+    fi
+    wait_for $lm_pid $vocoder_pid
+}
+
+# pack NAME FILE...: a compressed archive of files in WORK, in parts that OUT may hold; left out where it does not fit.
+pack() {
+    local name=$1 archive=$WORK/pack/$1 size parts
+    shift
+    mkdir -p "$WORK/pack"
+    tar -C "$WORK" -czf "$archive" "$@" || return 1
+    size=$(stat -c %s "$archive")
+    parts=$(((size + PART_MIB * 1048576 - 1) / (PART_MIB * 1048576)))
+    if [ $((packed_bytes + size)) -gt $((OUT_MIB * 1048576)) ] || [ $((packed_files + parts)) -gt "$OUT_FILES" ]; then
+        say "$name ($size bytes) does not fit into OUT any more and is left out"
+        return 1
+    fi
+    if [ "$parts" -gt 1 ]; then
+        split -b "${PART_MIB}m" -d -a 1 "$archive" "$OUT/$name.part"
+    else
+        cp "$archive" "$OUT/$name"
+    fi
+    packed_bytes=$((packed_bytes + size)) packed_files=$((packed_files + parts))
+    say "packed $name: $size bytes in $parts file(s)"
+}
+
+deliver() {
+    local packed_bytes=0 packed_files=0 made=() name
+    for name in codec vocoder lm tokenizer.json; do [ -e "$WORK/$name" ] && made+=("$name"); done
+    [ ${#made[@]} -eq 0 ] || pack checkpoint.tgz "${made[@]}"
+    if [ -e "$WORK/codes.npz" ] && [ ! -e "$WORK/codes.delivered" ]; then
+        pack codes.tgz codes.npz && touch "$WORK/codes.delivered"
+    fi
+    pack logs.tgz logs
+}
+
+figures() {
+    echo "=== figures after ${SECONDS}s ==="
+    local name
+    for name in teacher codec tokenise vocoder lm; do
+        [ -e "$LOGS/$name.log" ] && tail -n 4 "$LOGS/$name.log" | cut -c1-300 | sed "s/^/$name | /"
+    done
+    ls "$WORK"/*.done 2>/dev/null
+    command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=memory.used,utilization.gpu --format=csv,noheader
+    du -sm "$WORK" "$OUT"
+}
+
+train
+deliver
+figures

@@ -45,9 +45,9 @@ def test_silent_word_begins_where_the_next_piece_does_and_unknown_phonemes_are_l
 
 
 def test_a_is_spelled_among_single_letters_only():
-    assert spelled_a("A man came at ten A M".split()) == [5]
-    assert spelled_a("the N A S A team".split()) == [2, 4]
-    assert spelled_a("Am I A fool , A".split()) == []
+    assert spelled_a(["A", "man", "came", "at", "ten", "A", "M"]) == [5]
+    assert spelled_a(["the", "N", "A", "S", "A", "team"]) == [2, 4]
+    assert spelled_a(["Am", "I", "A", "fool", ",", "A"]) == []
 
 
 def test_word_starts_are_the_durations_before_the_word():

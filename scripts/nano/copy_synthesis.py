@@ -55,7 +55,7 @@ def copies(waves: Sequence[np.ndarray], folder: Path, device: torch.device) -> l
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--checkpoint", type=Path, help="folder that holds codec/ and vocoder/; the work folder if absent")
+    parser.add_argument("--checkpoint", type=Path, help="folder with codec/ and vocoder/; absent: the work folder")
     parser.add_argument("--save", type=Path, help="also write the copies as WAV here")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()

@@ -34,7 +34,7 @@ class Recogniser:
         model = Path(moonshine_voice.__file__).parent / "assets" / "tiny-en"
         if not model.is_dir():
             raise MissingPackageError(
-                f"{model} is missing; only moonshine-voice==0.0.65 holds the recogniser's weights: install that version."
+                f"{model} is missing; only moonshine-voice==0.0.65 holds the recogniser's weights: install it."
             )
         self._transcriber = moonshine_voice.Transcriber(str(model), moonshine_voice.ModelArch.TINY)
 
@@ -116,7 +116,9 @@ def word_error_rate(reference: str, hypothesis: str) -> float:
     return count_errors(reference, hypothesis).word_error_rate
 
 
-def judge(recogniser: Recogniser, waves: Sequence[np.ndarray], references: Sequence[str], sample_rate_hz: int) -> ErrorCount:
+def judge(
+    recogniser: Recogniser, waves: Sequence[np.ndarray], references: Sequence[str], sample_rate_hz: int
+) -> ErrorCount:
     """Recognise every wave, print what was misheard, -> the sum of the errors."""
     total = ErrorCount()
     for wave, reference in zip(waves, references, strict=True):

@@ -27,7 +27,7 @@ from scripts.nano.speech import SAMPLE_RATE_HZ, hours_on_disk, speech_dir, write
 DURATION_TENSOR = "/Clip_output_0"
 DURATION_UNIT_SAMPLES = 600
 MAX_PHONEMES = 400
-PUNCTUATION = frozenset(" ;:,.!?—…\"()“”")
+PUNCTUATION = frozenset(' ;:,.!?—…"()“”')
 SPELLED_A = "ˈA"
 ONSET_S = 0.05
 """A word is heard this much before its first phoneme's nominal start (median of 73 words after a pause, at -40 dB)."""
@@ -88,7 +88,7 @@ def join_words(pieces: list[tuple[str, bool]], known: frozenset[str]) -> SpokenW
 
 
 def spelled_a(tokens: list[str]) -> list[int]:
-    """Where "A" is the name of the letter, as in "ten A M" and "N A S A", and not the article that hibari would read."""
+    """Where "A" is the name of the letter, as in "ten A M" and "N A S A", not the article that hibari would read."""
 
     def is_letter(token: str) -> bool:
         return len(token) == 1 and "A" <= token <= "Z"
@@ -109,7 +109,7 @@ def word_starts_s(durations: np.ndarray, word_begins: tuple[int, ...]) -> list[f
 
 
 def speech_bounds(wave: np.ndarray) -> tuple[int, int]:
-    """[samples] -> first and end sample of the speech with a little of the silence around it; (0, 0) where all is silent."""
+    """[samples] -> first and end sample of the speech with a little silence around it; (0, 0) where all is silent."""
     frames = len(wave) // ENVELOPE_SAMPLES
     power = (wave[: frames * ENVELOPE_SAMPLES].astype(np.float64).reshape(frames, ENVELOPE_SAMPLES) ** 2).mean(axis=1)
     if frames == 0 or power.max() < 1e-8:
@@ -211,7 +211,7 @@ def _make_shard(task: tuple[Path, int, list[dict[str, Any]], int]) -> float:
                 dropped.append([prompt["id"], str(error)])
                 continue
             file.write(pcm.tobytes())
-            words = [[word, round(start, 4)] for word, start in zip(text.split(), starts)]
+            words = [[word, round(start, 4)] for word, start in zip(text.split(), starts, strict=True)]
             utterances.append(
                 {"id": prompt["id"], "split": prompt["split"], "offset": offset, "samples": len(pcm), "words": words}
             )
@@ -288,7 +288,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--hours", type=float, default=float("inf"), help="stop once there are so many")
-    parser.add_argument("--until-s", type=float, default=float("inf"), help="stop after so many seconds; a later call goes on")
+    parser.add_argument("--until-s", type=float, default=float("inf"), help="stop after so many; a later call goes on")
     parser.add_argument("--prompts-per-shard", type=int, default=96)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

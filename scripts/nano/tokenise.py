@@ -49,7 +49,9 @@ def batches_of(lengths: list[int], max_samples: int) -> Iterator[list[int]]:
 
 
 @torch.inference_mode()
-def encode(model: NanoFsq, pcm: list[np.ndarray], device: torch.device, max_samples: int = 8_000_000) -> list[np.ndarray]:
+def encode(
+    model: NanoFsq, pcm: list[np.ndarray], device: torch.device, max_samples: int = 8_000_000
+) -> list[np.ndarray]:
     """int16 waves -> uint16 codes of each; a wave is filled up with silence to whole codes."""
     per_code = model.config.samples_per_code
     codes: list[np.ndarray] = [np.empty(0, np.uint16)] * len(pcm)

@@ -4,7 +4,7 @@
 #   bash scripts/nano/train_all.sh WORK
 #
 # Stages overlap: the teacher fills the CPU while the codec trains on the first hours of its speech; the vocoder trains
-# beside the language model. A call ends after UNTIL_S seconds; the next call with the same WORK goes on where it ended.
+# beside the language model, on a second GPU where there is one. A call ends after UNTIL_S seconds; the next call with the same WORK goes on where it ended.
 # What was made is packed into OUT at the end of every call (join split files with `cat`).
 #
 # Environment, with defaults:
@@ -12,6 +12,7 @@
 #   TEACHER_HOURS=120  TEACHER_PROCESSES=cores-1  TEACHER_SHARD=96
 #   CODEC_SECONDS=210  CODEC_HOURS=20  VOCODER_SECONDS=1300  LM_SECONDS=1300  (training time over all calls)
 #   CODEC_ARGS  VOCODER_ARGS  LM_ARGS  (further options of those commands)
+#   VOCODER_GPU=0  LM_GPU=1 where there are two or more GPUs, else 0
 #   OUT_MIB=62  OUT_FILES=8  PART_MIB=15  (what OUT may hold)
 set -uom pipefail # m: every stage in the background is a process group of its own, to be ended as a whole
 cd "$(dirname "$0")/../.."
@@ -24,6 +25,8 @@ TEACHER_HOURS=${TEACHER_HOURS:-120} TEACHER_SHARD=${TEACHER_SHARD:-96}
 TEACHER_PROCESSES=${TEACHER_PROCESSES:-$(($(nproc) > 1 ? $(nproc) - 1 : 1))}
 CODEC_SECONDS=${CODEC_SECONDS:-210} CODEC_HOURS=${CODEC_HOURS:-20}
 VOCODER_SECONDS=${VOCODER_SECONDS:-1300} LM_SECONDS=${LM_SECONDS:-1300}
+GPUS=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+VOCODER_GPU=${VOCODER_GPU:-0} LM_GPU=${LM_GPU:-$((GPUS > 1 ? 1 : 0))}
 OUT_MIB=${OUT_MIB:-62} OUT_FILES=${OUT_FILES:-8} PART_MIB=${PART_MIB:-15}
 
 export PYTHONUNBUFFERED=1
@@ -66,10 +69,15 @@ teacher() {
 
 # shellcheck disable=SC2086
 codec() { trainer codec "$CODEC_SECONDS" "$PYTHON" -m scripts.nano.train_codec --hours "$CODEC_HOURS" ${CODEC_ARGS:-}; }
-# shellcheck disable=SC2086
-vocoder() { trainer vocoder "$VOCODER_SECONDS" "$PYTHON" -m scripts.nano.train_vocoder ${VOCODER_ARGS:-}; }
-# shellcheck disable=SC2086
-lm() { trainer lm "$LM_SECONDS" "$PYTHON" -m scripts.nano.train_lm ${LM_ARGS:-}; }
+vocoder() {
+    # shellcheck disable=SC2086
+    CUDA_VISIBLE_DEVICES=$VOCODER_GPU trainer vocoder "$VOCODER_SECONDS" \
+        "$PYTHON" -m scripts.nano.train_vocoder ${VOCODER_ARGS:-}
+}
+lm() {
+    # shellcheck disable=SC2086
+    CUDA_VISIBLE_DEVICES=$LM_GPU trainer lm "$LM_SECONDS" "$PYTHON" -m scripts.nano.train_lm ${LM_ARGS:-}
+}
 
 # Wait for the processes named, at most until this call's training time is over; then end what still runs.
 wait_for() {

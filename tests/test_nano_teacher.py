@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -129,11 +130,11 @@ def test_waiting_for_speech_ends_with_the_teacher_or_the_clock(tmp_path):
 
 def test_every_prompt_is_in_one_shard_and_the_digest_follows_the_prompts(tmp_path):
     lines = [json.dumps({"id": k}) for k in range(10)]
-    (tmp_path / "prompts.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "prompts.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     shards, digest = plan(tmp_path, prompts_per_shard=4)
     assert [[p["id"] for p in shard] for shard in shards] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
     assert plan(tmp_path, prompts_per_shard=4)[1] == digest
-    (tmp_path / "prompts.jsonl").write_text("\n".join(lines[1:]) + "\n")
+    (tmp_path / "prompts.jsonl.gz").write_bytes(gzip.compress("\n".join(lines[1:]).encode()))
     assert plan(tmp_path, prompts_per_shard=4)[1] != digest
 
 

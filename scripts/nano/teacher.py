@@ -1,4 +1,4 @@
-"""Teacher speech with word times: prompts.jsonl -> speech/ (see speech.py for the files).
+"""Teacher speech with word times: prompts.jsonl.gz -> speech/ (see speech.py for the files).
 
 The teacher is hibari-tts, voice heart. Its network rounds a duration for every phoneme, in units of 25 ms; that tensor
 is an inner one of the ONNX file, and is made an output by appending a few bytes to it. Word starts follow from it
@@ -10,6 +10,7 @@ without any alignment. Each shard takes every n-th prompt, so the first finished
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import json
 import multiprocessing
@@ -222,10 +223,10 @@ def _make_shard(task: tuple[Path, int, list[dict[str, Any]], int]) -> float:
 
 def plan(work: Path, prompts_per_shard: int) -> tuple[list[list[dict[str, Any]]], str]:
     """The prompts of every shard, and a digest of the whole plan."""
-    path = work / "prompts.jsonl"
+    path = work / "prompts.jsonl.gz"
     if not path.exists():
         raise CheckpointError(f"{path} is missing: run python -m scripts.nano.prompts --work {work} first.")
-    raw = path.read_bytes()
+    raw = gzip.decompress(path.read_bytes())
     prompts = [json.loads(line) for line in raw.decode("utf-8").splitlines() if line]
     shards = -(-len(prompts) // prompts_per_shard)
     return [prompts[k::shards] for k in range(shards)], hashlib.sha256(raw + str(shards).encode()).hexdigest()
@@ -258,7 +259,7 @@ def run(work: Path, *, processes: int, hours: float, until_s: float, prompts_per
     directory.mkdir(parents=True, exist_ok=True)
     plan_path = directory / "plan.txt"
     if plan_path.exists() and plan_path.read_text() != digest:
-        raise ConfigError(f"{directory} was made from other prompts; move it away, or bring back its prompts.jsonl.")
+        raise ConfigError(f"{directory} was made from other prompts; move it away, or bring back its prompts.")
     write_atomically(plan_path, digest)
     missing = [k for k in range(len(shards)) if not (directory / f"shard-{k:05d}.json").exists()]
     total_h = already_h = hours_on_disk(work)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains the nano voice on one machine with a GPU: prompts.jsonl -> speech, codec, codes, vocoder, language model.
+# Trains the nano voice on one machine with a GPU: prompts.jsonl.gz -> speech, codec, codes, vocoder, language model.
 #
 #   bash scripts/nano/train_all.sh WORK
 #
@@ -94,7 +94,10 @@ wait_for() {
 
 train() {
     local teacher_pid= vocoder_pid= lm_pid=
-    [ -e "$WORK/prompts.jsonl" ] || stage prompts "$PYTHON" -m scripts.nano.prompts --work "$WORK" || return 1
+    if [ ! -e "$WORK/prompts.jsonl.gz" ]; then
+        say "$WORK/prompts.jsonl.gz is missing: make it with python -m scripts.nano.prompts"
+        return 1
+    fi
     if [ ! -e "$WORK/speech/done.json" ]; then
         teacher &
         teacher_pid=$!

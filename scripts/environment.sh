@@ -1,0 +1,77 @@
+# Sourced by run.sh and test.sh: makes a virtual environment and installs requirement files into it.
+# PYTHON names the interpreter to use, otherwise any Python 3.10 to 3.13 is taken; VENV the folder, otherwise .venv.
+
+venv=${VENV:-.venv}
+
+say() { printf '%s\n' "$*"; }
+fail() {
+  printf '%s\n' "$*" >&2
+  exit 1
+}
+
+is_supported() {
+  "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+}
+
+find_python() {
+  if [ -n "${PYTHON:-}" ]; then
+    is_supported "$PYTHON" || fail "PYTHON=$PYTHON is not a Python 3.10 to 3.13; set PYTHON to one that is."
+    printf '%s' "$PYTHON"
+    return
+  fi
+  for candidate in python3 python3.12 python3.11 python3.13 python3.10 python; do
+    if is_supported "$candidate"; then
+      printf '%s' "$candidate"
+      return
+    fi
+  done
+  fail "No Python 3.10 to 3.13 was found; install one (Debian, Ubuntu: apt-get install python3 python3-venv) or set PYTHON."
+}
+
+# The environment's interpreter, on POSIX and on Windows.
+venv_python() {
+  if [ -x "$venv/Scripts/python.exe" ]; then printf '%s' "$venv/Scripts/python.exe"; else printf '%s' "$venv/bin/python"; fi
+}
+
+make_venv() {
+  if is_supported "$(venv_python)"; then return; fi
+  python=$(find_python) || exit 1
+  say "Making the virtual environment $venv with $("$python" --version)."
+  if ! "$python" -m venv --clear "$venv" >/dev/null 2>&1; then
+    version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    fail "$python cannot make virtual environments; on Debian or Ubuntu run: apt-get install python$version-venv"
+  fi
+}
+
+has_nvidia_gpu() {
+  ls /dev/nvidia[0-9]* >/dev/null 2>&1 || nvidia-smi -L >/dev/null 2>&1
+}
+
+has_torch() {
+  "$py" -c 'import importlib.metadata as m, sys; sys.exit(m.version("torch").split("+")[0] != sys.argv[1])' "${1#torch==}" 2>/dev/null
+}
+
+# torch's default Linux build brings gigabytes of CUDA libraries; without a GPU its CPU build is enough.
+install_cpu_torch() {
+  index=https://download.pytorch.org/whl/cpu
+  pin=$(sed -n 's/^\(torch==[^ ;]*\).*/\1/p' requirements.txt)
+  if has_torch "$pin"; then return; fi
+  if "$py" -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)' "$index/" 2>/dev/null; then
+    "$py" -m pip install --quiet --disable-pip-version-check --no-deps --index-url "$index" "$pin" && return
+  fi
+  say "PyTorch's index of CPU builds cannot be reached; taking torch from pip's own index, which may be the larger CUDA build."
+}
+
+# install FILE: brings the environment up to a requirements file; does nothing when that was done before.
+install() {
+  py=$(venv_python)
+  wanted=$(cat requirements*.txt scripts/environment.sh | cksum)
+  stamp=$venv/installed-$(printf '%s' "$1" | tr -c 'a-z\n' -)
+  if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then return; fi
+  say "Installing the packages of $1; the first time takes some minutes."
+  if [ "$(uname -s)" = Linux ] && ! has_nvidia_gpu; then install_cpu_torch; fi
+  "$py" -m pip install --quiet --disable-pip-version-check -r "$1" -c requirements-cuda.txt ||
+    fail "pip could not install the packages of $1; its message above says why."
+  "$py" -m scripts.install_vocoder || exit 1
+  printf '%s\n' "$wanted" >"$stamp"
+}

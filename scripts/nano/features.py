@@ -63,7 +63,7 @@ def _stream(utterances: list[Utterance], device: torch.device, spec: MelSpec) ->
 
 
 def stream_mel(pcm: Tensor, spec: MelSpec) -> Tensor:
-    """int16 [samples], a multiple of hop_size -> float16 [samples / hop_size, num_mels]; silence surrounds the stream."""
+    """int16 [samples], a multiple of hop_size -> float16 [samples / hop_size, num_mels]; silence lies around it."""
     hop, edge = spec.hop_size, (spec.n_fft - spec.hop_size) // 2
     frames = len(pcm) // hop
     missing = -frames % CHUNK_FRAMES * hop

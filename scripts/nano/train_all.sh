@@ -11,8 +11,9 @@
 #   PYTHON=python3  OUT=WORK/out  UNTIL_S=575 (this call)  PACK_S=25 (of it, for packing)  LOAD_S=20 (a stage's own start)
 #   TEACHER_HOURS=120  TEACHER_PROCESSES=cores-1  TEACHER_SHARD=96
 #   CODEC_SECONDS=210  CODEC_HOURS=20  VOCODER_SECONDS=1300  LM_SECONDS=1300  (training time over all calls)
-#   CODEC_ARGS  VOCODER_ARGS  LM_ARGS  (further options of those commands)
-#   VOCODER_GPU=0  LM_GPU=1 where there are two or more GPUs, else 0
+#   LARGE_SECONDS=0 (of the large vocoder; 0 leaves it out)
+#   CODEC_ARGS  VOCODER_ARGS  LARGE_ARGS  LM_ARGS  (further options of those commands)
+#   VOCODER_GPU=0  LM_GPU=1  LARGE_GPU=2  (where there are so many GPUs, else 0)
 #   OUT_MIB=62  OUT_FILES=8  PART_MIB=15  (what OUT may hold)
 set -uom pipefail # m: every stage in the background is a process group of its own, to be ended as a whole
 cd "$(dirname "$0")/../.."
@@ -24,9 +25,9 @@ UNTIL_S=${UNTIL_S:-575} PACK_S=${PACK_S:-25} LOAD_S=${LOAD_S:-20}
 TEACHER_HOURS=${TEACHER_HOURS:-120} TEACHER_SHARD=${TEACHER_SHARD:-96}
 TEACHER_PROCESSES=${TEACHER_PROCESSES:-$(($(nproc) > 1 ? $(nproc) - 1 : 1))}
 CODEC_SECONDS=${CODEC_SECONDS:-210} CODEC_HOURS=${CODEC_HOURS:-20}
-VOCODER_SECONDS=${VOCODER_SECONDS:-1300} LM_SECONDS=${LM_SECONDS:-1300}
+VOCODER_SECONDS=${VOCODER_SECONDS:-1300} LM_SECONDS=${LM_SECONDS:-1300} LARGE_SECONDS=${LARGE_SECONDS:-0}
 GPUS=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-VOCODER_GPU=${VOCODER_GPU:-0} LM_GPU=${LM_GPU:-$((GPUS > 1 ? 1 : 0))}
+VOCODER_GPU=${VOCODER_GPU:-0} LM_GPU=${LM_GPU:-$((GPUS > 1 ? 1 : 0))} LARGE_GPU=${LARGE_GPU:-$((GPUS > 2 ? 2 : 0))}
 OUT_MIB=${OUT_MIB:-62} OUT_FILES=${OUT_FILES:-8} PART_MIB=${PART_MIB:-15}
 
 export PYTHONUNBUFFERED=1
@@ -74,6 +75,11 @@ vocoder() {
     CUDA_VISIBLE_DEVICES=$VOCODER_GPU trainer vocoder "$VOCODER_SECONDS" \
         "$PYTHON" -m scripts.nano.train_vocoder ${VOCODER_ARGS:-}
 }
+large() {
+    # shellcheck disable=SC2086
+    CUDA_VISIBLE_DEVICES=$LARGE_GPU trainer vocoder_large "$LARGE_SECONDS" \
+        "$PYTHON" -m scripts.nano.train_vocoder --preset large ${LARGE_ARGS:-}
+}
 lm() {
     # shellcheck disable=SC2086
     CUDA_VISIBLE_DEVICES=$LM_GPU trainer lm "$LM_SECONDS" "$PYTHON" -m scripts.nano.train_lm ${LM_ARGS:-}
@@ -93,7 +99,7 @@ wait_for() {
 }
 
 train() {
-    local teacher_pid= vocoder_pid= lm_pid=
+    local teacher_pid= vocoder_pid= large_pid= lm_pid=
     if [ ! -e "$WORK/prompts.jsonl.gz" ]; then
         say "$WORK/prompts.jsonl.gz is missing: make it with python -m scripts.nano.prompts"
         return 1
@@ -106,6 +112,10 @@ train() {
     [ -e "$WORK/codec.done" ] || { wait_for $teacher_pid; return 0; }
     vocoder &
     vocoder_pid=$!
+    if [ "$LARGE_SECONDS" -gt 0 ]; then
+        large &
+        large_pid=$!
+    fi
     wait_for $teacher_pid
     if [ -e "$WORK/speech/done.json" ] && [ ! -e "$WORK/codes.npz" ]; then
         stage tokenise "$PYTHON" -m scripts.nano.tokenise --work "$WORK"
@@ -114,7 +124,7 @@ train() {
         lm &
         lm_pid=$!
     fi
-    wait_for $lm_pid $vocoder_pid
+    wait_for $lm_pid $vocoder_pid $large_pid
 }
 
 # pack NAME FILE...: a compressed archive of files in WORK, in parts that OUT may hold; left out where it does not fit.
@@ -146,12 +156,13 @@ deliver() {
         pack codes.tgz codes.npz && touch "$WORK/codes.delivered"
     fi
     pack logs.tgz logs
+    [ ! -e "$WORK/vocoder_large" ] || pack vocoder_large.tgz vocoder_large
 }
 
 figures() {
     echo "=== figures after ${SECONDS}s ==="
     local name
-    for name in teacher codec tokenise vocoder lm; do
+    for name in teacher codec tokenise vocoder vocoder_large lm; do
         [ -e "$LOGS/$name.log" ] && tail -n 4 "$LOGS/$name.log" | cut -c1-300 | sed "s/^/$name | /"
     done
     ls "$WORK"/*.done 2>/dev/null

@@ -68,8 +68,10 @@ teacher() {
         --hours "$TEACHER_HOURS" --prompts-per-shard "$TEACHER_SHARD" --until-s "$(left)"
 }
 
-# shellcheck disable=SC2086
-codec() { trainer codec "$CODEC_SECONDS" "$PYTHON" -m scripts.nano.train_codec --hours "$CODEC_HOURS" ${CODEC_ARGS:-}; }
+codec() {
+    # shellcheck disable=SC2086
+    trainer codec "$CODEC_SECONDS" "$PYTHON" -m scripts.nano.train_codec --hours "$CODEC_HOURS" ${CODEC_ARGS:-}
+}
 vocoder() {
     # shellcheck disable=SC2086
     CUDA_VISIBLE_DEVICES=$VOCODER_GPU trainer vocoder "$VOCODER_SECONDS" \
@@ -99,11 +101,13 @@ wait_for() {
 }
 
 train() {
-    local teacher_pid= vocoder_pid= large_pid= lm_pid=
+    local tokenizer_pid teacher_pid= vocoder_pid= large_pid= lm_pid=
     if [ ! -e "$WORK/prompts.jsonl.gz" ]; then
         say "$WORK/prompts.jsonl.gz is missing: make it with python -m scripts.nano.prompts"
         return 1
     fi
+    [ -e "$WORK/tokenizer.json" ] || stage tokenizer "$PYTHON" -m scripts.nano.tokenizer --work "$WORK" &
+    tokenizer_pid=$!
     if [ ! -e "$WORK/speech/done.json" ]; then
         teacher &
         teacher_pid=$!
@@ -116,7 +120,7 @@ train() {
         large &
         large_pid=$!
     fi
-    wait_for $teacher_pid
+    wait_for $tokenizer_pid $teacher_pid
     if [ -e "$WORK/speech/done.json" ] && [ ! -e "$WORK/codes.npz" ]; then
         stage tokenise "$PYTHON" -m scripts.nano.tokenise --work "$WORK"
     fi

@@ -100,6 +100,16 @@ wait_for() {
     done
 }
 
+# Say now what is missing, not after minutes of training.
+preflight() {
+    "$PYTHON" - <<'END'
+from importlib import metadata, util
+missing = [n for n in ("numpy", "torch", "onnxruntime", "hibari", "scipy", "tokenizers", "safetensors", "bigvgan") if not util.find_spec(n)]
+print("torch", metadata.version("torch"), "onnxruntime", metadata.version("onnxruntime"), "missing:", missing or "nothing")
+raise SystemExit(bool(missing))
+END
+}
+
 train() {
     local tokenizer_pid teacher_pid= vocoder_pid= large_pid= lm_pid=
     if [ ! -e "$WORK/prompts.jsonl.gz" ]; then
@@ -174,6 +184,6 @@ figures() {
     du -sm "$WORK" "$OUT"
 }
 
-train
+preflight && train
 deliver
 figures

@@ -1,0 +1,299 @@
+"""Stage 1: text packages, templates and small talk -> prompts.jsonl.gz.
+
+    python -m scripts.nano.prompts --work DIR --sources ROOT --hours 110
+
+ROOT is the folder into which the packages of `word_sources.py` were unpacked. Each line is
+{"id", "mode", "user", "spoken", "speed", "split"}; the text is in its spoken form. Lines are in random order, so any
+leading part of the file is a fair sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from moss_engine.spoken_text import spoken_text
+from scripts.nano.phrases import IRREGULAR, MONTHS, PATTERNS, SLOTS
+from scripts.nano.sentences import EVERYDAY, HARVARD, STRESS
+from scripts.nano.small_talk import small_talk
+from scripts.nano.word_sources import (
+    KINDS,
+    bible_verses,
+    capitals,
+    is_coarse,
+    scowl_names,
+    scowl_words,
+    word_counts,
+    wordnet_senses,
+)
+
+CHARS_PER_S = 16.0
+HELD_SHARE = 0.008
+SHARES = {"everyday": 0.42, "wordnet_examples": 0.19, "definitions": 0.12, "bible": 0.06, "carriers": 0.15, "names": 0.06}
+_CARRIERS = (
+    "The words are {0}, {1}, {2}, and {3}.", "{0}, {1}, {2}, {3}, and {4}.", "He wrote {0}, {1}, and {2} on the board.",
+    "Between {0} and {1} there is {2}.", "Is it {0}, {1}, or {2}?", "They spoke of {0} and {1}, but not of {2}.", "{0} or {1}? I would say {2}.",
+    "Please say {0}, {1}, {2}, {3}.", "Not {0}, but {1} and {2}.", "{0} comes before {1} and after {2}.", "{0}.", "{0} {1}.",
+    "What is the meaning of {0}, {1}, or {2}?", "The {0} of {1} and the {2} of {3}.", "With {0}, without {1}, and for {2}.",
+    "The list has {0}, {1}, {2}, {3}, {4}, and {5}.", "I read about {0} and {1}.", "We say {0} and {1}, {2} and {3}.")
+_NAME_CARRIERS = (
+    "{0} and {1} met {2} in {3}.", "{0} wrote to {1} about {2}.", "Have you heard of {0}, {1}, or {2}?", "{0} {1} lives near {2}.",
+    "My friends are called {0}, {1}, {2}, and {3}.", "From {0} we went to {1} and {2}.", "{0} was painted by {1} {2}.",
+    "The {0} team played against {1} and {2}.", "{0}, {1}, and {2} are on the list.", "Ask {0} or {1}.", "{0} is not the same as {1}.")
+
+
+class Grammar:
+    """Random sentences from the patterns; words by kind from WordNet, forms of verbs and plurals made here."""
+
+    def __init__(self, sources: Path, rng: random.Random):
+        self.rng = rng
+        counts, common = word_counts(sources), {word: i for i, word in enumerate(scowl_words(sources, 50))}
+        kinds: dict[str, dict[str, None]] = {kind: {} for kind in KINDS.values()}
+        verbs: dict[str, None] = {}
+        adjectives: dict[str, None] = {}
+        for sense in wordnet_senses(sources):
+            usable = [w for w in sense.words[:2] if w in common and len(w) > 2 and w.islower() and not is_coarse(w)]
+            if sense.part == "noun" and sense.kind in KINDS:
+                kinds[KINDS[sense.kind]].update(dict.fromkeys(usable))
+            elif sense.part == "verb" and sense.is_transitive and usable:
+                verbs.update(dict.fromkeys(w for w in usable if counts.get(w, 0) >= 2))
+            elif sense.part == "adj" and usable:
+                adjectives.update(dict.fromkeys(w for w in usable if counts.get(w, 0) >= 1))
+        self.words = {kind: sorted(words, key=common.__getitem__) for kind, words in {**kinds, "wn_adj": adjectives}.items()}
+        irregular_in_wordnet = {line.split()[1] for line in
+                                (sources / "usr/share/wordnet/verb.exc").read_text().splitlines()}
+        self.doubled = {line.split()[1] for line in (sources / "usr/share/wordnet/verb.exc").read_text().splitlines()
+                        if line.split()[0] == line.split()[1] + line.split()[1][-1] + "ed"}
+        self.verbs = [v for v in verbs if v in IRREGULAR or v in self.doubled or v not in irregular_in_wordnet]
+        import inflect
+
+        self.plural = inflect.engine().plural
+
+    def sentence(self) -> str:
+        text = self._expand(self.rng.choice(PATTERNS))
+        text = re.sub(r"\b([Aa]) (?=[aeiouAEIOU](?!ni|se|ne|ur))", r"\1n ", text)
+        return text[0].upper() + text[1:] if text[0] != '"' else '"' + text[1].upper() + text[2:]
+
+    def _expand(self, pattern: str) -> str:
+        return re.sub(r"\{(\w+)\}", lambda m: self._slot(m[1]), pattern)
+
+    def _slot(self, name: str) -> str:
+        rng = self.rng
+        if name in SLOTS:
+            return self._expand(rng.choice(SLOTS[name]))
+        if name in self.words:
+            words = self.words[name]
+            return words[int(len(words) * rng.random() ** 1.7)]
+        if name in ("plural", "plurals", "Plur", "Plural"):
+            word = self.plural(self._slot(rng.choice(("artifact", "animal", "person", "plant", "object"))))
+            return word.capitalize() if name[0] == "P" else word
+        if name in ("vt", "vtd", "vtp", "ving"):
+            return self._verb(rng.choice(self.verbs), name)
+        return figures(name, rng)
+
+    def _verb(self, base: str, form: str) -> str:
+        if form == "vt":
+            return base
+        if form == "ving":
+            stem = base + base[-1] if base in self.doubled else base
+            if base.endswith("ie"):
+                return base[:-2] + "ying"
+            drop = base.endswith("e") and not base.endswith(("ee", "oe", "ye"))
+            return (base[:-1] if drop else stem) + "ing"
+        if base in IRREGULAR:
+            return IRREGULAR[base][0 if form == "vtd" else 1]
+        if base in self.doubled:
+            return base + base[-1] + "ed"
+        if base.endswith("e"):
+            return base + "d"
+        return base[:-1] + "ied" if re.search(r"[^aeiou]y$", base) else base + "ed"
+
+
+def figures(name: str, rng: random.Random) -> str:
+    """Numbers, dates, prices and the like, as people write them."""
+    month, day, year = rng.choice(MONTHS), rng.randint(1, 30), rng.randint(1700, 2060)
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(day % 10 if day not in (11, 12, 13) else 0, "th")
+    dollars, cents = int(10 ** rng.uniform(0, 3.6)), rng.choice((0, 25, 50, 75, 95, 99, rng.randint(1, 99)))
+    hour, minute = rng.randint(1, 12), rng.choice((0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, rng.randint(1, 59)))
+    options: dict[str, Callable[[], str]] = {
+        "small": lambda: rng.choice((str(rng.randint(2, 20)), SLOTS["hour"][rng.randint(1, 11)])),
+        "count": lambda: str(rng.choice((rng.randint(10, 99), rng.randint(100, 999), rng.randint(10, 3000)))),
+        "big": lambda: f"{int(10 ** rng.uniform(3, 8)):,}",
+        "temp": lambda: str(rng.randint(-20, 104)),
+        "age": lambda: str(rng.randint(2, 99)),
+        "percent": lambda: str(rng.choice((rng.randint(1, 100), rng.randint(10, 990) / 10))),
+        "decimal": lambda: f"{rng.uniform(0, 40):.{rng.randint(1, 2)}f}",
+        "year": lambda: str(year),
+        "ordinal": lambda: f"{day}{ending}",
+        "date": lambda: rng.choice((f"{month} {day}", f"{month} {day}{ending}", f"the {day}{ending} of {month}")),
+        "time": lambda: rng.choice((f"{hour}:{minute:02d}", f"{hour}:{minute:02d} {rng.choice(('AM', 'PM', 'a.m.', 'p.m.'))}",
+                                    f"{hour} {rng.choice(('AM', 'PM'))}", f"{rng.randint(13, 23)}:{minute:02d}")),
+        "price": lambda: rng.choice((f"${dollars}", f"${dollars}.{cents:02d}", f"{dollars} dollars", f"€{dollars}", f"£{dollars}",
+                                     f"{cents or 5} cents", f"${rng.randint(2, 90)} million")),
+        "phone": lambda: f"555-{rng.randint(0, 9999):04d}" if rng.random() < 0.5 else
+                 f"{rng.randint(200, 989)}-555-{rng.randint(0, 9999):04d}",
+        "fraction": lambda: rng.choice(("1/2", "1/3", "2/3", "1/4", "3/4", "1/8")),
+        "sum": lambda: str(rng.randint(2, 40)),
+    }
+    return options[name]()
+
+
+def _as_sentence(text: str) -> str:
+    text = text.strip(" ;,:-")
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "?", "!")) else text + "."
+
+
+def _examples(sources: Path) -> Iterator[str]:
+    for sense in wordnet_senses(sources):
+        yield from (_as_sentence(example) for example in sense.examples)
+
+
+def _definitions(sources: Path, rng: random.Random) -> Iterator[str]:
+    counts = word_counts(sources)
+    senses = [s for s in wordnet_senses(sources) if s.definition and s.words[0].replace(" ", "").isalpha()]
+    rng.shuffle(senses)
+    for sense in sorted(senses, key=lambda s: -min(counts.get(s.words[0].lower(), 0), 3)):
+        word, meaning = sense.words[0], sense.definition
+        yield _as_sentence(rng.choice((f"{word}, {meaning}", meaning, meaning, f"{word} means {meaning}", f"{word}: {meaning}")))
+
+
+def _verses(sources: Path, rng: random.Random) -> Iterator[str]:
+    verses = bible_verses(sources)
+    rng.shuffle(verses)
+    for verse in verses:
+        yield from (_as_sentence(part) for part in re.split(r"(?<=[:;?!.])\s+", re.sub(r"[()]", "", verse)))
+
+
+def _carried(words: list[str], carriers: tuple[str, ...], rng: random.Random) -> Iterator[str]:
+    """Every word once a round, in random company, endlessly."""
+    while True:
+        pool = words[:]
+        rng.shuffle(pool)
+        while len(pool) > 6:
+            carrier = rng.choice(carriers)
+            used = len(set(re.findall(r"\{(\d)\}", carrier)))
+            yield _as_sentence(carrier.format(*[pool.pop() for _ in range(used)]))
+
+
+def _everyday(sources: Path, rng: random.Random) -> Iterator[str]:
+    grammar = Grammar(sources, rng)
+    while True:
+        yield grammar.sentence()
+
+
+def normal(text: str) -> str:
+    return " ".join(re.findall(r"[a-z']+", text.lower()))
+
+
+class Judged:
+    """The evaluation sentences, as runs of words that no training text may share."""
+
+    RUN = 5
+
+    def __init__(self) -> None:
+        self.whole = {normal(spoken_text(text)) for text in (*HARVARD, *EVERYDAY, *STRESS)}
+        self.runs = {run for text in self.whole for run in self._runs(text)}
+
+    def _runs(self, text: str) -> set[str]:
+        words = text.split()
+        return {" ".join(words[i:i + self.RUN]) for i in range(len(words) - self.RUN + 1)}
+
+    def touches(self, text: str) -> bool:
+        text = normal(text)
+        return text in self.whole or not self.runs.isdisjoint(self._runs(text))
+
+
+def _vary(text: str, rng: random.Random) -> str:
+    """Now and then as people type: without the last mark, or without capitals."""
+    draw = rng.random()
+    if draw < 0.05:
+        text = text.rstrip(".")
+    return text.lower() if draw < 0.03 else text
+
+
+def read_rows(sources: Path, chars: int, rng: random.Random, judged: Judged) -> Iterator[tuple[str, str]]:
+    """(source, spoken text) of about `chars` characters in all."""
+    word_pool = [w for w in scowl_words(sources, 60) if len(w) > 2 and not is_coarse(w)]
+    streams: dict[str, Iterator[str]] = {
+        "everyday": _everyday(sources, rng),
+        "wordnet_examples": _examples(sources),
+        "definitions": _definitions(sources, rng),
+        "bible": _verses(sources, rng),
+        "carriers": _carried(word_pool, _CARRIERS, rng),
+        "names": _carried([w for w in scowl_names(sources, 60) if not is_coarse(w)], _NAME_CARRIERS, rng),
+    }
+    seen: set[str] = set()
+    for source, share in SHARES.items():
+        left = chars * share
+        kept: list[str] = []
+        for text in streams[source]:
+            if left <= 0:
+                break
+            if is_coarse(text):
+                continue
+            said = spoken_text(text)
+            key = normal(said)
+            if not 1 <= len(key.split()) <= 40 or len(said) > 230 or key in seen or judged.touches(said):
+                continue
+            if len(key.split()) < 3 and rng.random() > 0.3:
+                continue
+            seen.add(key)
+            left -= len(said) + 1
+            kept.append(_vary(said, rng))
+        rng.shuffle(kept)
+        yield from ((source, text) for text in _joined(kept, rng))
+
+
+def _joined(texts: list[str], rng: random.Random) -> Iterator[str]:
+    """Some neighbours as one text of two or three sentences."""
+    position = 0
+    while position < len(texts):
+        count = rng.choices((1, 2, 3), (0.70, 0.19, 0.11))[0]
+        group = texts[position:position + count]
+        if count > 1 and (sum(map(len, group)) > 225 or not all(text.endswith((".", "?", "!")) for text in group)):
+            group = group[:1]
+        yield " ".join(group)
+        position += len(group)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--sources", type=Path, required=True)
+    parser.add_argument("--hours", type=float, default=110.0)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    rng, judged = random.Random(args.seed), Judged()
+    rows = [("chat", "chat", user, said) for user, said in small_talk(args.sources, rng) if not judged.touches(said)]
+    chat_chars = sum(len(row[3]) + 8 for row in rows)
+    read_chars = int(args.hours * 3600 * CHARS_PER_S) - chat_chars
+    rows += [(source, "read", text, text) for source, text in read_rows(args.sources, read_chars, rng, judged)]
+    rng.shuffle(rows)
+    counted: Counter[str] = Counter()
+    args.work.mkdir(parents=True, exist_ok=True)
+    with gzip.open(args.work / "prompts.jsonl.gz", "wt", encoding="utf-8", compresslevel=9) as out:
+        for index, (source, mode, user, said) in enumerate(rows):
+            assert not judged.touches(said), f"an evaluation sentence in the training text: {said}"
+            split = "held" if rng.random() < HELD_SHARE else "train"
+            row = {"id": index, "mode": mode, "user": user, "spoken": said, "speed": round(rng.uniform(0.9, 1.1), 2), "split": split}
+            out.write(json.dumps(row) + "\n")
+            counted[source] += 1
+            counted[f"{source} chars"] += len(said)
+    names = [*SHARES, "chat"]
+    for name in names:
+        chars = counted[f"{name} chars"]
+        print(f"{name:18s} {counted[name]:7d} rows  {chars / 1e6:6.2f} M characters  {chars / CHARS_PER_S / 3600:6.1f} h")
+    total = sum(counted[f"{name} chars"] for name in names)
+    print(f"{'total':18s} {len(rows):7d} rows  {total / 1e6:6.2f} M characters  {total / CHARS_PER_S / 3600:6.1f} h")
+    print(f"capitals of {len(capitals(args.sources))} countries in the small talk")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Stage 2: prompts.jsonl.gz -> tokenizer.json: byte-level BPE of 1,024 entries, specials first.
+
+    python -m scripts.nano.tokenizer --work DIR
+
+Text is split before every space, at punctuation and into single digits; any string can be encoded. The specials are never produced
+from plain text: `encode_plain` does not parse them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+VOCAB_SIZE = 1024
+IM_START, IM_END, TEXT_PAD, SOSP, MODALITY_PAD, READ, CHAT = SPECIALS = (
+    "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|sosp|>", "<|audio|>", "<read>", "<chat>")
+ROLE_REPEATS = 5000  # makes one piece of each role name
+
+
+def read_prompts(work: Path) -> Iterator[dict]:
+    """The rows of prompts.jsonl.gz, or of prompts.jsonl where only that is there."""
+    packed = work / "prompts.jsonl.gz"
+    if packed.exists():
+        with gzip.open(packed, "rt", encoding="utf-8") as lines:
+            yield from map(json.loads, lines)
+    else:
+        with open(work / "prompts.jsonl", encoding="utf-8") as lines:
+            yield from map(json.loads, lines)
+
+
+def train_tokenizer(texts: Iterator[str]) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(r" ?[A-Za-z']+| ?[^\sA-Za-z'\d]+|\d|\s+"), behavior="isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=VOCAB_SIZE, special_tokens=list(SPECIALS), show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(texts, trainer)
+    assert tokenizer.get_vocab_size() == VOCAB_SIZE, f"{tokenizer.get_vocab_size()} entries, not {VOCAB_SIZE}"
+    assert [tokenizer.token_to_id(special) for special in SPECIALS] == list(range(len(SPECIALS)))
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer, set to take special names in a text as plain characters."""
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True)
+    args = parser.parse_args()
+    texts = [row["user"] for row in read_prompts(args.work)] + [row["spoken"] for row in read_prompts(args.work) if row["mode"] == "chat"]
+    texts += ["system\n", "user\n", "assistant\n"] * ROLE_REPEATS
+    tokenizer = train_tokenizer(iter(texts))
+    tokenizer.save(str(args.work / "tokenizer.json"))
+    sample = texts[::50]
+    pieces = sum(len(tokenizer.encode(text).ids) for text in sample)
+    print(f"{VOCAB_SIZE} entries, {sum(map(len, sample)) / pieces:.2f} characters a piece, {len(texts)} texts")
+
+
+if __name__ == "__main__":
+    main()

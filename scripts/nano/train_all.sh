@@ -122,7 +122,11 @@ train() {
         teacher &
         teacher_pid=$!
     fi
-    codec || { wait_for $teacher_pid; return 1; }
+    if ! codec; then
+        say "codec: once more without compiling"
+        CODEC_ARGS="${CODEC_ARGS:-} --no-compile"
+        codec || { wait_for $teacher_pid; return 1; }
+    fi
     [ -e "$WORK/codec.done" ] || { wait_for $teacher_pid; return 0; }
     vocoder &
     vocoder_pid=$!

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 
 from moss_engine.codec.base import SpeechStream
@@ -118,7 +118,7 @@ class Handle:
         self._made_samples += len(samples)
         self.put(chunk)
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         """Every event to the terminal one. Leaving early cancels the reply."""
         try:
             while True:

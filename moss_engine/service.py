@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -100,7 +100,7 @@ class Service:
         self._engine_wake.set()
         return handle
 
-    async def stream(self, request: Request) -> AsyncIterator[Event]:
+    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """`submit`, then every event to the terminal one. Leaving early, by break or cancellation, stops the reply."""
         async with aclosing(self.submit(request).events()) as events:
             async for event in events:

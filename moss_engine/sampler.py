@@ -57,8 +57,9 @@ class Sampler:
         for channel, values in enumerate((sampling.text, sampling.audio)):
             assert values.temperature == 0 or values.temperature > 1e-6, "the request was not validated"
             if values.repetition_penalty != 1:
-                seen[channel] = torch.zeros(self._vocab_sizes[channel], dtype=torch.bool, device=self._device)
-                seen[channel][channels[channel]] = True
+                held = torch.zeros(self._vocab_sizes[channel], dtype=torch.bool, device=self._device)
+                held[channels[channel]] = True
+                seen[channel] = held
         self._histories[sequence_id] = _History(sampling, 0, (seen[TEXT], seen[AUDIO]))
 
     def remove(self, sequence_id: Hashable) -> None:

@@ -21,6 +21,7 @@ FILE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 SCALE_SUFFIX = "_scale"
 FINITE_SAMPLES = 65_536
+_REMEDY = "use weights and a config.json that belong together."
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -80,6 +81,11 @@ def load_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, dtype: 
         else:
             tensors[name] = widen(tensor, scale).to(device, dtype or torch.float32)
     return tensors
+
+
+def stores_int8(folder: Path) -> bool:
+    """Whether a checkpoint folder holds int8 weights; raises CheckpointError for damaged files."""
+    return any(stored.dtype is torch.int8 for stored in _read_index(Path(folder)).values())
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], int8_names: Collection[str] = ()) -> None:
@@ -152,9 +158,6 @@ def _check_tensors(path: Path, stored: Mapping[str, StoredTensor], expected: Map
             raise CheckpointError(f"{path}: tensor {name} has shape {found} instead of {list(shape)}; {_REMEDY}")
         if stored[name].dtype is torch.int8 and (name not in expected or len(shape) < 2):
             raise CheckpointError(f"{path}: tensor {name} may not be stored as int8; {_REMEDY}")
-
-
-_REMEDY = "use weights and a config.json that belong together."
 
 
 def _read_finite(stored: StoredTensor) -> Tensor:

@@ -89,16 +89,19 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _stored_tensor(path: Path, name: str, entry: Any, data_start: int) -> StoredTensor:
     if not isinstance(entry, dict):
         raise refuse(path, f"describes tensor {name!r} wrongly")
-    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    dtype, shape, offsets = entry.get("dtype"), _counts(entry.get("shape")), _counts(entry.get("data_offsets"))
     if dtype not in DTYPES:
         raise CheckpointError(f"{path} stores {name!r} as {dtype!r}; use a checkpoint of {', '.join(DTYPES)} tensors.")
-    if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
+    if shape is None or offsets is None or len(offsets) != 2:
         raise refuse(path, f"describes tensor {name!r} wrongly")
     num_bytes = math.prod(shape) * DTYPES[dtype].itemsize
     if offsets[1] - offsets[0] != num_bytes:
         raise refuse(path, f"gives tensor {name!r} {offsets[1] - offsets[0]} bytes where its shape needs {num_bytes}")
-    return StoredTensor(path, name, DTYPES[dtype], tuple(shape), data_start + offsets[0], num_bytes)
+    return StoredTensor(path, name, DTYPES[dtype], shape, data_start + offsets[0], num_bytes)
 
 
-def _are_counts(values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+def _counts(values: Any) -> tuple[int, ...] | None:
+    """The values, if they are a list of integers that are not negative."""
+    if isinstance(values, list) and all(type(value) is int and value >= 0 for value in values):
+        return tuple(values)
+    return None

@@ -1,0 +1,40 @@
+"""Checkpoint folder -> `MossSpeech`: the reference network with weights, ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from moss_engine.errors import CheckpointError
+from moss_engine.models.checkpoint import expected_tensors, load_tensors
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.network import MossSpeech
+
+TIED_ROWS = 1024
+
+
+def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> MossSpeech:
+    """The network of a checkpoint folder, for inference.
+
+    The tensors that are read become its parameters, so memory holds them once. Raises CheckpointError.
+    """
+    config = ModelConfig.from_file(folder / "config.json")
+    tensors = load_tensors(folder, expected_tensors(config), dtype=dtype, device=device)
+    refuse_tied(folder, tensors)
+    with torch.device("meta"):
+        model = MossSpeech(config)
+    model.load_state_dict(tensors, strict=True, assign=True)
+    return model.requires_grad_(False).eval()
+
+
+def refuse_tied(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError if a head is a copy of its channel's embedding table (by their first rows)."""
+    pairs = {"model.embed_tokens.weight": "text_lm_head.weight", "model.audio_embed.weight": "audio_lm_head.weight"}
+    for table, head in pairs.items():
+        if torch.equal(tensors[table][:TIED_ROWS], tensors[head][:TIED_ROWS]):
+            raise CheckpointError(
+                f"{folder}: {head} equals {table}, as if tied; export the checkpoint again with untied heads."
+            )

@@ -1,0 +1,89 @@
+"""`make_runtime`: from the options to the runtime that was asked for, or a sentence that says what to change."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from moss_engine.config import EngineConfig
+from moss_engine.errors import ConfigError
+from moss_engine.models.checkpoint import expected_tensors, stores_int8
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest
+from moss_engine.runtime.base import Limits, Runtime
+from moss_engine.runtime.linear import int8_decodes_faster
+from moss_engine.runtime.memory import require_memory
+from moss_engine.runtime.pytorch import load_torch_runtime
+
+
+def make_runtime(config: EngineConfig) -> Runtime:
+    """Load the checkpoint of `config` into the runtime it names.
+
+    Everything that can be refused is refused before weights are read: a damaged folder (CheckpointError), a device or
+    number format that this machine cannot serve, or too little memory (ConfigError with the numbers).
+    """
+    model = ModelConfig.from_file(config.checkpoint / "config.json")
+    limits = make_limits(config, model)
+    if (config.checkpoint / MANIFEST_NAME).exists():
+        verify_manifest(config.checkpoint)
+    device = resolve_device(config.device)
+    dtype = resolve_dtype(config, device)
+    _require_memory(config, model, limits, device, dtype)
+    return load_torch_runtime(config.checkpoint, limits, device=device, dtype=dtype, threads=config.threads)
+
+
+def make_limits(config: EngineConfig, model: ModelConfig) -> Limits:
+    """Capacity that the options ask for, within the model's context."""
+    num_blocks = config.kv_rows // config.block_size
+    if num_blocks == 0:
+        raise ConfigError(f"--kv-rows {config.kv_rows} is less than one block of {config.block_size}; raise it.")
+    max_seq_len = min(model.max_position_embeddings, num_blocks * config.block_size)
+    if config.max_step_rows < config.max_sessions:
+        raise ConfigError(f"--max-step-rows {config.max_step_rows} must be at least --max-sessions "
+                          f"{config.max_sessions}: every session gets a row in a step.")
+    return Limits(config.block_size, num_blocks, config.max_sessions, config.max_step_rows, max_seq_len)
+
+
+def resolve_device(name: str) -> torch.device:
+    """cpu, cuda, cuda:N, or auto (a GPU when there is one) -> the device; raises ConfigError."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"--device {name!r} is no device; use auto, cpu, cuda or cuda:N.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"--device {name!r} is not supported; use auto, cpu, cuda or cuda:N.")
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ConfigError(f"--device {name} needs an NVIDIA GPU and a torch built for it; use --device cpu.")
+        if device.index is not None and device.index >= torch.cuda.device_count():
+            raise ConfigError(f"--device {name}: there are {torch.cuda.device_count()} GPUs; choose a lower number.")
+        device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+    return device
+
+
+def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | str:
+    """The number format: what was asked for, or the fastest in which the checkpoint's weights keep their values.
+
+    auto on a CPU is "int8" where the checkpoint stores int8 and this CPU is faster with it, otherwise float32.
+    """
+    if device.type == "cuda":
+        if config.dtype == "int8":
+            raise ConfigError("--dtype int8 runs on a CPU only; use bfloat16, or --device cpu.")
+        if config.dtype != "float32" and not torch.cuda.is_bf16_supported(including_emulation=False):
+            raise ConfigError(f"{torch.cuda.get_device_name(device)} has no bfloat16; use --dtype float32.")
+        return torch.float32 if config.dtype == "float32" else torch.bfloat16
+    if config.dtype == "auto":
+        return "int8" if stores_int8(config.checkpoint) and int8_decodes_faster() else torch.float32
+    return "int8" if config.dtype == "int8" else getattr(torch, config.dtype)
+
+
+def _require_memory(config: EngineConfig, model: ModelConfig, limits: Limits, device: torch.device,
+                    dtype: torch.dtype | str) -> None:
+    num_weights = sum(math.prod(shape) for shape in expected_tensors(model).values())
+    weight_size = 1 if isinstance(dtype, str) else dtype.itemsize
+    kv_size = torch.float32.itemsize if device.type == "cpu" or isinstance(dtype, str) else dtype.itemsize
+    row_values = 2 * model.num_layers * model.num_key_value_heads * model.head_dim
+    require_memory(device, num_weights * weight_size, limits.num_blocks * limits.block_size * row_values * kv_size)

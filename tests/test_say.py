@@ -1,0 +1,85 @@
+"""`scripts.say`: the file holds what the service made, and what goes wrong is a sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import wave
+
+import numpy as np
+import pytest
+from fakes import CONFIG, GREEDY, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
+
+from moss_engine.codec.base import samples_per_code
+from moss_engine.config import EngineConfig
+from moss_engine.engine import Engine
+from moss_engine.errors import MossError, ParameterError
+from moss_engine.events import FinishReason
+from moss_engine.modes import Mode
+from moss_engine.request import Sampling
+from moss_engine.sampler import Sampler
+from moss_engine.service import Service
+from scripts import say
+
+
+class Processor(FakeProcessor):
+    default_mode = Mode("speech", "Speech", "text", "speech", "", split_sentences=False, default=True, note=None)
+    default_sampling = Sampling(text=GREEDY, audio=GREEDY, max_rows=32, min_rows=0, seed=0)
+
+
+@pytest.fixture
+def service():
+    codec, config = FakeCodec(), EngineConfig()
+    engine = Engine(FakeRuntime(scripted(SPOKEN)), Sampler(CONFIG), Processor(), config,
+                    samples_per_code=samples_per_code(codec))
+    service = Service(engine, codec, config)
+    service.start()
+    yield service
+    service.close()
+
+
+async def test_the_file_holds_what_was_spoken(service, tmp_path, capsys):
+    request = say.make_request(service, "hello", mode=None, voice=None, seed=7)
+    metrics, reason = await say.speak(service, request, tmp_path / "a.wav")
+    assert request.mode == "speech" and request.sampling.seed == 7
+    assert reason is FinishReason.STOP
+    assert capsys.readouterr().out == "ab\n"
+    with wave.open(str(tmp_path / "a.wav")) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (24_000, 1, 2)
+        pcm = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
+    expected = np.repeat(np.array([7, 8, 9], dtype=np.float32) / 100, 960)
+    assert np.abs(pcm / 32767 - expected).max() < 1e-4
+    assert metrics.audio_s == pytest.approx(3 * 960 / 24_000)
+
+
+async def test_an_unknown_voice_is_refused(service, tmp_path):
+    request = say.make_request(service, "hello", mode=None, voice="nobody", seed=0)
+    with pytest.raises(ParameterError, match="plain"):
+        await say.speak(service, request, tmp_path / "a.wav")
+
+
+async def test_a_failure_is_its_sentence(service, tmp_path):
+    def fault() -> None:
+        raise RuntimeError("a broken kernel")
+
+    service.engine.runtime.before_forward = fault
+    with pytest.raises(MossError, match="restart the program"):
+        await say.speak(service, say.make_request(service, "hello", mode=None, voice=None, seed=0), tmp_path / "a.wav")
+
+
+async def test_a_folder_that_is_not_there_is_named(service, tmp_path):
+    request = say.make_request(service, "hello", mode=None, voice=None, seed=0)
+    with pytest.raises(MossError, match="--out"):
+        await say.speak(service, request, tmp_path / "missing" / "a.wav")
+
+
+async def test_the_table_names_every_known_figure(service, tmp_path):
+    request = say.make_request(service, "hello", mode=None, voice=None, seed=0)
+    metrics, _ = await say.speak(service, request, tmp_path / "a.wav")
+    named = {line.split()[0] for line in say.table(metrics).splitlines()}
+    assert named == {f.name for f in dataclasses.fields(metrics) if getattr(metrics, f.name) is not None}
+    assert {"ttfa_ms", "prefill_ms", "rtf"} <= named
+
+
+def test_options_are_those_of_the_engine():
+    args, config = say.parse(["hi", "--out", "a.wav", "--device", "cpu", "--threads", "2", "--seed", "3"])
+    assert (config.device, config.threads, args.seed) == ("cpu", 2, 3)

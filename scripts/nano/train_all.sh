@@ -52,14 +52,15 @@ stage() {
     return $code
 }
 
-# trainer NAME SECONDS COMMAND...: a stage that stops by the clock; it is done if it ends before this call's share did.
+# trainer NAME TOTAL_OPTION SECONDS CALL_OPTION COMMAND...: a stage that stops by the clock, after SECONDS over all calls
+# or at the end of this one; it is done if it ends before this call's share did.
 trainer() {
-    local name=$1 seconds=$2 call started=$SECONDS
-    shift 2
+    local name=$1 total_option=$2 seconds=$3 call_option=$4 call started=$SECONDS
+    shift 4
     [ -e "$WORK/$name.done" ] && return 0
     call=$(($(left) - LOAD_S))
     [ "$call" -gt 5 ] || { say "$name: no time left in this call"; return 1; }
-    stage "$name" "$@" --work "$WORK" --seconds "$seconds" --call-seconds "$call" || return 1
+    stage "$name" "$@" --work "$WORK" "$total_option" "$seconds" "$call_option" "$call" || return 1
     [ $((SECONDS - started)) -ge "$call" ] || touch "$WORK/$name.done"
 }
 
@@ -70,21 +71,22 @@ teacher() {
 
 codec() {
     # shellcheck disable=SC2086
-    trainer codec "$CODEC_SECONDS" "$PYTHON" -m scripts.nano.train_codec --hours "$CODEC_HOURS" ${CODEC_ARGS:-}
+    trainer codec --seconds "$CODEC_SECONDS" --call-seconds "$PYTHON" -m scripts.nano.train_codec --hours "$CODEC_HOURS" ${CODEC_ARGS:-}
 }
 vocoder() {
     # shellcheck disable=SC2086
-    CUDA_VISIBLE_DEVICES=$VOCODER_GPU trainer vocoder "$VOCODER_SECONDS" \
+    CUDA_VISIBLE_DEVICES=$VOCODER_GPU trainer vocoder --seconds "$VOCODER_SECONDS" --call-seconds \
         "$PYTHON" -m scripts.nano.train_vocoder ${VOCODER_ARGS:-}
 }
 large() {
     # shellcheck disable=SC2086
-    CUDA_VISIBLE_DEVICES=$LARGE_GPU trainer vocoder_large "$LARGE_SECONDS" \
+    CUDA_VISIBLE_DEVICES=$LARGE_GPU trainer vocoder_large --seconds "$LARGE_SECONDS" --call-seconds \
         "$PYTHON" -m scripts.nano.train_vocoder --preset large ${LARGE_ARGS:-}
 }
 lm() {
     # shellcheck disable=SC2086
-    CUDA_VISIBLE_DEVICES=$LM_GPU trainer lm "$LM_SECONDS" "$PYTHON" -m scripts.nano.train_lm ${LM_ARGS:-}
+    CUDA_VISIBLE_DEVICES=$LM_GPU trainer lm --total-seconds "$LM_SECONDS" --seconds \
+        "$PYTHON" -m scripts.nano.train_lm ${LM_ARGS:-}
 }
 
 # Wait for the processes named, at most until this call's training time is over; then end what still runs.

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from moss_engine.codec.activation import fold_activations
 from moss_engine.codec.base import MelSpec
 from moss_engine.codec.bigvgan import build_generator, check_config
 from moss_engine.codec.fsq import FsqConfig, NanoFsq
@@ -52,12 +53,14 @@ def save_fsq(folder: Path, fsq: NanoFsq, *, int8: bool = True) -> None:
 
 
 def load_vocoder(folder: Path, device: torch.device | str = "cpu") -> tuple[nn.Module, dict[str, Any]]:
-    """A BigVGAN generator in float32 without weight norm, and its config."""
+    """A BigVGAN generator in float32, ready to run but not to be trained, and its config."""
     config = read_config(folder)
     if config["type"] != BIGVGAN_TYPE:
         raise CheckpointError(f"{folder} holds a vocoder of type {config['type']!r}; only {BIGVGAN_TYPE!r} is known.")
     check_config(config)
-    return _filled(build_generator(config, weight_norm=False), folder, device), config
+    generator = _filled(build_generator(config, weight_norm=False), folder, device)
+    fold_activations(generator)
+    return generator, config
 
 
 def save_vocoder(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, half: bool = True) -> None:

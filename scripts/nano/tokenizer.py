@@ -20,6 +20,7 @@ VOCAB_SIZE = 1024
 IM_START, IM_END, TEXT_PAD, SOSP, MODALITY_PAD, READ, CHAT = SPECIALS = (
     "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|sosp|>", "<|audio|>", "<read>", "<chat>")
 ROLE_REPEATS = 5000  # makes one piece of each role name
+DROPOUT = 0.1
 
 
 def read_prompts(work: Path) -> Iterator[dict]:

@@ -1,0 +1,214 @@
+"""prompts + codes + tokenizer -> endless training batches, made by worker processes.
+
+A batch is a flat run of rows, divided into cells of a few fixed widths; every cell holds one sequence from its start and
+padding after it. All shapes are constants of a run, so the training step compiles once, and attention is plain causal
+attention inside each cell: no sequence sees another.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from moss_engine.models.config import ModelConfig
+from scripts.nano.layout import AUDIO_TARGET, NANO_CONFIG, TEXT_TARGET, LaidOut, cut_chunks, lay_out
+from scripts.nano.tokenizer import CHAT, DROPOUT, IM_END, IM_START, READ, load_tokenizer, read_prompts
+
+WIDTHS = (64, 96, 128, 176, 224, 288, 384, 512, 768)
+VARIANTS = 8
+IGNORE = -100
+
+
+def nano_config() -> ModelConfig:
+    return ModelConfig.from_dict(dict(NANO_CONFIG), source="scripts/nano/layout.py")
+
+
+class PieceTable:
+    """Text ids of every distinct word: canonical, and several draws with BPE dropout."""
+
+    def __init__(self, tokenizer: Tokenizer, texts: list[str], variants: int):
+        self.index: dict[str, int] = {}
+        for text in texts:
+            for piece in _spaced(text):
+                self.index.setdefault(piece, len(self.index))
+        names = list(self.index)
+        tokenizer.model.dropout = None
+        self.draws = [[e.ids for e in tokenizer.encode_batch_fast(names)]]
+        tokenizer.model.dropout = DROPOUT
+        for _ in range(variants):
+            self.draws.append([e.ids for e in tokenizer.encode_batch_fast(names)])
+        tokenizer.model.dropout = None
+
+    def words(self, text: str, rng: random.Random | None) -> list[list[int]]:
+        """Ids of each word of the text; `rng` None gives the canonical pieces."""
+        draws, index = self.draws, self.index
+        if rng is None:
+            return [draws[0][index[piece]] for piece in _spaced(text)]
+        last = len(draws) - 1
+        return [draws[rng.randint(0, last)][index[piece]] for piece in _spaced(text)]
+
+
+def _spaced(text: str) -> list[str]:
+    words = text.split()
+    return words[:1] + [" " + word for word in words[1:]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """rows: [N, 2]; *_at: rows whose state predicts *_target (IGNORE beyond the used part); all shapes fixed in a run."""
+
+    rows: np.ndarray
+    text_at: np.ndarray
+    text_target: np.ndarray
+    audio_at: np.ndarray
+    audio_target: np.ndarray
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Cells of each width in a batch, and the fixed numbers of predicted rows."""
+
+    cells: tuple[int, ...]
+    text_targets: int
+    audio_targets: int
+
+    @property
+    def num_rows(self) -> int:
+        return sum(count * width for count, width in zip(self.cells, WIDTHS))
+
+
+class Corpus:
+    """Everything the workers need, built once before they are forked."""
+
+    def __init__(self, work: Path, split: str):
+        prompts = {row["id"]: row for row in read_prompts(work) if row["split"] == split}
+        with np.load(work / "codes.npz") as data:
+            ids, offsets, codes = data["ids"], data["code_offsets"], data["codes"]
+            word_offsets, word_starts = data["word_offsets"], data["word_starts"]
+        self.config = nano_config()
+        self.items: list[tuple[str, str, str, np.ndarray, list[int]]] = []
+        self.left_out = 0
+        for i, utterance in enumerate(ids.tolist()):
+            row = prompts.get(utterance)
+            if row is None:
+                continue
+            starts = word_starts[word_offsets[i]:word_offsets[i + 1]].tolist()
+            if len(starts) != len(row["spoken"].split()) or offsets[i + 1] <= offsets[i]:
+                self.left_out += 1
+                continue
+            self.items.append((row["mode"], row["user"], row["spoken"], codes[offsets[i]:offsets[i + 1]], starts))
+        if not self.items:
+            raise SystemExit(f"codes.npz in {work} has no utterance of the split {split!r}; run the stages before this one first.")
+        tokenizer = load_tokenizer(work / "tokenizer.json")
+        self.table = PieceTable(tokenizer, [t for item in self.items for t in {item[1], item[2]}], VARIANTS)
+        special = {name: tokenizer.token_to_id(name) for name in (IM_START, IM_END, READ, CHAT)}
+        plain = {name: tokenizer.encode(name).ids for name in ("system", "user", "assistant", "\n")}
+        start, end, line = [special[IM_START]], [special[IM_END]], plain["\n"]
+        self.opening = {
+            mode: [*start, *plain["system"], *line, special[name], *end, *line, *start, *plain["user"], *line]
+            for mode, name in (("read", READ), ("chat", CHAT))
+        }
+        self.closing = [*end, *line, *start, *plain["assistant"], *line]
+
+    def sequence(self, index: int, rng: random.Random, *, dropout: bool) -> LaidOut:
+        mode, user, spoken, codes, starts = self.items[index]
+        user_words = self.table.words(user, rng if dropout else None)
+        said_words = user_words if user == spoken else self.table.words(spoken, rng if dropout else None)
+        prompt = [*self.opening[mode], *(i for word in user_words for i in word), *self.closing]
+        chunks = cut_chunks(spoken.split(), starts, len(codes), rng)
+        return lay_out(prompt, said_words, codes, chunks, self.config.special)
+
+    def shape(self, target_rows: int, seed: int) -> Shape:
+        """Cells in proportion to the lengths there are, about `target_rows` in all."""
+        rng = random.Random(seed)
+        sample = [self.sequence(rng.randrange(len(self.items)), rng, dropout=True) for _ in range(2000)]
+        widths = [_cell_of(len(s.rows)) for s in sample]
+        share = [widths.count(k) / len(widths) for k in range(len(WIDTHS))]
+        scale = target_rows / sum(p * w for p, w in zip(share, WIDTHS))
+        cells = tuple(max(1, round(scale * p)) for p in share)
+        counts = [sum(int((s.target == kind).sum()) for s in sample) / len(sample) * sum(cells) for kind in (TEXT_TARGET, AUDIO_TARGET)]
+        return Shape(cells, *(int(-(-count * 1.08 // 256) * 256) for count in counts))
+
+
+def _cell_of(length: int) -> int | None:
+    return next((k for k, width in enumerate(WIDTHS) if length <= width), None)
+
+
+def assemble(sequences: list[list[LaidOut]], shape: Shape, text_pad: int, audio_pad: int) -> Batch:
+    """Put sequences (one list a width) into their cells."""
+    rows = np.empty((shape.num_rows, 2), np.int32)
+    rows[:, 0], rows[:, 1] = text_pad, audio_pad
+    target = np.zeros(shape.num_rows, np.int8)
+    start = 0
+    for width, count, here in zip(WIDTHS, shape.cells, sequences):
+        for k, sequence in enumerate(here):
+            at = start + k * width
+            rows[at:at + len(sequence.rows)] = sequence.rows
+            target[at:at + len(sequence.target)] = sequence.target
+        start += count * width
+
+    def picked(kind: int, limit: int, channel: int) -> tuple[np.ndarray, np.ndarray]:
+        at = np.flatnonzero(target == kind)[:limit]
+        where, wanted = np.zeros(limit, np.int64), np.full(limit, IGNORE, np.int64)
+        where[:len(at)], wanted[:len(at)] = at, rows[at + 1, channel]
+        return where, wanted
+
+    text_at, text_target = picked(TEXT_TARGET, shape.text_targets, 0)
+    audio_at, audio_target = picked(AUDIO_TARGET, shape.audio_targets, 1)
+    return Batch(rows, text_at, text_target, audio_at, audio_target)
+
+
+def batches(corpus: Corpus, shape: Shape, seed: int, *, share: tuple[int, int] = (0, 1), dropout: bool = True,
+            epochs: int | None = None) -> Iterator[Batch]:
+    """Batches over every `share[1]`-th item from `share[0]` on, newly cut and drawn in every epoch."""
+    waiting: list[deque[LaidOut]] = [deque(maxlen=8 * count) for count in shape.cells]
+    config, wanted, epoch = corpus.config, sum(shape.cells) * 1.3, 0
+    while epochs is None or epoch < epochs:
+        rng = random.Random((seed * 1_000_003 + epoch) * 997 + share[0])
+        order = list(range(share[0], len(corpus.items), share[1]))
+        rng.shuffle(order)
+        for index in order:
+            sequence = corpus.sequence(index, rng, dropout=dropout)
+            cell = _cell_of(len(sequence.rows))
+            if cell is not None:
+                waiting[cell].append(sequence)
+            if sum(map(len, waiting)) >= wanted:
+                yield assemble(_filled(waiting, shape), shape, config.pad_token_id, config.audio_pad_token_id)
+        epoch += 1
+    while any(waiting):
+        yield assemble(_filled(waiting, shape), shape, config.pad_token_id, config.audio_pad_token_id)
+
+
+def _filled(waiting: list[deque[LaidOut]], shape: Shape) -> list[list[LaidOut]]:
+    """Take sequences for every cell; a cell without one of its own width gets a shorter one."""
+    taken: list[list[LaidOut]] = [[] for _ in shape.cells]
+    for k, count in enumerate(shape.cells):
+        while len(taken[k]) < count and waiting[k]:
+            taken[k].append(waiting[k].popleft())
+    for k in reversed(range(len(shape.cells))):
+        for j in range(k - 1, -1, -1):
+            while len(taken[k]) < shape.cells[k] and len(waiting[j]) > shape.cells[j]:
+                taken[k].append(waiting[j].popleft())
+    return taken
+
+
+def start_workers(corpus: Corpus, shape: Shape, seed: int, count: int) -> tuple[multiprocessing.Queue, list]:
+    """Fork workers that fill a bounded queue with batches; call before any GPU work of this process."""
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue(maxsize=4 * count)
+
+    def fill(worker: int) -> None:
+        for batch in batches(corpus, shape, seed, share=(worker, count)):
+            queue.put(batch)
+
+    workers = [context.Process(target=fill, args=(worker,), daemon=True) for worker in range(count)]
+    for worker in workers:
+        worker.start()
+    return queue, workers

@@ -28,7 +28,7 @@ from moss_engine.errors import EngineFaultError, MossError, ParameterError, Shut
 from moss_engine.events import Event, Failed, Finished, FinishReason, Sampled
 from moss_engine.handle import MAX_UNTAKEN_EVENTS, Handle
 from moss_engine.request import Request
-from moss_engine.tokens import Modality, code_of
+from moss_engine.tokens import code_of
 
 log = logging.getLogger(__name__)
 
@@ -228,7 +228,7 @@ class Service:
             self._end(handle, event)
         else:
             handle.put(event)
-        if isinstance(event, Sampled) and handle.speaks and event.modality is Modality.AUDIO:
+        if isinstance(event, Sampled) and handle.speaks:
             code = code_of(event.row, self.engine.processor.ids)
             if code is not None:
                 handle.add_code(code)

@@ -8,12 +8,13 @@
 # What was made is packed into OUT at the end of every call (join split files with `cat`).
 #
 # Environment, with defaults:
-#   PYTHON=python3  OUT=WORK/out  UNTIL_S=575 (this call)  PACK_S=25 (of it, for packing)  LOAD_S=20 (a stage's own start)
+#   PYTHON=python3  OUT=WORK/out  UNTIL_S=575 (this call)  PACK_S=30 (of it, for packing)  LOAD_S=35 (a stage's own start and end)
 #   TEACHER_HOURS=120  TEACHER_PROCESSES=cores-1  TEACHER_SHARD=96
 #   CODEC_SECONDS=210  CODEC_HOURS=20  VOCODER_SECONDS=1300  LM_SECONDS=1300  (training time over all calls)
 #   LARGE_SECONDS=0 (of the large vocoder; 0 leaves it out)
 #   CODEC_ARGS  VOCODER_ARGS  LARGE_ARGS  LM_ARGS  (further options of those commands)
 #   VOCODER_GPU=0  LM_GPU=1  LARGE_GPU=2  (where there are so many GPUs, else 0)
+#   DELIVER="logs parts codes large"  (what to pack, in this order, as far as it fits; codes only once)
 #   OUT_MIB=62  OUT_FILES=8  PART_MIB=15  (what OUT may hold)
 set -uom pipefail # m: every stage in the background is a process group of its own, to be ended as a whole
 cd "$(dirname "$0")/../.."
@@ -21,14 +22,14 @@ cd "$(dirname "$0")/../.."
 WORK=${1:?usage: bash scripts/nano/train_all.sh WORK}
 PYTHON=${PYTHON:-python3}
 OUT=${OUT:-$WORK/out}
-UNTIL_S=${UNTIL_S:-575} PACK_S=${PACK_S:-25} LOAD_S=${LOAD_S:-20}
+UNTIL_S=${UNTIL_S:-575} PACK_S=${PACK_S:-30} LOAD_S=${LOAD_S:-35}
 TEACHER_HOURS=${TEACHER_HOURS:-120} TEACHER_SHARD=${TEACHER_SHARD:-96}
 TEACHER_PROCESSES=${TEACHER_PROCESSES:-$(($(nproc) > 1 ? $(nproc) - 1 : 1))}
 CODEC_SECONDS=${CODEC_SECONDS:-210} CODEC_HOURS=${CODEC_HOURS:-20}
 VOCODER_SECONDS=${VOCODER_SECONDS:-1300} LM_SECONDS=${LM_SECONDS:-1300} LARGE_SECONDS=${LARGE_SECONDS:-0}
 GPUS=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 VOCODER_GPU=${VOCODER_GPU:-0} LM_GPU=${LM_GPU:-$((GPUS > 1 ? 1 : 0))} LARGE_GPU=${LARGE_GPU:-$((GPUS > 2 ? 2 : 0))}
-OUT_MIB=${OUT_MIB:-62} OUT_FILES=${OUT_FILES:-8} PART_MIB=${PART_MIB:-15}
+DELIVER=${DELIVER:-logs parts codes large} OUT_MIB=${OUT_MIB:-62} OUT_FILES=${OUT_FILES:-8} PART_MIB=${PART_MIB:-15}
 
 export PYTHONUNBUFFERED=1
 LOGS=$WORK/logs
@@ -93,7 +94,7 @@ lm() {
 wait_for() {
     local pid
     for pid in "$@"; do
-        while kill -0 "$pid" 2>/dev/null && [ "$(left)" -gt -5 ]; do sleep 0.5; done
+        while kill -0 "$pid" 2>/dev/null && [ "$(left)" -gt -10 ]; do sleep 0.5; done
         if kill -0 "$pid" 2>/dev/null; then
             say "the call is over: ending process group $pid"
             kill -TERM -- "-$pid" 2>/dev/null
@@ -168,15 +169,36 @@ pack() {
     say "packed $name: $size bytes in $parts file(s)"
 }
 
+# The language model's weights in half precision: half the size to carry, far finer than the int8 they end up in.
+halve() {
+    rm -rf "$WORK/pack/lm" && mkdir -p "$WORK/pack" && cp -r "$WORK/lm" "$WORK/pack/lm" || return 1
+    "$PYTHON" - "$WORK/pack/lm/model.safetensors" <<'END'
+import sys
+from safetensors.torch import load_file, save_file
+path = sys.argv[1]
+save_file({name: tensor.half() for name, tensor in load_file(path).items()}, path)
+END
+}
+
 deliver() {
     local packed_bytes=0 packed_files=0 made=() name
-    for name in codec vocoder lm tokenizer.json; do [ -e "$WORK/$name" ] && made+=("$name"); done
-    [ ${#made[@]} -eq 0 ] || pack checkpoint.tgz "${made[@]}"
-    if [ -e "$WORK/codes.npz" ] && [ ! -e "$WORK/codes.delivered" ]; then
-        pack codes.tgz codes.npz && touch "$WORK/codes.delivered"
-    fi
-    pack logs.tgz logs
-    [ ! -e "$WORK/vocoder_large" ] || pack vocoder_large.tgz vocoder_large
+    for name in $DELIVER; do
+        made=()
+        case $name in
+            logs) pack logs.tgz logs ;;
+            parts)
+                for name in codec vocoder tokenizer.json; do [ -e "$WORK/$name" ] && made+=("$name"); done
+                if [ -e "$WORK/lm" ] && halve; then made+=(-C "$WORK/pack" lm); fi
+                [ ${#made[@]} -eq 0 ] || pack parts.tgz "${made[@]}"
+                ;;
+            codes)
+                if [ -e "$WORK/codes.npz" ] && [ ! -e "$WORK/codes.delivered" ]; then
+                    pack codes.tgz codes.npz && touch "$WORK/codes.delivered"
+                fi
+                ;;
+            large) [ ! -e "$WORK/vocoder_large" ] || pack vocoder_large.tgz vocoder_large ;;
+        esac
+    done
 }
 
 figures() {

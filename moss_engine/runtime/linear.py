@@ -60,7 +60,7 @@ class Int8Linear:
         return F.linear(x.to(self.prefill_dtype), self.values.to(self.prefill_dtype)) * self.scale
 
 
-def int8_decodes_faster() -> bool:
+def int8_decodes_faster(threads: int) -> bool:
     """Whether this CPU multiplies one row by int8 weights in less time than by float32 weights (takes a few ms).
 
     Without the vector instructions that torch's kernel is written for, it can be far slower.
@@ -69,22 +69,27 @@ def int8_decodes_faster() -> bool:
     weights = [torch.randn(size, size) for _ in range(num_matrices)]
     values = [weight.mul(10).to(torch.int8) for weight in weights]
     x, ones = torch.randn(1, size), torch.ones(size, dtype=torch.bfloat16)
-    int8_s = _fastest_s(lambda: [torch.ops.aten._weight_int8pack_mm(x.bfloat16(), v, ones) for v in values])
-    return int8_s < _fastest_s(lambda: [F.linear(x, w) for w in weights])
+    int8_s = _fastest_s(lambda: [torch.ops.aten._weight_int8pack_mm(x.bfloat16(), v, ones) for v in values], threads)
+    return int8_s < _fastest_s(lambda: [F.linear(x, w) for w in weights], threads)
 
 
-def fastest_prefill_dtype() -> torch.dtype:
+def fastest_prefill_dtype(threads: int) -> torch.dtype:
     """bfloat16, unless this CPU multiplies matrices of many rows clearly faster in float32 (takes a few ms)."""
     values, x = torch.ones(512, 512, dtype=torch.int8), torch.randn(64, 512)
-    bfloat16_s = _fastest_s(lambda: F.linear(x.bfloat16(), values.bfloat16()))
-    float32_s = _fastest_s(lambda: F.linear(x, values.float()))
+    bfloat16_s = _fastest_s(lambda: F.linear(x.bfloat16(), values.bfloat16()), threads)
+    float32_s = _fastest_s(lambda: F.linear(x, values.float()), threads)
     return torch.float32 if float32_s * 1.3 < bfloat16_s else torch.bfloat16
 
 
-def _fastest_s(run: Callable[[], object], times: int = 5) -> float:
+def _fastest_s(run: Callable[[], object], threads: int, times: int = 5) -> float:
     def once() -> float:
         start = time.perf_counter()
         run()
         return time.perf_counter() - start
 
-    return min(once() for _ in range(times))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return min(once() for _ in range(times))
+    finally:
+        torch.set_num_threads(before)

@@ -76,7 +76,8 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | s
             raise ConfigError(f"{torch.cuda.get_device_name(device)} has no bfloat16; use --dtype float32.")
         return torch.float32 if config.dtype == "float32" else torch.bfloat16
     if config.dtype == "auto":
-        return "int8" if stores_int8(config.checkpoint) and int8_decodes_faster() else torch.float32
+        int8 = stores_int8(config.checkpoint) and int8_decodes_faster(config.threads)
+        return "int8" if int8 else torch.float32
     return "int8" if config.dtype == "int8" else getattr(torch, config.dtype)
 
 

@@ -87,10 +87,10 @@ def _decodes(sequence: ScheduledSequence) -> bool:
 class _CheckpointWeights:
     """`Weights` of `runtime.packed` out of loaded tensors, which it gives up one by one as they are joined."""
 
-    def __init__(self, tensors: dict[str, Tensor], linear_dtype: torch.dtype | str):
+    def __init__(self, tensors: dict[str, Tensor], linear_dtype: torch.dtype | str, threads: int):
         self._tensors = tensors
         self._int8 = linear_dtype == INT8
-        self._prefill_dtype = fastest_prefill_dtype() if self._int8 else None
+        self._prefill_dtype = fastest_prefill_dtype(threads) if self._int8 else None
 
     def vector(self, name: str) -> Tensor:
         return self._tensors.pop(name).float()
@@ -136,7 +136,7 @@ def load_torch_runtime(folder: Path, limits: Limits, *, device: torch.device, dt
     assert isinstance(weight_dtype, torch.dtype)
     tensors = load_tensors(folder, expected_tensors(config), dtype=weight_dtype, device=device, keep_int8=int8)
     refuse_tied(folder, tensors)
-    network = PackedNetwork(config, _CheckpointWeights(tensors, dtype), device, limits.max_seq_len)
+    network = PackedNetwork(config, _CheckpointWeights(tensors, dtype, threads), device, limits.max_seq_len)
     assert not tensors, "a tensor was not used"
     pool = KVPool(config, limits.num_blocks, limits.block_size, torch.float32 if device.type == "cpu" else weight_dtype,
                   device)

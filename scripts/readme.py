@@ -1,0 +1,126 @@
+"""Rewrite what README.md derives from the program: `python -m scripts.readme --write`.
+
+The tree, the options, the meanings of the figures and the benchmark table each stand between two comments that name
+them. Without --write the command only says whether the README is up to date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from moss_engine.config import REPO_ROOT, EngineConfig
+from moss_engine.errors import MossError
+
+README = REPO_ROOT / "README.md"
+NAME_WIDTH = 26
+MAX_CHARS = 92
+
+
+def tree() -> str:
+    """Every module of the program with the first sentence it says of itself."""
+    lines = [_line("app.py", REPO_ROOT / "app.py")]
+    for folder in ("moss_engine", "scripts"):
+        lines.append(_line(f"{folder}/", REPO_ROOT / folder / "__init__.py"))
+        lines += _folder_lines(REPO_ROOT / folder, "  ")
+    return "\n".join(["```", *(line.rstrip() for line in lines), "```"])
+
+
+def _folder_lines(folder: Path, indent: str) -> list[str]:
+    lines = []
+    for path in sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name)):
+        if path.is_dir() and any(path.glob("*.py")):
+            lines.append(_line(f"{indent}{path.name}/", path / "__init__.py"))
+            if path.name != "nano":  # its own README lists its stages
+                lines += _folder_lines(path, indent + "  ")
+        elif path.suffix in (".py", ".js", ".sh") and path.name != "__init__.py":
+            lines.append(_line(f"{indent}{path.name}", path))
+    return lines
+
+
+FOLDERS = {"scripts": "commands over moss_engine", "nano": "how the built-in voice was made; see its README"}
+
+
+def _line(name: str, path: Path) -> str:
+    own = FOLDERS.get(path.parent.name) if path.name == "__init__.py" and not path.exists() else purpose(path)
+    return f"{name:<{NAME_WIDTH}} {own or ''}"
+
+
+def purpose(path: Path) -> str:
+    """The first sentence of a file's docstring or leading comment, cut at a comma or the like where it is long."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        first = ast.get_docstring(ast.parse(text)) or ""
+    else:
+        comments = re.match(r"(?:#!.*\n)?((?:(?:#|//|/?\*+/?).*\n)+)", text)
+        first = re.sub(r"^\s*(?:#|//|/\*+|\*+/?)\s?", "", comments[1], flags=re.M) if comments else ""
+    paragraph = re.sub(r"\s+", " ", first.strip().split("\n\n")[0]).replace("`", "")
+    sentence = re.split(r"(?<=[^.])\.(?:\s|$)", paragraph)[0].strip().rstrip(":")
+    return sentence if len(sentence) <= MAX_CHARS else re.split(r"[,;:](?=[^,;:]*$)", sentence[:MAX_CHARS])[0]
+
+
+def options() -> str:
+    """The table of all options, from EngineConfig."""
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for field in dataclasses.fields(EngineConfig):
+        flag = "--" + field.name.replace("_", "-")
+        choices = field.metadata["choices"]
+        meaning = field.metadata["help"] + (f" ({', '.join(choices)})" if choices else "")
+        lines.append(f"| `{flag}` | {_shown(field.default)} | {meaning} |")
+    return "\n".join(lines)
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, Path):
+        return default.relative_to(REPO_ROOT).as_posix()
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return "" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def figures() -> str:
+    """What every figure means, from RequestMetrics."""
+    from moss_engine.metrics import RequestMetrics
+
+    lines = ["| figure | unit | meaning |", "|---|---|---|"]
+    for field in dataclasses.fields(RequestMetrics):
+        lines.append(f"| `{field.name}` | {field.metadata['unit']} | {field.metadata['meaning']} |")
+    return "\n".join(lines)
+
+
+SECTIONS: dict[str, Callable[[], str]] = {"tree": tree, "options": options, "figures": figures}
+
+
+def render(text: str) -> str:
+    """The README's text with every derived part written anew; raises MossError where a part's place is missing."""
+    for name, make in SECTIONS.items():
+        begin, end = f"<!-- {name}: python -m scripts.readme --write -->", f"<!-- end of {name} -->"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            raise MossError(f"README.md has no place for its {name}; put these two lines into it: {begin} {end}")
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n{make()}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m scripts.readme", description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="rewrite README.md instead of only comparing")
+    args = parser.parse_args()
+    old = README.read_text(encoding="utf-8")
+    new = render(old)
+    if args.write:
+        README.write_text(new, encoding="utf-8")
+    elif new != old:
+        raise MossError("README.md is out of date; run: python -m scripts.readme --write")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except MossError as error:
+        sys.exit(str(error))

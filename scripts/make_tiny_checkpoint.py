@@ -1,7 +1,7 @@
 """Write a tiny checkpoint with random weights, for tests: `python -m scripts.make_tiny_checkpoint OUT`.
 
 It has every file of a real one and the shape of a real reply (text, sosp, codes, eosp, ..., im_end), but what it says
-is noise. The numbers come from a fixed seed through numpy's frozen generator, so every machine writes the same files.
+is noise. The network's numbers come from a fixed seed through numpy's frozen generator: they are the same everywhere.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ from torch import Tensor
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, save_tensors
 from moss_engine.models.config import MODEL_TYPE, ModelConfig
 from moss_engine.models.manifest import write_manifest
+from scripts.make_tiny_codec import TINY_LEVELS, make_tiny_codec
 
 NAME = "tiny-random"
-NUM_CODES = 64
+NUM_CODES = math.prod(TINY_LEVELS)
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|sosp|>", "<|audio|>", "<read>", "<chat>")
 IM_START, IM_END, TEXT_PAD, SOSP, MODALITY_PAD, READ, CHAT = range(len(SPECIALS))
 WORDS = ("system", "user", "assistant", " the", " and", " hello", " world", " a", " I", " you")
@@ -44,6 +46,7 @@ def main() -> None:
 def write_checkpoint(out: Path) -> None:
     """Write the whole folder; existing files of the same names are replaced."""
     write_language_model(out)
+    make_tiny_codec(out)
     write_manifest(out, {"name": NAME, "command": "python -m scripts.make_tiny_checkpoint"})
 
 
@@ -116,7 +119,7 @@ def make_tensors(config: ModelConfig, seed: int = 0) -> dict[str, Tensor]:
     text_bias, audio_bias = tensors["text_lm_head.weight"][:, 0], tensors["audio_lm_head.weight"][:, 0]
     text_bias[:], audio_bias[:] = 0.0, 0.0
     text_bias[: len(SPECIALS)] = -4.0
-    text_bias[SOSP], text_bias[IM_END], audio_bias[config.eosp_token_id] = 1.9, 1.1, 1.0
+    text_bias[SOSP], text_bias[IM_END], audio_bias[config.eosp_token_id] = 1.8, 1.5, 1.0
     return tensors
 
 

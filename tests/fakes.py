@@ -27,8 +27,8 @@ CONFIG = ModelConfig(
 IDS = CONFIG.special
 HEADER = 5  # ends every prompt
 PAD = IDS.modality_pad
-SPOKEN = [*text_rows(b"ab", IDS), Row(IDS.sosp, IDS.audio_pad), *(Row(PAD, code) for code in (7, 8, 9)),
-          Row(PAD, IDS.eosp), Row(IDS.im_end, IDS.audio_pad)]
+SPOKEN = [Row(ord("a"), 0), Row(ord("b"), 0), Row(IDS.sosp, 0), Row(PAD, 7), Row(PAD, 8), Row(PAD, 9),
+          Row(PAD, IDS.eosp), Row(IDS.im_end, 0)]
 """A short reply: two characters, three codes."""
 
 LIMITS = Limits(block_size=4, num_blocks=64, max_batch=4, max_step_rows=32, max_seq_len=200)

@@ -1,0 +1,188 @@
+"""The torch runtime on an NVIDIA GPU: Triton kernels, paged KV, and a CUDA graph for every batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from moss_engine.errors import ConfigError
+from moss_engine.models.checkpoint import expected_tensors, load_tensors
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.load import refuse_tied
+from moss_engine.models.network import rotary_tables
+from moss_engine.runtime.base import Limits, Logits, RuntimeInfo, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.cuda_inputs import DeviceInputs, RowsShape
+from moss_engine.runtime.cuda_network import CudaNetwork
+from moss_engine.runtime.cuda_weights import Weights, allocate, fill_at_random, fill_from_state
+from moss_engine.runtime.kernels.launch import next_power_of_2
+from moss_engine.runtime.kernels.paged import PagedAttention, Pool
+
+OLDEST_CAPABILITY = (8, 0)
+_TILE_QUERIES = 64
+
+
+class CudaRuntime:
+    """`Runtime` on one GPU.
+
+    Batches of one row a sequence replay the decode graph of the next power of two; all others replay a fill graph of
+    enough rows and then, for the sequences that are sampled, a finish graph. `graphs` False runs the same kernels one by
+    one. All graphs are captured when the runtime is made.
+    """
+
+    def __init__(self, config: ModelConfig, limits: Limits, weights: Weights, info: RuntimeInfo, *,
+                 graphs: bool = True):
+        self.limits = limits
+        self.info = info
+        table = weights.text_table
+        self._device = table.device
+        self._batches = _powers_of_two(limits.max_batch)
+        self._shapes = rows_shapes(config, limits)
+        pool_shape = (config.num_layers, limits.num_blocks + 1, config.num_key_value_heads, limits.block_size,
+                      config.head_dim)
+        pool = Pool(*(torch.empty(pool_shape, dtype=table.dtype, device=self._device) for _ in range(2)))
+        attention = PagedAttention(config, pool, rope_table(config, limits.max_seq_len, self._device))
+        max_rows = max(self._batches[-1], self._shapes[-1].rows)
+        self._network: CudaNetwork | None = CudaNetwork(config, weights, attention, max_rows)
+        self._inputs = DeviceInputs(limits, self._shapes, self._device)
+        self._logits = Logits(*(torch.empty(self._batches[-1], size, device=self._device)
+                                for size in (config.vocab_size, config.audio_vocab_size)))
+        self._programs: dict[tuple[str, int], Callable[[], None]] = {}
+        for batch in self._batches:
+            self._programs["decode", batch] = self._make_decode(batch)
+        for shape in self._shapes:
+            self._programs["fill", shape.rows] = self._make_fill(shape)
+        for batch in self._batches:
+            self._programs["finish", batch] = self._make_finish(batch)
+        if graphs:
+            self._capture()
+
+    @torch.inference_mode()
+    def forward(self, batch: ScheduledBatch) -> Logits:
+        """See `Runtime`; a batch without a sampled sequence gives empty logits."""
+        assert self._network is not None, "the runtime was closed"
+        self._check(batch)
+        sampled = [i for i, sequence in enumerate(batch.sequences) if sequence.sample]
+        if all(len(sequence.rows) == 1 for sequence in batch.sequences):
+            size = next(size for size in self._batches if size >= len(batch.sequences))
+            self._inputs.put_decode(batch.sequences, size)
+            self._programs["decode", size]()
+            if len(sampled) < len(batch.sequences):
+                index = torch.tensor(sampled, dtype=torch.long, device=self._device)
+                return Logits(*(logits.index_select(0, index) for logits in self._logits))
+        else:
+            self._run_rows(batch, sampled)
+        return Logits(*(logits[: len(sampled)].clone() for logits in self._logits))
+
+    def close(self) -> None:
+        self._programs.clear()
+        self._network = None
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+            torch.cuda.empty_cache()
+
+    def _run_rows(self, batch: ScheduledBatch, sampled: list[int]) -> None:
+        sequences: list[ScheduledSequence] = [batch.sequences[i] for i in sampled]
+        sequences += [sequence for sequence in batch.sequences if not sequence.sample]
+        num_rows = sum(len(sequence.rows) for sequence in sequences)
+        shape = next(shape for shape in self._shapes if shape.rows >= num_rows)
+        size = next(size for size in self._batches if size >= max(1, len(sampled)))
+        self._inputs.put_rows(sequences, shape, len(sampled), size)
+        self._programs["fill", shape.rows]()
+        if sampled:
+            self._programs["finish", size]()
+
+    def _make_decode(self, batch: int) -> Callable[[], None]:
+        ids, positions, tables = self._inputs.decode(batch)
+        logits = Logits(*(logits[:batch] for logits in self._logits))
+        return lambda: self._network.decode(ids, positions, tables, logits)
+
+    def _make_fill(self, shape: RowsShape) -> Callable[[], None]:
+        rows = self._inputs.rows(shape)
+        return lambda: self._network.fill(rows)
+
+    def _make_finish(self, batch: int) -> Callable[[], None]:
+        select, positions, tables = self._inputs.finish(batch)
+        logits = Logits(*(logits[:batch] for logits in self._logits))
+        return lambda: self._network.finish(select, positions, tables, logits)
+
+    @torch.inference_mode()
+    def _capture(self) -> None:
+        """Replace every program by its CUDA graph; they share one memory pool, as they never run at the same time."""
+        memory = torch.cuda.graph_pool_handle()
+        for key, program in self._programs.items():
+            stream = torch.cuda.Stream(self._device)
+            with torch.cuda.stream(stream):
+                program()  # compiles kernels and sets libraries up, which must not happen during capture
+            stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=memory, stream=stream):
+                program()
+            self._programs[key] = graph.replay
+
+    def _check(self, batch: ScheduledBatch) -> None:
+        limits = self.limits
+        assert 0 < len(batch.sequences) <= limits.max_batch, "too many sequences in a step, or none"
+        assert sum(len(s.rows) for s in batch.sequences) <= limits.max_step_rows, "too many rows in a step"
+        for sequence in batch.sequences:
+            length = sequence.num_cached + len(sequence.rows)
+            assert sequence.rows and length <= limits.max_seq_len, "a sequence without rows, or a too long one"
+            assert length <= len(sequence.block_table) * limits.block_size, "the block table does not cover the rows"
+
+
+def rows_shapes(config: ModelConfig, limits: Limits) -> list[RowsShape]:
+    """Shapes of the fill graphs: 16, 32, then every 64 rows up to 512, then every 256, until max_step_rows fit."""
+    sizes = [16, 32]
+    while sizes[-1] < limits.max_step_rows:
+        sizes.append(sizes[-1] + (32 if sizes[-1] < 64 else 64 if sizes[-1] < 512 else 256))
+    sizes = sizes[: next(i for i, size in enumerate(sizes) if size >= limits.max_step_rows) + 1]
+    per_kv = next_power_of_2(config.num_attention_heads // config.num_key_value_heads)
+    tile_rows = max(1, _TILE_QUERIES // per_kv)
+    return [RowsShape(size, tile_rows, min(size, size // tile_rows + limits.max_batch)) for size in sizes]
+
+
+def rope_table(config: ModelConfig, num_positions: int, device: torch.device) -> Tensor:
+    """float32 [positions, 2, head_dim / 2]: cosines, then sines."""
+    positions = torch.arange(num_positions, device=device)
+    half = config.head_dim // 2
+    tables = rotary_tables(positions, config.head_dim, config.rope_theta, torch.float32)
+    return torch.stack([table[:, 0, :half] for table in tables], dim=1).contiguous()
+
+
+def _powers_of_two(largest: int) -> list[int]:
+    return [1 << i for i in range((largest - 1).bit_length() + 1)]
+
+
+def _require_capability(device: torch.device) -> None:
+    capability = torch.cuda.get_device_capability(device)
+    if capability < OLDEST_CAPABILITY:
+        raise ConfigError(f"{torch.cuda.get_device_name(device)} has compute capability {capability[0]}.{capability[1]}; "
+                          f"the CUDA runtime needs {OLDEST_CAPABILITY[0]}.{OLDEST_CAPABILITY[1]}; use --device cpu.")
+
+
+def _info(weights: Weights, source: str) -> RuntimeInfo:
+    table = weights.text_table
+    name = torch.cuda.get_device_name(table.device) if table.device.type == "cuda" else "CPU"
+    return RuntimeInfo("torch", torch.__version__, name, str(table.dtype).removeprefix("torch."), source)
+
+
+def load_cuda_runtime(folder: Path, limits: Limits, *, device: torch.device, dtype: torch.dtype) -> CudaRuntime:
+    """Load a checkpoint folder. Raises CheckpointError, or ConfigError for a device that cannot run it."""
+    _require_capability(device)
+    config = ModelConfig.from_file(folder / "config.json")
+    tensors = load_tensors(folder, expected_tensors(config), dtype=dtype)
+    refuse_tied(folder, tensors)
+    weights = allocate(config, dtype, device)
+    fill_from_state(weights, config, tensors)
+    return CudaRuntime(config, limits, weights, _info(weights, str(folder)))
+
+
+def make_random_runtime(config: ModelConfig, limits: Limits, *, device: torch.device, dtype: torch.dtype,
+                        seed: int) -> CudaRuntime:
+    """A network with random weights made on the device: speed, memory and numerics do not depend on their values."""
+    _require_capability(device)
+    weights = allocate(config, dtype, device)
+    fill_at_random(weights, config, seed)
+    return CudaRuntime(config, limits, weights, _info(weights, f"random, seed {seed}"))

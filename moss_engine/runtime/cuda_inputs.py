@@ -1,0 +1,141 @@
+"""A scheduled batch as integers on the device: written to pinned memory, sent with one copy, read by captured graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from moss_engine.runtime.base import Limits, ScheduledSequence
+from moss_engine.runtime.cuda_network import RowsInput
+
+
+@dataclass(frozen=True)
+class RowsShape:
+    """Capacity of one captured `fill`: rows, and tiles of at most `tile_rows` rows of one sequence."""
+
+    rows: int
+    tile_rows: int
+    max_tiles: int
+
+
+class DeviceInputs:
+    """Buffers of every integer that a step reads.
+
+    Unused places hold what is harmless: position 0 of a sequence whose only block is the pool's last, which belongs to
+    nobody. Block tables stay on the device and are sent again only when one of them has changed.
+    """
+
+    def __init__(self, limits: Limits, shapes: Sequence[RowsShape], device: torch.device):
+        self._block_size, self._spare_block = limits.block_size, limits.num_blocks
+        rows = max(limits.max_batch, *(shape.rows for shape in shapes))
+        table_blocks = -(-limits.max_seq_len // limits.block_size)
+        sizes = {"ids": 2 * rows, "positions": rows, "pool_rows": rows,
+                 "tiles": max(4 * shape.max_tiles for shape in shapes), "select": _batch_places(limits),
+                 "select_positions": _batch_places(limits)}
+        self._num_small = sum(sizes.values())
+        total = self._num_small + _batch_places(limits) * table_blocks
+        self._host = torch.zeros(total, dtype=torch.int32, pin_memory=device.type == "cuda")
+        self._device = torch.zeros(total, dtype=torch.int32, device=device)
+        self._views: dict[str, tuple[np.ndarray, Tensor]] = {}
+        start = 0
+        for name, size in sizes.items():
+            self._views[name] = self._host[start : start + size].numpy(), self._device[start : start + size]
+            start += size
+        self._host_tables = self._host[start:].view(-1, table_blocks).numpy()
+        self._device_tables = self._device[start:].view(-1, table_blocks)
+        self._tables: list[tuple[int, ...]] = [()] * len(self._host_tables)
+        self._host_tables[:] = self._spare_block
+        self._device_tables.fill_(self._spare_block)
+        self._sent = torch.cuda.Event() if device.type == "cuda" else None
+
+    def decode(self, batch: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What a captured decode of this batch size reads: ids [batch, 2], positions [batch], tables."""
+        return self._views["ids"][1][: 2 * batch].view(batch, 2), self._views["positions"][1][:batch], \
+            self._device_tables[:batch]
+
+    def rows(self, shape: RowsShape) -> RowsInput:
+        """What a captured fill of this shape reads."""
+        return RowsInput(
+            ids=self._views["ids"][1][: 2 * shape.rows].view(shape.rows, 2),
+            positions=self._views["positions"][1][: shape.rows], pool_rows=self._views["pool_rows"][1][: shape.rows],
+            tiles=self._views["tiles"][1][: 4 * shape.max_tiles].view(4, shape.max_tiles), tile_rows=shape.tile_rows,
+            tables=self._device_tables)
+
+    def finish(self, batch: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What a captured finish of this batch size reads: select [batch], positions [batch], tables."""
+        return self._views["select"][1][:batch], self._views["select_positions"][1][:batch], \
+            self._device_tables[:batch]
+
+    def put_decode(self, sequences: Sequence[ScheduledSequence], batch: int) -> None:
+        """Send sequences of one row each to the places of a decode of `batch`."""
+        self._wait()
+        count = len(sequences)
+        ids, positions = self._views["ids"][0], self._views["positions"][0]
+        ids[: 2 * count] = [channel for sequence in sequences for channel in sequence.rows[0]]
+        ids[2 * count : 2 * batch] = 0
+        positions[:count] = [sequence.num_cached for sequence in sequences]
+        positions[count:batch] = 0
+        self._send(self._put_tables(sequences, batch))
+
+    def put_rows(self, sequences: Sequence[ScheduledSequence], shape: RowsShape, num_sampled: int, batch: int) -> None:
+        """Send all rows of all sequences, those that are sampled first, and select the last rows of those."""
+        self._wait()
+        views = {name: host for name, (host, _) in self._views.items()}
+        ids, positions, pool_rows = views["ids"], views["positions"], views["pool_rows"]
+        ids[: 2 * shape.rows] = 0
+        positions[: shape.rows] = 0
+        pool_rows[: shape.rows] = self._spare_block * self._block_size
+        tiles: list[tuple[int, int, int, int]] = []
+        start = 0
+        for index, sequence in enumerate(sequences):
+            count = len(sequence.rows)
+            at = np.arange(sequence.num_cached, sequence.num_cached + count)
+            table = np.asarray(sequence.block_table)
+            ids[2 * start : 2 * (start + count)] = np.asarray(sequence.rows).ravel()
+            positions[start : start + count] = at
+            pool_rows[start : start + count] = table[at // self._block_size] * self._block_size + at % self._block_size
+            tiles += [(start + i, min(shape.tile_rows, count - i), sequence.num_cached + i, index)
+                      for i in range(0, count, shape.tile_rows)]
+            if index < num_sampled:
+                views["select"][index] = start + count - 1
+                views["select_positions"][index] = sequence.num_cached + count - 1
+            start += count
+        assert start <= shape.rows and len(tiles) <= shape.max_tiles, "the shape is too small for the batch"
+        tile_view = views["tiles"][: 4 * shape.max_tiles].reshape(4, shape.max_tiles)
+        tile_view[:] = 0
+        tile_view[:, : len(tiles)] = np.asarray(tiles, dtype=np.int32).T
+        views["select"][num_sampled:batch] = 0
+        views["select_positions"][num_sampled:batch] = 0
+        self._send(self._put_tables(sequences, max(batch, len(sequences))))
+
+    def _put_tables(self, sequences: Sequence[ScheduledSequence], batch: int) -> int:
+        """Write the tables that changed; returns up to which row they have to be sent."""
+        wanted = [sequence.block_table for sequence in sequences] + [()] * (batch - len(sequences))
+        changed = 0
+        for index, table in enumerate(wanted):
+            if table != self._tables[index]:
+                self._tables[index] = table
+                self._host_tables[index, : len(table)] = table
+                self._host_tables[index, len(table) :] = self._spare_block
+                changed = index + 1
+        return changed
+
+    def _wait(self) -> None:
+        """Until the copy of the last step has read the pinned memory."""
+        if self._sent is not None:
+            self._sent.synchronize()
+
+    def _send(self, num_tables: int) -> None:
+        size = self._num_small + num_tables * self._host_tables.shape[1]
+        self._device[:size].copy_(self._host[:size], non_blocking=True)
+        if self._sent is not None:
+            self._sent.record()
+
+
+def _batch_places(limits: Limits) -> int:
+    """Places for sequences: the largest captured batch, which is max_batch rounded up to a power of two."""
+    return 1 << (limits.max_batch - 1).bit_length()

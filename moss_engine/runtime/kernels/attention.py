@@ -1,0 +1,257 @@
+"""Attention over the paged KV pool, for one new row a sequence and for tiles of new rows.
+
+The pool is two tensors [slots, blocks + 1, kv_heads, block_size, head_dim]; the block after the last one takes what
+padding rows write. Query heads of one KV head are computed together. Where too few programs would run, the
+cached positions are split over several, and the one that finishes last adds the parts up, always in the same order.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from moss_engine.runtime.kernels.launch import wait_for_previous
+
+_LOG2_E = tl.constexpr(1.4426950408889634)
+_LOWEST = tl.constexpr(-1e30)
+
+
+@triton.jit
+def norm_rotate(first, second, weight_ptr, rope_ptr, position, dims, eps, D: tl.constexpr):
+    """RMSNorm over a head, then NeoX rotary embedding, on its two halves ([..., D / 2] float32 each).
+
+    rope_ptr: float32 [positions, 2, D / 2], cosines then sines; position has the halves' leading shape.
+    """
+    HALF: tl.constexpr = D // 2
+    inside = dims < HALF
+    squares = tl.sum(first * first, 1) + tl.sum(second * second, 1)
+    inverse_rms = tl.rsqrt(squares / D + eps)[:, None]
+    first *= inverse_rms * tl.load(weight_ptr + dims, mask=inside, other=0.0).to(tl.float32)[None, :]
+    second *= inverse_rms * tl.load(weight_ptr + HALF + dims, mask=inside, other=0.0).to(tl.float32)[None, :]
+    angles = rope_ptr + position[:, None] * D + dims[None, :]
+    cosine = tl.load(angles, mask=inside[None, :], other=0.0)
+    sine = tl.load(angles + HALF, mask=inside[None, :], other=0.0)
+    return first * cosine - second * sine, second * cosine + first * sine
+
+
+@triton.jit
+def _split_length(num_positions, NUM_SPLITS: tl.constexpr, T: tl.constexpr):
+    """Positions one split attends to: whole tiles of T."""
+    return tl.maximum(tl.cdiv(tl.cdiv(num_positions, NUM_SPLITS), T), 1) * T
+
+
+@triton.jit
+def _add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split, num_active,
+                  NUM_SPLITS: tl.constexpr, M: tl.constexpr, DP: tl.constexpr):
+    """Store this split's part; in the program that arrives last return (True, the sum over all parts)."""
+    rows = tl.arange(0, M)
+    columns = tl.arange(0, DP)
+    tile = rows[:, None] * DP + columns[None, :]
+    base = group.to(tl.int64) * NUM_SPLITS
+    tl.store(part_acc_ptr + (base + split) * M * DP + tile, acc)
+    tl.store(part_stats_ptr + (base + split) * 2 * M + rows, top)
+    tl.store(part_stats_ptr + (base + split) * 2 * M + M + rows, total)
+    tl.debug_barrier()
+    arrived = tl.atomic_add(counter_ptr + group, 1, sem="acq_rel", scope="gpu")
+    is_last = arrived == num_active - 1
+    if is_last:
+        tl.store(counter_ptr + group, 0)
+        acc = tl.zeros([M, DP], tl.float32)
+        total = tl.zeros([M], tl.float32)
+        top = tl.full([M], _LOWEST, tl.float32)
+        for part in tl.range(0, num_active):
+            part_top = tl.load(part_stats_ptr + (base + part) * 2 * M + rows)
+            part_total = tl.load(part_stats_ptr + (base + part) * 2 * M + M + rows)
+            new_top = tl.maximum(top, part_top)
+            keep, add = tl.exp2(top - new_top), tl.exp2(part_top - new_top)
+            acc = acc * keep[:, None] + tl.load(part_acc_ptr + (base + part) * M * DP + tile) * add[:, None]
+            total = total * keep + part_total * add
+            top = new_top
+    return is_last, acc, total
+
+
+@triton.jit
+def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, tables_ptr, k_pool_ptr, v_pool_ptr,
+                         out_ptr, part_acc_ptr, part_stats_ptr, counter_ptr, batch, slot, lane_slots, num_blocks,
+                         table_stride, scale, eps, KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
+                         M: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
+                         NUM_SPLITS: tl.constexpr, OVERLAP: tl.constexpr):
+    """One new row a sequence, straight from the qkv product: norms, rotary embedding, KV write and attention.
+
+    qkv: [lanes, batch, (KV * G + 2 * KV) * D]; positions[i] counts the cached rows of sequence i; out: [lanes, batch,
+    KV * G * D]. Grid (NUM_SPLITS, KV, lanes * batch). The first split also attends to the new row itself.
+    """
+    HALF: tl.constexpr = D // 2
+    split, kv_head = tl.program_id(0), tl.program_id(1)
+    lane, sequence = tl.program_id(2) // batch, tl.program_id(2) % batch
+    wait_for_previous(OVERLAP)
+    num_cached = tl.load(positions_ptr + sequence)
+    length = _split_length(num_cached, NUM_SPLITS, T)
+    num_active = tl.maximum(tl.cdiv(num_cached, length), 1)
+    if split >= num_active:
+        return
+    heads, halves, dims, times = tl.arange(0, M), tl.arange(0, HP), tl.arange(0, DP), tl.arange(0, T)
+    pool_dtype = k_pool_ptr.dtype.element_ty
+    pool_slot = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1)
+
+    row = qkv_ptr + tl.program_id(2).to(tl.int64) * (KV * (G + 2) * D)
+    q_at = row + ((kv_head * G + heads) * D)[:, None] + halves[None, :]
+    q_inside = (heads < G)[:, None] & (halves < HALF)[None, :]
+    q_first = tl.load(q_at, mask=q_inside, other=0.0).to(tl.float32)
+    q_second = tl.load(q_at + HALF, mask=q_inside, other=0.0).to(tl.float32)
+    q_first, q_second = norm_rotate(q_first, q_second, q_norm_ptr + lane * D, rope_ptr, num_cached + heads * 0, halves,
+                                    eps, D)
+    q_first, q_second = q_first.to(pool_dtype), q_second.to(pool_dtype)
+    k_at = row + (KV * G + kv_head) * D + halves[None, :] + tl.arange(0, 1)[:, None]
+    k_inside = (halves < HALF)[None, :]
+    k_first = tl.load(k_at, mask=k_inside, other=0.0).to(tl.float32)
+    k_second = tl.load(k_at + HALF, mask=k_inside, other=0.0).to(tl.float32)
+    k_first, k_second = norm_rotate(k_first, k_second, k_norm_ptr + lane * D, rope_ptr,
+                                    num_cached + tl.arange(0, 1), halves, eps, D)
+    k_first, k_second = k_first.to(pool_dtype), k_second.to(pool_dtype)
+    v_new = tl.load(row + (KV * (G + 1) + kv_head) * D + dims, mask=dims < D, other=0.0).to(pool_dtype)
+
+    scale_log2 = scale * _LOG2_E
+    own = split == 0
+    new_score = tl.sum(q_first.to(tl.float32) * k_first.to(tl.float32), 1)
+    new_score += tl.sum(q_second.to(tl.float32) * k_second.to(tl.float32), 1)
+    top = tl.where(own, new_score * scale_log2, _LOWEST)
+    total = tl.where(own, 1.0, 0.0) + tl.zeros([M], tl.float32)
+    acc = tl.where(own, v_new.to(tl.float32), 0.0)[None, :] + tl.zeros([M, DP], tl.float32)
+    if own:
+        block = tl.load(tables_ptr + sequence * table_stride + num_cached // BLOCK)
+        new_at = ((pool_slot + block) * KV + kv_head) * BLOCK * D + (num_cached % BLOCK) * D
+        tl.store(k_pool_ptr + new_at + halves[None, :] + tl.arange(0, 1)[:, None], k_first, mask=k_inside)
+        tl.store(k_pool_ptr + new_at + HALF + halves[None, :] + tl.arange(0, 1)[:, None], k_second, mask=k_inside)
+        tl.store(v_pool_ptr + new_at + dims, v_new, mask=dims < D)
+
+    end = tl.minimum(num_cached, (split + 1) * length)
+    for start in tl.range(split * length, end, T):
+        t = start + times
+        valid = t < end
+        blocks = tl.load(tables_ptr + sequence * table_stride + t // BLOCK, mask=valid, other=0)
+        at = ((pool_slot + blocks) * KV + kv_head) * BLOCK * D + (t % BLOCK) * D
+        k_mask = valid[None, :] & (halves < HALF)[:, None]
+        k_at_first = k_pool_ptr + at[None, :] + halves[:, None]
+        scores = tl.dot(q_first, tl.load(k_at_first, mask=k_mask, other=0.0), input_precision="ieee")
+        scores += tl.dot(q_second, tl.load(k_at_first + HALF, mask=k_mask, other=0.0), input_precision="ieee")
+        v = tl.load(v_pool_ptr + at[:, None] + dims[None, :], mask=valid[:, None] & (dims < D)[None, :], other=0.0)
+        scores = tl.where(valid[None, :], scores * scale_log2, _LOWEST)
+        new_top = tl.maximum(top, tl.max(scores, 1))
+        keep = tl.exp2(top - new_top)
+        weights = tl.exp2(scores - new_top[:, None])
+        acc = acc * keep[:, None] + tl.dot(weights.to(pool_dtype), v, input_precision="ieee")
+        total = total * keep + tl.sum(weights, 1)
+        top = new_top
+
+    out_at = out_ptr + (tl.program_id(2).to(tl.int64) * KV + kv_head) * G * D + heads[:, None] * D + dims[None, :]
+    out_inside = (heads < G)[:, None] & (dims < D)[None, :]
+    if (NUM_SPLITS > 1) and (num_active > 1):
+        group = tl.program_id(2) * KV + kv_head
+        is_last, acc, total = _add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split,
+                                            num_active, NUM_SPLITS, M, DP)
+        tl.store(out_at, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=out_inside & is_last)
+    else:
+        tl.store(out_at, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=out_inside)
+
+
+@triton.jit
+def store_rows_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, pool_rows_ptr, k_pool_ptr, v_pool_ptr,
+                      q_out_ptr, slot, num_blocks, eps, FIRST: tl.constexpr, KV: tl.constexpr, G: tl.constexpr,
+                      D: tl.constexpr, GP: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
+                      OVERLAP: tl.constexpr):
+    """Norm and rotate new rows; keys and values go to the pool, queries to q_out [rows, KV * G * D].
+
+    qkv: [rows, (FIRST + 2 * KV) * D] with FIRST query heads (none: keys and values only). pool_rows[i] is block *
+    BLOCK + offset of row i. Grid (rows, KV).
+    """
+    HALF: tl.constexpr = D // 2
+    row, kv_head = tl.program_id(0), tl.program_id(1)
+    wait_for_previous(OVERLAP)
+    heads, halves, dims = tl.arange(0, GP), tl.arange(0, HP), tl.arange(0, DP)
+    position = tl.load(positions_ptr + row)
+    pool_row = tl.load(pool_rows_ptr + row)
+    source = qkv_ptr + row.to(tl.int64) * ((FIRST + 2 * KV) * D)
+    if FIRST > 0:
+        inside = (heads < G)[:, None] & (halves < HALF)[None, :]
+        offsets = ((kv_head * G + heads) * D)[:, None] + halves[None, :]
+        first = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
+        second = tl.load(source + offsets + HALF, mask=inside, other=0.0).to(tl.float32)
+        first, second = norm_rotate(first, second, q_norm_ptr, rope_ptr, position + heads * 0, halves, eps, D)
+        target = q_out_ptr + row.to(tl.int64) * (KV * G * D) + offsets
+        tl.store(target, first.to(q_out_ptr.dtype.element_ty), mask=inside)
+        tl.store(target + HALF, second.to(q_out_ptr.dtype.element_ty), mask=inside)
+    one = tl.arange(0, 1)
+    k_at = source + (FIRST + kv_head) * D + halves[None, :] + one[:, None]
+    k_inside = (halves < HALF)[None, :]
+    first = tl.load(k_at, mask=k_inside, other=0.0).to(tl.float32)
+    second = tl.load(k_at + HALF, mask=k_inside, other=0.0).to(tl.float32)
+    first, second = norm_rotate(first, second, k_norm_ptr, rope_ptr, position + one, halves, eps, D)
+    v = tl.load(source + (FIRST + KV + kv_head) * D + dims, mask=dims < D, other=0.0)
+    block = slot.to(tl.int64) * (num_blocks + 1) + pool_row // BLOCK
+    at = (block * KV + kv_head) * BLOCK * D + (pool_row % BLOCK) * D
+    dtype = k_pool_ptr.dtype.element_ty
+    tl.store(k_pool_ptr + at + halves[None, :] + one[:, None], first.to(dtype), mask=k_inside)
+    tl.store(k_pool_ptr + at + HALF + halves[None, :] + one[:, None], second.to(dtype), mask=k_inside)
+    tl.store(v_pool_ptr + at + dims, v.to(dtype), mask=dims < D)
+
+
+@triton.jit
+def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out_ptr, part_acc_ptr, part_stats_ptr,
+                       counter_ptr, max_tiles, slot, num_blocks, table_stride, scale, KV: tl.constexpr,
+                       G: tl.constexpr, D: tl.constexpr, M: tl.constexpr, GP: tl.constexpr, DP: tl.constexpr,
+                       BLOCK: tl.constexpr, T: tl.constexpr, NUM_SPLITS: tl.constexpr, OVERLAP: tl.constexpr):
+    """Causal attention of tiles of new rows over everything their sequences have in the pool, the rows included.
+
+    q, out: [rows, KV * G * D]. tiles: int32 [4, max_tiles] = first row, number of rows (0: unused tile; at most M / GP),
+    position of the first row, sequence. Grid (NUM_SPLITS, KV, max_tiles).
+    """
+    split, kv_head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    wait_for_previous(OVERLAP)
+    first_row, num_rows = tl.load(tiles_ptr + tile), tl.load(tiles_ptr + max_tiles + tile)
+    if num_rows == 0:
+        return
+    position = tl.load(tiles_ptr + 2 * max_tiles + tile)
+    sequence = tl.load(tiles_ptr + 3 * max_tiles + tile)
+    num_positions = position + num_rows
+    length = _split_length(num_positions, NUM_SPLITS, T)
+    num_active = tl.cdiv(num_positions, length)
+    if split >= num_active:
+        return
+    queries, dims, times = tl.arange(0, M), tl.arange(0, DP), tl.arange(0, T)
+    rows, heads = queries // GP, queries % GP
+    inside = ((rows < num_rows) & (heads < G))[:, None] & (dims < D)[None, :]
+    offsets = (first_row + rows).to(tl.int64)[:, None] * (KV * G * D) + ((kv_head * G + heads) * D)[:, None]
+    offsets += dims[None, :]
+    q = tl.load(q_ptr + offsets, mask=inside, other=0.0)
+    pool_slot = slot.to(tl.int64) * (num_blocks + 1)
+    scale_log2 = scale * _LOG2_E
+    top = tl.full([M], _LOWEST, tl.float32)
+    total = tl.zeros([M], tl.float32)
+    acc = tl.zeros([M, DP], tl.float32)
+    end = tl.minimum(num_positions, (split + 1) * length)
+    for start in tl.range(split * length, end, T):
+        t = start + times
+        valid = t < end
+        blocks = tl.load(tables_ptr + sequence * table_stride + t // BLOCK, mask=valid, other=0)
+        at = ((pool_slot + blocks) * KV + kv_head) * BLOCK * D + (t % BLOCK) * D
+        kv_mask = valid[:, None] & (dims < D)[None, :]
+        k = tl.load(k_pool_ptr + at[:, None] + dims[None, :], mask=kv_mask, other=0.0)
+        v = tl.load(v_pool_ptr + at[:, None] + dims[None, :], mask=kv_mask, other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
+        seen = valid[None, :] & (t[None, :] <= (position + rows)[:, None])
+        scores = tl.where(seen, scores, _LOWEST)
+        new_top = tl.maximum(top, tl.max(scores, 1))
+        keep = tl.exp2(top - new_top)
+        weights = tl.where(seen, tl.exp2(scores - new_top[:, None]), 0.0)
+        acc = acc * keep[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+        total = total * keep + tl.sum(weights, 1)
+        top = new_top
+    total = tl.where(total == 0.0, 1.0, total) if NUM_SPLITS == 1 else total
+    if (NUM_SPLITS > 1) and (num_active > 1):
+        group = tile * KV + kv_head
+        is_last, acc, total = _add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split,
+                                            num_active, NUM_SPLITS, M, DP)
+        tl.store(out_ptr + offsets, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside & is_last)
+    else:
+        tl.store(out_ptr + offsets, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside)

@@ -1,0 +1,112 @@
+"""Attention over the paged KV pool, as functions of tensors: shapes, splits and scratch memory of `attention`'s kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.kernels import attention
+from moss_engine.runtime.kernels.launch import next_power_of_2, options
+
+MAX_SPLITS = 32
+# Decoding waits for memory, so several programs share a multiprocessor; tiles of rows compute, and adding up their
+# larger parts costs more.
+_DECODE_PROGRAMS, _ROWS_PROGRAMS = 512, 128
+_SMALLEST_DOT = 16
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The KV pool: keys and values, each [slots, blocks + 1, kv_heads, block_size, head_dim]."""
+
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that sequences may own; the one after them takes the writes of padding rows."""
+        return self.keys.shape[1] - 1
+
+    @property
+    def block_size(self) -> int:
+        return self.keys.shape[3]
+
+
+class PagedAttention:
+    """Attention of one network over one pool; owns the scratch memory of split attention.
+
+    `rope` is float32 [positions, 2, head_dim / 2], cosines then sines.
+    """
+
+    def __init__(self, config: ModelConfig, pool: Pool, rope: Tensor):
+        self.pool = pool
+        self._rope = rope
+        self._eps = config.rms_norm_eps
+        self._scale = config.head_dim**-0.5
+        heads, kv_heads, head_dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        per_kv = heads // kv_heads
+        self._num_heads = heads
+        self._padded_heads = next_power_of_2(per_kv)
+        self._decode_rows = max(_SMALLEST_DOT, self._padded_heads)
+        self._shape = {"KV": kv_heads, "G": per_kv, "D": head_dim, "BLOCK": pool.block_size,
+                       "DP": max(_SMALLEST_DOT, next_power_of_2(head_dim))}
+        self._half = max(_SMALLEST_DOT, next_power_of_2(head_dim // 2))
+        self._parts: dict[tuple[int, int, int], tuple[Tensor, Tensor, Tensor]] = {}
+
+    def decode(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, lane_slots: int, positions: Tensor,
+               tables: Tensor, out: Tensor) -> None:
+        """One new row a sequence: qkv [lanes, batch, ...] -> out [lanes, batch, heads * head_dim]; writes its KV.
+
+        positions [batch] counts the cached rows, tables [batch, blocks] are the block tables. Lane i uses KV slot
+        slot + i * lane_slots.
+        """
+        lanes, batch, _ = out.shape
+        splits = self._num_splits(lanes * batch, _DECODE_PROGRAMS)
+        scratch = self._scratch(lanes * batch, splits, self._decode_rows)
+        grid = (splits, self._shape["KV"], lanes * batch)
+        attention.attend_decode_kernel[grid](
+            qkv, q_norm, k_norm, self._rope, positions, tables, self.pool.keys, self.pool.values, out, *scratch, batch,
+            slot, lane_slots, self.pool.num_blocks, tables.stride(0), self._scale, self._eps, M=self._decode_rows,
+            HP=self._half, T=64, NUM_SPLITS=splits, **self._shape, **options(4, 3))
+
+    def store(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, positions: Tensor, pool_rows: Tensor,
+              queries: Tensor | None) -> None:
+        """Write new rows' KV to the pool, and their normed and rotated queries to `queries` [rows, heads * head_dim].
+
+        qkv [rows, ...] holds queries, keys and values, or, where `queries` is None, keys and values only.
+        """
+        first = 0 if queries is None else self._num_heads
+        attention.store_rows_kernel[(qkv.shape[0], self._shape["KV"])](
+            qkv, q_norm, k_norm, self._rope, positions, pool_rows, self.pool.keys, self.pool.values,
+            qkv if queries is None else queries, slot, self.pool.num_blocks, self._eps, FIRST=first,
+            GP=self._padded_heads, HP=self._half, **self._shape, **options(1))
+
+    def attend(self, queries: Tensor, slot: int, tiles: Tensor, tile_rows: int, tables: Tensor, out: Tensor) -> None:
+        """Causal attention of stored rows: queries, out [rows, heads * head_dim]; tiles as in `attend_rows_kernel`."""
+        max_tiles = tiles.shape[1]
+        splits = self._num_splits(triton.cdiv(queries.shape[0], tile_rows), _ROWS_PROGRAMS)
+        rows = max(_SMALLEST_DOT, tile_rows * self._padded_heads)
+        scratch = self._scratch(max_tiles, splits, rows)
+        attention.attend_rows_kernel[(splits, self._shape["KV"], max_tiles)](
+            queries, tiles, tables, self.pool.keys, self.pool.values, out, *scratch, max_tiles, slot,
+            self.pool.num_blocks, tables.stride(0), self._scale, M=rows, GP=self._padded_heads, T=64,
+            NUM_SPLITS=splits, **self._shape, **options(8 if rows >= 128 else 4))
+
+    def _num_splits(self, groups: int, wanted_programs: int) -> int:
+        return max(1, min(MAX_SPLITS, wanted_programs // (groups * self._shape["KV"])))
+
+    def _scratch(self, groups: int, splits: int, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Parts, their statistics and arrival counters; kept, as CUDA graphs hold their addresses."""
+        key = (groups, splits, rows)
+        if key not in self._parts:
+            device, kv_heads = self._rope.device, self._shape["KV"]
+            groups = groups if splits > 1 else 1
+            self._parts[key] = (
+                torch.empty(groups * kv_heads * splits * rows * self._shape["DP"], device=device),
+                torch.empty(groups * kv_heads * splits * rows * 2, device=device),
+                torch.zeros(groups * kv_heads, dtype=torch.int32, device=device))
+        return self._parts[key]

@@ -70,7 +70,8 @@ install() {
   if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then return; fi
   say "Installing the packages of $1; the first time takes some minutes."
   if [ "$(uname -s)" = Linux ] && ! has_nvidia_gpu; then install_cpu_torch; fi
-  "$py" -m pip install --quiet --disable-pip-version-check -r "$1" -c requirements-cuda.txt ||
+  # bigvgan, installed without the packages it asks for, is no conflict worth telling.
+  "$py" -m pip install --quiet --disable-pip-version-check --no-warn-conflicts -r "$1" -c requirements-cuda.txt ||
     fail "pip could not install the packages of $1; its message above says why."
   "$py" -m scripts.install_vocoder || exit 1
   printf '%s\n' "$wanted" >"$stamp"

@@ -84,11 +84,11 @@ class Engine:
         self._events: list[Event] = []
         self._leaked_blocks = 0
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request) -> Accepted:
         """Validate and queue a request.
 
-        Raises a MossError if it cannot be served, before any work is done for it. Afterwards its events come out of
-        `step`: first `Accepted`, last and once a terminal one.
+        Raises a MossError if it cannot be served, before any work is done for it. All further events come out of
+        `step`, the last of them, once, a terminal one.
         """
         segments = self.processor.prepare(request)
         with self._lock:
@@ -99,9 +99,9 @@ class Engine:
             turn = Turn(request, segments, self._ids, self.processor.open_text_decoder(), self._clock())
             superseded = self._scheduler.submit(turn)
             self._turns[turn.owner] = turn
-            self._events.append(Accepted(turn.owner, turn.accepted_s, 0, len(segments[0].prompt)))
             if superseded:
                 self._finish(superseded, FinishReason.CANCELLED)
+        return Accepted(turn.owner, turn.accepted_s, 0, len(segments[0].prompt))
 
     def cancel(self, request_id: str) -> None:
         """End a request before the next step, wherever it stands; does nothing if it is over or unknown."""

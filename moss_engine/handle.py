@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 
 from moss_engine.codec.base import SpeechStream
-from moss_engine.events import AudioChunk, Event, Failed, Finished
+from moss_engine.events import Accepted, AudioChunk, Event, Failed, Finished
 from moss_engine.request import Request
 
 if TYPE_CHECKING:
@@ -92,6 +92,11 @@ class Handle:
 
     def take_codes(self, most: int) -> list[int]:
         return [self.codes.popleft() for _ in range(min(most, len(self.codes)))]
+
+    def open(self, accepted: Accepted) -> None:
+        """Deliver what every stream begins with, before anything that the engine was quick enough to put already."""
+        with self._lock:
+            self._events.appendleft(accepted)
 
     def put(self, event: Event) -> bool:
         """Deliver an event; False, and nothing delivered, once the terminal one was."""

@@ -91,11 +91,12 @@ class Service:
         Raises a MossError, with nothing begun, if the request cannot be served: an InputError for what is wrong with
         it, BusyError, ShuttingDownError or EngineFaultError.
         """
-        handle = self._open(request)
+        handle = None
         try:
-            self.engine.submit(request)
+            handle = self._open(request)
+            handle.open(self.engine.submit(request))
         except BaseException:
-            self._forget(handle, "refused")
+            self._close(handle, "refused")
             raise
         self._engine_wake.set()
         return handle
@@ -175,9 +176,10 @@ class Service:
         with self._changed:
             return list(self._handles.values())
 
-    def _forget(self, handle: Handle, outcome: str) -> None:
+    def _close(self, handle: Handle | None, outcome: str) -> None:
         with self._changed:
-            del self._handles[handle.request_id]
+            if handle is not None:
+                del self._handles[handle.request_id]
             self._outcomes[outcome] += 1
             self._changed.notify_all()
 
@@ -185,7 +187,7 @@ class Service:
         """Deliver a terminal event, unless the stream already had one."""
         with self._changed:  # whoever has seen the event finds it counted
             if handle.put(dataclasses.replace(event, time_s=self._clock())):
-                self._forget(handle, event.reason.value if isinstance(event, Finished) else "failed")
+                self._close(handle, event.reason.value if isinstance(event, Finished) else "failed")
 
     def _run(self, name: str, num_cores: int, turn: Callable[[], None]) -> None:
         """A thread's life. Whatever goes wrong in it, no listener is left without a last word."""

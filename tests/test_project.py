@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
@@ -116,34 +115,6 @@ def test_every_package_is_named_in_the_notices():
 def test_the_licence_is_there():
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "Apache License" in text and "END OF TERMS AND CONDITIONS" in text
-
-
-@pytest.mark.parametrize("name", ["scripts/run.sh", "scripts/test.sh", "scripts/environment.sh", ".ci/run"])
-def test_scripts_are_sound(name):
-    path = ROOT / name
-    if name != "scripts/environment.sh":
-        assert os.name == "nt" or os.access(path, os.X_OK), f"{name} is not executable"
-        assert path.read_text(encoding="utf-8").startswith("#!/usr/bin/env bash\n")
-    if bash := shutil.which("bash"):
-        checked = subprocess.run([bash, "-n", str(path)], capture_output=True, text=True)
-        assert checked.returncode == 0, checked.stderr
-
-
-def find_python(wanted: str) -> subprocess.CompletedProcess[str]:
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("bash is missing")
-    return subprocess.run([bash, "-c", "set -eu; . scripts/environment.sh; find_python"], cwd=ROOT, capture_output=True,
-                          text=True, env={**os.environ, "PYTHON": wanted})
-
-
-def test_the_scripts_take_the_python_they_are_given():
-    assert find_python(sys.executable).stdout == sys.executable
-
-
-def test_the_scripts_refuse_a_python_that_does_not_run():
-    done = find_python("no-such-python")
-    assert done.returncode == 1 and "set PYTHON" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_the_repository_is_small():

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,7 @@ def test_commands_exist(command):
     elif program.endswith("python"):
         assert not flags - set(re.findall(r"--[\w-]+", help_of((rest[0],))))
     elif program == "pip":
-        for option, name in zip(rest, rest[1:], strict=False):
+        for option, name in pairwise(rest):
             assert option not in ("-r", "-c") or (ROOT / name).is_file(), f"{name} does not exist"
         assert all(word in PINS for word in rest if "==" in word), "the README installs another version than is pinned"
     else:

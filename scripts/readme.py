@@ -108,7 +108,7 @@ def render(text: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m scripts.readme", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m scripts.readme", description="Rewrite README.md.")
     parser.add_argument("--write", action="store_true", help="rewrite README.md instead of only comparing")
     args = parser.parse_args()
     old = README.read_text(encoding="utf-8")

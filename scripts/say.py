@@ -15,7 +15,7 @@ import sys
 import wave
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from moss_engine.config import EngineConfig, add_options, config_from_args
 from moss_engine.errors import MossError
@@ -24,12 +24,13 @@ from moss_engine.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.request import Message, Request, Text
 
 if TYPE_CHECKING:
+    from moss_engine.processor import Processor
     from moss_engine.service import Service
 
 
 def make_request(service: Service, text: str, *, mode: str | None, voice: str | None, seed: int) -> Request:
     """A request for one message, with the checkpoint's own mode and sampling unless others are named."""
-    processor = service.engine.processor
+    processor = cast("Processor", service.engine.processor)
     return Request(
         request_id=secrets.token_hex(16),
         session_id="say",

@@ -54,7 +54,8 @@ def test_the_tree_names_every_module():
     tree = TEXT.partition("<!-- tree:")[2].partition("<!-- end of tree -->")[0]
     named = {line.split()[0].rstrip("/") for line in tree.splitlines() if len(line.split()) > 1}
     for path in (ROOT / "moss_engine").rglob("*.py"):
-        assert (path.parent.name if path.name == "__init__.py" else path.name) in named, f"{path.name} is not in the tree"
+        name = path.parent.name if path.name == "__init__.py" else path.name
+        assert name in named, f"{name} is not in the tree"
 
 
 def test_every_module_says_what_it_is_for():
@@ -94,7 +95,8 @@ def test_a_space_accepts_the_front_matter():
     assert (ROOT / head["app_file"]).is_file()
     assert head["python_version"] in ("3.10", "3.11", "3.12", "3.13")
     assert len(head["short_description"]) <= 60
-    assert {head["colorFrom"], head["colorTo"]} <= {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
+    colours = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
+    assert {head["colorFrom"], head["colorTo"]} <= colours
 
 
 def test_linked_files_exist():

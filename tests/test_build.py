@@ -1,0 +1,66 @@
+"""The whole program on the tiny random checkpoint: from options to a WAV file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import wave
+
+import pytest
+
+from moss_engine.build import build_service
+from moss_engine.config import EngineConfig
+from moss_engine.errors import CheckpointError
+from scripts import say
+
+
+def run_say(checkpoint, out, capsys, *more) -> dict[str, float]:
+    say.main(["Hello there. I am here.", "--out", str(out), "--checkpoint", str(checkpoint), "--device", "cpu", "--json",
+              "--seed", "5", *more])
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_a_text_becomes_a_file_of_exactly_the_sound_that_was_made(tiny_checkpoint, tmp_path, capsys):
+    figures = run_say(tiny_checkpoint, tmp_path / "a.wav", capsys)
+    with wave.open(str(tmp_path / "a.wav")) as file:
+        assert file.getframerate() == 24_000
+        assert file.getnframes() == round(figures["audio_s"] * 24_000) > 0
+    assert 0 < figures["ttfa_ms"] and figures["num_prompt_rows"] > 0
+
+
+def test_the_same_seed_gives_the_same_file(tiny_checkpoint, tmp_path, capsys):
+    for name in ("a.wav", "b.wav"):
+        run_say(tiny_checkpoint, tmp_path / name, capsys)
+    assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
+
+
+def test_a_folder_without_a_checkpoint_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"holds no checkpoint.*--checkpoint"):
+        build_service(EngineConfig(checkpoint=tmp_path, device="cpu"))
+
+
+def test_a_codec_of_another_size_is_refused(tiny_checkpoint, tmp_path):
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(tiny_checkpoint, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["eosp_token_id"] -= 1
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="use parts of one checkpoint"):
+        build_service(EngineConfig(checkpoint=folder, device="cpu"))
+
+
+def test_the_codec_may_lie_in_another_folder(tiny_checkpoint, tmp_path):
+    codec = tmp_path / "parts"
+    for name in ("codec", "vocoder"):
+        shutil.copytree(tiny_checkpoint / name, codec / name)
+    service = build_service(EngineConfig(checkpoint=tiny_checkpoint, codec=codec, device="cpu"))
+    assert service.codec.sample_rate_hz == 24_000 and not service.stats().ready
+    service.close()
+
+
+def test_a_started_service_is_ready_until_it_is_closed(tiny_checkpoint):
+    service = build_service(EngineConfig(checkpoint=tiny_checkpoint, device="cpu"))
+    service.start()
+    assert service.stats().ready and service.stats().engine.blocks_used == 0
+    service.close()
+    assert not service.stats().ready

@@ -69,20 +69,16 @@ class Service:
         self._engine_wake = threading.Event()
         self._codec_wake = threading.Condition()
         self._started_s = clock()
-        self._settled = {"engine": threading.Event(), "codec": threading.Event()}
+        self._codec_settled = threading.Event()
         self._turned_s = {"engine": self._started_s, "codec": self._started_s}
-        self._threads = {
-            name: threading.Thread(target=self._run, args=(name, num_cores, turn), name=name, daemon=True)
-            for name, num_cores, turn in (("codec", 1, self._turn_codec), ("engine", config.threads, self._turn_engine))
-        }
+        self._threads = [threading.Thread(target=self._run, args=(name, turn), name=name, daemon=True)
+                         for name, turn in (("codec", self._turn_codec), ("engine", self._turn_engine))]
 
     def start(self) -> None:
         """Start both threads and accept requests from now on."""
-        # PyTorch's thread count is kept per thread for its own kernels, but for MKL's once for the process, by whoever
-        # sets it last: that must be the engine thread, whose count is an option.
-        for name, thread in self._threads.items():
+        for thread in self._threads:
             thread.start()
-            self._settled[name].wait()
+        self._codec_settled.wait()
         self._accepting = True
 
     def submit(self, request: Request) -> Handle:
@@ -152,10 +148,10 @@ class Service:
         self._closing = True
         self._engine_wake.set()
         self._wake_codec()
-        for thread in self._threads.values():
+        for thread in self._threads:
             if thread.ident is not None:
                 thread.join(STALL_S)
-        if not any(thread.is_alive() for thread in self._threads.values()):
+        if not any(thread.is_alive() for thread in self._threads):
             self.engine.close()
 
     def _open(self, request: Request) -> Handle:
@@ -189,10 +185,14 @@ class Service:
             if handle.put(dataclasses.replace(event, time_s=self._clock())):
                 self._close(handle, event.reason.value if isinstance(event, Finished) else "failed")
 
-    def _run(self, name: str, num_cores: int, turn: Callable[[], None]) -> None:
+    def _run(self, name: str, turn: Callable[[], None]) -> None:
         """A thread's life. Whatever goes wrong in it, no listener is left without a last word."""
-        torch.set_num_threads(num_cores)
-        self._settled[name].set()
+        if name == "codec":
+            # One core, beside those of the runtime, which sets its own number in the engine thread. PyTorch keeps the
+            # number per thread for its own kernels, but for MKL once per process, by whoever set it last: that must be
+            # the runtime, so nothing is accepted before this.
+            torch.set_num_threads(1)
+            self._codec_settled.set()
         try:
             while not self._closing:
                 turn()

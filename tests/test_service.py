@@ -309,7 +309,7 @@ def test_a_listener_who_is_gone_loses_the_reply():
 def test_a_listener_whose_loop_was_closed_loses_the_reply():
     runtime = talking()
     runtime.before_forward = lambda: time.sleep(0.005)
-    with served(runtime, lease_s=1.0) as service:
+    with served(runtime, run_ahead_s=1.0, lease_s=1.0) as service:
         handle = service.submit(ask())
         loop = asyncio.new_event_loop()
         events = handle.events()

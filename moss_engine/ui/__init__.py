@@ -1,0 +1,1 @@
+"""The page: layout, wiring and the live player."""

@@ -1,0 +1,57 @@
+"""The values of the page's controls, checked, as a request."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from moss_engine.errors import ParameterError, UnsupportedModeError
+from moss_engine.request import ChannelSampling, Message, Request, Sampling, Text
+from moss_engine.ui.facts import Facts
+from moss_engine.validation import check_sampling, check_text
+
+CONTROLS = ("text", "mode", "voice", "text_temperature", "text_top_k", "text_top_p", "text_repetition_penalty",
+            "speech_temperature", "speech_top_k", "speech_top_p", "speech_repetition_penalty", "seed", "new_seed", "max_rows")
+"""The inputs of a reply, in order; these are also the argument names of the `/reply` endpoint."""
+
+MAX_SEED = 2**31 - 1
+
+
+def check(values: Mapping[str, Any], facts: Facts) -> None:
+    """Raise a MossError with one sentence unless these values can be asked for."""
+    check_text(values["text"], facts.max_text_chars)
+    usable = {mode.name: mode for mode in facts.usable}
+    if values["mode"] not in usable:
+        raise UnsupportedModeError(f"There is no mode {str(values['mode'])[:40]!r}; choose one of {', '.join(usable)}.")
+    if values["voice"] not in facts.voices:
+        raise ParameterError(f"There is no voice {str(values['voice'])[:40]!r}; choose one of {', '.join(facts.voices)}.")
+    check_sampling(sampling_of(values, facts, seed=0 if values["new_seed"] else _whole(values["seed"])))
+
+
+def draw_seed(values: Mapping[str, Any]) -> int:
+    """The seed to use: a new one, or the one given."""
+    return secrets.randbelow(MAX_SEED) if values["new_seed"] else int(values["seed"])
+
+
+def sampling_of(values: Mapping[str, Any], facts: Facts, seed: Any) -> Sampling:
+    return Sampling(text=_channel(values, "text"), audio=_channel(values, "speech"), max_rows=_whole(values["max_rows"]),
+                    min_rows=facts.sampling.min_rows, seed=seed)
+
+
+def request_of(values: Mapping[str, Any], facts: Facts, seed: int, history: Sequence[Message], session_id: str) -> Request:
+    """A request with a new secret id; `values` have passed `check`."""
+    messages = (*history, Message("user", Text(values["text"])))
+    return Request(secrets.token_urlsafe(16), session_id, messages, values["mode"], sampling_of(values, facts, seed),
+                   values["voice"])
+
+
+def _channel(values: Mapping[str, Any], name: str) -> ChannelSampling:
+    return ChannelSampling(values[f"{name}_temperature"], _whole(values[f"{name}_top_k"]), values[f"{name}_top_p"],
+                           values[f"{name}_repetition_penalty"])
+
+
+def _whole(value: Any) -> Any:
+    """3.0 -> 3: browsers do not tell the two apart. Anything else is left for the check."""
+    return int(value) if isinstance(value, float) and math.isfinite(value) and value.is_integer() else value

@@ -1,0 +1,129 @@
+"""What happens when a visitor asks, stops or leaves.
+
+Gradio's own limits are courtesies: admission, cancelling and pace are the service's. A reply's handler yields before it
+does anything, because Gradio cannot close a generator that never has; Stop and a closed tab cancel at the service
+directly, so no KV block depends on this generator being closed in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from moss_engine.errors import MossError
+from moss_engine.service import Service
+from moss_engine.ui import form
+from moss_engine.ui.conversation import Conversation, Turn
+from moss_engine.ui.facts import Facts
+from moss_engine.ui.stream import messages
+from moss_engine.ui.view import View, fail, take
+
+
+SETTLE_S = 1.0  # how long Stop waits for the reply's handler to close its books
+
+
+class Handlers:
+    """`wav_folder` is where finished replies are put for download; `run_ahead_s` bounds how far a listener is led."""
+
+    def __init__(self, service: Service, facts: Facts, *, run_ahead_s: float, wav_folder: Path):
+        self.service = service
+        self.facts = facts
+        self.wav_folder = wav_folder
+        self._run_ahead_s = run_ahead_s
+        self._key = secrets.token_bytes(16)
+
+    def validate(self, text, mode, voice, text_temperature, text_top_k, text_top_p, text_repetition_penalty,
+                 speech_temperature, speech_top_k, speech_top_p, speech_repetition_penalty, seed, new_seed, max_rows,
+                 conversation):
+        """Before anything is queued: a refusal is HTTP 422 and a sentence under the text."""
+        inputs = dict(locals())
+        values = [inputs[name] for name in form.CONTROLS]
+        try:
+            form.check(inputs, self.facts)
+        except MossError as error:
+            return [gr.validate(False, str(error)), *(gr.validate(True, "") for _ in values)]
+        return [gr.validate(True, "") for _ in (*values, conversation)]
+
+    async def reply(self, text: str, mode: str, voice: str, text_temperature: float, text_top_k: int, text_top_p: float,
+                    text_repetition_penalty: float, speech_temperature: float, speech_top_k: int, speech_top_p: float,
+                    speech_repetition_penalty: float, seed: int, new_seed: bool, max_rows: int,
+                    conversation: Conversation | None, request: gr.Request) -> AsyncIterator[tuple[Any, ...]]:
+        """Speak an answer to `text`. Yields the reply's messages while it is made, with int16 PCM in base64."""
+        values = {name: value for name, value in locals().items() if name in form.CONTROLS}
+        conversation = conversation or Conversation()
+        conversation.session_id = self.session_id(request)
+        view = View(run=secrets.token_hex(4), seed=form.draw_seed(values))
+        message, view = take(view, time.monotonic())
+        yield message, gr.skip(), gr.skip(), conversation
+        try:
+            async for shown in self._stream(values, view, conversation):
+                yield shown
+        except MossError as error:
+            message, _ = take(replace(fail(view, str(error)), seq=1), time.monotonic())
+            yield message, gr.skip(), gr.skip(), gr.skip()
+            raise gr.Error(str(error), print_exception=False) from None
+
+    async def _stream(self, values: dict[str, Any], view: View, conversation: Conversation):
+        turn = Turn(values["text"], values["mode"])
+        history = conversation.history(turn.mode)
+        asked = form.request_of(values, self.facts, view.seed, history, conversation.session_id)
+        try:
+            stream = messages(self.service.stream(asked), view, self.pool, run_ahead_s=self._run_ahead_s)
+            async with aclosing(stream):
+                async for message, view in stream:
+                    turn.take(message, view)
+                    if turn not in conversation.turns and view.accepted:
+                        conversation.turns.append(turn)
+                        yield message, await self.chat(conversation), "", conversation
+                    elif view.over:
+                        yield message, await self.chat(conversation), gr.skip(), conversation
+                    else:
+                        yield message, gr.skip(), gr.skip(), gr.skip()
+        finally:
+            turn.close()
+        if view.state == "failed":
+            raise gr.Error(view.note, print_exception=False)
+
+    async def stop(self, conversation: Conversation | None, request: gr.Request) -> Any:
+        """Stop this session's reply at once; answers with the conversation so far."""
+        self.service.cancel_session(self.session_id(request))
+        deadline_s = time.monotonic() + SETTLE_S
+        while conversation and not all(turn.over for turn in conversation.turns) and time.monotonic() < deadline_s:
+            await asyncio.sleep(0.02)
+        return await self.chat(conversation) if conversation else gr.skip()
+
+    async def clear(self, request: gr.Request) -> tuple[list[Any], Conversation]:
+        """Begin a new conversation."""
+        self.service.cancel_session(self.session_id(request))
+        return [], Conversation()
+
+    def leave(self, request: gr.Request) -> None:
+        """The tab was closed."""
+        self.service.cancel_session(self.session_id(request))
+
+    def forget(self, conversation: Conversation | None) -> None:
+        """Gradio drops a session's state."""
+        if conversation is not None and conversation.session_id:
+            self.service.cancel_session(conversation.session_id)
+
+    def session_id(self, request: gr.Request) -> str:
+        """A tab's name inside the service: not its session hash, which lets others read and cancel its events."""
+        return hashlib.blake2b(str(request.session_hash).encode(), key=self._key, digest_size=16).hexdigest()
+
+    def pool(self) -> dict[str, int]:
+        """Counts of the whole service for the status panel."""
+        engine = self.service.stats().engine
+        return {"used": engine.blocks_used, "cached": engine.blocks_cached, "free": engine.blocks_free,
+                "running": engine.running, "waiting": engine.waiting}
+
+    async def chat(self, conversation: Conversation) -> list[dict[str, Any]]:
+        return await asyncio.to_thread(conversation.messages, self.wav_folder)

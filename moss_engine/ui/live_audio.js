@@ -1,0 +1,251 @@
+// Joins the Gradio component with player, captions and scope. `element`, `props` and `watch` come from gr.HTML.
+// Other parts of the page follow along through the document's "liveaudio" events and window.liveAudio.
+
+const $ = (selector) => element.querySelector(selector);
+const rate = props.sample_rate;
+const remote = /\.(gradio\.live|hf\.space)$/.test(location.hostname);
+const captions = new Captions($(".la-text"));
+const scope = new Scope($(".la-scope"), rate);
+const player = new Player(rate, remote ? props.remote_prebuffer_ms : props.prebuffer_ms, hear);
+
+const blank = () => ({
+  phase: null, // idle, sent, refused, waiting, thinking, speaking, stopped, done, failed
+  run: null, seq: -1, lost: 0, ended: false, note: "", seed: null,
+  total: 0, played: 0, buffered: 0, underruns: 0, starved: 0, target: 0,
+  clickMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
+  offsetLowMs: null, offsetHighMs: Infinity,
+  stages: {}, figures: {}, pool: {}, ids: [], rate,
+});
+let live = blank();
+let pcm = []; // every chunk of the reply, for replay and download
+let discard = false; // after Stop, until the next run begins
+let clock = null;
+
+// ---- what the page calls
+
+// A click or key press that asks for a reply: start sound inside the gesture and start the stopwatch.
+function submit(values) {
+  player.unlock();
+  begin();
+  live.clickMs = performance.now();
+  phase("sent");
+  return values;
+}
+
+function stop(values) {
+  if (["sent", "waiting", "thinking", "speaking"].includes(live.phase)) {
+    player.reset();
+    discard = true;
+    live.buffered = 0;
+    live.ended = true;
+    phase("stopped");
+  }
+  return values;
+}
+
+// The server would not even begin: Gradio shows the sentence, but tells its components nothing.
+function refused() {
+  if (live.run === null && live.phase === "sent") phase("refused");
+}
+new PerformanceObserver((list) => {
+  if (list.getEntries().some((entry) => entry.responseStatus >= 400 && entry.name.includes("/queue/join"))) refused();
+}).observe({ type: "resource" });
+
+function begin() {
+  player.reset();
+  live = blank();
+  pcm = [];
+  discard = false;
+  captions.begin();
+  scope.begin();
+  $(".la-spoken").textContent = "";
+}
+
+// ---- what the server says
+
+function take(message) {
+  const now = performance.now();
+  if (!message || message.seq === undefined) return;
+  if (message.run !== live.run) {
+    if (message.seq !== 0 || (discard && live.clickMs === null)) return;
+    if (live.run !== null || discard) begin();
+    live.run = message.run;
+    live.clickMs ??= now;
+  }
+  if (discard || message.seq <= live.seq) return;
+  if (message.seq !== live.seq + 1) {
+    live.lost += message.seq - live.seq - 1;
+    console.warn(`live audio: ${live.lost} messages of this reply are missing`);
+  }
+  live.seq = message.seq;
+  if (message.now_s !== null) {
+    live.offsetLowMs = live.clickMs;
+    live.offsetHighMs = Math.min(live.offsetHighMs, now - 1000 * message.now_s);
+  }
+  Object.assign(live.stages, message.stages);
+  Object.assign(live.figures, message.figures);
+  Object.assign(live.pool, message.pool);
+  live.ids.push(...message.ids);
+  live.seed = message.seed ?? live.seed;
+  for (const [start, text] of message.text) captions.add(start, text);
+  if (message.pcm) takePcm(message.pcm, now);
+  if (message.end) finish(message);
+  else if (live.total === 0) phase(message.stages.started === undefined ? "waiting" : "thinking");
+  announce();
+}
+
+function takePcm(base64, now) {
+  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  const chunk = new Int16Array(bytes.buffer);
+  live.firstPcmMs ??= now;
+  live.total += chunk.length;
+  pcm.push(chunk.slice());
+  scope.push(chunk);
+  player.push(chunk);
+  phase("speaking");
+}
+
+function finish(message) {
+  live.ended = true;
+  live.note = message.note || "";
+  scope.end();
+  player.end();
+  $(".la-spoken").textContent = captions.text;
+  if (message.state === "failed") phase("failed");
+  else if (live.total === 0) phase("done");
+}
+
+// ---- what the sound card says
+
+function hear(report) {
+  if (report.first !== undefined) live.firstMs ??= player.toPageMs(report.first);
+  else if (report.onset !== undefined) live.onsetMs ??= player.toPageMs(report.onset);
+  else {
+    const { state, played, buffered, underruns, starved, target } = report;
+    if (discard) return;
+    Object.assign(live, { played, buffered, underruns, starved, target: (1000 * target) / rate });
+    live.latencyMs = player.outputLatencyMs;
+    if (state === "done" && live.ended && live.phase === "speaking") phase("done");
+    clock = { played, at: performance.now(), running: state === "play" && !player.paused };
+  }
+  live.heardAfterMs = live.firstMs === null ? null : live.firstMs + player.outputLatencyMs - live.clickMs;
+  announce();
+}
+
+// Samples that reached the ear by now.
+function heard() {
+  if (!clock || live.total === 0 || live.played === 0) return 0;
+  const since = clock.running ? performance.now() - clock.at : 0;
+  const lag = live.phase === "done" ? 0 : live.latencyMs;
+  return Math.max(0, Math.min(live.total, clock.played + ((since - lag) * rate) / 1000));
+}
+
+// ---- what the visitor sees
+
+const SAYS = {
+  idle: "Ready", sent: "Sending", waiting: "Waiting for a place", thinking: "Reading your text",
+  speaking: "Speaking", stopped: "Stopped", done: "Finished", failed: "Failed", refused: "Not sent",
+};
+
+function phase(name) {
+  if (live.phase === name) return;
+  live.phase = name;
+  element.dataset.phase = document.body.dataset.livePhase = name;
+  $(".la-status").textContent = SAYS[name];
+  $(".la-pause").disabled = !(name === "speaking" || ((name === "done" || name === "stopped") && live.total > 0));
+  $(".la-save").disabled = live.total === 0;
+  announce();
+}
+
+let announced = 0;
+let pendingAnnounce = 0;
+function announce() {
+  if (pendingAnnounce) return;
+  const wait = Math.max(0, TICK_MS - (performance.now() - announced));
+  pendingAnnounce = setTimeout(() => {
+    pendingAnnounce = 0;
+    announced = performance.now();
+    document.dispatchEvent(new CustomEvent("liveaudio", { detail: live }));
+  }, wait);
+}
+
+const stamp = (samples) => {
+  const seconds = samples / rate;
+  return `${Math.floor(seconds / 60)}:${(seconds % 60).toFixed(1).padStart(4, "0")}`;
+};
+
+let shown = "";
+setInterval(() => {
+  const now = heard();
+  const key = `${Math.round(now)} ${live.total} ${live.phase} ${captions.segments.length}`;
+  if (key === shown) return;
+  shown = key;
+  captions.show(now, live.total, rate, live.ended);
+  scope.tick(now);
+  $(".la-time").textContent = `${stamp(now)} / ${stamp(live.total)}`;
+}, TICK_MS);
+
+// ---- controls
+
+function pauseOrReplay() {
+  if (live.phase === "speaking") {
+    if (player.paused) player.resume();
+    else player.pause();
+    clock = { played: heard() + (live.latencyMs * rate) / 1000, at: performance.now(), running: !player.paused };
+    element.classList.toggle("la-paused", player.paused);
+  } else {
+    player.unlock();
+    player.reset();
+    clock = null;
+    live.played = 0;
+    discard = false;
+    live.ended = true;
+    for (const chunk of pcm) player.push(chunk.slice());
+    player.end();
+    phase("speaking");
+  }
+}
+
+function save() {
+  const samples = pcm.reduce((sum, chunk) => sum + chunk.length, 0);
+  const view = new DataView(new ArrayBuffer(44 + 2 * samples));
+  const word = (at, text) => [...text].forEach((letter, i) => view.setUint8(at + i, letter.charCodeAt(0)));
+  word(0, "RIFF"); view.setUint32(4, 36 + 2 * samples, true); word(8, "WAVEfmt ");
+  view.setUint32(16, 16, true); view.setUint16(20, 1, true); view.setUint16(22, 1, true);
+  view.setUint32(24, rate, true); view.setUint32(28, 2 * rate, true);
+  view.setUint16(32, 2, true); view.setUint16(34, 16, true);
+  word(36, "data"); view.setUint32(40, 2 * samples, true);
+  let at = 44;
+  for (const chunk of pcm) for (const sample of chunk) { view.setInt16(at, sample, true); at += 2; }
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([view], { type: "audio/wav" }));
+  link.download = `moss-speech-${live.run || "reply"}.wav`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+$(".la-pause").addEventListener("click", pauseOrReplay);
+$(".la-save").addEventListener("click", save);
+const volume = $(".la-volume");
+const mute = $(".la-mute");
+volume.addEventListener("input", () => player.setVolume(volume.value / 100, false));
+mute.addEventListener("click", () => player.setVolume(volume.value / 100, !player.muted));
+for (const control of [volume, mute]) {
+  control.addEventListener(control === mute ? "click" : "input", () => {
+    mute.setAttribute("aria-pressed", player.muted);
+    element.classList.toggle("la-muted", player.muted || volume.value === "0");
+  });
+}
+
+// ---- start
+
+for (const gesture of ["pointerdown", "keydown"]) {
+  document.addEventListener(gesture, () => player.unlock(), { capture: true, once: true });
+}
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && player.context && !player.paused) player.context.resume();
+});
+element.classList.toggle("la-plain", !player.secure);
+watch("value", () => take(props.value));
+window.liveAudio = { ready: true, submit, stop, refused, player, get state() { return live; }, get heard() { return heard(); } };
+phase("idle");

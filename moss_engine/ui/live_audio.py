@@ -1,0 +1,73 @@
+"""LiveAudio: a Gradio component that plays PCM while it is being made.
+
+Its value is one message of a reply (`moss_engine.ui.view`), with int16 PCM in base64; the messages travel in Gradio's own
+event stream. In the browser an AudioWorklet's ring buffer plays them without a gap, while captions, waveform and mel
+follow what is heard.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+HERE = Path(__file__).resolve().parent
+PARTS = ("live_audio_mel.js", "live_audio_player.js", "live_audio_stage.js", "live_audio.js")
+
+# Constant: a template that mentioned the value would be rebuilt for every chunk.
+TEMPLATE = """
+<section class="la-caption" aria-label="Caption"><p class="la-text"></p><p class="la-hint">@hint@</p></section>
+<p class="la-spoken" aria-live="polite"></p>
+<div class="la-scope" role="img" aria-label="Waveform and mel spectrogram of the answer">
+  <canvas></canvas><div class="la-ahead"></div><div class="la-playhead"></div>
+</div>
+<div class="la-bar">
+  <button type="button" class="la-pause" disabled aria-label="Pause or play again">
+    <svg class="la-i-play" viewBox="0 0 16 16" aria-hidden="true"><path d="M4 2.5v11l9-5.5z"/></svg>
+    <svg class="la-i-hold" viewBox="0 0 16 16" aria-hidden="true"><path d="M4 2.5h3v11H4zM9 2.5h3v11H9z"/></svg>
+  </button>
+  <span class="la-time">0:00.0 / 0:00.0</span>
+  <span class="la-status" role="status"></span>
+  <span class="la-key"><i class="la-k-heard"></i>heard<i class="la-k-ahead"></i>made ahead</span>
+  <button type="button" class="la-mute" aria-label="Mute" aria-pressed="false">
+    <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M2 6v4h2.6L8 13V3L4.6 6z"/><path class="la-wave"
+      d="M10 5.5a3.6 3.6 0 0 1 0 5M11.8 3.5a6.4 6.4 0 0 1 0 9"/></svg>
+  </button>
+  <input type="range" class="la-volume" min="0" max="100" value="100" aria-label="Volume">
+  <button type="button" class="la-save" disabled>Save WAV</button>
+</div>
+<p class="la-note">This address is no secure context, so the browser offers no AudioWorklet: sound is scheduled piece by
+piece and starts later. Open the page through https or localhost for the exact player.</p>
+"""
+
+
+class LiveAudio(gr.HTML):
+    """Output only: as an input it would send the last chunk back."""
+
+    def __init__(self, value: dict[str, Any] | None = None, *, sample_rate: int = 24_000, prebuffer_ms: int = 40,
+                 remote_prebuffer_ms: int = 150, hint: str = "", **kwargs: Any):
+        """`prebuffer_ms` of sound are collected before it starts: `remote_prebuffer_ms` behind a share link or a Space."""
+        worklet = (HERE / "live_audio_worklet.js").read_text(encoding="utf-8")
+        parts = [(HERE / name).read_text(encoding="utf-8") for name in PARTS]
+        super().__init__(
+            value,
+            html_template=TEMPLATE.replace("@hint@", hint),
+            css_template=(HERE / "live_audio.css").read_text(encoding="utf-8"),
+            js_on_load="\n".join([f"const WORKLET_SOURCE = {json.dumps(worklet)};", *parts]),
+            apply_default_css=False,
+            sample_rate=sample_rate,
+            prebuffer_ms=prebuffer_ms,
+            remote_prebuffer_ms=remote_prebuffer_ms,
+            **kwargs,
+        )
+
+    def get_block_name(self) -> str:
+        return "html"
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "object", "description": "one message of the reply; `pcm` is base64 of int16 samples at `rate`"}
+
+    def example_payload(self) -> Any:
+        return None

@@ -1,0 +1,153 @@
+// From int16 chunks to the loudspeaker. A worklet's ring buffer plays them where the page is a secure context;
+// elsewhere AudioBufferSourceNodes are scheduled end to end. Both report the same figures.
+
+const FADE_MS = 4;
+const MAX_PREBUFFER_MS = 400;
+const SCHEDULE_AHEAD_S = 0.05;
+
+class WorkletSink {
+  constructor(context, output, prebufferMs, listener) {
+    this.waiting = [];
+    const url = URL.createObjectURL(new Blob([WORKLET_SOURCE], { type: "text/javascript" }));
+    this.ready = context.audioWorklet.addModule(url).then(() => {
+      URL.revokeObjectURL(url);
+      this.node = new AudioWorkletNode(context, "live-audio-ring", {
+        numberOfInputs: 0,
+        outputChannelCount: [1],
+        processorOptions: { prebufferMs, maxPrebufferMs: MAX_PREBUFFER_MS, fadeMs: FADE_MS },
+      });
+      this.node.port.onmessage = ({ data }) => listener(data);
+      this.node.connect(output);
+      for (const message of this.waiting) this.send(message);
+    });
+  }
+
+  send(message) {
+    if (this.node) this.node.port.postMessage(message, message.pcm ? [message.pcm.buffer] : []);
+    else this.waiting.push(message);
+  }
+}
+
+class ScheduledSink {
+  constructor(context, output, prebufferMs, listener) {
+    Object.assign(this, { context, output, listener, ready: Promise.resolve() });
+    this.lead = Math.max(SCHEDULE_AHEAD_S, prebufferMs / 1000);
+    this.begin();
+    setInterval(() => this.report(), 50);
+  }
+
+  begin() {
+    this.pieces = []; // {node, start, seconds, samples}
+    this.next = 0;
+    this.underruns = 0;
+    this.starved = 0;
+    this.ended = false;
+    this.state = "idle";
+  }
+
+  send({ pcm, end, reset }) {
+    if (pcm) this.schedule(pcm);
+    else if (end) this.ended = true;
+    else if (reset) {
+      for (const piece of this.pieces) piece.node.stop();
+      this.begin();
+    }
+  }
+
+  schedule(pcm) {
+    const { context } = this;
+    const buffer = context.createBuffer(1, pcm.length, context.sampleRate);
+    buffer.copyToChannel(Float32Array.from(pcm, (sample) => sample / 32768), 0);
+    const node = new AudioBufferSourceNode(context, { buffer });
+    node.connect(this.output);
+    const earliest = context.currentTime + this.lead;
+    if (this.pieces.length === 0) {
+      this.next = earliest;
+      this.listener({ first: this.next });
+      this.listener({ onset: this.next });
+    } else if (this.next < context.currentTime) {
+      this.underruns += 1;
+      this.starved += Math.round((earliest - this.next) * context.sampleRate);
+      this.next = earliest;
+    }
+    node.start(this.next);
+    this.pieces.push({ node, start: this.next, seconds: buffer.duration, samples: pcm.length });
+    this.next += buffer.duration;
+    this.state = "play";
+  }
+
+  report() {
+    if (this.state === "idle" || this.state === "done") return;
+    const { currentTime: time, sampleRate } = this.context;
+    const heard = (piece) => Math.max(0, Math.min(1, (time - piece.start) / piece.seconds)) * piece.samples;
+    const played = Math.round(this.pieces.reduce((sum, piece) => sum + heard(piece), 0));
+    const total = this.pieces.reduce((sum, piece) => sum + piece.samples, 0);
+    if (this.ended && played >= total) this.state = "done";
+    const { state, underruns, starved } = this;
+    this.listener({ state, played, buffered: total - played, underruns, starved, target: this.lead * sampleRate, time });
+  }
+}
+
+class Player {
+  constructor(rate, prebufferMs, listener) {
+    Object.assign(this, { rate, prebufferMs, listener, volume: 1, muted: false });
+    this.secure = typeof AudioWorkletNode !== "undefined";
+  }
+
+  // Must run inside a click or key press the first time: browsers start sound only there.
+  unlock() {
+    if (!this.context) {
+      if (navigator.audioSession) navigator.audioSession.type = "playback"; // else the iPhone's ringer switch mutes us
+      this.context = new AudioContext({ sampleRate: this.rate, latencyHint: "interactive" });
+      this.gain = new GainNode(this.context, { gain: this.loudness() });
+      this.gain.connect(this.context.destination);
+      const Sink = this.secure && this.context.audioWorklet ? WorkletSink : ScheduledSink;
+      this.sink = new Sink(this.context, this.gain, this.prebufferMs, this.listener);
+    }
+    if (this.context.state !== "running" && !this.paused) this.context.resume();
+    return this.sink.ready;
+  }
+
+  push(pcm) {
+    this.unlock();
+    this.sink.send({ pcm });
+  }
+
+  end() {
+    this.sink?.send({ end: true });
+  }
+
+  reset() {
+    this.sink?.send({ reset: true });
+    if (this.paused) this.resume();
+  }
+
+  pause() {
+    this.paused = true;
+    this.context?.suspend();
+  }
+
+  resume() {
+    this.paused = false;
+    this.context?.resume();
+  }
+
+  loudness() {
+    return this.muted ? 0 : this.volume;
+  }
+
+  setVolume(volume, muted) {
+    Object.assign(this, { volume, muted });
+    this.gain?.gain.setTargetAtTime(this.loudness(), this.context.currentTime, 0.015);
+  }
+
+  // Milliseconds from the graph to the loudspeaker, as far as the browser knows.
+  get outputLatencyMs() {
+    return 1000 * (this.context?.outputLatency || this.context?.baseLatency || 0);
+  }
+
+  // A time of the context's clock on performance.now()'s.
+  toPageMs(contextS) {
+    return performance.now() - 1000 * (this.context.currentTime - contextS);
+  }
+}

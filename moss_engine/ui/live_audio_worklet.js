@@ -1,0 +1,140 @@
+// Plays int16 chunks without a gap, on the audio thread.
+//
+// Messages in:  {pcm: Int16Array} | {end: true} | {reset: true}
+// Messages out: {state, played, buffered, underruns, starved, target, time}   about 20 times a second
+//               {first: time} and {onset: time}   when a run's first, and first audible, sample is handed over
+// Counts are samples, times are seconds of the context's clock.
+
+const REPORT_SAMPLES = 1152;
+const AUDIBLE = 0.00316; // -50 dBFS
+
+class LiveAudioRing extends AudioWorkletProcessor {
+  constructor(options) {
+    super();
+    const { prebufferMs, maxPrebufferMs, fadeMs } = options.processorOptions;
+    const samples = (ms) => Math.round((ms / 1000) * sampleRate);
+    this.fade = samples(fadeMs);
+    this.firstTarget = Math.max(samples(prebufferMs), this.fade + 128);
+    this.maxTarget = samples(maxPrebufferMs);
+    this.tail = null;
+    this.begin();
+    this.port.onmessage = ({ data }) => this.receive(data);
+  }
+
+  begin() {
+    this.queue = [];
+    this.offset = 0; // samples of queue[0] already played
+    this.buffered = 0;
+    this.played = 0;
+    this.underruns = 0;
+    this.starved = 0; // silent samples inserted after the start
+    this.target = this.firstTarget;
+    this.rampIn = 0;
+    this.ended = false;
+    this.audible = false;
+    this.state = "idle";
+    this.sinceReport = 0;
+  }
+
+  receive(message) {
+    if (message.pcm) {
+      this.queue.push(message.pcm);
+      this.buffered += message.pcm.length;
+      if (this.state === "idle") this.state = "fill";
+    } else if (message.end) {
+      this.ended = true;
+    } else if (message.reset) {
+      this.leave();
+    }
+  }
+
+  // Drop everything; what was sounding fades out instead of being cut.
+  leave() {
+    let tail = null;
+    if (this.state === "play") {
+      tail = new Float32Array(Math.min(this.fade, this.buffered, 128));
+      this.take(tail, tail.length);
+      for (let i = 0; i < tail.length; i++) tail[i] *= 1 - (i + 1) / tail.length;
+    }
+    this.begin();
+    this.tail = tail;
+  }
+
+  take(out, count) {
+    let done = 0;
+    while (done < count) {
+      const head = this.queue[0];
+      const n = Math.min(count - done, head.length - this.offset);
+      for (let i = 0; i < n; i++) out[done + i] = head[this.offset + i] / 32768;
+      done += n;
+      this.offset += n;
+      if (this.offset === head.length) {
+        this.queue.shift();
+        this.offset = 0;
+      }
+    }
+    this.buffered -= count;
+  }
+
+  play(out) {
+    const count = Math.min(out.length, this.buffered);
+    const starving = !this.ended && this.buffered - count < this.fade;
+    this.take(out, count);
+    if (this.played === 0) this.port.postMessage({ first: currentTime });
+    for (let i = 0; this.rampIn > 0 && i < count; i++, this.rampIn--) out[i] *= 1 - this.rampIn / this.fade;
+    if (starving) {
+      const from = Math.max(0, count - this.fade);
+      for (let i = from; i < count; i++) out[i] *= (count - 1 - i) / (count - from);
+      this.underruns += 1;
+      this.target = Math.min(this.target * 2, this.maxTarget);
+      this.rampIn = this.fade;
+      this.state = "fill";
+    }
+    if (!this.audible) {
+      const at = out.findIndex((sample) => Math.abs(sample) > AUDIBLE);
+      if (at >= 0) {
+        this.audible = true;
+        this.port.postMessage({ onset: currentTime + at / sampleRate });
+      }
+    }
+    this.played += count;
+    if (this.ended && this.buffered === 0) this.state = "done";
+  }
+
+  process(_inputs, outputs) {
+    const out = outputs[0][0];
+    if (this.tail) {
+      out.set(this.tail);
+      this.tail = null;
+      return true;
+    }
+    const before = this.state;
+    if (this.state === "fill") {
+      if (this.buffered >= this.target || (this.ended && this.buffered > 0)) this.state = "play";
+      else if (this.ended) this.state = "done";
+      else if (this.played > 0) this.starved += out.length;
+    } else if (this.state === "idle" && this.ended) {
+      this.state = "done";
+    }
+    if (this.state === "play") this.play(out);
+    this.sinceReport += out.length;
+    const sounding = this.state === "fill" || this.state === "play";
+    if (this.state !== before || (sounding && this.sinceReport >= REPORT_SAMPLES)) this.report();
+    return true;
+  }
+
+  report() {
+    this.sinceReport = 0;
+    this.port.postMessage({
+      state: this.state,
+      played: this.played,
+      buffered: this.buffered,
+      underruns: this.underruns,
+      starved: this.starved,
+      target: this.target,
+      time: currentTime,
+    });
+  }
+}
+
+registerProcessor("live-audio-ring", LiveAudioRing);

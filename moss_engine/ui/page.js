@@ -1,0 +1,46 @@
+// Keys, examples, the mode's sentence and the shade: what belongs to no single component.
+
+const byId = (id) => document.getElementById(id);
+const shade = element.querySelector(".shade");
+
+function paintShade(dark) {
+  document.body.classList.toggle("dark", dark);
+  shade.setAttribute("aria-pressed", dark);
+}
+
+const stored = localStorage.getItem("moss-shade");
+if (stored) paintShade(stored === "dark");
+shade.setAttribute("aria-pressed", document.body.classList.contains("dark"));
+shade.addEventListener("click", () => {
+  const dark = !document.body.classList.contains("dark");
+  localStorage.setItem("moss-shade", dark ? "dark" : "light");
+  paintShade(dark);
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  byId("stop")?.click();
+  byId("text")?.querySelector("textarea")?.focus();
+});
+
+// An example goes into the text box and is spoken at once.
+document.addEventListener("click", ({ target }) => {
+  const chip = target.closest?.(".chip");
+  if (!chip) return;
+  const box = byId("text").querySelector("textarea");
+  box.value = chip.textContent;
+  box.dispatchEvent(new Event("input", { bubbles: true }));
+  setTimeout(() => byId("send").click(), 0);
+});
+
+function showNote() {
+  const chosen = document.querySelector("#mode input:checked")?.value;
+  for (const note of document.querySelectorAll("#mode-notes [data-mode]")) note.hidden = note.dataset.mode !== chosen;
+}
+document.addEventListener("change", ({ target }) => target.closest?.("#mode") && showNote());
+const settled = new MutationObserver(() => {
+  if (!document.querySelector("#mode-notes p") || !document.querySelector("#mode input:checked")) return;
+  settled.disconnect();
+  showNote();
+});
+settled.observe(document.body, { childList: true, subtree: true });

@@ -1,0 +1,143 @@
+"""Layout and wiring of the page."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+
+import gradio as gr
+
+from moss_engine.ui import form
+from moss_engine.ui.facts import Facts
+from moss_engine.ui.handlers import Handlers
+from moss_engine.ui.live_audio import LiveAudio
+from moss_engine.ui.panel import Panel
+from moss_engine.validation import CHANNEL_RANGES
+
+HERE = Path(__file__).resolve().parent
+TITLE = "MOSS-Speech Live"
+STATE_S = 900  # a conversation is forgotten after so long without a message
+CACHE_CHECK_S, CACHE_AGE_S = 600, 1800
+MAX_QUEUE = 16
+
+EXAMPLES = [
+    "Good morning! It is twenty past nine, and the sun is finally out.",
+    "The quick brown fox jumps over the lazy dog.",
+    "Please call Dr. Smith at 4:30 pm about the $25 invoice.",
+    "She sells sea shells by the sea shore, and the shells she sells are sea shells, I am sure.",
+]
+NOTICE = (
+    "You hear an AI voice, not a person. What you type is processed on the machine that runs this page; conversations are "
+    f"forgotten after {STATE_S // 60} minutes without a message and sound files within {(CACHE_CHECK_S + CACHE_AGE_S) // 60} "
+    "minutes. Nothing is used for training. Not for emergencies or medical use."
+)
+ASK = "(...values) => window.liveAudio.submit(values)"
+HALT = "(...values) => window.liveAudio.stop(values)"
+REFUSED = "() => window.liveAudio.refused()"
+
+
+def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr.Blocks:
+    """The page, ready to launch. The engine admits and queues; Gradio lets through as many as that can ever hold."""
+    facts = handlers.facts
+    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(CACHE_CHECK_S, CACHE_AGE_S), fill_width=True) as page:
+        conversation = gr.State(None, time_to_live=STATE_S, delete_callback=handlers.forget)
+        gr.HTML(masthead(facts), js_on_load=(HERE / "page.js").read_text(encoding="utf-8"), elem_id="masthead",
+                apply_default_css=False)
+        with gr.Row(elem_id="desk", equal_height=False):
+            with gr.Column(scale=5, min_width=340, elem_id="talk"):
+                chat, controls, send, stop, clear = talk(facts)
+            with gr.Column(scale=9, min_width=340, elem_id="show"):
+                live = LiveAudio(sample_rate=facts.sample_rate_hz, elem_id="live", label="Live",
+                                 hint="Type a sentence. You hear it while it is still being made.")
+                Panel(elem_id="panel")
+        gr.HTML(f"<p>{html.escape(NOTICE)}</p>", elem_id="notice", apply_default_css=False)
+
+        asked = gr.on([send.click, controls["text"].submit], handlers.reply, [*controls.values(), conversation],
+                      [live, chat, controls["text"], conversation], js=ASK, api_name="reply", validator=handlers.validate,
+                      concurrency_id="engine", concurrency_limit=max_sessions + max_waiting, show_progress="hidden",
+                      trigger_mode="once")
+        asked.failure(None, js=REFUSED, api_visibility="private")
+        stop.click(handlers.stop, conversation, chat, js=HALT, api_name="stop", cancels=asked, queue=False,
+                   show_progress="hidden")
+        clear.click(handlers.clear, None, [chat, conversation], js=HALT, api_visibility="private", cancels=asked,
+                    queue=False, show_progress="hidden")
+        page.unload(handlers.leave)
+    page.queue(max_size=MAX_QUEUE, default_concurrency_limit=1, api_open=False)
+    return page
+
+
+def talk(facts: Facts):
+    """The left side: conversation, text box, mode, examples and settings."""
+    with gr.Row(elem_id="talk-head"):
+        gr.HTML("<h2>Conversation</h2>", apply_default_css=False)
+        clear = gr.Button("New", size="sm", elem_id="clear", min_width=60, scale=0)
+    chat = gr.Chatbot(show_label=False, label="Conversation", height=None, layout="bubble", render_markdown=False,
+                      allow_tags=False, buttons=[], feedback_options=None, elem_id="chat", container=False,
+                      placeholder="Nothing said yet")
+    with gr.Column(elem_id="composer"):
+        mode = gr.Radio([(mode.label, mode.name) for mode in facts.usable], value=facts.default_mode.name, label="Mode",
+                        show_label=False, container=False, elem_id="mode")
+        gr.HTML(mode_notes(facts), elem_id="mode-notes", apply_default_css=False)
+        text = gr.Textbox(show_label=False, label="Your text", placeholder="Type what you want to hear", lines=1,
+                          max_lines=7, max_length=facts.max_text_chars, container=False, autofocus=True, elem_id="text")
+        with gr.Row(elem_id="send-row"):
+            gr.HTML('<p class="keys"><kbd>Enter</kbd> sends <kbd>Esc</kbd> stops</p>', apply_default_css=False)
+            stop = gr.Button("Stop", elem_id="stop", min_width=76, scale=0)
+            send = gr.Button("Speak", variant="primary", elem_id="send", min_width=96, scale=0)
+    gr.HTML(examples(), elem_id="examples", apply_default_css=False)
+    controls = {"text": text, "mode": mode, **settings(facts)}
+    return chat, {name: controls[name] for name in form.CONTROLS}, send, stop, clear
+
+
+def settings(facts: Facts) -> dict[str, gr.components.Component]:
+    """The closed accordion with everything a reply's sampling depends on."""
+    controls: dict[str, gr.components.Component] = {}
+    with gr.Accordion("Settings", open=False, elem_id="settings"):
+        with gr.Row():
+            controls["voice"] = gr.Dropdown(list(facts.voices), value=facts.voices[0], label="Voice", min_width=120,
+                                            interactive=len(facts.voices) > 1)
+            controls["max_rows"] = gr.Slider(
+                16, max(4096, facts.sampling.max_rows), value=facts.sampling.max_rows, step=1, label="Longest reply (rows)",
+                info=f"{float(facts.code_rate_hz):g} rows are a second of speech", min_width=160)
+        with gr.Row():
+            controls["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=form.MAX_SEED, min_width=120)
+            controls["new_seed"] = gr.Checkbox(True, label="New seed for every reply", min_width=160)
+        for name, title, channel in (("speech", "Speech", facts.sampling.audio), ("text", "Text", facts.sampling.text)):
+            gr.HTML(f"<h3>{title} head</h3>", apply_default_css=False)
+            with gr.Row():
+                for field, step in (("temperature", 0.05), ("top_k", 1), ("top_p", 0.01), ("repetition_penalty", 0.01)):
+                    allowed = CHANNEL_RANGES[field]
+                    label = field.replace("_", " ").replace("top ", "top-").capitalize()
+                    controls[f"{name}_{field}"] = gr.Slider(allowed.low, allowed.high, value=getattr(channel, field),
+                                                            step=step, label=label, min_width=150)
+    return controls
+
+
+def masthead(facts: Facts) -> str:
+    run = facts.runtime
+    chips = [("checkpoint", facts.checkpoint), ("runtime", f"{run.name} {run.version}"), ("device", run.device),
+             ("numbers", f"{run.dtype}, weights {run.weights}")]
+    items = "".join(f"<li><span>{name}</span>{html.escape(value)}</li>" for name, value in chips)
+    return f"""
+<header class="mast">
+  <svg class="mark" viewBox="0 0 32 32" aria-hidden="true"><path d="M3 16h3M9 11v10M14 5v22M19 9v14M24 13v6M29 15.5v1"/></svg>
+  <h1>MOSS-Speech <b>Live</b></h1>
+  <ul class="facts" aria-label="What is running">{items}</ul>
+  <button type="button" class="shade" aria-label="Switch between light and dark"></button>
+</header>"""
+
+
+def mode_notes(facts: Facts) -> str:
+    """A sentence for each mode, and what this page or checkpoint cannot do, with the reason."""
+    notes = "".join(f'<p data-mode="{html.escape(mode.name)}">{html.escape(mode.note or "")}</p>' for mode in facts.usable)
+    closed = "".join(
+        f'<p class="closed"><span aria-disabled="true">{html.escape(mode.label)}</span> {html.escape(why)}</p>'
+        for mode in facts.modes if mode not in facts.usable
+        for why in [mode.note or "This page takes typed text only."]
+    )
+    return notes + closed
+
+
+def examples() -> str:
+    chips = "".join(f'<button type="button" class="chip">{html.escape(text)}</button>' for text in EXAMPLES)
+    return f'<div class="chips" role="group" aria-label="Examples: each is spoken at once">{chips}</div>'

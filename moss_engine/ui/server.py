@@ -1,0 +1,93 @@
+"""Serving the page: Gradio's settings, the guard in front of it, and the end on a signal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import gradio as gr
+from starlette.middleware import Middleware
+
+from moss_engine.config import EngineConfig
+from moss_engine.errors import ConfigError
+from moss_engine.service import Service
+from moss_engine.ui.facts import Facts
+from moss_engine.ui.guard import Calls, Guard
+from moss_engine.ui.handlers import Handlers
+from moss_engine.ui.page import HERE, build_page
+from moss_engine.ui.theme import make_theme
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+FAREWELL_S = 0.5  # for the last messages to leave after the last reply ended
+
+KINDS = {gr.State: "state", gr.Textbox: "text", gr.Radio: "text", gr.Dropdown: "text", gr.Slider: "number",
+         gr.Number: "number", gr.Checkbox: "flag"}
+
+
+def calls_of(page: gr.Blocks) -> Calls:
+    """What may be called from outside: the page's functions, without those that the server calls itself."""
+    fns = {index: fn for index, fn in page.fns.items() if fn.fn and not any(event == "unload" for _, event in fn.targets)}
+    return Calls(
+        kinds={index: tuple(KINDS.get(type(block), "any") for block in fn.inputs) for index, fn in fns.items()},
+        names={fn.api_name: index for index, fn in fns.items() if fn.api_name and fn.api_visibility == "public"},
+        unqueued=frozenset(index for index, fn in fns.items() if not fn.queue),
+    )
+
+
+def launch(service: Service, facts: Facts, config: EngineConfig) -> gr.Blocks:
+    """Serve the page in a thread of its own; returns when it can be visited.
+
+    Raises ConfigError if the port is taken.
+    """
+    cache = Path(tempfile.mkdtemp(prefix="moss-speech-"))  # mode 0700, emptied by Gradio as files grow old
+    os.environ.update(GRADIO_TEMP_DIR=str(cache), GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1")
+    handlers = Handlers(service, facts, run_ahead_s=config.run_ahead_s, wav_folder=cache)
+    page = build_page(handlers, max_sessions=config.max_sessions, max_waiting=config.max_waiting)
+    hosts = frozenset(LOOPBACK) if config.host in LOOPBACK and not config.share else None
+    guard = Middleware(Guard, calls=calls_of(page), ready=lambda: service.stats().ready, hosts=hosts)
+    try:
+        page.launch(
+            server_name=config.host, server_port=config.port, share=config.share, auth=_auth(config), quiet=True,
+            prevent_thread_lock=True, theme=make_theme(), css_paths=[HERE / "page.css"], footer_links=[], show_error=False,
+            max_file_size="8mb", allowed_paths=[], blocked_paths=[str(config.checkpoint)], enable_monitoring=False,
+            run_history=False, strict_cors=True, ssr_mode=False, mcp_server=False, pwa=False, max_threads=40,
+            state_session_capacity=200, app_kwargs={"middleware": [guard]},
+        )
+    except OSError:
+        raise ConfigError(f"Port {config.port} is taken; give another with --port.") from None
+    return page
+
+
+def serve_until_signal(page: gr.Blocks, service: Service) -> None:
+    """Wait for SIGTERM or SIGINT, then let the open replies end and stop; a second signal ends the process at once."""
+    asked = threading.Event()
+
+    def ask(_signal: int, _frame: FrameType | None) -> None:
+        if asked.is_set():
+            os._exit(1)
+        asked.set()
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, ask)
+    while not asked.wait(3600.0):
+        pass
+    print("Stopping: open replies may end, new ones are refused.", flush=True)
+    service.drain()
+    time.sleep(FAREWELL_S)
+    page.close(verbose=False)
+    service.close()
+    shutil.rmtree(page.GRADIO_CACHE, ignore_errors=True)
+
+
+def _auth(config: EngineConfig) -> Any:
+    if config.auth is None:
+        return None
+    user, _, password = config.auth.partition(":")
+    return (user, password)

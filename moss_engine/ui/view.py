@@ -1,0 +1,141 @@
+"""What the page knows of a reply: a pure fold of the service's events, and the messages that carry it to the browser.
+
+    view = fold(view, event)            after every event
+    message, view = take(view, now_s)   whenever something is to be shown: what is new since the last message
+
+A message holds everything that changed: PCM, text with the sample from which on it is spoken, sampled ids, and the
+stages and figures of the reply so far. The PCM of all messages joined is the reply's sound.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from moss_engine import metrics
+from moss_engine.events import Accepted, AudioChunk, Event, Failed, Finished, FinishReason, Sampled, Started, TextDelta
+from moss_engine.metrics import Timeline
+from moss_engine.tokens import Modality, Row
+
+ENDINGS = {FinishReason.STOP: "done", FinishReason.LENGTH: "length", FinishReason.CANCELLED: "stopped"}
+NOTES = {
+    "length": "The reply was cut at its length limit; raise it in the settings to hear more.",
+    "stopped": "Stopped.",
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """A reply after some events.
+
+    `run` names it in the browser and is no secret. `rows` are the reply's when it is over, `new_*` wait for the
+    next message. `state` is one of waiting, thinking,
+    speaking, done, length, stopped, failed; the last four end it.
+    """
+
+    run: str
+    seed: int
+    state: str = "waiting"
+    note: str = ""
+    seq: int = 0
+    timeline: Timeline = field(default_factory=Timeline)
+    text: str = ""
+    num_samples: int = 0
+    sample_rate_hz: int = 0
+    rows: tuple[Row, ...] = ()
+    new_pcm: tuple[bytes, ...] = ()
+    new_text: tuple[tuple[int, str], ...] = ()
+    new_ids: tuple[int, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        return self.timeline.accepted_s is not None
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("done", "length", "stopped", "failed")
+
+    def lead_s(self, now_s: float) -> float:
+        """Seconds of sound taken beyond what a listener who plays from the first chunk on has heard."""
+        first_s = self.timeline.first_pcm_s
+        return 0.0 if first_s is None else self.timeline.audio_s - (now_s - first_s)
+
+    def stages(self) -> dict[str, float]:
+        """When each stage was reached, in seconds since the request was accepted."""
+        t = self.timeline
+        if t.accepted_s is None:
+            return {}
+        times = {"accepted": t.accepted_s, "started": t.started_s, "first_row": t.first_row_s, "first_chunk": t.first_pcm_s}
+        if self.over:
+            times["finished"] = t.now_s
+        return {name: time_s - t.accepted_s for name, time_s in times.items() if time_s is not None}
+
+
+def pcm16(samples: np.ndarray) -> bytes:
+    """float32 [n] in [-1, 1] -> little-endian int16 PCM."""
+    return np.clip(np.rint(samples * 32768.0), -32768, 32767).astype("<i2").tobytes()
+
+
+def fold(view: View, event: Event) -> View:
+    """The view after one more event; nothing follows a terminal one."""
+    assert not view.over, "an event after the terminal one"
+    view = replace(view, timeline=metrics.fold(view.timeline, event))
+    if isinstance(event, Started):
+        return replace(view, state="thinking")
+    if isinstance(event, Sampled):
+        shown_id = event.row.text if event.modality is Modality.TEXT else ~event.row.audio
+        return replace(view, new_ids=(*view.new_ids, shown_id))
+    if isinstance(event, TextDelta):
+        new = (event.start_sample, event.text)
+        return replace(view, text=view.text + event.text, new_text=(*view.new_text, new))
+    if isinstance(event, AudioChunk):
+        assert event.start_sample == view.num_samples, "the sound has a gap"
+        return replace(view, state="speaking", num_samples=view.num_samples + len(event.samples),
+                       sample_rate_hz=event.sample_rate_hz, new_pcm=(*view.new_pcm, pcm16(event.samples)))
+    if isinstance(event, Failed):
+        return fail(view, event.message)
+    if isinstance(event, Finished):
+        state = ENDINGS[event.reason]
+        return replace(view, state=state, note=NOTES.get(state, ""), rows=event.rows)
+    assert isinstance(event, Accepted)
+    return view
+
+
+def fail(view: View, message: str) -> View:
+    """The reply ends with a sentence."""
+    return replace(view, state="failed", note=message)
+
+
+def urgent(event: Event, before: View) -> bool:
+    """Whether the browser should hear of an event at once, rather than with the next regular message."""
+    first_row = isinstance(event, Sampled) and before.timeline.first_row_s is None
+    return first_row or not isinstance(event, Sampled | TextDelta)
+
+
+def take(view: View, now_s: float, pool: Mapping[str, int] | None = None) -> tuple[dict[str, Any], View]:
+    """The next message (JSON) and the view with nothing new in it.
+
+    `now_s` is the time on the events' clock, `pool` what is known of the whole service: counts of KV blocks and requests.
+    """
+    accepted_s = view.timeline.accepted_s
+    message = {
+        "run": view.run,
+        "seq": view.seq,
+        "state": view.state,
+        "note": view.note,
+        "end": view.over,
+        "seed": view.seed,
+        "now_s": None if accepted_s is None else now_s - accepted_s,
+        "stages": view.stages(),
+        "figures": asdict(metrics.measure(view.timeline, now_s)),
+        "pool": dict(pool or {}),
+        "rate": view.sample_rate_hz,
+        "pcm": base64.b64encode(b"".join(view.new_pcm)).decode("ascii"),
+        "text": [list(delta) for delta in view.new_text],
+        "ids": list(view.new_ids),
+    }
+    return message, replace(view, seq=view.seq + 1, new_pcm=(), new_text=(), new_ids=())

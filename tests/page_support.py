@@ -1,0 +1,119 @@
+"""A scripted service for tests of the page: the interface of `moss_engine.service.Service` as far as the page uses it,
+a reply of exact, never silent sound, and counters of what was begun, stopped and left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+
+from moss_engine.errors import MossError
+from moss_engine.events import Accepted, AudioChunk, Event, Finished, FinishReason, Sampled, Started, TextDelta
+from moss_engine.request import ChannelSampling, Request, Sampling
+from moss_engine.runtime.base import RuntimeInfo
+from moss_engine.tokens import Modality, Row
+from moss_engine.ui.facts import Facts
+
+RATE_HZ = 24_000
+CODE_SAMPLES = 960
+DEFAULTS = Sampling(ChannelSampling(0.7, 20, 0.9, 1.0), ChannelSampling(0.9, 50, 0.95, 1.1), max_rows=1500, min_rows=0, seed=0)
+
+
+@dataclass(frozen=True)
+class FakeMode:
+    name: str
+    label: str
+    input: str = "text"
+    output: str = "speech"
+    default: bool = False
+    note: str | None = None
+
+
+MODES = (
+    FakeMode("read", "Read aloud", default=True, note="Your text is spoken as it stands."),
+    FakeMode("chat", "Small talk", note="A few scripted subjects: greetings, sums, days, what it is."),
+    FakeMode("listen", "Speak to it", input="speech", note="needs a checkpoint with a speech encoder; this one takes text."),
+)
+FACTS = Facts("tiny (scripted)", RuntimeInfo("scripted", "1", "cpu", "float32", "none"), MODES, ("default",), DEFAULTS,
+              RATE_HZ, Fraction(25), 4000)
+
+
+def signal(seconds: float, seed: int = 0) -> np.ndarray:
+    """float32 samples, exact in int16, never near zero for longer than a few samples: two gliding tones with an envelope."""
+    t = np.arange(round(seconds * RATE_HZ)) / RATE_HZ
+    glide = np.sin(2 * np.pi * (180 + seed) * t + 30 * np.sin(2 * np.pi * 0.7 * t))
+    wave = (0.30 + 0.12 * np.sin(2 * np.pi * 3.1 * t)) * glide + 0.12 * np.sin(2 * np.pi * (1400 * t + 300 * t * t))
+    return (np.rint(wave * 32768) / 32768).astype(np.float32)
+
+
+@dataclass
+class Script:
+    """How the scripted service behaves: `rtf` paces the chunks, `first_s` is the time to the first one."""
+
+    seconds: float = 3.0
+    chunk_s: float = 0.2
+    first_s: float = 0.1
+    rtf: float = 0.3
+    error: MossError | None = None
+
+
+@dataclass
+class FakeService:
+    script: Script = field(default_factory=Script)
+    requests: list[Request] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    chunk_ready_s: list[float] = field(default_factory=list)  # wall clock: shared with the browser
+    open: dict[str, Request] = field(default_factory=dict)
+
+    async def stream(self, request: Request) -> AsyncIterator[Event]:
+        if self.script.error:
+            raise self.script.error
+        self.requests.append(request)
+        self.open[request.request_id] = request
+        try:
+            async for event in self._events(request):
+                yield event
+        finally:
+            del self.open[request.request_id]
+
+    async def _events(self, request: Request) -> AsyncIterator[Event]:
+        script, key = self.script, request.request_id
+        text = request.messages[-1].content.text
+        wave = signal(script.seconds, seed=request.sampling.seed % 50)
+        rows = 0
+        yield Accepted(key, time.monotonic(), 0, 20 + len(text) // 4)
+        yield Started(key, time.monotonic(), 0, 16)
+        await asyncio.sleep(script.first_s * 0.4)
+        words, step = text.split(), round(script.chunk_s * RATE_HZ)
+        starts = list(range(0, len(wave), step))
+        for index, start in enumerate(starts):
+            share = words[len(words) * index // len(starts) : len(words) * (index + 1) // len(starts)]
+            if share:
+                rows += 1
+                yield Sampled(key, time.monotonic(), rows, Row(300 + rows % 700, 0), Modality.TEXT)
+                yield TextDelta(key, time.monotonic(), rows, (" " if start else "") + " ".join(share), start)
+            for code in range(max(1, step // CODE_SAMPLES)):
+                rows += 1
+                yield Sampled(key, time.monotonic(), rows, Row(2, (rows * 37 + code) % 4096), Modality.AUDIO)
+            await asyncio.sleep(script.first_s * 0.6 if index == 0 else script.rtf * script.chunk_s)
+            if key in self.cancelled:
+                yield Finished(key, time.monotonic(), rows, FinishReason.CANCELLED, ())
+                return
+            self.chunk_ready_s.append(time.time())
+            yield AudioChunk(key, time.monotonic(), rows, wave[start : start + step], start, RATE_HZ)
+        yield Finished(key, time.monotonic(), rows, FinishReason.STOP, (Row(2, 7),))
+
+    def cancel_session(self, session_id: str) -> None:
+        self.cancelled += [key for key, request in self.open.items() if request.session_id == session_id]
+
+    def stats(self) -> SimpleNamespace:
+        used = 12 * len(self.open)
+        engine = SimpleNamespace(running=len(self.open), waiting=0, blocks_used=used, blocks_cached=40,
+                                 blocks_free=984 - used, blocks_reserved=0, leaked_blocks=0)
+        return SimpleNamespace(engine=engine, ready=True)

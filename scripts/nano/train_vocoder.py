@@ -25,6 +25,7 @@ from moss_engine.codec.mel import log_mel
 from moss_engine.codec.store import load_fsq, load_vocoder, save_vocoder
 from scripts.nano.cuda_step import Step
 from scripts.nano.features import SpeechStream, load_speech, mel_crops, random_starts
+from scripts.nano.polyphase import use_polyphase
 from scripts.nano.speech import wait_for_speech
 from scripts.nano.training import Clock, load_state, pick_device, save_state
 from scripts.nano.vocoder_losses import (
@@ -75,6 +76,7 @@ class Trainer:
     def __init__(self, preset: str, batch: int, crop_frames: int, device: torch.device) -> None:
         self.config, self.device, self.crop_frames = PRESETS[preset], device, crop_frames
         self.generator = build_generator(self.config, weight_norm=True).to(device)
+        use_polyphase(self.generator, compiled=device.type == "cuda")
         self.critics = _critics().to(device)
         self.average = [p.detach().clone() for p in self.generator.parameters()]
         self.generator_optimizer = _adam(self.generator, device)
@@ -82,6 +84,29 @@ class Trainer:
         self.mel = torch.zeros(batch, MOSS_MEL.num_mels, crop_frames + 2 * EDGE_FRAMES, device=device)
         self.wave = torch.zeros(batch, 1, crop_frames * HOP, device=device)
         self.figures = torch.zeros(4, device=device)  # mel L1, STFT distance, adversarial, discriminator
+        self.choose_layout()
+
+    def choose_layout(self) -> None:
+        """On a GPU, give the discriminators the memory layout in which they run faster there."""
+        if self.device.type != "cuda":
+            return
+        took_s = {layout: self._time_critics(layout) for layout in (torch.contiguous_format, torch.channels_last)}
+        best = min(took_s, key=took_s.__getitem__)
+        self.critics.to(memory_format=best)
+        print("discriminators:", {str(k): f"{1000 * v:.1f} ms" for k, v in took_s.items()}, "->", best, flush=True)
+
+    def _time_critics(self, layout: torch.memory_format) -> float:
+        self.critics.to(memory_format=layout)
+        for repeat in range(6):
+            if repeat == 3:
+                torch.cuda.synchronize()
+                began = time.perf_counter()
+            with self._low_precision():
+                judged = [critic(self.wave, self.wave) for critic in self.critics]
+            sum(discriminator_loss(real, fake) for real, fake, _, _ in judged).backward()
+        torch.cuda.synchronize()
+        self.critic_optimizer.zero_grad(set_to_none=True)
+        return (time.perf_counter() - began) / 3
 
     def set_rates(self, rate: float) -> None:
         for optimizer in (self.generator_optimizer, self.critic_optimizer):
@@ -308,7 +333,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--stage-a", type=float, default=0.25, help="share of the training without discriminators")
     parser.add_argument("--true-share", type=float, default=0.3, help="share of crops with the true mel")
     parser.add_argument("--hours", type=float, default=10.0, help="speech to wait for, and to use")
-    parser.add_argument("--batch", type=int, default=48)
+    parser.add_argument("--batch", type=int, default=24)
     parser.add_argument("--crop-frames", type=int, default=30)
     parser.add_argument("--peak-rate", type=float, default=5e-4)
     parser.add_argument("--max-steps", type=int, default=10_000_000)

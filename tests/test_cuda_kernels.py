@@ -44,7 +44,8 @@ def test_matvec(dtype, lanes, rows, inputs, outputs):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("lanes", "rows", "inputs", "outputs"), [(1, 1, 48, 40), (2, 2, 96, 33)])
 def test_gated_matvec(dtype, lanes, rows, inputs, outputs):
-    x, weight = normal(lanes, rows, inputs, dtype=dtype, seed=1), normal(lanes, 2 * outputs, inputs, dtype=dtype, seed=2)
+    x = normal(lanes, rows, inputs, dtype=dtype, seed=1)
+    weight = normal(lanes, 2 * outputs, inputs, dtype=dtype, seed=2)
     norm = normal(lanes, inputs, dtype=dtype, seed=3)
     out = torch.full((lanes, rows, outputs), torch.nan, device=DEVICE, dtype=dtype)
     matvec(x, weight, out, norm=norm, eps=1e-3, gated=True)

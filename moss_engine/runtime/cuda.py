@@ -28,8 +28,8 @@ class CudaRuntime:
     """`Runtime` on one GPU.
 
     Batches of one row a sequence replay the decode graph of the next power of two; all others replay a fill graph of
-    enough rows and then, for the sequences that are sampled, a finish graph. `graphs` False runs the same kernels one by
-    one. All graphs are captured when the runtime is made.
+    enough rows and then, for the sequences that are sampled, a finish graph. `graphs` False runs the same kernels one
+    by one. All graphs are captured when the runtime is made.
     """
 
     def __init__(self, config: ModelConfig, limits: Limits, weights: Weights, info: RuntimeInfo, *,
@@ -158,8 +158,9 @@ def _powers_of_two(largest: int) -> list[int]:
 def _require_capability(device: torch.device) -> None:
     capability = torch.cuda.get_device_capability(device)
     if capability < OLDEST_CAPABILITY:
-        raise ConfigError(f"{torch.cuda.get_device_name(device)} has compute capability {capability[0]}.{capability[1]}; "
-                          f"the CUDA runtime needs {OLDEST_CAPABILITY[0]}.{OLDEST_CAPABILITY[1]}; use --device cpu.")
+        found, needed = (".".join(map(str, version)) for version in (capability, OLDEST_CAPABILITY))
+        raise ConfigError(f"{torch.cuda.get_device_name(device)} has compute capability {found} and the CUDA runtime "
+                          f"needs {needed}; use --device cpu.")
 
 
 def _info(weights: Weights, source: str) -> RuntimeInfo:

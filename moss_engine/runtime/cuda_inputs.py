@@ -1,4 +1,4 @@
-"""A scheduled batch as integers on the device: written to pinned memory, sent with one copy, read by captured graphs."""
+"""A scheduled batch as integers on the device: put into pinned memory, sent with one copy, read by captured graphs."""
 
 from __future__ import annotations
 

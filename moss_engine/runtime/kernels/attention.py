@@ -203,8 +203,8 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out
                        BLOCK: tl.constexpr, T: tl.constexpr, NUM_SPLITS: tl.constexpr, OVERLAP: tl.constexpr):
     """Causal attention of tiles of new rows over everything their sequences have in the pool, the rows included.
 
-    q, out: [rows, KV * G * D]. tiles: int32 [4, max_tiles] = first row, number of rows (0: unused tile; at most M / GP),
-    position of the first row, sequence. Grid (NUM_SPLITS, KV, max_tiles).
+    q, out: [rows, KV * G * D]. tiles: int32 [4, max_tiles] = first row, number of rows (0: unused tile; at most
+    M / GP), position of the first row, sequence. Grid (NUM_SPLITS, KV, max_tiles).
     """
     split, kv_head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     wait_for_previous(OVERLAP)

@@ -1,4 +1,4 @@
-"""Attention over the paged KV pool, as functions of tensors: shapes, splits and scratch memory of `attention`'s kernels."""
+"""Attention over the paged KV pool as functions of tensors: shapes, splits and scratch memory of `attention`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,228 @@
+"""Speed of the CUDA runtime at the published size, with random weights, beside what this GPU can do at most.
+
+    python -m scripts.bench_cuda --parts ceilings,decode,prefill --out OUT.json
+
+Prints one table and writes the figures as JSON. Weights are random: time, memory and rounding do not depend on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence
+from moss_engine.tokens import Row
+
+PUBLISHED = ModelConfig(
+    hidden_size=4096, intermediate_size=12288, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
+    num_shared_layers=32, num_modality_layers=4, rope_theta=1e6, rms_norm_eps=1e-6, max_position_embeddings=40960,
+    vocab_size=151680, audio_vocab_size=16512, sosp_token_id=151646, eosp_token_id=16384,
+    modality_pad_token_id=151667, audio_pad_token_id=512, eos_token_id=151645, pad_token_id=151643)
+CONTEXT_ROWS = 600
+CODES_PER_S = 12.5
+REPEATS = 30
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured time; `limit_ms` is the least time that the ceilings of this run allow."""
+
+    name: str
+    median_ms: float
+    p90_ms: float
+    limit_ms: float | None = None
+    note: str = ""
+
+
+def device_times_ms(run: Callable[[], object], repeats: int = REPEATS, warm: int = 3) -> list[float]:
+    """Times between two device events around one call."""
+    for _ in range(warm):
+        run()
+    torch.cuda.synchronize()
+    events = []
+    for _ in range(repeats):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        run()
+        end.record()
+        events.append((start, end))
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) for start, end in events]
+
+
+def wall_times_ms(run: Callable[[], object], repeats: int = REPEATS, warm: int = 3) -> list[float]:
+    """Host times of one call each, the device idle before and after."""
+    times = []
+    for i in range(warm + repeats):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        if i >= warm:
+            times.append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+def figure(name: str, times_ms: list[float], limit_ms: float | None = None, note: str = "") -> Figure:
+    times_ms = sorted(times_ms)
+    return Figure(name, statistics.median(times_ms), times_ms[int(0.9 * (len(times_ms) - 1))], limit_ms, note)
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What this GPU did in this run: reading memory, copying it, and dense bfloat16 products on random values."""
+
+    read_bytes_per_s: float
+    copy_bytes_per_s: float
+    dense_flop_per_s: float
+
+
+def measure_ceilings() -> Ceilings:
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def read_kernel(x_ptr, out_ptr, per_program, TILE: tl.constexpr):
+        at = x_ptr + tl.program_id(0).to(tl.int64) * per_program + tl.arange(0, TILE)
+        acc = tl.zeros([TILE], tl.int32)
+        for start in tl.range(0, per_program, 4 * TILE):
+            acc ^= tl.load(at + start) ^ tl.load(at + start + TILE)
+            acc ^= tl.load(at + start + 2 * TILE) ^ tl.load(at + start + 3 * TILE)
+        tl.store(out_ptr + tl.program_id(0), tl.sum(acc, 0))
+
+    source = torch.randint(-(2**31), 2**31 - 1, (1 << 30,), dtype=torch.int32, device="cuda")
+    target, sums = torch.empty_like(source), torch.empty(528, dtype=torch.int32, device="cuda")
+    per_program = source.numel() // 528 // 8192 * 8192
+    read_s = statistics.median(device_times_ms(lambda: read_kernel[(528,)](source, sums, per_program, TILE=2048,
+                                                                            num_warps=8))) / 1e3
+    copy_s = statistics.median(device_times_ms(lambda: torch.bitwise_not(source, out=target))) / 1e3
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    dense_s = statistics.median(device_times_ms(lambda: a @ b)) / 1e3
+    return Ceilings(528 * per_program * 4 / read_s, 2 * source.numel() * 4 / copy_s, 2 * 8192**3 / dense_s)
+
+
+def step_bytes(config: ModelConfig, weight_bytes: int = 2) -> int:
+    """Weight bytes that one step with both branches reads."""
+    return weight_bytes * (config.num_layers * layer_parameters(config)
+                           + (config.vocab_size + config.audio_vocab_size) * config.hidden_size)
+
+
+def layer_parameters(config: ModelConfig) -> int:
+    q_size, kv_size = (n * config.head_dim for n in (config.num_attention_heads, config.num_key_value_heads))
+    return config.hidden_size * (2 * q_size + 2 * kv_size + 3 * config.intermediate_size)
+
+
+def kv_row_bytes(config: ModelConfig) -> int:
+    return config.num_layers * 2 * config.num_key_value_heads * config.head_dim * 2
+
+
+def decode_limit_ms(config: ModelConfig, ceilings: Ceilings | None, batch: int, context: int) -> float | None:
+    if ceilings is None:
+        return None
+    read_s = (step_bytes(config) + batch * context * kv_row_bytes(config)) / ceilings.read_bytes_per_s
+    return 1e3 * max(read_s, batch * step_bytes(config) / ceilings.dense_flop_per_s)
+
+
+def fill_limit_ms(config: ModelConfig, ceilings: Ceilings | None, rows: int, cached: int) -> float | None:
+    """The larger of reading everything once and doing every product, heads for one row only."""
+    if ceilings is None:
+        return None
+    read_s = (step_bytes(config) + (cached + rows) * kv_row_bytes(config)) / ceilings.read_bytes_per_s
+    flop = 2 * rows * config.num_layers * layer_parameters(config)
+    flop += 4 * config.num_layers * config.num_attention_heads * config.head_dim * rows * (cached + rows / 2)
+    return 1e3 * max(read_s, flop / ceilings.dense_flop_per_s)
+
+
+def rows_of(count: int, config: ModelConfig, seed: int) -> tuple[Row, ...]:
+    """Half text, half audio."""
+    generator = torch.Generator().manual_seed(seed)
+    text = torch.randint(0, config.sosp_token_id, (count,), generator=generator)
+    text[count // 2 :] = config.modality_pad_token_id
+    audio = torch.randint(0, config.eosp_token_id, (count,), generator=generator)
+    return tuple(Row(int(a), int(b)) for a, b in zip(text, audio, strict=True))
+
+
+def sequence(config: ModelConfig, index: int, cached: int, count: int, blocks_each: int) -> ScheduledSequence:
+    table = tuple(range(index * blocks_each, (index + 1) * blocks_each))
+    return ScheduledSequence(rows_of(count, config, index), cached, table, True)
+
+
+def make_runtime(config: ModelConfig, max_batch: int, kv_rows: int, max_step_rows: int = 512):
+    from moss_engine.runtime.cuda import make_random_runtime
+
+    limits = Limits(16, kv_rows // 16, max_batch, max_step_rows, min(config.max_position_embeddings, kv_rows, 4096))
+    return make_random_runtime(config, limits, device=torch.device("cuda"), dtype=torch.bfloat16, seed=0)
+
+
+def measure_decode(runtime, config: ModelConfig, ceilings: Ceilings | None, batches: list[int]) -> list[Figure]:
+    figures = []
+    for batch in batches:
+        shares = tuple(sequence(config, i, CONTEXT_ROWS, 1, CONTEXT_ROWS // 16 + 2) for i in range(batch))
+        step = ScheduledBatch(shares)
+        limit_ms = decode_limit_ms(config, ceilings, batch, CONTEXT_ROWS)
+        runtime.forward(step)
+        program = runtime._programs["decode", batch]
+        figures.append(figure(f"decode step, batch {batch}", device_times_ms(program), limit_ms, "device"))
+        figures.append(figure(f"forward of one row, batch {batch}", wall_times_ms(lambda: runtime.forward(step)),  # noqa: B023
+                              limit_ms, "wall"))
+    return figures
+
+
+def measure_prefill(runtime, config: ModelConfig, ceilings: Ceilings | None) -> list[Figure]:
+    figures = []
+    for rows, cached in ((64, 0), (128, 0), (256, 0), (512, 0), (64, 2000)):
+        step = ScheduledBatch((sequence(config, 0, cached, rows, (cached + rows) // 16 + 1),))
+        limit_ms = fill_limit_ms(config, ceilings, rows, cached)
+        name = f"prefill {rows} rows on {cached} cached"
+        figures.append(figure(name, device_times_ms(lambda: runtime.forward(step)), limit_ms, "device"))  # noqa: B023
+        figures.append(figure(name, wall_times_ms(lambda: runtime.forward(step)), limit_ms, "wall"))  # noqa: B023
+    return figures
+
+
+def table(figures: list[Figure]) -> str:
+    lines = [f"{'':44}{'median ms':>10}{'p90':>9}{'limit':>9}{'share':>7}"]
+    for f in figures:
+        limit = "" if f.limit_ms is None else f"{f.limit_ms:9.3f}{100 * f.limit_ms / f.median_ms:6.0f}%"
+        lines.append(f"{f.name + ' (' + f.note + ')':44}{f.median_ms:10.3f}{f.p90_ms:9.3f}{limit}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", default="ceilings,decode,prefill")
+    parser.add_argument("--batches", default="1,2,4,8,16,32,64")
+    parser.add_argument("--kv-rows", type=int, default=65_536)
+    parser.add_argument("--out", type=Path, default=Path("bench_cuda.json"))
+    args = parser.parse_args()
+    parts, batches = args.parts.split(","), [int(b) for b in args.batches.split(",")]
+    ceilings = measure_ceilings() if "ceilings" in parts else None
+    if ceilings:
+        print({name: f"{value / 1e12:.3f} T" for name, value in asdict(ceilings).items()}, flush=True)
+    torch.cuda.empty_cache()
+    start = time.perf_counter()
+    runtime = make_runtime(PUBLISHED, max(batches), args.kv_rows)
+    torch.cuda.synchronize()
+    ready_s = time.perf_counter() - start
+    print(f"runtime ready in {ready_s:.1f} s, {torch.cuda.memory_allocated() / 2**30:.2f} GiB allocated", flush=True)
+    figures: list[Figure] = []
+    if "decode" in parts:
+        figures += measure_decode(runtime, PUBLISHED, ceilings, batches)
+    if "prefill" in parts:
+        figures += measure_prefill(runtime, PUBLISHED, ceilings)
+    print(table(figures), flush=True)
+    args.out.write_text(json.dumps({
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": "random, seed 0",
+        "ready_s": ready_s, "ceilings": asdict(ceilings) if ceilings else None,
+        "figures": [asdict(f) for f in figures]}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

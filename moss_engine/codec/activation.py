@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv1d, conv_transpose1d
@@ -14,7 +16,13 @@ class FoldedActivation(nn.Module):
     becomes that convolution's bias. Padding repeats the end samples, as in the package.
     """
 
-    def __init__(self, activation: nn.Module) -> None:
+    up_filter: Tensor
+    down_filter: Tensor
+    double_frequency: Tensor
+    minus_half: Tensor
+    offset: Tensor
+
+    def __init__(self, activation: Any) -> None:
         super().__init__()
         snake, up, down = activation.act, activation.upsample, activation.downsample.lowpass
         frequency = snake.alpha.detach()
@@ -24,8 +32,9 @@ class FoldedActivation(nn.Module):
         half = 0.5 / (magnitude + snake.no_div_by_zero)
         channels = len(frequency)
         self.channels = channels
-        self.up_edge, self.up_trim = up.pad, (up.pad_left, up.pad_right)
-        self.down_edges = (down.pad_left, down.pad_right)
+        self.up_edge: int = up.pad
+        self.up_trim: tuple[int, int] = (up.pad_left, up.pad_right)
+        self.down_edges: tuple[int, int] = (down.pad_left, down.pad_right)
         assert up.stride == down.stride == 2, "BigVGAN resamples by 2"
         self.register_buffer("up_filter", (up.ratio * up.filter).expand(channels, -1, -1).contiguous())
         self.register_buffer("down_filter", down.filter.expand(channels, -1, -1).contiguous())

@@ -46,7 +46,9 @@ class MelSpec:
             )
 
 
-MOSS_MEL = MelSpec(sample_rate_hz=24_000, n_fft=1920, win_size=1920, hop_size=480, num_mels=80, fmin_hz=0.0, fmax_hz=8000.0)
+MOSS_MEL = MelSpec(
+    sample_rate_hz=24_000, n_fft=1920, win_size=1920, hop_size=480, num_mels=80, fmin_hz=0.0, fmax_hz=8000.0
+)
 """The mel of the published MOSS-Speech codec, and of the nano checkpoint."""
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import math
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -38,19 +39,11 @@ _UNUSED_MODULES = (
     "nnAudio",
     "nnAudio.features",
 )
-_GENERATOR_KEYS = (
-    "resblock",
-    "upsample_rates",
-    "upsample_kernel_sizes",
-    "upsample_initial_channel",
-    "resblock_kernel_sizes",
-    "resblock_dilation_sizes",
-    "activation",
-    "snake_logscale",
-    "use_tanh_at_final",
-    "use_bias_at_final",
-)
-_MEL_KEYS = ("sampling_rate", "n_fft", "win_size", "hop_size", "num_mels", "fmin", "fmax")
+_COUNT_KEYS = ("sampling_rate", "n_fft", "win_size", "hop_size", "num_mels", "upsample_initial_channel")
+_LIST_KEYS = ("upsample_rates", "upsample_kernel_sizes", "resblock_kernel_sizes", "resblock_dilation_sizes")
+_OTHER_KEYS = (
+    "resblock", "activation", "snake_logscale", "use_tanh_at_final", "use_bias_at_final", "fmin", "fmax",
+)  # fmt: skip
 
 
 def mel_spec_of(config: Mapping[str, Any]) -> MelSpec:
@@ -63,24 +56,37 @@ def mel_spec_of(config: Mapping[str, Any]) -> MelSpec:
         win_size=config["win_size"],
         hop_size=config["hop_size"],
         num_mels=config["num_mels"],
-        fmin_hz=float(config["fmin"]),
+        fmin_hz=float(config["fmin"] or 0),
         fmax_hz=config["sampling_rate"] / 2 if fmax is None else float(fmax),
     )
 
 
 def check_config(config: Mapping[str, Any]) -> None:
-    """Raise CheckpointError where a field is missing or the rates do not multiply to the hop."""
-    missing = [key for key in (*_GENERATOR_KEYS, *_MEL_KEYS) if key not in config]
+    """Raise CheckpointError where a field is missing or of the wrong kind, or the rates do not multiply to the hop."""
+    missing = [key for key in (*_COUNT_KEYS, *_LIST_KEYS, *_OTHER_KEYS) if key not in config]
     if missing:
         raise CheckpointError(f"The vocoder's config.json lacks {', '.join(missing)}; use a complete BigVGAN config.")
-    hop = 1
-    for rate in config["upsample_rates"]:
-        hop *= rate
+    wrong = [key for key in _COUNT_KEYS if not _is_count(config[key])]
+    wrong += [key for key in _LIST_KEYS if not _is_list_of_counts(config[key])]
+    wrong += [key for key in ("fmin", "fmax") if not isinstance(config[key], (int, float, type(None)))]
+    if wrong:
+        raise CheckpointError(f"The vocoder's config.json has unusable {', '.join(wrong)}; {_AGAIN}")
+    hop = math.prod(config["upsample_rates"])
     if hop != config["hop_size"]:
         raise CheckpointError(
-            f"The vocoder's config.json has upsample_rates of product {hop} but hop_size {config['hop_size']}; "
-            "the file is damaged or edited: fetch it again."
+            f"The vocoder's config.json has upsample_rates of product {hop} but hop_size {config['hop_size']}; {_AGAIN}"
         )
+
+
+_AGAIN = "the file is damaged or edited: fetch it again."
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value > 0
+
+
+def _is_list_of_counts(value: object) -> bool:
+    return isinstance(value, list) and all(_is_count(v) or _is_list_of_counts(v) for v in value)
 
 
 def build_generator(config: Mapping[str, Any], *, weight_norm: bool) -> nn.Module:

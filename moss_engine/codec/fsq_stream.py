@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from moss_engine.codec.fsq import LOOK_AHEAD_CODES, Block, Decoder
 
@@ -13,7 +15,10 @@ class DecoderStream:
 
     def __init__(self, decoder: Decoder, device: torch.device) -> None:
         self._decoder = decoder
-        self._past = {block: _zeros(block, block.look_back, device) for block in _blocks(decoder)}
+        self._code_blocks = cast("list[Block]", list(decoder.code_blocks))
+        self._frame_blocks = cast("list[Block]", list(decoder.frame_blocks))
+        blocks = [*self._code_blocks, *self._frame_blocks]
+        self._past = {block: _zeros(block, block.look_back, device) for block in blocks}
         self._device = device
 
     @torch.inference_mode()
@@ -24,18 +29,16 @@ class DecoderStream:
     @torch.inference_mode()
     def flush(self) -> Tensor:
         """-> the last code's log-mel [num_mels, frames]; nothing follows it."""
-        return self._run(_zeros(self._decoder.code_blocks[0], LOOK_AHEAD_CODES, self._device))
+        return self._run(_zeros(self._code_blocks[0], LOOK_AHEAD_CODES, self._device))
 
     def _run(self, x: Tensor) -> Tensor:
         decoder = self._decoder
-        x = self._through(decoder.code_blocks, x)
-        if x.shape[-1]:
-            x = self._through(decoder.frame_blocks, decoder.to_frames(x))
+        x = self._through(self._code_blocks, x)
         if not x.shape[-1]:
             return x.new_zeros(decoder.config.mel.num_mels, 0)
-        return decoder.finish(x)[0]
+        return decoder.finish(self._through(self._frame_blocks, decoder.to_frames(x)))[0]
 
-    def _through(self, blocks: nn.Sequential, x: Tensor) -> Tensor:
+    def _through(self, blocks: list[Block], x: Tensor) -> Tensor:
         for block in blocks:
             x = torch.cat([self._past[block], x], dim=2)
             context = block.look_back + block.look_ahead
@@ -44,10 +47,6 @@ class DecoderStream:
                 return x[..., :0]
             x = block.forward_padded(x)
         return x
-
-
-def _blocks(decoder: Decoder) -> list[Block]:
-    return [*decoder.code_blocks, *decoder.frame_blocks]
 
 
 def _zeros(block: Block, steps: int, device: torch.device) -> Tensor:

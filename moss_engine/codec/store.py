@@ -78,11 +78,21 @@ def fsq_config_of(config: Mapping[str, Any], folder: Path) -> FsqConfig:
     differing = sorted(names ^ values.keys())
     if differing:
         raise CheckpointError(f"{folder / CONFIG_NAME} lacks or has unknown {', '.join(differing)}; export it again.")
+    wrong = sorted(key for key, value in values.items() if key != "mel" and not _fits(key, value))
+    if wrong:
+        raise CheckpointError(f"{folder / CONFIG_NAME} has unusable {', '.join(wrong)}; export it again.")
     tuples = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
     try:
         return FsqConfig(**{**values, **tuples, "mel": MelSpec(**values["mel"])})
     except TypeError as error:
         raise CheckpointError(f"{folder / CONFIG_NAME} has a wrong mel ({error}); export it again.") from None
+
+
+def _fits(key: str, value: object) -> bool:
+    if key in ("mel_mean", "mel_scale"):
+        return isinstance(value, (int, float)) and value != 0
+    counts = value if isinstance(value, list) and key in ("levels", "encoder_blocks", "decoder_blocks") else [value]
+    return len(counts) > 0 and all(type(count) is int and count > 0 for count in counts)
 
 
 def _filled(network: nn.Module, folder: Path, device: torch.device | str) -> Any:

@@ -29,17 +29,18 @@ def activate(
     samples = x.shape[-1]
     padded = pad(x, (EDGE, EDGE), mode="replicate")
     shifted = [padded[..., k : k + samples] for k in range(2 * EDGE + 1)]
-    even = sum(shifted[k] * up[TAPS - 1 - 2 * k] for k in range(TAPS // 2))
-    odd = sum(shifted[k + 1] * up[TAPS - 2 - 2 * k] for k in range(TAPS // 2))
+    even: Any = sum(shifted[k] * up[TAPS - 1 - 2 * k] for k in range(TAPS // 2))
+    odd: Any = sum(shifted[k + 1] * up[TAPS - 2 - 2 * k] for k in range(TAPS // 2))
     even = even + inverse_magnitude * torch.sin(even * frequency) ** 2
     odd = odd + inverse_magnitude * torch.sin(odd * frequency) ** 2
     first = even[..., :1].expand(*even.shape[:-1], EDGE)
     last = odd[..., -1:].expand(*odd.shape[:-1], EDGE)
     even, odd = torch.cat([first, even, last], -1), torch.cat([first, odd, last], -1)
-    return sum(
+    result: Any = sum(
         even[..., k + 1 : k + 1 + samples] * down[2 * k + 1] + odd[..., k : k + samples] * down[2 * k]
         for k in range(TAPS // 2)
     )
+    return result
 
 
 @lru_cache(maxsize=1)
@@ -51,6 +52,7 @@ def _compiled() -> Any:
 def use_polyphase(network: nn.Module, *, compiled: bool) -> None:
     """Make every `Activation1d` of a generator compute by `activate`; names and values of its weights stay."""
     function = _compiled() if compiled else activate
+    module: Any
     for module in network.modules():
         if type(module).__name__ == "Activation1d":
             up = (module.upsample.ratio * module.upsample.filter).flatten().tolist()
@@ -60,7 +62,7 @@ def use_polyphase(network: nn.Module, *, compiled: bool) -> None:
 
 
 def _forward(function: Any, up: tuple[float, ...], down: tuple[float, ...]) -> Any:
-    def forward(self: nn.Module, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Tensor:
         snake = self.act
         frequency, magnitude = snake.alpha, getattr(snake, "beta", snake.alpha)
         if snake.alpha_logscale:

@@ -92,18 +92,19 @@ class Trainer:
             return
         took_s = {layout: self._time_critics(layout) for layout in (torch.contiguous_format, torch.channels_last)}
         best = min(took_s, key=took_s.__getitem__)
-        self.critics.to(memory_format=best)
+        _to_layout(self.critics, best)
         print("discriminators:", {str(k): f"{1000 * v:.1f} ms" for k, v in took_s.items()}, "->", best, flush=True)
 
     def _time_critics(self, layout: torch.memory_format) -> float:
-        self.critics.to(memory_format=layout)
+        _to_layout(self.critics, layout)
+        began = 0.0
         for repeat in range(6):
             if repeat == 3:
                 torch.cuda.synchronize()
                 began = time.perf_counter()
             with self._low_precision():
                 judged = [critic(self.wave, self.wave) for critic in self.critics]
-            sum(discriminator_loss(real, fake) for real, fake, _, _ in judged).backward()
+            torch.stack([discriminator_loss(real, fake) for real, fake, _, _ in judged]).sum().backward()
         torch.cuda.synchronize()
         self.critic_optimizer.zero_grad(set_to_none=True)
         return (time.perf_counter() - began) / 3
@@ -130,7 +131,7 @@ class Trainer:
         self.critic_optimizer.zero_grad(set_to_none=True)
         with self._low_precision():
             judged = [critic(self.wave, fake.detach()) for critic in self.critics]
-        critic_loss = sum(discriminator_loss(real, faked) for real, faked, _, _ in judged)
+        critic_loss = torch.stack([discriminator_loss(real, faked) for real, faked, _, _ in judged]).sum()
         critic_loss.backward()
         nn.utils.clip_grad_norm_(self.critics.parameters(), MAX_GRADIENT)
         self.critic_optimizer.step()
@@ -138,8 +139,8 @@ class Trainer:
         self.critics.requires_grad_(False)
         with self._low_precision():
             judged = [critic(self.wave, fake) for critic in self.critics]
-        adversarial = sum(adversarial_loss(faked) for _, faked, _, _ in judged)
-        features = sum(feature_distance(real, faked) for _, _, real, faked in judged)
+        adversarial = torch.stack([adversarial_loss(faked) for _, faked, _, _ in judged]).sum()
+        features = torch.stack([feature_distance(real, faked) for _, _, real, faked in judged]).sum()
         mel, stft = mel_distance(fake[:, 0], self.wave[:, 0], MOSS_MEL), stft_distance(fake[:, 0], self.wave[:, 0])
         self._update_generator(MEL_WEIGHT * mel + stft + adversarial + FEATURE_WEIGHT * features)
         self.figures.copy_(torch.stack([mel.detach(), stft.detach(), adversarial.detach(), critic_loss.detach()]))
@@ -183,8 +184,12 @@ class Trainer:
             for parameter, value in zip(averaged.parameters(), self.average, strict=True):
                 parameter.copy_(value)
         with contextlib.redirect_stdout(None):
-            averaged.remove_weight_norm()
+            averaged.remove_weight_norm()  # type: ignore[operator]
         save_vocoder(folder, self.config, averaged.state_dict())
+
+
+def _to_layout(network: nn.Module, layout: torch.memory_format) -> None:
+    network.to(memory_format=layout)  # type: ignore[call-overload]
 
 
 def _critics() -> nn.ModuleList:

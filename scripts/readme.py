@@ -1,6 +1,6 @@
 """Rewrite what README.md derives from the program: `python -m scripts.readme --write`.
 
-The tree, the options, the meanings of the figures and the benchmark table each stand between two comments that name
+The tree, the options, the meanings of the figures and the measurements each stand between two comments that name
 them. Without --write the command only says whether the README is up to date.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from moss_engine.config import REPO_ROOT, EngineConfig
 from moss_engine.errors import MossError
+from scripts.bench_tables import benchmarks
 
 README = REPO_ROOT / "README.md"
 NAME_WIDTH = 26
@@ -93,7 +94,9 @@ def figures() -> str:
     return "\n".join(lines)
 
 
-SECTIONS: dict[str, Callable[[], str]] = {"tree": tree, "options": options, "figures": figures}
+SECTIONS: dict[str, Callable[[], str]] = {
+    "tree": tree, "options": options, "figures": figures, "benchmarks": benchmarks,
+}
 
 
 def render(text: str) -> str:

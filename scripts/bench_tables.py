@@ -1,0 +1,72 @@
+"""The measurements in assets/bench as tables: what the README shows of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from moss_engine.config import REPO_ROOT
+from moss_engine.errors import MossError
+
+FOLDER = REPO_ROOT / "assets" / "bench"
+NONE_YET = "No measurement is stored in `assets/bench`."
+UNITS = {"percent": "%", "ms": "ms", "mb": "MB"}
+
+
+def benchmarks() -> str:
+    """One table for each file of assets/bench, in the order of their names."""
+    files = sorted(FOLDER.glob("*.json"))
+    return "\n\n".join(_table(path) for path in files) if files else NONE_YET
+
+
+def _table(path: Path) -> str:
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        if "load" in report:
+            head, lines = _machine(report["machine"]), load_lines(report["load"])
+        elif "ceilings" in report:
+            head, lines = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}", step_lines(report)
+        else:
+            head, lines = "", figure_lines(report)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MossError(f"{path} is no measurement ({error!r}); measure again.") from None
+    title = f"`{path.relative_to(REPO_ROOT).as_posix()}`" + (f" ({head})" if head else "")
+    return "\n".join([f"{title}:", "", *lines])
+
+
+def _machine(values: dict[str, Any]) -> str:
+    device = values["device"] if values["device"] != "CPU" else f"{values['cpu']}, {values['cores']} cores"
+    return f"{device}, {values['runtime']} {values['version']}, {values['dtype']}, checkpoint {values['checkpoint']}"
+
+
+def load_lines(loads: list[dict[str, Any]]) -> list[str]:
+    """What `scripts.bench` measured: one line for each number of listeners."""
+    lines = ["| at a time | TTFA p50 / p95, ms | prefill p50, ms | RTF p50 / p95 | rows/s, all | without underrun |",
+             "|---|---|---|---|---|---|"]
+    for load in loads:
+        ttfa, prefill, rtf = (load["figures"][name] for name in ("ttfa_ms", "prefill_ms", "rtf"))
+        lines.append(f"| {load['concurrency']} | {ttfa['p50']:.0f} / {ttfa['p95']:.0f} | {prefill['p50']:.1f} | "
+                     f"{rtf['p50']:.3f} / {rtf['p95']:.3f} | {load['rows_per_s']:.0f} | "
+                     f"{load['without_underrun']:.0%} |")
+    return lines
+
+
+def step_lines(report: dict[str, Any]) -> list[str]:
+    """What `scripts.bench_cuda` measured: one line for each kind of step, with its share of the machine's limit."""
+    lines = ["| what | median, ms | p90, ms | of the limit |", "|---|---|---|---|"]
+    for figure in report["figures"]:
+        share = f"{figure['limit_ms'] / figure['median_ms']:.0%}" if figure["limit_ms"] is not None else ""
+        lines.append(f"| {figure['name']} ({figure['note']}) | {figure['median_ms']:.3f} | {figure['p90_ms']:.3f} | "
+                     f"{share} |")
+    return lines
+
+
+def figure_lines(report: dict[str, Any]) -> list[str]:
+    """Single figures, such as those of `scripts.nano.evaluate`."""
+    lines = ["| what | measured |", "|---|---|"]
+    for name, value in report.items():
+        words, _, last = name.rpartition("_")
+        unit = UNITS.get(last)
+        lines.append(f"| {(words if unit else name).replace('_', ' ')} | {value}{f' {unit}' if unit else ''} |")
+    return lines

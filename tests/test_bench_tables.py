@@ -1,0 +1,60 @@
+"""The README's tables of measurements."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from moss_engine.errors import MossError
+from scripts import bench_tables
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench_tables, "REPO_ROOT", tmp_path)
+    monkeypatch.setattr(bench_tables, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def write(path, report) -> None:
+    path.write_text(json.dumps(report))
+
+
+def test_without_measurements_it_says_so(folder):
+    assert bench_tables.benchmarks() == bench_tables.NONE_YET
+
+
+def test_load_is_shown_by_listeners(folder):
+    machine = {"device": "CPU", "cpu": "A CPU", "cores": 2, "runtime": "torch", "version": "2", "dtype": "int8",
+               "checkpoint": "nano"}
+    spread = {"p50": 0.25, "p95": 0.5}
+    load = {"concurrency": 4, "rows_per_s": 99.6, "without_underrun": 0.5,
+            "figures": {"ttfa_ms": {"p50": 120.4, "p95": 151.0}, "prefill_ms": {"p50": 9.96}, "rtf": spread}}
+    write(folder / "cpu.json", {"machine": machine, "load": [load]})
+    text = bench_tables.benchmarks()
+    assert "A CPU, 2 cores, torch 2, int8, checkpoint nano" in text
+    assert "| 4 | 120 / 151 | 10.0 | 0.250 / 0.500 | 100 | 50% |" in text
+
+
+def test_steps_are_shown_with_their_share_of_the_limit(folder):
+    figures = [{"name": "decode", "note": "batch 1", "median_ms": 4.0, "p90_ms": 4.5, "limit_ms": 3.0},
+               {"name": "prefill", "note": "512 rows", "median_ms": 12.0, "p90_ms": 13.0, "limit_ms": None}]
+    write(folder / "gpu.json", {"device": "A GPU", "torch": "2", "weights": "random", "ceilings": None,
+                                "figures": figures})
+    text = bench_tables.benchmarks()
+    assert "| decode (batch 1) | 4.000 | 4.500 | 75% |" in text
+    assert "| prefill (512 rows) | 12.000 | 13.000 |  |" in text
+
+
+def test_single_figures_keep_their_units(folder):
+    write(folder / "nano.json", {"wer_harvard_percent": 3.5, "ttfa_median_ms": 150.2, "stress_faithful": 99})
+    lines = bench_tables.benchmarks().splitlines()
+    assert lines[-3:] == ["| wer harvard | 3.5 % |", "| ttfa median | 150.2 ms |", "| stress faithful | 99 |"]
+
+
+@pytest.mark.parametrize("text", ["{", '{"load": [{}], "machine": {}}', "[]"])
+def test_a_file_that_is_no_measurement_is_named(folder, text):
+    (folder / "bad.json").write_text(text)
+    with pytest.raises(MossError, match=r"bad\.json is no measurement"):
+        bench_tables.benchmarks()

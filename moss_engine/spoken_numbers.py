@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
           "December")
 _MONTH = "|".join(f"{name}|{name[:3]}\\.?|{name[:4]}\\." for name in MONTHS)
+_ONES = ("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
+         "nineteen").split()
+_TENS = ["", "", *"twenty thirty forty fifty sixty seventy eighty ninety".split()]
+_GROUPS = ("", " thousand", " million", " billion")
+_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
 _CURRENCIES = {"$": ("dollar", "cent"), "€": ("euro", "cent"), "£": ("pound", "penny"), "¥": ("yen", ""), "₹": ("rupee", "paisa")}
 _SCALES = {"k": "thousand", "m": "million", "bn": "billion", "b": "billion", "thousand": "thousand", "million": "million",
            "billion": "billion", "trillion": "trillion"}
@@ -28,26 +32,36 @@ _FRACTIONS = {2: ("half", "halves"), 3: ("third", "thirds"), 4: ("quarter", "qua
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 
 
-@lru_cache(maxsize=1)
-def _inflect():
-    import inflect
-
-    return inflect.engine()
-
-
-@lru_cache(maxsize=4096)
 def cardinal(value: int) -> str:
     """12305 -> "twelve thousand three hundred five"; below a trillion, digit by digit above."""
     if value >= 10**12:
         return digits(str(value))
-    return _inflect().number_to_words(value, andword="", comma="")
+    groups, scale = [], 0
+    while value or not groups:
+        value, group = divmod(value, 1000)
+        if group or not (value or groups):
+            groups.append(f"{_below_thousand(group)}{_GROUPS[scale]}")
+        scale += 1
+    return " ".join(reversed(groups))
 
 
-@lru_cache(maxsize=4096)
+def _below_thousand(value: int) -> str:
+    hundreds, rest = divmod(value, 100)
+    tens, ones = divmod(rest, 10)
+    words = [f"{_ONES[hundreds]} hundred"] if hundreds else []
+    if rest < 20:
+        words += [_ONES[rest]] if rest or not hundreds else []
+    else:
+        words.append(_TENS[tens] + (f"-{_ONES[ones]}" if ones else ""))
+    return " ".join(words)
+
+
 def ordinal(value: int) -> str:
-    if value >= 10**12:
-        return cardinal(value)
-    return _inflect().number_to_words(_inflect().ordinal(value), andword="", comma="")
+    """21 -> "twenty-first"."""
+    words = cardinal(value)
+    cut = max(words.rfind(" "), words.rfind("-")) + 1
+    last = words[cut:]
+    return words[:cut] + (_ORDINALS.get(last) or (last[:-1] + "ieth" if last.endswith("y") else last + "th"))
 
 
 def digits(text: str) -> str:

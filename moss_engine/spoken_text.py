@@ -12,7 +12,7 @@ import unicodedata
 from moss_engine.spoken_numbers import cardinal, numbers_to_words, ordinal
 
 MAX_WORD_LETTERS = 24
-_PASSES = 8
+_PASSES = 20
 
 _TITLES = {"Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Prof": "Professor", "Capt": "Captain", "Lt": "Lieutenant", "Col": "Colonel",
            "Gen": "General", "Sen": "Senator", "Rep": "Representative", "Gov": "Governor", "Sgt": "Sergeant", "Rev": "Reverend",
@@ -61,9 +61,9 @@ def spoken_text(text: str) -> str:
     text = re.sub(r"</?[A-Za-z][^<>\n]*>", " ", _URL.sub(_say_url, text))
     text = re.sub(r"(?<=\d)\s*\*\s*(?=\d)", " times ", text)
     text = _transliterate(text)
-    text = _say_marks(numbers_to_words(_say_romans(text)))
+    text = numbers_to_words(text)
     for _ in range(_PASSES):
-        said = _say_words(text)
+        said = _say_words(_say_marks(_say_romans(text)))
         if said == text:
             break
         text = said

@@ -16,6 +16,11 @@ from torch.nn import functional as F
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import ScheduledSequence
 
+PADDING = 16
+"""Rows are padded to whole vectors of the widest unit, where the sums of a kernel keep their order."""
+MAX_PADDING = 256
+"""Reading so many rows in vain costs less than a call of their own."""
+
 
 class KVPool:
     """Blocks of every layer: `rows[slot]` is [num_blocks * block_size, 2 * kv_heads, head_dim], keys before values.
@@ -33,94 +38,98 @@ class KVPool:
         self.dtype = dtype
         self.device = device
         self.rows = list(pool)
-        self._blocks = [layer.view(num_blocks, block_size, *shape[2:]) for layer in pool]
-
-    def gather(self, slot: int, blocks: Tensor) -> Tensor:
-        """blocks: [n] -> [n * block_size, 2 * kv_heads, head_dim]."""
-        return self._blocks[slot].index_select(0, blocks).flatten(0, 1)
-
-
-def pool_positions(sequence: ScheduledSequence, block_size: int) -> list[int]:
-    """Where in the pool the sequence's uncached rows go."""
-    table, start = sequence.block_table, sequence.num_cached
-    return [table[p // block_size] * block_size + p % block_size for p in range(start, start + len(sequence.rows))]
 
 
 @dataclass(frozen=True)
-class _Span:
-    """Packed rows `start .. end` which attend together.
+class _Part:
+    """Rows of a step that attend together: one row each of several sequences, or the new rows of one sequence.
 
-    They are one sequence's new rows, or one row each of `num_sequences` decoding sequences. `kv` selects the live rows
-    of the pool: a slice where a sequence's blocks follow each other, otherwise a tensor of blocks, those of each
-    sequence padded to an equal number. `length` counts live rows; `mask` is True where a row may attend, None
-    where it may attend to all of them.
+    Each sequence has `length` gathered rows. `mask` is what is added to the scores: 0, or -infinity where a row may not
+    attend.
     """
 
-    start: int
-    end: int
+    num_rows: int
     num_sequences: int
-    kv: slice | Tensor
     length: int
-    mask: Tensor | None
+    mask: Tensor
 
 
 class PagedAttention:
-    """The attention of one step (`PackedAttend`): writes the new rows' keys and values, then reads the live blocks.
+    """The attention of one step (`PackedAttend`): writes the new rows' keys and values, then reads the live rows.
 
-    `sequences` are in packed order, decoding ones (one row each) first. These attend one by one on a CPU, where every
-    sequence costs its own work and nothing for the others' length, and all at once on a GPU.
+    `sequences` are in packed order: the `num_decode` decoding ones (one row each) first, by length. Decoding sequences
+    of similar length attend in one call, padded; whole vectors of padding do not change a sequence's rounding.
     """
 
     def __init__(self, pool: KVPool, sequences: Sequence[ScheduledSequence], num_decode: int):
         self._pool = pool
-        self._positions = torch.tensor([p for s in sequences for p in pool_positions(s, pool.block_size)],
-                                       device=pool.device)
-        self._spans = []
-        start = 0
-        if num_decode > 1 and pool.device.type != "cpu":
-            self._spans.append(self._decode_span(sequences[:num_decode]))
-            sequences, start = sequences[num_decode:], num_decode
-        for sequence in sequences:
-            self._spans.append(self._sequence_span(sequence, start))
-            start += len(sequence.rows)
+        self._parts = []
+        live, new, start = [], [], 0
+        for end in [*_decode_ends(sequences[:num_decode]), *range(num_decode + 1, len(sequences) + 1)]:
+            group = sequences[start:end]
+            length = group[-1].num_cached + len(group[-1].rows)
+            if end <= num_decode:
+                length = -(-length // PADDING) * PADDING
+            for sequence in group:
+                rows = _pool_rows(sequence, length, pool.block_size)
+                live.append(rows)
+                new.append(rows[sequence.num_cached : sequence.num_cached + len(sequence.rows)])
+            self._parts.append(_Part(sum(len(s.rows) for s in group), len(group), length, self._mask(group, length)))
+            start = end
+        self._new, self._live = (torch.from_numpy(np.concatenate(rows)).to(pool.device) for rows in (new, live))
 
     def __call__(self, slot: int, q: Tensor, kv: Tensor) -> Tensor:
-        q, kv = q.to(self._pool.dtype), kv.to(self._pool.dtype)
-        self._pool.rows[slot].index_copy_(0, self._positions, kv)
-        attended = [self._attend(span, slot, q[span.start : span.end]) for span in self._spans]
-        return attended[0] if len(attended) == 1 else torch.cat(attended)
+        rows = self._pool.rows[slot]
+        rows.index_copy_(0, self._new, kv.to(rows.dtype))
+        live = rows.index_select(0, self._live)
+        keys, values = live.unsqueeze(0).transpose(1, 2).chunk(2, dim=1)  # each [1, kv_heads, all live rows, head_dim]
+        queries = q.to(rows.dtype)
+        if len(self._parts) == 1:
+            return _attend(self._parts[0], queries, keys, values)
+        sizes = [part.num_sequences * part.length for part in self._parts]
+        tensors = zip(queries.split([part.num_rows for part in self._parts]), keys.split(sizes, dim=2),
+                      values.split(sizes, dim=2), strict=True)
+        return torch.cat([_attend(part, *qkv) for part, qkv in zip(self._parts, tensors, strict=True)])
 
-    def _attend(self, span: _Span, slot: int, q: Tensor) -> Tensor:
-        kv = self._pool.rows[slot][span.kv] if isinstance(span.kv, slice) else self._pool.gather(slot, span.kv)
-        kv = kv.view(span.num_sequences, -1, *kv.shape[1:])[:, : span.length].transpose(1, 2)
-        keys, values = kv.chunk(2, dim=1)  # each [sequences, kv_heads, length, head_dim]
-        num_rows, _, head_dim = q.shape
-        if num_rows == span.num_sequences:  # the query heads of one kv head take the place of query rows
-            q = q.view(num_rows, keys.shape[1], -1, head_dim)
-            return F.scaled_dot_product_attention(q, keys, values, attn_mask=span.mask).reshape(num_rows, -1)
-        attended = F.scaled_dot_product_attention(q.transpose(0, 1).unsqueeze(0), keys, values, attn_mask=span.mask,
-                                                  enable_gqa=True)
-        return attended.squeeze(0).transpose(0, 1).reshape(num_rows, -1)
-
-    def _sequence_span(self, sequence: ScheduledSequence, start: int) -> _Span:
-        num_rows, block_size, device = len(sequence.rows), self._pool.block_size, self._pool.device
-        length = sequence.num_cached + num_rows
-        table = sequence.block_table[: -(-length // block_size)]
-        kv: slice | Tensor
-        if table == tuple(range(table[0], table[0] + len(table))):
-            kv = slice(table[0] * block_size, table[0] * block_size + length)
+    def _mask(self, group: Sequence[ScheduledSequence], length: int) -> Tensor:
+        """[sequences, 1, 1, length] for decoding sequences, [rows, length] for the rows of one."""
+        if len(group[0].rows) == 1:
+            last = np.array([sequence.num_cached for sequence in group])[:, None, None, None]
         else:
-            kv = torch.tensor(table, device=device)
-        mask = None
-        if num_rows > 1:
-            mask = torch.ones(num_rows, length, dtype=torch.bool, device=device).tril(sequence.num_cached)
-        return _Span(start, start + num_rows, 1, kv, length, mask)
+            last = group[0].num_cached + np.arange(len(group[0].rows))[:, None]
+        hidden = torch.from_numpy(np.arange(length) > last)
+        mask = torch.zeros(hidden.shape, dtype=self._pool.dtype).masked_fill_(hidden, -torch.inf)
+        return mask.to(self._pool.device)
 
-    def _decode_span(self, sequences: Sequence[ScheduledSequence]) -> _Span:
-        block_size, device = self._pool.block_size, self._pool.device
-        lengths = [sequence.num_cached + 1 for sequence in sequences]
-        num_blocks = -(-max(lengths) // block_size)
-        tables = [(*s.block_table[:num_blocks], *[0] * (num_blocks - len(s.block_table))) for s in sequences]
-        live = torch.arange(max(lengths), device=device) < torch.tensor(lengths, device=device).unsqueeze(1)
-        return _Span(0, len(sequences), len(sequences), torch.tensor(tables, device=device).flatten(), max(lengths),
-                     live[:, None, None])
+
+def _attend(part: _Part, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """q: [rows, heads, head_dim]; keys, values: [1, kv_heads, num_sequences * length, head_dim]."""
+    num_rows, _, head_dim = q.shape
+    if num_rows > part.num_sequences:
+        q = q.transpose(0, 1).unsqueeze(0)
+        attended = F.scaled_dot_product_attention(q, keys, values, attn_mask=part.mask, enable_gqa=True)
+        return attended.squeeze(0).transpose(0, 1).reshape(num_rows, -1)
+    if num_rows > 1:
+        keys, values = (t[0].unflatten(1, (num_rows, -1)).transpose(0, 1) for t in (keys, values))
+    q = q.view(num_rows, keys.shape[1], -1, head_dim)  # the query heads of one kv head take the place of query rows
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=part.mask).reshape(num_rows, -1)
+
+
+def _pool_rows(sequence: ScheduledSequence, length: int, block_size: int) -> np.ndarray:
+    """Where in the pool the sequence's first `length` rows lie: int64 [length].
+
+    Places behind its last row are those of its first one, so that nobody's stale values are ever read.
+    """
+    positions = np.arange(length)
+    positions[sequence.num_cached + len(sequence.rows) :] = 0
+    return np.array(sequence.block_table)[positions // block_size] * block_size + positions % block_size
+
+
+def _decode_ends(sequences: Sequence[ScheduledSequence]) -> list[int]:
+    """Where to cut sequences of ascending length so that nobody in a group is padded by more than MAX_PADDING rows."""
+    ends, first = [], 0
+    for i, sequence in enumerate(sequences):
+        if sequence.num_cached - sequences[first].num_cached > MAX_PADDING:
+            ends.append(i)
+            first = i
+    return [*ends, len(sequences)] if sequences else []

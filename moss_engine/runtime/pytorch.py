@@ -38,7 +38,7 @@ class TorchRuntime:
         assert self._network is not None and self._pool is not None, "the runtime was closed"
         self._check(batch)
         self._set_threads()
-        order = sorted(range(len(batch.sequences)), key=lambda i: not _decodes(batch.sequences[i]))
+        order = sorted(range(len(batch.sequences)), key=lambda i: _packing_key(batch.sequences[i]))
         sequences = [batch.sequences[i] for i in order]
         num_decode = sum(map(_decodes, sequences))
         select, ends = [], 0
@@ -78,6 +78,11 @@ class TorchRuntime:
             length = sequence.num_cached + len(sequence.rows)
             assert sequence.rows and length <= limits.max_seq_len, "a sequence without rows, or a too long one"
             assert length <= len(sequence.block_table) * limits.block_size, "the block table does not cover the rows"
+
+
+def _packing_key(sequence: ScheduledSequence) -> tuple[bool, int]:
+    """Decoding sequences first, by length."""
+    return not _decodes(sequence), sequence.num_cached
 
 
 def _decodes(sequence: ScheduledSequence) -> bool:

@@ -26,7 +26,8 @@ def _table(path: Path) -> str:
         if "load" in report:
             head, lines = _machine(report["machine"]), load_lines(report["load"])
         elif "ceilings" in report:
-            head, lines = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}", step_lines(report)
+            head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}"
+            lines = step_lines(report)
         else:
             head, lines = "", figure_lines(report)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

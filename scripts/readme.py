@@ -1,6 +1,6 @@
 """Rewrite what README.md derives from the program: `python -m scripts.readme --write`.
 
-The tree, the options, the meanings of the figures and the measurements each stand between two comments that name
+The screenshot, the tree, the options, the meanings of the figures and the measurements each stand between two comments that name
 them. Without --write the command only says whether the README is up to date.
 """
 
@@ -19,6 +19,7 @@ from moss_engine.errors import MossError
 from scripts.bench_tables import benchmarks
 
 README = REPO_ROOT / "README.md"
+SCREENSHOT = "assets/screenshot.png"
 NAME_WIDTH = 26
 MAX_CHARS = 92
 
@@ -94,8 +95,13 @@ def figures() -> str:
     return "\n".join(lines)
 
 
+def screenshot() -> str:
+    """The picture of the page, where there is one."""
+    return f"![The page while a reply is playing]({SCREENSHOT})" if (REPO_ROOT / SCREENSHOT).is_file() else ""
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
-    "tree": tree, "options": options, "figures": figures, "benchmarks": benchmarks,
+    "screenshot": screenshot, "tree": tree, "options": options, "figures": figures, "benchmarks": benchmarks,
 }
 
 
@@ -106,7 +112,7 @@ def render(text: str) -> str:
         if text.count(begin) != 1 or text.count(end) != 1:
             raise MossError(f"README.md has no place for its {name}; put these two lines into it: {begin} {end}")
         before, _, rest = text.partition(begin)
-        text = f"{before}{begin}\n{make()}\n{end}{rest.partition(end)[2]}"
+        text = f"{before}{begin}\n{make().strip()}\n{end}{rest.partition(end)[2]}"
     return text
 
 

@@ -25,7 +25,7 @@ if not INTERPRETED and not torch.cuda.is_available():
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 
 from moss_engine.runtime.cuda import CudaRuntime  # noqa: E402
-from moss_engine.runtime.cuda_weights import Weights, allocate, fill_at_random, named_views  # noqa: E402
+from moss_engine.runtime.cuda_weights import Float8, Weights, allocate, fill_at_random, places  # noqa: E402
 
 # Three query heads a KV head and sizes that are no powers of two, so that every kernel masks something.
 SMALL = ModelConfig(
@@ -36,13 +36,11 @@ SMALL = ModelConfig(
 LIMITS = Limits(block_size=4, num_blocks=90, max_batch=6, max_step_rows=64, max_seq_len=200)
 
 
-def make_weights(config: ModelConfig = SMALL, dtype: torch.dtype = torch.float32, seed: int = 1) -> Weights:
+def make_weights(config: ModelConfig = SMALL, dtype: torch.dtype = torch.float32, seed: int = 1,
+                 float8: Float8 = Float8.NONE) -> Weights:
     """Random weights, large enough that attention and gates are far from linear."""
-    weights = allocate(config, dtype, DEVICE)
-    fill_at_random(weights, config, seed)
-    for view in named_views(weights, config).values():
-        if view.dim() > 1:
-            view.mul_(5)
+    weights = allocate(config, dtype, DEVICE, float8)
+    fill_at_random(weights, config, seed, std=0.1)
     return weights
 
 
@@ -57,7 +55,7 @@ class Reference:
     def __init__(self, weights: Weights, config: ModelConfig = SMALL):
         with torch.device("meta"):
             self._network = MossSpeech(config)
-        state = {name: view.float() for name, view in named_views(weights, config).items()}
+        state = {name: place.widened() for name, place in places(weights, config).items()}
         self._network.load_state_dict(state, assign=True)
 
     @torch.inference_mode()

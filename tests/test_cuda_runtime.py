@@ -9,6 +9,7 @@ pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.cuda_support")
 
 from moss_engine.runtime.base import Limits, ScheduledBatch  # noqa: E402
+from moss_engine.runtime.cuda_weights import Float8  # noqa: E402
 from tests.cuda_support import (  # noqa: E402
     INTERPRETED,
     LIMITS,
@@ -135,6 +136,17 @@ def test_bfloat16_stays_near_float32():
     for end in (59, 60):
         logits = runtime.forward(ScheduledBatch((share(rows, end - 1, end, table),)))
         assert_parity(logits, 0, reference, rows[:end], BFLOAT16)
+
+
+@pytest.mark.parametrize("float8", [Float8.TRUNK, Float8.ALL])
+def test_float8_weights_equal_their_widened_values(float8):
+    """Few rows: float8 is only how weights are stored, so this is as near as float32."""
+    weights = make_weights(float8=float8)
+    runtime, reference = make_runtime(weights), Reference(weights)
+    rows, table = random_rows(12, 12), (4, 5, 6)
+    for start, end in ((0, 10), (10, 11), (11, 12)):
+        logits = runtime.forward(ScheduledBatch((share(rows, start, end, table),)))
+        assert_parity(logits, 0, reference, rows[:end])
 
 
 def test_the_limits_are_asserted(runtime):

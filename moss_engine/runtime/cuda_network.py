@@ -15,6 +15,7 @@ from torch import Tensor
 
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Logits
+from moss_engine.runtime.cuda_products import Products
 from moss_engine.runtime.cuda_weights import LayerWeights, Linear, Stack, Weights
 from moss_engine.runtime.kernels.matvec import MAX_ROWS, matvec
 from moss_engine.runtime.kernels.paged import PagedAttention
@@ -45,6 +46,7 @@ class CudaNetwork:
         self._weights = weights
         self._attention = attention
         self._eps = config.rms_norm_eps
+        self._products = Products(weights, max_rows)
         table = weights.text_table
         q_size = config.num_attention_heads * config.head_dim
         self._sizes = {"x": config.hidden_size, "branch_x": config.hidden_size, "normed": config.hidden_size,
@@ -104,24 +106,24 @@ class CudaNetwork:
         queries, attended = self._buffer("queries", 1, num_rows), self._buffer("attended", 1, num_rows)
         gate_up, gated = self._buffer("gate_up", 1, num_rows), self._buffer("gated", 1, num_rows)
         rms_norm(x.unsqueeze(0), layer.input_norm[lane : lane + 1], self._eps, normed)
-        torch.mm(normed[0], layer.qkv.weight[lane].T, out=qkv[0])
+        self._products.product(normed[0], layer.qkv, lane, qkv[0])
         self._attention.store(qkv[0], layer.q_norm[lane], layer.k_norm[lane], slot, rows.positions, rows.pool_rows,
                               queries[0])
         self._attention.attend(queries[0], slot, rows.tiles, rows.tile_rows, rows.tables, attended[0])
-        torch.addmm(x, attended[0], layer.o.weight[lane].T, out=x)
+        self._products.add_product(attended[0], layer.o, lane, x)
         rms_norm(x.unsqueeze(0), layer.post_norm[lane : lane + 1], self._eps, normed)
-        torch.mm(normed[0], layer.gate_up.weight[lane].T, out=gate_up[0])
+        self._products.product(normed[0], layer.gate_up, lane, gate_up[0])
         gate(gate_up, gated)
-        torch.addmm(x, gated[0], layer.down.weight[lane].T, out=x)
+        self._products.add_product(gated[0], layer.down, lane, x)
 
     def _fill_keys_values(self, layer: LayerWeights, lane: int, slot: int, x: Tensor, rows: RowsInput) -> None:
         """Only the keys and values of one layer of one lane for x [rows, hidden]."""
-        num_rows = len(x)
+        num_rows, q_size = len(x), self._sizes["queries"]
         normed = self._buffer("normed", 1, num_rows)
         rms_norm(x.unsqueeze(0), layer.input_norm[lane : lane + 1], self._eps, normed)
-        weight = layer.qkv.weight[lane, self._sizes["queries"] :]
-        keys_values = self._buffers["qkv"][: num_rows * len(weight)].view(num_rows, len(weight))
-        torch.mm(normed[0], weight.T, out=keys_values)
+        size = self._sizes["qkv"] - q_size
+        keys_values = self._buffers["qkv"][: num_rows * size].view(num_rows, size)
+        self._products.product(normed[0], layer.qkv.outputs(q_size, q_size + size), lane, keys_values)
         self._attention.store(keys_values, layer.q_norm[lane], layer.k_norm[lane], slot, rows.positions,
                               rows.pool_rows, None)
 
@@ -148,7 +150,7 @@ class CudaNetwork:
         normed = self._buffer("normed", lanes, rows)
         rms_norm(x, norm, self._eps, normed)
         for lane in range(lanes):
-            torch.mm(normed[lane], linear.weight[lane].T, out=out[lane])
+            self._products.product(normed[lane], linear, lane, out[lane])
 
     def _gate_up(self, x: Tensor, layer: LayerWeights, gated: Tensor) -> None:
         lanes, rows, _ = x.shape
@@ -166,28 +168,22 @@ class CudaNetwork:
             matvec(x, linear.weight, out, scale=linear.scale, residual=out)
             return
         for lane in range(x.shape[0]):
-            torch.addmm(out[lane], x[lane], linear.weight[lane].T, out=out[lane])
+            self._products.add_product(x[lane], linear, lane, out[lane])
 
     def _heads(self, x: Tensor, logits: Logits) -> None:
         weights, vocab_size = self._weights, self._config.vocab_size
-        heads = (weights.heads.weight[:, :vocab_size], weights.heads.weight[:, vocab_size:])
-        for lane, (weight, out) in enumerate(zip(heads, logits, strict=True)):
+        end = vocab_size + self._config.audio_vocab_size
+        heads = (weights.heads.outputs(0, vocab_size), weights.heads.outputs(vocab_size, end))
+        for lane, (head, out) in enumerate(zip(heads, logits, strict=True)):
             states, norm = x[lane : lane + 1], weights.final_norm[lane : lane + 1]
             if x.shape[1] <= MAX_ROWS:
-                matvec(states, weight, out.unsqueeze(0), norm=norm, eps=self._eps)
+                matvec(states, head.weight, out.unsqueeze(0), scale=head.scale, norm=norm, eps=self._eps)
                 continue
             normed = self._buffer("normed", 1, x.shape[1])
             rms_norm(states, norm, self._eps, normed)
-            product_float32(normed[0], weight[0], out)
+            self._products.product_float32(normed[0], head, out)
 
     def _buffer(self, name: str, lanes: int, rows: int) -> Tensor:
         size = self._sizes[name]
         return self._buffers[name][: lanes * rows * size].view(lanes, rows, size)
 
-
-def product_float32(x: Tensor, weight: Tensor, out: Tensor) -> None:
-    """out [rows, outputs] float32 = x [rows, inputs] times weight [outputs, inputs], of whatever number format."""
-    if x.dtype is torch.float32:
-        torch.mm(x, weight.T, out=out)
-    else:
-        torch.mm(x, weight.T, out_dtype=torch.float32, out=out)

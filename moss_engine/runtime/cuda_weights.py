@@ -1,14 +1,15 @@
 """The network's weights as the CUDA runtime keeps them: merged where one product can serve several.
 
 Query, key and value projections are one matrix, gate and up projections another, and the text and audio branches,
-which have equal shapes, are two *lanes* of the same tensors. The checkpoint's tensors are views into these, so loading
-copies every tensor exactly once and a reference network can share the memory.
+which have equal shapes, are two *lanes* of the same tensors. The checkpoint's tensors have their places in these, so
+loading copies every tensor exactly once, and float8 weights are made one tensor at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 import torch
 from torch import Tensor
@@ -16,6 +17,42 @@ from torch import Tensor
 from moss_engine.models.config import ModelConfig
 
 INIT_STD = 0.02
+LARGEST_FLOAT8 = 448.0  # of e4m3
+
+
+class Float8(Enum):
+    """Which linear layers are kept as float8: none, the trunk's, or all of them and the heads."""
+
+    NONE = "none"
+    TRUNK = "trunk"
+    ALL = "all"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one checkpoint tensor is kept; `scale` float32 [rows] is None unless `values` are float8."""
+
+    values: Tensor
+    scale: Tensor | None
+
+    def put(self, tensor: Tensor, scale: Tensor | None = None) -> None:
+        """Copy a tensor in; float8 takes the given row scales, or those that fit each row's largest value."""
+        if self.scale is None:
+            self.values.copy_(tensor)
+            return
+        wide = tensor.to(self.values.device, torch.float32)
+        self.scale.copy_(row_scales(wide) if scale is None else scale)
+        self.values.copy_((wide / self.scale[:, None]).clamp(-LARGEST_FLOAT8, LARGEST_FLOAT8).to(self.values.dtype))
+
+    def widened(self) -> Tensor:
+        """The values as float32."""
+        wide = self.values.float()
+        return wide if self.scale is None else wide * self.scale[:, None]
+
+
+def row_scales(weight: Tensor) -> Tensor:
+    """float32 [rows]: scales with which each row's largest value is float8's largest."""
+    return (weight.float().abs().amax(1) / LARGEST_FLOAT8).clamp_min(1e-12)
 
 
 @dataclass(frozen=True)
@@ -24,6 +61,10 @@ class Linear:
 
     weight: Tensor
     scale: Tensor | None = None
+
+    def outputs(self, start: int, end: int) -> Linear:
+        """The same with some of the outputs only."""
+        return Linear(self.weight[:, start:end], None if self.scale is None else self.scale[:, start:end])
 
 
 @dataclass(frozen=True)
@@ -66,87 +107,100 @@ class Weights:
         return sum(t.numel() * t.element_size() for t in _tensors(self))
 
 
-def allocate(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Weights:
+def allocate(config: ModelConfig, dtype: torch.dtype, device: torch.device, float8: Float8 = Float8.NONE) -> Weights:
     """Uninitialised weights."""
 
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=device)
 
+    def linear(is_float8: bool, *shape: int) -> Linear:
+        if not is_float8:
+            return Linear(empty(*shape))
+        return Linear(torch.empty(shape, dtype=torch.float8_e4m3fn, device=device),
+                      torch.empty(shape[:2], dtype=torch.float32, device=device))
+
     hidden, ffn = config.hidden_size, config.intermediate_size
     q_size = config.num_attention_heads * config.head_dim
     qkv_size = q_size + 2 * config.num_key_value_heads * config.head_dim
 
-    def stack(lanes: int, first_slot: int, num_layers: int) -> Stack:
+    def stack(lanes: int, first_slot: int, num_layers: int, is_float8: bool) -> Stack:
         layers = tuple(
             LayerWeights(
-                input_norm=empty(lanes, hidden), qkv=Linear(empty(lanes, qkv_size, hidden)),
+                input_norm=empty(lanes, hidden), qkv=linear(is_float8, lanes, qkv_size, hidden),
                 q_norm=empty(lanes, config.head_dim), k_norm=empty(lanes, config.head_dim),
-                o=Linear(empty(lanes, hidden, q_size)), post_norm=empty(lanes, hidden),
-                gate_up=Linear(empty(lanes, 2 * ffn, hidden)), down=Linear(empty(lanes, hidden, ffn)))
+                o=linear(is_float8, lanes, hidden, q_size), post_norm=empty(lanes, hidden),
+                gate_up=linear(is_float8, lanes, 2 * ffn, hidden),
+                down=linear(is_float8, lanes, hidden, ffn))
             for _ in range(num_layers))
         return Stack(lanes, first_slot, num_layers, layers)
 
     return Weights(
         text_table=empty(config.vocab_size, hidden), audio_table=empty(config.audio_vocab_size, hidden),
-        trunk=stack(1, 0, config.num_shared_layers),
-        branches=stack(2, config.num_shared_layers, config.num_modality_layers), final_norm=empty(2, hidden),
-        heads=Linear(empty(1, config.vocab_size + config.audio_vocab_size, hidden)))
+        trunk=stack(1, 0, config.num_shared_layers, float8 is not Float8.NONE),
+        branches=stack(2, config.num_shared_layers, config.num_modality_layers, float8 is Float8.ALL),
+        final_norm=empty(2, hidden),
+        heads=linear(float8 is Float8.ALL, 1, config.vocab_size + config.audio_vocab_size, hidden))
 
 
-def named_views(weights: Weights, config: ModelConfig) -> dict[str, Tensor]:
-    """The checkpoint's tensors, by name, as views of the merged ones."""
-    heads = weights.heads.weight[0]
-    views = {
-        "model.embed_tokens.weight": weights.text_table,
-        "model.audio_embed.weight": weights.audio_table,
-        "model.text_norm.weight": weights.final_norm[0],
-        "model.audio_norm.weight": weights.final_norm[1],
-        "text_lm_head.weight": heads[: config.vocab_size],
-        "audio_lm_head.weight": heads[config.vocab_size :],
+def places(weights: Weights, config: ModelConfig) -> dict[str, Place]:
+    """Where each of the checkpoint's tensors is kept, by name."""
+    text_head, audio_head = _split(weights.heads, 0, (config.vocab_size, config.audio_vocab_size))
+    found = {
+        "model.embed_tokens.weight": Place(weights.text_table, None),
+        "model.audio_embed.weight": Place(weights.audio_table, None),
+        "model.text_norm.weight": Place(weights.final_norm[0], None),
+        "model.audio_norm.weight": Place(weights.final_norm[1], None),
+        "text_lm_head.weight": text_head,
+        "audio_lm_head.weight": audio_head,
     }
     blocks = (("shared_block", weights.trunk, 0), ("text_block", weights.branches, 0),
               ("audio_block", weights.branches, 1))
     for block, stack, lane in blocks:
         for i, layer in enumerate(stack.layers):
-            views |= {f"model.{block}.layers.{i}.{name}.weight": view
-                      for name, view in _layer_views(layer, lane, config)}
-    return views
+            found |= {f"model.{block}.layers.{i}.{name}.weight": place
+                      for name, place in _layer_places(layer, lane, config)}
+    return found
 
 
-def _layer_views(layer: LayerWeights, lane: int, config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
+def _layer_places(layer: LayerWeights, lane: int, config: ModelConfig) -> Iterator[tuple[str, Place]]:
     q_size = config.num_attention_heads * config.head_dim
     kv_size = config.num_key_value_heads * config.head_dim
-    parts = (("q_proj", q_size), ("k_proj", kv_size), ("v_proj", kv_size))
-    split = layer.qkv.weight[lane].split([size for _, size in parts])
-    for (name, _), view in zip(parts, split, strict=True):
-        yield f"self_attn.{name}", view
-    yield "self_attn.o_proj", layer.o.weight[lane]
-    yield "self_attn.q_norm", layer.q_norm[lane]
-    yield "self_attn.k_norm", layer.k_norm[lane]
-    gate, up = layer.gate_up.weight[lane].chunk(2)
-    yield "mlp.gate_proj", gate
-    yield "mlp.up_proj", up
-    yield "mlp.down_proj", layer.down.weight[lane]
-    yield "input_layernorm", layer.input_norm[lane]
-    yield "post_attention_layernorm", layer.post_norm[lane]
+    attention = _split(layer.qkv, lane, (q_size, kv_size, kv_size))
+    yield from zip(("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), attention, strict=True)
+    yield "self_attn.o_proj", _split(layer.o, lane, (config.hidden_size,))[0]
+    yield "self_attn.q_norm", Place(layer.q_norm[lane], None)
+    yield "self_attn.k_norm", Place(layer.k_norm[lane], None)
+    gate_up = _split(layer.gate_up, lane, (config.intermediate_size, config.intermediate_size))
+    yield from zip(("mlp.gate_proj", "mlp.up_proj"), gate_up, strict=True)
+    yield "mlp.down_proj", _split(layer.down, lane, (config.hidden_size,))[0]
+    yield "input_layernorm", Place(layer.input_norm[lane], None)
+    yield "post_attention_layernorm", Place(layer.post_norm[lane], None)
 
 
-def fill_from_state(weights: Weights, config: ModelConfig, state: Mapping[str, Tensor]) -> None:
-    """Copy a checkpoint's tensors in; the loader has checked names and shapes."""
-    views = named_views(weights, config)
-    assert views.keys() == state.keys(), "the loader returned other tensors than it was asked for"
-    for name, view in views.items():
-        view.copy_(state[name])
+def _split(linear: Linear, lane: int, sizes: tuple[int, ...]) -> list[Place]:
+    """One lane's outputs as the parts that the checkpoint keeps apart."""
+    values = linear.weight[lane].split(sizes)
+    scales = [None] * len(sizes) if linear.scale is None else linear.scale[lane].split(sizes)
+    return [Place(value, scale) for value, scale in zip(values, scales, strict=True)]
 
 
-def fill_at_random(weights: Weights, config: ModelConfig, seed: int) -> None:
-    """Weights of a preset: normal with deviation INIT_STD, norms near one; the same seed gives the same weights."""
-    generator = torch.Generator(weights.text_table.device).manual_seed(seed)
-    for view in named_views(weights, config).values():
-        if view.dim() == 1:
-            view.normal_(1.0, INIT_STD, generator=generator)
-        else:
-            view.normal_(0.0, INIT_STD, generator=generator)
+def fill_from_state(weights: Weights, config: ModelConfig, state: Mapping[str, Tensor],
+                    scales: Mapping[str, Tensor] | None = None) -> None:
+    """Copy a checkpoint's tensors in, whose names and shapes the loader has checked; `scales` are float8 row scales."""
+    targets = places(weights, config)
+    assert targets.keys() == state.keys(), "the loader returned other tensors than it was asked for"
+    for name, place in targets.items():
+        place.put(state[name], scales[name] if scales and place.scale is not None else None)
+
+
+def fill_at_random(weights: Weights, config: ModelConfig, seed: int, std: float = INIT_STD) -> None:
+    """Weights of a preset: normal with deviation `std`, norms near one; the same seed gives the same weights."""
+    device = weights.text_table.device
+    generator = torch.Generator(device).manual_seed(seed)
+    for place in places(weights, config).values():
+        shape = place.values.shape
+        made = torch.empty(shape, dtype=weights.text_table.dtype, device=device)
+        place.put(made.normal_(0.0 if len(shape) > 1 else 1.0, std, generator=generator))
 
 
 def _tensors(value: object) -> Iterator[Tensor]:

@@ -31,7 +31,7 @@ def _value(values_ptr, row, channel, COLUMN: tl.constexpr):
 @triton.jit
 def _best_of_tile_kernel(text_ptr, audio_ptr, values_ptr, seen_ptr, best_ptr, bad_ptr, text_size, audio_size,
                          text_tiles, num_tiles, SIZE: tl.constexpr, KEEP: tl.constexpr, OVERLAP: tl.constexpr):
-    """Sorted keys of a tile's best scores: the score's bits, made to sort as an integer, over the id, lowest id first."""
+    """Sorted keys of a tile's best scores: the score's bits as an integer in the same order, then the lowest id."""
     tile, row = tl.program_id(0), tl.program_id(1)
     wait_for_previous(OVERLAP)
     channel = (tile >= text_tiles).to(tl.int32)

@@ -1,7 +1,7 @@
 """Rewrite what README.md derives from the program: `python -m scripts.readme --write`.
 
-The screenshot, the tree, the options, the meanings of the figures and the measurements each stand between two comments that name
-them. Without --write the command only says whether the README is up to date.
+The screenshot, the tree, the options, the meanings of the figures and the measurements stand each between two comments
+that name them. Without --write the command only says whether the README is up to date.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def tree() -> str:
     for folder in ("moss_engine", "scripts"):
         lines.append(_line(f"{folder}/", REPO_ROOT / folder / "__init__.py"))
         lines += _folder_lines(REPO_ROOT / folder, "  ")
+    lines += [_line(f"{folder}/", REPO_ROOT / folder / "__init__.py") for folder in ("assets", "tests")]
     return "\n".join(["```", *(line.rstrip() for line in lines), "```"])
 
 
@@ -45,7 +46,12 @@ def _folder_lines(folder: Path, indent: str) -> list[str]:
     return lines
 
 
-FOLDERS = {"scripts": "commands over moss_engine", "nano": "how the built-in voice was made; see its README"}
+FOLDERS = {
+    "assets": "the built-in voice, measurements, pictures",
+    "nano": "how the built-in voice was made; see its README",
+    "scripts": "commands over moss_engine",
+    "tests": "what must hold; those of the page drive a browser",
+}
 
 
 def _line(name: str, path: Path) -> str:

@@ -11,6 +11,9 @@ from moss_engine.errors import CheckpointError
 from moss_engine.tokens import SpecialIds
 
 MODEL_TYPE = "moss_speech"
+LARGEST = {"num_shared_layers": 1024, "num_modality_layers": 1024}
+"""Bounds that no network reaches, so that a damaged file is refused before anything is sized by it."""
+LARGEST_OTHER = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,9 @@ def _inconsistencies(config: ModelConfig, values: dict[str, object]) -> list[str
     """What in the file contradicts itself or asks for something this network does not do."""
     reasons = []
     positive = [f.name for f in dataclasses.fields(ModelConfig) if not f.name.endswith("_token_id")]
-    reasons += [f"{name} must be positive" for name in positive if getattr(config, name) <= 0]
+    reasons += [f"{name} must be positive" for name in positive if not getattr(config, name) > 0]
+    reasons += [f"{name} is above {largest}" for name in positive
+                if getattr(config, name) > (largest := LARGEST.get(name, LARGEST_OTHER))]
     if reasons:
         return reasons
     if config.num_attention_heads % config.num_key_value_heads:

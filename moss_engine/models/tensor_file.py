@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -67,7 +67,8 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
 def read_tensor(stored: StoredTensor) -> Tensor:
     """The tensor in memory of its own, so that a file changed later cannot change it."""
     tensor = torch.empty(stored.shape, dtype=stored.dtype)
-    buffer = memoryview(tensor.reshape(-1).view(torch.uint8).numpy()) if stored.num_bytes else memoryview(b"")
+    # numpy is typed as a buffer from Python 3.12 on only
+    buffer = memoryview(cast(Any, tensor.reshape(-1).view(torch.uint8).numpy()))
     with stored.path.open("rb", buffering=0) as file:
         file.seek(stored.offset)
         done = 0
@@ -90,7 +91,7 @@ def _stored_tensor(path: Path, name: str, entry: Any, data_start: int) -> Stored
     if not isinstance(entry, dict):
         raise refuse(path, f"describes tensor {name!r} wrongly")
     dtype, shape, offsets = entry.get("dtype"), _counts(entry.get("shape")), _counts(entry.get("data_offsets"))
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise CheckpointError(f"{path} stores {name!r} as {dtype!r}; use a checkpoint of {', '.join(DTYPES)} tensors.")
     if shape is None or offsets is None or len(offsets) != 2:
         raise refuse(path, f"describes tensor {name!r} wrongly")

@@ -71,30 +71,32 @@ class Processor:
         check_id("session_id", request.session_id)
         check_sampling(request.sampling)
         mode = self.mode(request)
-        self._check_messages(mode, request.messages)
+        self._check_order(mode, request.messages)
+        for message in request.messages:
+            self._check_content(message)
+        used = request.messages if mode.history else request.messages[-1:]
+        messages = tuple(Message(m.role, _readable(mode, m.content)) for m in used)
         max_rows = request.sampling.max_rows
         if not mode.split_sentences:
-            return (Segment(self.prompt(mode, request.messages), max_rows),)
-        last = request.messages[-1].content
+            return (Segment(self.prompt(mode, messages), max_rows),)
+        last = messages[-1].content
         assert isinstance(last, Text)
-        sentences = split_sentences(self._written(mode, last.text), self._limits.segment_chars)
-        return tuple(Segment(self.prompt(mode, (Message("user", Text(s)),)), min(max_rows, self._cap(s)))
-                     for s in sentences)
+        return tuple(Segment(self.prompt(mode, (Message("user", Text(sentence)),)), min(max_rows, self._cap(sentence)))
+                     for sentence in split_sentences(last.text, self._limits.segment_chars))
 
     def prompt(self, mode: Mode, messages: tuple[Message, ...]) -> tuple[Row, ...]:
-        """The rows of a conversation up to where the reply begins."""
+        """The rows of a conversation, its texts as the network reads them, up to where the reply begins."""
         own_system = messages[0].role == "system"
-        system = self._content(mode, messages[0].content) if own_system else self._system(mode)
+        system = self._content(messages[0].content) if own_system else self._system(mode)
         rows = [*self._header("system"), *system, *self._end_of_turn()]
-        turns = messages[own_system:]
-        for message in turns if mode.history else turns[-1:]:
-            rows += [*self._header(message.role), *self._content(mode, message.content), *self._end_of_turn()]
+        for message in messages[own_system:]:
+            rows += [*self._header(message.role), *self._content(message.content), *self._end_of_turn()]
         rows += self._header("assistant")
         if mode.opens_speech:
             rows.append(Row(self.ids.sosp, self.ids.audio_pad))
         return tuple(rows)
 
-    def _check_messages(self, mode: Mode, messages: tuple[Message, ...]) -> None:
+    def _check_order(self, mode: Mode, messages: tuple[Message, ...]) -> None:
         if not messages or messages[-1].role != "user":
             raise InputError("The conversation does not end with a message of the user; add one.")
         if any(message.role == "system" for message in messages[1:]):
@@ -102,17 +104,13 @@ class Processor:
         given = "text" if isinstance(messages[-1].content, Text) else "speech"
         if given != mode.input or isinstance(messages[-1].content, Reply):
             raise UnsupportedModeError(f"The mode {mode.name!r} takes {mode.input}; choose another mode.")
-        for message in messages:
-            self._check_content(mode, message)
 
-    def _check_content(self, mode: Mode, message: Message) -> None:
+    def _check_content(self, message: Message) -> None:
         content = message.content
         if message.role == "system" and not isinstance(content, Text):
             raise InputError("The system message is not a text; send it as one.")
         if isinstance(content, Text):
             check_text(content.text, self._max_text_chars)
-            if message.role == "user" and not self._written(mode, content.text):
-                raise TextEmptyError("Nothing in this text can be spoken; type a word or a number.")
         elif isinstance(content, Speech):
             if not content.codes:
                 raise InputError("The recording holds no speech; record it again.")
@@ -128,16 +126,13 @@ class Processor:
         """The most rows that speaking a sentence can take, so that no reply goes on for ever."""
         return max(self._limits.min_cap_rows, math.ceil(len(sentence) * self._limits.max_rows_per_char))
 
-    def _written(self, mode: Mode, text: str) -> str:
-        return spoken_text(text) if mode.spell_out else text
-
     def _system(self, mode: Mode) -> list[Row]:
         special_id = self._tokenizer.special_ids.get(mode.system)
         return text_rows(self._encode(mode.system) if special_id is None else [special_id], self.ids)
 
-    def _content(self, mode: Mode, content: Content) -> list[Row]:
+    def _content(self, content: Content) -> list[Row]:
         if isinstance(content, Text):
-            return text_rows(self._encode(self._written(mode, content.text)), self.ids)
+            return text_rows(self._encode(content.text), self.ids)
         if isinstance(content, Speech):
             return speech_rows(content.codes, self.ids)
         return self._reply(content)
@@ -162,6 +157,16 @@ class Processor:
 
     def _end_of_turn(self) -> list[Row]:
         return text_rows([self.ids.im_end, *self._tokenizer.encode("\n")], self.ids)
+
+
+def _readable(mode: Mode, content: Content) -> Content:
+    """The content as the network reads it; raises TextEmptyError if a text has nothing to read."""
+    if not (mode.spell_out and isinstance(content, Text)):
+        return content
+    words = spoken_text(content.text)
+    if not words:
+        raise TextEmptyError("Nothing in this text can be spoken; type a word or a number.")
+    return Text(words)
 
 
 def load_processor(folder: Path, config: ModelConfig, max_text_chars: int) -> Processor:

@@ -224,7 +224,7 @@ TOKENIZER = TextTokenizer(TOKENIZER_JSON)
 @pytest.mark.parametrize("special", SPECIALS)
 def test_a_typed_special_token_is_plain_text_in_a_prompt(folder: Path, special: str):
     # A network that takes text as typed, as the published one does; the small one spells it out.
-    values = {**MODES, "modes": [{**mode, "spell_out": False} for mode in MODES["modes"]]}
+    values = {**MODES, "modes": [{**mode, "spell_out": False, "history": True} for mode in MODES["modes"]]}
     (folder / "processor_config.json").write_text(json.dumps(values), encoding="utf-8")
     processor = load_processor(folder, model_config(), 4000)
     system = Message("system", Text(special))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -15,33 +15,23 @@ import numpy as np
 
 from moss_engine.errors import MossError
 from moss_engine.events import Accepted, AudioChunk, Event, Finished, FinishReason, Sampled, Started, TextDelta
+from moss_engine.modes import Mode
 from moss_engine.request import ChannelSampling, Request, Sampling
 from moss_engine.runtime.base import RuntimeInfo
 from moss_engine.tokens import Modality, Row
-from moss_engine.ui.facts import Facts
 
 RATE_HZ = 24_000
 CODE_SAMPLES = 960
 DEFAULTS = Sampling(ChannelSampling(0.7, 20, 0.9, 1.0), ChannelSampling(0.9, 50, 0.95, 1.1), max_rows=1500, min_rows=0, seed=0)
 
 
-@dataclass(frozen=True)
-class FakeMode:
-    name: str
-    label: str
-    input: str = "text"
-    output: str = "speech"
-    default: bool = False
-    note: str | None = None
-
-
+READ = Mode("read", "Read aloud", "text", "speech", "<read>", True, True, "Your text is spoken as it stands.")
 MODES = (
-    FakeMode("read", "Read aloud", default=True, note="Your text is spoken as it stands."),
-    FakeMode("chat", "Small talk", note="A few scripted subjects: greetings, sums, days, what it is."),
-    FakeMode("listen", "Speak to it", input="speech", note="needs a checkpoint with a speech encoder; this one takes text."),
+    READ,
+    replace(READ, name="chat", label="Small talk", default=False, history=True, note="Greetings, sums, days of the week."),
+    replace(READ, name="write", label="Write", output="text", default=False, note="The answer is text, without sound."),
+    replace(READ, name="listen", label="Speak to it", input="speech", default=False, note=None),
 )
-FACTS = Facts("tiny (scripted)", RuntimeInfo("scripted", "1", "cpu", "float32", "none"), MODES, ("default",), DEFAULTS,
-              RATE_HZ, Fraction(25), 4000)
 
 
 def signal(seconds: float, seed: int = 0) -> np.ndarray:
@@ -49,7 +39,7 @@ def signal(seconds: float, seed: int = 0) -> np.ndarray:
     t = np.arange(round(seconds * RATE_HZ)) / RATE_HZ
     glide = np.sin(2 * np.pi * (180 + seed) * t + 30 * np.sin(2 * np.pi * 0.7 * t))
     wave = (0.30 + 0.12 * np.sin(2 * np.pi * 3.1 * t)) * glide + 0.12 * np.sin(2 * np.pi * (1400 * t + 300 * t * t))
-    return (np.rint(wave * 32768) / 32768).astype(np.float32)
+    return (np.rint(wave * 32767) / 32767).astype(np.float32)
 
 
 @dataclass
@@ -70,6 +60,16 @@ class FakeService:
     cancelled: list[str] = field(default_factory=list)
     chunk_ready_s: list[float] = field(default_factory=list)  # wall clock: shared with the browser
     open: dict[str, Request] = field(default_factory=dict)
+    drained: bool = False
+    codec = SimpleNamespace(voices=("default",), sample_rate_hz=RATE_HZ, code_rate_hz=Fraction(25))
+    engine = SimpleNamespace(processor=SimpleNamespace(modes=MODES, default_sampling=DEFAULTS),
+                             runtime=SimpleNamespace(info=RuntimeInfo("scripted", "1", "cpu", "float32", "none")))
+
+    def reset(self) -> None:
+        """As new, for the next test."""
+        self.script = Script(seconds=1.2, rtf=0.2)
+        for record in (self.requests, self.cancelled, self.chunk_ready_s):
+            record.clear()
 
     async def stream(self, request: Request) -> AsyncIterator[Event]:
         if self.script.error:
@@ -89,7 +89,13 @@ class FakeService:
         rows = 0
         yield Accepted(key, time.monotonic(), 0, 20 + len(text) // 4)
         yield Started(key, time.monotonic(), 0, 16)
-        await asyncio.sleep(script.first_s * 0.4)
+        if await self._stopped(key, script.first_s * 0.4):
+            yield Finished(key, time.monotonic(), 0, FinishReason.CANCELLED, ())
+            return
+        if request.mode == "write":
+            yield TextDelta(key, time.monotonic(), 1, text, 0)
+            yield Finished(key, time.monotonic(), 1, FinishReason.STOP, ())
+            return
         words, step = text.split(), round(script.chunk_s * RATE_HZ)
         starts = list(range(0, len(wave), step))
         for index, start in enumerate(starts):
@@ -101,13 +107,19 @@ class FakeService:
             for code in range(max(1, step // CODE_SAMPLES)):
                 rows += 1
                 yield Sampled(key, time.monotonic(), rows, Row(2, (rows * 37 + code) % 4096), Modality.AUDIO)
-            await asyncio.sleep(script.first_s * 0.6 if index == 0 else script.rtf * script.chunk_s)
-            if key in self.cancelled:
+            if await self._stopped(key, script.first_s * 0.6 if index == 0 else script.rtf * script.chunk_s):
                 yield Finished(key, time.monotonic(), rows, FinishReason.CANCELLED, ())
                 return
             self.chunk_ready_s.append(time.time())
             yield AudioChunk(key, time.monotonic(), rows, wave[start : start + step], start, RATE_HZ)
         yield Finished(key, time.monotonic(), rows, FinishReason.STOP, (Row(2, 7),))
+
+    async def _stopped(self, key: str, seconds: float) -> bool:
+        """Let time pass, at most until the request is cancelled."""
+        end = time.monotonic() + seconds
+        while key not in self.cancelled and time.monotonic() < end:
+            await asyncio.sleep(min(0.02, max(0.0, end - time.monotonic())))
+        return key in self.cancelled
 
     def cancel_session(self, session_id: str) -> None:
         self.cancelled += [key for key, request in self.open.items() if request.session_id == session_id]
@@ -116,4 +128,4 @@ class FakeService:
         used = 12 * len(self.open)
         engine = SimpleNamespace(running=len(self.open), waiting=0, blocks_used=used, blocks_cached=40,
                                  blocks_free=984 - used, blocks_reserved=0, leaked_blocks=0)
-        return SimpleNamespace(engine=engine, ready=True)
+        return SimpleNamespace(engine=engine, ready=not self.drained)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import html
 import secrets
-import wave
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from moss_engine.audio import write_wav
 from moss_engine.request import Message, Reply, Text
 from moss_engine.tokens import Row
 from moss_engine.ui.view import NOTES, View
@@ -63,20 +65,10 @@ class Conversation:
             if turn.over and said:
                 shown.append({"role": "assistant", "content": html.escape(said, quote=False)})
             if turn.over and turn.wav is None and (pcm := b"".join(turn.pcm)):
-                turn.wav = write_wav(folder, pcm, turn.sample_rate_hz)
+                turn.wav = folder / secrets.token_urlsafe(16) / "moss-speech.wav"
+                turn.wav.parent.mkdir(parents=True)
+                write_wav(turn.wav, np.frombuffer(pcm, "<i2").astype(np.int16), turn.sample_rate_hz)
                 turn.pcm.clear()
             if turn.wav is not None and turn.wav.exists():
                 shown.append({"role": "assistant", "content": {"path": str(turn.wav), "alt_text": turn.spoken}})
         return shown
-
-
-def write_wav(folder: Path, pcm: bytes, sample_rate_hz: int) -> Path:
-    """Write int16 mono PCM to a new file with an unguessable name."""
-    path = folder / secrets.token_urlsafe(16) / "moss-speech.wav"
-    path.parent.mkdir(parents=True)
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(sample_rate_hz)
-        file.writeframes(pcm)
-    return path

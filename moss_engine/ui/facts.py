@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
+from moss_engine.config import EngineConfig
+from moss_engine.modes import Mode
 from moss_engine.request import Sampling
 from moss_engine.runtime.base import RuntimeInfo
-
-
-class Mode(Protocol):
-    """A kind of answer that the checkpoint was made for."""
-
-    name: str
-    label: str
-    input: str
-    output: str
-    default: bool
-    note: str | None
+from moss_engine.service import Service
 
 
 @dataclass(frozen=True)
@@ -42,3 +33,13 @@ class Facts:
     @property
     def default_mode(self) -> Mode:
         return next((mode for mode in self.usable if mode.default), self.usable[0])
+
+    def mode(self, name: str) -> Mode:
+        return next(mode for mode in self.usable if mode.name == name)
+
+
+def facts_of(service: Service, config: EngineConfig) -> Facts:
+    """The facts of a service that is about to be shown."""
+    processor, codec = service.engine.processor, service.codec
+    return Facts(config.checkpoint.name, service.engine.runtime.info, processor.modes, tuple(codec.voices),
+                 processor.default_sampling, codec.sample_rate_hz, Fraction(codec.code_rate_hz), config.max_text_chars)

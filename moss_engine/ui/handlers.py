@@ -61,7 +61,8 @@ class Handlers:
         values = {name: value for name, value in locals().items() if name in form.CONTROLS}
         conversation = conversation or Conversation()
         conversation.session_id = self.session_id(request)
-        view = View(run=secrets.token_hex(4), seed=form.draw_seed(values))
+        speaks = self.facts.mode(mode).output == "speech"
+        view = View(run=secrets.token_hex(4), seed=form.draw_seed(values), speaks=speaks)
         message, view = take(view, time.monotonic())
         yield message, gr.skip(), gr.skip(), conversation
         try:
@@ -74,7 +75,7 @@ class Handlers:
 
     async def _stream(self, values: dict[str, Any], view: View, conversation: Conversation):
         turn = Turn(values["text"], values["mode"])
-        history = conversation.history(turn.mode)
+        history = conversation.history(turn.mode) if self.facts.mode(turn.mode).history else ()
         asked = form.request_of(values, self.facts, view.seed, history, conversation.session_id)
         try:
             stream = messages(self.service.stream(asked), view, self.pool, run_ahead_s=self._run_ahead_s)
@@ -96,10 +97,14 @@ class Handlers:
     async def stop(self, conversation: Conversation | None, request: gr.Request) -> Any:
         """Stop this session's reply at once; answers with the conversation so far."""
         self.service.cancel_session(self.session_id(request))
+        if conversation is None:
+            return gr.skip()
         deadline_s = time.monotonic() + SETTLE_S
-        while conversation and not all(turn.over for turn in conversation.turns) and time.monotonic() < deadline_s:
+        while not all(turn.over for turn in conversation.turns) and time.monotonic() < deadline_s:
             await asyncio.sleep(0.02)
-        return await self.chat(conversation) if conversation else gr.skip()
+        for turn in conversation.turns:
+            turn.close()
+        return await self.chat(conversation)
 
     async def clear(self, request: gr.Request) -> tuple[list[Any], Conversation]:
         """Begin a new conversation."""

@@ -10,7 +10,7 @@ const player = new Player(rate, remote ? props.remote_prebuffer_ms : props.prebu
 
 const blank = () => ({
   phase: null, // idle, sent, refused, waiting, thinking, speaking, stopped, done, failed
-  run: null, seq: -1, lost: 0, ended: false, note: "", seed: null,
+  run: null, seq: -1, lost: 0, ended: false, speaks: true, note: "", seed: null,
   total: 0, played: 0, buffered: 0, underruns: 0, starved: 0, target: 0,
   clickMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
   offsetLowMs: null, offsetHighMs: Infinity,
@@ -86,7 +86,8 @@ function take(message) {
   Object.assign(live.figures, message.figures);
   Object.assign(live.pool, message.pool);
   live.ids.push(...message.ids);
-  live.seed = message.seed ?? live.seed;
+  live.seed = message.seed;
+  live.speaks = message.speaks;
   for (const [start, text] of message.text) captions.add(start, text);
   if (message.pcm) takePcm(message.pcm, now);
   if (message.end) finish(message);
@@ -180,7 +181,8 @@ setInterval(() => {
   const key = `${Math.round(now)} ${live.total} ${live.phase} ${captions.segments.length}`;
   if (key === shown) return;
   shown = key;
-  captions.show(now, live.total, rate, live.ended);
+  const silent = !live.speaks || (live.ended && live.total === 0);
+  captions.show(silent ? Infinity : now, live.total, rate, live.ended);
   scope.tick(now);
   $(".la-time").textContent = `${stamp(now)} / ${stamp(live.total)}`;
 }, TICK_MS);
@@ -245,7 +247,7 @@ for (const gesture of ["pointerdown", "keydown"]) {
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden && player.context && !player.paused) player.context.resume();
 });
-element.classList.toggle("la-plain", !player.secure);
+element.classList.toggle("la-plain", !player.exact);
 watch("value", () => take(props.value));
 window.liveAudio = { ready: true, submit, stop, refused, player, get state() { return live; }, get heard() { return heard(); } };
 phase("idle");

@@ -91,7 +91,7 @@ class ScheduledSink {
 class Player {
   constructor(rate, prebufferMs, listener) {
     Object.assign(this, { rate, prebufferMs, listener, volume: 1, muted: false });
-    this.secure = typeof AudioWorkletNode !== "undefined";
+    this.exact = window.isSecureContext; // elsewhere browsers offer no AudioWorklet
   }
 
   // Must run inside a click or key press the first time: browsers start sound only there.
@@ -101,7 +101,7 @@ class Player {
       this.context = new AudioContext({ sampleRate: this.rate, latencyHint: "interactive" });
       this.gain = new GainNode(this.context, { gain: this.loudness() });
       this.gain.connect(this.context.destination);
-      const Sink = this.secure && this.context.audioWorklet ? WorkletSink : ScheduledSink;
+      const Sink = this.exact ? WorkletSink : ScheduledSink;
       this.sink = new Sink(this.context, this.gain, this.prebufferMs, this.listener);
     }
     if (this.context.state !== "running" && !this.paused) this.context.resume();

@@ -74,7 +74,7 @@ class Scope {
     this.strip = document.createElement("canvas");
     this.strip.height = MEL.bands;
     this.begin();
-    new ResizeObserver(() => this.draw()).observe(element);
+    new ResizeObserver(() => this.draw(true)).observe(element);
     new MutationObserver(() => this.recolour()).observe(document.body, { attributeFilter: ["class"] });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
   }
@@ -146,19 +146,26 @@ class Scope {
   }
 
   x(seconds) {
-    return Math.max(0, Math.min(1, (seconds - this.page) / this.span)) * this.element.clientWidth;
+    return Math.max(0, Math.min(1, (seconds - this.page) / this.span)) * this.width;
   }
 
-  draw() {
-    const { canvas, element } = this;
-    const [width, height, ratio] = [element.clientWidth, element.clientHeight, devicePixelRatio || 1];
+  resize() {
+    const ratio = devicePixelRatio || 1;
+    this.width = this.element.clientWidth;
+    this.height = this.element.clientHeight;
+    this.canvas.width = this.width * ratio;
+    this.canvas.height = this.height * ratio;
+    this.canvas.getContext("2d").scale(ratio, ratio);
+  }
+
+  draw(resized) {
+    if (resized || !this.width) this.resize();
+    const { width, height } = this;
     if (width === 0) return;
     this.stale = false;
     this.page = this.pageStart;
-    canvas.width = width * ratio;
-    canvas.height = height * ratio;
-    const paint = canvas.getContext("2d");
-    paint.scale(ratio, ratio);
+    const paint = this.canvas.getContext("2d");
+    paint.clearRect(0, 0, width, height);
     const axis = 18;
     const waveHeight = Math.round((height - axis) * 0.3);
     const mel = { top: waveHeight + 6, height: height - axis - waveHeight - 6 };

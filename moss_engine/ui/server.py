@@ -18,13 +18,14 @@ from starlette.middleware import Middleware
 from moss_engine.config import EngineConfig
 from moss_engine.errors import ConfigError
 from moss_engine.service import Service
-from moss_engine.ui.facts import Facts
+from moss_engine.ui.facts import facts_of
 from moss_engine.ui.guard import Calls, Guard
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.page import HERE, build_page
 from moss_engine.ui.theme import make_theme
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+SAME_SIGNAL_S = 1.0  # supervisors send a signal to a process and to its group: that is one signal
 FAREWELL_S = 0.5  # for the last messages to leave after the last reply ended
 
 KINDS = {gr.State: "state", gr.Textbox: "text", gr.Radio: "text", gr.Dropdown: "text", gr.Slider: "number",
@@ -41,14 +42,14 @@ def calls_of(page: gr.Blocks) -> Calls:
     )
 
 
-def launch(service: Service, facts: Facts, config: EngineConfig) -> gr.Blocks:
+def launch(service: Service, config: EngineConfig) -> gr.Blocks:
     """Serve the page in a thread of its own; returns when it can be visited.
 
     Raises ConfigError if the port is taken.
     """
     cache = Path(tempfile.mkdtemp(prefix="moss-speech-"))  # mode 0700, emptied by Gradio as files grow old
     os.environ.update(GRADIO_TEMP_DIR=str(cache), GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1")
-    handlers = Handlers(service, facts, run_ahead_s=config.run_ahead_s, wav_folder=cache)
+    handlers = Handlers(service, facts_of(service, config), run_ahead_s=config.run_ahead_s, wav_folder=cache)
     page = build_page(handlers, max_sessions=config.max_sessions, max_waiting=config.max_waiting)
     hosts = frozenset(LOOPBACK) if config.host in LOOPBACK and not config.share else None
     guard = Middleware(Guard, calls=calls_of(page), ready=lambda: service.stats().ready, hosts=hosts)
@@ -68,10 +69,13 @@ def launch(service: Service, facts: Facts, config: EngineConfig) -> gr.Blocks:
 def serve_until_signal(page: gr.Blocks, service: Service) -> None:
     """Wait for SIGTERM or SIGINT, then let the open replies end and stop; a second signal ends the process at once."""
     asked = threading.Event()
+    asked_s = 0.0
 
     def ask(_signal: int, _frame: FrameType | None) -> None:
-        if asked.is_set():
+        nonlocal asked_s
+        if asked.is_set() and time.monotonic() - asked_s > SAME_SIGNAL_S:
             os._exit(1)
+        asked_s = asked_s or time.monotonic()
         asked.set()
 
     for name in (signal.SIGTERM, signal.SIGINT):

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from moss_engine import metrics
+from moss_engine.audio import to_pcm16
 from moss_engine.events import Accepted, AudioChunk, Event, Failed, Finished, FinishReason, Sampled, Started, TextDelta
 from moss_engine.metrics import Timeline
 from moss_engine.tokens import Modality, Row
@@ -32,13 +31,15 @@ NOTES = {
 class View:
     """A reply after some events.
 
-    `run` names it in the browser and is no secret. `rows` are the reply's when it is over, `new_*` wait for the
+    `run` names it in the browser and is no secret; `speaks` says whether sound is to
+    come. `rows` are the reply's when it is over, `new_*` wait for the
     next message. `state` is one of waiting, thinking,
     speaking, done, length, stopped, failed; the last four end it.
     """
 
     run: str
     seed: int
+    speaks: bool = True
     state: str = "waiting"
     note: str = ""
     seq: int = 0
@@ -75,11 +76,6 @@ class View:
         return {name: time_s - t.accepted_s for name, time_s in times.items() if time_s is not None}
 
 
-def pcm16(samples: np.ndarray) -> bytes:
-    """float32 [n] in [-1, 1] -> little-endian int16 PCM."""
-    return np.clip(np.rint(samples * 32768.0), -32768, 32767).astype("<i2").tobytes()
-
-
 def fold(view: View, event: Event) -> View:
     """The view after one more event; nothing follows a terminal one."""
     assert not view.over, "an event after the terminal one"
@@ -95,7 +91,7 @@ def fold(view: View, event: Event) -> View:
     if isinstance(event, AudioChunk):
         assert event.start_sample == view.num_samples, "the sound has a gap"
         return replace(view, state="speaking", num_samples=view.num_samples + len(event.samples),
-                       sample_rate_hz=event.sample_rate_hz, new_pcm=(*view.new_pcm, pcm16(event.samples)))
+                       sample_rate_hz=event.sample_rate_hz, new_pcm=(*view.new_pcm, _pcm(event)))
     if isinstance(event, Failed):
         return fail(view, event.message)
     if isinstance(event, Finished):
@@ -129,6 +125,7 @@ def take(view: View, now_s: float, pool: Mapping[str, int] | None = None) -> tup
         "note": view.note,
         "end": view.over,
         "seed": view.seed,
+        "speaks": view.speaks,
         "now_s": None if accepted_s is None else now_s - accepted_s,
         "stages": view.stages(),
         "figures": asdict(metrics.measure(view.timeline, now_s)),
@@ -139,3 +136,8 @@ def take(view: View, now_s: float, pool: Mapping[str, int] | None = None) -> tup
         "ids": list(view.new_ids),
     }
     return message, replace(view, seq=view.seq + 1, new_pcm=(), new_text=(), new_ids=())
+
+
+def _pcm(chunk: AudioChunk) -> bytes:
+    """int16 PCM, little-endian as browsers and WAV files want it."""
+    return to_pcm16(chunk.samples).astype("<i2").tobytes()

@@ -1,0 +1,369 @@
+"""The page in a real browser: what is heard is what was sent, sample by sample."""
+
+from __future__ import annotations
+
+import io
+import socket
+import time
+import wave
+
+import numpy as np
+import pytest
+from page_support import FakeService, Script, signal
+
+from moss_engine.audio import to_pcm16
+from moss_engine.config import EngineConfig
+from moss_engine.errors import BusyError
+
+browsing = pytest.importorskip("page_browser", reason="playwright is not installed")
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(browsing.CHROMIUM is None, reason="chromium is not installed")]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def served():
+    from moss_engine.ui.server import launch
+
+    service, port = FakeService(), free_port()
+    page = launch(service, EngineConfig(port=port, host="0.0.0.0"))
+    yield service, port
+    page.close(verbose=False)
+
+
+@pytest.fixture
+def service(served):
+    served[0].reset()
+    return served[0]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with browsing.chromium("--host-resolver-rules=MAP speech.test 127.0.0.1") as browser:
+        yield browser
+
+
+@pytest.fixture
+def visit(browser, served):
+    visits = []
+
+    def make(host: str = "127.0.0.1", **options):
+        visits.append(browsing.Visit(browser, f"http://{host}:{served[1]}/", **options))
+        return visits[-1]
+
+    yield make
+    for opened in visits:
+        opened.close()
+
+
+def sent(service: FakeService, index: int = -1) -> np.ndarray:
+    """What the service said in answer to a request, without its leading zeros."""
+    request = service.requests[index]
+    return np.trim_zeros(to_pcm16(signal(service.script.seconds, request.sampling.seed % 50)), "f")
+
+
+def assert_heard(tab, expected: np.ndarray) -> None:
+    heard = tab.captured()
+    assert np.array_equal(heard[: len(expected)], expected), "the samples differ from those that were sent"
+    assert not heard[len(expected) :].any(), "something sounds after the end"
+
+
+def speak(tab, service: FakeService, text: str) -> None:
+    """Ask and listen to the end: what is heard must be what was sent.
+
+    A reply that starved because the machine was busy with other things proves nothing, and is asked for again.
+    """
+    for _ in range(4):
+        tab.page.wait_for_timeout(300)
+        tab.forget()
+        tab.ask(text)
+        tab.wait("speaking")
+        tab.wait("done")
+        if tab.state("underruns") == 0:
+            break
+    assert tab.state("underruns") == 0, "every reply starved"
+    assert_heard(tab, sent(service))
+
+
+def until(condition, seconds: float = 3.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not condition():
+        time.sleep(0.02)
+    return bool(condition())
+
+
+def test_what_is_heard_is_what_was_sent_and_the_page_follows(service, visit):
+    tab = visit()
+    speak(tab, service, "Good morning, this is a test of the whole way.")
+    assert tab.state("lost") == 0
+    assert tab.text.input_value() == ""
+    assert tab.page.locator(".la-text").inner_text() == "Good morning, this is a test of the whole way."
+    assert until(lambda: tab.page.locator(".la-text span span:not(.said)").count() == 0)
+    assert tab.page.locator("#chat .user-row").last.inner_text().strip() == "Good morning, this is a test of the whole way."
+    tab.page.wait_for_selector("#chat .minimal-audio-player")
+    for key in ("heard_after", "ttfa_ms", "prefill_ms", "queue_wait_ms", "rtf", "seed", "blocks", "prompt"):
+        assert tab.page.locator(f'[data-key="{key}"] b').inner_text() != "–", key
+    assert tab.page.locator('[data-key="underruns"] b').inner_text() == "0"
+    assert tab.page.locator(".fall-total").inner_text().endswith("ms to the ear")
+    assert tab.page.locator(".ids-roll .text").count() > 0 and tab.page.locator(".ids-roll .code").count() > 0
+    assert tab.problems == []
+    assert all(url.startswith(("http://127.0.0.1:", "blob:", "data:")) for url in tab.requests), "the page went elsewhere"
+
+
+def test_heard_after_holds_the_server_and_the_way(service, visit):
+    tab = visit()
+    tab.ask("How long does it take?")
+    tab.wait("done")
+    figures = tab.state("figures")
+    assert tab.state("heardAfterMs") >= figures["ttfa_ms"] > 90
+    spans = {row.get_attribute("data-stage"): row.locator("b").inner_text() for row in tab.page.locator(".fall-row").all()}
+    assert all(text.endswith(" ms") and float(text[:-3]) >= 0 for text in spans.values()), spans
+
+
+def test_captions_follow_the_ear_and_not_the_model(service, visit):
+    service.script = Script(seconds=4.0, rtf=0.05)
+    tab = visit()
+    tab.ask("one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen")
+    tab.page.wait_for_function("liveAudio.state.ended && liveAudio.heard > 30000")
+    said, words = tab.page.evaluate("[document.querySelectorAll('.la-text .said').length, "
+                                    "document.querySelectorAll('.la-text span span').length]")
+    assert words == 16 and 2 <= said <= 12
+    tab.wait("done")
+    assert until(lambda: tab.page.locator(".la-text .said").count() == 16)
+
+
+def test_the_second_reply_follows_the_first(service, visit):
+    tab = visit()
+    speak(tab, service, "One.")
+    speak(tab, service, "Two.")
+    assert tab.page.locator("#chat .user-row").count() == len(service.requests)
+    assert tab.problems == []
+
+
+def test_many_small_chunks_at_once_arrive_in_order(service, visit):
+    service.script = Script(seconds=2.0, chunk_s=0.02, rtf=0.05)
+    tab = visit()
+    speak(tab, service, "A hundred chunks in a moment.")
+    assert tab.state("lost") == 0
+
+
+def test_stop_silences_the_page_and_frees_the_reply(service, visit):
+    service.script = Script(seconds=8.0, rtf=0.9)
+    tab = visit()
+    tab.ask("A long story that nobody wants to hear.")
+    tab.wait("speaking")
+    tab.page.wait_for_function("liveAudio.heard > 8000")
+    pressed = time.time()
+    tab.text.press("Escape")
+    tab.wait("stopped")
+    assert until(lambda: not service.open), "the reply was not cancelled"
+    tab.page.wait_for_timeout(500)
+    assert tab.page.evaluate("tap.lastAt") / 1000 - pressed < 0.3, "sound went on after Stop"
+    heard = np.trim_zeros(tab.sound(), "b")
+    assert 8000 < len(heard) < 5 * 24_000
+    assert np.abs(np.diff(heard)).max() < 0.2 and abs(heard[-1]) < 0.05, "the sound was cut instead of faded out"
+    assert until(lambda: "Stopped." in tab.page.locator("#chat .bot-row").first.inner_text())
+    tab.page.wait_for_selector("#chat .minimal-audio-player")
+    service.script = Script(seconds=1.0)
+    speak(tab, service, "And again.")
+    assert tab.problems == []
+
+
+def test_stop_before_the_first_sound(service, visit):
+    service.script = Script(seconds=2.0, first_s=5.0)
+    tab = visit()
+    tab.ask("Never mind.")
+    tab.wait("thinking")
+    tab.page.locator("#stop").click()
+    tab.wait("stopped")
+    assert until(lambda: not service.open)
+    assert len(tab.sound()) == 0
+    assert until(lambda: "Stopped." in tab.page.locator("#chat").inner_text())
+
+
+def test_two_tabs_speak_at_the_same_time(service, visit):
+    service.script = Script(seconds=2.5, rtf=0.3)
+    first, second = visit(), visit()
+    for _ in range(4):
+        before = len(service.requests)
+        for tab in (first, second):
+            tab.forget()
+            tab.ask("Both of us.")
+        together = until(lambda: len(service.open) == 2, 1.0)
+        for tab in (first, second):
+            tab.wait("speaking", "done")
+            tab.wait("done")
+        if together and not any(tab.state("underruns") for tab in (first, second)):
+            break
+    assert together
+    for tab, index in ((first, before), (second, before + 1)):
+        assert_heard(tab, sent(service, index))
+        assert tab.problems == []
+
+
+def test_closing_the_tab_ends_its_reply(service, visit):
+    service.script = Script(seconds=20.0, rtf=0.9)
+    tab = visit()
+    tab.ask("Gone before the end.")
+    tab.wait("speaking")
+    tab.close()
+    assert until(lambda: not service.open, 5.0)
+
+
+def test_without_a_secure_context_sound_is_scheduled_and_still_exact(service, visit):
+    tab = visit("speech.test")
+    assert not tab.page.evaluate("isSecureContext")
+    assert tab.page.locator(".la-note").is_visible()
+    speak(tab, service, "Plain http on the local network.")
+
+
+def test_pause_replay_and_save(service, visit):
+    service.script = Script(seconds=1.5, rtf=0.2)
+    tab = visit(reduced_motion="no-preference")
+    tab.ask("Once more.")
+    tab.page.wait_for_function("liveAudio.heard > 4000")
+    tab.page.locator(".la-pause").click()
+    held = tab.page.evaluate("liveAudio.heard")
+    tab.page.wait_for_timeout(400)
+    assert abs(tab.page.evaluate("liveAudio.heard") - held) < 1500
+    tab.page.locator(".la-pause").click()
+    tab.wait("done")
+    assert_heard(tab, sent(service))
+    tab.page.wait_for_timeout(200)
+    tab.forget()
+    tab.page.locator(".la-pause").click()
+    tab.wait("done")
+    assert_heard(tab, sent(service))
+    with tab.page.expect_download() as download:
+        tab.page.locator(".la-save").click()
+    with wave.open(io.BytesIO(download.value.path().read_bytes())) as saved:
+        pcm = np.frombuffer(saved.readframes(saved.getnframes()), "<i2")
+        assert saved.getframerate() == 24_000
+    assert np.array_equal(np.trim_zeros(pcm, "f"), sent(service))
+
+
+def test_markup_is_shown_as_it_was_typed(service, visit):
+    tab = visit()
+    tab.ask("Is <b>2</b> < 3 & *4* > 1? <img src=x onerror=alert(1)>")
+    tab.wait("done")
+    assert tab.page.locator("#chat .user-row").inner_text().strip() == "Is <b>2</b> < 3 & *4* > 1? <img src=x onerror=alert(1)>"
+    assert tab.page.locator("#chat b, #chat img").count() == 0
+    assert tab.problems == []
+
+
+def test_a_refusal_is_one_sentence_and_nothing_is_lost(service, visit):
+    tab = visit()
+    tab.ask("   ")
+    tab.wait("refused")
+    assert "There is nothing to say; type a sentence." in tab.page.locator("#text").inner_text()
+    service.script = Script(error=BusyError("All places are taken; try again in a moment."))
+    tab.ask("This must not get lost.")
+    tab.wait("failed")
+    assert until(lambda: "All places are taken; try again in a moment." in tab.page.locator(".toast-wrap").inner_text())
+    assert tab.text.input_value() == "This must not get lost."
+    assert "Traceback" not in tab.page.content()
+    assert service.requests == []
+
+
+def test_an_example_is_spoken_at_once(service, visit):
+    tab = visit()
+    chip = tab.page.locator(".chip").nth(1)
+    chip.click()
+    tab.wait("done")
+    assert service.requests[-1].messages[-1].content.text == chip.inner_text()
+
+
+def test_a_mode_without_sound_shows_its_text(service, visit):
+    tab = visit()
+    tab.page.locator("#mode label", has_text="Write").click()
+    tab.ask("In writing, please.")
+    tab.wait("done")
+    assert service.requests[-1].mode == "write"
+    assert tab.page.locator(".la-text").inner_text() == "In writing, please."
+    assert len(tab.sound()) == 0
+
+
+def test_modes_that_cannot_be_used_say_why(visit):
+    tab = visit()
+    closed = tab.page.locator("#mode-notes .closed")
+    assert closed.inner_text() == "Speak to it This page takes typed text only."
+    assert tab.page.locator("#mode input").evaluate_all("all => all.map((input) => input.value)") == ["read", "chat", "write"]
+
+
+def test_keyboard_alone_is_enough(service, visit):
+    tab = visit()
+    tab.page.wait_for_function("document.activeElement?.tagName === 'TEXTAREA'")
+    tab.page.keyboard.type("Typed without a mouse.")
+    tab.page.keyboard.press("Enter")
+    tab.wait("speaking")
+    tab.wait("done")
+    reached = []
+    for _ in range(40):
+        tab.page.keyboard.press("Tab")
+        reached.append(tab.page.evaluate("document.activeElement.closest('[id]')?.id + ' ' + document.activeElement.className"))
+    for name in ("stop", "send", "chip", "settings", "la-pause", "la-mute", "la-volume", "la-save", "tile", "fall-row"):
+        assert any(name in place for place in reached), f"{name} is out of reach"
+    tab.page.locator('[data-key="ttfa_ms"]').focus()
+    tab.page.keyboard.press("Tab")
+    assert tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none", "the focus cannot be seen"
+    tab.page.locator('[data-key="rtf"]').focus()
+    assert tab.page.locator("#tip-rtf").is_visible() and "Real-time factor" in tab.page.locator("#tip-rtf").inner_text()
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_nothing_is_wider_than_the_window(service, visit, width):
+    tab = visit(viewport={"width": width, "height": 844})
+    tab.page.locator("#settings button").first.click()
+    tab.ask("Supercalifragilistic" * 12)
+    tab.wait("done")
+    wide = tab.page.evaluate("""() => [...document.querySelectorAll('main *')].filter((e) =>
+      e.getClientRects().length && e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.la-scope, .tip'))
+      .map((e) => e.id + '.' + e.className)""")
+    assert wide == []
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+CONTRAST = """() => {
+  const channel = (v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const back = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0.5) return c; } };
+  return SELECTORS.map((selector) => {
+    const e = document.querySelector(selector);
+    const [a, b] = [light(parse(getComputedStyle(e).color)), light(back(e))];
+    return [selector, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
+  });
+}"""
+READABLE = [".mast h1", ".mast .facts span", ".la-status", ".la-time", ".la-save", ".tile-name", ".tile-value b", ".tile-value small",
+            ".fall-row", ".ids-roll span", "#send", "#stop", ".chip", "#notice p", "#mode label.selected span",
+            "#mode-notes p", "#chat .user-row .message-content span", "#text textarea", ".la-text .said"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_both_shades(service, visit, scheme):
+    tab = visit(color_scheme=scheme)
+    tab.ask("Light and dark.")
+    tab.wait("done")
+    assert tab.page.evaluate("document.body.classList.contains('dark')") == (scheme == "dark")
+    ratios = dict(tab.page.evaluate(CONTRAST.replace("SELECTORS", str(READABLE))))
+    assert {selector: round(ratio, 2) for selector, ratio in ratios.items() if ratio < 4.5} == {}
+
+
+def test_the_shade_can_be_switched_and_is_kept(visit):
+    tab = visit(color_scheme="light")
+    tab.page.locator(".shade").click()
+    assert tab.page.evaluate("document.body.classList.contains('dark')")
+    tab.page.reload()
+    tab.page.wait_for_function("window.liveAudio?.ready")
+    assert until(lambda: tab.page.evaluate("document.body.classList.contains('dark')"))
+
+
+def test_nothing_moves_for_those_who_asked_for_it(service, visit):
+    tab = visit(reduced_motion="reduce")
+    tab.ask("Quietly.")
+    tab.wait("speaking")
+    assert tab.page.evaluate("getComputedStyle(document.querySelector('.la-playhead')).transitionDuration") == "0s"

@@ -55,6 +55,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]], **COMMON,
     },
 }  # fmt: skip
+PEAK_RATES = {"nano": 5e-4, "large": 1.5e-4}
 DISCRIMINATORS = {
     "discriminator_channel_mult": 0.25, "mrd_channel_mult": 0.5, "use_spectral_norm": False,
     "mpd_reshapes": [2, 3, 5, 7, 11], "resolutions": [[1024, 120, 600], [2048, 240, 1200], [512, 50, 240]],
@@ -64,7 +65,7 @@ EDGE_FRAMES = 4
 """Frames at both ends of a crop that only give context: their output misses the neighbours that it would have had."""
 BETAS = (0.8, 0.99)
 MAX_GRADIENT = 300.0
-MEL_WEIGHT, FEATURE_WEIGHT = 45.0, 2.0
+MEL_WEIGHT, FEATURE_WEIGHT, EXCESS_WEIGHT = 45.0, 2.0, 100.0
 EMA = 0.999
 SAVE_EVERY_S = 60.0
 REPORT_EVERY_STEPS = 500
@@ -77,6 +78,8 @@ class Trainer:
         self.config, self.device, self.crop_frames = PRESETS[preset], device, crop_frames
         self.generator = build_generator(self.config, weight_norm=True).to(device)
         use_polyphase(self.generator, compiled=device.type == "cuda")
+        self.generator.get_submodule("conv_post").register_forward_hook(self._keep_excess)
+        self._excess = torch.zeros((), device=device)
         self.critics = _critics().to(device)
         self.average = [p.detach().clone() for p in self.generator.parameters()]
         self.generator_optimizer = _adam(self.generator, device)
@@ -149,8 +152,12 @@ class Trainer:
         self.generator_optimizer.zero_grad(set_to_none=True)
         return self.generator(self.mel)[..., EDGE_FRAMES * HOP : -EDGE_FRAMES * HOP]
 
+    def _keep_excess(self, _module: nn.Module, _inputs: object, output: Tensor) -> None:
+        """The generator ends in a clamp, which has no gradient outside [-1, 1]; this loss leads back inside."""
+        self._excess = (output.abs() - 1).clamp_min(0).mean()
+
     def _update_generator(self, loss: Tensor) -> None:
-        loss.backward()
+        (loss + EXCESS_WEIGHT * self._excess).backward()
         nn.utils.clip_grad_norm_(self.generator.parameters(), MAX_GRADIENT)
         self.generator_optimizer.step()
         with torch.no_grad():
@@ -225,8 +232,12 @@ def main() -> None:
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
     name = "vocoder" if args.preset == "nano" else f"vocoder_{args.preset}"
+    args.peak_rate = args.peak_rate or PEAK_RATES[args.preset]
     trainer = Trainer(args.preset, args.batch, args.crop_frames, device)
     state = load_state(args.work / f"{name}.pt", device)
+    if state is not None and state.get("peak_rate", PEAK_RATES["nano"]) != args.peak_rate:
+        print(f"{name}: the saved state was trained at another rate; starting anew", flush=True)
+        state = None
     step, spent_s = 0, 0.0
     if state is not None:
         trainer.load(state)
@@ -270,9 +281,9 @@ def _train(args: argparse.Namespace, name: str, trainer: Trainer, train: SpeechS
             if not math.isfinite(mel + stft + adversarial + critic):
                 raise SystemExit(f"{name} diverged at step {step}; the last saved state is kept.")
         if time.monotonic() - saved_at > SAVE_EVERY_S:
-            _save(args.work, name, trainer, step, clock.spent_s)
+            _save(args, name, trainer, step, clock.spent_s)
             saved_at = time.monotonic()
-    _save(args.work, name, trainer, step, clock.spent_s)
+    _save(args, name, trainer, step, clock.spent_s)
     return step
 
 
@@ -309,9 +320,10 @@ def _decoded(work: Path, stream: SpeechStream, device: torch.device, *, required
     return decoded
 
 
-def _save(work: Path, name: str, trainer: Trainer, step: int, spent_s: float) -> None:
-    save_state(work / f"{name}.pt", {**trainer.state(), "step": step, "spent_s": spent_s})
-    trainer.export(work / name)
+def _save(args: argparse.Namespace, name: str, trainer: Trainer, step: int, spent_s: float) -> None:
+    progress = {"step": step, "spent_s": spent_s, "peak_rate": args.peak_rate}
+    save_state(args.work / f"{name}.pt", {**trainer.state(), **progress})
+    trainer.export(args.work / name)
 
 
 @torch.inference_mode()
@@ -340,7 +352,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--hours", type=float, default=10.0, help="speech to wait for, and to use")
     parser.add_argument("--batch", type=int, default=24)
     parser.add_argument("--crop-frames", type=int, default=30)
-    parser.add_argument("--peak-rate", type=float, default=5e-4)
+    parser.add_argument("--peak-rate", type=float, help=f"default: {PEAK_RATES}; a state of another rate is left")
     parser.add_argument("--max-steps", type=int, default=10_000_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")

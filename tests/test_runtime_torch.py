@@ -12,10 +12,13 @@ import torch
 
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tensors, save_tensors
 from moss_engine.models.config import ModelConfig
+from moss_engine.request import ChannelSampling, Sampling
 from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.linear import Int8Linear
 from moss_engine.runtime.pytorch import TorchRuntime, load_torch_runtime
-from moss_engine.tokens import Row
+from moss_engine.sampler import Sampler
+from moss_engine.tokens import Row, initial_modality, next_modality
+from scripts.make_tiny_checkpoint import make_config, make_tensors, make_tokenizer
 from tests.golden import make as golden
 from tests.runtime_contract import LIMITS, RuntimeContract
 
@@ -79,8 +82,6 @@ def one(rows: tuple[Row, ...], table: tuple[int, ...], num_cached: int = 0) -> S
 
 def test_golden_logits(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """With the network's values in float32, as the golden numbers were made with them."""
-    from scripts.make_tiny_checkpoint import make_tensors
-
     config = ModelConfig.from_file(tiny_checkpoint / "config.json")
     shutil.copy(tiny_checkpoint / "config.json", tmp_path)
     save_tensors(tmp_path / FILE_NAME, make_tensors(config))
@@ -158,6 +159,41 @@ def test_int8_from_float_weights(tiny_checkpoint: Path, tmp_path: Path) -> None:
     rows = rows_of_golden()
     ours, theirs = (load(f, "int8").forward(one(rows, tuple(range(8)))) for f in (tmp_path, tiny_checkpoint))
     torch.testing.assert_close(ours.text, theirs.text, rtol=0, atol=0.1)
+
+
+def generate(runtime: TorchRuntime, starts: dict[int, int], num_rows: int) -> dict[int, list[Row]]:
+    """Replies of sampled sequences (named by their seeds), each beginning at its step among the others."""
+    config = make_config(make_tokenizer().get_vocab_size())
+    channel = ChannelSampling(temperature=1.0, top_k=20, top_p=0.95, repetition_penalty=1.1)
+    sampler = Sampler(config)
+    prompts = {seed: list(rows_of_golden()[: 5 + 3 * seed]) for seed in starts}
+    rows = {seed: list(prompt) for seed, prompt in prompts.items()}
+    modes = {seed: initial_modality(prompt[-1], config.special) for seed, prompt in prompts.items()}
+    cached = dict.fromkeys(starts, 0)
+    for step in range(max(starts.values()) + num_rows):
+        seeds = [seed for seed, start in starts.items() if start <= step < start + num_rows]
+        for seed in seeds:
+            if step == starts[seed]:
+                sampler.add(seed, prompts[seed], Sampling(channel, channel, num_rows, 0, seed))
+            modes[seed] = next_modality(modes[seed], rows[seed][-1], config.special)
+        logits = runtime.forward(ScheduledBatch(tuple(
+            ScheduledSequence(tuple(rows[seed][cached[seed] :]), cached[seed], tuple(range(seed * 30, seed * 30 + 30)),
+                              True) for seed in seeds)))
+        sampled = sampler.sample(logits, seeds, [modes[seed] for seed in seeds])
+        for seed, row in zip(seeds, sampled, strict=True):
+            assert row is not None
+            cached[seed] = len(rows[seed])
+            rows[seed].append(row)
+    return {seed: rows[seed][len(prompts[seed]) :] for seed in starts}
+
+
+@pytest.mark.parametrize("dtype", ["int8", torch.float32])
+def test_a_seeded_reply_is_the_same_in_any_company(dtype: torch.dtype | str, tiny_checkpoint: Path) -> None:
+    runtime = load(tiny_checkpoint, dtype)
+    together = generate(runtime, {0: 0, 1: 7, 2: 13, 3: 20}, 60)
+    for seed in (0, 1, 2, 3):
+        assert generate(runtime, {seed: 0}, 60)[seed] == together[seed]
+    assert together[0] != together[1]
 
 
 @pytest.mark.parametrize("prefill_dtype", [torch.float32, torch.bfloat16])

@@ -31,10 +31,23 @@ from scripts.nano.sentences import EVERYDAY, HARVARD, STRESS
 from scripts.nano.tokenizer import CHAT, IM_END, IM_START, READ, load_tokenizer
 
 CHAT_PROBES = (
-    "Hello!", "Who are you?", "What is seven plus five?", "What is forty-two plus nineteen?", "What is eighty minus thirty-three?",
-    "What comes after Tuesday?", "How many days are in April?", "What is the opposite of hot?", "What is the capital of France?",
-    "Tell me a joke.", "What does lemon mean?", "What color is the sky?", "Who won the election in Brazil?", "Thank you.",
-    "What is the plural of box?", "Why do cats like fish so much?")
+    "Hello!",
+    "Who are you?",
+    "What is seven plus five?",
+    "What is forty-two plus nineteen?",
+    "What is eighty minus thirty-three?",
+    "What comes after Tuesday?",
+    "How many days are in April?",
+    "What is the opposite of hot?",
+    "What is the capital of France?",
+    "Tell me a joke.",
+    "What does lemon mean?",
+    "What color is the sky?",
+    "Who won the election in Brazil?",
+    "Thank you.",
+    "What is the plural of box?",
+    "Why do cats like fish so much?",
+)
 SETS = {"harvard": HARVARD, "everyday": EVERYDAY, "stress": STRESS, "chat": CHAT_PROBES}
 MAX_ROWS = 900
 
@@ -60,8 +73,20 @@ class Prompter:
     def prompt(self, text: str, mode: str) -> list[int]:
         start, end = self.special[IM_START], self.special[IM_END]
         line = self._ids("\n")
-        return [start, *self._ids("system\n"), self.special[READ if mode == "read" else CHAT], end, *line,
-                start, *self._ids("user\n"), *self._ids(spoken_text(text)), end, *line, start, *self._ids("assistant\n")]
+        return [
+            start,
+            *self._ids("system\n"),
+            self.special[READ if mode == "read" else CHAT],
+            end,
+            *line,
+            start,
+            *self._ids("user\n"),
+            *self._ids(spoken_text(text)),
+            end,
+            *line,
+            start,
+            *self._ids("assistant\n"),
+        ]
 
     def _ids(self, text: str) -> list[int]:
         return self.tokenizer.encode(text).ids
@@ -83,14 +108,19 @@ class PaddedCache:
 
     def attend(self, slot: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows, end = q.shape[1], self.filled + q.shape[1]
-        self.keys[slot, :, :, self.filled:end] = k.transpose(1, 2)
-        self.values[slot, :, :, self.filled:end] = v.transpose(1, 2)
+        self.keys[slot, :, :, self.filled : end] = k.transpose(1, 2)
+        self.values[slot, :, :, self.filled : end] = v.transpose(1, 2)
         columns = self.columns[:end]
-        now = self.columns[self.filled:end]
+        now = self.columns[self.filled : end]
         seen = (columns[None, None] >= self.padding[:, None, None]) & (columns[None, None] <= now[None, :, None])
         seen = seen | (columns[None, None] == now[None, :, None])  # padding rows see themselves, so that nothing is NaN
-        out = F.scaled_dot_product_attention(q.transpose(1, 2), self.keys[slot, :, :, :end], self.values[slot, :, :, :end],
-                                             attn_mask=seen[:, None], enable_gqa=True)
+        out = F.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            self.keys[slot, :, :, :end],
+            self.values[slot, :, :, :end],
+            attn_mask=seen[:, None],
+            enable_gqa=True,
+        )
         assert out.shape[2] == rows
         return out.transpose(1, 2)
 
@@ -110,7 +140,9 @@ def pick(logits: Tensor, temperature: float, top_k: int, top_p: float, generator
 
 
 @torch.inference_mode()
-def generate(model: MossSpeech, prompts: Sequence[Sequence[int]], settings: Settings, max_rows: int = MAX_ROWS) -> list[list[Row]]:
+def generate(
+    model: MossSpeech, prompts: Sequence[Sequence[int]], settings: Settings, max_rows: int = MAX_ROWS
+) -> list[list[Row]]:
     """Replies to all prompts; one that does not stop has `max_rows` rows."""
     config, device = model.config, model.audio_lm_head.weight.device
     generator = torch.Generator(device=device).manual_seed(settings.seed)
@@ -124,12 +156,14 @@ def generate(model: MossSpeech, prompts: Sequence[Sequence[int]], settings: Sett
     over = torch.zeros_like(speaks)
     made: list[Tensor] = []
     for step in range(max_rows):
-        positions = (torch.arange(cache.filled, cache.filled + rows.shape[1], device=device)[None] - padding[:, None]).clamp(min=0)
+        positions = (
+            torch.arange(cache.filled, cache.filled + rows.shape[1], device=device)[None] - padding[:, None]
+        ).clamp(min=0)
         states = model(rows, positions, cache.attend, torch.tensor([rows.shape[1] - 1], device=device))
         cache.filled += rows.shape[1]
         text = pick(model.text_lm_head(states.text[:, 0]), settings.text_temperature, 0, 1.0, generator)
         audio_logits = model.audio_lm_head(states.audio[:, 0])
-        audio_logits[:, config.eosp_token_id + 1:] = -torch.inf
+        audio_logits[:, config.eosp_token_id + 1 :] = -torch.inf
         audio = pick(audio_logits, settings.audio_temperature, settings.audio_top_k, settings.audio_top_p, generator)
         text = torch.where(speaks, config.modality_pad_token_id, text)
         rows = torch.stack([torch.where(over, config.pad_token_id, text), audio], -1)[:, None]
@@ -159,9 +193,22 @@ def speak_all(folder: Path, names: Sequence[str], runs: Sequence[Settings], devi
         captions = [prompter.caption(rows, model.config) for rows in replies]
         stopped = sum(is_stop(rows[-1], model.config.special) for rows in replies)
         exact = sum(caption == spoken_text(text) for caption, text in zip(captions, texts))
-        record = {"set": name, "settings": vars(settings), "stopped": stopped, "exact_captions": exact, "of": len(texts),
-                  "codes": [spoken_codes(rows, model.config.special) for rows in replies], "captions": captions}
-        print(json.dumps({k: v for k, v in record.items() if k not in ("codes", "captions")} | {"wall_s": round(time.monotonic() - began, 1)}), flush=True)
+        record = {
+            "set": name,
+            "settings": vars(settings),
+            "stopped": stopped,
+            "exact_captions": exact,
+            "of": len(texts),
+            "codes": [spoken_codes(rows, model.config.special) for rows in replies],
+            "captions": captions,
+        }
+        print(
+            json.dumps(
+                {k: v for k, v in record.items() if k not in ("codes", "captions")}
+                | {"wall_s": round(time.monotonic() - began, 1)}
+            ),
+            flush=True,
+        )
         if name == "chat":
             for text, caption in zip(texts, captions):
                 print(f"  {text} -> {caption}", flush=True)
@@ -188,9 +235,20 @@ def judge_records(records: list[dict], codec: Path, vocoder: Path, save: Path | 
             _save(waves, save / record["set"], rate_hz)
         if record["set"] != "chat":
             errors = judge(recogniser, waves, SETS[record["set"]], rate_hz)
-            print(json.dumps({"set": record["set"], "settings": record["settings"], "word_error_rate": round(errors.word_error_rate, 4),
-                              "char_error_rate": round(errors.char_error_rate, 4), "stopped": record["stopped"], "of": record["of"],
-                              "seconds": round(sum(map(len, waves)) / rate_hz, 1)}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "set": record["set"],
+                        "settings": record["settings"],
+                        "word_error_rate": round(errors.word_error_rate, 4),
+                        "char_error_rate": round(errors.char_error_rate, 4),
+                        "stopped": record["stopped"],
+                        "of": record["of"],
+                        "seconds": round(sum(map(len, waves)) / rate_hz, 1),
+                    }
+                ),
+                flush=True,
+            )
 
 
 def _save(waves: Sequence[np.ndarray], folder: Path, rate_hz: int) -> None:
@@ -220,8 +278,10 @@ def main() -> None:
     if args.replies is not None:
         records = json.loads(args.replies.read_text())
     elif args.lm is not None:
-        runs = [Settings(t, k, p, args.text_temperature, s)
-                for t, k, p, s in itertools.product(args.temperatures, args.top_k, args.top_p, args.seeds)]
+        runs = [
+            Settings(t, k, p, args.text_temperature, s)
+            for t, k, p, s in itertools.product(args.temperatures, args.top_k, args.top_p, args.seeds)
+        ]
         records = speak_all(args.lm, args.sets, runs, torch.device(args.device))
     else:
         parser.error("give --lm or --replies")

@@ -60,8 +60,13 @@ class Spoken:
 
 async def speak(service: Service, text: str, number: int) -> Spoken:
     processor = service.engine.processor
-    request = Request(f"evaluate-{number}-{time.monotonic_ns()}", f"evaluate-{number}", (Message("user", Text(text)),),
-                      processor.default_mode.name, dataclasses.replace(processor.default_sampling, seed=SEED))
+    request = Request(
+        f"evaluate-{number}-{time.monotonic_ns()}",
+        f"evaluate-{number}",
+        (Message("user", Text(text)),),
+        processor.default_mode.name,
+        dataclasses.replace(processor.default_sampling, seed=SEED),
+    )
     timeline, caption, parts = Timeline(), "", []
     async for event in service.stream(request):
         timeline = fold(timeline, event)
@@ -128,8 +133,12 @@ def judge_sets(config: EngineConfig, recogniser: Recogniser, stress: bool) -> di
             for reply, text, good in zip(spoken, heard, faithful):
                 if not good:
                     print(f"  not faithful ({reply.reason.value}) | {reply.caption} | heard: {text}", flush=True)
-            figures |= {"wer_stress_percent": rate_of(errors), "stress_stopped": sum(r.reason is FinishReason.STOP for r in spoken),
-                        "stress_faithful": sum(faithful), "stress_of": len(STRESS)}
+            figures |= {
+                "wer_stress_percent": rate_of(errors),
+                "stress_stopped": sum(r.reason is FinishReason.STOP for r in spoken),
+                "stress_faithful": sum(faithful),
+                "stress_of": len(STRESS),
+            }
     finally:
         service.close()
     return figures
@@ -141,14 +150,19 @@ def measure_speed(config: EngineConfig) -> dict[str, object]:
     service.start()
     try:
         asyncio.run(speak_all(service, (TWELVE_WORDS, TWELVE_WORDS), 1))
-        texts = [f"{name} {TWELVE_WORDS[4:]}" for name in ("My", "Our", "That", "This", "One", "Another", "Every", "His", "Her", "Your", "No", "Some")]
+        texts = [
+            f"{name} {TWELVE_WORDS[4:]}"
+            for name in ("My", "Our", "That", "This", "One", "Another", "Every", "His", "Her", "Your", "No", "Some")
+        ]
         alone = [r.metrics for r in asyncio.run(speak_all(service, texts[:SPEED_REPLIES], 1))]
         figures: dict[str, object] = {
-            "rtf_median": round(statistics.median(m.rtf for m in alone if m.rtf), 3), "rtf_worst": round(max(m.rtf for m in alone if m.rtf), 3),
+            "rtf_median": round(statistics.median(m.rtf for m in alone if m.rtf), 3),
+            "rtf_worst": round(max(m.rtf for m in alone if m.rtf), 3),
             "ttfa_median_ms": round(statistics.median(m.ttfa_ms for m in alone if m.ttfa_ms), 1),
-            "ttfa_worst_ms": round(max(m.ttfa_ms for m in alone if m.ttfa_ms), 1)}
+            "ttfa_worst_ms": round(max(m.ttfa_ms for m in alone if m.ttfa_ms), 1),
+        }
         for streams in (2, 3):
-            together = [r.metrics for r in asyncio.run(speak_all(service, STRESS[60:60 + 4 * streams], streams))]
+            together = [r.metrics for r in asyncio.run(speak_all(service, STRESS[60 : 60 + 4 * streams], streams))]
             figures[f"underruns_of_{streams}_streams"] = sum(m.underruns for m in together)
     finally:
         service.close()
@@ -179,15 +193,24 @@ def copy_figures(work: Path, checkpoint: Path, recogniser: Recogniser) -> dict[s
 def table(figures: dict[str, object]) -> str:
     """The bars of the voice beside what was measured; a figure that was not measured is left out."""
     bars = (
-        ("WER, 20 Harvard sentences", "wer_harvard_percent", "%", "<= 8 / 4"), ("the same, weights in float", "float_wer_harvard_percent", "%", ""),
-        ("WER, 40 everyday sentences", "wer_everyday_percent", "%", "<= 10 / 6"), ("the same, weights in float", "float_wer_everyday_percent", "%", ""),
-        ("WER, copy synthesis", "wer_copy_synthesis_percent", "%", "<= 5 / 3.5"), ("WER, teacher", "wer_teacher_percent", "%", ""),
-        ("faithful of 100 prompts", "stress_faithful", "", ">= 95 / 100"), ("stopped of 100 prompts", "stress_stopped", "", ""),
-        ("RTF, median", "rtf_median", "", "< 0.5 / 0.3"), ("TTFA, median", "ttfa_median_ms", "ms", "< 300 / 180"),
-        ("underruns, 2 streams", "underruns_of_2_streams", "", "0"), ("underruns, 3 streams", "underruns_of_3_streams", "", "0 aimed at"),
-        ("peak memory, without page", "peak_memory_mb", "MB", "< 1200 / 800"))
+        ("WER, 20 Harvard sentences", "wer_harvard_percent", "%", "<= 8 / 4"),
+        ("the same, weights in float", "float_wer_harvard_percent", "%", ""),
+        ("WER, 40 everyday sentences", "wer_everyday_percent", "%", "<= 10 / 6"),
+        ("the same, weights in float", "float_wer_everyday_percent", "%", ""),
+        ("WER, copy synthesis", "wer_copy_synthesis_percent", "%", "<= 5 / 3.5"),
+        ("WER, teacher", "wer_teacher_percent", "%", ""),
+        ("faithful of 100 prompts", "stress_faithful", "", ">= 95 / 100"),
+        ("stopped of 100 prompts", "stress_stopped", "", ""),
+        ("RTF, median", "rtf_median", "", "< 0.5 / 0.3"),
+        ("TTFA, median", "ttfa_median_ms", "ms", "< 300 / 180"),
+        ("underruns, 2 streams", "underruns_of_2_streams", "", "0"),
+        ("underruns, 3 streams", "underruns_of_3_streams", "", "0 aimed at"),
+        ("peak memory, without page", "peak_memory_mb", "MB", "< 1200 / 800"),
+    )
     lines = [f"{'what':32s} {'measured':>12s}   must / aim"]
-    lines += [f"{name:32s} {f'{figures[key]} {unit}'.strip():>12s}   {bar}" for name, key, unit, bar in bars if key in figures]
+    lines += [
+        f"{name:32s} {f'{figures[key]} {unit}'.strip():>12s}   {bar}" for name, key, unit, bar in bars if key in figures
+    ]
     return "\n".join(lines)
 
 
@@ -206,8 +229,13 @@ def main() -> None:
         return
     recogniser = Recogniser()
     figures: dict[str, object] = {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores", "torch": torch.__version__, "seed": SEED, "recogniser": "moonshine-voice 0.0.65 tiny-en",
-        **speed_in_own_process(args.checkpoint), **judge_sets(config, recogniser, stress=not args.no_stress)}
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "torch": torch.__version__,
+        "seed": SEED,
+        "recogniser": "moonshine-voice 0.0.65 tiny-en",
+        **speed_in_own_process(args.checkpoint),
+        **judge_sets(config, recogniser, stress=not args.no_stress),
+    }
     if args.float_checkpoint is not None:
         compared = judge_sets(EngineConfig(checkpoint=args.float_checkpoint), recogniser, stress=False)
         figures |= {f"float_{name}": value for name, value in compared.items()}

@@ -23,19 +23,42 @@ from moss_engine.models.manifest import MANIFEST_NAME, write_manifest
 SIZE_LIMIT_BYTES = 32_000_000
 PROCESSOR_CONFIG = {
     "modes": [
-        {"name": "read", "label": "Read aloud", "input": "text", "output": "speech", "system": "<read>", "split_sentences": True,
-         "default": True, "note": "Reads any English text with the small built-in voice."},
-        {"name": "chat", "label": "Small talk", "input": "text", "output": "speech", "system": "<chat>", "split_sentences": False,
-         "default": False, "note": "A few scripted answers: greetings, sums, days and months, word meanings. It does not reason."},
+        {
+            "name": "read",
+            "label": "Read aloud",
+            "input": "text",
+            "output": "speech",
+            "system": "<read>",
+            "split_sentences": True,
+            "default": True,
+            "note": "Reads any English text with the small built-in voice.",
+        },
+        {
+            "name": "chat",
+            "label": "Small talk",
+            "input": "text",
+            "output": "speech",
+            "system": "<chat>",
+            "split_sentences": False,
+            "default": False,
+            "note": "A few scripted answers: greetings, sums, days and months, word meanings. It does not reason.",
+        },
     ],
-    "segment_chars": 200, "max_rows_per_char": 5.0, "min_cap_rows": 160,
+    "segment_chars": 200,
+    "max_rows_per_char": 5.0,
+    "min_cap_rows": 160,
 }
 _CARD_FILE = Path(__file__).with_name("model_card.md")
 
 
 def generation_config(args: argparse.Namespace) -> dict[str, object]:
     text = {"temperature": args.text_temperature, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
-    audio = {"temperature": args.audio_temperature, "top_k": args.audio_top_k, "top_p": args.audio_top_p, "repetition_penalty": 1.0}
+    audio = {
+        "temperature": args.audio_temperature,
+        "top_k": args.audio_top_k,
+        "top_p": args.audio_top_p,
+        "repetition_penalty": 1.0,
+    }
     return {"text": text, "audio": audio, "max_rows": 1200, "min_rows": 0}
 
 
@@ -43,7 +66,9 @@ def export_language_model(source: Path, out: Path, int8: bool) -> None:
     """config.json, tokenizer.json and model.safetensors of DIR/lm."""
     config = ModelConfig.from_file(source / "config.json")
     tensors = {name: tensor.float() for name, tensor in load_tensors(source, expected_tensors(config)).items()}
-    save_tensors(out / FILE_NAME, tensors, [name for name, tensor in tensors.items() if tensor.dim() == 2] if int8 else [])
+    save_tensors(
+        out / FILE_NAME, tensors, [name for name, tensor in tensors.items() if tensor.dim() == 2] if int8 else []
+    )
     for name in ("config.json", "tokenizer.json"):
         shutil.copyfile(source / name, out / name)
 
@@ -68,14 +93,18 @@ def export(args: argparse.Namespace) -> int:
     shutil.copyfile(_CARD_FILE, out / "README.md")
     for path in out.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    write_manifest(out, {"name": "nano", "commit": _commit(), "command": "python -m scripts.nano.export " + _options(args)})
+    write_manifest(
+        out, {"name": "nano", "commit": _commit(), "command": "python -m scripts.nano.export " + _options(args)}
+    )
     return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
 
 
 def _options(args: argparse.Namespace) -> str:
     """The options that made the folder, without the paths of this machine."""
-    return (f"--dtype {args.dtype} --audio-temperature {args.audio_temperature} --audio-top-k {args.audio_top_k} "
-            f"--audio-top-p {args.audio_top_p} --text-temperature {args.text_temperature}")
+    return (
+        f"--dtype {args.dtype} --audio-temperature {args.audio_temperature} --audio-top-k {args.audio_top_k} "
+        f"--audio-top-p {args.audio_top_p} --text-temperature {args.text_temperature}"
+    )
 
 
 def _commit() -> str:

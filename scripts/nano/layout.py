@@ -15,11 +15,30 @@ import numpy as np
 from moss_engine.tokens import SpecialIds
 
 NANO_CONFIG: dict[str, object] = {
-    "architectures": ["MossSpeechForCausalLM"], "model_type": "moss_speech", "hidden_size": 384, "intermediate_size": 1024,
-    "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64, "num_shared_layers": 6, "num_modality_layers": 2,
-    "num_hidden_layers": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-6, "max_position_embeddings": 2048, "vocab_size": 1024,
-    "audio_vocab_size": 4112, "sosp_token_id": 3, "eosp_token_id": 4096, "modality_pad_token_id": 4, "audio_pad_token_id": 4097,
-    "eos_token_id": 1, "pad_token_id": 2, "tie_word_embeddings": False, "attention_bias": False, "hidden_act": "silu",
+    "architectures": ["MossSpeechForCausalLM"],
+    "model_type": "moss_speech",
+    "hidden_size": 384,
+    "intermediate_size": 1024,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "num_shared_layers": 6,
+    "num_modality_layers": 2,
+    "num_hidden_layers": 8,
+    "rope_theta": 1e6,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 2048,
+    "vocab_size": 1024,
+    "audio_vocab_size": 4112,
+    "sosp_token_id": 3,
+    "eosp_token_id": 4096,
+    "modality_pad_token_id": 4,
+    "audio_pad_token_id": 4097,
+    "eos_token_id": 1,
+    "pad_token_id": 2,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "hidden_act": "silu",
 }
 NO_TARGET, TEXT_TARGET, AUDIO_TARGET = 0, 1, 2
 _CHUNK_WORDS = ((1, 2), (2, 3), (2, 5))
@@ -69,7 +88,11 @@ def _chunk_end(words: Sequence[str], first: int, index: int, rng: random.Random)
         low = 2
     count = rng.randint(low, high)
     if index > 0:
-        marked = [n for n in range(low - 1, high + 1) if n > 0 and words[min(first + n, len(words)) - 1].endswith(_BREAK_MARKS)]
+        marked = [
+            n
+            for n in range(low - 1, high + 1)
+            if n > 0 and words[min(first + n, len(words)) - 1].endswith(_BREAK_MARKS)
+        ]
         if marked and rng.random() < 0.8:
             count = marked[0]
     end = min(first + count, len(words))
@@ -77,24 +100,28 @@ def _chunk_end(words: Sequence[str], first: int, index: int, rng: random.Random)
 
 
 def lay_out(
-    prompt_ids: Sequence[int], word_ids: Sequence[Sequence[int]], codes: np.ndarray, chunks: Sequence[Chunk], ids: SpecialIds
+    prompt_ids: Sequence[int],
+    word_ids: Sequence[Sequence[int]],
+    codes: np.ndarray,
+    chunks: Sequence[Chunk],
+    ids: SpecialIds,
 ) -> LaidOut:
     """A whole sequence: prompt rows, then the reply. `word_ids[k]` are the text ids of word k with its leading space."""
     text: list[np.ndarray] = [np.asarray(prompt_ids, np.int16)]
     audio: list[np.ndarray] = [np.full(len(prompt_ids), ids.audio_pad, np.int16)]
     is_audio: list[np.ndarray] = [np.zeros(len(prompt_ids), bool)]
     for chunk in chunks:
-        said = [piece for word in word_ids[chunk.first_word:chunk.end_word] for piece in word]
+        said = [piece for word in word_ids[chunk.first_word : chunk.end_word] for piece in word]
         count = chunk.end_code - chunk.first_code
         text.append(np.asarray([*said, ids.sosp], np.int16))
         text.append(np.full(count + 1, ids.modality_pad, np.int16))
         audio.append(np.full(len(said) + 1, ids.audio_pad, np.int16))
-        audio.append(np.append(codes[chunk.first_code:chunk.end_code], ids.eosp).astype(np.int16))
+        audio.append(np.append(codes[chunk.first_code : chunk.end_code], ids.eosp).astype(np.int16))
         is_audio.append(np.repeat([False, True], [len(said) + 1, count + 1]))
     text.append(np.asarray([ids.im_end], np.int16))
     audio.append(np.asarray([ids.audio_pad], np.int16))
     is_audio.append(np.zeros(1, bool))
     rows = np.stack([np.concatenate(text), np.concatenate(audio)], axis=1)
     target = np.full(len(rows), NO_TARGET, np.int8)
-    target[len(prompt_ids) - 1:-1] = np.where(np.concatenate(is_audio), AUDIO_TARGET, TEXT_TARGET)[len(prompt_ids):]
+    target[len(prompt_ids) - 1 : -1] = np.where(np.concatenate(is_audio), AUDIO_TARGET, TEXT_TARGET)[len(prompt_ids) :]
     return LaidOut(rows, target)

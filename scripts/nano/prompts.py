@@ -35,17 +35,47 @@ from scripts.nano.word_sources import (
 
 CHARS_PER_S = 16.0
 HELD_SHARE = 0.008
-SHARES = {"everyday": 0.42, "wordnet_examples": 0.19, "definitions": 0.12, "bible": 0.06, "carriers": 0.15, "names": 0.06}
+SHARES = {
+    "everyday": 0.42,
+    "wordnet_examples": 0.19,
+    "definitions": 0.12,
+    "bible": 0.06,
+    "carriers": 0.15,
+    "names": 0.06,
+}
 _CARRIERS = (
-    "The words are {0}, {1}, {2}, and {3}.", "{0}, {1}, {2}, {3}, and {4}.", "He wrote {0}, {1}, and {2} on the board.",
-    "Between {0} and {1} there is {2}.", "Is it {0}, {1}, or {2}?", "They spoke of {0} and {1}, but not of {2}.", "{0} or {1}? I would say {2}.",
-    "Please say {0}, {1}, {2}, {3}.", "Not {0}, but {1} and {2}.", "{0} comes before {1} and after {2}.", "{0}.", "{0} {1}.",
-    "What is the meaning of {0}, {1}, or {2}?", "The {0} of {1} and the {2} of {3}.", "With {0}, without {1}, and for {2}.",
-    "The list has {0}, {1}, {2}, {3}, {4}, and {5}.", "I read about {0} and {1}.", "We say {0} and {1}, {2} and {3}.")
+    "The words are {0}, {1}, {2}, and {3}.",
+    "{0}, {1}, {2}, {3}, and {4}.",
+    "He wrote {0}, {1}, and {2} on the board.",
+    "Between {0} and {1} there is {2}.",
+    "Is it {0}, {1}, or {2}?",
+    "They spoke of {0} and {1}, but not of {2}.",
+    "{0} or {1}? I would say {2}.",
+    "Please say {0}, {1}, {2}, {3}.",
+    "Not {0}, but {1} and {2}.",
+    "{0} comes before {1} and after {2}.",
+    "{0}.",
+    "{0} {1}.",
+    "What is the meaning of {0}, {1}, or {2}?",
+    "The {0} of {1} and the {2} of {3}.",
+    "With {0}, without {1}, and for {2}.",
+    "The list has {0}, {1}, {2}, {3}, {4}, and {5}.",
+    "I read about {0} and {1}.",
+    "We say {0} and {1}, {2} and {3}.",
+)
 _NAME_CARRIERS = (
-    "{0} and {1} met {2} in {3}.", "{0} wrote to {1} about {2}.", "Have you heard of {0}, {1}, or {2}?", "{0} {1} lives near {2}.",
-    "My friends are called {0}, {1}, {2}, and {3}.", "From {0} we went to {1} and {2}.", "{0} was painted by {1} {2}.",
-    "The {0} team played against {1} and {2}.", "{0}, {1}, and {2} are on the list.", "Ask {0} or {1}.", "{0} is not the same as {1}.")
+    "{0} and {1} met {2} in {3}.",
+    "{0} wrote to {1} about {2}.",
+    "Have you heard of {0}, {1}, or {2}?",
+    "{0} {1} lives near {2}.",
+    "My friends are called {0}, {1}, {2}, and {3}.",
+    "From {0} we went to {1} and {2}.",
+    "{0} was painted by {1} {2}.",
+    "The {0} team played against {1} and {2}.",
+    "{0}, {1}, and {2} are on the list.",
+    "Ask {0} or {1}.",
+    "{0} is not the same as {1}.",
+)
 
 
 class Grammar:
@@ -65,11 +95,17 @@ class Grammar:
                 verbs.update(dict.fromkeys(w for w in usable if counts.get(w, 0) >= 2))
             elif sense.part == "adj" and usable:
                 adjectives.update(dict.fromkeys(w for w in usable if counts.get(w, 0) >= 1))
-        self.words = {kind: sorted(words, key=common.__getitem__) for kind, words in {**kinds, "wn_adj": adjectives}.items()}
-        irregular_in_wordnet = {line.split()[1] for line in
-                                (sources / "usr/share/wordnet/verb.exc").read_text().splitlines()}
-        self.doubled = {line.split()[1] for line in (sources / "usr/share/wordnet/verb.exc").read_text().splitlines()
-                        if line.split()[0] == line.split()[1] + line.split()[1][-1] + "ed"}
+        self.words = {
+            kind: sorted(words, key=common.__getitem__) for kind, words in {**kinds, "wn_adj": adjectives}.items()
+        }
+        irregular_in_wordnet = {
+            line.split()[1] for line in (sources / "usr/share/wordnet/verb.exc").read_text().splitlines()
+        }
+        self.doubled = {
+            line.split()[1]
+            for line in (sources / "usr/share/wordnet/verb.exc").read_text().splitlines()
+            if line.split()[0] == line.split()[1] + line.split()[1][-1] + "ed"
+        }
         self.verbs = [v for v in verbs if v in IRREGULAR or v in self.doubled or v not in irregular_in_wordnet]
         import inflect
 
@@ -132,12 +168,30 @@ def figures(name: str, rng: random.Random) -> str:
         "year": lambda: str(year),
         "ordinal": lambda: f"{day}{ending}",
         "date": lambda: rng.choice((f"{month} {day}", f"{month} {day}{ending}", f"the {day}{ending} of {month}")),
-        "time": lambda: rng.choice((f"{hour}:{minute:02d}", f"{hour}:{minute:02d} {rng.choice(('AM', 'PM', 'a.m.', 'p.m.'))}",
-                                    f"{hour} {rng.choice(('AM', 'PM'))}", f"{rng.randint(13, 23)}:{minute:02d}")),
-        "price": lambda: rng.choice((f"${dollars}", f"${dollars}.{cents:02d}", f"{dollars} dollars", f"€{dollars}", f"£{dollars}",
-                                     f"{cents or 5} cents", f"${rng.randint(2, 90)} million")),
-        "phone": lambda: f"555-{rng.randint(0, 9999):04d}" if rng.random() < 0.5 else
-                 f"{rng.randint(200, 989)}-555-{rng.randint(0, 9999):04d}",
+        "time": lambda: rng.choice(
+            (
+                f"{hour}:{minute:02d}",
+                f"{hour}:{minute:02d} {rng.choice(('AM', 'PM', 'a.m.', 'p.m.'))}",
+                f"{hour} {rng.choice(('AM', 'PM'))}",
+                f"{rng.randint(13, 23)}:{minute:02d}",
+            )
+        ),
+        "price": lambda: rng.choice(
+            (
+                f"${dollars}",
+                f"${dollars}.{cents:02d}",
+                f"{dollars} dollars",
+                f"€{dollars}",
+                f"£{dollars}",
+                f"{cents or 5} cents",
+                f"${rng.randint(2, 90)} million",
+            )
+        ),
+        "phone": lambda: (
+            f"555-{rng.randint(0, 9999):04d}"
+            if rng.random() < 0.5
+            else f"{rng.randint(200, 989)}-555-{rng.randint(0, 9999):04d}"
+        ),
         "fraction": lambda: rng.choice(("1/2", "1/3", "2/3", "1/4", "3/4", "1/8")),
         "sum": lambda: str(rng.randint(2, 40)),
     }
@@ -161,7 +215,9 @@ def _definitions(sources: Path, rng: random.Random) -> Iterator[str]:
     rng.shuffle(senses)
     for sense in sorted(senses, key=lambda s: -min(counts.get(s.words[0].lower(), 0), 3)):
         word, meaning = sense.words[0], sense.definition
-        yield _as_sentence(rng.choice((f"{word}, {meaning}", meaning, meaning, f"{word} means {meaning}", f"{word}: {meaning}")))
+        yield _as_sentence(
+            rng.choice((f"{word}, {meaning}", meaning, meaning, f"{word} means {meaning}", f"{word}: {meaning}"))
+        )
 
 
 def _verses(sources: Path, rng: random.Random) -> Iterator[str]:
@@ -203,7 +259,7 @@ class Judged:
 
     def _runs(self, text: str) -> set[str]:
         words = text.split()
-        return {" ".join(words[i:i + self.RUN]) for i in range(len(words) - self.RUN + 1)}
+        return {" ".join(words[i : i + self.RUN]) for i in range(len(words) - self.RUN + 1)}
 
     def touches(self, text: str) -> bool:
         text = normal(text)
@@ -256,7 +312,7 @@ def _joined(texts: list[str], rng: random.Random) -> Iterator[str]:
     position = 0
     while position < len(texts):
         count = rng.choices((1, 2, 3), (0.70, 0.19, 0.11))[0]
-        group = texts[position:position + count]
+        group = texts[position : position + count]
         if count > 1 and (sum(map(len, group)) > 225 or not all(text.endswith((".", "?", "!")) for text in group)):
             group = group[:1]
         yield " ".join(group)
@@ -282,14 +338,23 @@ def main() -> None:
         for index, (source, mode, user, said) in enumerate(rows):
             assert not judged.touches(said), f"an evaluation sentence in the training text: {said}"
             split = "held" if rng.random() < HELD_SHARE else "train"
-            row = {"id": index, "mode": mode, "user": user, "spoken": said, "speed": round(rng.uniform(0.9, 1.1), 2), "split": split}
+            row = {
+                "id": index,
+                "mode": mode,
+                "user": user,
+                "spoken": said,
+                "speed": round(rng.uniform(0.9, 1.1), 2),
+                "split": split,
+            }
             out.write(json.dumps(row) + "\n")
             counted[source] += 1
             counted[f"{source} chars"] += len(said)
     names = [*SHARES, "chat"]
     for name in names:
         chars = counted[f"{name} chars"]
-        print(f"{name:18s} {counted[name]:7d} rows  {chars / 1e6:6.2f} M characters  {chars / CHARS_PER_S / 3600:6.1f} h")
+        print(
+            f"{name:18s} {counted[name]:7d} rows  {chars / 1e6:6.2f} M characters  {chars / CHARS_PER_S / 3600:6.1f} h"
+        )
     total = sum(counted[f"{name} chars"] for name in names)
     print(f"{'total':18s} {len(rows):7d} rows  {total / 1e6:6.2f} M characters  {total / CHARS_PER_S / 3600:6.1f} h")
     print(f"capitals of {len(capitals(args.sources))} countries in the small talk")

@@ -70,6 +70,12 @@ class Batch:
     audio_at: np.ndarray
     audio_target: np.ndarray
 
+    def packed(self) -> np.ndarray:
+        """All of it in one int32 array, in the order of the fields."""
+        return np.concatenate(
+            [self.rows.ravel(), self.text_at, self.text_target, self.audio_at, self.audio_target], dtype=np.int32
+        )
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -82,6 +88,11 @@ class Shape:
     @property
     def num_rows(self) -> int:
         return sum(count * width for count, width in zip(self.cells, WIDTHS))
+
+    @property
+    def packed_sizes(self) -> list[int]:
+        """Lengths of the parts of `Batch.packed`."""
+        return [2 * self.num_rows, *[self.text_targets] * 2, *[self.audio_targets] * 2]
 
 
 class Corpus:
@@ -99,13 +110,15 @@ class Corpus:
             row = prompts.get(utterance)
             if row is None:
                 continue
-            starts = word_starts[word_offsets[i]:word_offsets[i + 1]].tolist()
+            starts = word_starts[word_offsets[i] : word_offsets[i + 1]].tolist()
             if len(starts) != len(row["spoken"].split()) or offsets[i + 1] <= offsets[i]:
                 self.left_out += 1
                 continue
-            self.items.append((row["mode"], row["user"], row["spoken"], codes[offsets[i]:offsets[i + 1]], starts))
+            self.items.append((row["mode"], row["user"], row["spoken"], codes[offsets[i] : offsets[i + 1]], starts))
         if not self.items:
-            raise SystemExit(f"codes.npz in {work} has no utterance of the split {split!r}; run the stages before this one first.")
+            raise SystemExit(
+                f"codes.npz in {work} has no utterance of the split {split!r}; run the stages before this one first."
+            )
         tokenizer = load_tokenizer(work / "tokenizer.json")
         self.table = PieceTable(tokenizer, [t for item in self.items for t in {item[1], item[2]}], VARIANTS)
         special = {name: tokenizer.token_to_id(name) for name in (IM_START, IM_END, READ, CHAT)}
@@ -133,7 +146,10 @@ class Corpus:
         share = [widths.count(k) / len(widths) for k in range(len(WIDTHS))]
         scale = target_rows / sum(p * w for p, w in zip(share, WIDTHS))
         cells = tuple(max(1, round(scale * p)) for p in share)
-        counts = [sum(int((s.target == kind).sum()) for s in sample) / len(sample) * sum(cells) for kind in (TEXT_TARGET, AUDIO_TARGET)]
+        counts = [
+            sum(int((s.target == kind).sum()) for s in sample) / len(sample) * sum(cells)
+            for kind in (TEXT_TARGET, AUDIO_TARGET)
+        ]
         return Shape(cells, *(int(-(-count * 1.08 // 256) * 256) for count in counts))
 
 
@@ -150,14 +166,14 @@ def assemble(sequences: list[list[LaidOut]], shape: Shape, text_pad: int, audio_
     for width, count, here in zip(WIDTHS, shape.cells, sequences):
         for k, sequence in enumerate(here):
             at = start + k * width
-            rows[at:at + len(sequence.rows)] = sequence.rows
-            target[at:at + len(sequence.target)] = sequence.target
+            rows[at : at + len(sequence.rows)] = sequence.rows
+            target[at : at + len(sequence.target)] = sequence.target
         start += count * width
 
     def picked(kind: int, limit: int, channel: int) -> tuple[np.ndarray, np.ndarray]:
         at = np.flatnonzero(target == kind)[:limit]
-        where, wanted = np.zeros(limit, np.int64), np.full(limit, IGNORE, np.int64)
-        where[:len(at)], wanted[:len(at)] = at, rows[at + 1, channel]
+        where, wanted = np.zeros(limit, np.int32), np.full(limit, IGNORE, np.int32)
+        where[: len(at)], wanted[: len(at)] = at, rows[at + 1, channel]
         return where, wanted
 
     text_at, text_target = picked(TEXT_TARGET, shape.text_targets, 0)
@@ -165,8 +181,15 @@ def assemble(sequences: list[list[LaidOut]], shape: Shape, text_pad: int, audio_
     return Batch(rows, text_at, text_target, audio_at, audio_target)
 
 
-def batches(corpus: Corpus, shape: Shape, seed: int, *, share: tuple[int, int] = (0, 1), dropout: bool = True,
-            epochs: int | None = None) -> Iterator[Batch]:
+def batches(
+    corpus: Corpus,
+    shape: Shape,
+    seed: int,
+    *,
+    share: tuple[int, int] = (0, 1),
+    dropout: bool = True,
+    epochs: int | None = None,
+) -> Iterator[Batch]:
     """Batches over every `share[1]`-th item from `share[0]` on, newly cut and drawn in every epoch."""
     waiting: list[deque[LaidOut]] = [deque(maxlen=8 * count) for count in shape.cells]
     config, wanted, epoch = corpus.config, sum(shape.cells) * 1.3, 0
@@ -200,13 +223,13 @@ def _filled(waiting: list[deque[LaidOut]], shape: Shape) -> list[list[LaidOut]]:
 
 
 def start_workers(corpus: Corpus, shape: Shape, seed: int, count: int) -> tuple[multiprocessing.Queue, list]:
-    """Fork workers that fill a bounded queue with batches; call before any GPU work of this process."""
+    """Fork workers that fill a bounded queue with packed batches; call before any GPU work of this process."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue(maxsize=4 * count)
 
     def fill(worker: int) -> None:
         for batch in batches(corpus, shape, seed, share=(worker, count)):
-            queue.put(batch)
+            queue.put(batch.packed())
 
     workers = [context.Process(target=fill, args=(worker,), daemon=True) for worker in range(count)]
     for worker in workers:

@@ -18,7 +18,14 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 VOCAB_SIZE = 1024
 IM_START, IM_END, TEXT_PAD, SOSP, MODALITY_PAD, READ, CHAT = SPECIALS = (
-    "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|sosp|>", "<|audio|>", "<read>", "<chat>")
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|sosp|>",
+    "<|audio|>",
+    "<read>",
+    "<chat>",
+)
 ROLE_REPEATS = 5000  # makes one piece of each role name
 DROPOUT = 0.1
 
@@ -36,13 +43,19 @@ def read_prompts(work: Path) -> Iterator[dict]:
 
 def train_tokenizer(texts: Iterator[str]) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(r" ?[A-Za-z']+| ?[^\sA-Za-z'\d]+|\d|\s+"), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r" ?[A-Za-z']+| ?[^\sA-Za-z'\d]+|\d|\s+"), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=VOCAB_SIZE, special_tokens=list(SPECIALS), show_progress=False,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE,
+        special_tokens=list(SPECIALS),
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
     tokenizer.train_from_iterator(texts, trainer)
     assert tokenizer.get_vocab_size() == VOCAB_SIZE, f"{tokenizer.get_vocab_size()} entries, not {VOCAB_SIZE}"
     assert [tokenizer.token_to_id(special) for special in SPECIALS] == list(range(len(SPECIALS)))
@@ -61,7 +74,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True)
     args = parser.parse_args()
-    texts = [row["user"] for row in read_prompts(args.work)] + [row["spoken"] for row in read_prompts(args.work) if row["mode"] == "chat"]
+    texts = [row["user"] for row in read_prompts(args.work)] + [
+        row["spoken"] for row in read_prompts(args.work) if row["mode"] == "chat"
+    ]
     texts += ["system\n", "user\n", "assistant\n"] * ROLE_REPEATS
     tokenizer = train_tokenizer(iter(texts))
     tokenizer.save(str(args.work / "tokenizer.json"))

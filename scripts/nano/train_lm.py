@@ -8,7 +8,6 @@ The schedule follows the clock: `--seconds` ends this call, `--total-seconds` th
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import shutil
 import time
@@ -23,7 +22,7 @@ from torch.nn import functional as F
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.network import MossSpeech
 from scripts.nano.layout import NANO_CONFIG
-from scripts.nano.sequences import IGNORE, WIDTHS, Batch, Corpus, Shape, batches, start_workers
+from scripts.nano.sequences import IGNORE, WIDTHS, Corpus, Shape, batches, start_workers
 from scripts.nano.training import Clock, load_state, one_cycle, pick_device, save_state
 
 PEAK_RATE = 1.5e-3
@@ -39,15 +38,17 @@ LOG_EVERY_S = 10.0
 def cell_attention(shape: Shape, dtype: torch.dtype):
     """`Attend` over a flat batch: causal attention inside each cell."""
 
+    sizes = [width * count for width, count in zip(WIDTHS, shape.cells)]
+
     def attend(slot: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-        parts, start = [], 0
-        for width, count in zip(WIDTHS, shape.cells):
-            cells = [t[start:start + width * count].unflatten(0, (count, width)).transpose(1, 2) for t in (q, k, v)]
-            seen = F.scaled_dot_product_attention(*cells, is_causal=True, enable_gqa=True)
-            parts.append(seen.transpose(1, 2).flatten(0, 1))
-            start += width * count
-        return torch.cat(parts)
+        cells = [t.split(sizes) for t in (q, k, v)]
+        seen = []
+        for count, *cell in zip(shape.cells, *cells):
+            heads_first = [t.unflatten(0, (count, -1)).transpose(1, 2) for t in cell]
+            out = F.scaled_dot_product_attention(*heads_first, is_causal=True, enable_gqa=True)
+            seen.append(out.transpose(1, 2).flatten(0, 1))
+        return torch.cat(seen)
 
     return attend
 
@@ -81,19 +82,38 @@ class LossOf(nn.Module):
         spans = [torch.arange(width).repeat(count) for width, count in zip(WIDTHS, shape.cells)]
         self.register_buffer("positions", torch.cat(spans).to(device), persistent=False)
 
-    def forward(self, rows: Tensor, text_at: Tensor, text_target: Tensor, audio_at: Tensor, audio_target: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, rows: Tensor, text_at: Tensor, text_target: Tensor, audio_at: Tensor, audio_target: Tensor
+    ) -> tuple[Tensor, Tensor]:
         states = self.model(rows, self.positions, self.attend)
         text = self.model.text_lm_head(states.text[text_at])
         audio = self.model.audio_lm_head(states.audio[audio_at])
-        return (F.cross_entropy(text.float(), text_target, ignore_index=IGNORE),
-                F.cross_entropy(audio.float(), audio_target, ignore_index=IGNORE))
+        return (
+            F.cross_entropy(text.float(), text_target, ignore_index=IGNORE),
+            F.cross_entropy(audio.float(), audio_target, ignore_index=IGNORE),
+        )
 
 
-def to_device(batch: Batch, device: torch.device) -> list[Tensor]:
-    tensors = [torch.from_numpy(np.ascontiguousarray(getattr(batch, f.name))).long() for f in dataclasses.fields(batch)]
-    if device.type == "cuda":
-        return [t.pin_memory().to(device, non_blocking=True) for t in tensors]
-    return tensors
+class Staging:
+    """Packed batches -> tensors on the device, through a few page-locked buffers, without waiting for the device."""
+
+    def __init__(self, shape: Shape, device: torch.device, depth: int = 4):
+        self.sizes, self.device, self.next = shape.packed_sizes, device, 0
+        is_cuda = device.type == "cuda"
+        self.buffers = [torch.empty(sum(self.sizes), dtype=torch.int32, pin_memory=is_cuda) for _ in range(depth)]
+        self.copied = [torch.cuda.Event() for _ in range(depth)] if is_cuda else []
+
+    def load(self, packed: np.ndarray) -> list[Tensor]:
+        """-> rows [N, 2], text_at, text_target, audio_at, audio_target, all int64"""
+        buffer = self.buffers[self.next]
+        if self.copied:
+            self.copied[self.next].synchronize()
+        buffer.copy_(torch.from_numpy(packed))
+        rows, *others = buffer.to(self.device, non_blocking=True, copy=True).long().split(self.sizes)
+        if self.copied:
+            self.copied[self.next].record()
+        self.next = (self.next + 1) % len(self.buffers)
+        return [rows.view(-1, 2), *others]
 
 
 def optimiser_of(model: MossSpeech, device: torch.device) -> torch.optim.AdamW:
@@ -110,7 +130,10 @@ def export_folder(weights: dict[str, Tensor], work: Path) -> None:
     partial.mkdir()
     (partial / "config.json").write_text(json.dumps(NANO_CONFIG, indent=2) + "\n")
     shutil.copy(work / "tokenizer.json", partial / "tokenizer.json")
-    save_file({name: tensor.detach().float().cpu().contiguous() for name, tensor in weights.items()}, partial / "model.safetensors")
+    save_file(
+        {name: tensor.detach().float().cpu().contiguous() for name, tensor in weights.items()},
+        partial / "model.safetensors",
+    )
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
 
@@ -174,8 +197,16 @@ class Trainer:
             parameter.detach().copy_(value)
 
     def save(self, spent_s: float) -> None:
-        save_state(self.work / "lm.pt", {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "ema": self.ema,
-                                         "step": self.step, "spent_s": spent_s})
+        save_state(
+            self.work / "lm.pt",
+            {
+                "model": self.model.state_dict(),
+                "optimiser": self.optimiser.state_dict(),
+                "ema": self.ema,
+                "step": self.step,
+                "spent_s": spent_s,
+            },
+        )
         export_folder(self.averaged(), self.work)
 
 
@@ -187,21 +218,37 @@ def train(args: argparse.Namespace) -> None:
     queue, workers = start_workers(corpus, shape, args.seed + steps_done(args.work), args.workers)
     device = pick_device(args.device)
     torch.set_float32_matmul_precision("high")
-    held = [to_device(b, device) for b in batches(held_corpus, shape, args.seed, dropout=False, epochs=1)]
+    staging = Staging(shape, device)
+    held = [staging.load(b.packed()) for b in batches(held_corpus, shape, args.seed, dropout=False, epochs=1)]
     trainer = Trainer(args.work, corpus.config, shape, device, args.compile)
     clock = Clock(args.total_seconds, args.seconds, trainer.spent_s)
     parameters = sum(p.numel() for p in trainer.model.parameters())
-    print(json.dumps({"utterances": len(corpus.items), "left_out": corpus.left_out, "held": len(held_corpus.items), "rows_a_step": shape.num_rows,
-                      "cells": dict(zip(WIDTHS, shape.cells)), "text_targets": shape.text_targets, "audio_targets": shape.audio_targets,
-                      "parameters": parameters, "step": trainer.step, "prepared_s": round(time.monotonic() - began, 1)}), flush=True)
+    print(
+        json.dumps(
+            {
+                "utterances": len(corpus.items),
+                "left_out": corpus.left_out,
+                "held": len(held_corpus.items),
+                "rows_a_step": shape.num_rows,
+                "cells": dict(zip(WIDTHS, shape.cells)),
+                "text_targets": shape.text_targets,
+                "audio_targets": shape.audio_targets,
+                "parameters": parameters,
+                "step": trainer.step,
+                "prepared_s": round(time.monotonic() - began, 1),
+            }
+        ),
+        flush=True,
+    )
     saved = checked = logged = time.monotonic()
     logged_step = trainer.step
     waited_s, sums = 0.0, torch.zeros(2, device=device)
     try:
         while clock.running:
             waiting = time.monotonic()
-            tensors = to_device(queue.get(timeout=120), device)
+            packed = queue.get(timeout=120)
             waited_s += time.monotonic() - waiting
+            tensors = staging.load(packed)
             sums += torch.stack(trainer.train_step(tensors, one_cycle(clock.progress, PEAK_RATE, warm_up=0.02)))
             clock.tick()
             now = time.monotonic()
@@ -209,21 +256,45 @@ def train(args: argparse.Namespace) -> None:
                 done = trainer.step - logged_step
                 text, audio = (sums / done).tolist()
                 assert np.isfinite(text + audio), "the loss is not finite"
-                print(json.dumps({"step": trainer.step, "progress": round(clock.progress, 3), "text": round(text, 4), "audio": round(audio, 4),
-                                  "step_ms": round(1000 * (time.monotonic() - logged) / done, 1), "waited_s": round(waited_s, 2)}), flush=True)
+                print(
+                    json.dumps(
+                        {
+                            "step": trainer.step,
+                            "progress": round(clock.progress, 3),
+                            "text": round(text, 4),
+                            "audio": round(audio, 4),
+                            "step_ms": round(1000 * (time.monotonic() - logged) / done, 1),
+                            "waited_s": round(waited_s, 2),
+                        }
+                    ),
+                    flush=True,
+                )
                 logged, logged_step, waited_s = time.monotonic(), trainer.step, 0.0
                 sums.zero_()
             if now - checked >= HELD_EVERY_S:
                 text, audio = trainer.held_losses(held)
                 checked = time.monotonic()
-                print(json.dumps({"step": trainer.step, "held_text": round(text, 4), "held_audio": round(audio, 4)}), flush=True)
+                print(
+                    json.dumps({"step": trainer.step, "held_text": round(text, 4), "held_audio": round(audio, 4)}),
+                    flush=True,
+                )
             if now - saved >= SAVE_EVERY_S:
                 trainer.save(clock.spent_s)
                 saved = time.monotonic()
         text, audio = trainer.held_losses(held)
         trainer.save(clock.spent_s)
-        print(json.dumps({"step": trainer.step, "spent_s": round(clock.spent_s, 1), "held_text": round(text, 4), "held_audio": round(audio, 4),
-                          "wall_s": round(time.monotonic() - began, 1)}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "step": trainer.step,
+                    "spent_s": round(clock.spent_s, 1),
+                    "held_text": round(text, 4),
+                    "held_audio": round(audio, 4),
+                    "wall_s": round(time.monotonic() - began, 1),
+                }
+            ),
+            flush=True,
+        )
     finally:
         for worker in workers:
             worker.terminate()

@@ -1,7 +1,7 @@
 """Readers of the text packages: WordNet, the King James Bible, word lists, world facts. One unpacked root holds them all.
 
-    cd DIR && apt-get download wordnet-base bible-kjv-text bible-kjv scowl miscfiles
-    for f in *.deb; do dpkg -x $f root; done
+cd DIR && apt-get download wordnet-base bible-kjv-text bible-kjv scowl miscfiles
+for f in *.deb; do dpkg -x $f root; done
 """
 
 from __future__ import annotations
@@ -13,8 +13,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-KINDS = {"05": "animal", "06": "artifact", "07": "abstract", "08": "body", "09": "abstract", "10": "abstract", "11": "event",
-         "12": "abstract", "13": "food", "17": "object", "18": "person", "20": "plant", "26": "abstract"}
+KINDS = {
+    "05": "animal",
+    "06": "artifact",
+    "07": "abstract",
+    "08": "body",
+    "09": "abstract",
+    "10": "abstract",
+    "11": "event",
+    "12": "abstract",
+    "13": "food",
+    "17": "object",
+    "18": "person",
+    "20": "plant",
+    "26": "abstract",
+}
 _COARSE = re.compile(
     r"\b(?:sex|fuck|shit|piss|cunt|cock|dick|whore|slut|bastard|bitch|damn|rape|murder|kill|slaughter|slay|slew|slain|corpse|genital|"
     r"penis|vagina|vulva|anus|anal|rectum|semen|sperm|orgasm|copulat|fornicat|prostitut|brothel|nude|naked|erotic|porn|incest|"
@@ -22,7 +35,9 @@ _COARSE = re.compile(
     r"defecat|vomit|pus|concubine|harlot|circumcis|bowel|womb|menstru|abortion|lust|breast|nipple|testic|scrot|castrat|eunuch|"
     r"queer|retard|idiot|moron|hell|crap|ass|asshole|arse|boob|tit|hooker|pimp|crack|heroin|cocaine|blood|stab|strangl|lynch|hang|gun|shot"
     r"|drunk|sodom|whoredom|devil|satan|slave|savage|gypsy|oriental|squaw|cripple|spastic|fag|dyke|wop|kike|spic|paki|faggot|intercourse)"
-    r"(?:s|es|ed|ing|er|ers|ion|al|ic|y|ial|ian|ity|ism|ist|ists|ly|ish|ful|ment|ous)?\b", re.I)
+    r"(?:s|es|ed|ing|er|ers|ion|al|ic|y|ial|ian|ity|ism|ist|ists|ly|ish|ful|ment|ous)?\b",
+    re.I,
+)
 
 
 def is_coarse(text: str) -> bool:
@@ -55,7 +70,9 @@ def wordnet_senses(root: Path) -> Iterator[Sense]:
                 continue
             data, _, gloss = line.partition(" | ")
             fields = data.split()
-            words = tuple(re.sub(r"\(.*\)", "", w).replace("_", " ") for w in fields[4:4 + 2 * int(fields[3], 16):2])
+            words = tuple(
+                re.sub(r"\(.*\)", "", w).replace("_", " ") for w in fields[4 : 4 + 2 * int(fields[3], 16) : 2]
+            )
             definition = re.sub(r"\s*\([^()]*\)", "", gloss.split('"')[0]).split(";")[0].strip(" ;:,")
             examples = tuple(re.findall(r'"([^"]+)"', gloss))
             yield Sense(words, part, fields[1], definition, examples, " + 08 00" in data)
@@ -79,7 +96,9 @@ def scowl_words(root: Path, largest: int) -> list[str]:
         for prefix in ("english", "american"):
             path = folder / f"{prefix}-words.{size}"
             if size <= largest and path.exists():
-                words.update(dict.fromkeys(w for w in path.read_text(encoding="latin-1").split() if w.isascii() and w.isalpha()))
+                words.update(
+                    dict.fromkeys(w for w in path.read_text(encoding="latin-1").split() if w.isascii() and w.isalpha())
+                )
     return list(words)
 
 
@@ -87,19 +106,31 @@ def scowl_names(root: Path, largest: int) -> list[str]:
     """Capitalised words: first names, surnames, places, peoples."""
     words: dict[str, None] = {}
     folder = package_file(root, "share/dict/scowl")
-    for path in sorted([*folder.glob("english-upper.*"), *folder.glob("english-proper-names.*"), *folder.glob("american-upper.*")]):
+    for path in sorted(
+        [*folder.glob("english-upper.*"), *folder.glob("english-proper-names.*"), *folder.glob("american-upper.*")]
+    ):
         if int(path.suffix[1:]) <= largest:
-            words.update(dict.fromkeys(w for w in path.read_text(encoding="latin-1").split() if w.isascii() and w.isalpha()))
+            words.update(
+                dict.fromkeys(w for w in path.read_text(encoding="latin-1").split() if w.isascii() and w.isalpha())
+            )
     return list(words)
 
 
 def bible_verses(root: Path) -> list[str]:
     """31,102 verses through the package's own reader."""
     program, data = package_file(root, "bin/bible"), package_file(root, "lib/bible.data")
-    done = subprocess.run([program, "-l0", "-p", data.parent, "ge1:1-re22:21"], stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, encoding="latin-1", check=True)
+    done = subprocess.run(
+        [program, "-l0", "-p", data.parent, "ge1:1-re22:21"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="latin-1",
+        check=True,
+    )
     verses = re.findall(r"^\s+\d+ (.+)$", done.stdout, re.M)
-    return [re.sub(r"\b[A-Z]{3,}\b", lambda m: m[0].capitalize(), re.sub(r"\s+", " ", verse)).strip() for verse in verses]
+    return [
+        re.sub(r"\b[A-Z]{3,}\b", lambda m: m[0].capitalize(), re.sub(r"\s+", " ", verse)).strip() for verse in verses
+    ]
 
 
 def capitals(root: Path) -> list[tuple[str, str]]:

@@ -66,8 +66,9 @@ class Handlers:
         message, view = take(view, time.monotonic())
         yield message, gr.skip(), gr.skip(), conversation
         try:
-            async for shown in self._stream(values, view, conversation):
-                yield shown
+            async with aclosing(self._stream(values, view, conversation)) as stream:
+                async for shown in stream:
+                    yield shown
         except MossError as error:
             message, _ = take(replace(fail(view, str(error)), seq=1), time.monotonic())
             yield message, gr.skip(), gr.skip(), gr.skip()

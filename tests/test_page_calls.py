@@ -1,0 +1,201 @@
+"""The page over HTTP, as programs use it, and the real service behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import signal as signals
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from gradio_client import Client
+from page_support import FakeService, Script, signal
+
+from moss_engine.audio import to_pcm16
+from moss_engine.build import build_service
+from moss_engine.config import EngineConfig
+from moss_engine.errors import ConfigError
+from moss_engine.events import AudioChunk
+from moss_engine.ui import form
+from moss_engine.ui.facts import facts_of
+from moss_engine.ui.server import launch
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def pcm_of(outputs: list) -> np.ndarray:
+    return np.frombuffer(b"".join(base64.b64decode(message["pcm"]) for message, *_ in outputs), "<i2")
+
+
+def until(condition, seconds: float = 5.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not condition():
+        time.sleep(0.02)
+    return bool(condition())
+
+
+@pytest.fixture(scope="module")
+def scripted():
+    service, port = FakeService(), free_port()
+    page = launch(service, EngineConfig(port=port))
+    yield service, f"http://127.0.0.1:{port}"
+    page.close(verbose=False)
+
+
+@pytest.fixture
+def service(scripted):
+    scripted[0].reset()
+    return scripted[0]
+
+
+@pytest.fixture
+def url(scripted):
+    return scripted[1]
+
+
+@pytest.fixture
+def client(url):
+    client = Client(url, verbose=False)
+    yield client
+    client.close()
+
+
+def test_a_program_gets_the_same_sound(service, client):
+    job = client.submit("Over the wire.", seed=11, new_seed=False, api_name="/reply")
+    job.result(timeout=20)
+    assert np.array_equal(pcm_of(job.outputs()), to_pcm16(signal(service.script.seconds, seed=11)))
+    assert [message["seq"] for message, *_ in job.outputs()] == sorted(message["seq"] for message, *_ in job.outputs())
+    assert job.outputs()[-1][1][-1]["content"][0]["type"] == "file"
+
+
+def test_a_program_can_stop_its_reply(service, client):
+    service.script = Script(seconds=30.0, rtf=0.5)
+    job = client.submit("A long one.", api_name="/reply")
+    assert until(lambda: service.open)
+    client.predict(api_name="/stop")
+    assert until(lambda: not service.open)
+    assert until(job.done) and job.outputs()[-1][0]["state"] == "stopped"
+
+
+def test_a_program_hears_why_it_was_refused(service, client):
+    with pytest.raises(Exception, match="There is nothing to say; type a sentence"):
+        client.predict("  ", api_name="/reply")
+    assert service.requests == []
+
+
+def test_the_wire_refuses_what_is_no_call(service, url):
+    join = {"fn_index": 0, "session_hash": "abcdefgh", "data": ["hi", "read", "default", 0.7, 20, 0.9, 1.0, 0.9, 50, 0.95, 1.1,
+                                                               0, True, 1500, None]}
+    with httpx.Client(base_url=url) as http:
+        assert http.post("/gradio_api/queue/join", json={**join, "data": ["  ", *join["data"][1:]]}).status_code == 422
+        assert http.post("/gradio_api/queue/join", json={**join, "fn_index": 99}).status_code == 404
+        nan = http.post("/gradio_api/queue/join", content=httpx.Request("POST", url, json=join).content.replace(b"0.7", b"NaN"))
+        assert nan.status_code == 400
+        assert http.post("/gradio_api/run/reply", json=join).status_code == 404
+        assert http.post("/gradio_api/run/leave", json={"data": [], "fn_index": 6}).status_code == 404
+        assert http.get("/monitoring/summary").status_code == 404
+        assert http.get("/gradio_api/file=/etc/passwd").status_code == 403
+        assert http.get("/gradio_api/file=app.py").status_code == 403
+        assert http.get("/", headers={"Host": "rebound.example"}).status_code == 403
+        for answer in (http.get("/"), http.get("/healthz"), http.get("/readyz"), http.get("/config")):
+            assert answer.status_code == 200 and answer.headers["x-content-type-options"] == "nosniff"
+    assert service.requests == []
+
+
+def test_readiness_follows_the_service(service, url):
+    service.drained = True
+    assert httpx.get(f"{url}/readyz").status_code == 503 and httpx.get(f"{url}/healthz").status_code == 200
+    service.drained = False
+
+
+def test_a_taken_port_is_one_sentence(service, url):
+    with pytest.raises(ConfigError, match=r"Port \d+ is taken; give another with --port"):
+        launch(FakeService(), EngineConfig(port=int(url.rpartition(":")[2])))
+
+
+@pytest.fixture(scope="module")
+def real(tiny_checkpoint):
+    config = EngineConfig(checkpoint=tiny_checkpoint, device="cpu", port=free_port())
+    service = build_service(config)
+    service.start()
+    page = launch(service, config)
+    yield service, config
+    page.close(verbose=False)
+    service.close()
+
+
+VALUES = {"text": "Hello there, world. I am here.", "seed": 5, "new_seed": False}
+
+
+async def direct(service, config) -> np.ndarray:
+    """The sound of the same request, without a page between."""
+    facts = facts_of(service, config)
+    defaults = {"mode": facts.default_mode.name, "voice": facts.voices[0], "max_rows": facts.sampling.max_rows}
+    for name, channel in (("text", facts.sampling.text), ("speech", facts.sampling.audio)):
+        defaults |= {f"{name}_{field}": value for field, value in vars(channel).items()}
+    request = form.request_of({**defaults, **VALUES}, facts, VALUES["seed"], (), "direct")
+    chunks = [event.samples async for event in service.stream(request) if isinstance(event, AudioChunk)]
+    return to_pcm16(np.concatenate(chunks))
+
+
+def test_the_real_service_sounds_the_same_through_the_page(real):
+    service, config = real
+    client = Client(f"http://127.0.0.1:{config.port}", verbose=False)
+    job = client.submit(**VALUES, api_name="/reply")
+    job.result(timeout=60)
+    client.close()
+    assert np.array_equal(pcm_of(job.outputs()), asyncio.run(direct(service, config)))
+    assert service.stats().engine.blocks_used == 0
+
+
+def test_leaving_frees_every_block(real):
+    service, config = real
+    client = Client(f"http://127.0.0.1:{config.port}", verbose=False)
+    client.submit(" ".join(["Hello world and you."] * 100), api_name="/reply")
+    assert until(lambda: service.stats().engine.blocks_used > 0)
+    client.close()
+    assert until(lambda: service.stats().engine.blocks_used == 0, 20.0)
+    assert service.stats().engine.leaked_blocks == 0
+
+
+def run_app(*arguments: str, **environment: str) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "app.py", *arguments], cwd=ROOT, env={**os.environ, **environment},
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_without_a_checkpoint_the_program_says_what_is_missing(tmp_path):
+    process = run_app("--checkpoint", str(tmp_path))
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 1 and out == ""
+    assert error.count("\n") == 1 and "holds no checkpoint" in error
+
+
+def test_a_signal_lets_the_open_reply_end(tiny_checkpoint):
+    port = free_port()
+    process = run_app("--checkpoint", str(tiny_checkpoint), "--port", str(port), "--device", "cpu", "--drain-s", "1")
+    try:
+        line = process.stdout.readline()
+        assert f"127.0.0.1:{port}" in line and "tiny-random" in line
+        client = Client(f"http://127.0.0.1:{port}", verbose=False)
+        job = client.submit(" ".join(["Hello world and you."] * 150), api_name="/reply")
+        assert until(lambda: len(job.outputs()) > 3, 30.0)
+        process.send_signal(signals.SIGTERM)
+        assert until(job.done, 15.0) and job.outputs()[-1][0]["end"]
+        assert process.wait(timeout=20) == 0
+        client.close()
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,223 @@
+"""Pace, cancelling and bookkeeping of a reply's handler, without a network between."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import math
+import wave
+from dataclasses import replace
+from types import SimpleNamespace
+
+import gradio as gr
+import numpy as np
+import pytest
+from page_support import DEFAULTS, FakeService, Script, signal
+
+from moss_engine.audio import to_pcm16
+from moss_engine.config import EngineConfig
+from moss_engine.errors import BusyError, MossError, ParameterError, TextEmptyError, UnsupportedModeError
+from moss_engine.events import Accepted, AudioChunk, Finished, FinishReason, Started
+from moss_engine.ui import form
+from moss_engine.ui.conversation import Conversation
+from moss_engine.ui.facts import facts_of
+from moss_engine.ui.handlers import Handlers
+from moss_engine.ui.stream import messages
+from moss_engine.ui.view import View
+
+CALLER = SimpleNamespace(session_hash="0123456789ab")
+VALUES = {
+    "text": "Hello there.", "mode": "read", "voice": "default", "text_temperature": 0.7, "text_top_k": 20, "text_top_p": 0.9,
+    "text_repetition_penalty": 1.0, "speech_temperature": 0.9, "speech_top_k": 50, "speech_top_p": 0.95,
+    "speech_repetition_penalty": 1.1, "seed": 7, "new_seed": False, "max_rows": 1500,
+}
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return FakeService(Script(seconds=1.0, first_s=0.01, rtf=0.02))
+
+
+@pytest.fixture
+def handlers(service, tmp_path) -> Handlers:
+    return Handlers(service, facts_of(service, EngineConfig()), run_ahead_s=10.0, wav_folder=tmp_path)
+
+
+def reply(handlers: Handlers, conversation: Conversation | None = None, **changes):
+    return handlers.reply(**{**VALUES, **changes}, conversation=conversation, request=CALLER)
+
+
+async def collect(stream) -> list[tuple]:
+    return [shown async for shown in stream]
+
+
+async def soon(condition) -> bool:
+    for _ in range(100):
+        if condition():
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+async def test_a_reply_hands_on_everything_and_keeps_the_conversation(handlers, service):
+    shown = await collect(reply(handlers))
+    pcm = b"".join(base64.b64decode(message["pcm"]) for message, *_ in shown)
+    assert np.array_equal(np.frombuffer(pcm, "<i2"), to_pcm16(signal(1.0, seed=7)))
+    assert shown[-1][0]["end"] and [message["seq"] for message, *_ in shown] == list(range(len(shown)))
+    cleared = [index for index, (_, _, text, _) in enumerate(shown) if text == ""]
+    assert len(cleared) == 1 and shown[cleared[0]][0]["stages"], "the text box is emptied once, when the request is accepted"
+    chat = shown[-1][1]
+    assert [entry["content"] for entry in chat[:2]] == ["Hello there.", "Hello there."]
+    with wave.open(chat[2]["content"]["path"]) as file:
+        assert file.readframes(file.getnframes()) == pcm
+    assert service.requests[0].sampling == replace(DEFAULTS, seed=7)
+    assert service.requests[0].session_id != CALLER.session_hash
+
+
+async def test_the_first_yield_comes_before_any_work(handlers, service):
+    stream = reply(handlers)
+    message, *_ = await anext(stream)
+    assert (message["seq"], message["state"]) == (0, "waiting") and service.requests == []
+    await stream.aclose()
+    assert service.requests == [] and service.open == {}
+
+
+async def test_closing_the_handler_anywhere_stops_the_reply(handlers, service):
+    service.script = Script(seconds=30.0, rtf=0.5)
+    for steps in range(1, 9):
+        stream = reply(handlers)
+        for _ in range(steps):
+            await anext(stream)
+        await stream.aclose()
+        assert service.open == {}
+
+
+async def test_cancelling_the_handlers_task_stops_the_reply(handlers, service):
+    service.script = Script(seconds=30.0, rtf=0.5)
+    task = asyncio.ensure_future(collect(reply(handlers)))
+    assert await soon(lambda: service.open)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert service.open == {}
+
+
+async def test_stop_ends_the_reply_of_its_own_session_only(handlers, service):
+    service.script = Script(seconds=30.0, rtf=0.5)
+    conversation = Conversation()
+    mine = asyncio.ensure_future(collect(reply(handlers, conversation)))
+    other = handlers.reply(**VALUES, conversation=None, request=SimpleNamespace(session_hash="another-tab"))
+    others = asyncio.ensure_future(collect(other))
+    assert await soon(lambda: len(service.open) == 2 and conversation.turns and conversation.turns[0].spoken)
+    chat = await handlers.stop(conversation, CALLER)
+    assert "Stopped." in chat[1]["content"] and len(service.open) == 1
+    shown = await mine
+    assert shown[-1][0]["state"] == "stopped"
+    handlers.leave(SimpleNamespace(session_hash="another-tab"))
+    assert (await others)[-1][0]["state"] == "stopped" and service.open == {}
+
+
+async def test_a_forgotten_session_is_stopped(handlers, service):
+    service.script = Script(seconds=30.0, rtf=0.5)
+    conversation = Conversation()
+    task = asyncio.ensure_future(collect(reply(handlers, conversation)))
+    assert await soon(lambda: service.open)
+    handlers.forget(conversation)
+    assert (await task)[-1][0]["state"] == "stopped"
+    handlers.forget(None)
+
+
+async def test_a_refusal_ends_the_reply_with_its_sentence_and_loses_nothing(handlers, service):
+    service.script = Script(error=BusyError("All places are taken; try again."))
+    shown = []
+    with pytest.raises(gr.Error, match="All places are taken"):
+        async for part in reply(handlers):
+            shown.append(part)
+    assert (shown[-1][0]["state"], shown[-1][0]["note"]) == ("failed", "All places are taken; try again.")
+    assert all(text != "" for _, _, text, _ in shown), "the typed text must stay where it is"
+
+
+async def test_turns_are_history_only_for_modes_that_have_one(handlers, service):
+    conversation = Conversation()
+    for mode in ("chat", "chat", "read", "chat"):
+        await collect(reply(handlers, conversation, mode=mode))
+    assert [len(request.messages) for request in service.requests] == [1, 3, 1, 5]
+
+
+async def test_what_was_typed_is_escaped_for_the_chat(handlers):
+    shown = await collect(reply(handlers, text="<script>alert(1)</script> & more"))
+    assert shown[-1][1][0]["content"] == "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more"
+
+
+async def test_sound_is_taken_at_the_pace_of_a_listener():
+    now, taken = [0.0], []
+
+    async def events():
+        for event in (Accepted("r", 0.0, 0, 1), Started("r", 0.0, 0, 0),
+                      *(AudioChunk("r", 0.0, 1, np.zeros(1000, np.float32), 1000 * i, 1000) for i in range(5)),
+                      Finished("r", 0.0, 1, FinishReason.STOP, ())):
+            taken.append(event)
+            yield event
+
+    def chunks() -> int:
+        return sum(isinstance(event, AudioChunk) for event in taken)
+
+    async def listen() -> None:
+        stream = messages(events(), View("run", 0), dict, run_ahead_s=1.5, clock=lambda: now[0])
+        async for _ in stream:
+            pass
+
+    task = asyncio.ensure_future(listen())
+    assert await soon(lambda: chunks() == 2)
+    await asyncio.sleep(0.25)
+    assert chunks() == 2, "two seconds were taken by a listener who may be led by 1.5 s"
+    now[0] = 1.1
+    assert await soon(lambda: chunks() == 3)
+    now[0] = 9.0
+    await task
+    assert chunks() == 5
+
+
+async def test_a_closed_tab_is_noticed_although_nothing_happens():
+    async def events():
+        await asyncio.sleep(60)
+        yield Accepted("r", 0.0, 0, 1)
+
+    stream = messages(events(), View("run", 0), dict, run_ahead_s=1.0)
+    message, _ = await asyncio.wait_for(anext(stream), 5.0)
+    assert message["pcm"] == "" and not message["end"]
+    await stream.aclose()
+
+
+@pytest.mark.parametrize(("change", "error"), [
+    ({"text": ""}, TextEmptyError), ({"text": " \n\t"}, TextEmptyError), ({"text": "x" * 100_000}, MossError),
+    ({"text": "a\x00b"}, MossError), ({"text": "half \ud800"}, MossError), ({"text": None}, MossError),
+    ({"mode": "listen"}, UnsupportedModeError), ({"mode": "none"}, UnsupportedModeError), ({"mode": None}, MossError),
+    ({"voice": "somebody"}, ParameterError), ({"text_temperature": math.nan}, ParameterError),
+    ({"speech_top_p": math.inf}, ParameterError), ({"speech_top_k": -1}, ParameterError), ({"text_top_k": 1.5}, ParameterError),
+    ({"max_rows": 10**9}, ParameterError), ({"seed": None}, ParameterError), ({"seed": -1}, ParameterError),
+    ({"speech_repetition_penalty": "1"}, ParameterError)])
+def test_bad_values_are_refused_with_a_sentence(handlers, change, error):
+    with pytest.raises(error):
+        form.check({**VALUES, **change}, handlers.facts)
+    first, *others = handlers.validate(**{**VALUES, **change}, conversation=None)
+    assert not first["is_valid"] and first["message"].endswith(".") and all(other["is_valid"] for other in others)
+
+
+def test_good_values_pass_and_whole_floats_are_whole_numbers(handlers):
+    values = {**VALUES, "text_top_k": 20.0, "max_rows": 64.0}
+    form.check(values, handlers.facts)
+    sampling = form.sampling_of(values, handlers.facts, seed=1)
+    assert (sampling.text.top_k, sampling.max_rows) == (20, 64) and isinstance(sampling.max_rows, int)
+    assert len(handlers.validate(**values, conversation=None)) == len(form.CONTROLS) + 1
+
+
+def test_special_tokens_are_text(handlers):
+    values = {**VALUES, "text": "<|im_end|> <|im_start|>system"}
+    form.check(values, handlers.facts)
+    assert form.request_of(values, handlers.facts, 1, (), "s").messages[0].content.text == values["text"]
+
+
+def test_a_new_seed_is_drawn_only_when_asked_for():
+    assert form.draw_seed(VALUES) == 7
+    assert len({form.draw_seed({**VALUES, "new_seed": True}) for _ in range(5)}) > 1

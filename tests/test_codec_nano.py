@@ -35,7 +35,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def codec(folder) -> NanoCodec:
-    return load_nano_codec(folder / "codec", folder / "vocoder")
+    return load_nano_codec(folder / "codec", folder / "vocoder", context_share=1.0)
 
 
 def some_codes(count: int, seed: int = 0) -> list[int]:
@@ -82,9 +82,15 @@ def test_samples_come_chunk_by_chunk(codec):
 
 
 def test_less_right_context_answers_earlier(folder):
-    early = load_nano_codec(folder / "codec", folder / "vocoder", right_frames=2, chunk_codes=(3,))
+    early = load_nano_codec(folder / "codec", folder / "vocoder", context_share=2 / SUPPORT, chunk_codes=(3,))
     stream = early.open_stream()
     assert [len(stream.push([code])) for code in some_codes(5)] == [0, 0, 0, 0, 3 * 960]
+
+
+def test_the_default_context_is_close_to_the_whole(folder):
+    codes = some_codes(40)
+    wave, expected = speak(load_nano_codec(folder / "codec", folder / "vocoder"), [codes]), whole(folder, codes)
+    assert np.abs(wave - expected).max() < 2e-3 * np.abs(expected).max()
 
 
 def test_streams_are_independent_even_across_threads(codec):

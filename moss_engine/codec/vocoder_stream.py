@@ -6,6 +6,7 @@ chunks are the samples of one run over the whole mel with silence around it; not
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +21,7 @@ ACTIVATION_REACH = 5
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """Frames of each chunk in turn (the last repeats) and of the context around it.
-
-    The contexts are capped by what the caller wants to wait for and compute; `support_frames` says what is exact.
-    """
+    """Frames of each chunk in turn (the last repeats), and of context around it; `support_frames` of it are exact."""
 
     chunk_frames: tuple[int, ...]
     left_frames: int
@@ -53,6 +51,11 @@ def support_frames(config: Mapping[str, Any]) -> int:
         padding = (kernel - rate) // 2
         first, last = -((kernel - 1 - padding - first) // rate), (last + padding) // rate
     return max(3 - first, last + 3)
+
+
+def context_frames(config: Mapping[str, Any], share: float) -> int:
+    """Whole frames of context that are `share` of the support."""
+    return math.ceil(share * support_frames(config) - 1e-9)
 
 
 def _block_reach(kind: str, kernel: int, dilations: list[int]) -> int:

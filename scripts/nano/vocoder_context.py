@@ -15,18 +15,21 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from moss_engine.codec.base import MelSpec
 from moss_engine.codec.mel import log_mel
-from moss_engine.codec.nano import CHUNK_CODES
+from moss_engine.codec.nano import CHUNK_CODES, CONTEXT_SHARE
 from moss_engine.codec.resample import resample
 from moss_engine.codec.store import load_fsq, load_vocoder
-from moss_engine.codec.vocoder_stream import VocoderStream, WindowPlan, support_frames, whole_wave
+from moss_engine.codec.vocoder_stream import VocoderStream, WindowPlan, context_frames, support_frames, whole_wave
 
 REPEATS = 7
+SHARES = (1.0, CONTEXT_SHARE, 0.6)
 
 
 def main() -> None:
@@ -47,13 +50,13 @@ def main() -> None:
     for row in errors:
         print(f"{row['left']:4d} {row['right']:5d} {row['max']:10.1e} {row['rms_db']:8.1f}")
     costs = [
-        _cost(generator, mels[0], config, support, right, codes, step)
-        for right in sorted({support, 6, 4})
+        _cost(generator, mels[0], config, context_frames(config, share), codes, step)
+        for share in SHARES
         for codes in CHUNK_CODES
     ]
-    print("right  codes  window  CPU ms    RTF")
+    print("context  codes  window  CPU ms    RTF")
     for row in costs:
-        print(f"{row['right']:5d} {row['codes']:6d} {row['window']:7d} {row['ms']:7.1f} {row['rtf']:6.3f}")
+        print(f"{row['context']:7d} {row['codes']:6d} {row['window']:7d} {row['ms']:7.1f} {row['rtf']:6.3f}")
     if args.json:
         args.json.write_text(json.dumps({"support": support, "errors": errors, "costs": costs}, indent=1) + "\n")
 
@@ -63,7 +66,7 @@ def _contexts(support: int) -> list[tuple[int, int]]:
     return [(support, right) for right in sides] + [(left, support) for left in sides[:-1]]
 
 
-def _mel(path: Path, spec, multiple: int) -> Tensor:
+def _mel(path: Path, spec: MelSpec, multiple: int) -> Tensor:
     import soundfile
 
     wave, rate_hz = soundfile.read(path, dtype="float32", always_2d=True)
@@ -85,19 +88,14 @@ def _error(
 
 
 def _cost(
-    generator: nn.Module, mel: Tensor, config: dict, support: int, right: int, codes: int, step: int
+    generator: nn.Module, mel: Tensor, config: dict[str, Any], context: int, codes: int, step: int
 ) -> dict[str, float]:
-    window = support + codes * step + right
+    window = codes * step + 2 * context
     mel = mel.repeat(1, -(-window // mel.shape[1]))[None, :, :window]
     with torch.inference_mode():
         ms = 1000 * _median_s(lambda: generator(mel))
-    return {
-        "right": right,
-        "codes": codes,
-        "window": window,
-        "ms": ms,
-        "rtf": ms / 1000 / (codes * step * config["hop_size"] / config["sampling_rate"]),
-    }
+    rtf = ms / 1000 / (codes * step * config["hop_size"] / config["sampling_rate"])
+    return {"context": context, "codes": codes, "window": window, "ms": ms, "rtf": rtf}
 
 
 def _median_s(run: Callable[[], object]) -> float:

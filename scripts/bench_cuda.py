@@ -187,11 +187,134 @@ def measure_prefill(runtime, config: ModelConfig, ceilings: Ceilings | None) -> 
     return figures
 
 
+VOCODER_24KHZ = {
+    "resblock": "1", "upsample_rates": [4, 4, 2, 2, 2, 2], "upsample_kernel_sizes": [8, 8, 4, 4, 4, 4],
+    "upsample_initial_channel": 1536, "resblock_kernel_sizes": [3, 7, 11],
+    "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]], "use_tanh_at_final": False,
+    "use_bias_at_final": False, "activation": "snakebeta", "snake_logscale": True, "num_mels": 100, "n_fft": 1024,
+    "hop_size": 256, "win_size": 1024, "sampling_rate": 24000, "fmin": 0, "fmax": None,
+}
+CHUNK_CODES, CHUNK_FRAMES, LEFT_FRAMES, RIGHT_FRAMES = 5, 38, 20, 20  # 5 codes are 37.5 frames of this mel
+VOCODER_FLOP_PER_FRAME = 1.834e9
+
+
+class Vocoder:
+    """BigVGAN of 112 M parameters with fused activations: one CUDA graph for windows of a fixed number of frames."""
+
+    def __init__(self, batch: int, frames: int, dtype: torch.dtype):
+        from moss_engine.codec.bigvgan import build_generator
+        from moss_engine.runtime.kernels.snake import fuse_activations
+        from scripts.bench_baselines import captured
+
+        torch.backends.cudnn.benchmark = True
+        network = build_generator(VOCODER_24KHZ, weight_norm=False).eval().requires_grad_(False)
+        fuse_activations(network)
+        network = network.to("cuda", dtype)
+        self.mel = torch.randn(batch, VOCODER_24KHZ["num_mels"], frames, device="cuda", dtype=dtype)
+        with torch.inference_mode():
+            self.replay = captured(self._run(network))
+
+    def _run(self, network: torch.nn.Module) -> Callable[[], None]:
+        def run() -> None:
+            self.wave = network(self.mel)
+        return run
+
+
+def measure_vocoder(ceilings: Ceilings | None) -> list[Figure]:
+    figures = []
+    frames = LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES
+    for batch, dtype in ((1, torch.bfloat16), (1, torch.float16), (1, torch.float32), (8, torch.bfloat16),
+                         (32, torch.bfloat16)):
+        vocoder = Vocoder(batch, frames, dtype)
+        limit_ms = None if ceilings is None else \
+            1e3 * batch * frames * VOCODER_FLOP_PER_FRAME / ceilings.dense_flop_per_s
+        name = f"vocoder, {batch} windows of {frames} frames, {str(dtype)[6:]}"
+        figures.append(figure(name, device_times_ms(vocoder.replay), limit_ms, "device"))
+    return figures
+
+
+def measure_speech(runtime, config: ModelConfig, num_codes: int = 100) -> list[Figure]:
+    """Wall times of a spoken reply to 512 rows: to the first samples on the host, and of all per second of audio."""
+    from moss_engine.request import ChannelSampling, Sampling
+    from moss_engine.runtime.cuda_sampler import CudaSampler
+    from moss_engine.tokens import Modality
+
+    values = ChannelSampling(0.7, 20, 0.95, 1.1)
+    sampler = CudaSampler(config, torch.device("cuda"), 4)
+    vocoder = Vocoder(1, LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES, torch.bfloat16)
+    prompt, table_blocks = rows_of(512, config, 1), tuple(range((512 + num_codes) // 16 + 1))
+    wave = torch.empty(CHUNK_FRAMES * 256, dtype=torch.float32, pin_memory=True)
+    start_sample = LEFT_FRAMES * 256
+
+    def speak(codes: int) -> tuple[float, float]:
+        """Seconds to the first chunk and to the last one."""
+        sampler.remove("a")
+        sampler.add("a", prompt, Sampling(values, values, codes, codes, 1))
+        torch.cuda.synchronize()
+        start, first_s = time.perf_counter(), 0.0
+        rows, cached = prompt, 0
+        for index in range(codes):
+            logits = runtime.forward(ScheduledBatch((ScheduledSequence(rows, cached, table_blocks, True),)))
+            cached += len(rows)
+            row = sampler.sample(logits, ["a"], [Modality.AUDIO])[0]
+            assert row is not None
+            rows = (row,)
+            if (index + 1) % CHUNK_CODES == 0:
+                vocoder.replay()
+                wave.copy_(vocoder.wave[0, 0, start_sample : start_sample + len(wave)].float(), non_blocking=True)
+                torch.cuda.current_stream().synchronize()
+                first_s = first_s or time.perf_counter() - start
+        return first_s, time.perf_counter() - start
+
+    speak(CHUNK_CODES)
+    first = [1e3 * speak(CHUNK_CODES)[0] for _ in range(REPEATS)]
+    whole = [1e3 * speak(num_codes)[1] / (num_codes / CODES_PER_S) for _ in range(5)]
+    return [figure("to the first 5 codes' samples, 512 rows", first, None, "wall"),
+            figure(f"per second of speech, {num_codes} codes", whole, None, "wall")]
+
+
+def measure_sampler(config: ModelConfig, batches: list[int]) -> list[Figure]:
+    from moss_engine.request import ChannelSampling, Sampling
+    from moss_engine.runtime.base import Logits
+    from moss_engine.runtime.cuda_sampler import CudaSampler
+    from moss_engine.sampler import Sampler
+    from moss_engine.tokens import Modality
+
+    values, device, figures = ChannelSampling(0.7, 20, 0.95, 1.1), torch.device("cuda"), []
+    for batch in batches:
+        logits = Logits(*(torch.randn(batch, size, device=device) for size in (config.vocab_size,
+                                                                              config.audio_vocab_size)))
+        for name, sampler in (("kernels", CudaSampler(config, device, batch)), ("torch", Sampler(config, device))):
+            ids = list(range(batch))
+            for i in ids:
+                sampler.add(i, rows_of(100, config, i), Sampling(values, values, 10**6, 0, i))
+            run = lambda: sampler.sample(logits, ids, [Modality.AUDIO] * batch)  # noqa: B023, E731
+            figures.append(figure(f"sampling by {name}, batch {batch}", wall_times_ms(run), None, "wall"))
+    return figures
+
+
+def measure_baselines(config: ModelConfig, ceilings: Ceilings | None) -> list[Figure]:
+    from scripts.bench_baselines import PlainStep, captured, transformers_step_ms
+
+    limit_ms = decode_limit_ms(config, ceilings, 1, CONTEXT_ROWS)
+    figures = []
+    step = PlainStep(config, CONTEXT_ROWS)
+    figures.append(figure("plain PyTorch, operation by operation", device_times_ms(step, 10), limit_ms, "device"))
+    figures.append(figure("plain PyTorch, CUDA graph", device_times_ms(captured(step)), limit_ms, "device"))
+    step.compile_layers()
+    figures.append(figure("compiled PyTorch, CUDA graph", device_times_ms(captured(step)), limit_ms, "device"))
+    del step
+    torch.cuda.empty_cache()
+    figures.append(figure("transformers generate, a token", [transformers_step_ms(config, CONTEXT_ROWS)], limit_ms,
+                          "wall"))
+    return figures
+
+
 def table(figures: list[Figure]) -> str:
-    lines = [f"{'':44}{'median ms':>10}{'p90':>9}{'limit':>9}{'share':>7}"]
+    lines = [f"{'':58}{'median ms':>10}{'p90':>9}{'limit':>9}{'share':>7}"]
     for f in figures:
         limit = "" if f.limit_ms is None else f"{f.limit_ms:9.3f}{100 * f.limit_ms / f.median_ms:6.0f}%"
-        lines.append(f"{f.name + ' (' + f.note + ')':44}{f.median_ms:10.3f}{f.p90_ms:9.3f}{limit}")
+        lines.append(f"{f.name + ' (' + f.note + ')':58}{f.median_ms:10.3f}{f.p90_ms:9.3f}{limit}")
     return "\n".join(lines)
 
 
@@ -217,6 +340,17 @@ def main() -> None:
         figures += measure_decode(runtime, PUBLISHED, ceilings, batches)
     if "prefill" in parts:
         figures += measure_prefill(runtime, PUBLISHED, ceilings)
+    if "sampler" in parts:
+        figures += measure_sampler(PUBLISHED, [1, 32])
+    if "speech" in parts:
+        figures += measure_speech(runtime, PUBLISHED)
+    runtime.close()
+    del runtime
+    torch.cuda.empty_cache()
+    if "vocoder" in parts:
+        figures += measure_vocoder(ceilings)
+    if "baselines" in parts:
+        figures += measure_baselines(PUBLISHED, ceilings)
     print(table(figures), flush=True)
     args.out.write_text(json.dumps({
         "device": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": "random, seed 0",

@@ -111,9 +111,9 @@ class CudaRuntime:
     @torch.inference_mode()
     def _capture(self) -> None:
         """Replace every program by its CUDA graph; they share one memory pool, as they never run at the same time."""
-        memory = torch.cuda.graph_pool_handle()
+        memory, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(self._device)
+        stream.wait_stream(torch.cuda.current_stream(self._device))
         for key, program in self._programs.items():
-            stream = torch.cuda.Stream(self._device)
             with torch.cuda.stream(stream):
                 program()  # compiles kernels and sets libraries up, which must not happen during capture
             stream.synchronize()

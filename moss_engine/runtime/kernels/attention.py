@@ -35,19 +35,19 @@ def norm_rotate(first, second, weight_ptr, rope_ptr, position, dims, eps, D: tl.
 
 
 @triton.jit
-def _split_length(num_positions, NUM_SPLITS: tl.constexpr, T: tl.constexpr):
+def _split_length(num_positions, num_splits, T: tl.constexpr):
     """Positions one split attends to: whole tiles of T."""
-    return tl.maximum(tl.cdiv(tl.cdiv(num_positions, NUM_SPLITS), T), 1) * T
+    return tl.maximum(tl.cdiv(tl.cdiv(num_positions, num_splits), T), 1) * T
 
 
 @triton.jit
 def _add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split, num_active,
-                  NUM_SPLITS: tl.constexpr, M: tl.constexpr, DP: tl.constexpr):
+                  num_splits, M: tl.constexpr, DP: tl.constexpr):
     """Store this split's part; in the program that arrives last return (True, the sum over all parts)."""
     rows = tl.arange(0, M)
     columns = tl.arange(0, DP)
     tile = rows[:, None] * DP + columns[None, :]
-    base = group.to(tl.int64) * NUM_SPLITS
+    base = group.to(tl.int64) * num_splits
     tl.store(part_acc_ptr + (base + split) * M * DP + tile, acc)
     tl.store(part_stats_ptr + (base + split) * 2 * M + rows, top)
     tl.store(part_stats_ptr + (base + split) * 2 * M + M + rows, total)
@@ -70,23 +70,24 @@ def _add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, gr
     return is_last, acc, total
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch", "slot", "lane_slots", "num_blocks", "table_stride", "num_splits"])
 def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, tables_ptr, k_pool_ptr, v_pool_ptr,
                          out_ptr, part_acc_ptr, part_stats_ptr, counter_ptr, batch, slot, lane_slots, num_blocks,
-                         table_stride, scale, eps, KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
+                         table_stride, num_splits, scale, eps, KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
                          M: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
-                         NUM_SPLITS: tl.constexpr, OVERLAP: tl.constexpr):
+                         SPLIT: tl.constexpr, OVERLAP: tl.constexpr):
     """One new row a sequence, straight from the qkv product: norms, rotary embedding, KV write and attention.
 
     qkv: [lanes, batch, (KV * G + 2 * KV) * D]; positions[i] counts the cached rows of sequence i; out: [lanes, batch,
-    KV * G * D]. Grid (NUM_SPLITS, KV, lanes * batch). The first split also attends to the new row itself.
+    KV * G * D]. Grid (num_splits, KV, lanes * batch); SPLIT tells whether there is more than one. The first split also
+    attends to the new row itself.
     """
     HALF: tl.constexpr = D // 2
     split, kv_head = tl.program_id(0), tl.program_id(1)
     lane, sequence = tl.program_id(2) // batch, tl.program_id(2) % batch
     wait_for_previous(OVERLAP)
     num_cached = tl.load(positions_ptr + sequence)
-    length = _split_length(num_cached, NUM_SPLITS, T)
+    length = _split_length(num_cached, num_splits, T)
     num_active = tl.maximum(tl.cdiv(num_cached, length), 1)
     if split >= num_active:
         return
@@ -146,16 +147,16 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
 
     out_at = out_ptr + (tl.program_id(2).to(tl.int64) * KV + kv_head) * G * D + heads[:, None] * D + dims[None, :]
     out_inside = (heads < G)[:, None] & (dims < D)[None, :]
-    if (NUM_SPLITS > 1) and (num_active > 1):
+    if SPLIT and (num_active > 1):
         group = tl.program_id(2) * KV + kv_head
         is_last, acc, total = _add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split,
-                                            num_active, NUM_SPLITS, M, DP)
+                                            num_active, num_splits, M, DP)
         tl.store(out_at, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=out_inside & is_last)
     else:
         tl.store(out_at, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=out_inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["slot", "num_blocks"])
 def store_rows_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, pool_rows_ptr, k_pool_ptr, v_pool_ptr,
                       q_out_ptr, slot, num_blocks, eps, FIRST: tl.constexpr, KV: tl.constexpr, G: tl.constexpr,
                       D: tl.constexpr, GP: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
@@ -196,15 +197,15 @@ def store_rows_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, 
     tl.store(v_pool_ptr + at + dims, v.to(dtype), mask=dims < D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["max_tiles", "slot", "num_blocks", "table_stride", "num_splits"])
 def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out_ptr, part_acc_ptr, part_stats_ptr,
-                       counter_ptr, max_tiles, slot, num_blocks, table_stride, scale, KV: tl.constexpr,
+                       counter_ptr, max_tiles, slot, num_blocks, table_stride, num_splits, scale, KV: tl.constexpr,
                        G: tl.constexpr, D: tl.constexpr, M: tl.constexpr, GP: tl.constexpr, DP: tl.constexpr,
-                       BLOCK: tl.constexpr, T: tl.constexpr, NUM_SPLITS: tl.constexpr, OVERLAP: tl.constexpr):
+                       BLOCK: tl.constexpr, T: tl.constexpr, SPLIT: tl.constexpr, OVERLAP: tl.constexpr):
     """Causal attention of tiles of new rows over everything their sequences have in the pool, the rows included.
 
     q, out: [rows, KV * G * D]. tiles: int32 [4, max_tiles] = first row, number of rows (0: unused tile; at most
-    M / GP), position of the first row, sequence. Grid (NUM_SPLITS, KV, max_tiles).
+    M / GP), position of the first row, sequence. Grid (num_splits, KV, max_tiles).
     """
     split, kv_head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     wait_for_previous(OVERLAP)
@@ -214,7 +215,7 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out
     position = tl.load(tiles_ptr + 2 * max_tiles + tile)
     sequence = tl.load(tiles_ptr + 3 * max_tiles + tile)
     num_positions = position + num_rows
-    length = _split_length(num_positions, NUM_SPLITS, T)
+    length = _split_length(num_positions, num_splits, T)
     num_active = tl.cdiv(num_positions, length)
     if split >= num_active:
         return
@@ -247,11 +248,10 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out
         acc = acc * keep[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
         total = total * keep + tl.sum(weights, 1)
         top = new_top
-    total = tl.where(total == 0.0, 1.0, total) if NUM_SPLITS == 1 else total
-    if (NUM_SPLITS > 1) and (num_active > 1):
+    if SPLIT and (num_active > 1):
         group = tile * KV + kv_head
         is_last, acc, total = _add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split,
-                                            num_active, NUM_SPLITS, M, DP)
+                                            num_active, num_splits, M, DP)
         tl.store(out_ptr + offsets, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside & is_last)
     else:
         tl.store(out_ptr + offsets, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside)

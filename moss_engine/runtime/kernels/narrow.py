@@ -13,7 +13,7 @@ from moss_engine.runtime.kernels.launch import options, wait_for_previous
 MAX_ROWS = 64
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _narrow_kernel(x_ptr, weight_ptr, scale_ptr, residual_ptr, out_ptr, num_rows, num_outputs, K: tl.constexpr,
                    M: tl.constexpr, N: tl.constexpr, CHUNK: tl.constexpr, STAGES: tl.constexpr, GLU: tl.constexpr,
                    RESIDUAL: tl.constexpr, SCALED: tl.constexpr, OVERLAP: tl.constexpr):

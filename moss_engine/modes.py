@@ -39,7 +39,7 @@ class Mode:
     def __post_init__(self) -> None:
         types = {"str": str, "bool": bool, "str | None": (str, type(None)), "Medium": str}
         for field in fields(self):
-            if not isinstance(getattr(self, field.name), types[field.type]):
+            if not isinstance(getattr(self, field.name), types[str(field.type)]):
                 raise CheckpointError(f"mode {self.name!r} has the {field.name} {getattr(self, field.name)!r}; "
                                       f"it must be {field.type}.")
         if not {self.input, self.output} <= {"text", "speech"}:

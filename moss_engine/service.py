@@ -258,10 +258,10 @@ class Service:
 
     def _speak(self, handle: Handle) -> None:
         """Make some sound of the reply whose listener runs dry first."""
-        if handle.stream is None and not handle.cancelled:
-            handle.stream = self.codec.open_stream(handle.request.voice)
         codes = handle.take_codes(self._codes_per_share)
         if not handle.cancelled:
+            if handle.stream is None:
+                handle.stream = self.codec.open_stream(handle.request.voice)
             samples = handle.stream.push(codes) if codes else handle.stream.flush()
             if not np.isfinite(samples).all():
                 raise EngineFaultError("The vocoder's output was not a number; ask again.")

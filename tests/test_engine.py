@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,8 +28,13 @@ from moss_engine.config import EngineConfig
 from moss_engine.engine import Engine
 from moss_engine.errors import BusyError, ContextError, EngineFaultError, ParameterError
 from moss_engine.events import Accepted, Event, Failed, Finished, FinishReason, Sampled, Started, TextDelta
-from moss_engine.request import Request
+from moss_engine.models.config import ModelConfig
+from moss_engine.modes import read_default_sampling, read_modes
+from moss_engine.processor import Processor
+from moss_engine.request import Message, Reply, Request, Text
+from moss_engine.runtime.make import make_runtime
 from moss_engine.sampler import Sampler
+from moss_engine.tokenizer import TextTokenizer
 from moss_engine.tokens import Modality, Row
 
 
@@ -379,3 +385,30 @@ def test_mode_of_a_row_is_the_one_it_was_sampled_in():
     (events,) = serve(engine, make_request())
     sosp = next(event for event in only(events, Sampled) if event.row.text == IDS.sosp)
     assert sosp.modality is Modality.TEXT
+
+
+def test_a_second_turn_of_a_chat_finds_the_first_and_answers_as_if_everything_were_computed(tiny_checkpoint: Path):
+    """With the real network, processor and sampler: the reply's rows come back as history."""
+    config = EngineConfig(checkpoint=tiny_checkpoint, block_size=8, kv_rows=2048, dtype="float32")
+    model = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    modes = read_modes(tiny_checkpoint / "processor_config.json")
+    chat = replace(modes.modes[1], history=True, default=True)
+    tokenizer = TextTokenizer.from_file(tiny_checkpoint / "tokenizer.json")
+    sampling = read_default_sampling(tiny_checkpoint / "generation_config.json")
+    processor = Processor(tokenizer, model, replace(modes, modes=(chat,)), sampling, 4000)
+
+    def ask(name: str, *messages: Message) -> Request:
+        return Request(name, "s", messages, chat.name, replace(sampling, max_rows=60))
+
+    def answers(*asked: Request) -> list[list[Event]]:
+        engine = Engine(make_runtime(config), Sampler(model), processor, config, samples_per_code=960)
+        return [serve(engine, request)[0] for request in asked]
+
+    question, again = Message("user", Text("hello world")), Message("user", Text("and you"))
+    ((*_, first),) = answers(ask("first", question))
+    second = ask("second", question, Message("assistant", Reply(first.rows)), again)
+    after_first, fresh = answers(ask("first", question), second)[1], answers(second)[0]
+    so_far = len(processor.prepare(ask("first", question))[0].prompt) + len(first.rows)
+    assert only(after_first, Started)[0].num_cached_rows == (so_far - 1) // 8 * 8
+    assert only(fresh, Started)[0].num_cached_rows == 0
+    assert after_first[-1].rows == fresh[-1].rows

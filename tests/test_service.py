@@ -290,6 +290,16 @@ def test_a_listener_who_does_not_take_bounds_what_is_made():
         assert events[-1].reason is FinishReason.STOP
 
 
+def test_a_written_reply_is_bounded_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("moss_engine.service.MAX_UNTAKEN_EVENTS", 20)
+    with served(FakeRuntime(scripted([Row(ord("x"), 0)])), lease_s=600) as service:
+        handle = service.submit(ask(mode="text"))
+        wait_until(lambda: handle.num_untaken > 20)
+        time.sleep(0.05)
+        assert handle.num_untaken <= 20 + 2 * 2
+        assert listen_to(handle)[-1].num_rows == 190
+
+
 def test_others_run_while_one_listener_sleeps():
     with served(talking(), run_ahead_s=1.0, lease_s=600) as service:
         sleeper = service.submit(ask())

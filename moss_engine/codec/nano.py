@@ -29,8 +29,8 @@ CHUNK_CODES = (4, 6, 10)
 each next chunk the time that it takes to be made."""
 CONTEXT_SHARE = 0.8
 """Context of a window as a share of the vocoder's nominal support. The outermost frames act only through products of
-filter edges: on the trained vocoder, 0.8 of the support differs from all of it by rounding noise (-132 dB), 0.6 of it
-by -58 dB (`python -m scripts.nano.vocoder_context`)."""
+filter edges: on the trained vocoder, 0.8 of the support differs from all of it by rounding noise (-127 dB), 0.6 of it
+by -44 dB (`python -m scripts.nano.vocoder_context`)."""
 
 
 class NanoCodec:

@@ -1,6 +1,6 @@
 """The language model alone: many prompts in one padded batch, without the engine. For judging training runs.
 
-    python -m scripts.nano.direct --lm WORK/lm --out replies.json [--sets harvard everyday] [--temperatures 0.5 0.6] [--top-k 20]
+    python -m scripts.nano.direct --lm WORK/lm --out replies.json [--sets harvard everyday] [--temperatures 0.5 0.6]
     python -m scripts.nano.direct --replies replies.json --codec WORK/codec --vocoder WORK/vocoder
 
 The first command needs torch and tokenizers only and writes the replies' rows; the second turns them into sound and has

@@ -1,6 +1,6 @@
 """Stage 9: the figures of the built-in voice, through the real service, with default settings and fixed seeds.
 
-    python -m scripts.nano.evaluate [--checkpoint assets/nano] [--float FOLDER] [--work DIR] [--out assets/bench/nano.json]
+    python -m scripts.nano.evaluate [--checkpoint assets/nano] [--float FOLDER] [--work DIR] [--out FILE]
 
 --float names the same checkpoint exported with `--dtype float`, to compare the word error rates; with --work the copy
 synthesis is judged too (it needs the teacher). Prints a table and writes it as JSON. Nothing else should run meanwhile:
@@ -44,7 +44,7 @@ SEED = 1
 TWELVE_WORDS = "The old captain carried two silver keys across the bridge before sunrise."
 SPEED_REPLIES = 12
 SUSPECT_GAP = 3
-"""So many neighbouring words heard too few or too many count as skipped or repeated; fewer are the recogniser's slips."""
+"""So many neighbouring words too few or too many count as skipped or repeated; fewer are the recogniser's slips."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """prompts + codes + tokenizer -> endless training batches, made by worker processes.
 
-A batch is a flat run of rows, divided into cells of a few fixed widths; every cell holds one sequence from its start and
-padding after it. All shapes are constants of a run, so the training step compiles once, and attention is plain causal
-attention inside each cell: no sequence sees another.
+A batch is a flat run of rows, divided into cells of a few fixed widths; every cell holds one sequence from its start
+and padding after it. All shapes are constants of a run, so the training step compiles once, and attention is plain
+causal attention inside each cell: no sequence sees another.
 """
 
 from __future__ import annotations
@@ -19,10 +19,14 @@ from tokenizers import Tokenizer
 
 from moss_engine.models.config import ModelConfig
 from scripts.nano.layout import AUDIO_TARGET, NANO_CONFIG, TEXT_TARGET, LaidOut, cut_chunks, lay_out
+from scripts.nano.small_talk import REFUSALS
 from scripts.nano.tokenizer import CHAT, DROPOUT, IM_END, IM_START, READ, load_tokenizer, read_prompts
 
 WIDTHS = (64, 96, 128, 176, 224, 288, 384, 512, 768)
 VARIANTS = 8
+CHAT_REPEATS = 4
+"""Answers of the small talk come so often in an epoch (refusals once): they have to be known by heart."""
+CHAT_DROPOUT_SHARE = 0.3
 IGNORE = -100
 
 
@@ -62,7 +66,7 @@ def _spaced(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Batch:
-    """rows: [N, 2]; *_at: rows whose state predicts *_target (IGNORE beyond the used part); all shapes fixed in a run."""
+    """rows: [N, 2]; *_at: rows whose state predicts *_target (IGNORE beyond the used part). Shapes are fixed in a run."""
 
     rows: np.ndarray
     text_at: np.ndarray
@@ -132,16 +136,23 @@ class Corpus:
 
     def sequence(self, index: int, rng: random.Random, *, dropout: bool) -> LaidOut:
         mode, user, spoken, codes, starts = self.items[index]
+        dropout = dropout and (mode == "read" or rng.random() < CHAT_DROPOUT_SHARE)
         user_words = self.table.words(user, rng if dropout else None)
         said_words = user_words if user == spoken else self.table.words(spoken, rng if dropout else None)
         prompt = [*self.opening[mode], *(i for word in user_words for i in word), *self.closing]
         chunks = cut_chunks(spoken.split(), starts, len(codes), rng)
         return lay_out(prompt, said_words, codes, chunks, self.config.special)
 
+    def repeats(self, index: int) -> int:
+        """How often an item comes in an epoch."""
+        mode, _, spoken, _, _ = self.items[index]
+        return CHAT_REPEATS if mode == "chat" and spoken not in REFUSALS else 1
+
     def shape(self, target_rows: int, seed: int) -> Shape:
         """Cells in proportion to the lengths there are, about `target_rows` in all."""
         rng = random.Random(seed)
-        sample = [self.sequence(rng.randrange(len(self.items)), rng, dropout=True) for _ in range(2000)]
+        drawn = rng.choices(range(len(self.items)), [self.repeats(i) for i in range(len(self.items))], k=2000)
+        sample = [self.sequence(index, rng, dropout=True) for index in drawn]
         widths = [_cell_of(len(s.rows)) for s in sample]
         share = [widths.count(k) / len(widths) for k in range(len(WIDTHS))]
         scale = target_rows / sum(p * w for p, w in zip(share, WIDTHS))
@@ -195,7 +206,7 @@ def batches(
     config, wanted, epoch = corpus.config, sum(shape.cells) * 1.3, 0
     while epochs is None or epoch < epochs:
         rng = random.Random((seed * 1_000_003 + epoch) * 997 + share[0])
-        order = list(range(share[0], len(corpus.items), share[1]))
+        order = [i for i in range(share[0], len(corpus.items), share[1]) for _ in range(corpus.repeats(i))]
         rng.shuffle(order)
         for index in order:
             sequence = corpus.sequence(index, rng, dropout=dropout)

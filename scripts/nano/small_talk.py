@@ -18,7 +18,7 @@ REPEATS = 2
 MAX_DEFINED_WORDS = 1800
 OUT_OF_SCRIPT_SHARE = 0.2
 _MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_REFUSALS = (
+REFUSALS = (
     "I am the small built-in voice. I do not know that yet.",
     "I am the small built-in voice, and I do not know that.",
     "I am the small built-in voice. I cannot answer that.",
@@ -178,4 +178,4 @@ def _refusals(sources: Path, count: int, rng: random.Random) -> Iterator[Pair]:
             place=rng.choice(PLACES), place2=rng.choice(PLACES), name=rng.choice(FIRST_NAMES), noun=rng.choice(nouns),
             adj=rng.choice(nouns), when=rng.choice(("tomorrow", "today", "tonight", "on Sunday", "next week", "yesterday")),
             number=cardinal(rng.randint(2, 99)), number2=cardinal(rng.randint(2, 99)))
-        yield question, rng.choice(_REFUSALS)
+        yield question, rng.choice(REFUSALS)

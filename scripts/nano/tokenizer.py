@@ -2,8 +2,8 @@
 
     python -m scripts.nano.tokenizer --work DIR
 
-Text is split before every space, at punctuation and into single digits; any string can be encoded. The specials are never produced
-from plain text: `encode_plain` does not parse them.
+Text is split before every space, at punctuation and into single digits; any string can be encoded. The specials are
+never produced from plain text: the tokenizer is set not to parse them.
 """
 
 from __future__ import annotations

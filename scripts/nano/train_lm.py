@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from moss_engine.models.checkpoint import expected_tensors, load_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.network import MossSpeech
 from scripts.nano.layout import NANO_CONFIG
@@ -144,10 +145,16 @@ def steps_done(work: Path) -> int:
 
 
 class Trainer:
-    def __init__(self, work: Path, config: ModelConfig, shape: Shape, device: torch.device, compiled: bool):
-        self.work, self.device = work, device
+    """Model, optimiser and averaged weights; goes on from DIR/lm.pt, else from the weights of `init`, else anew."""
+
+    def __init__(
+        self, work: Path, config: ModelConfig, shape: Shape, device: torch.device, compiled: bool, init: Path | None
+    ):
+        self.work, self.device, self.text_weight = work, device, TEXT_WEIGHT
         self.model = with_dropout(MossSpeech(config), DROPOUT).to(device)
         initialise(self.model)
+        if init is not None:
+            self.model.load_state_dict(load_tensors(init, expected_tensors(config), dtype=torch.float32, device=device))
         self.optimiser = optimiser_of(self.model, device)
         self.ema = [p.detach().clone() for p in self.model.parameters()]
         self.step, self.spent_s = 0, 0.0
@@ -169,7 +176,7 @@ class Trainer:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         text, audio = self.losses(self.run, tensors)
-        (TEXT_WEIGHT * text + audio).backward()
+        (self.text_weight * text + audio).backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
@@ -220,7 +227,8 @@ def train(args: argparse.Namespace) -> None:
     torch.set_float32_matmul_precision("high")
     staging = Staging(shape, device)
     held = [staging.load(b.packed()) for b in batches(held_corpus, shape, args.seed, dropout=False, epochs=1)]
-    trainer = Trainer(args.work, corpus.config, shape, device, args.compile)
+    trainer = Trainer(args.work, corpus.config, shape, device, args.compile, args.init)
+    trainer.text_weight = args.text_weight
     clock = Clock(args.total_seconds, args.seconds, trainer.spent_s)
     parameters = sum(p.numel() for p in trainer.model.parameters())
     print(
@@ -249,7 +257,7 @@ def train(args: argparse.Namespace) -> None:
             packed = queue.get(timeout=120)
             waited_s += time.monotonic() - waiting
             tensors = staging.load(packed)
-            sums += torch.stack(trainer.train_step(tensors, one_cycle(clock.progress, PEAK_RATE, warm_up=0.02)))
+            sums += torch.stack(trainer.train_step(tensors, one_cycle(clock.progress, args.peak_rate, warm_up=0.02)))
             clock.tick()
             now = time.monotonic()
             if now - logged >= LOG_EVERY_S:
@@ -307,6 +315,9 @@ def main() -> None:
     parser.add_argument("--total-seconds", type=float, default=900.0, help="length of the whole training")
     parser.add_argument("--rows", type=int, default=73_728, help="rows of one step")
     parser.add_argument("--workers", type=int, default=6, help="processes that prepare batches")
+    parser.add_argument("--init", type=Path, help="begin with the weights of this checkpoint folder")
+    parser.add_argument("--peak-rate", type=float, default=PEAK_RATE)
+    parser.add_argument("--text-weight", type=float, default=TEXT_WEIGHT)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""Readers of the text packages: WordNet, the King James Bible, word lists, world facts. One unpacked root holds them all.
+"""Readers of the text packages: WordNet, the King James Bible, word lists, world facts, all unpacked under one root.
 
 cd DIR && apt-get download wordnet-base bible-kjv-text bible-kjv scowl miscfiles
 for f in *.deb; do dpkg -x $f root; done

@@ -1,6 +1,6 @@
 """Rewrite what README.md derives from the program: `python -m scripts.readme --write`.
 
-The screenshot, the tree, the options, the meanings of the figures and the measurements stand each between two comments
+Pictures, samples, the tree, the options, the meanings of the figures and the measurements stand each between two comments
 that name them. Without --write the command only says whether the README is up to date.
 """
 
@@ -20,6 +20,7 @@ from scripts.bench_tables import benchmarks
 
 README = REPO_ROOT / "README.md"
 SCREENSHOT = "assets/screenshot.png"
+SAMPLES = "assets/samples"
 NAME_WIDTH = 26
 MAX_CHARS = 92
 
@@ -106,8 +107,16 @@ def screenshot() -> str:
     return f"![The page while a reply is playing]({SCREENSHOT})" if (REPO_ROOT / SCREENSHOT).is_file() else ""
 
 
+def samples() -> str:
+    """What the built-in voice sounds and looks like: the sound files and pictures of assets/samples."""
+    files = sorted(path for path in (REPO_ROOT / SAMPLES).glob("*") if path.suffix in (".flac", ".wav", ".png"))
+    marks = ["!" * (path.suffix == ".png") + f"[{path.stem.replace('_', ' ')}]({SAMPLES}/{path.name})" for path in files]
+    return "\n\n".join(["### The built-in voice", *marks]) if files else ""
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
-    "screenshot": screenshot, "tree": tree, "options": options, "figures": figures, "benchmarks": benchmarks,
+    "screenshot": screenshot, "samples": samples, "tree": tree, "options": options, "figures": figures,
+    "benchmarks": benchmarks,
 }
 
 

@@ -94,6 +94,8 @@ class Service:
         except BaseException:
             self._close(handle, "refused")
             raise
+        if handle.cancelled:  # while the engine did not know it yet
+            self.engine.cancel(request.request_id)
         self._engine_wake.set()
         return handle
 
@@ -223,6 +225,8 @@ class Service:
         if handle is None:
             return
         handle.num_rows = event.num_rows
+        if isinstance(event, Finished) and handle.cancelled:  # it ended by itself, but its sound was dropped
+            event = dataclasses.replace(event, reason=FinishReason.CANCELLED)
         if isinstance(event, Finished) and not handle.cancelled and handle.has_sound:
             handle.ending = event
             self._wake_codec()

@@ -235,8 +235,9 @@ class Bench:
         from scripts.bench_limits import measure_batches, measure_overhead
 
         engine, steps = self.service.engine, self.args.codes or 100
-        engine.processor = FixedSize(self.processor, self.args.prompt_rows or 40, 4 * steps)
-        requests = [self.request(f"alone-{i}", i, 4 * steps) for i in range(max(self.args.concurrency))]
+        reply_rows = steps + 4 * max(self.args.concurrency)  # while later prompts are computed, the first replies run
+        engine.processor = FixedSize(self.processor, self.args.prompt_rows or 40, reply_rows)
+        requests = [self.request(f"alone-{i}", i, reply_rows) for i in range(max(self.args.concurrency))]
         overhead = measure_overhead(engine, self.model, requests[0], self.device, steps, limit_ms)
         return overhead, measure_batches(engine, requests, self.args.concurrency, steps)
 

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from moss_engine.engine import Engine
+from moss_engine.errors import ConfigError
+from moss_engine.events import Sampled
 from moss_engine.models.checkpoint import expected_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.request import Request
@@ -134,15 +136,17 @@ def measure_overhead(engine: Engine, config: ModelConfig, request: Request, devi
                      limit_ms: float) -> Overhead:
     """Time the three in turn, step by step and at the same context, so that the machine's mood is the same for all.
 
-    `request` must give a long reply; nothing else may use the engine.
+    `request` must give a long reply; nothing else may use the engine. Raises ConfigError for a runtime whose network
+    cannot be run by itself.
     """
     runtime = engine.runtime
-    assert isinstance(runtime, TorchRuntime), "the network alone can be run for the torch runtime only"
+    if not isinstance(runtime, TorchRuntime):
+        raise ConfigError("--overhead cannot run this runtime's network alone; leave it out, or use --dtype float32.")
     network = runtime._network
     assert network is not None
     engine.submit(request)
-    while not any(type(event).__name__ == "Sampled" for event in engine.step().events):
-        pass
+    while not any(isinstance(event, Sampled) for event in engine.step().events):
+        assert not engine.fault
     (segment,) = engine.processor.prepare(request)
     context = len(segment.prompt)
     attention = ContiguousAttention(config, context + steps + 1, device)
@@ -182,7 +186,7 @@ def measure_batches(engine: Engine, requests: Sequence[Request], batches: Sequen
         for request in requests[:batch]:
             engine.submit(request)
         while engine.step().num_rows != batch:
-            pass
+            assert not engine.fault
         step_ms = statistics.median(timed_ms(engine.step, torch.device("cpu")) for _ in range(steps))
         rates.append(BatchRate(batch, step_ms, batch / step_ms * 1e3))
         for request in requests[:batch]:

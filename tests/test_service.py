@@ -250,6 +250,15 @@ def test_cancel_and_cancel_session_end_the_stream_with_its_rows():
         assert service.stats().outcomes == {"cancelled": 3}
 
 
+def test_a_session_that_is_stopped_while_its_request_is_being_accepted_stays_silent():
+    with served(talking()) as service:
+        submit = service.engine.submit
+        service.engine.submit = lambda request: (service.cancel_session("mine"), submit(request))[1]
+        events = listen_to(service.submit(ask(session="mine")))
+        assert_well_formed(events)
+        assert events[-1].reason is FinishReason.CANCELLED and events[-1].num_rows < len(TALK)
+
+
 def test_stop_drops_sound_that_was_not_made_yet():
     codec = FakeCodec()
     slow = threading.Event()

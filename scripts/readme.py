@@ -1,7 +1,7 @@
 """Rewrite what README.md derives from the program: `python -m scripts.readme --write`.
 
-Pictures, samples, the tree, the options, the meanings of the figures and the measurements stand each between two comments
-that name them. Without --write the command only says whether the README is up to date.
+Pictures, samples, the tree, the options, the meanings of the figures and the measurements stand each between two
+comments that name them. Without --write the command only says whether the README is up to date.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def screenshot() -> str:
 def samples() -> str:
     """What the built-in voice sounds and looks like: the sound files and pictures of assets/samples."""
     files = sorted(path for path in (REPO_ROOT / SAMPLES).glob("*") if path.suffix in (".flac", ".wav", ".png"))
-    marks = ["!" * (path.suffix == ".png") + f"[{path.stem.replace('_', ' ')}]({SAMPLES}/{path.name})" for path in files]
+    links = [f"[{path.stem.replace('_', ' ')}]({SAMPLES}/{path.name})" for path in files]
+    marks = [f"!{link}" if link.endswith(".png)") else link for link in links]
     return "\n\n".join(["### The built-in voice", *marks]) if files else ""
 
 

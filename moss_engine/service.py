@@ -177,7 +177,7 @@ class Service:
     def _close(self, handle: Handle | None, outcome: str) -> None:
         with self._changed:
             if handle is not None:
-                del self._handles[handle.request_id]
+                self._handles.pop(handle.request_id, None)
             self._outcomes[outcome] += 1
             self._changed.notify_all()
 

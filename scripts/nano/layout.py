@@ -106,7 +106,7 @@ def lay_out(
     chunks: Sequence[Chunk],
     ids: SpecialIds,
 ) -> LaidOut:
-    """A whole sequence: prompt rows, then the reply. `word_ids[k]` are the text ids of word k with its leading space."""
+    """Prompt rows, then the reply. `word_ids[k]` are the text ids of word k with its leading space."""
     text: list[np.ndarray] = [np.asarray(prompt_ids, np.int16)]
     audio: list[np.ndarray] = [np.full(len(prompt_ids), ids.audio_pad, np.int16)]
     is_audio: list[np.ndarray] = [np.zeros(len(prompt_ids), bool)]

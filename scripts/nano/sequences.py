@@ -66,7 +66,7 @@ def _spaced(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Batch:
-    """rows: [N, 2]; *_at: rows whose state predicts *_target (IGNORE beyond the used part). Shapes are fixed in a run."""
+    """rows: [N, 2]; *_at: rows that predict *_target (IGNORE beyond the used part). Shapes are fixed in a run."""
 
     rows: np.ndarray
     text_at: np.ndarray

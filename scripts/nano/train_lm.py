@@ -45,8 +45,8 @@ def cell_attention(shape: Shape, dtype: torch.dtype):
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
         cells = [t.split(sizes) for t in (q, k, v)]
         seen = []
-        for count, *cell in zip(shape.cells, *cells):
-            heads_first = [t.unflatten(0, (count, -1)).transpose(1, 2) for t in cell]
+        for width, count, *cell in zip(WIDTHS, shape.cells, *cells):
+            heads_first = [t.unflatten(0, (count, width)).transpose(1, 2) for t in cell]
             out = F.scaled_dot_product_attention(*heads_first, is_causal=True, enable_gqa=True)
             seen.append(out.transpose(1, 2).flatten(0, 1))
         return torch.cat(seen)

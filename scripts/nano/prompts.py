@@ -1,6 +1,6 @@
 """Stage 1: text packages, templates and small talk -> prompts.jsonl.gz.
 
-    python -m scripts.nano.prompts --work DIR --sources ROOT --hours 110
+    python -m scripts.nano.prompts --work DIR [--sources ROOT] --hours 112
 
 ROOT is the folder into which the packages of `word_sources.py` were unpacked. Each line is
 {"id", "mode", "user", "spoken", "speed", "split"}; the text is in its spoken form. Lines are in random order, so any
@@ -322,15 +322,16 @@ def _joined(texts: list[str], rng: random.Random) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--sources", type=Path, required=True)
+    parser.add_argument("--sources", type=Path, help="folder of the unpacked packages (default: WORK/sources)")
     parser.add_argument("--hours", type=float, default=110.0)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    sources = args.sources or args.work / "sources"
     rng, judged = random.Random(args.seed), Judged()
-    rows = [("chat", "chat", user, said) for user, said in small_talk(args.sources, rng) if not judged.touches(said)]
+    rows = [("chat", "chat", user, said) for user, said in small_talk(sources, rng) if not judged.touches(said)]
     chat_chars = sum(len(row[3]) + 8 for row in rows)
     read_chars = int(args.hours * 3600 * CHARS_PER_S) - chat_chars
-    rows += [(source, "read", text, text) for source, text in read_rows(args.sources, read_chars, rng, judged)]
+    rows += [(source, "read", text, text) for source, text in read_rows(sources, read_chars, rng, judged)]
     rng.shuffle(rows)
     counted: Counter[str] = Counter()
     args.work.mkdir(parents=True, exist_ok=True)
@@ -357,7 +358,7 @@ def main() -> None:
         )
     total = sum(counted[f"{name} chars"] for name in names)
     print(f"{'total':18s} {len(rows):7d} rows  {total / 1e6:6.2f} M characters  {total / CHARS_PER_S / 3600:6.1f} h")
-    print(f"capitals of {len(capitals(args.sources))} countries in the small talk")
+    print(f"capitals of {len(capitals(sources))} countries in the small talk")
 
 
 if __name__ == "__main__":

@@ -79,10 +79,11 @@ class RuntimeContract:
         self.assert_close(self.in_steps(rows, steps), whole, self.drift)
 
     def test_batched_is_alone(self) -> None:
-        sequences = [self.rows(length) for length in (3, 50, 17, 4, 33)]
-        tables = [self.table(60) for _ in sequences]
+        """Of similar and of very different lengths."""
+        sequences = [self.rows(length) for length in (3, 310, 17, 4, 33)]
+        tables = [self.table(len(rows)) for rows in sequences]
         for rows, table in zip(sequences, tables, strict=True):
-            self.forward(self.part(rows, table, 0, len(rows) - 1, sample=False))
+            self.fill(rows, table, len(rows) - 1)
         last = [self.part(rows, table, len(rows) - 1, len(rows)) for rows, table in zip(sequences, tables, strict=True)]
         together = self.forward(*last)
         for i, part in enumerate(last):
@@ -144,10 +145,7 @@ class RuntimeContract:
     def test_a_full_step_of_the_longest_sequence(self) -> None:
         limits = self.runtime.limits
         rows, table = self.rows(limits.max_seq_len), self.table(limits.max_seq_len)
-        starts = range(0, limits.max_seq_len - 1, limits.max_step_rows)
-        for start in starts:
-            end = min(start + limits.max_step_rows, limits.max_seq_len - 1)
-            self.forward(self.part(rows, table, start, end, sample=False))
+        self.fill(rows, table, limits.max_seq_len - 1)
         logits = self.forward(self.part(rows, table, limits.max_seq_len - 1, limits.max_seq_len))
         with torch.inference_mode():
             last = torch.tensor([len(rows) - 1])
@@ -182,6 +180,12 @@ class RuntimeContract:
     def forward(self, *parts: ScheduledSequence) -> Logits:
         logits = self.runtime.forward(ScheduledBatch(parts))
         return Logits(logits.text.cpu().clone(), logits.audio.cpu().clone())
+
+    def fill(self, rows: Sequence[Row], table: tuple[int, ...], end: int) -> None:
+        """Run the rows before `end` in the largest steps that the limits allow."""
+        size = self.runtime.limits.max_step_rows
+        for start in range(0, end, size):
+            self.forward(self.part(rows, table, start, min(start + size, end), sample=False))
 
     def in_steps(self, rows: Sequence[Row], steps: Sequence[int], table: tuple[int, ...] | None = None) -> Logits:
         """Logits of the last row when the rows are run in steps of these sizes."""

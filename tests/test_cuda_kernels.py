@@ -9,9 +9,9 @@ from torch.nn import functional as F
 pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.cuda_support")
 
-from moss_engine.runtime.kernels.float8 import quantise_rows  # noqa: E402
-from moss_engine.runtime.kernels.matvec import MAX_ROWS, matvec  # noqa: E402
-from moss_engine.runtime.kernels.narrow import narrow_product  # noqa: E402
+from moss_engine.runtime.kernels.float8 import quantise_rows, rescale  # noqa: E402
+from moss_engine.runtime.kernels.matvec import matvec  # noqa: E402
+from moss_engine.runtime.kernels.matvec8 import matvec8  # noqa: E402
 from moss_engine.runtime.kernels.rows import embed, gate, rms_norm  # noqa: E402
 from tests.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
 
@@ -24,34 +24,35 @@ def normal(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
 
 
+def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return torch.einsum("lk,lnk->ln", x.double(), weight.double())
+
+
 def normed(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     x = x.double()
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight.double()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("lanes", "rows", "inputs", "outputs"), [(1, 1, 48, 100), (2, 1, 96, 37), (2, 3, 48, 33),
-                                                                  (1, MAX_ROWS, 5000, 18)])
-def test_matvec(dtype, lanes, rows, inputs, outputs):
-    x, weight = normal(lanes, rows, inputs, dtype=dtype, seed=1), normal(lanes, outputs, inputs, dtype=dtype, seed=2)
-    norm, residual = normal(lanes, inputs, dtype=dtype, seed=3), normal(lanes, rows, outputs, dtype=dtype, seed=4)
-    out = torch.full((lanes, rows, outputs), torch.nan, device=DEVICE, dtype=dtype)
+@pytest.mark.parametrize(("lanes", "inputs", "outputs"), [(1, 48, 100), (2, 96, 37), (1, 5000, 18), (1, 64, 8200)])
+def test_matvec(dtype, lanes, inputs, outputs):
+    x, weight = normal(lanes, inputs, dtype=dtype, seed=1), normal(lanes, outputs, inputs, dtype=dtype, seed=2)
+    norm, residual = normal(lanes, inputs, dtype=dtype, seed=3), normal(lanes, outputs, dtype=dtype, seed=4)
+    out = torch.full((lanes, outputs), torch.nan, device=DEVICE, dtype=dtype)
     matvec(x, weight, out, norm=norm, eps=1e-3)
-    wanted = normed(x, norm.unsqueeze(1), 1e-3) @ weight.double().mT
-    assert relative_error(out, wanted) < TOLERANCE[dtype]
-    matvec(x, weight, residual_out := residual.clone(), residual=residual)
-    assert relative_error(residual_out, residual.double() + x.double() @ weight.double().mT) < TOLERANCE[dtype]
+    assert relative_error(out, product(normed(x, norm, 1e-3), weight)) < TOLERANCE[dtype]
+    matvec(x, weight, out := residual.clone(), residual=out)
+    assert relative_error(out, residual.double() + product(x, weight)) < TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("lanes", "rows", "inputs", "outputs"), [(1, 1, 48, 40), (2, 2, 96, 33)])
-def test_gated_matvec(dtype, lanes, rows, inputs, outputs):
-    x = normal(lanes, rows, inputs, dtype=dtype, seed=1)
-    weight = normal(lanes, 2 * outputs, inputs, dtype=dtype, seed=2)
-    norm = normal(lanes, inputs, dtype=dtype, seed=3)
-    out = torch.full((lanes, rows, outputs), torch.nan, device=DEVICE, dtype=dtype)
+@pytest.mark.parametrize(("lanes", "inputs", "outputs"), [(1, 48, 40), (2, 5000, 5)])
+def test_gated_matvec(dtype, lanes, inputs, outputs):
+    x, weight = normal(lanes, inputs, dtype=dtype, seed=1), normal(lanes, 2 * outputs, inputs, dtype=dtype, seed=2)
+    norm = normal(lanes, inputs, dtype=dtype, seed=3) / inputs**0.5
+    out = torch.full((lanes, outputs), torch.nan, device=DEVICE, dtype=dtype)
     matvec(x, weight, out, norm=norm, eps=1e-3, gated=True)
-    first, second = (normed(x, norm.unsqueeze(1), 1e-3) @ weight.double().mT).chunk(2, -1)
+    first, second = product(normed(x, norm, 1e-3), weight).chunk(2, -1)
     assert relative_error(out, F.silu(first) * second) < TOLERANCE[dtype]
 
 
@@ -77,34 +78,32 @@ def test_embedding_selects_by_the_modality_pad():
     assert torch.equal(out, torch.stack([text[1], text[3], audio[1]]))
 
 
-@pytest.mark.parametrize(("lanes", "rows", "inputs", "outputs"), [(1, 5, 48, 40), (2, 17, 96, 33), (1, 64, 300, 70)])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_narrow_product(dtype, lanes, rows, inputs, outputs):
-    x, weight = normal(lanes, rows, inputs, dtype=dtype, seed=1), normal(lanes, outputs, inputs, dtype=dtype, seed=2)
-    residual = normal(lanes, rows, outputs, dtype=dtype, seed=4)
-    out = torch.full((lanes, rows, outputs), torch.nan, device=DEVICE, dtype=dtype)
-    narrow_product(x, weight, out)
-    assert relative_error(out, x.double() @ weight.double().mT) < TOLERANCE[dtype]
-    narrow_product(x, weight, out := residual.clone(), residual=residual)
-    assert relative_error(out, residual.double() + x.double() @ weight.double().mT) < TOLERANCE[dtype]
+@pytest.mark.skipif(INTERPRETED, reason="the kernel has machine instructions")
+@pytest.mark.parametrize(("lanes", "inputs", "outputs"), [(1, 48, 100), (2, 96, 37), (1, 12288, 18)])
+def test_matvec_of_float8(lanes, inputs, outputs):
+    """Four products at a time are summed with the 11 bits of float16."""
+    weight = normal(lanes, 2 * outputs, inputs, dtype=torch.float32, seed=2).to(torch.float8_e4m3fn)
+    scale = normal(lanes, 2 * outputs, dtype=torch.float32, seed=3).abs() + 0.5
+    x, residual = (normal(lanes, size, dtype=torch.bfloat16, seed=1) for size in (inputs, 2 * outputs))
+    norm = normal(lanes, inputs, dtype=torch.bfloat16, seed=3) / inputs**0.5
+    widened = weight.double() * scale.double().unsqueeze(-1)
+    out = torch.full((lanes, 2 * outputs), torch.nan, device=DEVICE)
+    matvec8(1000 * x, weight, scale, out, residual=residual)
+    assert relative_error(out, residual.double() + product(1000 * x, widened)) < 1e-3
+    out = torch.full((lanes, outputs), torch.nan, device=DEVICE)
+    matvec8(x, weight, scale, out, norm=norm, eps=1e-3, gated=True)
+    first, second = product(normed(x, norm, 1e-3), widened).chunk(2, -1)
+    assert relative_error(out, F.silu(first) * second) < 1e-3
 
 
-@pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("rows", [1, 3, 20])
-def test_float8_weights_are_widened_exactly(rows, gated):
-    weight = normal(1, 40, 96, dtype=torch.float32, seed=2).to(torch.float8_e4m3fn)
-    scale = normal(1, 40, dtype=torch.float32, seed=3).abs() + 0.5
-    x = normal(1, rows, 96, dtype=torch.float32, seed=1)
-    out = torch.full((1, rows, 20 if gated else 40), torch.nan, device=DEVICE)
-    if rows <= MAX_ROWS:
-        matvec(x, weight, out, scale=scale, gated=gated)
-    else:
-        narrow_product(x, weight, out, scale=scale, gated=gated)
-    wanted = x.double() @ (weight.double() * scale.double().unsqueeze(-1)).mT
-    if gated:
-        first, second = wanted.chunk(2, -1)
-        wanted = F.silu(first) * second
+def test_rescaling():
+    x, residual = (normal(5, 300, dtype=torch.float32, seed=seed) for seed in (1, 2))
+    row_scale, scale = (normal(size, dtype=torch.float32, seed=3) for size in (5, 300))
+    wanted = x.double() * row_scale.double()[:, None] * scale.double()
+    rescale(x, row_scale, scale, out := torch.full_like(x, torch.nan))
     assert relative_error(out, wanted) < TOLERANCE[torch.float32]
+    rescale(x, row_scale, scale, residual_out := residual.clone(), residual=residual_out)
+    assert relative_error(residual_out, wanted + residual) < TOLERANCE[torch.float32]
 
 
 def test_rows_as_float8():

@@ -1,4 +1,4 @@
-"""Products of many rows with one weight: which library or kernel does which."""
+"""Products of rows with one weight: which kernel or library does which."""
 
 from __future__ import annotations
 
@@ -6,66 +6,98 @@ import torch
 from torch import Tensor
 
 from moss_engine.runtime.cuda_weights import Linear, Weights
-from moss_engine.runtime.kernels.float8 import quantise_rows
-from moss_engine.runtime.kernels.narrow import MAX_ROWS, narrow_product
+from moss_engine.runtime.kernels.float8 import quantise_rows, rescale
+from moss_engine.runtime.kernels.matvec import matvec
+from moss_engine.runtime.kernels.matvec8 import matvec8
+from moss_engine.runtime.kernels.rows import gate, rms_norm
 
 
 class Products:
-    """Matrix products with more rows than `matvec` takes.
+    """Linear layers of [lanes, rows, size] tensors, with the RMSNorm before them and what follows.
 
-    Weights of the rows' own number format go to cuBLAS. Float8 weights meet widened rows while there are few of them,
-    where reading the weights is what takes the time, and float8 rows, each with its own scale, where there are many.
+    One row goes to our own kernels, which read the weights at the speed of memory. More rows go to cuBLAS: on an H200
+    it is faster from two rows on than both a matrix-vector kernel for several rows and a Triton product with few rows.
+    There float8 weights meet rows that are float8 as well, each with its own scale.
     """
 
-    def __init__(self, weights: Weights, max_rows: int):
-        layer, device = weights.trunk.layers[0], weights.text_table.device
-        self._rows_scale = self._rows_values = self._product = None
+    def __init__(self, weights: Weights, max_rows: int, eps: float):
+        layer, self._eps = weights.trunk.layers[0], eps
+        hidden, ffn = layer.down.weight.shape[1:]
+        table = weights.text_table
+
+        def scratch(size: int, dtype: torch.dtype) -> Tensor:
+            return torch.empty(size, dtype=dtype, device=table.device)
+
+        self._normed = scratch(2 * max_rows * hidden, table.dtype)
+        self._gate_up = scratch(2 * max_rows * 2 * ffn, table.dtype)
         if layer.qkv.scale is not None:
-            widest, hidden = layer.down.weight.shape[2], layer.down.weight.shape[1]
-            self._rows_values = torch.empty(max_rows * max(widest, hidden), dtype=torch.float8_e4m3fn, device=device)
-            self._rows_scale = torch.empty(max_rows, 1, device=device)
-            self._product = torch.empty(max_rows * hidden, dtype=weights.text_table.dtype, device=device)
+            self._float8_rows = scratch(max_rows * max(ffn, layer.o.weight.shape[2]), torch.float8_e4m3fn)
+            self._row_scale = scratch(max_rows, torch.float32)
+            self._product = scratch(max_rows * hidden, table.dtype)
+            self._one = torch.ones((), device=table.device)
 
-    def product(self, x: Tensor, linear: Linear, lane: int, out: Tensor) -> None:
-        """out [rows, outputs] = x [rows, inputs] times one lane's weight."""
-        if linear.scale is None:
-            torch.mm(x, linear.weight[lane].T, out=out)
-        elif len(x) <= MAX_ROWS:
-            _narrow(x, linear, lane, out)
-        else:
-            self._both_float8(x, linear.weight[lane], linear.scale[lane], out)
+    def normed(self, x: Tensor, norm: Tensor, linear: Linear, out: Tensor) -> None:
+        """out = linear(norm(x))."""
+        if x.shape[1] == 1:
+            _one_row(x, linear, out, norm=norm, eps=self._eps)
+            return
+        normed = _view(self._normed, x.shape)
+        rms_norm(x, norm, self._eps, normed)
+        for lane in range(len(x)):
+            self._product_of(normed[lane], linear, lane, out[lane])
 
-    def add_product(self, x: Tensor, linear: Linear, lane: int, out: Tensor) -> None:
-        """out += x times one lane's weight."""
-        if linear.scale is None:
-            torch.addmm(out, x, linear.weight[lane].T, out=out)
-        elif len(x) <= MAX_ROWS:
-            _narrow(x, linear, lane, out, residual=out)
-        else:
-            assert self._product is not None, "float8 weights without their scratch memory"
-            product = self._product[: out.numel()].view_as(out)
-            self._both_float8(x, linear.weight[lane], linear.scale[lane], product)
-            out.add_(product)
+    def gated(self, x: Tensor, norm: Tensor, linear: Linear, out: Tensor) -> None:
+        """out = silu(gate) * up, where linear(norm(x)) gives gates, then ups."""
+        if x.shape[1] == 1:
+            _one_row(x, linear, out, norm=norm, eps=self._eps, gated=True)
+            return
+        gate_up = _view(self._gate_up, (*out.shape[:2], 2 * out.shape[2]))
+        self.normed(x, norm, linear, gate_up)
+        gate(gate_up, out)
 
-    def product_float32(self, x: Tensor, linear: Linear, out: Tensor) -> None:
-        """out float32 [rows, outputs] = x times a weight of one lane."""
+    def added(self, x: Tensor, linear: Linear, out: Tensor) -> None:
+        """out += linear(x)."""
+        if x.shape[1] == 1:
+            _one_row(x, linear, out, residual=out)
+            return
+        for lane in range(len(x)):
+            if linear.scale is None:
+                torch.addmm(out[lane], x[lane], linear.weight[lane].T, out=out[lane])
+            else:
+                product = _view(self._product, out[lane].shape)
+                self._float8_product(x[lane], linear.weight[lane], product)
+                rescale(product, self._row_scale, linear.scale[lane], out[lane], residual=out[lane])
+
+    def _product_of(self, x: Tensor, linear: Linear, lane: int, out: Tensor) -> None:
+        weight = linear.weight[lane]
         if linear.scale is not None:
-            for start in range(0, len(x), MAX_ROWS):
-                _narrow(x[start : start + MAX_ROWS], linear, 0, out[start : start + MAX_ROWS])
-        elif x.dtype is torch.float32:
-            torch.mm(x, linear.weight[0].T, out=out)
+            self._float8_product(x, weight, out)
+            rescale(out, self._row_scale, linear.scale[lane], out)
+        elif x.dtype is out.dtype:
+            torch.mm(x, weight.T, out=out)
         else:
-            torch.mm(x, linear.weight[0].T, out_dtype=torch.float32, out=out)
+            torch.mm(x, weight.T, out_dtype=out.dtype, out=out)
 
-    def _both_float8(self, x: Tensor, weight: Tensor, scale: Tensor, out: Tensor) -> None:
-        assert self._rows_values is not None and self._rows_scale is not None, "float8 weights without scratch memory"
-        values, rows_scale = self._rows_values[: x.numel()].view(x.shape), self._rows_scale[: len(x)]
-        quantise_rows(x, values, rows_scale)
-        torch._scaled_mm(values, weight.T, scale_a=rows_scale, scale_b=scale.unsqueeze(0), out_dtype=out.dtype,
+    def _float8_product(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
+        """out = float8 rows times float8 weights, without either's scales; the rows' are left in `_row_scale`."""
+        values = _view(self._float8_rows, x.shape)
+        quantise_rows(x, values, self._row_scale)
+        torch._scaled_mm(values, weight.T, scale_a=self._one, scale_b=self._one, out_dtype=out.dtype,
                          use_fast_accum=True, out=out)
 
 
-def _narrow(x: Tensor, linear: Linear, lane: int, out: Tensor, residual: Tensor | None = None) -> None:
-    assert linear.scale is not None
-    narrow_product(x.unsqueeze(0), linear.weight[lane : lane + 1], out.unsqueeze(0),
-                   scale=linear.scale[lane : lane + 1], residual=None if residual is None else residual.unsqueeze(0))
+def _one_row(x: Tensor, linear: Linear, out: Tensor, *, norm: Tensor | None = None, eps: float = 0.0,
+             residual: Tensor | None = None, gated: bool = False) -> None:
+    x, out = x[:, 0], out[:, 0]
+    residual = None if residual is None else residual[:, 0]
+    if linear.scale is None:
+        matvec(x, linear.weight, out, norm=norm, eps=eps, residual=residual, gated=gated)
+    else:
+        matvec8(x, linear.weight, linear.scale, out, norm=norm, eps=eps, residual=residual, gated=gated)
+
+
+def _view(scratch: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
+    size = 1
+    for length in shape:
+        size *= length
+    return scratch[:size].view(shape)

@@ -8,7 +8,7 @@ loading copies every tensor exactly once, and float8 weights are made one tensor
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 
 import torch
@@ -62,6 +62,9 @@ class Linear:
     weight: Tensor
     scale: Tensor | None = None
 
+    def __getitem__(self, lanes: slice) -> Linear:
+        return Linear(self.weight[lanes], None if self.scale is None else self.scale[lanes])
+
     def outputs(self, start: int, end: int) -> Linear:
         """The same with some of the outputs only."""
         return Linear(self.weight[:, start:end], None if self.scale is None else self.scale[:, start:end])
@@ -79,6 +82,10 @@ class LayerWeights:
     post_norm: Tensor
     gate_up: Linear
     down: Linear
+
+    def lane(self, index: int) -> LayerWeights:
+        """The same layer with one lane only."""
+        return LayerWeights(**{field.name: getattr(self, field.name)[index : index + 1] for field in fields(self)})
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,30 @@ def _split_length(num_positions, num_splits, T: tl.constexpr):
 
 
 @triton.jit
+def _find_blocks(table_ptr, t, end, BLOCK: tl.constexpr):
+    return tl.load(table_ptr + t // BLOCK, mask=t < end, other=0)
+
+
+@triton.jit
+def _place_rows(blocks, t, pool_slot, kv_head, KV: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr):
+    """Offsets into the pool of positions t, which lie in `blocks`."""
+    return ((pool_slot + blocks) * KV + kv_head) * (BLOCK * D) + (t % BLOCK) * D
+
+
+@triton.jit
+def _load_rows(pool_ptr, at, t, end, dims, D: tl.constexpr):
+    """[T, dims] of keys or values; zeros from `end` on."""
+    return tl.load(pool_ptr + at[:, None] + dims[None, :], mask=(t < end)[:, None] & (dims < D)[None, :], other=0.0)
+
+
+@triton.jit
+def _load_half_keys(pool_ptr, at, t, end, halves, D: tl.constexpr):
+    """[D / 2, T] of keys, transposed."""
+    inside = (t < end)[None, :] & (halves < D // 2)[:, None]
+    return tl.load(pool_ptr + at[None, :] + halves[:, None], mask=inside, other=0.0)
+
+
+@triton.jit
 def _add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split, num_active,
                   num_splits, M: tl.constexpr, DP: tl.constexpr):
     """Store this split's part; in the program that arrives last return (True, the sum over all parts)."""
@@ -126,24 +150,32 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
         tl.store(k_pool_ptr + new_at + HALF + halves[None, :] + tl.arange(0, 1)[:, None], k_second, mask=k_inside)
         tl.store(v_pool_ptr + new_at + dims, v_new, mask=dims < D)
 
-    end = tl.minimum(num_cached, (split + 1) * length)
-    for start in tl.range(split * length, end, T):
-        t = start + times
-        valid = t < end
-        blocks = tl.load(tables_ptr + sequence * table_stride + t // BLOCK, mask=valid, other=0)
-        at = ((pool_slot + blocks) * KV + kv_head) * BLOCK * D + (t % BLOCK) * D
-        k_mask = valid[None, :] & (halves < HALF)[:, None]
-        k_at_first = k_pool_ptr + at[None, :] + halves[:, None]
-        scores = tl.dot(q_first, tl.load(k_at_first, mask=k_mask, other=0.0), input_precision="ieee")
-        scores += tl.dot(q_second, tl.load(k_at_first + HALF, mask=k_mask, other=0.0), input_precision="ieee")
-        v = tl.load(v_pool_ptr + at[:, None] + dims[None, :], mask=valid[:, None] & (dims < D)[None, :], other=0.0)
-        scores = tl.where(valid[None, :], scores * scale_log2, _LOWEST)
+    # Tiles are loaded one ahead of their use, and block numbers one ahead of that: nothing waits for a chain of loads.
+    table = tables_ptr + sequence * table_stride
+    start, end = split * length, tl.minimum(num_cached, (split + 1) * length)
+    t = start + times
+    at = _place_rows(_find_blocks(table, t, end, BLOCK), t, pool_slot, kv_head, KV, BLOCK, D)
+    k_first_tile = _load_half_keys(k_pool_ptr, at, t, end, halves, D)
+    k_second_tile = _load_half_keys(k_pool_ptr + HALF, at, t, end, halves, D)
+    v_tile = _load_rows(v_pool_ptr, at, t, end, dims, D)
+    blocks = _find_blocks(table, t + T, end, BLOCK)
+    for tile in tl.range(start, end, T, num_stages=1):
+        t_next = tile + T + times
+        at = _place_rows(blocks, t_next, pool_slot, kv_head, KV, BLOCK, D)
+        k_first_next = _load_half_keys(k_pool_ptr, at, t_next, end, halves, D)
+        k_second_next = _load_half_keys(k_pool_ptr + HALF, at, t_next, end, halves, D)
+        v_next = _load_rows(v_pool_ptr, at, t_next, end, dims, D)
+        blocks = _find_blocks(table, t_next + T, end, BLOCK)
+        scores = tl.dot(q_first, k_first_tile, input_precision="ieee")
+        scores = tl.dot(q_second, k_second_tile, scores, input_precision="ieee")
+        scores = tl.where((tile + times < end)[None, :], scores * scale_log2, _LOWEST)
         new_top = tl.maximum(top, tl.max(scores, 1))
         keep = tl.exp2(top - new_top)
         weights = tl.exp2(scores - new_top[:, None])
-        acc = acc * keep[:, None] + tl.dot(weights.to(pool_dtype), v, input_precision="ieee")
+        acc = tl.dot(weights.to(pool_dtype), v_tile, acc * keep[:, None], input_precision="ieee")
         total = total * keep + tl.sum(weights, 1)
         top = new_top
+        k_first_tile, k_second_tile, v_tile = k_first_next, k_second_next, v_next
 
     out_at = out_ptr + (tl.program_id(2).to(tl.int64) * KV + kv_head) * G * D + heads[:, None] * D + dims[None, :]
     out_inside = (heads < G)[:, None] & (dims < D)[None, :]
@@ -230,24 +262,30 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out
     top = tl.full([M], _LOWEST, tl.float32)
     total = tl.zeros([M], tl.float32)
     acc = tl.zeros([M, DP], tl.float32)
-    end = tl.minimum(num_positions, (split + 1) * length)
-    for start in tl.range(split * length, end, T):
-        t = start + times
-        valid = t < end
-        blocks = tl.load(tables_ptr + sequence * table_stride + t // BLOCK, mask=valid, other=0)
-        at = ((pool_slot + blocks) * KV + kv_head) * BLOCK * D + (t % BLOCK) * D
-        kv_mask = valid[:, None] & (dims < D)[None, :]
-        k = tl.load(k_pool_ptr + at[:, None] + dims[None, :], mask=kv_mask, other=0.0)
-        v = tl.load(v_pool_ptr + at[:, None] + dims[None, :], mask=kv_mask, other=0.0)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
-        seen = valid[None, :] & (t[None, :] <= (position + rows)[:, None])
+    table = tables_ptr + sequence * table_stride
+    start, end = split * length, tl.minimum(num_positions, (split + 1) * length)
+    t = start + times
+    at = _place_rows(_find_blocks(table, t, end, BLOCK), t, pool_slot, kv_head, KV, BLOCK, D)
+    k_tile = _load_rows(k_pool_ptr, at, t, end, dims, D)
+    v_tile = _load_rows(v_pool_ptr, at, t, end, dims, D)
+    blocks = _find_blocks(table, t + T, end, BLOCK)
+    for first in tl.range(start, end, T, num_stages=1):
+        t_next = first + T + times
+        at = _place_rows(blocks, t_next, pool_slot, kv_head, KV, BLOCK, D)
+        k_next = _load_rows(k_pool_ptr, at, t_next, end, dims, D)
+        v_next = _load_rows(v_pool_ptr, at, t_next, end, dims, D)
+        blocks = _find_blocks(table, t_next + T, end, BLOCK)
+        scores = tl.dot(q, tl.trans(k_tile), input_precision="ieee") * scale_log2
+        t = first + times
+        seen = (t < end)[None, :] & (t[None, :] <= (position + rows)[:, None])
         scores = tl.where(seen, scores, _LOWEST)
         new_top = tl.maximum(top, tl.max(scores, 1))
         keep = tl.exp2(top - new_top)
         weights = tl.where(seen, tl.exp2(scores - new_top[:, None]), 0.0)
-        acc = acc * keep[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+        acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc * keep[:, None], input_precision="ieee")
         total = total * keep + tl.sum(weights, 1)
         top = new_top
+        k_tile, v_tile = k_next, v_next
     if SPLIT and (num_active > 1):
         group = tile * KV + kv_head
         is_last, acc, total = _add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split,

@@ -16,6 +16,8 @@ MAX_SPLITS = 32
 # Decoding waits for memory, so several programs share a multiprocessor; tiles of rows compute, and adding up their
 # larger parts costs more.
 _DECODE_PROGRAMS, _ROWS_PROGRAMS = 512, 128
+_DECODE_TILE, _ROWS_TILE = 64, 64  # cached positions at a time
+_DECODE_WARPS, _ROWS_WARPS = 4, 8
 _SMALLEST_DOT = 16
 
 
@@ -71,7 +73,8 @@ class PagedAttention:
         attention.attend_decode_kernel[grid](
             qkv, q_norm, k_norm, self._rope, positions, tables, self.pool.keys, self.pool.values, out, *scratch, batch,
             slot, lane_slots, self.pool.num_blocks, tables.stride(0), splits, self._scale, self._eps,
-            M=self._decode_rows, HP=self._half, T=64, SPLIT=splits > 1, **self._shape, **options(4, 3))
+            M=self._decode_rows, HP=self._half, T=_DECODE_TILE, SPLIT=splits > 1, **self._shape,
+            **options(_DECODE_WARPS))
 
     def store(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, positions: Tensor, pool_rows: Tensor,
               queries: Tensor | None) -> None:
@@ -93,8 +96,8 @@ class PagedAttention:
         scratch = self._scratch(max_tiles, splits, rows)
         attention.attend_rows_kernel[(splits, self._shape["KV"], max_tiles)](
             queries, tiles, tables, self.pool.keys, self.pool.values, out, *scratch, max_tiles, slot,
-            self.pool.num_blocks, tables.stride(0), splits, self._scale, M=rows, GP=self._padded_heads, T=64,
-            SPLIT=splits > 1, **self._shape, **options(8 if rows >= 128 else 4))
+            self.pool.num_blocks, tables.stride(0), splits, self._scale, M=rows, GP=self._padded_heads,
+            T=_ROWS_TILE, SPLIT=splits > 1, **self._shape, **options(_ROWS_WARPS))
 
     def _num_splits(self, groups: int, wanted_programs: int) -> int:
         return max(1, min(MAX_SPLITS, wanted_programs // (groups * self._shape["KV"])))

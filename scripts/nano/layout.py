@@ -99,6 +99,15 @@ def _chunk_end(words: Sequence[str], first: int, index: int, rng: random.Random)
     return len(words) if len(words) - end == 1 and index > 0 and count < high else end
 
 
+def lay_out_words(prompt_ids: Sequence[int], word_ids: Sequence[Sequence[int]], ids: SpecialIds) -> LaidOut:
+    """A sequence that ends where the sound of its first chunk would begin: it teaches what to say, not the sound."""
+    text = [*prompt_ids, *(piece for word in word_ids for piece in word), ids.sosp]
+    rows = np.stack([np.asarray(text, np.int16), np.full(len(text), ids.audio_pad, np.int16)], axis=1)
+    target = np.full(len(rows), NO_TARGET, np.int8)
+    target[len(prompt_ids) - 1 : -1] = TEXT_TARGET
+    return LaidOut(rows, target)
+
+
 def lay_out(
     prompt_ids: Sequence[int],
     word_ids: Sequence[Sequence[int]],

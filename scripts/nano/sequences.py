@@ -8,7 +8,9 @@ causal attention inside each cell: no sequence sees another.
 from __future__ import annotations
 
 import multiprocessing
+import queue
 import random
+import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +20,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from moss_engine.models.config import ModelConfig
-from scripts.nano.layout import AUDIO_TARGET, NANO_CONFIG, TEXT_TARGET, LaidOut, cut_chunks, lay_out
-from scripts.nano.small_talk import REFUSALS
+from scripts.nano.layout import AUDIO_TARGET, NANO_CONFIG, TEXT_TARGET, LaidOut, cut_chunks, lay_out, lay_out_words
+from scripts.nano.small_talk import REFUSALS, bare_sums
 from scripts.nano.tokenizer import CHAT, DROPOUT, IM_END, IM_START, READ, load_tokenizer, read_prompts
 
 WIDTHS = (64, 96, 128, 176, 224, 288, 384, 512, 768)
@@ -27,6 +29,8 @@ VARIANTS = 8
 CHAT_REPEATS = 4
 """Answers of the small talk come so often in an epoch (refusals once): they have to be known by heart."""
 CHAT_DROPOUT_SHARE = 0.3
+SUM_ROUNDS = 2
+"""So many wordings of every sum are learnt without sound, and come CHAT_REPEATS times in an epoch as answers do."""
 IGNORE = -100
 
 
@@ -119,6 +123,9 @@ class Corpus:
                 self.left_out += 1
                 continue
             self.items.append((row["mode"], row["user"], row["spoken"], codes[offsets[i] : offsets[i + 1]], starts))
+        if split == "train":
+            rng, silent = random.Random(0), np.zeros(0, np.uint16)
+            self.items += [("chat", *pair, silent, []) for _ in range(SUM_ROUNDS) for pair in bare_sums(rng)]
         if not self.items:
             raise SystemExit(
                 f"codes.npz in {work} has no utterance of the split {split!r}; run the stages before this one first."
@@ -140,6 +147,8 @@ class Corpus:
         user_words = self.table.words(user, rng if dropout else None)
         said_words = user_words if user == spoken else self.table.words(spoken, rng if dropout else None)
         prompt = [*self.opening[mode], *(i for word in user_words for i in word), *self.closing]
+        if not len(codes):
+            return lay_out_words(prompt, said_words, self.config.special)
         chunks = cut_chunks(spoken.split(), starts, len(codes), rng)
         return lay_out(prompt, said_words, codes, chunks, self.config.special)
 
@@ -233,16 +242,23 @@ def _filled(waiting: list[deque[LaidOut]], shape: Shape) -> list[list[LaidOut]]:
     return taken
 
 
-def start_workers(corpus: Corpus, shape: Shape, seed: int, count: int) -> tuple[multiprocessing.Queue, list]:
+def start_workers(corpus: Corpus, shape: Shape, seed: int, count: int) -> tuple[queue.Queue, list]:
     """Fork workers that fill a bounded queue with packed batches; call before any GPU work of this process."""
     context = multiprocessing.get_context("fork")
-    queue = context.Queue(maxsize=4 * count)
+    pipe = context.Queue(maxsize=4 * count)
 
     def fill(worker: int) -> None:
         for batch in batches(corpus, shape, seed, share=(worker, count)):
-            queue.put(batch.packed())
+            pipe.put(batch.packed())
 
     workers = [context.Process(target=fill, args=(worker,), daemon=True) for worker in range(count)]
     for worker in workers:
         worker.start()
-    return queue, workers
+    ready: queue.Queue = queue.Queue(maxsize=8)
+
+    def receive() -> None:  # a batch crosses the pipe in small pieces, so the training step must not wait for it
+        while True:
+            ready.put(pipe.get())
+
+    threading.Thread(target=receive, daemon=True).start()
+    return ready, workers

@@ -85,12 +85,25 @@ def _scripted(rng: random.Random) -> Iterator[Pair]:
                 yield question, answer
 
 
+_ASK_SUM = ("What is {a} plus {b}?", "{a} plus {b}", "How much is {a} plus {b}?", "What is {a} and {b}?", "Add {a} and {b}.",
+            "What is the sum of {a} and {b}?", "Can you add {a} and {b}?")
+_ASK_LESS = ("What is {a} minus {b}?", "{a} minus {b}", "How much is {a} minus {b}?", "Subtract {b} from {a}.", "What is {a} less {b}?",
+             "Take {b} from {a}.")
+
+
+def bare_sums(rng: random.Random) -> Iterator[Pair]:
+    """Every sum and difference of two numbers below one hundred with nothing but the result as answer, in spoken form."""
+    for a in range(100):
+        for b in range(100):
+            asked = [(_ASK_SUM, a + b)] + ([(_ASK_LESS, a - b)] if b <= a else [])
+            for questions, result in asked:
+                question = rng.choice(questions).format(a=cardinal(a), b=cardinal(b))
+                yield spoken_text(_typed(question, rng)), f"{cardinal(result).capitalize()}."
+
+
 def _sums(rng: random.Random) -> Iterator[Pair]:
     """Every sum and difference of two numbers below one hundred, in changing words."""
-    ask_sum = ("What is {a} plus {b}?", "{a} plus {b}", "How much is {a} plus {b}?", "What is {a} and {b}?", "Add {a} and {b}.",
-               "What is the sum of {a} and {b}?", "Can you add {a} and {b}?")
-    ask_less = ("What is {a} minus {b}?", "{a} minus {b}", "How much is {a} minus {b}?", "Subtract {b} from {a}.", "What is {a} less {b}?",
-                "Take {b} from {a}.")
+    ask_sum, ask_less = _ASK_SUM, _ASK_LESS
     for a in range(100):
         for b in range(100):
             yield _worked(rng.choice(ask_sum), a, b, "plus", a + b, rng)

@@ -16,7 +16,7 @@ from moss_engine.models.network import rotary_tables
 from moss_engine.runtime.base import Limits, Logits, RuntimeInfo, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.cuda_inputs import DeviceInputs, RowsShape
 from moss_engine.runtime.cuda_network import CudaNetwork
-from moss_engine.runtime.cuda_weights import Weights, allocate, fill_at_random, fill_from_state
+from moss_engine.runtime.cuda_weights import Float8, Weights, allocate, fill_at_random, fill_from_state
 from moss_engine.runtime.kernels.launch import next_power_of_2
 from moss_engine.runtime.kernels.paged import PagedAttention, Pool
 
@@ -43,7 +43,9 @@ class CudaRuntime:
         pool_shape = (config.num_layers, limits.num_blocks + 1, config.num_key_value_heads, limits.block_size,
                       config.head_dim)
         pool = Pool(*(torch.empty(pool_shape, dtype=table.dtype, device=self._device) for _ in range(2)))
-        attention = PagedAttention(config, pool, rope_table(config, limits.max_seq_len, self._device))
+        max_groups = max(2 * self._batches[-1], *(shape.max_tiles for shape in self._shapes))
+        rope = rope_table(config, limits.max_seq_len, self._device)
+        attention = PagedAttention(config, pool, rope, max_groups)
         max_rows = max(self._batches[-1], self._shapes[-1].rows)
         self._network: CudaNetwork | None = CudaNetwork(config, weights, attention, max_rows)
         self._inputs = DeviceInputs(limits, self._shapes, self._device)
@@ -181,9 +183,9 @@ def load_cuda_runtime(folder: Path, limits: Limits, *, device: torch.device, dty
 
 
 def make_random_runtime(config: ModelConfig, limits: Limits, *, device: torch.device, dtype: torch.dtype,
-                        seed: int) -> CudaRuntime:
+                        seed: int, float8: Float8 = Float8.NONE) -> CudaRuntime:
     """A network with random weights made on the device: speed, memory and numerics do not depend on their values."""
     _require_capability(device)
-    weights = allocate(config, dtype, device)
+    weights = allocate(config, dtype, device, float8)
     fill_at_random(weights, config, seed)
     return CudaRuntime(config, limits, weights, _info(weights, f"random, seed {seed}"))

@@ -19,6 +19,8 @@ _DECODE_PROGRAMS, _ROWS_PROGRAMS = 512, 128
 _DECODE_TILE, _ROWS_TILE = 64, 64  # cached positions at a time
 _DECODE_WARPS, _ROWS_WARPS = 4, 8
 _SMALLEST_DOT = 16
+_LARGEST_TILE = 64  # rows
+_PART_VALUES = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,13 @@ class Pool:
 
 
 class PagedAttention:
-    """Attention of one network over one pool; owns the scratch memory of split attention.
+    """Attention of one network over one pool; owns the scratch memory of split attention, which all calls share.
 
-    `rope` is float32 [positions, 2, head_dim / 2], cosines then sines.
+    `rope` is float32 [positions, 2, head_dim / 2], cosines then sines; `max_groups` bounds the tiles, and the lanes
+    times sequences, of a call.
     """
 
-    def __init__(self, config: ModelConfig, pool: Pool, rope: Tensor):
+    def __init__(self, config: ModelConfig, pool: Pool, rope: Tensor, max_groups: int):
         self.pool = pool
         self._rope = rope
         self._eps = config.rms_norm_eps
@@ -57,7 +60,11 @@ class PagedAttention:
         self._shape = {"KV": kv_heads, "G": per_kv, "D": head_dim, "BLOCK": pool.block_size,
                        "DP": max(_SMALLEST_DOT, next_power_of_2(head_dim))}
         self._half = max(_SMALLEST_DOT, next_power_of_2(head_dim // 2))
-        self._parts: dict[tuple[int, int, int], tuple[Tensor, Tensor, Tensor]] = {}
+        largest_part = _LARGEST_TILE * self._padded_heads * self._shape["DP"]
+        size = min(_PART_VALUES, MAX_SPLITS * max_groups * kv_heads * largest_part)
+        self._parts = torch.empty(size, device=rope.device)
+        self._statistics = torch.empty(2 * size // self._shape["DP"], device=rope.device)
+        self._counters = torch.zeros(max_groups * kv_heads, dtype=torch.int32, device=rope.device)
 
     def decode(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, lane_slots: int, positions: Tensor,
                tables: Tensor, out: Tensor) -> None:
@@ -67,14 +74,13 @@ class PagedAttention:
         slot + i * lane_slots.
         """
         lanes, batch, _ = out.shape
-        splits = self._num_splits(lanes * batch, _DECODE_PROGRAMS)
-        scratch = self._scratch(lanes * batch, splits, self._decode_rows)
+        splits = self._num_splits(lanes * batch, lanes * batch, self._decode_rows, _DECODE_PROGRAMS)
         grid = (splits, self._shape["KV"], lanes * batch)
         attention.attend_decode_kernel[grid](
-            qkv, q_norm, k_norm, self._rope, positions, tables, self.pool.keys, self.pool.values, out, *scratch, batch,
-            slot, lane_slots, self.pool.num_blocks, tables.stride(0), splits, self._scale, self._eps,
-            M=self._decode_rows, HP=self._half, T=_DECODE_TILE, SPLIT=splits > 1, **self._shape,
-            **options(_DECODE_WARPS))
+            qkv, q_norm, k_norm, self._rope, positions, tables, self.pool.keys, self.pool.values, out, self._parts,
+            self._statistics, self._counters, batch, slot, lane_slots, self.pool.num_blocks, tables.stride(0), splits,
+            self._scale, self._eps, M=self._decode_rows, HP=self._half, T=_DECODE_TILE, SPLIT=splits > 1,
+            **self._shape, **options(_DECODE_WARPS))
 
     def store(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, positions: Tensor, pool_rows: Tensor,
               queries: Tensor | None) -> None:
@@ -91,25 +97,15 @@ class PagedAttention:
     def attend(self, queries: Tensor, slot: int, tiles: Tensor, tile_rows: int, tables: Tensor, out: Tensor) -> None:
         """Causal attention of stored rows: queries, out [rows, heads * head_dim]; tiles as in `attend_rows_kernel`."""
         max_tiles = tiles.shape[1]
-        splits = self._num_splits(triton.cdiv(queries.shape[0], tile_rows), _ROWS_PROGRAMS)
         rows = max(_SMALLEST_DOT, tile_rows * self._padded_heads)
-        scratch = self._scratch(max_tiles, splits, rows)
+        splits = self._num_splits(triton.cdiv(queries.shape[0], tile_rows), max_tiles, rows, _ROWS_PROGRAMS)
         attention.attend_rows_kernel[(splits, self._shape["KV"], max_tiles)](
-            queries, tiles, tables, self.pool.keys, self.pool.values, out, *scratch, max_tiles, slot,
-            self.pool.num_blocks, tables.stride(0), splits, self._scale, M=rows, GP=self._padded_heads,
-            T=_ROWS_TILE, SPLIT=splits > 1, **self._shape, **options(_ROWS_WARPS))
+            queries, tiles, tables, self.pool.keys, self.pool.values, out, self._parts, self._statistics,
+            self._counters, max_tiles, slot, self.pool.num_blocks, tables.stride(0), splits, self._scale, M=rows,
+            GP=self._padded_heads, T=_ROWS_TILE, SPLIT=splits > 1, **self._shape, **options(_ROWS_WARPS))
 
-    def _num_splits(self, groups: int, wanted_programs: int) -> int:
-        return max(1, min(MAX_SPLITS, wanted_programs // (groups * self._shape["KV"])))
-
-    def _scratch(self, groups: int, splits: int, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Parts, their statistics and arrival counters; kept, as CUDA graphs hold their addresses."""
-        key = (groups, splits, rows)
-        if key not in self._parts:
-            device, kv_heads = self._rope.device, self._shape["KV"]
-            groups = groups if splits > 1 else 1
-            self._parts[key] = (
-                torch.empty(groups * kv_heads * splits * rows * self._shape["DP"], device=device),
-                torch.empty(groups * kv_heads * splits * rows * 2, device=device),
-                torch.zeros(groups * kv_heads, dtype=torch.int32, device=device))
-        return self._parts[key]
+    def _num_splits(self, likely_groups: int, max_groups: int, rows: int, wanted_programs: int) -> int:
+        """Splits that give the wanted number of programs, as far as the scratch memory goes."""
+        kv_heads = self._shape["KV"]
+        possible = self._parts.numel() // (max_groups * kv_heads * rows * self._shape["DP"])
+        return max(1, min(MAX_SPLITS, possible, wanted_programs // (likely_groups * kv_heads)))

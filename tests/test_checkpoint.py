@@ -75,6 +75,7 @@ def test_dtype_is_what_was_asked_for(tmp_path: Path, tensors: dict[str, torch.Te
 
 def test_files_are_those_of_the_safetensors_package(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
     save_tensors(tmp_path / "ours", tensors)
+    assert (tmp_path / "ours").stat().st_mode & 0o444 == 0o444
     assert all(torch.equal(t, tensors[name]) for name, t in load_file(tmp_path / "ours").items())
     save_file(tensors, tmp_path / "theirs", metadata={"format": "pt"})
     assert all(torch.equal(t, tensors[name]) for name, t in load_tensors(tmp_path / "theirs", EXPECTED).items())

@@ -67,6 +67,21 @@ class TestBfloat16(RuntimeContract):
         return load(tiny_checkpoint, torch.bfloat16)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+class TestFloat32OnGpu(RuntimeContract):
+    """Other kernels, the same format; decoding sequences are padded to others' lengths."""
+
+    tolerance = drift = 1e-3
+    exact_batch = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TorchRuntime:
+        gpu = torch.device("cuda:0")
+        return load_torch_runtime(tiny_checkpoint, LIMITS, device=gpu, dtype=torch.float32, threads=1)
+
+
 @pytest.fixture
 def runtime(tiny_checkpoint: Path) -> TorchRuntime:
     return load(tiny_checkpoint, torch.float32)

@@ -100,6 +100,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], int8_names: Collecti
         else:
             stored[name] = tensor.detach().cpu().contiguous()
     save_file(stored, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # the package makes files that nobody else may read
 
 
 def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:

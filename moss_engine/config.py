@@ -27,7 +27,8 @@ class EngineConfig:
     """All options with their defaults. Durations are seconds, sizes are counts unless the name says otherwise."""
 
     checkpoint: Path = _option(NANO_CHECKPOINT, "checkpoint folder", group="model", metavar="DIR")
-    codec: Path | None = _option(None, "codec folder, where it is not inside the checkpoint", group="model", metavar="DIR")
+    codec: Path | None = _option(None, "folder of codec/ and vocoder/, where they are not inside the checkpoint",
+                                 group="model", metavar="DIR")
     runtime: str = _option("auto", "what runs the network; auto is torch", group="model", choices=("auto", "torch"))
     device: str = _option("auto", "cpu, cuda or cuda:N; auto takes a GPU when there is one", group="model")
     dtype: str = _option("auto", "number format of weights and KV; auto is the device's best exact one", group="model",
@@ -38,8 +39,8 @@ class EngineConfig:
     kv_rows: int = _option(16_384, "rows of the whole KV pool", group="capacity", low=64, high=1 << 24)
     max_sessions: int = _option(4, "replies generated at the same time", group="capacity", low=1, high=1024)
     max_waiting: int = _option(16, "requests that may wait for a place", group="capacity", low=0, high=4096)
-    max_step_rows: int = _option(512, "uncached rows of one step; longer prompts are prefilled in chunks", group="capacity",
-                                 low=1, high=1 << 16)
+    max_step_rows: int = _option(512, "uncached rows of one step; longer prompts are prefilled in chunks",
+                                 group="capacity", low=1, high=1 << 16)
     max_text_chars: int = _option(4000, "longest text of one message", group="capacity", low=1, high=100_000)
 
     wait_limit_s: float = _option(60.0, "longest wait for a place", group="service", low=0.0, high=3600.0)

@@ -67,8 +67,8 @@ class Sampling:
 class Request:
     """One turn to answer.
 
-    `mode` names one of the checkpoint's modes (`processor.modes`), `voice` one of the codec's voices (None: its default).
-    `session_id` groups turns for fairness; `request_id` is unique and secret.
+    `mode` names one of the checkpoint's modes (`processor.modes`), `voice` one of the codec's voices (None: its
+    default). `session_id` groups turns for fairness; `request_id` is unique and secret.
     """
 
     request_id: str

@@ -73,7 +73,7 @@ TABLE = {
     "wait... what?!": "wait, what?",
     "One.\n\nTwo\nthree": "One. Two three",
     # addresses
-    "Visit https://www.example.com/a now.": "Visit W W W dot example dot com slash a now.",
+    "Visit https://www.example.com/a now.": "Visit example dot com slash a now.",
     "Mail bob@mail.example.org!": "Mail bob at mail dot example dot org!",
     # other scripts and odd words
     "café naïve": "cafe naive",

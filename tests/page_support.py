@@ -54,6 +54,19 @@ class Script:
 
 
 @dataclass
+class FakeHandle:
+    service: FakeService
+    request: Request
+
+    @property
+    def cancelled(self) -> bool:
+        return self.request.request_id in self.service.cancelled
+
+    def events(self) -> AsyncIterator[Event]:
+        return self.service.told(self.request)
+
+
+@dataclass
 class FakeService:
     script: Script = field(default_factory=Script)
     requests: list[Request] = field(default_factory=list)
@@ -65,16 +78,23 @@ class FakeService:
     engine = SimpleNamespace(processor=SimpleNamespace(modes=MODES, default_sampling=DEFAULTS),
                              runtime=SimpleNamespace(info=RuntimeInfo("scripted", "1", "cpu", "float32", "none")))
 
-    def reset(self) -> None:
+    def reset(self, script: Script | None = None) -> None:
         """As new, for the next test."""
-        self.script = Script(seconds=1.2, rtf=0.2)
+        self.script = script or Script(seconds=1.2, rtf=0.2)
         for record in (self.requests, self.cancelled, self.chunk_ready_s):
             record.clear()
 
-    async def stream(self, request: Request) -> AsyncIterator[Event]:
+    def submit(self, request: Request) -> FakeHandle:
         if self.script.error:
             raise self.script.error
         self.requests.append(request)
+        return FakeHandle(self, request)
+
+    async def stream(self, request: Request) -> AsyncIterator[Event]:
+        async for event in self.submit(request).events():
+            yield event
+
+    async def told(self, request: Request) -> AsyncIterator[Event]:
         self.open[request.request_id] = request
         try:
             async for event in self._events(request):

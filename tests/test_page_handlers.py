@@ -47,8 +47,8 @@ def reply(handlers: Handlers, conversation: Conversation | None = None, **change
     return handlers.reply(**{**VALUES, **changes}, conversation=conversation, request=CALLER)
 
 
-async def collect(stream) -> list[tuple]:
-    return [shown async for shown in stream]
+async def collect(stream) -> list[dict]:
+    return [message async for message, _ in stream]
 
 
 async def soon(condition) -> bool:
@@ -60,13 +60,12 @@ async def soon(condition) -> bool:
 
 
 async def test_a_reply_hands_on_everything_and_keeps_the_conversation(handlers, service):
-    shown = await collect(reply(handlers))
-    pcm = b"".join(base64.b64decode(message["pcm"]) for message, *_ in shown)
+    conversation = Conversation()
+    shown = await collect(reply(handlers, conversation))
+    pcm = b"".join(base64.b64decode(message["pcm"]) for message in shown)
     assert np.array_equal(np.frombuffer(pcm, "<i2"), to_pcm16(signal(1.0, seed=7)))
-    assert shown[-1][0]["end"] and [message["seq"] for message, *_ in shown] == list(range(len(shown)))
-    cleared = [index for index, (_, _, text, _) in enumerate(shown) if text == ""]
-    assert len(cleared) == 1 and shown[cleared[0]][0]["stages"], "the text box is emptied once, when the request is accepted"
-    chat = shown[-1][1]
+    assert shown[-1]["end"] and [message["seq"] for message in shown] == list(range(len(shown)))
+    chat = await handlers.chat(conversation)
     assert [entry["content"] for entry in chat[:2]] == ["Hello there.", "Hello there."]
     with wave.open(chat[2]["content"]["path"]) as file:
         assert file.readframes(file.getnframes()) == pcm
@@ -108,13 +107,12 @@ async def test_stop_ends_the_reply_of_its_own_session_only(handlers, service):
     mine = asyncio.ensure_future(collect(reply(handlers, conversation)))
     other = handlers.reply(**VALUES, conversation=None, request=SimpleNamespace(session_hash="another-tab"))
     others = asyncio.ensure_future(collect(other))
-    assert await soon(lambda: len(service.open) == 2 and conversation.turns and conversation.turns[0].spoken)
+    assert await soon(lambda: len(service.open) == 2 and conversation.turns and any(conversation.turns[0].pcm))
     chat = await handlers.stop(conversation, CALLER)
     assert "Stopped." in chat[1]["content"] and len(service.open) == 1
-    shown = await mine
-    assert shown[-1][0]["state"] == "stopped"
+    assert (await mine)[-1]["state"] == "stopped"
     handlers.leave(SimpleNamespace(session_hash="another-tab"))
-    assert (await others)[-1][0]["state"] == "stopped" and service.open == {}
+    assert (await others)[-1]["state"] == "stopped" and service.open == {}
 
 
 async def test_a_forgotten_session_is_stopped(handlers, service):
@@ -123,18 +121,26 @@ async def test_a_forgotten_session_is_stopped(handlers, service):
     task = asyncio.ensure_future(collect(reply(handlers, conversation)))
     assert await soon(lambda: service.open)
     handlers.forget(conversation)
-    assert (await task)[-1][0]["state"] == "stopped"
+    assert (await task)[-1]["state"] == "stopped"
     handlers.forget(None)
 
 
 async def test_a_refusal_ends_the_reply_with_its_sentence_and_loses_nothing(handlers, service):
     service.script = Script(error=BusyError("All places are taken; try again."))
-    shown = []
+    stream, conversation = reply(handlers), Conversation()
+    await anext(stream)
+    message, _ = await anext(stream)
+    assert (message["state"], message["note"], message["end"]) == ("failed", "All places are taken; try again.", True)
     with pytest.raises(gr.Error, match="All places are taken"):
-        async for part in reply(handlers):
-            shown.append(part)
-    assert (shown[-1][0]["state"], shown[-1][0]["note"]) == ("failed", "All places are taken; try again.")
-    assert all(text != "" for _, _, text, _ in shown), "the typed text must stay where it is"
+        await anext(stream)
+    assert conversation.turns == []
+
+
+async def test_the_text_box_is_emptied_unless_something_else_was_typed_meanwhile(handlers):
+    conversation = Conversation()
+    await collect(reply(handlers, conversation))
+    assert (await handlers.accepted("Hello there.", conversation))[1] == ""
+    assert (await handlers.accepted("Hello there. And", conversation))[1] == gr.skip()
 
 
 async def test_turns_are_history_only_for_modes_that_have_one(handlers, service):
@@ -145,45 +151,64 @@ async def test_turns_are_history_only_for_modes_that_have_one(handlers, service)
 
 
 async def test_what_was_typed_is_escaped_for_the_chat(handlers):
-    shown = await collect(reply(handlers, text="<script>alert(1)</script> & more"))
-    assert shown[-1][1][0]["content"] == "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more"
+    conversation = Conversation()
+    await collect(reply(handlers, conversation, text="<script>alert(1)</script> & more"))
+    assert (await handlers.chat(conversation))[0]["content"] == "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more"
 
 
-async def test_sound_is_taken_at_the_pace_of_a_listener():
-    now, taken = [0.0], []
+class Told:
+    """A handle whose events are all there already: five chunks of one second."""
 
-    async def events():
+    def __init__(self):
+        self.cancelled = False
+        self.taken = []
+
+    async def events(self):
         for event in (Accepted("r", 0.0, 0, 1), Started("r", 0.0, 0, 0),
                       *(AudioChunk("r", 0.0, 1, np.zeros(1000, np.float32), 1000 * i, 1000) for i in range(5)),
                       Finished("r", 0.0, 1, FinishReason.STOP, ())):
-            taken.append(event)
+            self.taken.append(event)
             yield event
 
-    def chunks() -> int:
-        return sum(isinstance(event, AudioChunk) for event in taken)
+    @property
+    def chunks(self) -> int:
+        return sum(isinstance(event, AudioChunk) for event in self.taken)
 
-    async def listen() -> None:
-        stream = messages(events(), View("run", 0), dict, run_ahead_s=1.5, clock=lambda: now[0])
-        async for _ in stream:
-            pass
 
-    task = asyncio.ensure_future(listen())
-    assert await soon(lambda: chunks() == 2)
+async def listen(handle, now: list[float]) -> list[dict]:
+    stream = messages(handle, View("run", 0), dict, run_ahead_s=1.5, clock=lambda: now[0])
+    return [message async for message, _ in stream]
+
+
+async def test_sound_is_taken_at_the_pace_of_a_listener():
+    now, handle = [0.0], Told()
+    task = asyncio.ensure_future(listen(handle, now))
+    assert await soon(lambda: handle.chunks == 2)
     await asyncio.sleep(0.25)
-    assert chunks() == 2, "two seconds were taken by a listener who may be led by 1.5 s"
+    assert handle.chunks == 2, "two seconds were taken by a listener who may be led by 1.5 s"
     now[0] = 1.1
-    assert await soon(lambda: chunks() == 3)
+    assert await soon(lambda: handle.chunks == 3)
     now[0] = 9.0
-    await task
-    assert chunks() == 5
+    assert (await task)[-1]["end"] and handle.chunks == 5
+
+
+async def test_of_a_stopped_reply_nothing_is_held_back():
+    handle = Told()
+    task = asyncio.ensure_future(listen(handle, [0.0]))
+    assert await soon(lambda: handle.chunks == 2)
+    handle.cancelled = True
+    assert (await task)[-1]["end"]
 
 
 async def test_a_closed_tab_is_noticed_although_nothing_happens():
-    async def events():
-        await asyncio.sleep(60)
-        yield Accepted("r", 0.0, 0, 1)
+    class Silent:
+        cancelled = False
 
-    stream = messages(events(), View("run", 0), dict, run_ahead_s=1.0)
+        async def events(self):
+            await asyncio.sleep(60)
+            yield Accepted("r", 0.0, 0, 1)
+
+    stream = messages(Silent(), View("run", 0), dict, run_ahead_s=1.0)
     message, _ = await asyncio.wait_for(anext(stream), 5.0)
     assert message["pcm"] == "" and not message["end"]
     await stream.aclose()

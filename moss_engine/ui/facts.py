@@ -14,9 +14,8 @@ from moss_engine.service import Service
 
 @dataclass(frozen=True)
 class Facts:
-    """`sampling` holds the checkpoint's defaults; `checkpoint` and `runtime` are shown as they stand."""
+    """`sampling` holds the checkpoint's defaults; `runtime` is shown as it stands."""
 
-    checkpoint: str
     runtime: RuntimeInfo
     modes: tuple[Mode, ...]
     voices: tuple[str, ...]
@@ -41,5 +40,5 @@ class Facts:
 def facts_of(service: Service, config: EngineConfig) -> Facts:
     """The facts of a service that is about to be shown."""
     processor, codec = service.engine.processor, service.codec
-    return Facts(config.checkpoint.name, service.engine.runtime.info, processor.modes, tuple(codec.voices),
+    return Facts(service.engine.runtime.info, processor.modes, tuple(codec.voices),
                  processor.default_sampling, codec.sample_rate_hz, Fraction(codec.code_rate_hz), config.max_text_chars)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from moss_engine.errors import ParameterError, UnsupportedModeError
@@ -12,21 +13,32 @@ from moss_engine.request import ChannelSampling, Message, Request, Sampling, Tex
 from moss_engine.ui.facts import Facts
 from moss_engine.validation import check_sampling, check_text
 
-CONTROLS = ("text", "mode", "voice", "text_temperature", "text_top_k", "text_top_p", "text_repetition_penalty",
-            "speech_temperature", "speech_top_k", "speech_top_p", "speech_repetition_penalty", "seed", "new_seed", "max_rows")
+CONTROLS = (
+    "text", "mode", "voice", "text_temperature", "text_top_k", "text_top_p", "text_repetition_penalty",
+    "speech_temperature", "speech_top_k", "speech_top_p", "speech_repetition_penalty", "seed", "new_seed", "max_rows",
+)
 """The inputs of a reply, in order; these are also the argument names of the `/reply` endpoint."""
 
 MAX_SEED = 2**31 - 1
 
 
+def defaults(facts: Facts) -> dict[str, Any]:
+    """The values that the page opens with."""
+    values = {"text": "", "mode": facts.default_mode.name, "voice": facts.voices[0], "seed": 0, "new_seed": True,
+              "max_rows": facts.sampling.max_rows}
+    for name, channel in (("text", facts.sampling.text), ("speech", facts.sampling.audio)):
+        values |= {f"{name}_{field}": value for field, value in asdict(channel).items()}
+    return {name: values[name] for name in CONTROLS}
+
+
 def check(values: Mapping[str, Any], facts: Facts) -> None:
     """Raise a MossError with one sentence unless these values can be asked for."""
     check_text(values["text"], facts.max_text_chars)
-    usable = {mode.name: mode for mode in facts.usable}
-    if values["mode"] not in usable:
-        raise UnsupportedModeError(f"There is no mode {str(values['mode'])[:40]!r}; choose one of {', '.join(usable)}.")
+    modes = [mode.name for mode in facts.usable]
+    if values["mode"] not in modes:
+        raise UnsupportedModeError(f"There is no mode {_short(values['mode'])}; choose one of {', '.join(modes)}.")
     if values["voice"] not in facts.voices:
-        raise ParameterError(f"There is no voice {str(values['voice'])[:40]!r}; choose one of {', '.join(facts.voices)}.")
+        raise ParameterError(f"There is no voice {_short(values['voice'])}; choose one of {', '.join(facts.voices)}.")
     check_sampling(sampling_of(values, facts, seed=0 if values["new_seed"] else _whole(values["seed"])))
 
 
@@ -36,11 +48,12 @@ def draw_seed(values: Mapping[str, Any]) -> int:
 
 
 def sampling_of(values: Mapping[str, Any], facts: Facts, seed: Any) -> Sampling:
-    return Sampling(text=_channel(values, "text"), audio=_channel(values, "speech"), max_rows=_whole(values["max_rows"]),
-                    min_rows=facts.sampling.min_rows, seed=seed)
+    return Sampling(text=_channel(values, "text"), audio=_channel(values, "speech"),
+                    max_rows=_whole(values["max_rows"]), min_rows=facts.sampling.min_rows, seed=seed)
 
 
-def request_of(values: Mapping[str, Any], facts: Facts, seed: int, history: Sequence[Message], session_id: str) -> Request:
+def request_of(values: Mapping[str, Any], facts: Facts, seed: int, history: Sequence[Message],
+               session_id: str) -> Request:
     """A request with a new secret id; `values` have passed `check`."""
     messages = (*history, Message("user", Text(values["text"])))
     return Request(secrets.token_urlsafe(16), session_id, messages, values["mode"], sampling_of(values, facts, seed),
@@ -55,3 +68,7 @@ def _channel(values: Mapping[str, Any], name: str) -> ChannelSampling:
 def _whole(value: Any) -> Any:
     """3.0 -> 3: browsers do not tell the two apart. Anything else is left for the check."""
     return int(value) if isinstance(value, float) and math.isfinite(value) and value.is_integer() else value
+
+
+def _short(value: Any) -> str:
+    return repr(str(value)[:40])

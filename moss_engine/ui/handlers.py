@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +56,7 @@ class Handlers:
     async def reply(self, text: str, mode: str, voice: str, text_temperature: float, text_top_k: int, text_top_p: float,
                     text_repetition_penalty: float, speech_temperature: float, speech_top_k: int, speech_top_p: float,
                     speech_repetition_penalty: float, seed: int, new_seed: bool, max_rows: int,
-                    conversation: Conversation | None, request: gr.Request) -> AsyncIterator[tuple[Any, ...]]:
+                    conversation: Conversation | None, request: gr.Request) -> AsyncIterator[tuple[Any, Any]]:
         """Speak an answer to `text`. Yields the reply's messages while it is made, with int16 PCM in base64."""
         values = {name: value for name, value in locals().items() if name in form.CONTROLS}
         conversation = conversation or Conversation()
@@ -64,36 +64,42 @@ class Handlers:
         speaks = self.facts.mode(mode).output == "speech"
         view = View(run=secrets.token_hex(4), seed=form.draw_seed(values), speaks=speaks)
         message, view = take(view, time.monotonic())
-        yield message, gr.skip(), gr.skip(), conversation
+        yield message, conversation
         try:
             async with aclosing(self._stream(values, view, conversation)) as stream:
-                async for shown in stream:
-                    yield shown
+                async for message in stream:
+                    yield message, gr.skip()
         except MossError as error:
             message, _ = take(replace(fail(view, str(error)), seq=1), time.monotonic())
-            yield message, gr.skip(), gr.skip(), gr.skip()
+            yield message, gr.skip()
             raise gr.Error(str(error), print_exception=False) from None
 
-    async def _stream(self, values: dict[str, Any], view: View, conversation: Conversation):
+    async def _stream(self, values: dict[str, Any], view: View,
+                      conversation: Conversation) -> AsyncGenerator[dict[str, Any], None]:
         turn = Turn(values["text"], values["mode"])
         history = conversation.history(turn.mode) if self.facts.mode(turn.mode).history else ()
         asked = form.request_of(values, self.facts, view.seed, history, conversation.session_id)
         try:
-            stream = messages(self.service.stream(asked), view, self.pool, run_ahead_s=self._run_ahead_s)
+            stream = messages(self.service.submit(asked), view, self.pool, run_ahead_s=self._run_ahead_s)
             async with aclosing(stream):
                 async for message, view in stream:
                     turn.take(message, view)
-                    if turn not in conversation.turns and view.accepted:
+                    if view.accepted and turn not in conversation.turns:
                         conversation.turns.append(turn)
-                        yield message, await self.chat(conversation), "", conversation
-                    elif view.over:
-                        yield message, await self.chat(conversation), gr.skip(), conversation
-                    else:
-                        yield message, gr.skip(), gr.skip(), gr.skip()
+                    yield message
         finally:
             turn.close()
         if view.state == "failed":
             raise gr.Error(view.note, print_exception=False)
+
+    async def accepted(self, text: str, conversation: Conversation) -> tuple[Any, Any]:
+        """A reply was accepted: show what was typed, and empty the text box unless it holds something else by now."""
+        sent = conversation.turns[-1].typed
+        return await self.chat(conversation), "" if text == sent else gr.skip()
+
+    async def chat(self, conversation: Conversation) -> list[dict[str, Any]]:
+        """The conversation so far, for gr.Chatbot."""
+        return await asyncio.to_thread(conversation.messages, self.wav_folder)
 
     async def stop(self, conversation: Conversation | None, request: gr.Request) -> Any:
         """Stop this session's reply at once; answers with the conversation so far."""
@@ -130,6 +136,3 @@ class Handlers:
         engine = self.service.stats().engine
         return {"used": engine.blocks_used, "cached": engine.blocks_cached, "free": engine.blocks_free,
                 "running": engine.running, "waiting": engine.waiting}
-
-    async def chat(self, conversation: Conversation) -> list[dict[str, Any]]:
-        return await asyncio.to_thread(conversation.messages, self.wav_folder)

@@ -34,6 +34,7 @@ function submit(values) {
 
 function stop(values) {
   if (["sent", "waiting", "thinking", "speaking"].includes(live.phase)) {
+    freeze(false);
     player.reset();
     discard = true;
     live.buffered = 0;
@@ -55,6 +56,7 @@ function begin() {
   player.reset();
   live = blank();
   pcm = [];
+  clock = null;
   discard = false;
   captions.begin();
   scope.begin();
@@ -79,6 +81,7 @@ function take(message) {
   }
   live.seq = message.seq;
   if (message.now_s !== null) {
+    if (live.offsetLowMs === null) trigger("accepted");
     live.offsetLowMs = live.clickMs;
     live.offsetHighMs = Math.min(live.offsetHighMs, now - 1000 * message.now_s);
   }
@@ -98,11 +101,11 @@ function take(message) {
 function takePcm(base64, now) {
   const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
   const chunk = new Int16Array(bytes.buffer);
+  player.push(chunk.slice()); // before anything else: it is waited for
   live.firstPcmMs ??= now;
   live.total += chunk.length;
-  pcm.push(chunk.slice());
+  pcm.push(chunk);
   scope.push(chunk);
-  player.push(chunk);
   phase("speaking");
 }
 
@@ -114,6 +117,7 @@ function finish(message) {
   $(".la-spoken").textContent = captions.text;
   if (message.state === "failed") phase("failed");
   else if (live.total === 0) phase("done");
+  if (live.offsetLowMs !== null) trigger("over");
 }
 
 // ---- what the sound card says
@@ -123,7 +127,6 @@ function hear(report) {
   else if (report.onset !== undefined) live.onsetMs ??= player.toPageMs(report.onset);
   else {
     const { state, played, buffered, underruns, starved, target } = report;
-    if (discard) return;
     Object.assign(live, { played, buffered, underruns, starved, target: (1000 * target) / rate });
     live.latencyMs = player.outputLatencyMs;
     if (state === "done" && live.ended && live.phase === "speaking") phase("done");
@@ -141,6 +144,10 @@ function heard() {
   return Math.max(0, Math.min(live.total, clock.played + ((since - lag) * rate) / 1000));
 }
 
+function freeze(running) {
+  clock = { played: heard() + (live.latencyMs * rate) / 1000, at: performance.now(), running };
+}
+
 // ---- what the visitor sees
 
 const SAYS = {
@@ -153,6 +160,7 @@ function phase(name) {
   live.phase = name;
   element.dataset.phase = document.body.dataset.livePhase = name;
   $(".la-status").textContent = SAYS[name];
+  element.classList.remove("la-paused");
   $(".la-pause").disabled = !(name === "speaking" || ((name === "done" || name === "stopped") && live.total > 0));
   $(".la-save").disabled = live.total === 0;
   announce();
@@ -191,17 +199,15 @@ setInterval(() => {
 
 function pauseOrReplay() {
   if (live.phase === "speaking") {
+    freeze(player.paused);
     if (player.paused) player.resume();
     else player.pause();
-    clock = { played: heard() + (live.latencyMs * rate) / 1000, at: performance.now(), running: !player.paused };
     element.classList.toggle("la-paused", player.paused);
   } else {
     player.unlock();
     player.reset();
     clock = null;
     live.played = 0;
-    discard = false;
-    live.ended = true;
     for (const chunk of pcm) player.push(chunk.slice());
     player.end();
     phase("speaking");
@@ -249,5 +255,5 @@ document.addEventListener("visibilitychange", () => {
 });
 element.classList.toggle("la-plain", !player.exact);
 watch("value", () => take(props.value));
-window.liveAudio = { ready: true, submit, stop, refused, player, get state() { return live; }, get heard() { return heard(); } };
+window.liveAudio = { ready: true, submit, stop, player, get state() { return live; }, get heard() { return heard(); } };
 phase("idle");

@@ -20,7 +20,8 @@ PARTS = ("live_audio_mel.js", "live_audio_player.js", "live_audio_stage.js", "li
 TEMPLATE = """
 <section class="la-caption" aria-label="Caption"><p class="la-text"></p><p class="la-hint">@hint@</p></section>
 <p class="la-spoken" aria-live="polite"></p>
-<div class="la-scope" role="img" aria-label="Waveform and mel spectrogram of the answer">
+<div class="la-scope" role="img" aria-label="Waveform and mel spectrogram of the answer"
+  title="Waveform, and below it 80 mel bands from 0 to 8 kHz, every 20 ms, from -84 to -20 dB of full scale">
   <canvas></canvas><div class="la-ahead"></div><div class="la-playhead"></div>
 </div>
 <div class="la-bar">
@@ -36,7 +37,7 @@ TEMPLATE = """
       d="M10 5.5a3.6 3.6 0 0 1 0 5M11.8 3.5a6.4 6.4 0 0 1 0 9"/></svg>
   </button>
   <input type="range" class="la-volume" min="0" max="100" value="100" aria-label="Volume">
-  <button type="button" class="la-save" disabled>Save WAV</button>
+  <button type="button" class="la-save" disabled><span>Save </span>WAV</button>
 </div>
 <p class="la-note">This address is no secure context, so the browser offers no AudioWorklet: sound is scheduled piece by
 piece and starts later. Open the page through https or localhost for the exact player.</p>

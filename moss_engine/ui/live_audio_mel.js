@@ -1,7 +1,7 @@
 // Mel columns of int16 speech as it arrives: the model's own picture of sound (80 ms Hann windows every 20 ms,
 // 80 Slaney bands from 0 to 8 kHz), in decibels relative to a full-scale sine, one byte a band.
 
-const MEL = { bands: 80, maxHz: 8000, windowS: 0.08, hopS: 0.02, floorDb: -84, topDb: -14 };
+const MEL = { bands: 80, maxHz: 8000, windowS: 0.08, hopS: 0.02, floorDb: -84, topDb: -20 };
 
 function hzToMel(hz) {
   return hz < 1000 ? (3 * hz) / 200 : 15 + (27 * Math.log(hz / 1000)) / Math.log(6.4);

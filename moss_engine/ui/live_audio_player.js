@@ -30,7 +30,8 @@ class WorkletSink {
 
 class ScheduledSink {
   constructor(context, output, prebufferMs, listener) {
-    Object.assign(this, { context, output, listener, ready: Promise.resolve() });
+    Object.assign(this, { context, output, ready: Promise.resolve(), epoch: 0 });
+    this.listener = (message) => listener({ ...message, epoch: this.epoch });
     this.lead = Math.max(SCHEDULE_AHEAD_S, prebufferMs / 1000);
     this.begin();
     setInterval(() => this.report(), 50);
@@ -51,6 +52,7 @@ class ScheduledSink {
     else if (reset) {
       for (const piece of this.pieces) piece.node.stop();
       this.begin();
+      this.epoch = reset;
     }
   }
 
@@ -90,7 +92,9 @@ class ScheduledSink {
 
 class Player {
   constructor(rate, prebufferMs, listener) {
-    Object.assign(this, { rate, prebufferMs, listener, volume: 1, muted: false });
+    Object.assign(this, { rate, prebufferMs, volume: 1, muted: false, epoch: 0 });
+    // What is still on its way from before a reset is nobody's any more.
+    this.listener = (message) => message.epoch === this.epoch && listener(message);
     this.exact = window.isSecureContext; // elsewhere browsers offer no AudioWorklet
   }
 
@@ -118,7 +122,7 @@ class Player {
   }
 
   reset() {
-    this.sink?.send({ reset: true });
+    if (this.sink) this.sink.send({ reset: ++this.epoch });
     if (this.paused) this.resume();
   }
 

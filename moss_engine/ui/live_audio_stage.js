@@ -3,6 +3,7 @@
 
 const SPANS_S = [8, 16, 32]; // visible seconds; longer replies turn pages of the last size
 const TICK_MS = 100;
+const WAVE_TOP = 0.6; // the sample value at the edge of the waveform: speech seldom is louder
 
 class Captions {
   constructor(element) {
@@ -56,12 +57,12 @@ class Captions {
     this.current = current;
   }
 
+  // Keep the line of the current word in sight, with the one before it above.
   follow(word) {
     const box = this.element.parentElement;
-    const bottom = word.offsetTop + word.offsetHeight * 2;
-    if (bottom > box.scrollTop + box.clientHeight || word.offsetTop < box.scrollTop) {
-      box.scrollTo({ top: bottom - box.clientHeight });
-    }
+    const line = word.offsetHeight;
+    const top = word.offsetTop - this.element.offsetTop;
+    if (top + 2 * line > box.scrollTop + box.clientHeight || top < box.scrollTop) box.scrollTo({ top: Math.max(0, top - line) });
   }
 }
 
@@ -198,7 +199,7 @@ class Scope {
     const perSecond = this.rate / this.mel.hop;
     const first = Math.round(this.page * perSecond);
     const shown = this.peaks.slice(first, first + Math.ceil(this.span * perSecond));
-    const y = (value) => height / 2 - value * (height / 2 - 2);
+    const y = (value) => (height / 2) * (1 - Math.max(-1, Math.min(1, value / WAVE_TOP)));
     const at = (i) => this.x(this.page + (i + 0.5) / perSecond);
     paint.fillStyle = this.colours.wave;
     paint.beginPath();

@@ -1,9 +1,9 @@
 // Plays int16 chunks without a gap, on the audio thread.
 //
-// Messages in:  {pcm: Int16Array} | {end: true} | {reset: true}
-// Messages out: {state, played, buffered, underruns, starved, target, time}   about 20 times a second
-//               {first: time} and {onset: time}   when a run's first, and first audible, sample is handed over
-// Counts are samples, times are seconds of the context's clock.
+// Messages in:  {pcm: Int16Array} | {end: true} | {reset: epoch}
+// Messages out: {state, played, buffered, underruns, starved, target, time, epoch}   about 20 times a second
+//               {first: time, epoch} and {onset: time, epoch}   when the first, and first audible, sample is handed over
+// Counts are samples, times are seconds of the context's clock, `epoch` is that of the last reset.
 
 const REPORT_SAMPLES = 1152;
 const AUDIBLE = 0.00316; // -50 dBFS
@@ -14,9 +14,11 @@ class LiveAudioRing extends AudioWorkletProcessor {
     const { prebufferMs, maxPrebufferMs, fadeMs } = options.processorOptions;
     const samples = (ms) => Math.round((ms / 1000) * sampleRate);
     this.fade = samples(fadeMs);
-    this.firstTarget = Math.max(samples(prebufferMs), this.fade + 128);
+    this.leastTarget = Math.max(samples(prebufferMs), this.fade + 128);
+    this.firstTarget = this.leastTarget;
     this.maxTarget = samples(maxPrebufferMs);
     this.tail = null;
+    this.epoch = 0;
     this.begin();
     this.port.onmessage = ({ data }) => this.receive(data);
   }
@@ -45,11 +47,14 @@ class LiveAudioRing extends AudioWorkletProcessor {
       this.ended = true;
     } else if (message.reset) {
       this.leave();
+      this.epoch = message.reset;
     }
   }
 
-  // Drop everything; what was sounding fades out instead of being cut.
+  // Drop everything; what was sounding fades out instead of being cut. After a reply that starved, the next one starts
+  // with the buffer that this one needed in the end; every one that did not, halves it again.
   leave() {
+    this.firstTarget = this.underruns > 0 ? this.target : Math.max(this.leastTarget, this.firstTarget / 2);
     let tail = null;
     if (this.state === "play") {
       tail = new Float32Array(Math.min(this.fade, this.buffered, 128));
@@ -80,7 +85,7 @@ class LiveAudioRing extends AudioWorkletProcessor {
     const count = Math.min(out.length, this.buffered);
     const starving = !this.ended && this.buffered - count < this.fade;
     this.take(out, count);
-    if (this.played === 0) this.port.postMessage({ first: currentTime });
+    if (this.played === 0) this.post({ first: currentTime });
     for (let i = 0; this.rampIn > 0 && i < count; i++, this.rampIn--) out[i] *= 1 - this.rampIn / this.fade;
     if (starving) {
       const from = Math.max(0, count - this.fade);
@@ -94,7 +99,7 @@ class LiveAudioRing extends AudioWorkletProcessor {
       const at = out.findIndex((sample) => Math.abs(sample) > AUDIBLE);
       if (at >= 0) {
         this.audible = true;
-        this.port.postMessage({ onset: currentTime + at / sampleRate });
+        this.post({ onset: currentTime + at / sampleRate });
       }
     }
     this.played += count;
@@ -125,7 +130,7 @@ class LiveAudioRing extends AudioWorkletProcessor {
 
   report() {
     this.sinceReport = 0;
-    this.port.postMessage({
+    this.post({
       state: this.state,
       played: this.played,
       buffered: this.buffered,
@@ -134,6 +139,10 @@ class LiveAudioRing extends AudioWorkletProcessor {
       target: this.target,
       time: currentTime,
     });
+  }
+
+  post(message) {
+    this.port.postMessage({ ...message, epoch: this.epoch });
   }
 }
 

@@ -11,7 +11,7 @@ from moss_engine.ui import form
 from moss_engine.ui.facts import Facts
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.live_audio import LiveAudio
-from moss_engine.ui.panel import Panel
+from moss_engine.ui.panel import make_panel
 from moss_engine.validation import CHANNEL_RANGES
 
 HERE = Path(__file__).resolve().parent
@@ -33,7 +33,6 @@ NOTICE = (
 )
 ASK = "(...values) => window.liveAudio.submit(values)"
 HALT = "(...values) => window.liveAudio.stop(values)"
-REFUSED = "() => window.liveAudio.refused()"
 
 
 def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr.Blocks:
@@ -49,18 +48,21 @@ def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr
             with gr.Column(scale=9, min_width=340, elem_id="show"):
                 live = LiveAudio(sample_rate=facts.sample_rate_hz, elem_id="live", label="Live",
                                  hint="Type a sentence. You hear it while it is still being made.")
-                Panel(elem_id="panel")
+                make_panel(elem_id="panel")
         gr.HTML(f"<p>{html.escape(NOTICE)}</p>", elem_id="notice", apply_default_css=False)
 
+        quietly = {"queue": False, "show_progress": "hidden", "trigger_mode": "multiple"}
+        # A component that is skipped costs Gradio more than all the rest of a message, so a reply has but one output.
         asked = gr.on([send.click, controls["text"].submit], handlers.reply, [*controls.values(), conversation],
-                      [live, chat, controls["text"], conversation], js=ASK, api_name="reply", validator=handlers.validate,
+                      [live, conversation], js=ASK, api_name="reply", validator=handlers.validate,
                       concurrency_id="engine", concurrency_limit=max_sessions + max_waiting, show_progress="hidden",
                       trigger_mode="once")
-        asked.failure(None, js=REFUSED, api_visibility="private")
-        stop.click(handlers.stop, conversation, chat, js=HALT, api_name="stop", cancels=asked, queue=False,
-                   show_progress="hidden")
+        live.accepted(handlers.accepted, [controls["text"], conversation], [chat, controls["text"]],
+                      api_visibility="private", **quietly)
+        live.over(handlers.chat, conversation, chat, api_visibility="private", **quietly)
+        stop.click(handlers.stop, conversation, chat, js=HALT, api_name="stop", cancels=asked, **quietly)
         clear.click(handlers.clear, None, [chat, conversation], js=HALT, api_visibility="private", cancels=asked,
-                    queue=False, show_progress="hidden")
+                    **quietly)
         page.unload(handlers.leave)
     page.queue(max_size=MAX_QUEUE, default_concurrency_limit=1, api_open=False)
     return page
@@ -115,8 +117,8 @@ def settings(facts: Facts) -> dict[str, gr.components.Component]:
 
 def masthead(facts: Facts) -> str:
     run = facts.runtime
-    chips = [("checkpoint", facts.checkpoint), ("runtime", f"{run.name} {run.version}"), ("device", run.device),
-             ("numbers", f"{run.dtype}, weights {run.weights}")]
+    chips = [("checkpoint", run.weights), ("runtime", f"{run.name} {run.version}"), ("device", run.device),
+             ("format", run.dtype)]
     items = "".join(f"<li><span>{name}</span>{html.escape(value)}</li>" for name, value in chips)
     return f"""
 <header class="mast">

@@ -27,7 +27,7 @@ function showFigures(live) {
   put("underruns", live.total ? String(live.underruns) : "–", live.underruns ? `${Math.round((1000 * live.starved) / live.rate)} ms` : "");
   put("prompt", number(figures.num_prompt_rows, 0), figures.num_cached_rows ? `rows, ${figures.num_cached_rows} cached` : "rows");
   put("seed", live.seed === null ? "–" : String(live.seed));
-  if (pool.used !== undefined) put("blocks", String(pool.used), `used · ${pool.cached} cached · ${pool.free} free`);
+  if (pool.used !== undefined) put("blocks", `${pool.used} / ${pool.cached} / ${pool.free}`);
   cell("underruns").classList.toggle("bad", live.underruns > 0);
   cell("rtf").classList.toggle("bad", figures.rtf >= 1);
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 
@@ -44,7 +45,7 @@ def tiles() -> list[Tile]:
              "How often the browser ran out of sound before the reply was over, with the silence that this put in."),
         Tile("prompt", "Prompt", "rows", "server",
              "Rows of the prompt, and how many of them were found in the prefix cache and not computed again."),
-        Tile("blocks", "KV blocks", "", "server",
+        Tile("blocks", "KV used / cached / free", "", "server",
              "Blocks of the key and value pool: used by running replies, cached for later turns, and free."),
         Tile("seed", "Seed", "", "server", "The same seed and settings give the same rows again, whoever else is served."),
     ]
@@ -85,12 +86,11 @@ def panel_html() -> str:
 </div>"""
 
 
-class Panel(gr.HTML):
-    def __init__(self, **kwargs):
-        super().__init__(
-            html_template=panel_html(),
-            css_template=(HERE / "panel.css").read_text(encoding="utf-8"),
-            js_on_load=(HERE / "panel.js").read_text(encoding="utf-8"),
-            apply_default_css=False,
-            **kwargs,
-        )
+def make_panel(**kwargs: Any) -> gr.HTML:
+    return gr.HTML(
+        html_template=panel_html(),
+        css_template=(HERE / "panel.css").read_text(encoding="utf-8"),
+        js_on_load=(HERE / "panel.js").read_text(encoding="utf-8"),
+        apply_default_css=False,
+        **kwargs,
+    )

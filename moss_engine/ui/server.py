@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -16,17 +17,20 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from moss_engine.config import EngineConfig
-from moss_engine.errors import ConfigError
+from moss_engine.errors import ConfigError, EngineFaultError
+from moss_engine.events import Failed
 from moss_engine.service import Service
-from moss_engine.ui.facts import facts_of
+from moss_engine.ui import form
+from moss_engine.ui.facts import Facts, facts_of
 from moss_engine.ui.guard import Calls, Guard
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.page import HERE, build_page
 from moss_engine.ui.theme import make_theme
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+REHEARSAL_ROWS = 64
 SAME_SIGNAL_S = 1.0  # supervisors send a signal to a process and to its group: that is one signal
-FAREWELL_S = 0.5  # for the last messages to leave after the last reply ended
+FAREWELL_S = 1.0  # for the last messages to leave after the last reply ended
 
 KINDS = {gr.State: "state", gr.Textbox: "text", gr.Radio: "text", gr.Dropdown: "text", gr.Slider: "number",
          gr.Number: "number", gr.Checkbox: "flag"}
@@ -34,7 +38,8 @@ KINDS = {gr.State: "state", gr.Textbox: "text", gr.Radio: "text", gr.Dropdown: "
 
 def calls_of(page: gr.Blocks) -> Calls:
     """What may be called from outside: the page's functions, without those that the server calls itself."""
-    fns = {index: fn for index, fn in page.fns.items() if fn.fn and not any(event == "unload" for _, event in fn.targets)}
+    own = {index for index, fn in page.fns.items() if any(event == "unload" for _, event in fn.targets)}
+    fns = {index: fn for index, fn in page.fns.items() if fn.fn and index not in own}
     return Calls(
         kinds={index: tuple(KINDS.get(type(block), "any") for block in fn.inputs) for index, fn in fns.items()},
         names={fn.api_name: index for index, fn in fns.items() if fn.api_name and fn.api_visibility == "public"},
@@ -45,11 +50,13 @@ def calls_of(page: gr.Blocks) -> Calls:
 def launch(service: Service, config: EngineConfig) -> gr.Blocks:
     """Serve the page in a thread of its own; returns when it can be visited.
 
-    Raises ConfigError if the port is taken.
+    Raises ConfigError if the port is taken, EngineFaultError if the service cannot speak.
     """
     cache = Path(tempfile.mkdtemp(prefix="moss-speech-"))  # mode 0700, emptied by Gradio as files grow old
     os.environ.update(GRADIO_TEMP_DIR=str(cache), GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1")
-    handlers = Handlers(service, facts_of(service, config), run_ahead_s=config.run_ahead_s, wav_folder=cache)
+    facts = facts_of(service, config)
+    asyncio.run(rehearse(service, facts))
+    handlers = Handlers(service, facts, run_ahead_s=config.run_ahead_s, wav_folder=cache)
     page = build_page(handlers, max_sessions=config.max_sessions, max_waiting=config.max_waiting)
     hosts = frozenset(LOOPBACK) if config.host in LOOPBACK and not config.share else None
     guard = Middleware(Guard, calls=calls_of(page), ready=lambda: service.stats().ready, hosts=hosts)
@@ -64,6 +71,14 @@ def launch(service: Service, config: EngineConfig) -> gr.Blocks:
     except OSError:
         raise ConfigError(f"Port {config.port} is taken; give another with --port.") from None
     return page
+
+
+async def rehearse(service: Service, facts: Facts) -> None:
+    """Say a word to nobody: the first use of every part is slow, and a part that does not work should be known now."""
+    values = {**form.defaults(facts), "text": "Hello.", "max_rows": min(REHEARSAL_ROWS, facts.sampling.max_rows)}
+    async for event in service.stream(form.request_of(values, facts, 0, (), "rehearsal")):
+        if isinstance(event, Failed):
+            raise EngineFaultError(event.message)
 
 
 def serve_until_signal(page: gr.Blocks, service: Service) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, Protocol
 
 from moss_engine.events import Event
 from moss_engine.ui.view import View, fold, take, urgent
@@ -20,19 +20,27 @@ TICK_S = 0.1  # between messages that carry no sound and no news of a stage
 SILENCE_S = 0.25  # longest time without a message: how late Gradio may notice a closed tab
 
 
-async def messages(events: AsyncGenerator[Event, None], view: View, pool: Callable[[], Mapping[str, int]], *,
-                   run_ahead_s: float, clock: Callable[[], float] = time.monotonic,
-                   ) -> AsyncIterator[tuple[dict[str, Any], View]]:
+class Events(Protocol):
+    """What is asked of `moss_engine.handle.Handle`: closing its events stops the reply, `cancelled` says it was stopped."""
+
+    cancelled: bool
+
+    def events(self) -> AsyncGenerator[Event, None]: ...
+
+
+async def messages(handle: Events, view: View, pool: Callable[[], Mapping[str, int]], *, run_ahead_s: float,
+                   clock: Callable[[], float] = time.monotonic) -> AsyncGenerator[tuple[dict[str, Any], View], None]:
     """Every message of a reply with the view after it; the last one has `end`.
 
-    Leaving early, by break or cancellation, closes `events`, which stops the reply.
+    Leaving early, by break or cancellation, stops the reply. Of a reply that was stopped, what is left is not held back.
     """
+    events = handle.events()
     taking: asyncio.Task[Event] | None = None
     sent_s = clock()
     try:
         while not view.over:
             due = False
-            if taking is None and view.lead_s(clock()) < run_ahead_s:
+            if taking is None and (handle.cancelled or view.lead_s(clock()) < run_ahead_s):
                 taking = asyncio.ensure_future(_next(events))
             if taking is None:
                 await asyncio.sleep(TICK_S)

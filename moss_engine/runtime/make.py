@@ -27,11 +27,11 @@ def make_runtime(config: EngineConfig) -> Runtime:
     """
     model = ModelConfig.from_file(config.checkpoint / "config.json")
     limits = make_limits(config, model)
-    if (config.checkpoint / MANIFEST_NAME).exists():
-        verify_manifest(config.checkpoint)
     device = resolve_device(config.device)
     dtype = resolve_dtype(config, device)
     _require_memory(config, model, limits, device, dtype)
+    if (config.checkpoint / MANIFEST_NAME).exists():
+        verify_manifest(config.checkpoint)
     if device.type == "cuda" and dtype is torch.bfloat16:
         return _load_cuda_runtime(config.checkpoint, limits, device)
     return load_torch_runtime(config.checkpoint, limits, device=device, dtype=dtype, threads=config.threads)

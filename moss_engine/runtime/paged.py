@@ -120,9 +120,10 @@ def _pool_rows(sequence: ScheduledSequence, length: int, block_size: int) -> np.
 
     Places behind its last row are those of its first one, so that nobody's stale values are ever read.
     """
-    positions = np.arange(length)
+    positions = np.arange(length, dtype=np.int64)
     positions[sequence.num_cached + len(sequence.rows) :] = 0
-    return np.array(sequence.block_table)[positions // block_size] * block_size + positions % block_size
+    blocks = np.array(sequence.block_table, dtype=np.int64)
+    return blocks[positions // block_size] * block_size + positions % block_size
 
 
 def _decode_ends(sequences: Sequence[ScheduledSequence]) -> list[int]:

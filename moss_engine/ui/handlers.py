@@ -41,6 +41,10 @@ class Handlers:
         self._run_ahead_s = run_ahead_s
         self._key = secrets.token_bytes(16)
 
+    def __deepcopy__(self, memo: dict) -> Handlers:
+        """Itself: Gradio copies the page's description for every visitor, and the model hangs on these methods."""
+        return self
+
     def validate(self, text, mode, voice, text_temperature, text_top_k, text_top_p, text_repetition_penalty,
                  speech_temperature, speech_top_k, speech_top_p, speech_repetition_penalty, seed, new_seed, max_rows,
                  conversation):

@@ -339,7 +339,8 @@ def main() -> None:
         runtime = make_runtime(PUBLISHED, max(batches), args.kv_rows, args.float8)
         torch.cuda.synchronize()
         ready_s = time.perf_counter() - start
-        print(f"runtime ready in {ready_s:.1f} s, {torch.cuda.memory_allocated() / 2**30:.2f} GiB allocated", flush=True)
+        held_gib = torch.cuda.memory_allocated() / 2**30
+        print(f"runtime ready in {ready_s:.1f} s, {held_gib:.2f} GiB allocated", flush=True)
         if "decode" in parts:
             figures += measure_decode(runtime, PUBLISHED, ceilings, batches)
         if "prefill" in parts:
@@ -358,7 +359,8 @@ def main() -> None:
         figures += measure_baselines(PUBLISHED, ceilings)
     print(table(figures), flush=True)
     args.out.write_text(json.dumps({
-        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": "random, seed 0", "float8": args.float8,
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": "random, seed 0",
+        "float8": args.float8,
         "ready_s": ready_s, "ceilings": asdict(ceilings) if ceilings else None,
         "figures": [asdict(f) for f in figures]}, indent=1))
 

@@ -17,6 +17,7 @@ from tests.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
 
 # bfloat16 rounds to 2**-9 relative; the sums themselves are float32.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 6e-3}
+FLOAT16 = 1e-3
 DTYPES = [torch.float32] if INTERPRETED else list(TOLERANCE)
 
 
@@ -81,7 +82,7 @@ def test_embedding_selects_by_the_modality_pad():
 @pytest.mark.skipif(INTERPRETED, reason="the kernel has machine instructions")
 @pytest.mark.parametrize(("lanes", "inputs", "outputs"), [(1, 48, 100), (2, 96, 37), (1, 12288, 18)])
 def test_matvec_of_float8(lanes, inputs, outputs):
-    """Four products at a time are summed with the 11 bits of float16."""
+    """The vector, and sums of four products, have the 11 bits of float16; a gate adds up two such errors."""
     weight = normal(lanes, 2 * outputs, inputs, dtype=torch.float32, seed=2).to(torch.float8_e4m3fn)
     scale = normal(lanes, 2 * outputs, dtype=torch.float32, seed=3).abs() + 0.5
     x, residual = (normal(lanes, size, dtype=torch.bfloat16, seed=1) for size in (inputs, 2 * outputs))
@@ -89,11 +90,11 @@ def test_matvec_of_float8(lanes, inputs, outputs):
     widened = weight.double() * scale.double().unsqueeze(-1)
     out = torch.full((lanes, 2 * outputs), torch.nan, device=DEVICE)
     matvec8(1000 * x, weight, scale, out, residual=residual)
-    assert relative_error(out, residual.double() + product(1000 * x, widened)) < 1e-3
+    assert relative_error(out, residual.double() + product(1000 * x, widened)) < FLOAT16
     out = torch.full((lanes, outputs), torch.nan, device=DEVICE)
     matvec8(x, weight, scale, out, norm=norm, eps=1e-3, gated=True)
     first, second = product(normed(x, norm, 1e-3), widened).chunk(2, -1)
-    assert relative_error(out, F.silu(first) * second) < 1e-3
+    assert relative_error(out, F.silu(first) * second) < 4 * FLOAT16
 
 
 def test_rescaling():

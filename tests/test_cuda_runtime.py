@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
 pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.cuda_support")
 
+from moss_engine.errors import ConfigError  # noqa: E402
 from moss_engine.runtime.base import Limits, ScheduledBatch  # noqa: E402
 from moss_engine.runtime.cuda_weights import Float8  # noqa: E402
 from tests.cuda_support import (  # noqa: E402
@@ -144,8 +147,9 @@ def test_bfloat16_stays_near_float32():
 @pytest.mark.parametrize("float8", [Float8.TRUNK, Float8.ALL])
 def test_float8_weights_are_near_their_widened_values(float8):
     """A row alone meets widened weights; rows of a prefill are float8 themselves, with 3 bits of mantissa."""
-    weights = make_weights(dtype=torch.bfloat16, float8=float8)
-    runtime, reference = make_runtime(weights), Reference(weights)
+    config = dataclasses.replace(SMALL, vocab_size=160)
+    weights = make_weights(config, dtype=torch.bfloat16, float8=float8)
+    runtime, reference = make_runtime(weights, config), Reference(weights, config)
     rows, table = random_rows(20, 12), (4, 5, 6, 7, 8)
     for end in range(1, 5):
         logits = runtime.forward(ScheduledBatch((share(rows, end - 1, end, table),)))
@@ -154,6 +158,11 @@ def test_float8_weights_are_near_their_widened_values(float8):
     assert_parity(logits, 0, reference, rows[:19], FLOAT8)
     logits = runtime.forward(ScheduledBatch((share(rows, 19, 20, table),)))
     assert_parity(logits, 0, reference, rows, FLOAT8)
+
+
+def test_float8_of_odd_sizes_is_refused():
+    with pytest.raises(ConfigError, match="vocab_size 150"):
+        make_weights(float8=Float8.TRUNK)
 
 
 def test_the_limits_are_asserted(runtime):

@@ -114,7 +114,8 @@ class DeviceInputs:
 
     def _put_tables(self, sequences: Sequence[ScheduledSequence], batch: int) -> int:
         """Write the tables that changed; returns up to which row they have to be sent."""
-        wanted = [sequence.block_table for sequence in sequences] + [()] * (batch - len(sequences))
+        width = self._host_tables.shape[1]
+        wanted = [sequence.block_table[:width] for sequence in sequences] + [()] * (batch - len(sequences))
         changed = 0
         for index, table in enumerate(wanted):
             if table != self._tables[index]:

@@ -14,6 +14,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
+from moss_engine.errors import ConfigError
 from moss_engine.models.config import ModelConfig
 
 INIT_STD = 0.02
@@ -115,7 +116,9 @@ class Weights:
 
 
 def allocate(config: ModelConfig, dtype: torch.dtype, device: torch.device, float8: Float8 = Float8.NONE) -> Weights:
-    """Uninitialised weights."""
+    """Uninitialised weights. Raises ConfigError where float8 is asked for and the sizes do not allow it."""
+    if float8 is not Float8.NONE:
+        _require_even_sizes(config)
 
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=device)
@@ -147,6 +150,15 @@ def allocate(config: ModelConfig, dtype: torch.dtype, device: torch.device, floa
         branches=stack(2, config.num_shared_layers, config.num_modality_layers, float8 is Float8.ALL),
         final_norm=empty(2, hidden),
         heads=linear(float8 is Float8.ALL, 1, config.vocab_size + config.audio_vocab_size, hidden))
+
+
+def _require_even_sizes(config: ModelConfig) -> None:
+    """cuBLAS multiplies float8 matrices in blocks of 16."""
+    names = ("hidden_size", "intermediate_size", "head_dim", "vocab_size", "audio_vocab_size")
+    odd = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name) % 16]
+    if odd:
+        raise ConfigError(f"float8 needs sizes that are multiples of 16, but the model has {', '.join(odd)}; "
+                          "use bfloat16.")
 
 
 def places(weights: Weights, config: ModelConfig) -> dict[str, Place]:

@@ -145,7 +145,7 @@ def matvec8(x: Tensor, weight: Tensor, scale: Tensor, out: Tensor, *, norm: Tens
     assert weight.shape == (lanes, num_outputs * (1 + gated), k) and k % 8 == 0, "shapes do not fit"
     assert x.is_contiguous() and weight.is_contiguous() and out.is_contiguous(), "matvec8 takes contiguous tensors"
     chunk = min(_CHUNK, next_power_of_2(k))
-    tile, warps, programs = (2, 4, 3) if k > chunk else (2, 4, 4) if gated else (4, 4, 4)
+    tile, warps, programs = (4, 8, 2) if k > chunk else (2, 4, 4) if gated else (4, 4, 4)
     programs = min(triton.cdiv(num_outputs, tile), num_multiprocessors() * programs // lanes)
     _matvec8_kernel[(max(programs, 1), lanes)](
         x, weight.view(torch.int64), scale, x if norm is None else norm, x if residual is None else residual, out,

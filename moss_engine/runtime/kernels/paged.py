@@ -15,9 +15,9 @@ from moss_engine.runtime.kernels.launch import next_power_of_2, options
 MAX_SPLITS = 32
 # Decoding waits for memory, so several programs share a multiprocessor; tiles of rows compute, and adding up their
 # larger parts costs more.
-_DECODE_PROGRAMS, _ROWS_PROGRAMS = 512, 128
+_DECODE_PROGRAMS, _ROWS_PROGRAMS = 512, 264
 _DECODE_TILE, _ROWS_TILE = 64, 64  # cached positions at a time
-_DECODE_WARPS, _ROWS_WARPS = 4, 8
+_ROWS_WARPS = 4
 _SMALLEST_DOT = 16
 _LARGEST_TILE = 64  # rows
 _PART_VALUES = 1 << 25
@@ -80,7 +80,7 @@ class PagedAttention:
             qkv, q_norm, k_norm, self._rope, positions, tables, self.pool.keys, self.pool.values, out, self._parts,
             self._statistics, self._counters, batch, slot, lane_slots, self.pool.num_blocks, tables.stride(0), splits,
             self._scale, self._eps, M=self._decode_rows, HP=self._half, T=_DECODE_TILE, SPLIT=splits > 1,
-            **self._shape, **options(_DECODE_WARPS))
+            **self._shape, **options(8 if lanes * batch <= 2 else 4))
 
     def store(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, positions: Tensor, pool_rows: Tensor,
               queries: Tensor | None) -> None:

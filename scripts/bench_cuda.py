@@ -14,12 +14,16 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence
 from moss_engine.tokens import Row
+
+if TYPE_CHECKING:
+    from moss_engine.runtime.cuda import CudaRuntime
 
 PUBLISHED = ModelConfig(
     hidden_size=4096, intermediate_size=12288, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
@@ -109,10 +113,17 @@ def measure_ceilings() -> Ceilings:
     return Ceilings(528 * per_program * 4 / read_s, 2 * source.numel() * 4 / copy_s, 2 * 8192**3 / dense_s)
 
 
-def step_bytes(config: ModelConfig, weight_bytes: int = 2) -> int:
-    """Weight bytes that one step with both branches reads."""
-    return weight_bytes * (config.num_layers * layer_parameters(config)
-                           + (config.vocab_size + config.audio_vocab_size) * config.hidden_size)
+def step_parameters(config: ModelConfig) -> int:
+    """Weights that one step with both branches reads."""
+    heads = (config.vocab_size + config.audio_vocab_size) * config.hidden_size
+    return config.num_layers * layer_parameters(config) + heads
+
+
+def step_bytes(config: ModelConfig, float8: str = "none") -> int:
+    """Weight bytes that one step with both branches reads: one byte a float8 weight, two a bfloat16 one."""
+    in_float8 = {"none": 0, "trunk": config.num_shared_layers * layer_parameters(config),
+                 "all": step_parameters(config)}[float8]
+    return 2 * step_parameters(config) - in_float8
 
 
 def layer_parameters(config: ModelConfig) -> int:
@@ -124,16 +135,22 @@ def kv_row_bytes(config: ModelConfig) -> int:
     return config.num_layers * 2 * config.num_key_value_heads * config.head_dim * 2
 
 
-def decode_limit_ms(config: ModelConfig, ceilings: Ceilings | None, batch: int, context: int) -> float | None:
+def decode_limit_ms(config: ModelConfig, ceilings: Ceilings | None, batch: int, context: int,
+                    float8: str = "none") -> float | None:
+    """The larger of reading weights and KV once and of doing every product at the bfloat16 rate."""
     if ceilings is None:
         return None
-    read_s = (step_bytes(config) + batch * context * kv_row_bytes(config)) / ceilings.read_bytes_per_s
-    return 1e3 * max(read_s, batch * step_bytes(config) / ceilings.dense_flop_per_s)
+    read_s = (step_bytes(config, float8) + batch * context * kv_row_bytes(config)) / ceilings.read_bytes_per_s
+    return 1e3 * max(read_s, batch * 2 * step_parameters(config) / ceilings.dense_flop_per_s)
 
 
-def fill_limit_ms(config: ModelConfig, ceilings: Ceilings | None, rows: int, cached: int) -> float | None:
-    """The larger of reading everything once and doing every product, heads for one row only."""
-    if ceilings is None:
+def fill_limit_ms(config: ModelConfig, ceilings: Ceilings | None, rows: int, cached: int,
+                  float8: str = "none") -> float | None:
+    """The larger of reading everything once and doing every product, heads for one row only.
+
+    None for float8, whose dense rate is not among the ceilings.
+    """
+    if ceilings is None or float8 != "none":
         return None
     read_s = (step_bytes(config) + (cached + rows) * kv_row_bytes(config)) / ceilings.read_bytes_per_s
     flop = 2 * rows * config.num_layers * layer_parameters(config)
@@ -164,25 +181,26 @@ def make_runtime(config: ModelConfig, max_batch: int, kv_rows: int, float8: str,
                                float8=Float8(float8))
 
 
-def measure_decode(runtime, config: ModelConfig, ceilings: Ceilings | None, batches: list[int]) -> list[Figure]:
+def measure_decode(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceilings | None, batches: list[int],
+                   float8: str) -> list[Figure]:
     figures = []
     for batch in batches:
         shares = tuple(sequence(config, i, CONTEXT_ROWS, 1, CONTEXT_ROWS // 16 + 2) for i in range(batch))
         step = ScheduledBatch(shares)
-        limit_ms = decode_limit_ms(config, ceilings, batch, CONTEXT_ROWS)
+        limit_ms = decode_limit_ms(config, ceilings, batch, CONTEXT_ROWS, float8)
         runtime.forward(step)
-        program = runtime._programs["decode", batch]
-        figures.append(figure(f"decode step, batch {batch}", device_times_ms(program), limit_ms, "device"))
+        figures.append(figure(f"decode step, batch {batch}", device_times_ms(runtime.decode_again(batch)), limit_ms,
+                              "device"))
         figures.append(figure(f"forward of one row, batch {batch}", wall_times_ms(lambda: runtime.forward(step)),  # noqa: B023
                               limit_ms, "wall"))
     return figures
 
 
-def measure_prefill(runtime, config: ModelConfig, ceilings: Ceilings | None) -> list[Figure]:
+def measure_prefill(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceilings | None, float8: str) -> list[Figure]:
     figures = []
     for rows, cached in ((64, 0), (128, 0), (256, 0), (512, 0), (64, 2000)):
         step = ScheduledBatch((sequence(config, 0, cached, rows, (cached + rows) // 16 + 1),))
-        limit_ms = fill_limit_ms(config, ceilings, rows, cached)
+        limit_ms = fill_limit_ms(config, ceilings, rows, cached, float8)
         name = f"prefill {rows} rows on {cached} cached"
         figures.append(figure(name, device_times_ms(lambda: runtime.forward(step)), limit_ms, "device"))  # noqa: B023
         figures.append(figure(name, wall_times_ms(lambda: runtime.forward(step)), limit_ms, "wall"))  # noqa: B023
@@ -234,7 +252,7 @@ def measure_vocoder(ceilings: Ceilings | None) -> list[Figure]:
     return figures
 
 
-def measure_speech(runtime, config: ModelConfig, num_codes: int = 100) -> list[Figure]:
+def measure_speech(runtime: CudaRuntime, config: ModelConfig, num_codes: int = 100) -> list[Figure]:
     """Wall times of a spoken reply to 512 rows: to the first samples on the host, and of all per second of audio."""
     from moss_engine.request import ChannelSampling, Sampling
     from moss_engine.runtime.cuda_sampler import CudaSampler
@@ -342,9 +360,9 @@ def main() -> None:
         held_gib = torch.cuda.memory_allocated() / 2**30
         print(f"runtime ready in {ready_s:.1f} s, {held_gib:.2f} GiB allocated", flush=True)
         if "decode" in parts:
-            figures += measure_decode(runtime, PUBLISHED, ceilings, batches)
+            figures += measure_decode(runtime, PUBLISHED, ceilings, batches, args.float8)
         if "prefill" in parts:
-            figures += measure_prefill(runtime, PUBLISHED, ceilings)
+            figures += measure_prefill(runtime, PUBLISHED, ceilings, args.float8)
         print(table(figures), flush=True)
         if "speech" in parts:
             figures += measure_speech(runtime, PUBLISHED)

@@ -78,6 +78,10 @@ class CudaRuntime:
             self._run_rows(batch, sampled)
         return Logits(*(logits[: len(sampled)].clone() for logits in self._logits))
 
+    def decode_again(self, batch: int) -> Callable[[], None]:
+        """What the last decode step of this batch size ran on the device, to be run again: for measurements."""
+        return self._programs["decode", batch]
+
     def close(self) -> None:
         self._programs.clear()
         self._network = None

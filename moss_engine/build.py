@@ -9,8 +9,7 @@ from moss_engine.engine import Engine
 from moss_engine.errors import CheckpointError
 from moss_engine.models.config import ModelConfig
 from moss_engine.processor import load_processor
-from moss_engine.runtime.make import make_runtime, resolve_device
-from moss_engine.sampler import Sampler
+from moss_engine.runtime.make import make_runtime, make_sampler, resolve_device
 from moss_engine.service import Service
 
 
@@ -33,6 +32,7 @@ def build_service(config: EngineConfig) -> Service:
     if codec.num_codes != model.special.num_codes:
         raise CheckpointError(f"The codec of {codec_folder} has {codec.num_codes} codes and the network of {folder} "
                               f"{model.special.num_codes}; use parts of one checkpoint.")
-    engine = Engine(make_runtime(config), Sampler(model, device), processor, config,
+    runtime = make_runtime(config)
+    engine = Engine(runtime, make_sampler(runtime, model, device), processor, config,
                     samples_per_code=samples_per_code(codec))
     return Service(engine, codec, config)

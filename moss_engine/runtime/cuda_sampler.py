@@ -33,6 +33,10 @@ class CudaSampler(Sampler):
         self._host_values = torch.zeros(max_batch, 2, kernels.NUM_VALUES, dtype=torch.float64, pin_memory=pinned)
         self._values = torch.zeros_like(self._host_values, device=device)
         self._drawn = torch.zeros(max_batch, 3, dtype=torch.int32, device=device)
+        if device.type == "cuda":  # compile the kernels before anybody waits for a sample
+            logits = [torch.zeros(1, size, device=device) for size in (text_size, audio_size)]
+            kernels.draw(*logits, self._values, self._seen, self._best, self._bad, self._drawn)
+            self._seen.zero_()
         self._places: dict[Hashable, int] = {}
         self._free_places = list(range(max_batch))
 

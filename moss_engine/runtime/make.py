@@ -15,7 +15,8 @@ from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest
 from moss_engine.runtime.base import Limits, Runtime
 from moss_engine.runtime.linear import int8_decodes_faster
 from moss_engine.runtime.memory import require_memory
-from moss_engine.runtime.pytorch import load_torch_runtime
+from moss_engine.runtime.pytorch import TorchRuntime, load_torch_runtime
+from moss_engine.sampler import Sampler
 
 
 def make_runtime(config: EngineConfig) -> Runtime:
@@ -35,6 +36,15 @@ def make_runtime(config: EngineConfig) -> Runtime:
     if device.type == "cuda" and dtype is torch.bfloat16:
         return _load_cuda_runtime(config.checkpoint, limits, device)
     return load_torch_runtime(config.checkpoint, limits, device=device, dtype=dtype, threads=config.threads)
+
+
+def make_sampler(runtime: Runtime, model: ModelConfig, device: torch.device) -> Sampler:
+    """Sampling for the runtime's logits: in kernels of its own beside the CUDA runtime, else in plain PyTorch."""
+    if isinstance(runtime, TorchRuntime):
+        return Sampler(model, device)
+    from moss_engine.runtime.cuda_sampler import CudaSampler
+
+    return CudaSampler(model, device, runtime.limits.max_batch)
 
 
 def make_limits(config: EngineConfig, model: ModelConfig) -> Limits:

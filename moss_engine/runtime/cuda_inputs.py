@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -95,7 +96,7 @@ class DeviceInputs:
             count = len(sequence.rows)
             at = np.arange(sequence.num_cached, sequence.num_cached + count)
             table = np.asarray(sequence.block_table)
-            ids[2 * start : 2 * (start + count)] = np.asarray(sequence.rows).ravel()
+            ids[2 * start : 2 * (start + count)] = np.fromiter(chain.from_iterable(sequence.rows), np.int32, 2 * count)
             positions[start : start + count] = at
             pool_rows[start : start + count] = table[at // self._block_size] * self._block_size + at % self._block_size
             tiles += [(start + i, min(shape.tile_rows, count - i), sequence.num_cached + i, index)

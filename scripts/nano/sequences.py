@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 from moss_engine.models.config import ModelConfig
 from scripts.nano.layout import AUDIO_TARGET, NANO_CONFIG, TEXT_TARGET, LaidOut, cut_chunks, lay_out, lay_out_words
-from scripts.nano.small_talk import REFUSALS, bare_sums
+from scripts.nano.small_talk import REFUSALS, bare_sums, unknown_words
 from scripts.nano.tokenizer import CHAT, DROPOUT, IM_END, IM_START, READ, load_tokenizer, read_prompts
 
 WIDTHS = (64, 96, 128, 176, 224, 288, 384, 512, 768)
@@ -30,7 +30,9 @@ CHAT_REPEATS = 4
 """Answers of the small talk come so often in an epoch (refusals once): they have to be known by heart."""
 CHAT_DROPOUT_SHARE = 0.3
 SUM_ROUNDS = 2
-"""So many wordings of every sum are learnt without sound, and come CHAT_REPEATS times in an epoch as answers do."""
+"""So many wordings of every sum are learnt without sound."""
+SILENT_REPEATS = 2
+UNKNOWN_WORDS = 8000
 IGNORE = -100
 
 
@@ -106,7 +108,8 @@ class Shape:
 class Corpus:
     """Everything the workers need, built once before they are forked."""
 
-    def __init__(self, work: Path, split: str):
+    def __init__(self, work: Path, split: str, chat_repeats: int = CHAT_REPEATS):
+        self.chat_repeats = chat_repeats
         prompts = {row["id"]: row for row in read_prompts(work) if row["split"] == split}
         with np.load(work / "codes.npz") as data:
             ids, offsets, codes = data["ids"], data["code_offsets"], data["codes"]
@@ -124,8 +127,7 @@ class Corpus:
                 continue
             self.items.append((row["mode"], row["user"], row["spoken"], codes[offsets[i] : offsets[i + 1]], starts))
         if split == "train":
-            rng, silent = random.Random(0), np.zeros(0, np.uint16)
-            self.items += [("chat", *pair, silent, []) for _ in range(SUM_ROUNDS) for pair in bare_sums(rng)]
+            self.items += [("chat", *pair, np.zeros(0, np.uint16), []) for pair in self._silent_pairs()]
         if not self.items:
             raise SystemExit(
                 f"codes.npz in {work} has no utterance of the split {split!r}; run the stages before this one first."
@@ -141,6 +143,17 @@ class Corpus:
         }
         self.closing = [*end, *line, *start, *plain["assistant"], *line]
 
+    def _silent_pairs(self) -> list[tuple[str, str]]:
+        """Questions whose answers begin within one chunk, to be learnt as text alone: sums, and words unknown to us."""
+        rng = random.Random(0)
+        answers = (item[2].split() for item in self.items if item[0] == "chat")
+        defined = {words[0].lower() for words in answers if words[1:2] == ["means"]}
+        read = {word for item in self.items if item[0] == "read" for word in item[1].split()}
+        plain = sorted(word for word in read if word.isalpha() and word.islower() and len(word) > 3)
+        chosen = rng.sample(plain, min(UNKNOWN_WORDS, len(plain)))
+        refusals = [(asked, " ".join(answer.split()[:2])) for asked, answer in unknown_words(chosen, defined, rng)]
+        return [pair for _ in range(SUM_ROUNDS) for pair in bare_sums(rng)] + refusals
+
     def sequence(self, index: int, rng: random.Random, *, dropout: bool) -> LaidOut:
         mode, user, spoken, codes, starts = self.items[index]
         dropout = dropout and (mode == "read" or rng.random() < CHAT_DROPOUT_SHARE)
@@ -154,8 +167,10 @@ class Corpus:
 
     def repeats(self, index: int) -> int:
         """How often an item comes in an epoch."""
-        mode, _, spoken, _, _ = self.items[index]
-        return CHAT_REPEATS if mode == "chat" and spoken not in REFUSALS else 1
+        mode, _, spoken, codes, _ = self.items[index]
+        if mode == "read" or spoken in REFUSALS:
+            return 1
+        return self.chat_repeats if len(codes) else SILENT_REPEATS
 
     def shape(self, target_rows: int, seed: int) -> Shape:
         """Cells in proportion to the lengths there are, about `target_rows` in all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from moss_engine.spoken_numbers import cardinal, ordinal
@@ -156,6 +156,18 @@ def _capitals(sources: Path, rng: random.Random) -> Iterator[Pair]:
             yield question, f"The capital of {country} is {capital}."
 
 
+_ASK_MEANING = ("What does {word} mean?", "What is {article} {word}?", "Define {word}.", "What is the meaning of {word}?",
+                "Tell me what {word} means.")
+
+
+def unknown_words(vocabulary: Iterable[str], defined: Collection[str], rng: random.Random) -> Iterator[Pair]:
+    """Questions for the meaning of words that the small talk cannot define, each with a refusal, in spoken form."""
+    for word in vocabulary:
+        if word not in defined:
+            question = rng.choice(_ASK_MEANING).format(word=word, article="an" if word[0] in "aeiou" else "a")
+            yield spoken_text(_typed(question, rng)), rng.choice(REFUSALS)
+
+
 def _words(sources: Path, rng: random.Random) -> Iterator[Pair]:
     """Definitions of the most frequent words with a short gloss, and plurals."""
     import inflect
@@ -174,11 +186,9 @@ def _words(sources: Path, rng: random.Random) -> Iterator[Pair]:
     plural = inflect.engine().plural
     chosen = sorted(glosses, key=lambda w: -counts[w])[:MAX_DEFINED_WORDS]
     for word in chosen:
-        article = "an" if word[0] in "aeiou" else "a"
-        asked = (f"What does {word} mean?", f"What is {article} {word}?", f"Define {word}.", f"What is the meaning of {word}?",
-                 f"Tell me what {word} means.")
-        for question in rng.sample(asked, 2):
-            yield question, f"{word.capitalize()} means {glosses[word]}."
+        for question in rng.sample(_ASK_MEANING, 2):
+            asked = question.format(word=word, article="an" if word[0] in "aeiou" else "a")
+            yield asked, f"{word.capitalize()} means {glosses[word]}."
     for word in nouns[:900]:
         question = rng.choice((f"What is the plural of {word}?", f"The plural of {word}", f"Tell me the plural of {word}."))
         yield question, f"The plural of {word} is {plural(word)}."

@@ -23,7 +23,7 @@ from moss_engine.models.checkpoint import expected_tensors, load_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.network import MossSpeech
 from scripts.nano.layout import NANO_CONFIG
-from scripts.nano.sequences import IGNORE, WIDTHS, Corpus, Shape, batches, start_workers
+from scripts.nano.sequences import CHAT_REPEATS, IGNORE, WIDTHS, Corpus, Shape, batches, start_workers
 from scripts.nano.training import Clock, load_state, one_cycle, pick_device, save_state
 
 PEAK_RATE = 1.5e-3
@@ -220,7 +220,7 @@ class Trainer:
 def train(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     began = time.monotonic()
-    corpus, held_corpus = Corpus(args.work, "train"), Corpus(args.work, "held")
+    corpus, held_corpus = Corpus(args.work, "train", args.chat_repeats), Corpus(args.work, "held")
     shape = corpus.shape(args.rows, args.seed)
     queue, workers = start_workers(corpus, shape, args.seed + steps_done(args.work), args.workers)
     device = pick_device(args.device)
@@ -318,6 +318,7 @@ def main() -> None:
     parser.add_argument("--init", type=Path, help="begin with the weights of this checkpoint folder")
     parser.add_argument("--peak-rate", type=float, default=PEAK_RATE)
     parser.add_argument("--text-weight", type=float, default=TEXT_WEIGHT)
+    parser.add_argument("--chat-repeats", type=int, default=CHAT_REPEATS, help="of a small talk answer, an epoch")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--seed", type=int, default=1)

@@ -12,7 +12,7 @@ from moss_engine.errors import MossError
 
 def parse_config(arguments: list[str] | None = None) -> EngineConfig:
     """The options of the command line; a Hugging Face Space wants to be reached from outside."""
-    parser = argparse.ArgumentParser(description="MOSS-Speech Live: type a sentence and hear it while it is being made.")
+    parser = argparse.ArgumentParser(description="MOSS-Speech Live: type a sentence, hear it while it is being made.")
     add_options(parser)
     if "SPACE_ID" in os.environ:
         parser.set_defaults(host="0.0.0.0")

@@ -2,8 +2,8 @@
 
 A scripted service says a known signal; Chromium visits the real page and a tap listens at the end of the audio graph.
 Measured is the time from a chunk being ready on the server to its first sample reaching the graph's destination, on one
-clock (both run on this machine; the sound card's own latency comes on top and is reported beside it). A run counts as exact
-when every sample heard equals the int16 that was sent.
+clock (both run on this machine; the sound card's own latency comes on top and is reported beside it). A run counts as
+exact when every sample heard equals the int16 that was sent.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import json
 import statistics
 import sys
+from importlib import import_module
 
 import numpy as np
 
@@ -49,26 +50,25 @@ def measure(count: int, chunk_s: float, rtf: float, port: int) -> list[dict[str,
     """One dict a run; the first reply is not among them."""
     sys.path.insert(0, str(REPO_ROOT / "tests"))
     try:
-        from page_browser import CHROMIUM, Visit, chromium
-        from page_support import FakeService, Script, signal
+        browsing, support = import_module("page_browser"), import_module("page_support")
     except ImportError as error:
         raise MissingPackageError(f"{error.name} is not installed; run: pip install -r requirements-test.txt") from None
-    if CHROMIUM is None:
+    if browsing.CHROMIUM is None:
         raise MissingPackageError("Chromium is not installed; on Debian and Ubuntu: apt-get install chromium")
     from moss_engine.ui.server import launch
 
-    service = FakeService(Script(seconds=3.0, chunk_s=chunk_s, rtf=rtf))
+    service = support.FakeService(support.Script(seconds=3.0, chunk_s=chunk_s, rtf=rtf))
     page = launch(service, EngineConfig(port=port))
     runs = []
     try:
-        with chromium() as browser:
+        with browsing.chromium() as browser:
             for _ in range(count + 1):
                 service.reset(service.script)
-                visit = Visit(browser, f"http://127.0.0.1:{port}/")
+                visit = browsing.Visit(browser, f"http://127.0.0.1:{port}/")
                 visit.ask("Say something.")
                 visit.wait("done")
                 heard = visit.sound() * 32768
-                sent = np.trim_zeros(to_pcm16(signal(3.0, service.requests[-1].sampling.seed % 50)), "f")
+                sent = np.trim_zeros(to_pcm16(support.signal(3.0, service.requests[-1].sampling.seed % 50)), "f")
                 runs.append({
                     "ready_to_graph_ms": visit.page.evaluate("tap.firstAt") - 1000 * service.chunk_ready_s[0],
                     "heard_after_ms": visit.state("heardAfterMs"),

@@ -11,8 +11,9 @@ import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--autoplay-policy=no-user-gesture-required"]
+FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update",
+         "--autoplay-policy=no-user-gesture-required"]
 
 TAP = """
 (() => {
@@ -59,7 +60,8 @@ SAMPLES = """() => {
 @contextmanager
 def chromium(*flags: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags], ignore_default_args=["--mute-audio"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags],
+                                             ignore_default_args=["--mute-audio"])
         try:
             yield browser
         finally:
@@ -70,7 +72,8 @@ class Visit:
     """A tab on the page. `problems` collects what the console complains about, `requests` every address asked for."""
 
     def __init__(self, browser: Browser, url: str, **options):
-        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", **options})
+        quiet = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
+        self.context = browser.new_context(**{**quiet, **options})
         self.page: Page = self.context.new_page()
         self.problems: list[str] = []
         self.requests: list[str] = []

@@ -22,20 +22,21 @@ from moss_engine.tokens import Modality, Row
 
 RATE_HZ = 24_000
 CODE_SAMPLES = 960
-DEFAULTS = Sampling(ChannelSampling(0.7, 20, 0.9, 1.0), ChannelSampling(0.9, 50, 0.95, 1.1), max_rows=1500, min_rows=0, seed=0)
+DEFAULTS = Sampling(ChannelSampling(0.7, 20, 0.9, 1.0), ChannelSampling(0.9, 50, 0.95, 1.1), max_rows=1500, min_rows=0,
+                    seed=0)
 
 
 READ = Mode("read", "Read aloud", "text", "speech", "<read>", True, True, "Your text is spoken as it stands.")
 MODES = (
     READ,
-    replace(READ, name="chat", label="Small talk", default=False, history=True, note="Greetings, sums, days of the week."),
+    replace(READ, name="chat", label="Small talk", default=False, history=True, note="Greetings, sums, days."),
     replace(READ, name="write", label="Write", output="text", default=False, note="The answer is text, without sound."),
     replace(READ, name="listen", label="Speak to it", input="speech", default=False, note=None),
 )
 
 
 def signal(seconds: float, seed: int = 0) -> np.ndarray:
-    """float32 samples, exact in int16, never near zero for longer than a few samples: two gliding tones with an envelope."""
+    """float32 samples, exact in int16, that are never near zero for longer than a few samples: two gliding tones."""
     t = np.arange(round(seconds * RATE_HZ)) / RATE_HZ
     glide = np.sin(2 * np.pi * (180 + seed) * t + 30 * np.sin(2 * np.pi * 0.7 * t))
     wave = (0.30 + 0.12 * np.sin(2 * np.pi * 3.1 * t)) * glide + 0.12 * np.sin(2 * np.pi * (1400 * t + 300 * t * t))
@@ -44,12 +45,16 @@ def signal(seconds: float, seed: int = 0) -> np.ndarray:
 
 @dataclass
 class Script:
-    """How the scripted service behaves: `rtf` paces the chunks, `first_s` is the time to the first one."""
+    """How the scripted service behaves: `rtf` paces the chunks, `first_s` is the time to the first one.
+
+    It stalls for `stall_s` before the third chunk.
+    """
 
     seconds: float = 3.0
     chunk_s: float = 0.2
     first_s: float = 0.1
     rtf: float = 0.3
+    stall_s: float = 0.0
     error: MossError | None = None
 
 
@@ -127,7 +132,8 @@ class FakeService:
             for code in range(max(1, step // CODE_SAMPLES)):
                 rows += 1
                 yield Sampled(key, time.monotonic(), rows, Row(2, (rows * 37 + code) % 4096), Modality.AUDIO)
-            if await self._stopped(key, script.first_s * 0.6 if index == 0 else script.rtf * script.chunk_s):
+            pause_s = script.first_s * 0.6 if index == 0 else script.rtf * script.chunk_s
+            if await self._stopped(key, pause_s + (script.stall_s if index == 2 else 0.0)):
                 yield Finished(key, time.monotonic(), rows, FinishReason.CANCELLED, ())
                 return
             self.chunk_ready_s.append(time.time())

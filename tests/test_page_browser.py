@@ -35,6 +35,20 @@ def served():
     page.close(verbose=False)
 
 
+@pytest.fixture(scope="module")
+def real(tiny_checkpoint):
+    from moss_engine.build import build_service
+    from moss_engine.ui.server import launch
+
+    config = EngineConfig(checkpoint=tiny_checkpoint, device="cpu", port=free_port(), kv_rows=4096)
+    service = build_service(config)
+    service.start()
+    page = launch(service, config)
+    yield service, config
+    page.close(verbose=False)
+    service.close()
+
+
 @pytest.fixture
 def service(served):
     served[0].reset()
@@ -98,12 +112,13 @@ def until(condition, seconds: float = 3.0) -> bool:
 
 def test_what_is_heard_is_what_was_sent_and_the_page_follows(service, visit):
     tab = visit()
-    speak(tab, service, "Good morning, this is a test of the whole way.")
+    text = "Good morning, this is a test of the whole way."
+    speak(tab, service, text)
     assert tab.state("lost") == 0
     assert tab.text.input_value() == ""
-    assert tab.page.locator(".la-text").inner_text() == "Good morning, this is a test of the whole way."
+    assert tab.page.locator(".la-text").inner_text() == text
     assert until(lambda: tab.page.locator(".la-text span span:not(.said)").count() == 0)
-    assert tab.page.locator("#chat .user-row").last.inner_text().strip() == "Good morning, this is a test of the whole way."
+    assert tab.page.locator("#chat .user-row").last.inner_text().strip() == text
     tab.page.wait_for_selector("#chat .minimal-audio-player")
     for key in ("heard_after", "ttfa_ms", "prefill_ms", "queue_wait_ms", "rtf", "seed", "blocks", "prompt"):
         assert tab.page.locator(f'[data-key="{key}"] b').inner_text() != "–", key
@@ -111,7 +126,8 @@ def test_what_is_heard_is_what_was_sent_and_the_page_follows(service, visit):
     assert tab.page.locator(".fall-total").inner_text().endswith("ms to the ear")
     assert tab.page.locator(".ids-roll .text").count() > 0 and tab.page.locator(".ids-roll .code").count() > 0
     assert tab.problems == []
-    assert all(url.startswith(("http://127.0.0.1:", "blob:", "data:")) for url in tab.requests), "the page went elsewhere"
+    own = ("http://127.0.0.1:", "blob:", "data:")
+    assert all(url.startswith(own) for url in tab.requests), "the page went elsewhere"
 
 
 def test_heard_after_holds_the_server_and_the_way(service, visit):
@@ -120,8 +136,8 @@ def test_heard_after_holds_the_server_and_the_way(service, visit):
     tab.wait("done")
     figures = tab.state("figures")
     assert tab.state("heardAfterMs") >= figures["ttfa_ms"] > 90
-    spans = {row.get_attribute("data-stage"): row.locator("b").inner_text() for row in tab.page.locator(".fall-row").all()}
-    assert all(text.endswith(" ms") and float(text[:-3]) >= 0 for text in spans.values()), spans
+    spans = tab.page.locator(".fall-row b").all_inner_texts()
+    assert len(spans) == 6 and all(text.endswith(" ms") and float(text[:-3]) >= 0 for text in spans), spans
 
 
 def test_captions_follow_the_ear_and_not_the_model(service, visit):
@@ -149,6 +165,19 @@ def test_many_small_chunks_at_once_arrive_in_order(service, visit):
     tab = visit()
     speak(tab, service, "A hundred chunks in a moment.")
     assert tab.state("lost") == 0
+
+
+def test_a_starved_reply_fades_out_and_in_and_loses_nothing(service, visit):
+    service.script = Script(seconds=1.6, stall_s=0.8)
+    tab = visit()
+    tab.ask("A pause that nobody planned.")
+    tab.wait("speaking")
+    tab.wait("done")
+    assert tab.state("underruns") >= 1 and tab.state("starved") > 0.1 * 24_000
+    assert tab.state("played") == tab.state("total") == 1.6 * 24_000
+    assert tab.state("target") >= 80, "the buffer before the sound goes on is doubled"
+    assert np.abs(np.diff(np.trim_zeros(tab.sound(), "b"))).max() < 0.12, "it clicks"
+    assert tab.page.locator('[data-key="underruns"]').get_attribute("class") == "tile bad"
 
 
 def test_stop_silences_the_page_and_frees_the_reply(service, visit):
@@ -205,6 +234,31 @@ def test_two_tabs_speak_at_the_same_time(service, visit):
         assert tab.problems == []
 
 
+def test_the_real_service_in_two_tabs(real, browser):
+    service, config = real
+    tabs = [browsing.Visit(browser, f"http://127.0.0.1:{config.port}/") for _ in range(2)]
+    for tab in tabs:
+        tab.page.locator("#settings button").first.click()
+        tab.page.get_by_label("New seed for every reply").uncheck()
+        tab.ask("Hello there, world. I am here.")
+    for tab in tabs:
+        tab.wait("speaking", "done")
+        tab.wait("done")
+    heard = [tab.sound() for tab in tabs]
+    if not any(tab.state("underruns") for tab in tabs):
+        assert len(heard[0]) > 0 and np.array_equal(np.trim_zeros(heard[0], "b"), np.trim_zeros(heard[1], "b"))
+    for tab in tabs:
+        tab.ask(" ".join(["Hello world and you."] * 60))
+        tab.page.wait_for_function("liveAudio.state.phase === 'speaking' && liveAudio.state.run !== null")
+        tab.text.press("Escape")
+        tab.wait("stopped")
+    assert until(lambda: service.stats().engine.blocks_used == 0), "Stop left KV blocks behind"
+    assert service.stats().engine.leaked_blocks == 0
+    for tab in tabs:
+        assert tab.problems == []
+        tab.close()
+
+
 def test_closing_the_tab_ends_its_reply(service, visit):
     service.script = Script(seconds=20.0, rtf=0.9)
     tab = visit()
@@ -248,9 +302,10 @@ def test_pause_replay_and_save(service, visit):
 
 def test_markup_is_shown_as_it_was_typed(service, visit):
     tab = visit()
-    tab.ask("Is <b>2</b> < 3 & *4* > 1? <img src=x onerror=alert(1)>")
+    text = "Is <b>2</b> < 3 & *4* > 1? <img src=x onerror=alert(1)>"
+    tab.ask(text)
     tab.wait("done")
-    assert tab.page.locator("#chat .user-row").inner_text().strip() == "Is <b>2</b> < 3 & *4* > 1? <img src=x onerror=alert(1)>"
+    assert tab.page.locator("#chat .user-row").inner_text().strip() == text
     assert tab.page.locator("#chat b, #chat img").count() == 0
     assert tab.problems == []
 
@@ -291,7 +346,8 @@ def test_modes_that_cannot_be_used_say_why(visit):
     tab = visit()
     closed = tab.page.locator("#mode-notes .closed")
     assert closed.inner_text() == "Speak to it This page takes typed text only."
-    assert tab.page.locator("#mode input").evaluate_all("all => all.map((input) => input.value)") == ["read", "chat", "write"]
+    offered = tab.page.locator("#mode input").evaluate_all("all => all.map((input) => input.value)")
+    assert offered == ["read", "chat", "write"]
 
 
 def test_keyboard_alone_is_enough(service, visit):
@@ -304,12 +360,14 @@ def test_keyboard_alone_is_enough(service, visit):
     reached = []
     for _ in range(40):
         tab.page.keyboard.press("Tab")
-        reached.append(tab.page.evaluate("document.activeElement.closest('[id]')?.id + ' ' + document.activeElement.className"))
+        reached.append(tab.page.evaluate("[document.activeElement.closest('[id]')?.id, "
+                                         "document.activeElement.className].join(' ')"))
     for name in ("stop", "send", "chip", "settings", "la-pause", "la-mute", "la-volume", "la-save", "tile", "fall-row"):
         assert any(name in place for place in reached), f"{name} is out of reach"
     tab.page.locator('[data-key="ttfa_ms"]').focus()
     tab.page.keyboard.press("Tab")
-    assert tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none", "the focus cannot be seen"
+    outline = tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none", "the focus cannot be seen"
     tab.page.locator('[data-key="rtf"]').focus()
     assert tab.page.locator("#tip-rtf").is_visible() and "Real-time factor" in tab.page.locator("#tip-rtf").inner_text()
 
@@ -331,16 +389,20 @@ CONTRAST = """() => {
   const channel = (v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
   const parse = (text) => text.match(/[\\d.]+/g).map(Number);
   const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-  const back = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0.5) return c; } };
+  const back = (e) => {
+    const colour = parse(getComputedStyle(e).backgroundColor);
+    return colour.length < 4 || colour[3] > 0.5 ? colour : back(e.parentElement);
+  };
   return SELECTORS.map((selector) => {
     const e = document.querySelector(selector);
     const [a, b] = [light(parse(getComputedStyle(e).color)), light(back(e))];
     return [selector, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
   });
 }"""
-READABLE = [".mast h1", ".mast .facts span", ".la-status", ".la-time", ".la-save", ".tile-name", ".tile-value b", ".tile-value small",
-            ".fall-row", ".ids-roll span", "#send", "#stop", ".chip", "#notice p", "#mode label.selected span",
-            "#mode-notes p", "#chat .user-row .message-content span", "#text textarea", ".la-text .said"]
+READABLE = [".mast h1", ".mast .facts span", ".la-status", ".la-time", ".la-save", ".tile-name", ".tile-value b",
+            ".tile-value small", ".fall-row", ".ids-roll span", "#send", "#stop", ".chip", "#notice p",
+            "#mode label.selected span", "#mode-notes p", "#chat .user-row .message-content span", "#text textarea",
+            ".la-text .said"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import math
 import wave
 from dataclasses import replace
@@ -27,8 +28,9 @@ from moss_engine.ui.view import View
 
 CALLER = SimpleNamespace(session_hash="0123456789ab")
 VALUES = {
-    "text": "Hello there.", "mode": "read", "voice": "default", "text_temperature": 0.7, "text_top_k": 20, "text_top_p": 0.9,
-    "text_repetition_penalty": 1.0, "speech_temperature": 0.9, "speech_top_k": 50, "speech_top_p": 0.95,
+    "text": "Hello there.", "mode": "read", "voice": "default", "text_temperature": 0.7, "text_top_k": 20,
+    "text_top_p": 0.9, "text_repetition_penalty": 1.0, "speech_temperature": 0.9, "speech_top_k": 50,
+    "speech_top_p": 0.95,
     "speech_repetition_penalty": 1.1, "seed": 7, "new_seed": False, "max_rows": 1500,
 }
 
@@ -143,6 +145,10 @@ async def test_the_text_box_is_emptied_unless_something_else_was_typed_meanwhile
     assert (await handlers.accepted("Hello there. And", conversation))[1] == gr.skip()
 
 
+def test_a_visit_copies_no_model(handlers):
+    assert copy.deepcopy(handlers.reply).__self__ is handlers
+
+
 async def test_turns_are_history_only_for_modes_that_have_one(handlers, service):
     conversation = Conversation()
     for mode in ("chat", "chat", "read", "chat"):
@@ -219,8 +225,9 @@ async def test_a_closed_tab_is_noticed_although_nothing_happens():
     ({"text": "a\x00b"}, MossError), ({"text": "half \ud800"}, MossError), ({"text": None}, MossError),
     ({"mode": "listen"}, UnsupportedModeError), ({"mode": "none"}, UnsupportedModeError), ({"mode": None}, MossError),
     ({"voice": "somebody"}, ParameterError), ({"text_temperature": math.nan}, ParameterError),
-    ({"speech_top_p": math.inf}, ParameterError), ({"speech_top_k": -1}, ParameterError), ({"text_top_k": 1.5}, ParameterError),
-    ({"max_rows": 10**9}, ParameterError), ({"seed": None}, ParameterError), ({"seed": -1}, ParameterError),
+    ({"speech_top_p": math.inf}, ParameterError), ({"speech_top_k": -1}, ParameterError),
+    ({"text_top_k": 1.5}, ParameterError), ({"max_rows": 10**9}, ParameterError), ({"seed": None}, ParameterError),
+    ({"seed": -1}, ParameterError),
     ({"speech_repetition_penalty": "1"}, ParameterError)])
 def test_bad_values_are_refused_with_a_sentence(handlers, change, error):
     with pytest.raises(error):

@@ -81,11 +81,12 @@ def test_messages_joined_are_the_reply_however_often_one_is_taken(sends):
 
 def test_state_follows_the_events():
     states = [fold(folded(REPLY[:i]), REPLY[i]).state for i in range(len(REPLY))]
-    assert states == ["waiting", "thinking", "thinking", "thinking", "thinking", "speaking", "speaking", "speaking", "done"]
+    assert states == ["waiting", *["thinking"] * 4, *["speaking"] * 3, "done"]
 
 
 @pytest.mark.parametrize(("reason", "state", "has_note"), [
-    (FinishReason.STOP, "done", False), (FinishReason.LENGTH, "length", True), (FinishReason.CANCELLED, "stopped", True)])
+    (FinishReason.STOP, "done", False), (FinishReason.LENGTH, "length", True),
+    (FinishReason.CANCELLED, "stopped", True)])
 def test_the_way_it_ended_is_said(reason, state, has_note):
     view = fold(folded(REPLY[:-1]), finished(10.8, reason))
     assert (view.state, bool(view.note), view.over) == (state, has_note, True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
+from typing import TYPE_CHECKING, cast
 
 from moss_engine.config import EngineConfig
 from moss_engine.modes import Mode
 from moss_engine.request import Sampling
 from moss_engine.runtime.base import RuntimeInfo
 from moss_engine.service import Service
+
+if TYPE_CHECKING:
+    from moss_engine.processor import Processor
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,6 @@ class Facts:
     voices: tuple[str, ...]
     sampling: Sampling
     sample_rate_hz: int
-    code_rate_hz: Fraction
     max_text_chars: int
 
     @property
@@ -39,6 +41,6 @@ class Facts:
 
 def facts_of(service: Service, config: EngineConfig) -> Facts:
     """The facts of a service that is about to be shown."""
-    processor, codec = service.engine.processor, service.codec
+    processor, codec = cast("Processor", service.engine.processor), service.codec
     return Facts(service.engine.runtime.info, processor.modes, tuple(codec.voices),
-                 processor.default_sampling, codec.sample_rate_hz, Fraction(codec.code_rate_hz), config.max_text_chars)
+                 processor.default_sampling, codec.sample_rate_hz, config.max_text_chars)

@@ -1,8 +1,8 @@
 """What stands between the network and Gradio: a pure ASGI filter.
 
 Gradio opens more routes than this page needs, answers unknown functions with a traceback, takes JSON of any size and
-`NaN` for a number, and knows nothing of health. Here, every route that the page and `gradio_client` do not use is closed,
-and every call is checked against the page's own functions before Gradio sees it.
+`NaN` for a number, and knows nothing of health. Here, the routes that neither the page nor `gradio_client` uses are
+closed, and every call is checked against the page's own functions before Gradio sees it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ SESSION_HASH = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 API = "/gradio_api"
 CLOSED = re.compile(
-    rf"{API}/(?:proxy=|api/|component_server|deep_link|process_recording|vibe-|undo-vibe-|run-history|runs|profiling|upload"
-    rf"|stream/|call/v2/|file=[a-z][a-z0-9+.-]*:|dev/)|/monitoring|/dev/|/svelte/|/proxy=", re.IGNORECASE)
+    rf"{API}/(?:proxy=|api/|component_server|deep_link|process_recording|vibe-|undo-vibe-|run-history|runs|profiling"
+    rf"|upload|stream/|call/v2/|file=[a-z][a-z0-9+.-]*:|dev/)|/monitoring|/dev/|/svelte/|/proxy=", re.IGNORECASE)
 CALL = re.compile(rf"{API}/(?P<how>queue/join|run|call)(?:/(?P<name>[^/]+))?/?")
 
 HEADERS = {
@@ -55,7 +55,7 @@ class Refused(Exception):
 
 
 class Guard:
-    """Wraps an ASGI app. `ready` tells whether requests can be served now; `hosts`, if given, are the only Host names."""
+    """Wraps an ASGI app. `ready` tells whether requests can be served now; `hosts` are the Host names (None: any)."""
 
     def __init__(self, app: Any, *, calls: Calls, ready: Callable[[], bool], hosts: frozenset[str] | None = None):
         self.app = app
@@ -90,7 +90,8 @@ class Guard:
 
     def _check_host(self, scope: dict[str, Any]) -> None:
         """Against DNS rebinding: a page elsewhere must not reach a service that only listens locally."""
-        host = _header(scope, b"host").rsplit(":", 1)[0] if not _header(scope, b"host").endswith("]") else _header(scope, b"host")
+        host = _header(scope, b"host")
+        host = host if host.endswith("]") else host.rpartition(":")[0] or host
         if self.hosts is not None and host not in self.hosts:
             raise Refused(403, f"This service answers to {', '.join(sorted(self.hosts))} only.")
 

@@ -27,7 +27,6 @@ from moss_engine.ui.facts import Facts
 from moss_engine.ui.stream import messages
 from moss_engine.ui.view import View, fail, take
 
-
 SETTLE_S = 1.0  # how long Stop waits for the reply's handler to close its books
 
 

@@ -1,8 +1,8 @@
 """LiveAudio: a Gradio component that plays PCM while it is being made.
 
-Its value is one message of a reply (`moss_engine.ui.view`), with int16 PCM in base64; the messages travel in Gradio's own
-event stream. In the browser an AudioWorklet's ring buffer plays them without a gap, while captions, waveform and mel
-follow what is heard.
+Its value is one message of a reply (`moss_engine.ui.view`), with int16 PCM in base64; the messages travel in Gradio's
+own event stream. In the browser an AudioWorklet's ring buffer plays them without a gap, while captions, waveform and
+mel follow what is heard.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LiveAudio(gr.HTML):
 
     def __init__(self, value: dict[str, Any] | None = None, *, sample_rate: int = 24_000, prebuffer_ms: int = 40,
                  remote_prebuffer_ms: int = 150, hint: str = "", **kwargs: Any):
-        """`prebuffer_ms` of sound are collected before it starts: `remote_prebuffer_ms` behind a share link or a Space."""
+        """Sound starts when `prebuffer_ms` of it are there; behind a share link or on a Space `remote_prebuffer_ms`."""
         worklet = (HERE / "live_audio_worklet.js").read_text(encoding="utf-8")
         parts = [(HERE / name).read_text(encoding="utf-8") for name in PARTS]
         super().__init__(

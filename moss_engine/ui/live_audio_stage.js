@@ -60,9 +60,10 @@ class Captions {
   // Keep the line of the current word in sight, with the one before it above.
   follow(word) {
     const box = this.element.parentElement;
-    const line = word.offsetHeight;
-    const top = word.offsetTop - this.element.offsetTop;
-    if (top + 2 * line > box.scrollTop + box.clientHeight || top < box.scrollTop) box.scrollTo({ top: Math.max(0, top - line) });
+    const height = parseFloat(getComputedStyle(box).lineHeight);
+    const line = Math.floor((word.offsetTop + 1) / height);
+    const [first, shown] = [Math.round(box.scrollTop / height), Math.round(box.clientHeight / height)];
+    if (line < first || line > first + shown - 2) box.scrollTo({ top: Math.max(0, line - 1) * height });
   }
 }
 

@@ -27,9 +27,9 @@ EXAMPLES = [
     "She sells sea shells by the sea shore, and the shells she sells are sea shells, I am sure.",
 ]
 NOTICE = (
-    "You hear an AI voice, not a person. What you type is processed on the machine that runs this page; conversations are "
-    f"forgotten after {STATE_S // 60} minutes without a message and sound files within {(CACHE_CHECK_S + CACHE_AGE_S) // 60} "
-    "minutes. Nothing is used for training. Not for emergencies or medical use."
+    "You hear an AI voice, not a person. What you type is processed on the machine that runs this page; conversations "
+    f"are forgotten after {STATE_S // 60} minutes without a message, sound files within "
+    f"{(CACHE_CHECK_S + CACHE_AGE_S) // 60} minutes. Nothing is used for training. Not for emergencies or medical use."
 )
 ASK = "(...values) => window.liveAudio.submit(values)"
 HALT = "(...values) => window.liveAudio.stop(values)"
@@ -38,7 +38,8 @@ HALT = "(...values) => window.liveAudio.stop(values)"
 def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr.Blocks:
     """The page, ready to launch. The engine admits and queues; Gradio lets through as many as that can ever hold."""
     facts = handlers.facts
-    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(CACHE_CHECK_S, CACHE_AGE_S), fill_width=True) as page:
+    cache = (CACHE_CHECK_S, CACHE_AGE_S)
+    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=cache, fill_width=True) as page:
         conversation = gr.State(None, time_to_live=STATE_S, delete_callback=handlers.forget)
         gr.HTML(masthead(facts), js_on_load=(HERE / "page.js").read_text(encoding="utf-8"), elem_id="masthead",
                 apply_default_css=False)
@@ -98,9 +99,9 @@ def settings(facts: Facts) -> dict[str, gr.components.Component]:
         with gr.Row():
             controls["voice"] = gr.Dropdown(list(facts.voices), value=facts.voices[0], label="Voice", min_width=120,
                                             interactive=len(facts.voices) > 1)
+            most = facts.sampling.max_rows
             controls["max_rows"] = gr.Slider(
-                16, max(4096, facts.sampling.max_rows), value=facts.sampling.max_rows, step=1, label="Longest reply (rows)",
-                info=f"{float(facts.code_rate_hz):g} rows are a second of speech", min_width=160)
+                16, max(4096, most), value=most, step=1, label="Longest reply, rows", min_width=160)
         with gr.Row():
             controls["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=form.MAX_SEED, min_width=120)
             controls["new_seed"] = gr.Checkbox(True, label="New seed for every reply", min_width=160)
@@ -122,7 +123,8 @@ def masthead(facts: Facts) -> str:
     items = "".join(f"<li><span>{name}</span>{html.escape(value)}</li>" for name, value in chips)
     return f"""
 <header class="mast">
-  <svg class="mark" viewBox="0 0 32 32" aria-hidden="true"><path d="M3 16h3M9 11v10M14 5v22M19 9v14M24 13v6M29 15.5v1"/></svg>
+  <svg class="mark" viewBox="0 0 32 32" aria-hidden="true">
+    <path d="M3 16h3M9 11v10M14 5v22M19 9v14M24 13v6M29 15.5v1"/></svg>
   <h1>MOSS-Speech <b>Live</b></h1>
   <ul class="facts" aria-label="What is running">{items}</ul>
   <button type="button" class="shade" aria-label="Switch between light and dark"></button>
@@ -131,7 +133,8 @@ def masthead(facts: Facts) -> str:
 
 def mode_notes(facts: Facts) -> str:
     """A sentence for each mode, and what this page or checkpoint cannot do, with the reason."""
-    notes = "".join(f'<p data-mode="{html.escape(mode.name)}">{html.escape(mode.note or "")}</p>' for mode in facts.usable)
+    notes = "".join(f'<p data-mode="{html.escape(mode.name)}">{html.escape(mode.note)}</p>'
+                    for mode in facts.usable if mode.note)
     closed = "".join(
         f'<p class="closed"><span aria-disabled="true">{html.escape(mode.label)}</span> {html.escape(why)}</p>'
         for mode in facts.modes if mode not in facts.usable

@@ -32,8 +32,8 @@ def tiles() -> list[Tile]:
     server = meanings()
     return [
         Tile("heard_after", "Heard after", "ms", "browser",
-             "From your click or key press to the first sample leaving the audio graph, plus the output latency that the "
-             "browser reports."),
+             "From your click or key press to the first sample leaving the audio graph, plus the output latency that "
+             "the browser reports."),
         Tile("ttfa_ms", "First audio", "ms", "server", server["ttfa_ms"]),
         Tile("prefill_ms", "Prefill", "ms", "server", server["prefill_ms"]),
         Tile("queue_wait_ms", "Queue", "ms", "server", server["queue_wait_ms"]),
@@ -47,7 +47,8 @@ def tiles() -> list[Tile]:
              "Rows of the prompt, and how many of them were found in the prefix cache and not computed again."),
         Tile("blocks", "KV used / cached / free", "", "server",
              "Blocks of the key and value pool: used by running replies, cached for later turns, and free."),
-        Tile("seed", "Seed", "", "server", "The same seed and settings give the same rows again, whoever else is served."),
+        Tile("seed", "Seed", "", "server",
+             "The same seed and settings give the same rows again, whoever else is served."),
     ]
 
 
@@ -65,7 +66,8 @@ STAGES = [
 def panel_html() -> str:
     cells = "".join(
         f'<div class="tile" tabindex="0" data-key="{tile.key}" aria-describedby="tip-{tile.key}">'
-        f'<span class="tile-name">{tile.name}</span><span class="tile-value"><b>–</b><small>{tile.unit}</small></span>'
+        f'<span class="tile-name">{tile.name}</span>'
+        f'<span class="tile-value"><b>–</b><small>{tile.unit}</small></span>'
         f'<span class="tile-where">{tile.where}</span>'
         f'<span class="tip" role="tooltip" id="tip-{tile.key}">{html.escape(tile.meaning)}</span></div>'
         for tile in tiles()
@@ -79,10 +81,11 @@ def panel_html() -> str:
     return f"""
 <section class="tiles" aria-label="Figures of this reply">{cells}</section>
 <div class="panel-pair">
-  <section class="fall" aria-label="Waterfall of this request"><h3>One request, one clock <em class="fall-total"></em></h3>
-    {rows}</section>
-  <section class="ids" aria-label="Sampled ids"><h3>Sampled ids
-    <em><i class="key-text"></i>text <i class="key-code"></i>speech</em></h3><div class="ids-roll" tabindex="0"></div></section>
+  <section class="fall" aria-label="Waterfall of this request">
+    <h3>One request, one clock <em class="fall-total"></em></h3>{rows}</section>
+  <section class="ids" aria-label="Sampled ids">
+    <h3>Sampled ids <em><i class="key-text"></i>text <i class="key-code"></i>speech</em></h3>
+    <div class="ids-roll" tabindex="0"></div></section>
 </div>"""
 
 

@@ -9,6 +9,7 @@ import signal
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -55,7 +56,8 @@ def launch(service: Service, config: EngineConfig) -> gr.Blocks:
     cache = Path(tempfile.mkdtemp(prefix="moss-speech-"))  # mode 0700, emptied by Gradio as files grow old
     os.environ.update(GRADIO_TEMP_DIR=str(cache), GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1")
     facts = facts_of(service, config)
-    asyncio.run(rehearse(service, facts))
+    with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop, as in a notebook
+        thread.submit(asyncio.run, rehearse(service, facts)).result()
     handlers = Handlers(service, facts, run_ahead_s=config.run_ahead_s, wav_folder=cache)
     page = build_page(handlers, max_sessions=config.max_sessions, max_waiting=config.max_waiting)
     hosts = frozenset(LOOPBACK) if config.host in LOOPBACK and not config.share else None
@@ -63,7 +65,8 @@ def launch(service: Service, config: EngineConfig) -> gr.Blocks:
     try:
         page.launch(
             server_name=config.host, server_port=config.port, share=config.share, auth=_auth(config), quiet=True,
-            prevent_thread_lock=True, theme=make_theme(), css_paths=[HERE / "page.css"], footer_links=[], show_error=False,
+            prevent_thread_lock=True, theme=make_theme(), css_paths=[HERE / "page.css"], footer_links=[],
+            show_error=False,
             max_file_size="8mb", allowed_paths=[], blocked_paths=[str(config.checkpoint)], enable_monitoring=False,
             run_history=False, strict_cors=True, ssr_mode=False, mcp_server=False, pwa=False, max_threads=40,
             state_session_capacity=200, app_kwargs={"middleware": [guard]},

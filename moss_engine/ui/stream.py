@@ -1,8 +1,8 @@
 """From a service's events to messages at the pace of a listener.
 
 Gradio takes messages without limit and without backpressure, so the pace is kept here: sound is taken from the service
-only while it is at most `run_ahead_s` ahead of a listener who plays from the first chunk on, and what has not been taken
-makes the service pause the reply.
+only while it is at most `run_ahead_s` ahead of a listener who plays from the first chunk on, and what has not been
+taken makes the service pause the reply.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SILENCE_S = 0.25  # longest time without a message: how late Gradio may notice a
 
 
 class Events(Protocol):
-    """What is asked of `moss_engine.handle.Handle`: closing its events stops the reply, `cancelled` says it was stopped."""
+    """What is asked of `moss_engine.handle.Handle`. Closing its events stops the reply; `cancelled`: it was stopped."""
 
     cancelled: bool
 
@@ -32,7 +32,7 @@ async def messages(handle: Events, view: View, pool: Callable[[], Mapping[str, i
                    clock: Callable[[], float] = time.monotonic) -> AsyncGenerator[tuple[dict[str, Any], View], None]:
     """Every message of a reply with the view after it; the last one has `end`.
 
-    Leaving early, by break or cancellation, stops the reply. Of a reply that was stopped, what is left is not held back.
+    Leaving early, by break or cancellation, stops the reply. What is left of a stopped reply is not held back.
     """
     events = handle.events()
     taking: asyncio.Task[Event] | None = None

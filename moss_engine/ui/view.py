@@ -70,7 +70,8 @@ class View:
         t = self.timeline
         if t.accepted_s is None:
             return {}
-        times = {"accepted": t.accepted_s, "started": t.started_s, "first_row": t.first_row_s, "first_chunk": t.first_pcm_s}
+        times = {"accepted": t.accepted_s, "started": t.started_s, "first_row": t.first_row_s,
+                 "first_chunk": t.first_pcm_s}
         if self.over:
             times["finished"] = t.now_s
         return {name: time_s - t.accepted_s for name, time_s in times.items() if time_s is not None}
@@ -115,7 +116,7 @@ def urgent(event: Event, before: View) -> bool:
 def take(view: View, now_s: float, pool: Mapping[str, int] | None = None) -> tuple[dict[str, Any], View]:
     """The next message (JSON) and the view with nothing new in it.
 
-    `now_s` is the time on the events' clock, `pool` what is known of the whole service: counts of KV blocks and requests.
+    `now_s` is the time on the events' clock, `pool` what is known of the whole service: counts of blocks and requests.
     """
     accepted_s = view.timeline.accepted_s
     message = {

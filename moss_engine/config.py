@@ -32,7 +32,7 @@ class EngineConfig:
     runtime: str = _option("auto", "what runs the network; auto is torch", group="model", choices=("auto", "torch"))
     device: str = _option("auto", "cpu, cuda or cuda:N; auto takes a GPU when there is one", group="model")
     dtype: str = _option("auto", "number format of weights and KV; auto is the device's best exact one", group="model",
-                         choices=("auto", "float32", "bfloat16", "int8"))
+                         choices=("auto", "float32", "bfloat16", "float8", "float8-all", "int8"))
     threads: int = _option(1, "CPU threads of the language model", group="model", low=1, high=256)
 
     block_size: int = _option(16, "rows of one KV block", group="capacity", low=1, high=1024)

@@ -162,7 +162,7 @@ def test_float8_weights_are_near_their_widened_values(float8):
 
 def test_float8_of_odd_sizes_is_refused():
     with pytest.raises(ConfigError, match="vocab_size 150"):
-        make_weights(float8=Float8.TRUNK)
+        make_weights(float8=Float8.ALL)
 
 
 def test_the_limits_are_asserted(runtime):

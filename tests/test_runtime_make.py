@@ -14,6 +14,7 @@ from moss_engine.config import EngineConfig
 from moss_engine.errors import CheckpointError, ConfigError, MissingPackageError
 from moss_engine.models.manifest import write_manifest
 from moss_engine.runtime import linear, make, memory
+from moss_engine.runtime.cuda_weights import Float8
 from moss_engine.runtime.make import make_runtime
 from moss_engine.runtime.pytorch import TorchRuntime
 
@@ -120,13 +121,21 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bfloat16_on_a_gpu_takes_the_cuda_runtime(config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_gpu(monkeypatch)
     loaded = []
-    module = SimpleNamespace(load_cuda_runtime=lambda folder, limits, device, dtype: loaded.append((device, dtype)))
+    module = SimpleNamespace(load_cuda_runtime=lambda folder, limits, **how: loaded.append(tuple(how.values())))
     monkeypatch.setitem(sys.modules, "moss_engine.runtime.cuda", module)
     monkeypatch.setattr(make, "load_torch_runtime", lambda *_, device, dtype, threads: loaded.append((device, dtype)))
-    for dtype in ("auto", "bfloat16", "float32"):
+    for dtype in ("auto", "bfloat16", "float8", "float32"):
         make_runtime(dataclasses.replace(config, dtype=dtype))
-    gpu = torch.device("cuda:0")
-    assert loaded == [(gpu, torch.bfloat16), (gpu, torch.bfloat16), (gpu, torch.float32)]
+    bfloat16 = (torch.device("cuda:0"), torch.bfloat16)
+    assert loaded == [(*bfloat16, Float8.NONE), (*bfloat16, Float8.NONE), (*bfloat16, Float8.TRUNK),
+                      (torch.device("cuda:0"), torch.float32)]
+    with pytest.raises(ConfigError, match="multiples of 16, but the model has vocab_size 299"):
+        make_runtime(dataclasses.replace(config, dtype="float8-all"))
+
+
+def test_float8_needs_a_gpu(config: EngineConfig) -> None:
+    with pytest.raises(ConfigError, match="float8-all runs on a GPU only"):
+        make_runtime(dataclasses.replace(config, dtype="float8-all", device="cpu"))
 
 
 @pytest.mark.usefixtures("no_weights")

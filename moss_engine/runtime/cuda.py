@@ -11,6 +11,7 @@ from torch import Tensor
 from moss_engine.errors import ConfigError
 from moss_engine.models.checkpoint import expected_tensors, load_tensors
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.float8 import load_scales
 from moss_engine.models.load import refuse_tied
 from moss_engine.models.network import rotary_tables
 from moss_engine.runtime.base import Limits, Logits, RuntimeInfo, ScheduledBatch, ScheduledSequence
@@ -20,7 +21,7 @@ from moss_engine.runtime.cuda_weights import Float8, Weights, allocate, fill_at_
 from moss_engine.runtime.kernels.launch import next_power_of_2
 from moss_engine.runtime.kernels.paged import PagedAttention, Pool
 
-OLDEST_CAPABILITY = (8, 0)
+OLDEST_CAPABILITY, OLDEST_FLOAT8_CAPABILITY = (8, 0), (8, 9)
 _TILE_QUERIES = 64
 
 
@@ -161,35 +162,41 @@ def _powers_of_two(largest: int) -> list[int]:
     return [1 << i for i in range((largest - 1).bit_length() + 1)]
 
 
-def _require_capability(device: torch.device) -> None:
+def _require_capability(device: torch.device, float8: Float8) -> None:
     capability = torch.cuda.get_device_capability(device)
-    if capability < OLDEST_CAPABILITY:
-        found, needed = (".".join(map(str, version)) for version in (capability, OLDEST_CAPABILITY))
-        raise ConfigError(f"{torch.cuda.get_device_name(device)} has compute capability {found} and the CUDA runtime "
-                          f"needs {needed}; use --device cpu.")
+    oldest = OLDEST_CAPABILITY if float8 is Float8.NONE else OLDEST_FLOAT8_CAPABILITY
+    if capability < oldest:
+        found, needed = (".".join(map(str, version)) for version in (capability, oldest))
+        what, use = ("the CUDA runtime", "--device cpu") if float8 is Float8.NONE else ("float8", "--dtype bfloat16")
+        raise ConfigError(f"{torch.cuda.get_device_name(device)} has compute capability {found} and {what} needs "
+                          f"{needed}; use {use}.")
 
 
 def _info(weights: Weights, source: str) -> RuntimeInfo:
     table = weights.text_table
     name = torch.cuda.get_device_name(table.device) if table.device.type == "cuda" else "CPU"
-    return RuntimeInfo("torch", torch.__version__, name, str(table.dtype).removeprefix("torch."), source)
+    linear = weights.trunk.layers[0].qkv.weight
+    dtype = "float8" if linear.dtype is torch.float8_e4m3fn else str(linear.dtype).removeprefix("torch.")
+    return RuntimeInfo("torch", torch.__version__, name, dtype, source)
 
 
-def load_cuda_runtime(folder: Path, limits: Limits, *, device: torch.device, dtype: torch.dtype) -> CudaRuntime:
-    """Load a checkpoint folder. Raises CheckpointError, or ConfigError for a device that cannot run it."""
-    _require_capability(device)
+def load_cuda_runtime(folder: Path, limits: Limits, *, device: torch.device, dtype: torch.dtype,
+                      float8: Float8 = Float8.NONE) -> CudaRuntime:
+    """Load a checkpoint folder. Raises CheckpointError, or ConfigError for a device or sizes that it cannot run."""
+    _require_capability(device, float8)
     config = ModelConfig.from_file(folder / "config.json")
+    scales = load_scales(folder, config) if float8 is not Float8.NONE else None
     tensors = load_tensors(folder, expected_tensors(config), dtype=dtype)
     refuse_tied(folder, tensors)
-    weights = allocate(config, dtype, device)
-    fill_from_state(weights, config, tensors)
+    weights = allocate(config, dtype, device, float8)
+    fill_from_state(weights, config, tensors, scales)
     return CudaRuntime(config, limits, weights, _info(weights, str(folder)))
 
 
 def make_random_runtime(config: ModelConfig, limits: Limits, *, device: torch.device, dtype: torch.dtype,
                         seed: int, float8: Float8 = Float8.NONE) -> CudaRuntime:
     """A network with random weights made on the device: speed, memory and numerics do not depend on their values."""
-    _require_capability(device)
+    _require_capability(device, float8)
     weights = allocate(config, dtype, device, float8)
     fill_at_random(weights, config, seed)
     return CudaRuntime(config, limits, weights, _info(weights, f"random, seed {seed}"))

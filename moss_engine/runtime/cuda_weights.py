@@ -16,9 +16,9 @@ from torch import Tensor
 
 from moss_engine.errors import ConfigError
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.float8 import float8_values, row_scales
 
 INIT_STD = 0.02
-LARGEST_FLOAT8 = 448.0  # of e4m3
 
 
 class Float8(Enum):
@@ -43,17 +43,12 @@ class Place:
             return
         wide = tensor.to(self.values.device, torch.float32)
         self.scale.copy_(row_scales(wide) if scale is None else scale)
-        self.values.copy_((wide / self.scale[:, None]).clamp(-LARGEST_FLOAT8, LARGEST_FLOAT8).to(self.values.dtype))
+        self.values.copy_(float8_values(wide, self.scale))
 
     def widened(self) -> Tensor:
         """The values as float32."""
         wide = self.values.float()
         return wide if self.scale is None else wide * self.scale[:, None]
-
-
-def row_scales(weight: Tensor) -> Tensor:
-    """float32 [rows]: scales with which each row's largest value is float8's largest."""
-    return (weight.float().abs().amax(1) / LARGEST_FLOAT8).clamp_min(1e-12)
 
 
 @dataclass(frozen=True)
@@ -110,15 +105,12 @@ class Weights:
     final_norm: Tensor
     heads: Linear
 
-    @property
-    def num_bytes(self) -> int:
-        return sum(t.numel() * t.element_size() for t in _tensors(self))
 
 
 def allocate(config: ModelConfig, dtype: torch.dtype, device: torch.device, float8: Float8 = Float8.NONE) -> Weights:
     """Uninitialised weights. Raises ConfigError where float8 is asked for and the sizes do not allow it."""
     if float8 is not Float8.NONE:
-        _require_even_sizes(config)
+        _require_even_sizes(config, float8)
 
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=device)
@@ -152,13 +144,23 @@ def allocate(config: ModelConfig, dtype: torch.dtype, device: torch.device, floa
         heads=linear(float8 is Float8.ALL, 1, config.vocab_size + config.audio_vocab_size, hidden))
 
 
-def _require_even_sizes(config: ModelConfig) -> None:
+def num_bytes(config: ModelConfig, dtype: torch.dtype, float8: Float8 = Float8.NONE) -> int:
+    """Device memory that the weights take."""
+    places_of = places(allocate(config, dtype, torch.device("meta"), float8), config).values()
+    tensors = [tensor for place in places_of for tensor in (place.values, place.scale) if tensor is not None]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _require_even_sizes(config: ModelConfig, float8: Float8) -> None:
     """cuBLAS multiplies float8 matrices in blocks of 16."""
-    names = ("hidden_size", "intermediate_size", "head_dim", "vocab_size", "audio_vocab_size")
-    odd = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name) % 16]
+    sizes = {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size,
+             "num_key_value_heads x head_dim": config.num_key_value_heads * config.head_dim}
+    if float8 is Float8.ALL:
+        sizes |= {"vocab_size": config.vocab_size, "audio_vocab_size": config.audio_vocab_size}
+    odd = [f"{name} {size}" for name, size in sizes.items() if size % 16]
     if odd:
-        raise ConfigError(f"float8 needs sizes that are multiples of 16, but the model has {', '.join(odd)}; "
-                          "use bfloat16.")
+        raise ConfigError(f"float8 needs sizes that are multiples of 16, but the model has {', '.join(odd)}; use "
+                          "--dtype bfloat16.")
 
 
 def places(weights: Weights, config: ModelConfig) -> dict[str, Place]:
@@ -220,14 +222,3 @@ def fill_at_random(weights: Weights, config: ModelConfig, seed: int, std: float 
         shape = place.values.shape
         made = torch.empty(shape, dtype=weights.text_table.dtype, device=device)
         place.put(made.normal_(0.0 if len(shape) > 1 else 1.0, std, generator=generator))
-
-
-def _tensors(value: object) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _tensors(item)
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
-            yield from _tensors(getattr(value, name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import torch
 
@@ -13,10 +12,14 @@ from moss_engine.models.checkpoint import expected_tensors, stores_int8
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest
 from moss_engine.runtime.base import Limits, Runtime
+from moss_engine.runtime.cuda_weights import Float8, num_bytes
 from moss_engine.runtime.linear import int8_decodes_faster
 from moss_engine.runtime.memory import require_memory
 from moss_engine.runtime.pytorch import TorchRuntime, load_torch_runtime
 from moss_engine.sampler import Sampler
+
+# Number formats in which some linear layers are float8 and all else is bfloat16.
+_FLOAT8 = {"float8": Float8.TRUNK, "float8-all": Float8.ALL}
 
 
 def make_runtime(config: EngineConfig) -> Runtime:
@@ -34,7 +37,7 @@ def make_runtime(config: EngineConfig) -> Runtime:
     if (config.checkpoint / MANIFEST_NAME).exists():
         verify_manifest(config.checkpoint)
     if device.type == "cuda" and dtype is torch.bfloat16:
-        return _load_cuda_runtime(config.checkpoint, limits, device)
+        return _load_cuda_runtime(config, limits, device)
     return load_torch_runtime(config.checkpoint, limits, device=device, dtype=dtype, threads=config.threads)
 
 
@@ -89,13 +92,15 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | s
         if config.dtype != "float32" and not torch.cuda.is_bf16_supported(including_emulation=False):
             raise ConfigError(f"{torch.cuda.get_device_name(device)} has no bfloat16; use --dtype float32.")
         return torch.float32 if config.dtype == "float32" else torch.bfloat16
+    if config.dtype in _FLOAT8:
+        raise ConfigError(f"--dtype {config.dtype} runs on a GPU only; use int8 or float32, or --device cuda.")
     if config.dtype == "auto":
         int8 = stores_int8(config.checkpoint) and int8_decodes_faster(config.threads)
         return "int8" if int8 else torch.float32
     return "int8" if config.dtype == "int8" else getattr(torch, config.dtype)
 
 
-def _load_cuda_runtime(folder: Path, limits: Limits, device: torch.device) -> Runtime:
+def _load_cuda_runtime(config: EngineConfig, limits: Limits, device: torch.device) -> Runtime:
     try:
         from moss_engine.runtime.cuda import load_cuda_runtime
     except ModuleNotFoundError as error:
@@ -103,13 +108,17 @@ def _load_cuda_runtime(folder: Path, limits: Limits, device: torch.device) -> Ru
             raise
         raise MissingPackageError("bfloat16 on a GPU needs the package triton; install it with `pip install triton` "
                                   "or use --dtype float32.") from None
-    return load_cuda_runtime(folder, limits, device=device, dtype=torch.bfloat16)
+    return load_cuda_runtime(config.checkpoint, limits, device=device, dtype=torch.bfloat16,
+                             float8=_FLOAT8.get(config.dtype, Float8.NONE))
 
 
 def _require_memory(config: EngineConfig, model: ModelConfig, limits: Limits, device: torch.device,
                     dtype: torch.dtype | str) -> None:
-    num_weights = sum(math.prod(shape) for shape in expected_tensors(model).values())
-    weight_size = 1 if isinstance(dtype, str) else dtype.itemsize
+    if config.dtype in _FLOAT8:
+        weight_bytes = num_bytes(model, torch.bfloat16, _FLOAT8[config.dtype])
+    else:
+        num_weights = sum(math.prod(shape) for shape in expected_tensors(model).values())
+        weight_bytes = num_weights * (1 if isinstance(dtype, str) else dtype.itemsize)
     kv_size = torch.float32.itemsize if device.type == "cpu" or isinstance(dtype, str) else dtype.itemsize
     row_values = 2 * model.num_layers * model.num_key_value_heads * model.head_dim
-    require_memory(device, num_weights * weight_size, limits.num_blocks * limits.block_size * row_values * kv_size)
+    require_memory(device, weight_bytes, limits.num_blocks * limits.block_size * row_values * kv_size)

@@ -1,0 +1,179 @@
+"""Choose float8 scales for a checkpoint's linear layers from what calibration prompts put through them:
+
+    python -m scripts.quantize CHECKPOINT [--prompts FILE] [--device cuda]
+
+Every prompt is answered by the model itself, so that text and speech rows are both seen. For each output of each layer
+the scale is taken that loses least of the layer's output, given the mean square of every input. Writes
+float8_scales.safetensors into the folder and enters it, with what was measured, in manifest.json. `--dtype float8` then
+keeps the shared layers as float8, `--dtype float8-all` the branches and heads, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from moss_engine.config import EngineConfig
+from moss_engine.errors import ConfigError
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.float8 import LARGEST_FLOAT8, SCALES_NAME, float8_values, row_scales
+from moss_engine.models.load import load_model
+from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
+from moss_engine.models.network import MossSpeech, causal_attend
+from moss_engine.processor import Processor, load_processor
+from moss_engine.request import Message, Request, Text
+from moss_engine.runtime.base import Runtime, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.make import make_runtime, make_sampler, resolve_device
+from moss_engine.sampler import Sampler
+from moss_engine.sequence import Segment, Sequence
+from moss_engine.tokens import Row
+from scripts.nano.sentences import EVERYDAY, HARVARD
+
+# Parts of a row's largest value that may become float8's largest: what is larger is cut off, and the others fall on
+# other values, of which the smallest gain precision.
+CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
+
+
+def prompts_from(path: Path | None, count: int) -> list[str]:
+    """The first lines of a file, or else as many everyday sentences as there are up to `count`."""
+    if path is None:
+        return [*HARVARD, *EVERYDAY][:count]
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read ({error}); name a text file with one prompt a line.") from None
+    found = [line for line in lines if line][:count]
+    if not found:
+        raise ConfigError(f"{path} holds no prompt; name a text file with one prompt a line.")
+    return found
+
+
+def conversations(runtime: Runtime, sampler: Sampler, processor: Processor, texts: Iterable[str],
+                  reply_rows: int) -> Iterator[list[Row]]:
+    """Each prompt's rows, followed by those of the model's own reply."""
+    mode = processor.default_mode.name
+    for index, text in enumerate(texts):
+        request = Request(f"calibration {index}", "calibration", (Message("user", Text(text)),), mode,
+                          processor.default_sampling)
+        segment = processor.prepare(request)[0]
+        yield _answered(runtime, sampler, processor, segment, request, reply_rows)
+
+
+def _answered(runtime: Runtime, sampler: Sampler, processor: Processor, segment: Segment, request: Request,
+              reply_rows: int) -> list[Row]:
+    limits = runtime.limits
+    sequence = Sequence(Segment(segment.prompt, min(segment.max_rows, reply_rows)), request.sampling, processor.ids)
+    table = tuple(range(limits.num_blocks))
+    sampler.add(request.request_id, sequence.rows, request.sampling)
+    while sequence.finish_reason is None:
+        logits = None
+        while sequence.num_computed < len(sequence.rows):
+            start = sequence.num_computed
+            end = min(start + limits.max_step_rows, len(sequence.rows))
+            part = ScheduledSequence(tuple(sequence.rows[start:end]), start, table, end == len(sequence.rows))
+            logits = runtime.forward(ScheduledBatch((part,)))
+            sequence.num_computed = end
+        assert logits is not None
+        row = sampler.sample(logits, [request.request_id], [sequence.modality])[0]
+        if row is None:
+            break
+        sequence.append(row)
+    sampler.remove(request.request_id)
+    return sequence.rows
+
+
+class InputSquares:
+    """Sums of squares of every linear layer's inputs, by the weight's name, over all rows that pass."""
+
+    def __init__(self, network: MossSpeech):
+        self.sums: dict[str, Tensor] = {}
+        self.num_rows = 0
+        for name, module in network.named_modules():
+            if isinstance(module, nn.Linear):
+                module.register_forward_pre_hook(self._hook(f"{name}.weight"))
+
+    def _hook(self, name: str):
+        def add(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            squares = inputs[0].float().square().flatten(0, -2).sum(0)
+            self.sums[name] = self.sums[name] + squares if name in self.sums else squares
+
+        return add
+
+    @torch.inference_mode()
+    def watch(self, network: MossSpeech, rows: list[Row]) -> None:
+        device = network.text_lm_head.weight.device
+        ids = torch.tensor(rows, device=device)
+        states = network(ids, torch.arange(len(rows), device=device), causal_attend)
+        network.text_lm_head(states.text)
+        network.audio_lm_head(states.audio)
+        self.num_rows += len(rows)
+
+
+def best_scales(weight: Tensor, squares: Tensor) -> tuple[Tensor, float, float]:
+    """Scales float32 [rows], and the share of the output's power that is lost with them and without any clipping.
+
+    weight [rows, inputs]; squares [inputs] are the inputs' sums of squares. The inputs count as independent.
+    """
+    weight = weight.float()
+    power = (weight.square() @ squares).sum()
+    largest = row_scales(weight)
+    best = torch.full((len(weight),), torch.inf, device=weight.device)
+    chosen, plain = largest.clone(), 0.0
+    for clip in CLIPS:
+        scale = clip * largest
+        lost = (weight - float8_values(weight, scale).float() * scale[:, None]).square() @ squares
+        chosen = torch.where(lost < best, scale, chosen)
+        best = torch.minimum(lost, best)
+        if clip == 1.0:
+            plain = (lost.sum() / power).item()
+    return chosen, (best.sum() / power).item(), plain
+
+
+def quantize(folder: Path, texts: list[str], reply_rows: int, device_name: str) -> dict[str, float | int]:
+    """Measure, choose, and write scales and manifest; returns what the manifest says of them."""
+    config = ModelConfig.from_file(folder / "config.json")
+    device = resolve_device(device_name)
+    options = EngineConfig(checkpoint=folder, device=device_name, max_sessions=1, kv_rows=4096)
+    made_by = verify_manifest(folder) if (folder / MANIFEST_NAME).exists() else {}
+    runtime = make_runtime(options)
+    processor = load_processor(folder, config, options.max_text_chars)
+    sampler = make_sampler(runtime, config, device)
+    seen = list(conversations(runtime, sampler, processor, texts, reply_rows))
+    runtime.close()
+    network = load_model(folder, dtype=torch.bfloat16 if device.type == "cuda" else torch.float32, device=device)
+    squares = InputSquares(network)
+    for rows in seen:
+        squares.watch(network, rows)
+    parameters = dict(network.named_parameters())
+    scales, lost, plain = {}, 0.0, 0.0
+    for name, sums in squares.sums.items():
+        scale, share, plain_share = best_scales(parameters[name], sums)
+        scales[name] = scale.cpu()
+        lost, plain = lost + share / len(squares.sums), plain + plain_share / len(squares.sums)
+    from safetensors.torch import save_file
+
+    save_file(scales, folder / SCALES_NAME)
+    report = {"prompts": len(texts), "rows": squares.num_rows, "lost_power": lost, "lost_power_without_clipping": plain,
+              "largest": LARGEST_FLOAT8}
+    write_manifest(folder, {**made_by, "float8": report})
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint folder, which is added to")
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help="text file with one prompt a line")
+    parser.add_argument("--count", type=int, default=500, metavar="N", help="prompts to use (500)")
+    parser.add_argument("--reply-rows", type=int, default=64, metavar="N", help="longest reply to a prompt (64)")
+    parser.add_argument("--device", default="auto", help="as in the program's options (auto)")
+    args = parser.parse_args()
+    report = quantize(args.checkpoint, prompts_from(args.prompts, args.count), args.reply_rows, args.device)
+    print("\n".join(f"{name}: {value:.6g}" for name, value in report.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -29,7 +29,8 @@ DEFAULTS = Sampling(ChannelSampling(0.7, 20, 0.9, 1.0), ChannelSampling(0.9, 50,
 READ = Mode("read", "Read aloud", "text", "speech", "<read>", True, True, "Your text is spoken as it stands.")
 MODES = (
     READ,
-    replace(READ, name="chat", label="Small talk", default=False, history=True, note="Greetings, sums, days."),
+    replace(READ, name="chat", label="Small talk", split_sentences=False, default=False, history=True,
+            note="Greetings, sums, days."),
     replace(READ, name="write", label="Write", output="text", default=False, note="The answer is text, without sound."),
     replace(READ, name="listen", label="Speak to it", input="speech", default=False, note=None),
 )

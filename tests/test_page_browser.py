@@ -326,10 +326,13 @@ def test_a_refusal_is_one_sentence_and_nothing_is_lost(service, visit):
 
 def test_an_example_is_spoken_at_once(service, visit):
     tab = visit()
-    chip = tab.page.locator(".chip").nth(1)
+    chip = tab.page.locator(".chip:visible").nth(1)
     chip.click()
     tab.wait("done")
     assert service.requests[-1].messages[-1].content.text == chip.inner_text()
+    tab.page.locator("#mode label", has_text="Small talk").click()
+    assert tab.page.locator(".chip:visible").first.inner_text() == "Hello! Who are you?"
+    assert tab.page.locator("#mode-notes p:visible").first.inner_text() == "Greetings, sums, days."
 
 
 def test_a_mode_without_sound_shows_its_text(service, visit):

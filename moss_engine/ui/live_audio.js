@@ -95,6 +95,7 @@ function take(message) {
   if (message.pcm) takePcm(message.pcm, now);
   if (message.end) finish(message);
   else if (live.total === 0) phase(message.stages.started === undefined ? "waiting" : "thinking");
+  if (live.phase === "waiting") $(".la-status").textContent = `${SAYS.waiting} (${message.pool.waiting ?? 0} in line)`;
   announce();
 }
 

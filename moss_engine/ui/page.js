@@ -33,14 +33,15 @@ document.addEventListener("click", ({ target }) => {
   setTimeout(() => byId("send").click(), 0);
 });
 
-function showNote() {
+// The sentence and the examples of the chosen mode.
+function showMode() {
   const chosen = document.querySelector("#mode input:checked")?.value;
-  for (const note of document.querySelectorAll("#mode-notes [data-mode]")) note.hidden = note.dataset.mode !== chosen;
+  for (const part of document.querySelectorAll("#talk [data-mode]")) part.hidden = part.dataset.mode !== chosen;
 }
-document.addEventListener("change", ({ target }) => target.closest?.("#mode") && showNote());
+document.addEventListener("change", ({ target }) => target.closest?.("#mode") && showMode());
 const settled = new MutationObserver(() => {
-  if (!document.querySelector("#mode-notes p") || !document.querySelector("#mode input:checked")) return;
+  if (!document.querySelector("#examples .chips") || !document.querySelector("#mode input:checked")) return;
   settled.disconnect();
-  showNote();
+  showMode();
 });
 settled.observe(document.body, { childList: true, subtree: true });

@@ -20,12 +20,13 @@ STATE_S = 900  # a conversation is forgotten after so long without a message
 CACHE_CHECK_S, CACHE_AGE_S = 600, 1800
 MAX_QUEUE = 16
 
-EXAMPLES = [
+TO_READ = (
     "Good morning! It is twenty past nine, and the sun is finally out.",
     "The quick brown fox jumps over the lazy dog.",
     "Please call Dr. Smith at 4:30 pm about the $25 invoice.",
     "She sells sea shells by the sea shore, and the shells she sells are sea shells, I am sure.",
-]
+)
+TO_ANSWER = ("Hello! Who are you?", "What is seven plus five?", "Which day comes after Friday?", "What can you do?")
 NOTICE = (
     "You hear an AI voice, not a person. What you type is processed on the machine that runs this page; conversations "
     f"are forgotten after {STATE_S // 60} minutes without a message, sound files within "
@@ -87,7 +88,7 @@ def talk(facts: Facts):
             gr.HTML('<p class="keys"><kbd>Enter</kbd> sends <kbd>Esc</kbd> stops</p>', apply_default_css=False)
             stop = gr.Button("Stop", elem_id="stop", min_width=76, scale=0)
             send = gr.Button("Speak", variant="primary", elem_id="send", min_width=96, scale=0)
-    gr.HTML(examples(), elem_id="examples", apply_default_css=False)
+    gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
     controls = {"text": text, "mode": mode, **settings(facts)}
     return chat, {name: controls[name] for name in form.CONTROLS}, send, stop, clear
 
@@ -143,6 +144,12 @@ def mode_notes(facts: Facts) -> str:
     return notes + closed
 
 
-def examples() -> str:
-    chips = "".join(f'<button type="button" class="chip">{html.escape(text)}</button>' for text in EXAMPLES)
-    return f'<div class="chips" role="group" aria-label="Examples: each is spoken at once">{chips}</div>'
+def examples(facts: Facts) -> str:
+    """Texts to begin with, for each mode: one that splits its text into sentences reads it, others answer it."""
+    groups = ""
+    for mode in facts.usable:
+        chips = "".join(f'<button type="button" class="chip">{html.escape(text)}</button>'
+                        for text in (TO_READ if mode.split_sentences else TO_ANSWER))
+        groups += (f'<div class="chips" data-mode="{html.escape(mode.name)}" role="group" '
+                   f'aria-label="Examples: each is sent at once">{chips}</div>')
+    return groups

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.network import MossSpeech
+from moss_engine.models.network import Layer, MossSpeech
 
 
 def transformers_step_ms(config: ModelConfig, context: int, num_rows: int = 48) -> float:
@@ -79,9 +79,10 @@ class PlainStep:
         """Compile what stands between the attentions; each layer has the same shapes, so it is compiled once."""
         for block in (self.network.model.shared_block, self.network.model.text_block, self.network.model.audio_block):
             for layer in block.layers:
-                layer.mlp.forward = torch.compile(layer.mlp.forward, mode="max-autotune-no-cudagraphs")
-                layer.input_layernorm.forward = torch.compile(layer.input_layernorm.forward)
-                layer.post_attention_layernorm.forward = torch.compile(layer.post_attention_layernorm.forward)
+                assert isinstance(layer, Layer)
+                layer.mlp.compile(mode="max-autotune-no-cudagraphs")
+                layer.input_layernorm.compile()
+                layer.post_attention_layernorm.compile()
 
 
 def captured(run: Callable[[], object]) -> Callable[[], None]:

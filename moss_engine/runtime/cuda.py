@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +40,8 @@ class CudaRuntime:
         self.info = info
         table = weights.text_table
         self._device = table.device
+        self._thread_id: int | None = None
+        self._enter_thread()
         self._batches = _powers_of_two(limits.max_batch)
         self._shapes = rows_shapes(config, limits)
         pool_shape = (config.num_layers, limits.num_blocks + 1, config.num_key_value_heads, limits.block_size,
@@ -48,24 +51,25 @@ class CudaRuntime:
         rope = rope_table(config, limits.max_seq_len, self._device)
         attention = PagedAttention(config, pool, rope, max_groups)
         max_rows = max(self._batches[-1], self._shapes[-1].rows)
-        self._network: CudaNetwork | None = CudaNetwork(config, weights, attention, max_rows)
+        network = CudaNetwork(config, weights, attention, max_rows)
         self._inputs = DeviceInputs(limits, self._shapes, self._device)
         self._logits = Logits(*(torch.empty(self._batches[-1], size, device=self._device)
                                 for size in (config.vocab_size, config.audio_vocab_size)))
         self._programs: dict[tuple[str, int], Callable[[], None]] = {}
         for batch in self._batches:
-            self._programs["decode", batch] = self._make_decode(batch)
+            self._programs["decode", batch] = self._make_decode(network, batch)
         for shape in self._shapes:
-            self._programs["fill", shape.rows] = self._make_fill(shape)
+            self._programs["fill", shape.rows] = self._make_fill(network, shape)
         for batch in self._batches:
-            self._programs["finish", batch] = self._make_finish(batch)
+            self._programs["finish", batch] = self._make_finish(network, batch)
         if graphs:
             self._capture()
 
     @torch.inference_mode()
     def forward(self, batch: ScheduledBatch) -> Logits:
         """See `Runtime`; a batch without a sampled sequence gives empty logits."""
-        assert self._network is not None, "the runtime was closed"
+        assert self._programs, "the runtime was closed"
+        self._enter_thread()
         self._check(batch)
         sampled = [i for i, sequence in enumerate(batch.sequences) if sequence.sample]
         if all(len(sequence.rows) == 1 for sequence in batch.sequences):
@@ -85,10 +89,16 @@ class CudaRuntime:
 
     def close(self) -> None:
         self._programs.clear()
-        self._network = None
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
             torch.cuda.empty_cache()
+
+    def _enter_thread(self) -> None:
+        # CUDA keeps the current device per thread, and kernels are launched on that
+        if self._thread_id != threading.get_ident():
+            self._thread_id = threading.get_ident()
+            if self._device.type == "cuda":
+                torch.cuda.set_device(self._device)
 
     def _run_rows(self, batch: ScheduledBatch, sampled: list[int]) -> None:
         sequences: list[ScheduledSequence] = [batch.sequences[i] for i in sampled]
@@ -101,19 +111,19 @@ class CudaRuntime:
         if sampled:
             self._programs["finish", size]()
 
-    def _make_decode(self, batch: int) -> Callable[[], None]:
+    def _make_decode(self, network: CudaNetwork, batch: int) -> Callable[[], None]:
         ids, positions, tables = self._inputs.decode(batch)
         logits = Logits(*(logits[:batch] for logits in self._logits))
-        return lambda: self._network.decode(ids, positions, tables, logits)
+        return lambda: network.decode(ids, positions, tables, logits)
 
-    def _make_fill(self, shape: RowsShape) -> Callable[[], None]:
+    def _make_fill(self, network: CudaNetwork, shape: RowsShape) -> Callable[[], None]:
         rows = self._inputs.rows(shape)
-        return lambda: self._network.fill(rows)
+        return lambda: network.fill(rows)
 
-    def _make_finish(self, batch: int) -> Callable[[], None]:
+    def _make_finish(self, network: CudaNetwork, batch: int) -> Callable[[], None]:
         select, positions, tables = self._inputs.finish(batch)
         logits = Logits(*(logits[:batch] for logits in self._logits))
-        return lambda: self._network.finish(select, positions, tables, logits)
+        return lambda: network.finish(select, positions, tables, logits)
 
     @torch.inference_mode()
     def _capture(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 import torch
+from torch import Tensor
 
 from moss_engine.models.config import ModelConfig
 from moss_engine.request import ChannelSampling, Sampling
@@ -34,8 +35,8 @@ class CudaSampler(Sampler):
         self._values = torch.zeros_like(self._host_values, device=device)
         self._drawn = torch.zeros(max_batch, 3, dtype=torch.int32, device=device)
         if device.type == "cuda":  # compile the kernels before anybody waits for a sample
-            logits = [torch.zeros(1, size, device=device) for size in (text_size, audio_size)]
-            kernels.draw(*logits, self._values, self._seen, self._best, self._bad, self._drawn)
+            text, audio = (torch.zeros(1, size, device=device) for size in (text_size, audio_size))
+            kernels.draw(text, audio, self._values, self._seen, self._best, self._bad, self._drawn)
             self._seen.zero_()
         self._places: dict[Hashable, int] = {}
         self._free_places = list(range(max_batch))
@@ -46,11 +47,8 @@ class CudaSampler(Sampler):
         place = self._places[sequence_id] = self._free_places.pop()
         self._seen[place] = 0
         history = self._histories[sequence_id]
-        views = self._seen[place].view(torch.bool).split(self._vocab_sizes)
-        for view, seen in zip(views, history.seen, strict=True):
-            if seen is not None:
-                view.copy_(seen)
-        history.seen = tuple(None if seen is None else view for view, seen in zip(views, history.seen, strict=True))
+        text, audio = self._seen[place].view(torch.bool).split(self._vocab_sizes)
+        history.seen = _moved(history.seen[TEXT], text), _moved(history.seen[AUDIO], audio)
 
     def remove(self, sequence_id: Hashable) -> None:
         super().remove(sequence_id)
@@ -89,6 +87,10 @@ class CudaSampler(Sampler):
         return [[place, values.temperature, values.top_k, values.top_p if values.top_p < 1 else 2.0,
                  values.repetition_penalty, uniform(sampling.seed, history.num_rows, channel), *rest]
                 for channel, values, *rest in limits]
+
+
+def _moved(seen: Tensor | None, place: Tensor) -> Tensor | None:
+    return None if seen is None else place.copy_(seen)
 
 
 def _ranks_few(values: ChannelSampling) -> bool:

@@ -11,6 +11,7 @@ from moss_engine.errors import MossError
 
 FOLDER = REPO_ROOT / "assets" / "bench"
 NONE_YET = "No measurement is stored in `assets/bench`."
+MAX_OPEN_LINES = 8  # longer tables are folded
 UNITS = {"percent": "%", "ms": "ms", "mb": "MB"}
 
 
@@ -26,14 +27,18 @@ def _table(path: Path) -> str:
         if "load" in report:
             head, lines = _machine(report["machine"]), load_lines(report["load"])
         elif "ceilings" in report:
-            head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}"
+            float8 = report.get("float8", "none")
+            head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}" \
+                + (f", float8: {float8}" if float8 != "none" else "")
             lines = step_lines(report)
         else:
             head, lines = "", figure_lines(report)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MossError(f"{path} is no measurement ({error!r}); measure again.") from None
-    title = f"`{path.relative_to(REPO_ROOT).as_posix()}`" + (f" ({head})" if head else "")
-    return "\n".join([f"{title}:", "", *lines])
+    title = path.relative_to(REPO_ROOT).as_posix() + (f" ({head})" if head else "")
+    if len(lines) <= MAX_OPEN_LINES:
+        return "\n".join([f"{title}:", "", *lines])
+    return "\n".join([f"<details><summary>{title}</summary>", "", *lines, "", "</details>"])
 
 
 def _machine(values: dict[str, Any]) -> str:

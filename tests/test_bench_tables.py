@@ -47,6 +47,12 @@ def test_steps_are_shown_with_their_share_of_the_limit(folder):
     assert "| prefill (512 rows) | 12.000 | 13.000 |  |" in text
 
 
+def test_a_long_table_is_folded(folder):
+    write(folder / "nano.json", {f"figure_{number}": number for number in range(20)})
+    text = bench_tables.benchmarks()
+    assert text.startswith("<details><summary>nano.json</summary>\n\n|") and text.endswith("\n\n</details>")
+
+
 def test_single_figures_keep_their_units(folder):
     write(folder / "nano.json", {"wer_harvard_percent": 3.5, "ttfa_median_ms": 150.2, "stress_faithful": 99})
     lines = bench_tables.benchmarks().splitlines()

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ import torch
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence
 from moss_engine.tokens import Row
+from scripts.bench_timing import Ceilings, Figure, device_times_ms, figure, measure_ceilings, table, wall_times_ms
 
 if TYPE_CHECKING:
     from moss_engine.runtime.cuda import CudaRuntime
@@ -31,88 +30,6 @@ PUBLISHED = ModelConfig(
     vocab_size=151680, audio_vocab_size=16512, sosp_token_id=151646, eosp_token_id=16384,
     modality_pad_token_id=151667, audio_pad_token_id=512, eos_token_id=151645, pad_token_id=151643)
 CONTEXT_ROWS = 600
-CODES_PER_S = 12.5
-REPEATS = 30
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One measured time; `limit_ms` is the least time that the ceilings of this run allow."""
-
-    name: str
-    median_ms: float
-    p90_ms: float
-    limit_ms: float | None = None
-    note: str = ""
-
-
-def device_times_ms(run: Callable[[], object], repeats: int = REPEATS, warm: int = 3) -> list[float]:
-    """Times between two device events around one call."""
-    for _ in range(warm):
-        run()
-    torch.cuda.synchronize()
-    events = []
-    for _ in range(repeats):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        run()
-        end.record()
-        events.append((start, end))
-    torch.cuda.synchronize()
-    return [start.elapsed_time(end) for start, end in events]
-
-
-def wall_times_ms(run: Callable[[], object], repeats: int = REPEATS, warm: int = 3) -> list[float]:
-    """Host times of one call each, the device idle before and after."""
-    times = []
-    for i in range(warm + repeats):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        run()
-        torch.cuda.synchronize()
-        if i >= warm:
-            times.append((time.perf_counter() - start) * 1e3)
-    return times
-
-
-def figure(name: str, times_ms: list[float], limit_ms: float | None = None, note: str = "") -> Figure:
-    times_ms = sorted(times_ms)
-    return Figure(name, statistics.median(times_ms), times_ms[int(0.9 * (len(times_ms) - 1))], limit_ms, note)
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """What this GPU did in this run: reading memory, copying it, and dense bfloat16 products on random values."""
-
-    read_bytes_per_s: float
-    copy_bytes_per_s: float
-    dense_flop_per_s: float
-
-
-def measure_ceilings() -> Ceilings:
-    import triton
-    import triton.language as tl
-
-    @triton.jit
-    def read_kernel(x_ptr, out_ptr, per_program, TILE: tl.constexpr):
-        at = x_ptr + tl.program_id(0).to(tl.int64) * per_program + tl.arange(0, TILE)
-        acc = tl.zeros([TILE], tl.int32)
-        for start in tl.range(0, per_program, 4 * TILE):
-            acc ^= tl.load(at + start) ^ tl.load(at + start + TILE)
-            acc ^= tl.load(at + start + 2 * TILE) ^ tl.load(at + start + 3 * TILE)
-        tl.store(out_ptr + tl.program_id(0), tl.sum(acc, 0))
-
-    source = torch.randint(-(2**31), 2**31 - 1, (1 << 30,), dtype=torch.int32, device="cuda")
-    target, sums = torch.empty_like(source), torch.empty(528, dtype=torch.int32, device="cuda")
-    per_program = source.numel() // 528 // 8192 * 8192
-    def read() -> None:
-        read_kernel[(528,)](source, sums, per_program, TILE=2048, num_warps=8)  # pyright: ignore[reportCallIssue]
-
-    read_s = statistics.median(device_times_ms(read)) / 1e3
-    copy_s = statistics.median(device_times_ms(lambda: torch.bitwise_not(source, out=target))) / 1e3
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    dense_s = statistics.median(device_times_ms(lambda: a @ b)) / 1e3
-    return Ceilings(528 * per_program * 4 / read_s, 2 * source.numel() * 4 / copy_s, 2 * 8192**3 / dense_s)
 
 
 def step_parameters(config: ModelConfig) -> int:
@@ -209,108 +126,6 @@ def measure_prefill(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceiling
     return figures
 
 
-VOCODER_24KHZ = {
-    "resblock": "1", "upsample_rates": [4, 4, 2, 2, 2, 2], "upsample_kernel_sizes": [8, 8, 4, 4, 4, 4],
-    "upsample_initial_channel": 1536, "resblock_kernel_sizes": [3, 7, 11],
-    "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]], "use_tanh_at_final": False,
-    "use_bias_at_final": False, "activation": "snakebeta", "snake_logscale": True, "num_mels": 100, "n_fft": 1024,
-    "hop_size": 256, "win_size": 1024, "sampling_rate": 24000, "fmin": 0, "fmax": None,
-}
-CHUNK_CODES, CHUNK_FRAMES, LEFT_FRAMES, RIGHT_FRAMES = 5, 38, 20, 20  # 5 codes are 37.5 frames of this mel
-VOCODER_FLOP_PER_FRAME = 1.834e9
-
-
-class Vocoder:
-    """BigVGAN of 112 M parameters with fused activations: one CUDA graph for windows of a fixed number of frames."""
-
-    def __init__(self, batch: int, frames: int, dtype: torch.dtype):
-        from moss_engine.codec.bigvgan import build_generator
-        from moss_engine.runtime.kernels.snake import fuse_activations
-        from scripts.bench_baselines import captured
-
-        torch.backends.cudnn.benchmark = True
-        network = build_generator(VOCODER_24KHZ, weight_norm=False).eval().requires_grad_(False)
-        fuse_activations(network)
-        network = network.to("cuda", dtype)
-        self.mel = torch.randn(batch, VOCODER_24KHZ["num_mels"], frames, device="cuda", dtype=dtype)
-        waves: list[torch.Tensor] = []
-        with torch.inference_mode():
-            self.replay = captured(lambda: waves.append(network(self.mel)))
-        self.wave = waves[-1]  # what the graph writes
-
-
-def measure_vocoder(ceilings: Ceilings | None) -> list[Figure]:
-    figures = []
-    frames = LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES
-    for batch, dtype in ((1, torch.bfloat16), (1, torch.float16), (16, torch.bfloat16)):
-        vocoder = Vocoder(batch, frames, dtype)
-        limit_ms = None if ceilings is None else \
-            1e3 * batch * frames * VOCODER_FLOP_PER_FRAME / ceilings.dense_flop_per_s
-        name = f"vocoder, {batch} windows of {frames} frames, {str(dtype)[6:]}"
-        figures.append(figure(name, device_times_ms(vocoder.replay), limit_ms, "device"))
-    return figures
-
-
-def measure_speech(runtime: CudaRuntime, config: ModelConfig, num_codes: int = 100) -> list[Figure]:
-    """Wall times of a spoken reply to 512 rows: to the first samples on the host, and of all per second of audio."""
-    from moss_engine.request import ChannelSampling, Sampling
-    from moss_engine.runtime.cuda_sampler import CudaSampler
-    from moss_engine.tokens import Modality
-
-    values = ChannelSampling(0.7, 20, 0.95, 1.1)
-    sampler = CudaSampler(config, torch.device("cuda"), 4)
-    vocoder = Vocoder(1, LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES, torch.bfloat16)
-    prompt, table_blocks = rows_of(512, config, 1), tuple(range((512 + num_codes) // 16 + 1))
-    wave = torch.empty(CHUNK_FRAMES * 256, dtype=torch.float32, pin_memory=True)
-    start_sample = LEFT_FRAMES * 256
-
-    def speak(codes: int) -> tuple[float, float]:
-        """Seconds to the first chunk and to the last one."""
-        sampler.remove("a")
-        sampler.add("a", prompt, Sampling(values, values, codes, codes, 1))
-        torch.cuda.synchronize()
-        start, first_s = time.perf_counter(), 0.0
-        rows, cached = prompt, 0
-        for index in range(codes):
-            logits = runtime.forward(ScheduledBatch((ScheduledSequence(rows, cached, table_blocks, True),)))
-            cached += len(rows)
-            row = sampler.sample(logits, ["a"], [Modality.AUDIO])[0]
-            assert row is not None
-            rows = (row,)
-            if (index + 1) % CHUNK_CODES == 0:
-                vocoder.replay()
-                wave.copy_(vocoder.wave[0, 0, start_sample : start_sample + len(wave)].float(), non_blocking=True)
-                torch.cuda.current_stream().synchronize()
-                first_s = first_s or time.perf_counter() - start
-        return first_s, time.perf_counter() - start
-
-    speak(CHUNK_CODES)
-    first = [1e3 * speak(CHUNK_CODES)[0] for _ in range(REPEATS)]
-    whole = [1e3 * speak(num_codes)[1] / (num_codes / CODES_PER_S) for _ in range(5)]
-    return [figure("to the first 5 codes' samples, 512 rows", first, None, "wall"),
-            figure(f"per second of speech, {num_codes} codes", whole, None, "wall")]
-
-
-def measure_sampler(config: ModelConfig, batches: list[int]) -> list[Figure]:
-    from moss_engine.request import ChannelSampling, Sampling
-    from moss_engine.runtime.base import Logits
-    from moss_engine.runtime.cuda_sampler import CudaSampler
-    from moss_engine.sampler import Sampler
-    from moss_engine.tokens import Modality
-
-    values, device, figures = ChannelSampling(0.7, 20, 0.95, 1.1), torch.device("cuda"), []
-    for batch in batches:
-        logits = Logits(*(torch.randn(batch, size, device=device) for size in (config.vocab_size,
-                                                                              config.audio_vocab_size)))
-        for name, sampler in (("kernels", CudaSampler(config, device, batch)), ("torch", Sampler(config, device))):
-            ids = list(range(batch))
-            for i in ids:
-                sampler.add(i, rows_of(100, config, i), Sampling(values, values, 10**6, 0, i))
-            run = lambda: sampler.sample(logits, ids, [Modality.AUDIO] * batch)  # noqa: B023, E731
-            figures.append(figure(f"sampling by {name}, batch {batch}", wall_times_ms(run), None, "wall"))
-    return figures
-
-
 def measure_baselines(config: ModelConfig, ceilings: Ceilings | None) -> list[Figure]:
     from scripts.bench_baselines import PlainStep, captured, transformers_step_ms
 
@@ -326,14 +141,6 @@ def measure_baselines(config: ModelConfig, ceilings: Ceilings | None) -> list[Fi
     figures.append(figure("transformers generate, a token", [transformers_step_ms(config, CONTEXT_ROWS)], limit_ms,
                           "wall"))
     return figures
-
-
-def table(figures: list[Figure]) -> str:
-    lines = [f"{'':58}{'median ms':>10}{'p90':>9}{'limit':>9}{'share':>7}"]
-    for f in figures:
-        limit = "" if f.limit_ms is None else f"{f.limit_ms:9.3f}{100 * f.limit_ms / f.median_ms:6.0f}%"
-        lines.append(f"{f.name + ' (' + f.note + ')':58}{f.median_ms:10.3f}{f.p90_ms:9.3f}{limit}")
-    return "\n".join(lines)
 
 
 def main() -> None:
@@ -364,13 +171,19 @@ def main() -> None:
             figures += measure_prefill(runtime, PUBLISHED, ceilings, args.float8)
         print(table(figures), flush=True)
         if "speech" in parts:
-            figures += measure_speech(runtime, PUBLISHED)
+            from scripts.bench_speech import measure_speech
+
+            figures += measure_speech(runtime, PUBLISHED, rows_of(512, PUBLISHED, 1))
         runtime.close()
         del runtime
         torch.cuda.empty_cache()
     if "sampler" in parts:
-        figures += measure_sampler(PUBLISHED, [1, 32])
+        from scripts.bench_speech import measure_sampler
+
+        figures += measure_sampler(PUBLISHED, rows_of(100, PUBLISHED, 1), [1, 32])
     if "vocoder" in parts:
+        from scripts.bench_speech import measure_vocoder
+
         figures += measure_vocoder(ceilings)
     if "baselines" in parts:
         figures += measure_baselines(PUBLISHED, ceilings)

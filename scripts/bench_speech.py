@@ -1,0 +1,108 @@
+"""How long sampling, the vocoder and a whole spoken reply take on a GPU. Used by `scripts.bench_cuda`."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from moss_engine.codec.bigvgan import build_generator
+from moss_engine.models.config import ModelConfig
+from moss_engine.request import ChannelSampling, Sampling
+from moss_engine.runtime.base import Logits, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.cuda import CudaRuntime
+from moss_engine.runtime.cuda_sampler import CudaSampler
+from moss_engine.runtime.kernels.snake import fuse_activations
+from moss_engine.sampler import Sampler
+from moss_engine.tokens import Modality, Row
+from scripts.bench_baselines import captured
+from scripts.bench_timing import REPEATS, Ceilings, Figure, device_times_ms, figure, wall_times_ms
+
+CODES_PER_S = 12.5
+VOCODER_24KHZ = {
+    "resblock": "1", "upsample_rates": [4, 4, 2, 2, 2, 2], "upsample_kernel_sizes": [8, 8, 4, 4, 4, 4],
+    "upsample_initial_channel": 1536, "resblock_kernel_sizes": [3, 7, 11],
+    "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]], "use_tanh_at_final": False,
+    "use_bias_at_final": False, "activation": "snakebeta", "snake_logscale": True, "num_mels": 100, "n_fft": 1024,
+    "hop_size": 256, "win_size": 1024, "sampling_rate": 24000, "fmin": 0, "fmax": None,
+}
+CHUNK_CODES, CHUNK_FRAMES, LEFT_FRAMES, RIGHT_FRAMES = 5, 38, 20, 20  # 5 codes are 37.5 frames of this mel
+VOCODER_FLOP_PER_FRAME = 1.834e9
+
+
+class Vocoder:
+    """BigVGAN of 112 M parameters with fused activations: one CUDA graph for windows of a fixed number of frames."""
+
+    def __init__(self, batch: int, frames: int, dtype: torch.dtype):
+        torch.backends.cudnn.benchmark = True
+        network = build_generator(VOCODER_24KHZ, weight_norm=False).eval().requires_grad_(False)
+        fuse_activations(network)
+        network = network.to("cuda", dtype)
+        self.mel = torch.randn(batch, VOCODER_24KHZ["num_mels"], frames, device="cuda", dtype=dtype)
+        waves: list[torch.Tensor] = []
+        with torch.inference_mode():
+            self.replay = captured(lambda: waves.append(network(self.mel)))
+        self.wave = waves[-1]  # what the graph writes
+
+
+def measure_vocoder(ceilings: Ceilings | None) -> list[Figure]:
+    figures = []
+    frames = LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES
+    for batch, dtype in ((1, torch.bfloat16), (1, torch.float16), (16, torch.bfloat16)):
+        vocoder = Vocoder(batch, frames, dtype)
+        limit_ms = None if ceilings is None else \
+            1e3 * batch * frames * VOCODER_FLOP_PER_FRAME / ceilings.dense_flop_per_s
+        name = f"vocoder, {batch} windows of {frames} frames, {str(dtype)[6:]}"
+        figures.append(figure(name, device_times_ms(vocoder.replay), limit_ms, "device"))
+    return figures
+
+
+def measure_speech(runtime: CudaRuntime, config: ModelConfig, prompt: tuple[Row, ...],
+                   num_codes: int = 100) -> list[Figure]:
+    """Wall times of a spoken reply to a prompt: to the first samples on the host, and of all per second of audio."""
+    values = ChannelSampling(0.7, 20, 0.95, 1.1)
+    sampler = CudaSampler(config, torch.device("cuda"), 4)
+    vocoder = Vocoder(1, LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES, torch.bfloat16)
+    table_blocks = tuple(range((len(prompt) + num_codes) // runtime.limits.block_size + 1))
+    wave = torch.empty(CHUNK_FRAMES * 256, dtype=torch.float32, pin_memory=True)
+    start_sample = LEFT_FRAMES * 256
+
+    def speak(codes: int) -> tuple[float, float]:
+        """Seconds to the first chunk and to the last one."""
+        sampler.remove("a")
+        sampler.add("a", prompt, Sampling(values, values, codes, codes, 1))
+        torch.cuda.synchronize()
+        start, first_s = time.perf_counter(), 0.0
+        rows, cached = prompt, 0
+        for index in range(codes):
+            logits = runtime.forward(ScheduledBatch((ScheduledSequence(rows, cached, table_blocks, True),)))
+            cached += len(rows)
+            row = sampler.sample(logits, ["a"], [Modality.AUDIO])[0]
+            assert row is not None
+            rows = (row,)
+            if (index + 1) % CHUNK_CODES == 0:
+                vocoder.replay()
+                wave.copy_(vocoder.wave[0, 0, start_sample : start_sample + len(wave)].float(), non_blocking=True)
+                torch.cuda.current_stream().synchronize()
+                first_s = first_s or time.perf_counter() - start
+        return first_s, time.perf_counter() - start
+
+    speak(CHUNK_CODES)
+    first = [1e3 * speak(CHUNK_CODES)[0] for _ in range(REPEATS)]
+    whole = [1e3 * speak(num_codes)[1] / (num_codes / CODES_PER_S) for _ in range(5)]
+    return [figure(f"to the first {CHUNK_CODES} codes' samples, {len(prompt)} rows", first, None, "wall"),
+            figure(f"per second of speech, {num_codes} codes", whole, None, "wall")]
+
+
+def measure_sampler(config: ModelConfig, prompt: tuple[Row, ...], batches: list[int]) -> list[Figure]:
+    values, device, figures = ChannelSampling(0.7, 20, 0.95, 1.1), torch.device("cuda"), []
+    for batch in batches:
+        logits = Logits(*(torch.randn(batch, size, device=device) for size in (config.vocab_size,
+                                                                              config.audio_vocab_size)))
+        for name, sampler in (("kernels", CudaSampler(config, device, batch)), ("torch", Sampler(config, device))):
+            ids = list(range(batch))
+            for i in ids:
+                sampler.add(i, prompt, Sampling(values, values, 10**6, 0, i))
+            run = lambda: sampler.sample(logits, ids, [Modality.AUDIO] * batch)  # noqa: B023, E731
+            figures.append(figure(f"sampling by {name}, batch {batch}", wall_times_ms(run), None, "wall"))
+    return figures

@@ -6,6 +6,8 @@ that are not here (nouns, verbs, adjectives by kind) come from WordNet, figures 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 FIRST_NAMES = """James Mary Robert Patricia John Jennifer Michael Linda David Elizabeth William Barbara Richard Susan Joseph Jessica
 Thomas Sarah Charles Karen Christopher Lisa Daniel Nancy Matthew Betty Anthony Sandra Mark Margaret Donald Ashley Steven Kimberly Paul
 Emily Andrew Donna Joshua Michelle Kenneth Carol Kevin Amanda Brian Melissa George Deborah Timothy Stephanie Ronald Rebecca Jason Laura
@@ -289,13 +291,13 @@ def _slots() -> dict[str, list[str]]:
     return slots
 
 
-SLOTS: dict[str, list[str]] = {
+SLOTS: Mapping[str, Sequence[str]] = {
     **_slots(), "first": FIRST_NAMES, "last": SURNAMES, "city": PLACES, "month": MONTHS, "day": DAYS,
     "tree": "Oak Pine Maple Cedar Elm Park Lake Hill River Forest Church School Mill Garden Washington".split(),
     "feelz": "easy hard nice good fun better wise dangerous important useful impossible strange kind rude".split(),
     "Pos": "My Your His Her Our Their".split(),
 }
-PATTERNS: list[str] = _PATTERN_LINES.strip().splitlines()
+PATTERNS: Sequence[str] = _PATTERN_LINES.strip().splitlines()
 
 IRREGULAR = {  # base: past, participle
     line.split()[0]: tuple(line.split()[1:]) for line in """break broke broken|bring brought brought|build built built|buy bought bought

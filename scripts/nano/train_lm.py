@@ -11,7 +11,9 @@ import argparse
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -168,7 +170,7 @@ class Trainer:
                 mine.copy_(saved)
             self.step, self.spent_s = state["step"], state["spent_s"]
 
-    def losses(self, run: nn.Module, tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def losses(self, run: Callable[..., Any], tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             return run(*tensors)
 

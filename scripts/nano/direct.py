@@ -68,7 +68,8 @@ class Prompter:
 
     def __init__(self, folder: Path):
         self.tokenizer = load_tokenizer(folder / "tokenizer.json")
-        self.special = {name: self.tokenizer.token_to_id(name) for name in (IM_START, IM_END, READ, CHAT)}
+        vocab = self.tokenizer.get_vocab(with_added_tokens=True)
+        self.special = {name: vocab[name] for name in (IM_START, IM_END, READ, CHAT)}
 
     def prompt(self, text: str, mode: str) -> list[int]:
         start, end = self.special[IM_START], self.special[IM_END]

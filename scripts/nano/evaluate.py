@@ -26,6 +26,7 @@ import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -42,6 +43,9 @@ from scripts.nano.alignment import longest_gap
 from scripts.nano.copy_synthesis import copies, teacher_waves
 from scripts.nano.judge import ErrorCount, Recogniser, count_errors, spoken_words
 from scripts.nano.sentences import EVERYDAY, HARVARD, STRESS
+
+if TYPE_CHECKING:
+    from moss_engine.processor import Processor
 
 SEED = 1
 TWELVE_WORDS = "The old captain carried two silver keys across the bridge before sunrise."
@@ -63,7 +67,7 @@ class Spoken:
 
 
 async def speak(service: Service, text: str, number: int) -> Spoken:
-    processor = service.engine.processor
+    processor = cast("Processor", service.engine.processor)
     request = Request(
         f"evaluate-{number}-{time.monotonic_ns()}",
         f"evaluate-{number}",
@@ -200,7 +204,7 @@ def page_memory_mb(checkpoint: Path) -> int:
                 time.sleep(0.5)
                 continue
             status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-            return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) // 1024
+            return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) // 1024
         raise MossError("app.py did not start; run it by hand to see why.")
     finally:
         process.terminate()

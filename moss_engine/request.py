@@ -52,9 +52,8 @@ class ChannelSampling:
 class Sampling:
     """How a reply is sampled.
 
-    `max_rows` bounds the rows of the reply (of each sentence, where the mode splits its text); `min_rows` is the number of
-    rows before `eosp` may be sampled.
-    The same `seed` gives the same rows, whoever else is being served.
+    `max_rows` bounds the rows of the reply (of each sentence, where the mode splits its text); `min_rows` is the number
+    of rows before `eosp` may be sampled. The same `seed` gives the same rows, whoever else is being served.
     """
 
     text: ChannelSampling

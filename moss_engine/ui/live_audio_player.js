@@ -38,7 +38,7 @@ class ScheduledSink {
   }
 
   begin() {
-    this.pieces = []; // {node, start, seconds, samples}
+    this.pieces = []; // {node, start, samples}; starts are whole samples of the context's clock, so nothing is resampled
     this.next = 0;
     this.underruns = 0;
     this.starved = 0;
@@ -62,27 +62,28 @@ class ScheduledSink {
     buffer.copyToChannel(Float32Array.from(pcm, (sample) => sample / 32768), 0);
     const node = new AudioBufferSourceNode(context, { buffer });
     node.connect(this.output);
-    const earliest = context.currentTime + this.lead;
+    const rate = context.sampleRate;
+    const earliest = Math.ceil((context.currentTime + this.lead) * rate);
     if (this.pieces.length === 0) {
       this.next = earliest;
-      this.listener({ first: this.next });
-      this.listener({ onset: this.next });
-    } else if (this.next < context.currentTime) {
+      this.listener({ first: this.next / rate });
+      this.listener({ onset: this.next / rate });
+    } else if (this.next < context.currentTime * rate) {
       this.underruns += 1;
-      this.starved += Math.round((earliest - this.next) * context.sampleRate);
+      this.starved += earliest - this.next;
       this.next = earliest;
     }
-    node.start(this.next);
-    this.pieces.push({ node, start: this.next, seconds: buffer.duration, samples: pcm.length });
-    this.next += buffer.duration;
+    node.start(this.next / rate);
+    this.pieces.push({ node, start: this.next, samples: pcm.length });
+    this.next += pcm.length;
     this.state = "play";
   }
 
   report() {
     if (this.state === "idle" || this.state === "done") return;
     const { currentTime: time, sampleRate } = this.context;
-    const heard = (piece) => Math.max(0, Math.min(1, (time - piece.start) / piece.seconds)) * piece.samples;
-    const played = Math.round(this.pieces.reduce((sum, piece) => sum + heard(piece), 0));
+    const heard = (piece) => Math.max(0, Math.min(piece.samples, Math.round(time * sampleRate) - piece.start));
+    const played = this.pieces.reduce((sum, piece) => sum + heard(piece), 0);
     const total = this.pieces.reduce((sum, piece) => sum + piece.samples, 0);
     if (this.ended && played >= total) this.state = "done";
     const { state, underruns, starved } = this;

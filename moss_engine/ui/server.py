@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
 import shutil
 import signal
@@ -13,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.request import ProxyHandler, Request, build_opener
 
 import gradio as gr
 from starlette.middleware import Middleware
@@ -30,6 +33,7 @@ from moss_engine.ui.theme import make_theme
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 REHEARSAL_ROWS = 64
+REHEARSAL_S = 30.0
 SAME_SIGNAL_S = 1.0  # supervisors send a signal to a process and to its group: that is one signal
 FAREWELL_S = 1.0  # for the last messages to leave after the last reply ended
 
@@ -73,6 +77,7 @@ def launch(service: Service, config: EngineConfig) -> gr.Blocks:
         )
     except OSError:
         raise ConfigError(f"Port {config.port} is taken; give another with --port.") from None
+    _rehearse_gradio(page)
     return page
 
 
@@ -82,6 +87,15 @@ async def rehearse(service: Service, facts: Facts) -> None:
     async for event in service.stream(form.request_of(values, facts, 0, (), "rehearsal")):
         if isinstance(event, Failed):
             raise EngineFaultError(event.message)
+
+
+def _rehearse_gradio(page: gr.Blocks) -> None:
+    """Call the lightest function: Gradio imports at its first call what it can find, which may take a second."""
+    stop = next(index for index, fn in page.fns.items() if fn.api_name == "stop")
+    body = json.dumps({"fn_index": stop, "data": [None], "session_hash": "rehearsal"}).encode()
+    call = Request(f"{page.local_url}gradio_api/run/stop", body, {"Content-Type": "application/json"})
+    with contextlib.suppress(OSError):  # as behind a password: it is a rehearsal only
+        build_opener(ProxyHandler({})).open(call, timeout=REHEARSAL_S).close()
 
 
 def serve_until_signal(page: gr.Blocks, service: Service) -> None:

@@ -27,7 +27,7 @@ from moss_engine.errors import ParameterError
 CHUNK_CODES = (6, 8, 10)
 """Codes of the first chunks and of every later one: the first is short so that sound starts early, but long enough that
 the next one is ready in time. With (4, 6, 10) sound came 26 ms earlier, and 3 streams on 2 cores ran dry 25 times in 12
-replies where these did not (`python -m scripts.nano.evaluate --only-speed`)."""
+replies, with these 0 to 7 times (`python -m scripts.nano.evaluate --only-speed`)."""
 CONTEXT_SHARE = 0.8
 """Context of a window as a share of the vocoder's nominal support. The outermost frames act only through products of
 filter edges: on the trained vocoder, 0.8 of the support differs from all of it by rounding noise (-127 dB), 0.6 of it

@@ -57,6 +57,16 @@ class ScheduledBatch:
     sequences: tuple[ScheduledSequence, ...]
 
 
+def check_batch(batch: ScheduledBatch, limits: Limits) -> None:
+    """Assert that a batch is one that a runtime with these limits may be given."""
+    assert 0 < len(batch.sequences) <= limits.max_batch, "too many sequences in a step, or none"
+    assert sum(len(s.rows) for s in batch.sequences) <= limits.max_step_rows, "too many rows in a step"
+    for sequence in batch.sequences:
+        length = sequence.num_cached + len(sequence.rows)
+        assert sequence.rows and length <= limits.max_seq_len, "a sequence without rows, or a too long one"
+        assert length <= len(sequence.block_table) * limits.block_size, "the block table does not cover the rows"
+
+
 class Logits(NamedTuple):
     """float32 logits of the last row of each sequence with `sample`, in batch order, on the runtime's device."""
 

@@ -15,7 +15,7 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import load_scales
 from moss_engine.models.load import refuse_tied
 from moss_engine.models.network import rotary_tables
-from moss_engine.runtime.base import Limits, Logits, RuntimeInfo, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.base import Limits, Logits, RuntimeInfo, ScheduledBatch, ScheduledSequence, check_batch
 from moss_engine.runtime.cuda_inputs import DeviceInputs, RowsShape
 from moss_engine.runtime.cuda_network import CudaNetwork
 from moss_engine.runtime.cuda_weights import Float8, Weights, allocate, fill_at_random, fill_from_state
@@ -70,7 +70,7 @@ class CudaRuntime:
         """See `Runtime`; a batch without a sampled sequence gives empty logits."""
         assert self._programs, "the runtime was closed"
         self._enter_thread()
-        self._check(batch)
+        check_batch(batch, self.limits)
         sampled = [i for i, sequence in enumerate(batch.sequences) if sequence.sample]
         if all(len(sequence.rows) == 1 for sequence in batch.sequences):
             size = next(size for size in self._batches if size >= len(batch.sequences))
@@ -138,15 +138,6 @@ class CudaRuntime:
             with torch.cuda.graph(graph, pool=memory, stream=stream):
                 program()
             self._programs[key] = graph.replay
-
-    def _check(self, batch: ScheduledBatch) -> None:
-        limits = self.limits
-        assert 0 < len(batch.sequences) <= limits.max_batch, "too many sequences in a step, or none"
-        assert sum(len(s.rows) for s in batch.sequences) <= limits.max_step_rows, "too many rows in a step"
-        for sequence in batch.sequences:
-            length = sequence.num_cached + len(sequence.rows)
-            assert sequence.rows and length <= limits.max_seq_len, "a sequence without rows, or a too long one"
-            assert length <= len(sequence.block_table) * limits.block_size, "the block table does not cover the rows"
 
 
 def rows_shapes(config: ModelConfig, limits: Limits) -> list[RowsShape]:

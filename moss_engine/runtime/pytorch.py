@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from moss_engine.models.checkpoint import SCALE_SUFFIX, expected_tensors, load_tensors, quantise
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.load import refuse_tied
-from moss_engine.runtime.base import Limits, Logits, RuntimeInfo, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.base import Limits, Logits, RuntimeInfo, ScheduledBatch, ScheduledSequence, check_batch
 from moss_engine.runtime.linear import FloatLinear, Int8Linear, Linear, fastest_prefill_dtype
 from moss_engine.runtime.packed import PackedNetwork
 from moss_engine.runtime.paged import KVPool, PagedAttention
@@ -36,7 +36,7 @@ class TorchRuntime:
     def forward(self, batch: ScheduledBatch) -> Logits:
         """See `Runtime`; a batch without a sampled sequence gives empty logits."""
         assert self._network is not None and self._pool is not None, "the runtime was closed"
-        self._check(batch)
+        check_batch(batch, self.limits)
         self._set_threads()
         order = sorted(range(len(batch.sequences)), key=lambda i: _packing_key(batch.sequences[i]))
         sequences = [batch.sequences[i] for i in order]
@@ -69,15 +69,6 @@ class TorchRuntime:
         if self._thread_id != threading.get_ident():
             self._thread_id = threading.get_ident()
             torch.set_num_threads(self._threads)
-
-    def _check(self, batch: ScheduledBatch) -> None:
-        limits = self.limits
-        assert 0 < len(batch.sequences) <= limits.max_batch, "too many sequences in a step, or none"
-        assert sum(len(s.rows) for s in batch.sequences) <= limits.max_step_rows, "too many rows in a step"
-        for sequence in batch.sequences:
-            length = sequence.num_cached + len(sequence.rows)
-            assert sequence.rows and length <= limits.max_seq_len, "a sequence without rows, or a too long one"
-            assert length <= len(sequence.block_table) * limits.block_size, "the block table does not cover the rows"
 
 
 def _packing_key(sequence: ScheduledSequence) -> tuple[bool, int]:

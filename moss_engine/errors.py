@@ -33,6 +33,27 @@ class TextTooLongError(InputError):
     http_status = 413
 
 
+class AudioFormatError(InputError):
+    """A file that is no audio file, a damaged one, or one of an impossible sample rate or channel count."""
+
+    code = "E_AUDIO_FORMAT"
+
+
+class AudioEmptyError(InputError):
+    """Silence, or too little sound to hold a word."""
+
+    code = "E_AUDIO_EMPTY"
+
+
+class AudioLongError(InputError):
+    code = "E_AUDIO_LONG"
+    http_status = 413
+
+
+class AudioNonfiniteError(InputError):
+    code = "E_AUDIO_NONFINITE"
+
+
 class ParameterError(InputError):
     """A sampling or session value out of its range; the message names the field."""
 
@@ -80,6 +101,12 @@ class CheckpointError(MossError):
     """A checkpoint file is missing, damaged, or does not belong to this configuration."""
 
     code = "E_CHECKPOINT"
+
+
+class EngineFileError(MossError):
+    """An engine file is missing, damaged, or was built for something else; the message names field and command."""
+
+    code = "E_ENGINE_FILE"
 
 
 class MelSpecError(ConfigError):

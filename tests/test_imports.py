@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = (
     ("errors", "tokens", "request", "events", "config", "validation"),
     ("sequence", "metrics", "models", "modes", "tokenizer", "spoken_tables", "spoken_numbers", "sentences",
-     "spoken_text", "audio"),
+     "spoken_text", "audio", "audio_file"),
     ("sampler", "processor", "block_manager", "scheduler", "runtime", "codec"),
     ("engine", "handle"),
     ("service",),
@@ -30,7 +30,7 @@ HOMES = {
     "safetensors": ("models",),
     "tokenizers": ("tokenizer",),
     "anyascii": ("spoken_text",),
-    "soundfile": ("audio", "codec"),
+    "soundfile": ("audio", "audio_file", "codec"),
     "bigvgan": ("codec.bigvgan",),
     "gradio": ("ui",),
     "starlette": ("ui",),

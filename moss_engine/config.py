@@ -29,7 +29,12 @@ class EngineConfig:
     checkpoint: Path = _option(NANO_CHECKPOINT, "checkpoint folder", group="model", metavar="DIR")
     codec: Path | None = _option(None, "folder of codec/ and vocoder/, where they are not inside the checkpoint",
                                  group="model", metavar="DIR")
-    runtime: str = _option("auto", "what runs the network; auto is torch", group="model", choices=("auto", "torch"))
+    runtime: str = _option("auto", "what runs the network; auto is torch", group="model",
+                           choices=("auto", "torch", "tensorrt", "tensorrt_rtx", "tensorrt_llm"))
+    engine: Path | None = _option(None, "folder of the engine file that a TensorRT runtime runs", group="model",
+                                  metavar="DIR")
+    plugin: Path | None = _option(None, "plugin library of tensorrt_llm, where that package is not installed",
+                                  group="model", metavar="FILE")
     device: str = _option("auto", "cpu, cuda or cuda:N; auto takes a GPU when there is one", group="model")
     dtype: str = _option("auto", "number format of weights and KV; auto is the device's best exact one", group="model",
                          choices=("auto", "float32", "bfloat16", "float8", "float8-all", "int8"))

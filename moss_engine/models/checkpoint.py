@@ -67,15 +67,15 @@ def load_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, dtype: 
     through CPU memory. Raises CheckpointError naming the file or tensor and the remedy.
     """
     path = Path(path)
-    stored = _read_index(path) if path.is_dir() else read_header(path)
-    _check_tensors(path, stored, expected)
+    stored = read_index(path) if path.is_dir() else read_header(path)
+    check_tensors(path, stored, expected)
     tensors = {}
     for name in expected:
-        tensor = _read_finite(stored[name])
+        tensor = read_finite(stored[name])
         if tensor.dtype is not torch.int8:
             tensors[name] = tensor.to(device, dtype or tensor.dtype)
             continue
-        scale = _read_finite(stored[name + SCALE_SUFFIX]).float()
+        scale = read_finite(stored[name + SCALE_SUFFIX]).float()
         if keep_int8:
             tensors[name], tensors[name + SCALE_SUFFIX] = tensor.to(device), scale.to(device)
         else:
@@ -85,7 +85,7 @@ def load_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, dtype: 
 
 def stores_int8(folder: Path) -> bool:
     """Whether a checkpoint folder holds int8 weights; raises CheckpointError for damaged files."""
-    return any(stored.dtype is torch.int8 for stored in _read_index(Path(folder)).values())
+    return any(stored.dtype is torch.int8 for stored in read_index(Path(folder)).values())
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], int8_names: Collection[str] = ()) -> None:
@@ -117,7 +117,8 @@ def widen(values: Tensor, scale: Tensor) -> Tensor:
     return values.float() * scale.float().view(-1, *[1] * (values.dim() - 1))
 
 
-def _read_index(folder: Path) -> dict[str, StoredTensor]:
+def read_index(folder: Path) -> dict[str, StoredTensor]:
+    """Where every tensor of a folder lies (one file, or shards with an index); raises CheckpointError."""
     if (folder / FILE_NAME).exists():
         return read_header(folder / FILE_NAME)
     index = folder / INDEX_NAME
@@ -144,7 +145,8 @@ def _read_index(folder: Path) -> dict[str, StoredTensor]:
     return stored
 
 
-def _check_tensors(path: Path, stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]]) -> None:
+def check_tensors(path: Path, stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise CheckpointError unless exactly the expected tensors are stored, in the expected shapes."""
     wanted = dict(expected)
     for name in expected:
         if name in stored and stored[name].dtype is torch.int8:
@@ -161,7 +163,7 @@ def _check_tensors(path: Path, stored: Mapping[str, StoredTensor], expected: Map
             raise CheckpointError(f"{path}: tensor {name} may not be stored as int8; {_REMEDY}")
 
 
-def _read_finite(stored: StoredTensor) -> Tensor:
+def read_finite(stored: StoredTensor) -> Tensor:
     """Read a tensor and refuse NaN or infinity, looked for at evenly spread places of large tensors."""
     tensor = read_tensor(stored)
     step = max(1, tensor.numel() // FINITE_SAMPLES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
 
 import torch
 
@@ -13,6 +14,7 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest
 from moss_engine.runtime.base import Limits, Runtime
 from moss_engine.runtime.cuda_weights import Float8, num_bytes
+from moss_engine.runtime.engine_manifest import BACKENDS
 from moss_engine.runtime.linear import int8_decodes_faster
 from moss_engine.runtime.memory import require_memory
 from moss_engine.runtime.pytorch import TorchRuntime, load_torch_runtime
@@ -32,6 +34,12 @@ def make_runtime(config: EngineConfig) -> Runtime:
     model = ModelConfig.from_file(config.checkpoint / "config.json")
     limits = make_limits(config, model)
     device = resolve_device(config.device)
+    if config.runtime in BACKENDS:
+        return _load_engine_runtime(config, limits, device)
+    for name in ("engine", "plugin"):
+        if getattr(config, name) is not None:
+            raise ConfigError(f"--{name} {getattr(config, name)} needs a TensorRT runtime; name it with --runtime, or "
+                              f"leave --{name} out.")
     dtype = resolve_dtype(config, device)
     _require_memory(config, model, limits, device, dtype)
     if (config.checkpoint / MANIFEST_NAME).exists():
@@ -42,8 +50,8 @@ def make_runtime(config: EngineConfig) -> Runtime:
 
 
 def make_sampler(runtime: Runtime, model: ModelConfig, device: torch.device) -> Sampler:
-    """Sampling for the runtime's logits: in kernels of its own beside the CUDA runtime, else in plain PyTorch."""
-    if isinstance(runtime, TorchRuntime):
+    """Sampling for the runtime's logits: in kernels of its own on a GPU that has triton, else in plain PyTorch."""
+    if isinstance(runtime, TorchRuntime) or device.type == "cpu" or find_spec("triton") is None:
         return Sampler(model, device)
     from moss_engine.runtime.cuda_sampler import CudaSampler
 
@@ -98,6 +106,25 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | s
         int8 = stores_int8(config.checkpoint) and int8_decodes_faster(config.threads)
         return "int8" if int8 else torch.float32
     return "int8" if config.dtype == "int8" else getattr(torch, config.dtype)
+
+
+def _load_engine_runtime(config: EngineConfig, limits: Limits, device: torch.device) -> Runtime:
+    if config.plugin is not None and config.runtime != "tensorrt_llm":
+        raise ConfigError(f"--plugin is for --runtime tensorrt_llm, not {config.runtime}; leave it out.")
+    if config.engine is None:
+        raise ConfigError(f"--runtime {config.runtime} runs an engine file; build one with `python -m "
+                          f"scripts.build_engine` and name its folder with --engine.")
+    if device.type != "cuda":
+        raise ConfigError(f"--runtime {config.runtime} needs an NVIDIA GPU, not {device}; use --runtime torch.")
+    if (config.checkpoint / MANIFEST_NAME).exists():
+        verify_manifest(config.checkpoint)
+    if config.runtime == "tensorrt_llm":
+        from moss_engine.runtime.trtllm import load_trtllm_runtime
+
+        return load_trtllm_runtime(config, limits, device)
+    from moss_engine.runtime.trt import load_trt_runtime
+
+    return load_trt_runtime(config, limits, device)
 
 
 def _load_cuda_runtime(config: EngineConfig, limits: Limits, device: torch.device) -> Runtime:

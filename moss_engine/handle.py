@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAX_UNTAKEN_EVENTS = 4096
+GUARD_S = 0.2  # of a voice that is being heard: with less sound left than this it goes before a first sound
 
 
 class Handle:
     """One request from `submit` to its terminal event.
 
-    `codes` and `stream` are the codec thread's work; `ending` is the engine's last word while sound is still being made
-    before it; `cancelled` says that no more sound is wanted. Exactly one terminal event is ever delivered.
+    `codes` and `stream` are the codec thread's work, which is due when there are `missing_codes`; `ending` is the
+    engine's last word while sound is still being made before it; `cancelled` says that no more sound is wanted. Exactly
+    one terminal event is ever delivered.
     """
 
     def __init__(self, request: Request, *, speaks: bool, sample_rate_hz: int, samples_per_code: int,
@@ -35,6 +37,7 @@ class Handle:
         self.speaks = speaks
         self.codes: deque[int] = deque()
         self.stream: SpeechStream | None = None
+        self.missing_codes = 1
         self.ending: Finished | None = None
         self.cancelled = False
         self.num_rows = 0
@@ -67,10 +70,20 @@ class Handle:
         return len(self._events)
 
     @property
-    def deadline_s(self) -> float:
-        """When a listener who plays from the first chunk on runs dry; before the first one, always in the past."""
-        start_s = self._opened_s if self.first_pcm_s is None else self.first_pcm_s
-        return start_s + self._made_samples / self._sample_rate_hz
+    def is_due(self) -> bool:
+        """Whether the codec has something to do for this reply: sound that can be made now, or its end."""
+        return self.ending is not None or (len(self.codes) >= self.missing_codes and not self.cancelled)
+
+    def urgency(self, now_s: float) -> tuple[int, float]:
+        """Whose turn it is: the least comes first.
+
+        Whoever is about to run dry, then who has heard nothing yet, longest wait first, then who runs dry first. A
+        listener plays from the first chunk on.
+        """
+        if self.first_pcm_s is None:
+            return 1, self._opened_s
+        dry_s = self.first_pcm_s + self._made_samples / self._sample_rate_hz
+        return (0 if dry_s < now_s + GUARD_S else 2), dry_s
 
     def lease_lost(self, now_s: float, lease_s: float) -> bool:
         """Whether events have been waiting for so long that nobody can be listening."""

@@ -18,23 +18,22 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from moss_engine.codec.base import SpeechCodec, samples_per_code
 from moss_engine.config import EngineConfig
 from moss_engine.engine import FAULT, Engine, EngineStats
-from moss_engine.errors import EngineFaultError, MossError, ParameterError, ShuttingDownError
+from moss_engine.errors import EngineFaultError, ParameterError, ShuttingDownError
 from moss_engine.events import Event, Failed, Finished, FinishReason, Sampled
 from moss_engine.handle import MAX_UNTAKEN_EVENTS, Handle
 from moss_engine.request import Request
+from moss_engine.speaker import Speaker, failed
 from moss_engine.tokens import code_of
 
 log = logging.getLogger(__name__)
 
 IDLE_POLL_S = 0.25
 STALL_S = 10.0
-CODEC_SHARE_S = 0.4  # audio of one call of the codec: the longest time by which one voice delays another
 
 
 @dataclass(frozen=True)
@@ -61,18 +60,17 @@ class Service:
         self._config = config
         self._clock = clock
         self._samples_per_code = samples_per_code(codec)
-        self._codes_per_share = max(1, round(CODEC_SHARE_S * codec.code_rate_hz))
         self._handles: dict[str, Handle] = {}
         self._outcomes: Counter[str] = Counter()
         self._changed = threading.Condition(threading.RLock())  # guards handles, outcomes and flags
         self._accepting = self._closing = False
         self._engine_wake = threading.Event()
-        self._codec_wake = threading.Condition()
+        self._speaker = Speaker(codec, end=self._end, cancel=self.engine.cancel, clock=clock)
         self._started_s = clock()
         self._codec_settled = threading.Event()
         self._turned_s = {"engine": self._started_s, "codec": self._started_s}
         self._threads = [threading.Thread(target=self._run, args=(name, turn), name=name, daemon=True)
-                         for name, turn in (("codec", self._turn_codec), ("engine", self._turn_engine))]
+                         for name, turn in (("codec", self._speaker.turn), ("engine", self._turn_engine))]
 
     def start(self) -> None:
         """Start both threads and accept requests from now on."""
@@ -112,7 +110,7 @@ class Service:
             handle.cancelled = True
             self.engine.cancel(request_id)
             self._engine_wake.set()
-            self._wake_codec()
+            self._speaker.look_at(handle)
 
     def cancel_session(self, session_id: str) -> None:
         """Stop every reply of a session."""
@@ -149,7 +147,7 @@ class Service:
         self.drain(0.0)
         self._closing = True
         self._engine_wake.set()
-        self._wake_codec()
+        self._speaker.wake()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(STALL_S)
@@ -203,7 +201,7 @@ class Service:
             log.exception("the %s thread stopped", name)
             self.engine.fault = FAULT
             for handle in self._open_handles():
-                self._end(handle, _failed(handle, EngineFaultError(FAULT)))
+                self._end(handle, failed(handle, EngineFaultError(FAULT)))
 
     def _turn_engine(self) -> None:
         self._engine_wake.clear()
@@ -229,7 +227,7 @@ class Service:
             event = dataclasses.replace(event, reason=FinishReason.CANCELLED)
         if isinstance(event, Finished) and not handle.cancelled and handle.has_sound:
             handle.ending = event
-            self._wake_codec()
+            self._speaker.look_at(handle)
         elif isinstance(event, Finished | Failed):
             self._end(handle, event)
         else:
@@ -238,43 +236,4 @@ class Service:
             code = code_of(event.row, self.engine.processor.ids)
             if code is not None:
                 handle.add_code(code)
-                self._wake_codec()
-
-    def _wake_codec(self) -> None:
-        with self._codec_wake:
-            self._codec_wake.notify()
-
-    def _turn_codec(self) -> None:
-        with self._codec_wake:
-            work = [h for h in self._open_handles() if h.ending or (h.codes and not h.cancelled)]
-            if not work:
-                self._codec_wake.wait(IDLE_POLL_S)
-                return
-        handle = min(work, key=lambda h: h.deadline_s)
-        try:
-            self._speak(handle)
-        except Exception as error:
-            log.exception("the codec failed")
-            known = error if isinstance(error, MossError) else EngineFaultError(
-                "The sound could not be made; ask again.")
-            self._end(handle, _failed(handle, known))
-            self.engine.cancel(handle.request_id)
-
-    def _speak(self, handle: Handle) -> None:
-        """Make some sound of the reply whose listener runs dry first."""
-        codes = handle.take_codes(self._codes_per_share)
-        if not handle.cancelled:
-            if handle.stream is None:
-                handle.stream = self.codec.open_stream(handle.request.voice)
-            samples = handle.stream.push(codes) if codes else handle.stream.flush()
-            if not np.isfinite(samples).all():
-                raise EngineFaultError("The vocoder's output was not a number; ask again.")
-            if len(samples) and not handle.cancelled:
-                handle.put_samples(samples)
-        if handle.ending and (handle.cancelled or not codes):
-            reason = FinishReason.CANCELLED if handle.cancelled else handle.ending.reason
-            self._end(handle, dataclasses.replace(handle.ending, reason=reason))
-
-
-def _failed(handle: Handle, error: MossError) -> Failed:
-    return Failed(handle.request_id, 0.0, handle.num_rows, error.code, str(error))
+                self._speaker.look_at(handle)

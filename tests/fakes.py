@@ -131,21 +131,30 @@ class FakeStream:
     def flush(self) -> np.ndarray:
         return self._samples(len(self._held))
 
+    @property
+    def missing_codes(self) -> int:
+        return self._codec.chunk_codes - len(self._held)
+
     def _samples(self, count: int) -> np.ndarray:
         codes, self._held = self._held[:count], self._held[count:]
         return np.repeat(np.array(codes, dtype=np.float32) / 100, 960)
 
 
 class FakeCodec:
-    """Every code becomes 960 samples of value code / 100, in chunks of `chunk_codes`."""
+    """Every code becomes 960 samples of value code / 100, in chunks of `chunk_codes`.
+
+    `calls` holds the size of every call for several streams.
+    """
 
     sample_rate_hz = 24_000
     code_rate_hz = Fraction(25)
     num_codes = 32
     voices = ("plain",)
 
-    def __init__(self, chunk_codes: int = 2):
+    def __init__(self, chunk_codes: int = 2, max_together: int = 1):
         self.chunk_codes = chunk_codes
+        self.max_together = max_together
+        self.calls: list[int] = []
         self.before_push: Callable[[], None] = lambda: None
 
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
@@ -153,6 +162,14 @@ class FakeCodec:
 
     def open_stream(self, voice: str | None = None) -> FakeStream:
         return FakeStream(self)
+
+    def push_together(self, work: Sequence[tuple[FakeStream, Sequence[int]]]) -> list[np.ndarray]:
+        self.calls.append(len(work))
+        return [stream.push(codes) for stream, codes in work]
+
+    def flush_together(self, streams: Sequence[FakeStream]) -> list[np.ndarray]:
+        self.calls.append(len(streams))
+        return [stream.flush() for stream in streams]
 
 
 _numbers = itertools.count()

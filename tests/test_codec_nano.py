@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -107,6 +108,73 @@ def test_streams_are_independent_even_across_threads(codec):
         thread.join()
     for seed, wave in alone.items():
         np.testing.assert_allclose(spoken[seed], wave, atol=1e-5 * np.abs(wave).max())
+
+
+@pytest.mark.parametrize("one_length", [False, True])
+@settings(max_examples=8, deadline=None)
+@given(starts=st.lists(st.integers(0, 30), min_size=2, max_size=5), seed=st.integers(0, 9))
+def test_streams_spoken_together_sound_as_alone(codec, one_length, starts, seed):
+    """Whatever each has been given before. Products of other shapes round differently, hence not bit by bit."""
+    plan = replace(codec._plan, one_length=one_length)
+    crowd = NanoCodec(codec._fsq, codec._generator, plan, torch.device("cpu"))
+    codes = [some_codes(start + 20, seed + i) for i, start in enumerate(starts)]
+    streams = [crowd.open_stream() for _ in starts]
+    pieces = [[stream.push(c[:start])] for stream, c, start in zip(streams, codes, starts, strict=True)]
+    for step in range(0, 20, 5):
+        work = [(stream, c[start + step :][:5]) for stream, c, start in zip(streams, codes, starts, strict=True)]
+        for piece, samples in zip(pieces, crowd.push_together(work), strict=True):
+            piece.append(samples)
+    for piece, samples in zip(pieces, crowd.flush_together(streams), strict=True):
+        piece.append(samples)
+    for piece, c in zip(pieces, codes, strict=True):
+        alone = speak(codec, [c])
+        np.testing.assert_allclose(np.concatenate(piece), alone, atol=1e-5 * np.abs(alone).max())
+
+
+def test_windows_of_equal_length_run_at_once(codec):
+    """Streams at different chunks of theirs, too, where every window has the same length."""
+    sizes: list[int] = []
+
+    def generator(mel: torch.Tensor) -> torch.Tensor:
+        sizes.append(mel.shape[0])
+        return codec._generator(mel)
+
+    crowd = NanoCodec(codec._fsq, generator, replace(codec._plan, one_length=True), torch.device("cpu"))
+    streams = [crowd.open_stream() for _ in range(4)]
+    for stream in streams[:2]:
+        stream.push(some_codes(stream.missing_codes))
+    sizes.clear()
+    waves = crowd.push_together([(stream, some_codes(stream.missing_codes)) for stream in streams])
+    assert sizes == [4]
+    assert [len(wave) // 960 for wave in waves] == [CHUNK_CODES[1]] * 2 + [CHUNK_CODES[0]] * 2
+
+
+def test_a_stream_says_how_many_codes_it_waits_for(codec):
+    stream = codec.open_stream()
+    for _ in range(4):
+        missing = stream.missing_codes
+        assert len(stream.push(some_codes(missing - 1))) == 0
+        assert stream.missing_codes == 1
+        assert len(stream.push([1])) > 0
+
+
+def test_nothing_is_taken_when_one_of_them_cannot_be_spoken(codec):
+    streams = [codec.open_stream() for _ in range(3)]
+    codes = [some_codes(30, seed) for seed in range(3)]
+    with pytest.raises(ParameterError, match="code 64 "):
+        codec.push_together([(stream, [*c, 64]) for stream, c in zip(streams, codes, strict=True)])
+    broken = NanoCodec(codec._fsq, no_generator, codec._plan, torch.device("cpu"))
+    for stream in streams:
+        stream.vocoder.generator = no_generator
+    with pytest.raises(RuntimeError, match="device lost"):
+        broken.push_together(list(zip(streams, codes, strict=True)))
+    for stream, c in zip(streams, codes, strict=True):
+        stream.vocoder.generator = codec._generator
+        np.testing.assert_array_equal(np.concatenate([stream.push(c), stream.flush()]), speak(codec, [c]))
+
+
+def no_generator(mel: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError("device lost")
 
 
 @pytest.mark.parametrize("code", [-1, 64, 16_384])

@@ -375,6 +375,92 @@ def test_a_codec_error_ends_that_reply_only(caplog: pytest.LogCaptureFixture):
         assert service.stats().outcomes == {"failed": 1, "stop": 1}
 
 
+class Crowd(FakeCodec):
+    """Runs up to eight streams at once, and none of them where one has a code from `bad`."""
+
+    def __init__(self, bad: set[int] = frozenset()):
+        super().__init__(max_together=8)
+        self.bad = bad
+        self.running = threading.Event()
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def push_together(self, work):
+        self.running.set()
+        self.go_on.wait(PATIENCE_S)
+        if any(self.bad & set(codes) for _, codes in work):
+            raise RuntimeError("secret")
+        return super().push_together(work)
+
+
+def backlog(service: Service, codec: Crowd, count: int) -> list[Handle]:
+    """Replies whose codes are all sampled while the codec stands still."""
+    codec.go_on.clear()
+    handles = [service.submit(ask()) for _ in range(count)]
+    wait_until(lambda: service.stats().engine.running == service.stats().engine.waiting == 0)
+    return handles
+
+
+def test_replies_are_spoken_together_up_to_the_codecs_bound():
+    codec = Crowd()
+    with served(codec=codec) as service:
+        handles = backlog(service, codec, 20)
+        codec.go_on.set()
+        for handle in handles:
+            events = listen_to(handle)
+            np.testing.assert_array_equal(heard(events), sound_of(events[-1].rows))
+            assert events[-1].reason is FinishReason.STOP
+    assert max(codec.calls) == 8
+
+
+def test_a_faulty_reply_fails_alone_among_those_spoken_together(caplog: pytest.LogCaptureFixture):
+    codec = Crowd(bad={13})
+    runtime = FakeRuntime(lambda ids: scripted([*SPOKEN[:3], Row(PAD, 13), *SPOKEN[3:]] if ids[0] == ord("!")
+                                               else SPOKEN)(ids))
+    with served(runtime, codec) as service, caplog.at_level(logging.CRITICAL):
+        codec.go_on.clear()
+        texts = ["good", "! bad", "well", "fine"]
+        handles = [service.submit(ask(text)) for text in texts]
+        wait_until(lambda: service.stats().engine.running == 0)
+        codec.go_on.set()
+        ends = {text: listen_to(handle) for text, handle in zip(texts, handles, strict=True)}
+    failed = ends.pop("! bad")
+    assert isinstance(failed[-1], Failed) and "secret" not in failed[-1].message
+    for events in ends.values():
+        assert events[-1].reason is FinishReason.STOP
+        np.testing.assert_array_equal(heard(events), sound_of(tuple(SPOKEN)))
+
+
+def test_a_reply_that_is_stopped_while_it_is_spoken_with_others_stays_silent():
+    codec = Crowd()
+    with served(codec=codec) as service:
+        handles = backlog(service, codec, 4)
+        wait_until(codec.running.is_set)
+        handles[1].cancel()
+        codec.go_on.set()
+        ends = [listen_to(handle) for handle in handles]
+        assert [events[-1].reason is FinishReason.CANCELLED for events in ends] == [False, True, False, False]
+        assert [len(heard(events)) // 960 for events in ends] == [3, 0, 3, 3]
+
+
+def test_who_runs_dry_goes_first_then_who_has_heard_nothing_then_the_others():
+    def handle(opened_s: float, heard_s: float | None, made_s: float) -> Handle:
+        now_s = [opened_s]
+        made = Handle(ask(), speaks=True, sample_rate_hz=100, samples_per_code=10, clock=lambda: now_s[0],
+                      cancel=lambda _: None, on_taken=lambda: None)
+        if heard_s is not None:
+            now_s[0] = heard_s
+            made.put_samples(np.zeros(round(100 * made_s), np.float32))
+        return made
+
+    now_s = 10.0
+    dry, nearly = handle(0, 1, 8.5), handle(0, 5, 5.1)
+    new, newer = handle(8, None, 0), handle(9.9, None, 0)
+    soon, later = handle(9, 9, 2), handle(3, 9, 4)
+    order = sorted([later, newer, nearly, soon, new, dry], key=lambda h: h.urgency(now_s))
+    assert order == [dry, nearly, new, newer, soon, later]
+
+
 def test_sound_that_is_no_number_is_never_sent(caplog: pytest.LogCaptureFixture):
     codec = FakeCodec()
     stream = codec.open_stream()

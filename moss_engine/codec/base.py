@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from moss_engine.errors import MelSpecError
 
@@ -59,6 +59,11 @@ class SpeechStream(Protocol):
     `num_codes * sample_rate_hz / code_rate_hz` samples: float32 in [-1, 1], without any per-chunk processing.
     """
 
+    @property
+    def missing_codes(self) -> int:
+        """Codes, at least one, that `push` must still be given before it returns samples."""
+        ...
+
     def push(self, codes: Sequence[int]) -> np.ndarray:
         """Take more codes; return the samples [n] that are final now (often none)."""
         ...
@@ -69,12 +74,17 @@ class SpeechStream(Protocol):
 
 
 class SpeechCodec(Protocol):
-    """wave <-> codes."""
+    """wave <-> codes.
+
+    `max_together` is how many streams to run at a time: as many as cost little more than one, and 1 where running them
+    together gains nothing, so that no voice waits longer than it must for the others' sound.
+    """
 
     sample_rate_hz: int
     code_rate_hz: Fraction
     num_codes: int
     voices: tuple[str, ...]
+    max_together: int
 
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
         """float32 [samples] mono -> codes; raises UnsupportedModeError where the codec has no encoder."""
@@ -82,6 +92,17 @@ class SpeechCodec(Protocol):
 
     def open_stream(self, voice: str | None = None) -> SpeechStream:
         """A new reply in `voice` (None: the default one); raises ParameterError for an unknown voice."""
+        ...
+
+    def push_together(self, work: Sequence[tuple[Any, Sequence[int]]]) -> list[np.ndarray]:
+        """`stream.push(codes)` for each (stream, codes), run together where they can be: the same samples, to rounding.
+
+        Streams are this codec's own and differ. All or nothing: when it raises, every stream is as it was before.
+        """
+        ...
+
+    def flush_together(self, streams: Sequence[Any]) -> list[np.ndarray]:
+        """`stream.flush()` for each, as `push_together` does with `push`."""
         ...
 
 

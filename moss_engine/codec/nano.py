@@ -2,26 +2,29 @@
 
 Torch's thread count is per calling thread: a codec thread sets its own with `torch.set_num_threads` before its first
 call, and one thread is the setting to choose beside a language model on another core. A stream belongs to one thread at
-a time; the networks are shared and only read.
+a time; the networks are shared and only read. On a GPU many replies are spoken in one run; on a CPU, where a run of
+many takes as long as each alone, one after another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from moss_engine.codec import fsq_stream, vocoder_stream
 from moss_engine.codec.bigvgan import mel_spec_of
 from moss_engine.codec.fsq import LOOK_AHEAD_CODES, NanoFsq, points_of_codes
 from moss_engine.codec.fsq_stream import DecoderStream
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.resample import resample
 from moss_engine.codec.store import load_fsq, load_vocoder
-from moss_engine.codec.vocoder_stream import VocoderStream, WindowPlan, context_frames
+from moss_engine.codec.vocoder_stream import Generator, VocoderStream, WindowPlan, context_frames
 from moss_engine.errors import ParameterError
 
 CHUNK_CODES = (6, 8, 10)
@@ -35,16 +38,21 @@ by -44 dB (`python -m scripts.nano.vocoder_context`)."""
 
 
 class NanoCodec:
-    """wave <-> codes; one voice."""
+    """wave <-> codes; one voice. `max_together` streams are spoken at a time."""
 
-    def __init__(self, fsq: NanoFsq, generator: nn.Module, plan: WindowPlan, device: torch.device) -> None:
+    def __init__(
+        self, fsq: NanoFsq, generator: Generator, plan: WindowPlan, device: torch.device, *, max_together: int = 1
+    ) -> None:
         self._fsq, self._generator, self._plan, self._device = fsq, generator, plan, device
+        # beside the language model's work on the same GPU, not behind it
+        self._lane = torch.cuda.Stream(device) if device.type == "cuda" else None
         mel = fsq.config.mel
         self.mel = mel
         self.sample_rate_hz = mel.sample_rate_hz
         self.code_rate_hz = Fraction(mel.sample_rate_hz, fsq.config.samples_per_code)
         self.num_codes = fsq.config.num_codes
         self.voices: tuple[str, ...] = ("nano",)
+        self.max_together = max_together
 
     @torch.inference_mode()
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
@@ -61,7 +69,45 @@ class NanoCodec:
         """A new reply; raises ParameterError for a voice that does not exist."""
         if voice is not None and voice not in self.voices:
             raise ParameterError(f"voice {voice!r} is unknown; choose one of {', '.join(self.voices)}.")
-        return NanoStream(self._fsq, self._generator, self._plan, self._device)
+        with torch.cuda.stream(self._lane):
+            return NanoStream(self, self._fsq, self._generator, self._plan, self._device)
+
+    @torch.inference_mode()
+    def push_together(self, work: Sequence[tuple[NanoStream, Sequence[int]]]) -> list[np.ndarray]:
+        """See `SpeechCodec`; raises ParameterError for a code out of range."""
+        for _, codes in work:
+            for code in codes:
+                if not 0 <= code < self.num_codes:
+                    raise ParameterError(f"code {code} is none of the codec's {self.num_codes} codes.")
+        streams = [stream for stream, _ in work]
+        with _unchanged_if_it_fails(streams), torch.cuda.stream(self._lane):
+            for stream, codes in work:
+                stream.waiting = (*stream.waiting, *codes)
+            self._decode([stream for stream in streams if stream.is_ready])
+            return _on_host(vocoder_stream.speak_together([stream.vocoder for stream in streams]))
+
+    @torch.inference_mode()
+    def flush_together(self, streams: Sequence[NanoStream]) -> list[np.ndarray]:
+        """See `SpeechCodec`."""
+        with _unchanged_if_it_fails(streams), torch.cuda.stream(self._lane):
+            self._decode([stream for stream in streams if stream.waiting])
+            ending = [stream for stream in streams if stream.held_back]
+            for members in _alike(ending, lambda stream: stream.decoder.phase):
+                mels = fsq_stream.flush_together([stream.decoder for stream in members])
+                for stream, mel in zip(members, mels, strict=True):
+                    stream.vocoder.add(mel)
+                    stream.held_back = 0
+            return _on_host(vocoder_stream.flush_together([stream.vocoder for stream in streams]))
+
+    def _decode(self, streams: Sequence[NanoStream]) -> None:
+        """Turn all codes that wait into mel frames, those of equally many codes together."""
+        for members in _alike(streams, lambda stream: (len(stream.waiting), stream.decoder.phase)):
+            codes = torch.tensor([stream.waiting for stream in members], dtype=torch.int64, device=self._device)
+            points = points_of_codes(codes, self._fsq.config.levels)
+            mels = fsq_stream.decode_together([stream.decoder for stream in members], points)
+            for stream, mel in zip(members, mels, strict=True):
+                stream.vocoder.add(mel)
+                stream.waiting, stream.held_back = (), LOOK_AHEAD_CODES
 
 
 class NanoStream:
@@ -71,36 +117,65 @@ class NanoStream:
     one. The last code that it took is held back in it, until its look-ahead is known.
     """
 
-    def __init__(self, fsq: NanoFsq, generator: nn.Module, plan: WindowPlan, device: torch.device) -> None:
+    def __init__(
+        self, codec: NanoCodec, fsq: NanoFsq, generator: Generator, plan: WindowPlan, device: torch.device
+    ) -> None:
         config = fsq.config
-        self._config, self._device = config, device
-        self._decoder = DecoderStream(fsq.decoder, device)
-        self._vocoder = VocoderStream(generator, config.mel.num_mels, config.mel.hop_size, plan, device)
-        self._waiting: list[int] = []
-        self._held_back = 0
+        self._codec, self._frames_per_code = codec, config.frames_per_code
+        self.decoder = DecoderStream(fsq.decoder, device)
+        self.vocoder = VocoderStream(generator, config.mel.num_mels, config.mel.hop_size, plan, device)
+        self.waiting: tuple[int, ...] = ()
+        self.held_back = 0
 
     def push(self, codes: Sequence[int]) -> np.ndarray:
         """Codes -> the samples float32 [n] that are final now; raises ParameterError for a code out of range."""
-        for code in codes:
-            if not 0 <= code < self._config.num_codes:
-                raise ParameterError(f"code {code} is none of the codec's {self._config.num_codes} codes.")
-        self._waiting.extend(codes)
-        ready_frames = (self._held_back + len(self._waiting) - LOOK_AHEAD_CODES) * self._config.frames_per_code
-        if ready_frames < self._vocoder.missing_frames:
-            return np.zeros(0, dtype=np.float32)
-        return self._vocoder.push(self._decode()).cpu().numpy()
+        return self._codec.push_together([(self, codes)])[0]
 
     def flush(self) -> np.ndarray:
         """-> the remaining samples; the stream is over."""
-        if not self._held_back and not self._waiting:
-            return np.zeros(0, dtype=np.float32)
-        mel = torch.cat([self._decode(), self._decoder.flush()], dim=1)
-        return torch.cat([self._vocoder.push(mel), self._vocoder.flush()]).cpu().numpy()
+        return self._codec.flush_together([self])[0]
 
-    def _decode(self) -> Tensor:
-        codes = torch.tensor(self._waiting, dtype=torch.int64, device=self._device)
-        self._waiting, self._held_back = [], LOOK_AHEAD_CODES
-        return self._decoder.push(points_of_codes(codes, self._config.levels))
+    @property
+    def is_ready(self) -> bool:
+        """Whether the codes that wait complete a chunk."""
+        return self._lacking_codes <= 0
+
+    @property
+    def missing_codes(self) -> int:
+        """See `SpeechStream`."""
+        return max(1, self._lacking_codes)
+
+    @property
+    def _lacking_codes(self) -> int:
+        chunk_codes = -(-self.vocoder.missing_frames // self._frames_per_code)
+        return chunk_codes + LOOK_AHEAD_CODES - self.held_back - len(self.waiting)
+
+
+def _alike(streams: Sequence[NanoStream], key: Callable[[NanoStream], Hashable]) -> list[list[NanoStream]]:
+    groups: dict[Hashable, list[NanoStream]] = {}
+    for stream in streams:
+        groups.setdefault(key(stream), []).append(stream)
+    return list(groups.values())
+
+
+@contextlib.contextmanager
+def _unchanged_if_it_fails(streams: Sequence[NanoStream]) -> Iterator[None]:
+    """Put every stream back to where it was when the work on them raises."""
+    before = [(s.waiting, s.held_back, s.decoder.past, s.vocoder.mel, s.vocoder.num_chunks) for s in streams]
+    try:
+        yield
+    except BaseException:
+        for s, values in zip(streams, before, strict=True):
+            s.waiting, s.held_back, s.decoder.past, s.vocoder.mel, s.vocoder.num_chunks = values
+        raise
+
+
+def _on_host(waves: list[Tensor]) -> list[np.ndarray]:
+    """Samples [n] of each, by one copy from the device; no piece keeps the others' memory."""
+    if len(waves) == 1:
+        return [waves[0].cpu().numpy()]
+    joined = torch.cat(waves).cpu().numpy()
+    return [piece.copy() for piece in np.split(joined, np.cumsum([len(wave) for wave in waves[:-1]]))]
 
 
 def load_nano_codec(

@@ -7,7 +7,7 @@ chunks are the samples of one run over the whole mel with silence around it; not
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +17,22 @@ from torch import Tensor, nn
 from moss_engine.codec.mel import LOG_FLOOR
 
 ACTIVATION_REACH = 5
+Generator = Callable[[Tensor], Tensor]
+"""log-mel [batch, num_mels, frames] -> [batch, 1, frames * hop_size]"""
 
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """Frames of each chunk in turn (the last repeats), and of context around it; `support_frames` of it are exact."""
+    """Frames of each chunk in turn (the last repeats), and of context around it; `support_frames` of it are exact.
+
+    With `one_length` every window is as long as the longest: a shorter chunk gets more context on the left, so that
+    windows of any chunks can run together.
+    """
 
     chunk_frames: tuple[int, ...]
     left_frames: int
     right_frames: int
+    one_length: bool = False
 
     def __post_init__(self) -> None:
         assert self.chunk_frames and min(self.chunk_frames) > 0, "a chunk needs frames"
@@ -33,6 +40,23 @@ class WindowPlan:
 
     def chunk(self, index: int) -> int:
         return self.chunk_frames[min(index, len(self.chunk_frames) - 1)]
+
+    @property
+    def longest_chunk(self) -> int:
+        return max(self.chunk_frames)
+
+    def part(self, remaining: int) -> int:
+        """How many of the last frames are made in one window."""
+        return min(remaining, self.longest_chunk) if self.one_length else remaining
+
+    @property
+    def past_frames(self) -> int:
+        """Frames before the first that is not final which a window may need."""
+        return self.left_frames + (self.longest_chunk if self.one_length else 0)
+
+    def window(self, frames: int) -> int:
+        """Length of the window that makes so many frames final."""
+        return self.left_frames + (self.longest_chunk if self.one_length else frames) + self.right_frames
 
 
 def support_frames(config: Mapping[str, Any]) -> int:
@@ -66,50 +90,91 @@ def _block_reach(kind: str, kernel: int, dilations: list[int]) -> int:
 
 
 class VocoderStream:
-    """Mel frames in, final samples out, for one reply."""
+    """Mel frames in, final samples out, for one reply.
+
+    `mel` [num_mels, frames] holds the context and all that is not final yet. It is replaced, never written to.
+    """
 
     def __init__(
-        self, generator: nn.Module, num_mels: int, hop_size: int, plan: WindowPlan, device: torch.device
+        self, generator: Generator, num_mels: int, hop_size: int, plan: WindowPlan, device: torch.device
     ) -> None:
-        self._generator, self._hop, self._plan = generator, hop_size, plan
-        # the left context and everything that is not final yet
-        self._mel = torch.full((num_mels, plan.left_frames), LOG_FLOOR, device=device)
-        self._num_chunks = 0
+        self.generator, self.plan, self._hop = generator, plan, hop_size
+        self._past_frames = plan.past_frames
+        self.mel = torch.full((num_mels, self._past_frames), LOG_FLOOR, device=device)
+        self.num_chunks = 0
 
     @torch.inference_mode()
     def push(self, mel: Tensor) -> Tensor:
         """float32 [num_mels, frames] -> the samples [n] that became final"""
-        self._mel = torch.cat([self._mel, mel], dim=1)
-        done = []
-        while self.missing_frames <= 0:
-            done.append(self._run(self._plan.chunk(self._num_chunks)))
-            self._num_chunks += 1
-        return torch.cat(done) if done else self._mel.new_zeros(0)
+        self.add(mel)
+        return speak_together([self])[0]
 
     @torch.inference_mode()
     def flush(self) -> Tensor:
         """-> the remaining samples; silence follows the last frame."""
-        remaining = self._pending
-        if not remaining:
-            return self._mel.new_zeros(0)
-        silence = self._mel.new_full((self._mel.shape[0], self._plan.right_frames), LOG_FLOOR)
-        self._mel = torch.cat([self._mel, silence], dim=1)
-        return self._run(remaining)
+        return flush_together([self])[0]
 
     @property
     def missing_frames(self) -> int:
         """Frames that must still be pushed before more samples become final."""
-        return self._plan.chunk(self._num_chunks) + self._plan.right_frames - self._pending
+        return self.plan.chunk(self.num_chunks) + self.plan.right_frames - self.pending_frames
 
     @property
-    def _pending(self) -> int:
-        return self._mel.shape[1] - self._plan.left_frames
+    def pending_frames(self) -> int:
+        return self.mel.shape[1] - self._past_frames
 
-    def _run(self, frames: int) -> Tensor:
-        left, right = self._plan.left_frames, self._plan.right_frames
-        wave = self._generator(self._mel[None, :, : left + frames + right])[0, 0]
-        self._mel = self._mel[:, frames:]
-        return wave[left * self._hop : (left + frames) * self._hop]
+    def add(self, mel: Tensor) -> None:
+        """Take float32 [num_mels, frames] without running anything yet."""
+        self.mel = torch.cat([self.mel, mel], dim=1)
+
+    def window(self, frames: int) -> Tensor:
+        """[num_mels, window]: the next `frames` frames with their context"""
+        end = self._past_frames + frames + self.plan.right_frames
+        return self.mel[:, end - self.plan.window(frames) : end]
+
+    def take(self, wave: Tensor, frames: int) -> Tensor:
+        """The window's wave [window * hop_size] -> its `frames` frames' samples, which are final."""
+        self.mel = self.mel[:, frames:]
+        self.num_chunks += 1
+        end = len(wave) - self.plan.right_frames * self._hop
+        return wave[end - frames * self._hop : end]
+
+
+@torch.inference_mode()
+def speak_together(streams: Sequence[VocoderStream]) -> list[Tensor]:
+    """Run every complete chunk of streams of one generator -> the samples [n] of each that became final"""
+    done: list[list[Tensor]] = [[] for _ in streams]
+    while ready := [i for i, stream in enumerate(streams) if stream.missing_frames <= 0]:
+        _run_windows(streams, {i: streams[i].plan.chunk(streams[i].num_chunks) for i in ready}, done)
+    return [_joined(pieces, streams[0].mel) for pieces in done]
+
+
+@torch.inference_mode()
+def flush_together(streams: Sequence[VocoderStream]) -> list[Tensor]:
+    """Streams that are over -> the remaining samples [n] of each; silence follows the last frame."""
+    done: list[list[Tensor]] = [[] for _ in streams]
+    remaining = [stream.pending_frames for stream in streams]
+    for stream in streams:
+        stream.add(stream.mel.new_full((stream.mel.shape[0], stream.plan.right_frames), LOG_FLOOR))
+    while any(remaining):
+        parts = {i: streams[i].plan.part(left) for i, left in enumerate(remaining) if left}
+        _run_windows(streams, parts, done)
+        remaining = [left - parts.get(i, 0) for i, left in enumerate(remaining)]
+    return [_joined(pieces, streams[0].mel) for pieces in done]
+
+
+def _run_windows(streams: Sequence[VocoderStream], frames: Mapping[int, int], done: list[list[Tensor]]) -> None:
+    """The next frames of some streams (index -> count), windows of one length in one run."""
+    windows = {i: streams[i].window(count) for i, count in frames.items()}
+    for length in sorted({window.shape[1] for window in windows.values()}):
+        members = [i for i, window in windows.items() if window.shape[1] == length]
+        waves = streams[0].generator(torch.stack([windows[i] for i in members]))[:, 0]
+        for i, wave in zip(members, waves, strict=True):
+            done[i].append(streams[i].take(wave, frames[i]))
+
+
+def _joined(pieces: list[Tensor], like: Tensor) -> Tensor:
+    return torch.cat(pieces) if pieces else like.new_zeros(0)
 
 
 def whole_wave(generator: nn.Module, mel: Tensor, context_frames: int) -> Tensor:

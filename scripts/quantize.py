@@ -5,7 +5,8 @@
 Every prompt is answered by the model itself, so that text and speech rows are both seen. For each output of each layer
 the scale is taken that loses least of the layer's output, given the mean square of every input. Writes
 float8_scales.safetensors into the folder and enters it, with what was measured, in manifest.json. `--dtype float8` then
-keeps the shared layers as float8, `--dtype float8-all` the branches and heads, too.
+keeps the shared layers as float8, `--dtype float8-all` the branches and heads, too. float8_inputs.safetensors holds the
+largest magnitude of every layer's inputs, which `python -m scripts.convert --dtype fp8` needs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from moss_engine.config import EngineConfig
 from moss_engine.errors import ConfigError
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.float8 import LARGEST_FLOAT8, SCALES_NAME, float8_values, row_scales
+from moss_engine.models.float8 import LARGEST_FLOAT8, SCALES_NAME, float8_values, largest_inputs_path, row_scales
 from moss_engine.models.load import load_model
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
 from moss_engine.models.network import MossSpeech, causal_attend
@@ -87,10 +88,13 @@ def _answered(runtime: Runtime, sampler: Sampler, processor: Processor, segment:
 
 
 class InputSquares:
-    """Sums of squares of every linear layer's inputs, by the weight's name, over all rows that pass."""
+    """Sums of squares of every linear layer's inputs, by the weight's name, over all rows that pass; and the largest
+    magnitude of any of them, float32 [1].
+    """
 
     def __init__(self, network: MossSpeech):
         self.sums: dict[str, Tensor] = {}
+        self.largest: dict[str, Tensor] = {}
         self.num_rows = 0
         for name, module in network.named_modules():
             if isinstance(module, nn.Linear):
@@ -100,6 +104,8 @@ class InputSquares:
         def add(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             squares = inputs[0].float().square().flatten(0, -2).sum(0)
             self.sums[name] = self.sums[name] + squares if name in self.sums else squares
+            largest = inputs[0].abs().amax().float().reshape(1)
+            self.largest[name] = torch.maximum(self.largest.get(name, largest), largest)
 
         return add
 
@@ -157,6 +163,7 @@ def quantize(folder: Path, texts: list[str], reply_rows: int, device_name: str) 
     from safetensors.torch import save_file
 
     save_file(scales, folder / SCALES_NAME)
+    save_file({name: largest.cpu() for name, largest in squares.largest.items()}, largest_inputs_path(folder))
     report = {"prompts": len(texts), "rows": squares.num_rows, "lost_power": lost, "lost_power_without_clipping": plain,
               "largest": LARGEST_FLOAT8}
     write_manifest(folder, {**made_by, "float8": report})

@@ -11,6 +11,7 @@ import torch
 from moss_engine.errors import CheckpointError, ConfigError
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import float8_values, load_scales, row_scales
+from moss_engine.models.float8_parts import load_largest_inputs
 from moss_engine.models.manifest import verify_manifest
 from scripts.quantize import best_scales, prompts_from, quantize
 
@@ -49,6 +50,18 @@ def test_a_checkpoint_gets_scales_and_a_manifest_entry(tiny_checkpoint: Path, tm
     scales = load_scales(folder, config)
     assert len(scales) == 7 * config.num_layers + 2
     assert all((scale > 0).all() for scale in scales.values())
+
+
+def test_the_largest_inputs_are_kept_for_conversion(tiny_checkpoint: Path, tmp_path: Path):
+    folder = tmp_path / "tiny"
+    shutil.copytree(tiny_checkpoint, folder)
+    config = ModelConfig.from_file(folder / "config.json")
+    quantize(folder, ["The birch canoe slid.", "Glue the sheet."], 8, "cpu")
+    largest = load_largest_inputs(folder, config)
+    assert verify_manifest(folder)["float8"]["prompts"] == 2
+    shared = [largest[f"model.shared_block.layers.0.self_attn.{name}_proj.weight"] for name in "qkv"]
+    assert shared[0] == shared[1] == shared[2] > 0
+    assert len({float(value) for value in largest.values()}) > len(largest) // 2
 
 
 def test_prompts(tmp_path: Path):

@@ -13,6 +13,7 @@ from moss_engine.models.config import ModelConfig
 
 LARGEST_FLOAT8 = 448.0
 SCALES_NAME = "float8_scales.safetensors"
+LARGEST_INPUTS_NAME = "float8_inputs.safetensors"
 
 
 def row_scales(weight: Tensor) -> Tensor:
@@ -34,3 +35,8 @@ def load_scales(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
     shapes = {name: shape for name, shape in expected_tensors(config).items()
               if len(shape) == 2 and "embed" not in name}
     return load_tensors(path, {name: shape[:1] for name, shape in shapes.items()}, dtype=torch.float32)
+
+
+def largest_inputs_path(folder: Path) -> Path:
+    """Where `scripts.quantize` keeps the largest magnitude of every matrix' inputs."""
+    return folder / LARGEST_INPUTS_NAME

@@ -44,11 +44,11 @@ def verify_manifest(folder: Path) -> dict[str, Any]:
     return made_by
 
 
-def write_manifest(folder: Path, made_by: Mapping[str, Any]) -> None:
-    """Write `manifest.json` for all other files of the folder."""
-    entries = {
-        name: {"sha256": _sha256(folder / name), "size": (folder / name).stat().st_size} for name in _files(folder)
-    }
+def write_manifest(folder: Path, made_by: Mapping[str, Any], known: Mapping[str, str] | None = None) -> None:
+    """Write `manifest.json` for all other files of the folder; `known` digests are not computed again."""
+    known = known or {}
+    entries = {name: {"sha256": known.get(name) or _sha256(folder / name), "size": (folder / name).stat().st_size}
+               for name in _files(folder)}
     text = json.dumps({"files": entries, "made_by": dict(made_by)}, indent=1, sort_keys=True)
     (folder / MANIFEST_NAME).write_text(text + "\n", encoding="utf-8")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -33,8 +34,8 @@ def refuse(path: Path, reason: str) -> CheckpointError:
     return CheckpointError(f"{path} {reason}; download or export the checkpoint again.")
 
 
-def read_header(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of one file by name.
+def read_header(path: Path, dtypes: Mapping[str, torch.dtype] = DTYPES) -> dict[str, StoredTensor]:
+    """The tensors of one file by name; `dtypes` are those that the file may have.
 
     Raises CheckpointError unless the header is well-formed and its tensors, of allowed dtypes only, cover the rest
     of the file exactly: without a gap, an overlap or a byte beyond the end.
@@ -53,7 +54,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
     if not isinstance(entries, dict):
         raise refuse(path, "has a header that is no JSON object")
     entries.pop("__metadata__", None)
-    stored = [_stored_tensor(path, name, entry, 8 + header_bytes) for name, entry in entries.items()]
+    stored = [_stored_tensor(path, name, entry, 8 + header_bytes, dtypes) for name, entry in entries.items()]
     end = 8 + header_bytes
     for tensor in sorted(stored, key=lambda t: (t.offset, t.num_bytes)):
         if tensor.offset != end:
@@ -87,18 +88,19 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def _stored_tensor(path: Path, name: str, entry: Any, data_start: int) -> StoredTensor:
+def _stored_tensor(path: Path, name: str, entry: Any, data_start: int,
+                   dtypes: Mapping[str, torch.dtype]) -> StoredTensor:
     if not isinstance(entry, dict):
         raise refuse(path, f"describes tensor {name!r} wrongly")
     dtype, shape, offsets = entry.get("dtype"), _counts(entry.get("shape")), _counts(entry.get("data_offsets"))
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise CheckpointError(f"{path} stores {name!r} as {dtype!r}; use a checkpoint of {', '.join(DTYPES)} tensors.")
+    if not isinstance(dtype, str) or dtype not in dtypes:
+        raise CheckpointError(f"{path} stores {name!r} as {dtype!r}; use a checkpoint of {', '.join(dtypes)} tensors.")
     if shape is None or offsets is None or len(offsets) != 2:
         raise refuse(path, f"describes tensor {name!r} wrongly")
-    num_bytes = math.prod(shape) * DTYPES[dtype].itemsize
+    num_bytes = math.prod(shape) * dtypes[dtype].itemsize
     if offsets[1] - offsets[0] != num_bytes:
         raise refuse(path, f"gives tensor {name!r} {offsets[1] - offsets[0]} bytes where its shape needs {num_bytes}")
-    return StoredTensor(path, name, DTYPES[dtype], shape, data_start + offsets[0], num_bytes)
+    return StoredTensor(path, name, dtypes[dtype], shape, data_start + offsets[0], num_bytes)
 
 
 def _counts(values: Any) -> tuple[int, ...] | None:

@@ -32,6 +32,7 @@ HOMES = {
     "anyascii": ("spoken_text",),
     "soundfile": ("audio", "audio_file", "codec"),
     "bigvgan": ("codec.bigvgan",),
+    "onnxruntime": ("codec.campplus", "voice_activity"),
     "gradio": ("ui",),
     "starlette": ("ui",),
     "triton": ("runtime.kernels",),
@@ -40,7 +41,7 @@ HOMES = {
     "tensorrt_llm": ("runtime", "export"),
 }
 EVERYWHERE = {"numpy"}
-OPTIONAL = ("triton", "tensorrt", "tensorrt_rtx", "tensorrt_llm", "bigvgan", "scipy", "librosa", "matplotlib",
+OPTIONAL = ("triton", "tensorrt", "tensorrt_rtx", "tensorrt_llm", "bigvgan", "onnxruntime", "scipy", "librosa", "matplotlib",
             "huggingface_hub", "transformers", "hibari", "moonshine_voice", "pytest")
 # Imported in functions, once they are asked for: they need a package that not every machine has, or start slowly.
 ON_DEMAND = ("runtime.cuda", "runtime.kernels", "runtime.trt", "ui", "export")

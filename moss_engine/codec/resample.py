@@ -3,26 +3,67 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-ZERO_CROSSINGS = 24
-ROLL_OFF = 0.95
+MAX_KERNEL_VALUES = 1 << 20
+"""Above it the filter of every output phase is not kept at once: a rate such as 44,101 Hz has 16,000 phases."""
+BLOCK_VALUES = 1 << 22
 
 
-def resample(wave: Tensor, from_hz: int, to_hz: int) -> Tensor:
-    """float32 [samples] -> [ceil(samples * to_hz / from_hz)], by a Hann-windowed sinc below the lower Nyquist rate."""
+def resample(wave: Tensor, from_hz: int, to_hz: int, *, zero_crossings: int = 24, roll_off: float = 0.95) -> Tensor:
+    """float32 [samples] -> [ceil(samples * to_hz / from_hz)], by a Hann-windowed sinc below the lower Nyquist rate.
+
+    The sinc reaches over `zero_crossings` on either side and cuts off at `roll_off` of that rate; with 6 and 0.99 the
+    result is that of torchaudio's Resample. Memory stays within a few times the samples for any two rates.
+    """
     if from_hz == to_hz:
         return wave
     common = math.gcd(from_hz, to_hz)
     old, new = from_hz // common, to_hz // common
-    cutoff = ROLL_OFF * min(old, new)  # in cycles per two common periods
-    reach = math.ceil(ZERO_CROSSINGS * old / cutoff)
-    offsets = torch.arange(-reach, reach + old, dtype=torch.float64)[None] / old
-    times = (offsets - torch.arange(new, dtype=torch.float64)[:, None] / new) * cutoff  # [new, taps], in zero crossings
-    window = torch.cos(times.clamp(-ZERO_CROSSINGS, ZERO_CROSSINGS) * math.pi / ZERO_CROSSINGS / 2).square()
-    kernel = (torch.sinc(times) * window * cutoff / old).float()
+    cutoff = roll_off * min(old, new)  # in cycles per two common periods
+    reach = math.ceil(zero_crossings * old / cutoff)
+    num_out = -(-len(wave) * new // old)
+    if new * (2 * reach + old) <= MAX_KERNEL_VALUES:
+        return _by_phase(wave, old, new, reach, cutoff, zero_crossings)[:num_out]
+    return _by_sample(wave, old, new, reach, cutoff, zero_crossings, num_out)
+
+
+def _by_phase(wave: Tensor, old: int, new: int, reach: int, cutoff: float, zero_crossings: int) -> Tensor:
+    """All samples with the filters of the `new` phases that repeat."""
+    kernel = _kernel(old, new, reach, cutoff, zero_crossings).to(wave.device)  # [new, taps]
     padded = torch.nn.functional.pad(wave, (reach, reach + old))
-    phases = torch.nn.functional.conv1d(padded[None, None], kernel[:, None].to(wave.device), stride=old)
-    return phases[0].t().reshape(-1)[: -(-len(wave) * new // old)]
+    blocks = padded.unfold(0, kernel.shape[1], old)  # [periods, taps], a view
+    step = max(1, BLOCK_VALUES // kernel.shape[1])
+    # products, not a convolution: on a GPU those may round to 10 bits
+    return torch.cat([blocks[i : i + step] @ kernel.T for i in range(0, len(blocks), step)]).reshape(-1)
+
+
+@lru_cache(maxsize=16)
+def _kernel(old: int, new: int, reach: int, cutoff: float, zero_crossings: int) -> Tensor:
+    offsets = torch.arange(-reach, reach + old, dtype=torch.float64)[None] / old
+    phases = torch.arange(new, dtype=torch.float64)[:, None] / new
+    return _windowed_sinc((offsets - phases) * cutoff, zero_crossings, cutoff / old).float()
+
+
+def _by_sample(wave: Tensor, old: int, new: int, reach: int, cutoff: float, zero_crossings: int,
+               num_out: int) -> Tensor:
+    """Every output sample with a filter of its own, made when it is needed."""
+    padded = torch.nn.functional.pad(wave, (reach, reach + 1))
+    taps = torch.arange(2 * reach + 1, device=wave.device)
+    out = []
+    for start in range(0, num_out, step := max(1, BLOCK_VALUES // len(taps))):
+        places = torch.arange(start, min(start + step, num_out), device=wave.device) * old
+        nearest, phase = places // new, places % new
+        offsets = (taps - reach)[None].double() / old - phase[:, None].double() / (new * old)
+        kernel = _windowed_sinc(offsets * cutoff, zero_crossings, cutoff / old).float()  # [outputs, taps]
+        out.append((padded[nearest[:, None] + taps[None]] * kernel).sum(1))
+    return torch.cat(out) if out else wave.new_empty(0)
+
+
+def _windowed_sinc(times: Tensor, zero_crossings: int, scale: float) -> Tensor:
+    """`times` float64 in zero crossings from the filter's centre."""
+    window = torch.cos(times.clamp(-zero_crossings, zero_crossings) * (math.pi / zero_crossings / 2)).square()
+    return torch.sinc(times) * window * scale

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from moss_engine.models.checkpoint import read_index
@@ -23,11 +24,14 @@ def checkpoint_digest(folder: Path) -> str:
     """Hexadecimal digest of a checkpoint folder; raises CheckpointError."""
     config = ModelConfig.from_file(folder / "config.json")
     digest = hashlib.sha256(json.dumps(dataclasses.asdict(config), sort_keys=True).encode())
-    for name, stored in sorted(read_index(folder).items()):
-        digest.update(f"{name} {stored.dtype} {stored.shape}\n".encode())
-        for sample in _samples(stored):
-            digest.update(sample)
+    digest.update(samples_of(read_index(folder)))
     return digest.hexdigest()
+
+
+def samples_of(tensors: Mapping[str, StoredTensor]) -> bytes:
+    """What tells tensors apart: names, types, shapes, and samples of their bytes."""
+    return b"".join(f"{name} {stored.dtype} {stored.shape}\n".encode() + b"".join(_samples(stored))
+                    for name, stored in sorted(tensors.items()))
 
 
 def _samples(stored: StoredTensor) -> list[bytes]:

@@ -41,8 +41,8 @@ HOMES = {
     "tensorrt_llm": ("runtime", "export"),
 }
 EVERYWHERE = {"numpy"}
-OPTIONAL = ("triton", "tensorrt", "tensorrt_rtx", "tensorrt_llm", "bigvgan", "onnxruntime", "scipy", "librosa", "matplotlib",
-            "huggingface_hub", "transformers", "hibari", "moonshine_voice", "pytest")
+OPTIONAL = ("triton", "tensorrt", "tensorrt_rtx", "tensorrt_llm", "bigvgan", "onnxruntime", "scipy", "librosa",
+            "matplotlib", "huggingface_hub", "transformers", "hibari", "moonshine_voice", "pytest")
 # Imported in functions, once they are asked for: they need a package that not every machine has, or start slowly.
 ON_DEMAND = ("runtime.cuda", "runtime.kernels", "runtime.trt", "ui", "export")
 WITHOUT_TORCH = ("errors", "tokens", "request", "events", "config", "validation", "sequence", "metrics", "modes",

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from moss_engine.codec.base import SpeechStream
@@ -19,6 +19,7 @@ from moss_engine.request import Request
 if TYPE_CHECKING:
     import numpy as np
 
+Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 MAX_UNTAKEN_EVENTS = 4096
 GUARD_S = 0.2  # of a voice that is being heard: with less sound left than this it goes before a first sound
 
@@ -53,7 +54,7 @@ class Handle:
         self._lock = threading.Lock()
         self._events: deque[Event] = deque()
         self._opened_s = self._pending_since_s = clock()
-        self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+        self._waiter: Waiter | None = None
         self._over = False
 
     @property
@@ -111,8 +112,11 @@ class Handle:
         with self._lock:
             self._events.appendleft(accepted)
 
-    def put(self, event: Event) -> bool:
-        """Deliver an event; False, and nothing delivered, once the terminal one was."""
+    def put(self, event: Event, waiters: list[Waiter] | None = None) -> bool:
+        """Deliver an event; False, and nothing delivered, once the terminal one was.
+
+        With `waiters` a listener who waits is added to them instead of being woken, which `wake` does for many.
+        """
         with self._lock:
             if self._over:
                 return False
@@ -121,10 +125,10 @@ class Handle:
                 self._pending_since_s = self._clock()
             self._events.append(event)
             waiter, self._waiter = self._waiter, None
-        if waiter:
-            loop, future = waiter
-            with contextlib.suppress(RuntimeError):  # the listener's loop is closed: the lease ends the reply
-                loop.call_soon_threadsafe(_wake, future)
+        if waiter and waiters is not None:
+            waiters.append(waiter)
+        elif waiter:
+            wake([waiter])
         return True
 
     def put_samples(self, samples: np.ndarray) -> None:
@@ -164,6 +168,17 @@ class Handle:
         return event
 
 
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def wake(waiters: Sequence[Waiter]) -> None:
+    """Wake listeners, those of one event loop with one call to it."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for loop, future in waiters:
+        by_loop.setdefault(loop, []).append(future)
+    for loop, futures in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the listener's loop is closed: the lease ends the reply
+            loop.call_soon_threadsafe(_set, futures)
+
+
+def _set(futures: Sequence[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)

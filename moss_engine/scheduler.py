@@ -10,14 +10,16 @@ from moss_engine.block_manager import BlockManager
 from moss_engine.errors import BusyError, ContextError
 from moss_engine.runtime.base import Limits
 from moss_engine.sequence import Turn
+from moss_engine.tokens import Modality
 
 
 @dataclass(frozen=True)
 class Share:
-    """A turn's part of a step: the next `num_rows` of its pending rows."""
+    """A turn's part of a step: the next `num_rows` of its pending rows. `defers_text`: not yet in the text branch."""
 
     turn: Turn
     num_rows: int
+    defers_text: bool = False
 
     @property
     def samples(self) -> bool:
@@ -33,14 +35,17 @@ class Scheduler:
     - A turn starts only when its worst case is reserved, and then runs to its end: nothing is ever preempted.
     - First come, first served over sessions: a session has at most one running and one waiting turn, and the waiting
       one joins the queue when the running one is over. A later turn of the session takes the waiting one's place.
+    - With `deferred_text`, the text branch of a speaking turn's rows waits until text is sampled again, and blocks are
+      found by other turns only when that was made up for.
     """
 
-    def __init__(self, blocks: BlockManager, limits: Limits, max_waiting: int):
+    def __init__(self, blocks: BlockManager, limits: Limits, max_waiting: int, *, deferred_text: bool = False):
         assert limits.max_step_rows >= limits.max_batch, "a step must have room for one row of every running turn"
         self.blocks = blocks
         self.running: list[Turn] = []
         self._limits = limits
         self._max_waiting = max_waiting
+        self._deferred_text = deferred_text
         self._queue: deque[Turn] = deque()
         self._held: dict[str, Turn] = {}  # by session: waits for the session's running turn
 
@@ -87,11 +92,16 @@ class Scheduler:
         `paused` holds the request ids of turns that are left out of this step but keep their blocks.
         """
         budget = self._limits.max_step_rows
-        active = [turn for turn in self.running if turn.owner not in paused]
-        shares = [Share(turn, 1) for turn in active if turn.sequence.num_pending == 1]
+        shares, longer = [], []
+        for turn in self.running:
+            if not paused or turn.owner not in paused:
+                if turn.sequence.num_pending == 1:
+                    shares.append(Share(turn, 1, self._defers_text(turn)))
+                else:
+                    longer.append(turn)
         budget -= len(shares)
-        for turn in active:
-            if turn.sequence.num_pending > 1 and budget > 0:
+        for turn in longer:
+            if budget > 0:
                 shares.append(Share(turn, min(turn.sequence.num_pending, budget)))
                 budget -= shares[-1].num_rows
         while budget > 0 and (turn := self._admit()):
@@ -100,6 +110,11 @@ class Scheduler:
         for share in shares:
             self.blocks.append(share.turn.owner, share.turn.sequence.num_computed + share.num_rows)
         return shares
+
+    def _defers_text(self, turn: Turn) -> bool:
+        """Whether the turn's only pending row is one of its own, after which it goes on speaking."""
+        sequence = turn.sequence
+        return self._deferred_text and sequence.num_reply_rows > 0 and sequence.modality is Modality.AUDIO
 
     def _admit(self) -> Turn | None:
         """Start the first turn of the queue, if there is a place for it and its worst case can be reserved."""
@@ -118,10 +133,11 @@ class Scheduler:
         turn.sequence.num_computed = self.blocks.allocate(turn.owner, turn.sequence.effective_ids)
 
     def advance(self, share: Share) -> None:
-        """The share was computed: its full blocks can be found by later turns."""
+        """The share was computed: its full blocks can be found by later turns, as far as they are complete."""
         sequence = share.turn.sequence
         sequence.num_computed += share.num_rows
-        self.blocks.commit(share.turn.owner, sequence.effective_ids, sequence.num_computed)
+        sequence.num_deferred = sequence.num_deferred + share.num_rows if share.defers_text else 0
+        self.blocks.commit(share.turn.owner, sequence.effective_ids, sequence.num_computed - sequence.num_deferred)
 
     def remove(self, turn: Turn) -> None:
         """Forget a turn wherever it stands and release its blocks; the only place where blocks are given back."""

@@ -25,7 +25,7 @@ from moss_engine.config import EngineConfig
 from moss_engine.engine import FAULT, Engine, EngineStats
 from moss_engine.errors import EngineFaultError, ParameterError, ShuttingDownError
 from moss_engine.events import Event, Failed, Finished, FinishReason, Sampled
-from moss_engine.handle import MAX_UNTAKEN_EVENTS, Handle
+from moss_engine.handle import MAX_UNTAKEN_EVENTS, Handle, Waiter, wake
 from moss_engine.request import Request
 from moss_engine.speaker import Speaker, failed
 from moss_engine.tokens import code_of
@@ -66,7 +66,7 @@ class Service:
         self._accepting = self._closing = False
         self._engine_wake = threading.Event()
         self._speaker = Speaker(codec, end=self._end, cancel=self.engine.cancel, clock=clock)
-        self._started_s = clock()
+        self._started_s = self._leases_seen_s = clock()
         self._codec_settled = threading.Event()
         self._turned_s = {"engine": self._started_s, "codec": self._started_s}
         self._threads = [threading.Thread(target=self._run, args=(name, turn), name=name, daemon=True)
@@ -205,19 +205,31 @@ class Service:
 
     def _turn_engine(self) -> None:
         self._engine_wake.clear()
-        paused = set()
-        for handle in self._open_handles():
-            if handle.lease_lost(self._clock(), self._config.lease_s):
-                self.cancel(handle.request_id)
-            if handle.ahead_s > self._config.run_ahead_s or handle.num_untaken > MAX_UNTAKEN_EVENTS:
-                paused.add(handle.request_id)
+        handles, run_ahead_s = self._open_handles(), self._config.run_ahead_s
+        self._end_leases(handles)
+        paused = {handle.request_id for handle in handles
+                  if handle.ahead_s > run_ahead_s or handle.num_untaken > MAX_UNTAKEN_EVENTS}
         result = self.engine.step(paused)
-        for event in result.events:
-            self._route(event)
+        waiters: list[Waiter] = []
+        try:
+            for event in result.events:
+                self._route(event, waiters)
+        finally:
+            wake(waiters)
         if not result.num_rows and not result.events:
             self._engine_wake.wait(IDLE_POLL_S)
 
-    def _route(self, event: Event) -> None:
+    def _end_leases(self, handles: list[Handle]) -> None:
+        """Stop the replies that nobody listens to; looked for now and then, not at every step."""
+        now_s = self._clock()
+        if now_s - self._leases_seen_s < IDLE_POLL_S:
+            return
+        self._leases_seen_s = now_s
+        for handle in handles:
+            if handle.lease_lost(now_s, self._config.lease_s):
+                self.cancel(handle.request_id)
+
+    def _route(self, event: Event, waiters: list[Waiter]) -> None:
         """Send an engine's event on its way: to the listener, with its code to the codec thread."""
         handle = self._handles.get(event.request_id)
         if handle is None:
@@ -231,7 +243,7 @@ class Service:
         elif isinstance(event, Finished | Failed):
             self._end(handle, event)
         else:
-            handle.put(event)
+            handle.put(event, waiters)
         if isinstance(event, Sampled) and handle.speaks:
             code = code_of(event.row, self.engine.processor.ids)
             if code is not None:

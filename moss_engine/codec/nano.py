@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from moss_engine.codec import fsq_stream, vocoder_stream
 from moss_engine.codec.bigvgan import mel_spec_of
+from moss_engine.codec.cuda_vocoder import CudaVocoder
 from moss_engine.codec.fsq import LOOK_AHEAD_CODES, NanoFsq, points_of_codes
 from moss_engine.codec.fsq_stream import DecoderStream
 from moss_engine.codec.mel import log_mel
@@ -31,6 +32,8 @@ CHUNK_CODES = (6, 8, 10)
 """Codes of the first chunks and of every later one: the first is short so that sound starts early, but long enough that
 the next one is ready in time. With (4, 6, 10) sound came 26 ms earlier, and 3 streams on 2 cores ran dry 25 times in 12
 replies, with these 0 to 7 times (`python -m scripts.nano.evaluate --only-speed`)."""
+MAX_TOGETHER = 16
+"""Replies spoken in one run on a GPU."""
 CONTEXT_SHARE = 0.8
 """Context of a window as a share of the vocoder's nominal support. The outermost frames act only through products of
 filter edges: on the trained vocoder, 0.8 of the support differs from all of it by rounding noise (-127 dB), 0.6 of it
@@ -189,16 +192,24 @@ def load_nano_codec(
     """Read both folders and join them; MelSpecError where they were trained on different mels.
 
     Less context on the right lets the first samples out earlier, less on either side makes every chunk cheaper; with a
-    `context_share` of 1 the joins are exact for any weights.
+    `context_share` of 1 the joins are exact for any weights. On a GPU the vocoder runs in half precision.
     """
     device = torch.device(device)
     fsq = load_fsq(codec_folder, device)
     generator, vocoder_config = load_vocoder(vocoder_folder, device)
     fsq.config.mel.check_equal(mel_spec_of(vocoder_config), ours=str(codec_folder), theirs=str(vocoder_folder))
-    context = context_frames(vocoder_config, context_share)
-    plan = WindowPlan(
-        chunk_frames=tuple(codes * fsq.config.frames_per_code for codes in chunk_codes),
-        left_frames=context,
-        right_frames=context,
-    )
-    return NanoCodec(fsq, generator, plan, device)
+    return join(fsq, generator, context_frames(vocoder_config, context_share), chunk_codes, device)
+
+
+def join(
+    fsq: NanoFsq, generator: nn.Module, context: int, chunk_codes: tuple[int, ...], device: torch.device,
+    max_together: int = MAX_TOGETHER,
+) -> NanoCodec:
+    """A codec of networks that are ready to run; `context` frames on either side of a chunk."""
+    chunks = tuple(codes * fsq.config.frames_per_code for codes in chunk_codes)
+    if device.type != "cuda":
+        return NanoCodec(fsq, generator, WindowPlan(chunks, context, context), device)
+    lengths = (chunks[0] + 2 * context, max(chunks) + 2 * context)
+    vocoder = CudaVocoder(generator, fsq.config.mel.num_mels, lengths, max_together, device)
+    plan = WindowPlan(chunks, context, context, tuple(sorted(set(lengths))))
+    return NanoCodec(fsq, vocoder, plan, device, max_together=max_together)

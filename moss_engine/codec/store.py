@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from moss_engine.codec.activation import fold_activations
 from moss_engine.codec.base import MelSpec
 from moss_engine.codec.bigvgan import build_generator, check_config
+from moss_engine.codec.cuda_vocoder import fuse
 from moss_engine.codec.fsq import FsqConfig, NanoFsq
 from moss_engine.errors import CheckpointError
 from moss_engine.models.checkpoint import FILE_NAME, load_tensors, save_tensors
@@ -53,13 +54,19 @@ def save_fsq(folder: Path, fsq: NanoFsq, *, int8: bool = True) -> None:
 
 
 def load_vocoder(folder: Path, device: torch.device | str = "cpu") -> tuple[nn.Module, dict[str, Any]]:
-    """A BigVGAN generator in float32, ready to run but not to be trained, and its config."""
+    """A BigVGAN generator in float32, ready to run but not to be trained, and its config.
+
+    On a GPU its activations are kernels of this program's own; raises MissingPackageError where Triton is absent.
+    """
     config = read_config(folder)
     if config["type"] != BIGVGAN_TYPE:
         raise CheckpointError(f"{folder} holds a vocoder of type {config['type']!r}; only {BIGVGAN_TYPE!r} is known.")
     check_config(config)
     generator = _filled(build_generator(config, weight_norm=False), folder, device)
-    fold_activations(generator)
+    if torch.device(device).type == "cuda":
+        fuse(generator)
+    else:
+        fold_activations(generator)
     return generator, config
 
 

@@ -25,38 +25,42 @@ Generator = Callable[[Tensor], Tensor]
 class WindowPlan:
     """Frames of each chunk in turn (the last repeats), and of context around it; `support_frames` of it are exact.
 
-    With `one_length` every window is as long as the longest: a shorter chunk gets more context on the left, so that
-    windows of any chunks can run together.
+    `lengths`, ascending, are those that windows may have, where that is restricted: each window is the shortest that
+    will do, filled up with more context on the left, so that few shapes occur and windows of many streams run together.
     """
 
     chunk_frames: tuple[int, ...]
     left_frames: int
     right_frames: int
-    one_length: bool = False
+    lengths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.chunk_frames and min(self.chunk_frames) > 0, "a chunk needs frames"
         assert self.left_frames >= 0 and self.right_frames >= 0, "context cannot be negative"
+        assert list(self.lengths) == sorted(self.lengths), "lengths ascend"
+        assert not self.lengths or max(self.chunk_frames) <= self.longest_part, "no window is long enough for a chunk"
 
     def chunk(self, index: int) -> int:
         return self.chunk_frames[min(index, len(self.chunk_frames) - 1)]
 
     @property
-    def longest_chunk(self) -> int:
-        return max(self.chunk_frames)
+    def longest_part(self) -> int:
+        """The most frames that one window of a restricted length makes final."""
+        return self.lengths[-1] - self.left_frames - self.right_frames
 
     def part(self, remaining: int) -> int:
-        """How many of the last frames are made in one window."""
-        return min(remaining, self.longest_chunk) if self.one_length else remaining
+        """How many of the last frames of a reply are made in one window."""
+        return min(remaining, self.longest_part) if self.lengths else remaining
 
     @property
     def past_frames(self) -> int:
         """Frames before the first that is not final which a window may need."""
-        return self.left_frames + (self.longest_chunk if self.one_length else 0)
+        return self.lengths[-1] - self.right_frames if self.lengths else self.left_frames
 
     def window(self, frames: int) -> int:
         """Length of the window that makes so many frames final."""
-        return self.left_frames + (self.longest_chunk if self.one_length else frames) + self.right_frames
+        needed = self.left_frames + frames + self.right_frames
+        return next(length for length in self.lengths if length >= needed) if self.lengths else needed
 
 
 def support_frames(config: Mapping[str, Any]) -> int:

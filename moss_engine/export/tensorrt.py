@@ -1,0 +1,133 @@
+"""Builds engine files of plain TensorRT and TensorRT-RTX."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from moss_engine.errors import ConfigError
+from moss_engine.export.network import Network
+from moss_engine.export.ops import Ops, Value
+from moss_engine.export.target import BuildTarget, BuiltPlan, Report
+from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.trt_library import Library, compute_capability, load_library
+from moss_engine.runtime.trt_tensors import (
+    ROTARY,
+    Profile,
+    profile_shapes,
+    profiles,
+    rotary_table,
+    weight_inputs,
+)
+
+_EFFORT = 3
+
+
+def build_tensorrt_plan(config: ModelConfig, dtype: str, target: BuildTarget, path: Path,
+                        weights: Iterable[tuple[str, Tensor]] | None, report: Report) -> BuiltPlan:
+    """Write a plan to `path`.
+
+    dtype: float32, float16 or bfloat16. weights: None for target.weights "bound", else the layout's tensors by name in
+    this dtype on the CPU. Raises MissingPackageError without the library, and ConfigError for what it cannot build.
+    """
+    library = load_library(target.backend)
+    capability = _capability(library, target)
+    started = time.perf_counter()
+    plan = build_plan(library, config, dtype, target, weights, report)
+    built_s = time.perf_counter() - started
+    report(f"writing {plan.nbytes / 1e6:.1f} MB")
+    with path.open("wb") as file:
+        file.write(plan)
+    return BuiltPlan(library.version, capability, notes={"build_s": round(built_s, 2), "plan_mb": plan.nbytes / 1e6})
+
+
+def build_plan(library: Library, config: ModelConfig, dtype: str, target: BuildTarget,
+               weights: Iterable[tuple[str, Tensor]] | None, report: Report, *, effort: int = _EFFORT) -> Any:
+    """The plan as the library's memory object. `effort` is the builder's optimisation level, 0 to 5."""
+    if dtype not in library.dtypes:
+        raise ConfigError(f"{target.backend} {library.version} has no {dtype}; convert the checkpoint with one of "
+                          f"{', '.join(library.dtypes)}.")
+    assert (weights is None) == (target.weights == "bound"), "weights are given to be baked, and only then"
+    trt = library.module
+    builder = trt.Builder(library.logger())
+    network = builder.create_network(_network_flags(library))
+    ops = Ops(library, network)
+    report(f"defining {config.num_layers} layers")
+    specs = weight_inputs(config, target.limits.max_seq_len, dtype)
+    if weights is None:
+        values = {name: ops.input(name, spec.dtype, spec.shape) for name, spec in specs.items()}
+    else:
+        values = _constants(ops, config, target, weights)
+    assert values.keys() == specs.keys() and all(values[name].shape == spec.shape for name, spec in specs.items())
+    Network(ops, config, dtype, target.limits.block_size, values.__getitem__).define()
+    settings = _settings(library, builder, target, dtype, effort)
+    for profile in profiles(target.limits):
+        settings.add_optimization_profile(_profile(builder, profile, config, target))
+    report(f"building for {target.compute_capability or 'this GPU'} with {trt.__name__} {library.version}")
+    plan = builder.build_serialized_network(network, settings)
+    if plan is None:
+        raise ConfigError(f"{target.backend} {library.version} could not build the network (its messages are above); "
+                          "try another --dtype, or smaller limits.")
+    return plan
+
+
+def _network_flags(library: Library) -> int:
+    flags = library.module.NetworkDefinitionCreationFlag
+    if library.strongly_typed:
+        return 1 << int(flags.STRONGLY_TYPED)
+    return 1 << int(flags.EXPLICIT_BATCH)
+
+
+def _settings(library: Library, builder: Any, target: BuildTarget, dtype: str, effort: int) -> Any:
+    trt = library.module
+    settings = builder.create_builder_config()
+    settings.builder_optimization_level = effort
+    if not library.strongly_typed:
+        settings.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
+        if dtype == "float16":
+            settings.set_flag(trt.BuilderFlag.FP16)
+    if library.release < (10, 0) and library.backend == "tensorrt":
+        settings.set_tactic_sources(0)  # the library's own kernels: cuBLAS 12 and cuDNN 8 need not be there
+    if library.backend == "tensorrt_rtx" and target.compute_capability is not None:
+        wanted = target.compute_capability.split(",")
+        settings.num_compute_capabilities = len(wanted)
+        for i, capability in enumerate(wanted):
+            name = f"SM{capability.replace('.', '')}"
+            if not hasattr(trt.ComputeCapability, name):
+                raise ConfigError(f"TensorRT-RTX {library.version} builds nothing for compute capability {capability}; "
+                                  "choose 7.5, 8.0, 8.6, 8.9 or 12.0, or --backend tensorrt.")
+            settings.set_compute_capability(getattr(trt.ComputeCapability, name), i)
+    return settings
+
+
+def _capability(library: Library, target: BuildTarget) -> str:
+    """What the plan will be for; raises ConfigError where that cannot be built here."""
+    if library.backend == "tensorrt_rtx" and target.compute_capability is not None:
+        return target.compute_capability
+    if not torch.cuda.is_available():
+        raise ConfigError(f"{target.backend} builds on the GPU that the engine is for, and there is none here; build "
+                          "there, or use --backend tensorrt_rtx with --compute-capability.")
+    found = compute_capability(library, torch.device("cuda"))
+    if target.compute_capability not in (None, found):
+        raise ConfigError(f"{target.backend} builds for this machine's GPU only, which has compute capability {found} "
+                          f"and not {target.compute_capability}; build on the other GPU, or leave out "
+                          "--compute-capability.")
+    return found
+
+
+def _constants(ops: Ops, config: ModelConfig, target: BuildTarget,
+               weights: Iterable[tuple[str, Tensor]]) -> dict[str, Value]:
+    rotary = rotary_table(config, target.limits.max_seq_len, torch.device("cpu"))
+    return {ROTARY: ops.weight(rotary), **{name: ops.weight(tensor) for name, tensor in weights}}
+
+
+def _profile(builder: Any, profile: Profile, config: ModelConfig, target: BuildTarget) -> Any:
+    made = builder.create_optimization_profile()
+    for name, shapes in profile_shapes(profile, config, target.limits).items():
+        made.set_shape(name, *shapes)
+    return made

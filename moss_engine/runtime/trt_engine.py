@@ -1,0 +1,122 @@
+"""An opened TensorRT engine: its tensors compared with what is known, and one context for every profile.
+
+No call of the library is trusted: whatever returns a success flag is checked, and so is the type and shape of every
+tensor before its address is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from moss_engine.errors import ConfigError, EngineFaultError, EngineFileError
+from moss_engine.runtime.trt_library import Library
+from moss_engine.runtime.trt_tensors import TensorSpec
+
+_TORCH_NAMES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16", "INT32": "int32"}
+_AGAIN = "build the engine again with `python -m scripts.build_engine`."
+_ALIGNMENT = 256
+
+
+class TrtEngine:
+    """`profile_shapes[i][name]` are the smallest, usual and largest shape that profile i takes."""
+
+    def __init__(self, library: Library, plan: Any, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec],
+                 device: torch.device, stream: int):
+        """Deserialise `plan` and compare its tensors with what the runtime can give and take.
+
+        Raises EngineFileError for a plan that the library refuses and for a tensor that is unknown, missing or of
+        another type or shape.
+        """
+        self._trt = library.module
+        self._runtime = self._trt.Runtime(library.logger())
+        self._engine = self._runtime.deserialize_cuda_engine(plan)
+        if self._engine is None:
+            raise EngineFileError(f"{library.backend} {library.version} refuses the plan (its messages are above); "
+                                  f"{_AGAIN}")
+        self._check_tensors(inputs, outputs)
+        self.profile_shapes = [{name: [tuple(shape) for shape in self._engine.get_tensor_profile_shape(name, i)]
+                                for name, spec in inputs.items() if -1 in spec.shape}
+                               for i in range(self._engine.num_optimization_profiles)]
+        self._memory = torch.empty(max(1, self._memory_bytes()) + _ALIGNMENT, dtype=torch.uint8, device=device)
+        self._contexts = [self._make_context(i, stream) for i in range(self._engine.num_optimization_profiles)]
+        self._bound: list[dict[str, tuple[int, tuple[int, ...]]]] = [{} for _ in self._contexts]
+
+    @property
+    def memory_bytes(self) -> int:
+        """Scratch memory, which all contexts share: steps never run at the same time."""
+        return self._memory.numel()
+
+    def bind(self, profile: int, tensors: Mapping[str, Tensor],
+             shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
+        """Give tensors to a profile's context, each read or written as `shapes` says, or whole."""
+        context, bound = self._contexts[profile], self._bound[profile]
+        for name, tensor in tensors.items():
+            shape = tuple(shapes[name] if shapes and name in shapes else tensor.shape)
+            if bound.get(name) == (tensor.data_ptr(), shape):
+                continue
+            assert tensor.is_contiguous() and (tensor.data_ptr() % _ALIGNMENT == 0 or tensor.device.type == "cpu"), name
+            if -1 in self._shapes[name] and name in self._inputs:
+                self._require(context.set_input_shape(name, shape), f"set_input_shape({name}, {shape})")
+            self._require(context.set_tensor_address(name, tensor.data_ptr()), f"set_tensor_address({name})")
+            bound[name] = tensor.data_ptr(), shape
+
+    def run(self, profile: int, stream: int) -> None:
+        """Enqueue one step with what is bound."""
+        self._require(self._contexts[profile].execute_async_v3(stream), "execute_async_v3")
+
+    def close(self) -> None:
+        self._contexts.clear()
+        self._engine = self._runtime = None
+        self._memory = torch.empty(0)
+
+    def _check_tensors(self, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]) -> None:
+        engine, modes = self._engine, self._trt.TensorIOMode
+        names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
+        self._shapes = {name: tuple(engine.get_tensor_shape(name)) for name in names}
+        self._inputs = {name for name in names if engine.get_tensor_mode(name) == modes.INPUT}
+        for what, known, found in (("input", inputs, self._inputs), ("output", outputs, set(names) - self._inputs)):
+            for name in sorted(known.keys() - found):
+                raise EngineFileError(f"The engine lacks the {what} {name!r} that this program knows; {_AGAIN}")
+            for name in sorted(found - known.keys()):
+                raise EngineFileError(f"The engine has an unknown {what} {name!r}; {_AGAIN}")
+            for name, spec in known.items():
+                dtype = engine.get_tensor_dtype(name).name
+                self._compare(name, "type", _TORCH_NAMES.get(dtype, dtype), spec.dtype)
+                self._compare(name, "shape", self._shapes[name], spec.shape)
+                self._compare(name, "location", engine.get_tensor_location(name).name, "DEVICE")
+
+    @staticmethod
+    def _compare(name: str, what: str, found: object, wanted: object) -> None:
+        if found != wanted:
+            raise EngineFileError(f"The engine's tensor {name!r} has {what} {found} where {wanted} is needed; {_AGAIN}")
+
+    def _memory_bytes(self) -> int:
+        name = "device_memory_size_v2" if hasattr(self._engine, "device_memory_size_v2") else "device_memory_size"
+        return int(getattr(self._engine, name))
+
+    def _make_context(self, profile: int, stream: int) -> Any:
+        engine = self._engine
+        if hasattr(self._trt, "ExecutionContextAllocationStrategy"):
+            strategy = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
+            context = engine.create_execution_context(strategy)
+        else:
+            context = engine.create_execution_context_without_device_memory()
+        if context is None:
+            raise ConfigError("TensorRT has no memory for an execution context; lower --max-step-rows or --kv-rows.")
+        start = -(-self._memory.data_ptr() // _ALIGNMENT) * _ALIGNMENT
+        if hasattr(context, "set_device_memory"):
+            context.set_device_memory(start, self._memory_bytes())
+        else:
+            context.device_memory = start
+        self._require(context.set_optimization_profile_async(profile, stream), "set_optimization_profile_async")
+        return context
+
+    @staticmethod
+    def _require(succeeded: object, call: str) -> None:
+        if not succeeded:
+            raise EngineFaultError(f"TensorRT's {call} failed (its messages are on standard error); start the program "
+                                   "again, and report this if it stays.")

@@ -1,0 +1,43 @@
+"""What the tests of the TensorRT runtime share: an engine of a checkpoint, built and opened with some library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from moss_engine.export.target import BuildTarget
+from moss_engine.export.tensorrt import build_plan
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.layout import stream_parts
+from moss_engine.runtime.base import Limits, RuntimeInfo
+from moss_engine.runtime.engine_manifest import EngineManifest
+from moss_engine.runtime.trt import TrtRuntime
+from moss_engine.runtime.trt_library import Library, describe
+from tests import trt_emulator
+
+EMULATOR = describe("tensorrt", trt_emulator)
+
+
+def manifest_of(library: Library, limits: Limits, dtype: str, weights: str) -> EngineManifest:
+    return EngineManifest(backend=library.backend, checkpoint_digest="c", library_version=library.version,
+                          compute_capability="9.0", dtype=dtype, weights=weights, block_size=limits.block_size,
+                          num_blocks=limits.num_blocks, max_batch=limits.max_batch, max_step_rows=limits.max_step_rows,
+                          max_seq_len=limits.max_seq_len, plan_digest="p", plan_bytes=1)
+
+
+def layout_of(folder: Path, config: ModelConfig, dtype: str) -> dict[str, Tensor]:
+    return dict(stream_parts(folder, config, getattr(torch, dtype)))
+
+
+def make_runtime(library: Library, folder: Path, limits: Limits, dtype: str, weights: str, device: torch.device, *,
+                 asked: Limits | None = None) -> TrtRuntime:
+    """Build an engine for `limits` and open it for the limits `asked`."""
+    config = ModelConfig.from_file(folder / "config.json")
+    layout = layout_of(folder, config, dtype)
+    target = BuildTarget(library.backend, weights, None, limits)
+    plan = build_plan(library, config, dtype, target, layout.items() if weights == "baked" else None, lambda line: None)
+    bound = {name: tensor.to(device) for name, tensor in layout.items()} if weights == "bound" else {}
+    return TrtRuntime(library, plan, manifest_of(library, limits, dtype, weights), config, asked or limits, bound,
+                      RuntimeInfo(library.backend, library.version, str(device), dtype, "test"), device)

@@ -18,7 +18,7 @@ from moss_engine.models.layout import stream_parts
 from moss_engine.runtime.base import Limits, Logits, RuntimeInfo, ScheduledBatch, ScheduledSequence, check_batch
 from moss_engine.runtime.engine_manifest import EngineManifest, open_engine, what_is_wanted
 from moss_engine.runtime.memory import require_memory
-from moss_engine.runtime.trt_engine import TrtEngine
+from moss_engine.runtime.trt_engine import TrtEngine, check_tensors
 from moss_engine.runtime.trt_inputs import StepInputs, StepShape
 from moss_engine.runtime.trt_library import Library, compute_capability, load_library
 from moss_engine.runtime.trt_tensors import (
@@ -55,7 +55,7 @@ class TrtRuntime:
         if manifest.weights == "bound":
             inputs |= weight_inputs(config, manifest.max_seq_len, dtype)
             weights = {**weights, ROTARY: rotary_table(config, manifest.max_seq_len, device)}
-        self._engine: TrtEngine | None = TrtEngine(library, plan, inputs, outputs(config, dtype), device,
+        self._engine: TrtEngine | None = TrtEngine(library, plan, check_tensors(inputs, outputs(config, dtype)), device,
                                                    self._stream_handle())
         self._profiles = [_profile(shapes) for shapes in self._engine.profile_shapes]
         self._inputs = StepInputs(limits, device)

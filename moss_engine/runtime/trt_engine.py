@@ -6,7 +6,8 @@ tensor before its address is given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,30 +17,64 @@ from moss_engine.errors import ConfigError, EngineFaultError, EngineFileError
 from moss_engine.runtime.trt_library import Library
 from moss_engine.runtime.trt_tensors import TensorSpec
 
-_TORCH_NAMES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16", "INT32": "int32"}
+_TORCH_NAMES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16", "FP8": "float8_e4m3fn", "INT32": "int32",
+                "INT64": "int64"}
 _AGAIN = "build the engine again with `python -m scripts.build_engine`."
 _ALIGNMENT = 256
 
 
+@dataclass(frozen=True)
+class EngineTensor:
+    """A tensor that an engine takes or gives; `dtype` by torch's name where there is one, -1 for a size left open."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    is_input: bool
+    location: str
+
+
+Check = Callable[[Mapping[str, EngineTensor]], None]
+"""Raises EngineFileError unless an engine's tensors are what a runtime can give and take."""
+
+
+def check_tensors(inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]) -> Check:
+    """A check for exactly these tensors."""
+
+    def check(tensors: Mapping[str, EngineTensor]) -> None:
+        for what, known in (("input", inputs), ("output", outputs)):
+            found = {name for name, tensor in tensors.items() if tensor.is_input == (what == "input")}
+            for name in sorted(known.keys() - found):
+                raise EngineFileError(f"The engine lacks the {what} {name!r} that this program knows; {_AGAIN}")
+            for name in sorted(found - known.keys()):
+                raise EngineFileError(f"The engine has an unknown {what} {name!r}; {_AGAIN}")
+            for name, spec in known.items():
+                _compare(name, "type", tensors[name].dtype, spec.dtype)
+                _compare(name, "shape", tensors[name].shape, spec.shape)
+                _compare(name, "location", tensors[name].location, "DEVICE")
+
+    return check
+
+
+def _compare(name: str, what: str, found: object, wanted: object) -> None:
+    if found != wanted:
+        raise EngineFileError(f"The engine's tensor {name!r} has {what} {found} where {wanted} is needed; {_AGAIN}")
+
+
 class TrtEngine:
-    """`profile_shapes[i][name]` are the smallest, usual and largest shape that profile i takes."""
+    """`profile_shapes[i][name]` are the smallest, usual and largest shape that profile i takes of every open input."""
 
-    def __init__(self, library: Library, plan: Any, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec],
-                 device: torch.device, stream: int):
-        """Deserialise `plan` and compare its tensors with what the runtime can give and take.
-
-        Raises EngineFileError for a plan that the library refuses and for a tensor that is unknown, missing or of
-        another type or shape.
-        """
+    def __init__(self, library: Library, plan: Any, check: Check, device: torch.device, stream: int):
+        """Deserialise `plan` and have its tensors checked; raises EngineFileError for a plan that the library refuses."""
         self._trt = library.module
         self._runtime = self._trt.Runtime(library.logger())
         self._engine = self._runtime.deserialize_cuda_engine(plan)
         if self._engine is None:
             raise EngineFileError(f"{library.backend} {library.version} refuses the plan (its messages are above); "
                                   f"{_AGAIN}")
-        self._check_tensors(inputs, outputs)
+        self.tensors = self._describe()
+        check(self.tensors)
         self.profile_shapes = [{name: [tuple(shape) for shape in self._engine.get_tensor_profile_shape(name, i)]
-                                for name, spec in inputs.items() if -1 in spec.shape}
+                                for name, tensor in self.tensors.items() if tensor.is_input and -1 in tensor.shape}
                                for i in range(self._engine.num_optimization_profiles)]
         self._memory = torch.empty(max(1, self._memory_bytes()) + _ALIGNMENT, dtype=torch.uint8, device=device)
         self._contexts = [self._make_context(i, stream) for i in range(self._engine.num_optimization_profiles)]
@@ -59,7 +94,7 @@ class TrtEngine:
             if bound.get(name) == (tensor.data_ptr(), shape):
                 continue
             assert tensor.is_contiguous() and (tensor.data_ptr() % _ALIGNMENT == 0 or tensor.device.type == "cpu"), name
-            if -1 in self._shapes[name] and name in self._inputs:
+            if self.tensors[name].is_input and -1 in self.tensors[name].shape:
                 self._require(context.set_input_shape(name, shape), f"set_input_shape({name}, {shape})")
             self._require(context.set_tensor_address(name, tensor.data_ptr()), f"set_tensor_address({name})")
             bound[name] = tensor.data_ptr(), shape
@@ -73,26 +108,14 @@ class TrtEngine:
         self._engine = self._runtime = None
         self._memory = torch.empty(0)
 
-    def _check_tensors(self, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]) -> None:
-        engine, modes = self._engine, self._trt.TensorIOMode
-        names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
-        self._shapes = {name: tuple(engine.get_tensor_shape(name)) for name in names}
-        self._inputs = {name for name in names if engine.get_tensor_mode(name) == modes.INPUT}
-        for what, known, found in (("input", inputs, self._inputs), ("output", outputs, set(names) - self._inputs)):
-            for name in sorted(known.keys() - found):
-                raise EngineFileError(f"The engine lacks the {what} {name!r} that this program knows; {_AGAIN}")
-            for name in sorted(found - known.keys()):
-                raise EngineFileError(f"The engine has an unknown {what} {name!r}; {_AGAIN}")
-            for name, spec in known.items():
-                dtype = engine.get_tensor_dtype(name).name
-                self._compare(name, "type", _TORCH_NAMES.get(dtype, dtype), spec.dtype)
-                self._compare(name, "shape", self._shapes[name], spec.shape)
-                self._compare(name, "location", engine.get_tensor_location(name).name, "DEVICE")
-
-    @staticmethod
-    def _compare(name: str, what: str, found: object, wanted: object) -> None:
-        if found != wanted:
-            raise EngineFileError(f"The engine's tensor {name!r} has {what} {found} where {wanted} is needed; {_AGAIN}")
+    def _describe(self) -> dict[str, EngineTensor]:
+        engine, found = self._engine, {}
+        for name in (engine.get_tensor_name(i) for i in range(engine.num_io_tensors)):
+            dtype = engine.get_tensor_dtype(name).name
+            found[name] = EngineTensor(_TORCH_NAMES.get(dtype, dtype), tuple(engine.get_tensor_shape(name)),
+                                       engine.get_tensor_mode(name) == self._trt.TensorIOMode.INPUT,
+                                       engine.get_tensor_location(name).name)
+        return found
 
     def _memory_bytes(self) -> int:
         name = "device_memory_size_v2" if hasattr(self._engine, "device_memory_size_v2") else "device_memory_size"

@@ -64,7 +64,7 @@ class TrtEngine:
     """`profile_shapes[i][name]` are the smallest, usual and largest shape that profile i takes of every open input."""
 
     def __init__(self, library: Library, plan: Any, check: Check, device: torch.device, stream: int):
-        """Deserialise `plan` and have its tensors checked; raises EngineFileError for a plan that the library refuses."""
+        """Deserialise `plan` and check its tensors; raises EngineFileError for a plan that the library refuses."""
         self._trt = library.module
         self._runtime = self._trt.Runtime(library.logger())
         self._engine = self._runtime.deserialize_cuda_engine(plan)

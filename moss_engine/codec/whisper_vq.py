@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 
-from moss_engine.codec.whisper_config import WhisperVqConfig, expected_tensors, read_encoder_header
+from moss_engine.codec.whisper_config import WhisperVqConfig, read_encoder_header
 from moss_engine.codec.whisper_features import (
     MAX_PIECE_SAMPLES,
     PREPROCESSOR_NAME,
@@ -107,6 +107,10 @@ class WhisperVq:
         self.samples_per_code = WHISPER_MEL.hop_size * CONV_STRIDE * encoder.config.steps_per_code
         """Of speech at 16 kHz."""
 
+    def tensors(self) -> list[Tensor]:
+        """All that it keeps on its device."""
+        return [*self._encoder.parameters(), *self._encoder.buffers()]
+
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
         """float32 [samples] mono, any rate -> one code per started 80 ms; a wave without samples has none.
 
@@ -161,18 +165,23 @@ def load_whisper_vq(folder: Path, device: torch.device | str = "cpu", dtype: tor
     `dtype` is that of the products' weights; norms, positions, codebook and the search for the nearest code stay
     float32. Raises CheckpointError that names the file or tensor which is missing, unknown or different.
     """
-    device = torch.device(device)
     config = WhisperVqConfig.from_folder(folder)
     check_settings(folder / PREPROCESSOR_NAME)
     stored = read_encoder_header(folder, config)
+    return build_whisper_vq(config, {name: read_finite(stored[name]) for name in stored}, device, dtype)
+
+
+def build_whisper_vq(config: WhisperVqConfig, tensors: Mapping[str, Tensor], device: torch.device | str = "cpu",
+                     dtype: torch.dtype = torch.float32) -> WhisperVq:
+    """The encoder with exactly the tensors of `expected_tensors`, under their published names."""
     with torch.device("meta"):
         encoder = Encoder(config)
-    tensors = {name: read_finite(stored[name]).float() for name in expected_tensors(config)}
-    encoder.load_state_dict(_network_tensors(config, tensors), strict=True, assign=True)
+    floats = {name: tensor.float() for name, tensor in tensors.items()}
+    encoder.load_state_dict(_network_tensors(config, floats), strict=True, assign=True)
     for module in encoder.modules():
         if isinstance(module, (nn.Linear, nn.Conv1d)):
             module.to(dtype)
-    return WhisperVq(encoder.to(device).eval().requires_grad_(False), device)
+    return WhisperVq(encoder.to(device).eval().requires_grad_(False), torch.device(device))
 
 
 def _network_tensors(config: WhisperVqConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

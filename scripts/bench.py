@@ -11,25 +11,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import itertools
 import json
 import os
 import platform
-import random
 import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from moss_engine.config import EngineConfig, add_options, config_from_args
 from moss_engine.errors import ConfigError, MossError
-from moss_engine.events import Failed
-from moss_engine.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.request import Message, Request, Text
-from moss_engine.sequence import Segment
-from moss_engine.tokens import Row
+from scripts.bench_load import FixedSize, Load, load_table, run_load
 
 if TYPE_CHECKING:
     from moss_engine.processor import Processor
@@ -43,7 +36,6 @@ PARTS = (
     ("at the station", "behind the house", "near the old bridge", "in the garden", "beside the river", "on the stairs"),
     ("this morning.", "last spring.", "before the rain.", "after dinner.", "on a cold day.", "without a word."),
 )
-PERCENTILES = (50, 90, 95, 99)
 
 
 def sentence(number: int) -> str:
@@ -54,101 +46,6 @@ def sentence(number: int) -> str:
         number, index = divmod(number, len(choices))
         words.append(choices[index])
     return " ".join(words)
-
-
-class FixedSize:
-    """A processor whose prompts have `num_prompt_rows` random rows each and whose replies have `num_codes` codes."""
-
-    def __init__(self, processor: Processor, num_prompt_rows: int, num_codes: int):
-        self.ids = processor.ids
-        self.open_text_decoder = processor.open_text_decoder
-        self._size = num_prompt_rows, num_codes
-        self._numbers = itertools.count()
-
-    def speaks(self, request: Request) -> bool:
-        return True
-
-    def prepare(self, request: Request) -> tuple[Segment, ...]:
-        num_rows, num_codes = self._size
-        chance = random.Random(request.request_id)
-        codes = (Row(self.ids.modality_pad, chance.randrange(self.ids.num_codes)) for _ in range(num_rows - 1))
-        return (Segment((*codes, Row(self.ids.sosp, self.ids.audio_pad)), num_codes),)
-
-
-@dataclass(frozen=True)
-class Load:
-    """One level of load; `figures` holds min and percentiles of every figure over its replies.
-
-    `rows_per_s` and `audio_s_per_s` count all listeners together, over the time from the first request to the last
-    sample.
-    """
-
-    concurrency: int
-    replies: int
-    wall_s: float
-    rows_per_s: float
-    audio_s_per_s: float
-    without_underrun: float
-    figures: dict[str, dict[str, float]]
-
-
-async def run_load(service: Service, make_request: Callable[[int, int], Request], concurrency: int,
-                   replies: int) -> Load:
-    """`replies` in all, `concurrency` at a time; `make_request` takes the listener's and the reply's number.
-
-    Raises a MossError if a reply fails: then nothing was measured.
-    """
-    numbers = iter(range(replies))
-
-    async def listener(index: int) -> list[RequestMetrics]:
-        done = []
-        for number in numbers:
-            timeline = Timeline()
-            async for event in service.stream(make_request(index, number)):
-                timeline = fold(timeline, event)
-                if isinstance(event, Failed):
-                    raise MossError(event.message)
-            done.append(measure(timeline))
-        return done
-
-    start_s = time.perf_counter()
-    results = await asyncio.gather(*(listener(index) for index in range(concurrency)))
-    wall_s = time.perf_counter() - start_s
-    metrics = [m for result in results for m in result]
-    return Load(
-        concurrency=concurrency,
-        replies=replies,
-        wall_s=wall_s,
-        rows_per_s=sum(m.num_rows for m in metrics) / wall_s,
-        audio_s_per_s=sum(m.audio_s for m in metrics) / wall_s,
-        without_underrun=sum(m.underruns == 0 for m in metrics) / len(metrics),
-        figures=summarise(metrics),
-    )
-
-
-def summarise(metrics: list[RequestMetrics]) -> dict[str, dict[str, float]]:
-    """Of every figure, over the `n` replies that have it: minimum and percentiles (linear between ranks)."""
-    import numpy as np
-
-    figures = {}
-    for field in dataclasses.fields(RequestMetrics):
-        values = [value for m in metrics if (value := getattr(m, field.name)) is not None]
-        if values:
-            ranks = zip(PERCENTILES, np.percentile(values, PERCENTILES), strict=True)
-            figures[field.name] = {"n": len(values), "min": float(min(values)), **{f"p{p}": float(v) for p, v in ranks}}
-    return figures
-
-
-def load_table(load: Load) -> str:
-    head = (f"\n{load.concurrency} at a time, {load.replies} replies: {load.rows_per_s:.0f} rows/s, "
-            f"{load.audio_s_per_s:.2f} s of audio a second, {load.without_underrun:.0%} without underrun")
-    units = {field.name: field.metadata["unit"] for field in dataclasses.fields(RequestMetrics)}
-    columns = ["min", *(f"p{p}" for p in PERCENTILES)]
-    lines = [f"{'':<26}{'n':>5}" + "".join(f"{column:>11}" for column in columns)]
-    for name, values in load.figures.items():
-        shown = "".join(f"{values[column]:>11.3f}" for column in columns)
-        lines.append(f"{name:<17}{units[name]:<9}{values['n']:>5}{shown}")
-    return "\n".join([head, *lines])
 
 
 def value_table(title: str, values: dict[str, Any]) -> str:
@@ -236,14 +133,17 @@ class Bench:
 
         engine, steps = self.service.engine, self.args.codes or 100
         reply_rows = steps + 4 * max(self.args.concurrency)  # while later prompts are computed, the first replies run
-        engine.processor = FixedSize(self.processor, self.args.prompt_rows or 40, reply_rows)
+        engine.processor = self._fixed_size(self.args.prompt_rows or 40, reply_rows)
         requests = [self.request(f"alone-{i}", i, reply_rows) for i in range(max(self.args.concurrency))]
         overhead = measure_overhead(engine, self.model, requests[0], self.device, steps, limit_ms)
         return overhead, measure_batches(engine, requests, self.args.concurrency, steps)
 
+    def _fixed_size(self, num_prompt_rows: int, num_codes: int) -> FixedSize:
+        return FixedSize(self.processor.ids, self.processor.open_text_decoder, num_prompt_rows, num_codes)
+
     def loads(self) -> Iterator[Load]:
         args = self.args
-        fixed = FixedSize(self.processor, args.prompt_rows, args.codes) if args.codes else None
+        fixed = self._fixed_size(args.prompt_rows, args.codes) if args.codes else None
         self.service.engine.processor = fixed or self.processor
         for index, concurrency in enumerate((1, *args.concurrency)):
             replies = args.replies if index else args.warm_ups

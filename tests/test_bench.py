@@ -12,7 +12,8 @@ import pytest
 
 from moss_engine.errors import ConfigError
 from moss_engine.metrics import RequestMetrics, Timeline, measure
-from scripts.bench import parse, sentence, summarise
+from scripts.bench import parse, sentence
+from scripts.bench_load import summarise
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,0 +1,177 @@
+"""Load on a service: so many listeners at a time, or arrivals by chance, and what each of them met.
+
+Used by `scripts.bench`. A listener plays from the first chunk on; a chunk is late when everything before it was played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+from moss_engine.errors import MossError
+from moss_engine.events import Failed
+from moss_engine.metrics import RequestMetrics, Timeline, fold, measure
+from moss_engine.request import Request
+from moss_engine.sequence import Segment, TextDecoder
+from moss_engine.service import Service
+from moss_engine.tokens import Row, SpecialIds
+
+PERCENTILES = (50, 90, 95, 99)
+MakeRequest = Callable[[int, int], Request]
+"""Listener's number, reply's number -> the request; no two may have the same id."""
+
+
+class FixedSize:
+    """A processor whose prompts have `num_prompt_rows` random rows each and whose replies have `num_codes` codes."""
+
+    def __init__(self, ids: SpecialIds, open_text_decoder: Callable[[], TextDecoder], num_prompt_rows: int,
+                 num_codes: int):
+        self.ids = ids
+        self.open_text_decoder = open_text_decoder
+        self._size = num_prompt_rows, num_codes
+
+    def speaks(self, request: Request) -> bool:
+        return True
+
+    def prepare(self, request: Request) -> tuple[Segment, ...]:
+        num_rows, num_codes = self._size
+        chance = random.Random(request.request_id)
+        codes = (Row(self.ids.modality_pad, chance.randrange(self.ids.num_codes)) for _ in range(num_rows - 1))
+        return (Segment((*codes, Row(self.ids.sosp, self.ids.audio_pad)), num_codes),)
+
+
+@dataclass(frozen=True)
+class Load:
+    """One level of load; `figures` holds min and percentiles of every figure over its replies.
+
+    A closed loop has `concurrency` listeners; an open one `arrivals_per_s` on average, and `concurrency` is the most
+    that were open at a time. `rows_per_s` and `audio_s_per_s` count all listeners together, over the time from the
+    first request to the last sample. `without_underrun` is the share of replies without a late chunk, `late_chunks` the
+    sum of those chunks.
+    """
+
+    concurrency: int
+    replies: int
+    wall_s: float
+    rows_per_s: float
+    audio_s_per_s: float
+    without_underrun: float
+    figures: dict[str, dict[str, float]]
+    late_chunks: int
+    worst_rtf: float
+    arrivals_per_s: float | None = None
+
+
+@dataclass
+class _Listeners:
+    """Who listens now, and what was heard so far."""
+
+    service: Service
+    make_request: MakeRequest
+    metrics: list[RequestMetrics] = field(default_factory=list)
+    num_open: int = 0
+    most_open: int = 0
+
+    async def hear(self, listener: int, number: int, *, to_the_end: bool) -> None:
+        """One reply; `to_the_end` waits until it would have been played out."""
+        self.num_open += 1
+        self.most_open = max(self.most_open, self.num_open)
+        timeline = Timeline()
+        async for event in self.service.stream(self.make_request(listener, number)):
+            timeline = fold(timeline, event)
+            if isinstance(event, Failed):
+                raise MossError(event.message)
+        self.metrics.append(measure(timeline))
+        if to_the_end:
+            await asyncio.sleep(self.metrics[-1].buffered_s)
+        self.num_open -= 1
+
+
+async def run_load(service: Service, make_request: MakeRequest, concurrency: int, replies: int, *,
+                   to_the_end: bool = False, ramp_s: float = 0.0) -> Load:
+    """A closed loop: `replies` in all, `concurrency` at a time.
+
+    A listener asks again when the last reply was made, or with `to_the_end` when it was heard; the first requests are
+    spread over `ramp_s`. Raises a MossError if a reply fails: then nothing was measured.
+    """
+    numbers = iter(range(replies))
+    listeners = _Listeners(service, make_request)
+
+    async def listener(index: int) -> None:
+        await asyncio.sleep(ramp_s * index / concurrency)
+        for number in numbers:
+            await listeners.hear(index, number, to_the_end=to_the_end)
+
+    start_s = time.perf_counter()
+    await asyncio.gather(*(listener(index) for index in range(concurrency)))
+    return _load(listeners.metrics, concurrency, time.perf_counter() - start_s)
+
+
+async def run_arrivals(service: Service, make_request: MakeRequest, arrivals_per_s: float, replies: int,
+                       seed: int = 0) -> Load:
+    """An open loop: requests arrive by chance (Poisson), whether or not the others are answered.
+
+    Raises a MossError if a reply fails.
+    """
+    listeners = _Listeners(service, make_request)
+    start_s = time.perf_counter()
+    tasks = []
+    async for number in _arrivals(arrivals_per_s, replies, seed):
+        tasks.append(asyncio.ensure_future(listeners.hear(number, number, to_the_end=True)))
+    await asyncio.gather(*tasks)
+    load = _load(listeners.metrics, listeners.most_open, time.perf_counter() - start_s)
+    return dataclasses.replace(load, arrivals_per_s=arrivals_per_s)
+
+
+async def _arrivals(per_s: float, count: int, seed: int) -> AsyncIterator[int]:
+    chance, due_s = random.Random(seed), time.perf_counter()
+    for number in range(count):
+        due_s += chance.expovariate(per_s)
+        await asyncio.sleep(due_s - time.perf_counter())
+        yield number
+
+
+def _load(metrics: list[RequestMetrics], concurrency: int, wall_s: float) -> Load:
+    return Load(
+        concurrency=concurrency,
+        replies=len(metrics),
+        wall_s=wall_s,
+        rows_per_s=sum(m.num_rows for m in metrics) / wall_s,
+        audio_s_per_s=sum(m.audio_s for m in metrics) / wall_s,
+        without_underrun=sum(m.underruns == 0 for m in metrics) / len(metrics),
+        figures=summarise(metrics),
+        late_chunks=sum(m.underruns for m in metrics),
+        worst_rtf=max((m.rtf for m in metrics if m.rtf is not None), default=0.0),
+    )
+
+
+def summarise(metrics: list[RequestMetrics]) -> dict[str, dict[str, float]]:
+    """Of every figure, over the `n` replies that have it: minimum and percentiles (linear between ranks)."""
+    import numpy as np
+
+    figures = {}
+    for f in dataclasses.fields(RequestMetrics):
+        values = [value for m in metrics if (value := getattr(m, f.name)) is not None]
+        if values:
+            ranks = zip(PERCENTILES, np.percentile(values, PERCENTILES), strict=True)
+            figures[f.name] = {"n": len(values), "min": float(min(values)), **{f"p{p}": float(v) for p, v in ranks}}
+    return figures
+
+
+def load_table(load: Load) -> str:
+    who = f"{load.concurrency} at a time" if load.arrivals_per_s is None else \
+        f"{load.arrivals_per_s:g} arrivals a second, up to {load.concurrency} at a time"
+    head = (f"\n{who}, {load.replies} replies: {load.rows_per_s:.0f} rows/s, "
+            f"{load.audio_s_per_s:.2f} s of audio a second, {load.without_underrun:.0%} without underrun, "
+            f"{load.late_chunks} chunks late, worst RTF {load.worst_rtf:.3f}")
+    units = {f.name: f.metadata["unit"] for f in dataclasses.fields(RequestMetrics)}
+    columns = ["min", *(f"p{p}" for p in PERCENTILES)]
+    lines = [f"{'':<26}{'n':>5}" + "".join(f"{column:>11}" for column in columns)]
+    for name, values in load.figures.items():
+        shown = "".join(f"{values[column]:>11.3f}" for column in columns)
+        lines.append(f"{name:<17}{units[name]:<9}{values['n']:>5}{shown}")
+    return "\n".join([head, *lines])

@@ -108,7 +108,7 @@ def test_the_vocoder_says_what_it_lacks(speech, tmp_path, monkeypatch):
     (tmp_path / "speech").symlink_to(speech / "speech")
     with pytest.raises(SystemExit, match="train_codec first"):
         run(train_vocoder, monkeypatch, "--work", tmp_path, "--hours", 0.001, "--batch", 1, "--crop-frames", 12,
-            "--stage-a", 0)  # fmt: skip
+            "--stage-a", 0, "--seconds", 600)  # fmt: skip
 
 
 def test_clipping_is_led_back(speech):
@@ -152,3 +152,14 @@ def test_the_clock_goes_on_where_it_was(monkeypatch):
     assert not clock.running, "the call is over"
     clock.tick()
     assert clock.progress == 1.0
+
+
+def test_a_training_of_one_call_is_what_is_left_after_the_first_step(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("scripts.nano.training.time.monotonic", lambda: now[0])
+    clock = Clock(total_s=None, call_s=60.0, spent_s=0.0)
+    assert clock.progress == 0.0 and clock.running
+    for now[0], progress in ((120.0, 0.0), (140.0, 0.5), (160.0, 1.0)):
+        clock.tick()
+        assert clock.progress == pytest.approx(progress)
+    assert not clock.running

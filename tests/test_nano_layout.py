@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from moss_engine.tokens import Modality, Row, initial_modality, is_stop, next_modality, spoken_codes
 from scripts.nano.alignment import longest_gap
-from scripts.nano.layout import AUDIO_TARGET, NO_TARGET, TEXT_TARGET, Chunk, cut_chunks, lay_out
+from scripts.nano.layout import AUDIO_TARGET, NO_TARGET, TEXT_TARGET, Chunk, LaidOut, cut_chunks, lay_out
 from scripts.nano.sequences import IGNORE, WIDTHS, Shape, assemble, nano_config
 
 IDS = nano_config().special
@@ -51,6 +51,27 @@ def test_chunks_start_short_and_end_at_marks() -> None:
     assert at_mark > 140
     short = [cut_chunks(["A", "cat", "sat", "here."], [0, 3, 6, 9], 12, random.Random(s))[0] for s in range(50)]
     assert all(chunk.end_word == 2 for chunk in short), "one short word is too little for a first chunk"
+
+
+@given(utterances(), st.integers(0, 1000))
+@settings(deadline=None)
+def test_text_alone_is_laid_out_as_the_whole_reply_with_less_sound(
+    utterance: tuple[list[str], list[int], int], seed: int
+) -> None:
+    words, starts, num_codes = utterance
+    codes = np.arange(num_codes) % IDS.num_codes
+    chunks = cut_chunks(words, starts, num_codes, random.Random(seed))
+    word_ids = [[40 + i] for i in range(len(words))]
+    whole = lay_out(PROMPT, word_ids, codes, chunks, IDS)
+    short = lay_out(PROMPT, word_ids, codes, chunks, IDS, only_text=True)
+
+    def taught(laid: LaidOut) -> list[int]:
+        return [int(laid.rows[i + 1, 0]) for i in range(len(laid.rows)) if laid.target[i] == TEXT_TARGET]
+
+    assert taught(short) == taught(whole)
+    assert AUDIO_TARGET not in short.target
+    kept = [chunk.first_code + k for chunk in chunks for k in range(min(2, chunk.end_code - chunk.first_code))]
+    assert spoken_codes([Row(*row) for row in short.rows[len(PROMPT) :].tolist()], IDS) == [int(codes[k]) for k in kept]
 
 
 @given(utterances(), st.integers(0, 1000))

@@ -128,11 +128,11 @@ def test_waiting_for_speech_ends_with_the_teacher_or_the_clock(tmp_path):
     assert speech.wait_for_speech(tmp_path, hours=5.0) == pytest.approx(1 / 3600)
 
 
-def test_every_prompt_is_in_one_shard_and_the_digest_follows_the_prompts(tmp_path):
-    lines = [json.dumps({"id": k}) for k in range(10)]
+def test_every_prompt_is_in_one_shard_answers_first_and_the_digest_follows_the_prompts(tmp_path):
+    lines = [json.dumps({"id": k, "mode": "chat" if k in (4, 7) else "read"}) for k in range(10)]
     (tmp_path / "prompts.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     shards, digest = plan(tmp_path, prompts_per_shard=4)
-    assert [[p["id"] for p in shard] for shard in shards] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
+    assert [[p["id"] for p in shard] for shard in shards] == [[4, 7], [0, 2, 5, 8], [1, 3, 6, 9]]
     assert plan(tmp_path, prompts_per_shard=4)[1] == digest
     (tmp_path / "prompts.jsonl.gz").write_bytes(gzip.compress("\n".join(lines[1:]).encode()))
     assert plan(tmp_path, prompts_per_shard=4)[1] != digest

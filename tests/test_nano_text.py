@@ -22,7 +22,7 @@ from scripts.nano.phrases import IRREGULAR, PATTERNS, SLOTS
 from scripts.nano.prompts import Judged, figures
 from scripts.nano.sentences import EVERYDAY, HARVARD, STRESS
 from scripts.nano.sequences import WIDTHS, PieceTable, Shape, nano_config
-from scripts.nano.small_talk import REFUSALS
+from scripts.nano.small_talk import REFUSALS, typed
 from scripts.nano.tokenizer import SPECIALS, VOCAB_SIZE, train_tokenizer
 from scripts.nano.train_lm import cell_attention
 
@@ -80,12 +80,26 @@ def test_judged_sentences_are_recognised_wherever_they_stand() -> None:
     assert not judged.touches("The dog sat on the warm grass beside the road.")
 
 
-def test_small_talk_is_already_in_its_spoken_form() -> None:
-    for _, answers in intents():
-        for answer in answers:
-            assert spoken_text(answer) and not any(c.isdigit() for c in answer), answer
+def test_small_talk_is_already_in_its_spoken_form_and_never_ambiguous() -> None:
+    asked = [question.lower() for questions, _ in intents() for question in questions]
+    assert len(set(asked)) == len(asked), "a question with two answers cannot be learnt"
+    for _, answer in intents():
+        assert spoken_text(answer) and not any(c.isdigit() for c in answer), answer
     assert all(spoken_text(refusal) == refusal and "small built-in voice" in refusal for refusal in REFUSALS)
     assert len(intents()) >= 150
+
+
+def test_a_question_is_typed_in_many_ways_and_keeps_its_words() -> None:
+    rng = random.Random(0)
+    ways = {typed("What is the capital of France?", rng) for _ in range(300)}
+    assert len(ways) > 20
+    assert all("capital of france" in way.lower() for way in ways)
+
+
+def test_prompts_of_the_stress_set_have_3_to_40_words() -> None:
+    counts = [len(text.split()) for text in STRESS]
+    assert min(counts) == 3 and max(counts) == 40
+    assert sum(count > 28 for count in counts) >= 10
 
 
 def test_every_slot_of_a_pattern_can_be_filled() -> None:

@@ -1,14 +1,15 @@
-"""How much of the small talk is known by heart: replies to scripted prompts against the answers in prompts.jsonl.gz.
+"""How much of the small talk is known by heart: replies to its questions against the answers of talk.jsonl.gz.
 
-    python -m scripts.nano.chat_check --work DIR --lm DIR/lm [--count 240]
+    python -m scripts.nano.chat_check --work DIR --lm FOLDER [--count 100] [--kinds meanings sums] [--out FILE]
 
-An answer counts as right if it is one of those written for this prompt; of a sum only its number counts. Prompts off
-the script count as right if they are refused.
+Asks `--count` questions of every kind (0: all), of kinds with held-out questions only those. A reply is right if it is
+the answer word for word and the model stopped by itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -16,73 +17,59 @@ from pathlib import Path
 import torch
 
 from moss_engine.models.load import load_model
+from moss_engine.tokens import is_stop
 from scripts.nano.direct import Prompter, Settings, generate
-from scripts.nano.small_talk import REFUSALS
-from scripts.nano.tokenizer import read_prompts
+from scripts.nano.tokenizer import read_talk
 
-BATCH = 80
 MAX_ROWS = 500
 
 
-def kind_of(user: str, spoken: str) -> str:
-    asked = f" {user.lower()} "
-    if spoken in REFUSALS:
-        return "off the script"
-    if any(sign in asked for sign in (" plus ", " minus ", " add ", " sum ", " subtract ", " take ", " less ")) or (
-        " and " in asked and asked.split()[0] in ("what", "what's") and "-" in asked
-    ):
-        return "sums"
-    if " means " in spoken:
-        return "meanings"
-    if "plural" in asked or "opposite" in asked:
-        return "plurals and opposites"
-    if "capital" in asked:
-        return "capitals"
-    return "intents and calendar"
-
-
-def gist(kind: str, answer: str) -> str:
-    """What has to be right in an answer."""
-    text = answer.strip(" .!?").lower()
-    return text.rpartition(" is ")[2] if kind == "sums" else text
-
-
-def is_right(kind: str, reply: str, answers: set[str]) -> bool:
-    if kind == "off the script":
-        return reply in REFUSALS
-    return gist(kind, reply) in {gist(kind, answer) for answer in answers}
+def questions(work: Path, kinds: list[str], count: int, seed: int) -> list[tuple[str, str, str]]:
+    """(kind, user, answer), at most `count` of a kind; where some were held out of the training, only of those."""
+    by_kind: dict[str, list[dict]] = {}
+    for row in read_talk(work):
+        if not kinds or row["kind"] in kinds:
+            by_kind.setdefault(row["kind"], []).append(row)
+    chosen = []
+    for kind, rows in by_kind.items():
+        rows = [row for row in rows if row["is_held"]] or rows
+        if count and len(rows) > count:
+            rows = random.Random(seed).sample(rows, count)
+        chosen += [(kind, row["user"], row["spoken"]) for row in rows]
+    return sorted(chosen, key=lambda item: len(item[2]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--lm", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=240)
+    parser.add_argument("--kinds", nargs="*", default=[], help="only these (default: all)")
+    parser.add_argument("--count", type=int, default=100, help="questions of a kind, 0 for all")
+    parser.add_argument("--batch", type=int, default=80)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
-    answers: dict[str, set[str]] = {}
-    for row in read_prompts(args.work):
-        if row["mode"] == "chat":
-            answers.setdefault(row["user"], set()).add(row["spoken"])
-    asked = random.Random(args.seed).sample(sorted(answers), args.count)
+    asked = questions(args.work, args.kinds, args.count, args.seed)
     model, prompter = load_model(args.lm, device=args.device), Prompter(args.lm)
     settings = Settings(audio_temperature=0.6, audio_top_k=20, audio_top_p=1.0, text_temperature=0.0, seed=args.seed)
     right: Counter[str] = Counter()
     total: Counter[str] = Counter()
-    for start in range(0, len(asked), BATCH):
-        users = asked[start : start + BATCH]
-        replies = generate(model, [prompter.prompt(user, "chat") for user in users], settings, MAX_ROWS)
-        for user, rows in zip(users, replies):
-            reply, kind = prompter.caption(rows, model.config), kind_of(user, min(answers[user]))
+    for start in range(0, len(asked), args.batch):
+        batch = asked[start : start + args.batch]
+        replies = generate(model, [prompter.prompt(user, "chat") for _, user, _ in batch], settings, MAX_ROWS)
+        for (kind, user, answer), rows in zip(batch, replies):
+            reply = prompter.caption(rows, model.config)
             total[kind] += 1
-            if is_right(kind, reply, answers[user]):
+            if reply == answer and is_stop(rows[-1], model.config.special):
                 right[kind] += 1
             else:
-                print(f"  {kind} | {user} -> {reply} | {min(answers[user])}")
+                print(f"  {kind} | {user} -> {reply} | {answer}", flush=True)
     for kind, count in sorted(total.items()):
         print(f"{kind}: {right[kind]} of {count}")
     print(f"all: {sum(right.values())} of {sum(total.values())}")
+    if args.out is not None:
+        args.out.write_text(json.dumps({kind: [right[kind], count] for kind, count in sorted(total.items())}) + "\n")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ NANO_CONFIG: dict[str, object] = {
     "hidden_act": "silu",
 }
 NO_TARGET, TEXT_TARGET, AUDIO_TARGET = 0, 1, 2
+KEPT_CODES = 2
 _CHUNK_WORDS = ((1, 2), (2, 3), (2, 5))
 _MIN_FIRST_LETTERS = 4
 _BREAK_MARKS = (".", ",", "?", "!", ";", ":")
@@ -99,38 +100,37 @@ def _chunk_end(words: Sequence[str], first: int, index: int, rng: random.Random)
     return len(words) if len(words) - end == 1 and index > 0 and count < high else end
 
 
-def lay_out_words(prompt_ids: Sequence[int], word_ids: Sequence[Sequence[int]], ids: SpecialIds) -> LaidOut:
-    """A sequence that ends where the sound of its first chunk would begin: it teaches what to say, not the sound."""
-    text = [*prompt_ids, *(piece for word in word_ids for piece in word), ids.sosp]
-    rows = np.stack([np.asarray(text, np.int16), np.full(len(text), ids.audio_pad, np.int16)], axis=1)
-    target = np.full(len(rows), NO_TARGET, np.int8)
-    target[len(prompt_ids) - 1 : -1] = TEXT_TARGET
-    return LaidOut(rows, target)
-
-
 def lay_out(
     prompt_ids: Sequence[int],
     word_ids: Sequence[Sequence[int]],
     codes: np.ndarray,
     chunks: Sequence[Chunk],
     ids: SpecialIds,
+    *,
+    only_text: bool = False,
 ) -> LaidOut:
-    """Prompt rows, then the reply. `word_ids[k]` are the text ids of word k with its leading space."""
+    """Prompt rows, then the reply. `word_ids[k]` are the text ids of word k with its leading space.
+
+    With `only_text` a chunk keeps just its first codes and none is to be predicted: a short sequence that teaches what
+    to say, with the words of every chunk after sound as in a real reply.
+    """
     text: list[np.ndarray] = [np.asarray(prompt_ids, np.int16)]
     audio: list[np.ndarray] = [np.full(len(prompt_ids), ids.audio_pad, np.int16)]
     is_audio: list[np.ndarray] = [np.zeros(len(prompt_ids), bool)]
     for chunk in chunks:
         said = [piece for word in word_ids[chunk.first_word : chunk.end_word] for piece in word]
-        count = chunk.end_code - chunk.first_code
+        end_code = min(chunk.end_code, chunk.first_code + KEPT_CODES) if only_text else chunk.end_code
+        count = end_code - chunk.first_code
         text.append(np.asarray([*said, ids.sosp], np.int16))
         text.append(np.full(count + 1, ids.modality_pad, np.int16))
         audio.append(np.full(len(said) + 1, ids.audio_pad, np.int16))
-        audio.append(np.append(codes[chunk.first_code : chunk.end_code], ids.eosp).astype(np.int16))
+        audio.append(np.append(codes[chunk.first_code : end_code], ids.eosp).astype(np.int16))
         is_audio.append(np.repeat([False, True], [len(said) + 1, count + 1]))
     text.append(np.asarray([ids.im_end], np.int16))
     audio.append(np.asarray([ids.audio_pad], np.int16))
     is_audio.append(np.zeros(1, bool))
     rows = np.stack([np.concatenate(text), np.concatenate(audio)], axis=1)
     target = np.full(len(rows), NO_TARGET, np.int8)
-    target[len(prompt_ids) - 1 : -1] = np.where(np.concatenate(is_audio), AUDIO_TARGET, TEXT_TARGET)[len(prompt_ids) :]
+    spoken = NO_TARGET if only_text else AUDIO_TARGET
+    target[len(prompt_ids) - 1 : -1] = np.where(np.concatenate(is_audio), spoken, TEXT_TARGET)[len(prompt_ids) :]
     return LaidOut(rows, target)

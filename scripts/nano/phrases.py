@@ -280,6 +280,13 @@ It took {small} {plural} to {vt} the {artifact}.
 Most {plural} are {quality}, but some are {quality}.
 The {adj} {food} was {vtp} in a {adj} {artifact}.
 A {artifact} of {food} helps to {vt} the {abstract}.
+Call {phone} or {phone}.
+Dial {phone}, and if nobody answers, dial {phone}.
+The number is {phone}, not {phone}.
+The code is {digits}.
+My code is {digits}, and {name} has {digits}.
+Account {digits} belongs to {name}.
+The numbers are {small}, {small}, {small}, {small}, and {small}.
 """
 
 

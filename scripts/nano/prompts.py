@@ -1,15 +1,17 @@
-"""Stage 1: text packages, templates and small talk -> prompts.jsonl.gz.
+"""Stage 1: text packages, templates and small talk -> prompts.jsonl.gz and talk.jsonl.gz.
 
     python -m scripts.nano.prompts --work DIR [--sources ROOT] --hours 112
 
 ROOT is the folder into which the packages of `word_sources.py` were unpacked. Each line is
-{"id", "mode", "user", "spoken", "speed", "split"}; the text is in its spoken form. Lines are in random order, so any
-leading part of the file is a fair sample.
+{"id", "mode", "user", "spoken", "speed", "split"}, what the teacher has to say; the text is in its spoken form. Lines
+are in random order, so any leading part of the file is a fair sample. Rows of the mode "chat" are the answers of the
+small talk; their questions are the lines of talk.jsonl.gz, {"kind", "user", "spoken", "is_held"}.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gzip
 import json
 import random
@@ -25,7 +27,6 @@ from scripts.nano.small_talk import small_talk
 from scripts.nano.word_sources import (
     KINDS,
     bible_verses,
-    capitals,
     is_coarse,
     scowl_names,
     scowl_words,
@@ -35,6 +36,8 @@ from scripts.nano.word_sources import (
 
 CHARS_PER_S = 16.0
 HELD_SHARE = 0.008
+TAKES = 2
+"""So many times, at changing speed, the teacher says an answer of the small talk."""
 SHARES = {
     "everyday": 0.42,
     "wordnet_examples": 0.19,
@@ -61,6 +64,14 @@ _CARRIERS = (
     "With {0}, without {1}, and for {2}.",
     "The list has {0}, {1}, {2}, {3}, {4}, and {5}.",
     "I read about {0} and {1}.",
+    "{0}, {0}, and {0} again.",
+    "Not {0}, not {0}, but {1}.",
+    "Very, very {0}, and very, very, very {1}.",
+    "I said that that {0} was {1}.",
+    "They know that that is {0}, and that that is not {1}.",
+    "What he had had was {0}, {0}, and {1}.",
+    "If it is {0}, it is {0}; if it is not, it is {1}.",
+    "Red {0}, {1} {0}, red {0}, {1} {0}.",
     "We say {0} and {1}, {2} and {3}.",
 )
 _NAME_CARRIERS = (
@@ -156,6 +167,7 @@ def figures(name: str, rng: random.Random) -> str:
     month, day, year = rng.choice(MONTHS), rng.randint(1, 30), rng.randint(1700, 2060)
     ending = {1: "st", 2: "nd", 3: "rd"}.get(day % 10 if day not in (11, 12, 13) else 0, "th")
     dollars, cents = int(10 ** rng.uniform(0, 3.6)), rng.choice((0, 25, 50, 75, 95, 99, rng.randint(1, 99)))
+    doubled = [digit for _ in range(rng.randint(2, 4)) for digit in [rng.randint(0, 9)] * 2]
     hour, minute = rng.randint(1, 12), rng.choice((0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, rng.randint(1, 59)))
     options: dict[str, Callable[[], str]] = {
         "small": lambda: rng.choice((str(rng.randint(2, 20)), SLOTS["hour"][rng.randint(1, 11)])),
@@ -192,6 +204,7 @@ def figures(name: str, rng: random.Random) -> str:
             if rng.random() < 0.5
             else f"{rng.randint(200, 989)}-555-{rng.randint(0, 9999):04d}"
         ),
+        "digits": lambda: rng.choice((", ", "")).join(str(rng.choice((digit, rng.randint(0, 9)))) for digit in doubled),
         "fraction": lambda: rng.choice(("1/2", "1/3", "2/3", "1/4", "3/4", "1/8")),
         "sum": lambda: str(rng.randint(2, 40)),
     }
@@ -328,17 +341,21 @@ def main() -> None:
     args = parser.parse_args()
     sources = args.sources or args.work / "sources"
     rng, judged = random.Random(args.seed), Judged()
-    rows = [("chat", "chat", user, said) for user, said in small_talk(sources, rng) if not judged.touches(said)]
-    chat_chars = sum(len(row[3]) + 8 for row in rows)
-    read_chars = int(args.hours * 3600 * CHARS_PER_S) - chat_chars
+    talk = [pair for pair in small_talk(sources, rng) if not judged.touches(pair.spoken)]
+    args.work.mkdir(parents=True, exist_ok=True)
+    with gzip.open(args.work / "talk.jsonl.gz", "wt", encoding="utf-8", compresslevel=9) as out:
+        for pair in talk:
+            out.write(json.dumps(dataclasses.asdict(pair)) + "\n")
+    answers = [answer for answer in dict.fromkeys(pair.spoken for pair in talk) for _ in range(TAKES)]
+    read_chars = int(args.hours * 3600 * CHARS_PER_S) - sum(len(answer) + 8 for answer in answers)
+    rows = [("chat", "chat", "", answer) for answer in answers]
     rows += [(source, "read", text, text) for source, text in read_rows(sources, read_chars, rng, judged)]
     rng.shuffle(rows)
     counted: Counter[str] = Counter()
-    args.work.mkdir(parents=True, exist_ok=True)
     with gzip.open(args.work / "prompts.jsonl.gz", "wt", encoding="utf-8", compresslevel=9) as out:
         for index, (source, mode, user, said) in enumerate(rows):
             assert not judged.touches(said), f"an evaluation sentence in the training text: {said}"
-            split = "held" if rng.random() < HELD_SHARE else "train"
+            split = "held" if mode == "read" and rng.random() < HELD_SHARE else "train"
             row = {
                 "id": index,
                 "mode": mode,
@@ -358,7 +375,9 @@ def main() -> None:
         )
     total = sum(counted[f"{name} chars"] for name in names)
     print(f"{'total':18s} {len(rows):7d} rows  {total / 1e6:6.2f} M characters  {total / CHARS_PER_S / 3600:6.1f} h")
-    print(f"capitals of {len(capitals(sources))} countries in the small talk")
+    for kind, count in Counter(pair.kind for pair in talk).items():
+        distinct = len({pair.spoken for pair in talk if pair.kind == kind})
+        print(f"small talk: {kind:16s} {count:6d} questions, {distinct:5d} answers")
 
 
 if __name__ == "__main__":

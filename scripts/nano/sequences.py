@@ -1,4 +1,4 @@
-"""prompts + codes + tokenizer -> endless training batches, made by worker processes.
+"""prompts + talk + codes + tokenizer -> endless training batches, made by worker processes.
 
 A batch is a flat run of rows, divided into cells of a few fixed widths; every cell holds one sequence from its start
 and padding after it. All shapes are constants of a run, so the training step compiles once, and attention is plain
@@ -14,25 +14,34 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from moss_engine.models.config import ModelConfig
-from scripts.nano.layout import AUDIO_TARGET, NANO_CONFIG, TEXT_TARGET, LaidOut, cut_chunks, lay_out, lay_out_words
-from scripts.nano.small_talk import REFUSALS, bare_sums, unknown_words
-from scripts.nano.tokenizer import CHAT, DROPOUT, IM_END, IM_START, READ, load_tokenizer, read_prompts
+from scripts.nano.layout import AUDIO_TARGET, NANO_CONFIG, TEXT_TARGET, LaidOut, cut_chunks, lay_out
+from scripts.nano.tokenizer import CHAT, DROPOUT, IM_END, IM_START, READ, load_tokenizer, read_prompts, read_talk
 
 WIDTHS = (64, 96, 128, 176, 224, 288, 384, 512, 768)
 VARIANTS = 8
-CHAT_REPEATS = 4
-"""Answers of the small talk come so often in an epoch (refusals once): they have to be known by heart."""
-CHAT_DROPOUT_SHARE = 0.3
-SUM_ROUNDS = 2
-"""So many wordings of every sum are learnt without sound."""
-SILENT_REPEATS = 2
-UNKNOWN_WORDS = 8000
+TALK_SHARE = 0.45
+"""So many of the sequences are small talk: its answers have to be known by heart."""
+KIND_SHARES = {
+    "intents": 0.18,
+    "calendar": 0.04,
+    "opposites": 0.05,
+    "capitals": 0.08,
+    "meanings": 0.27,
+    "plurals": 0.05,
+    "sums": 0.17,
+    "unknown words": 0.09,
+    "off the script": 0.07,
+}
+ONLY_TEXT_SHARE = 0.7
+"""So many of the answers are learnt without most of their sound, since that is several times shorter."""
+TALK_DROPOUT_SHARE = 0.3
 IGNORE = -100
 
 
@@ -105,35 +114,27 @@ class Shape:
         return [2 * self.num_rows, *[self.text_targets] * 2, *[self.audio_targets] * 2]
 
 
-class Corpus:
-    """Everything the workers need, built once before they are forked."""
+Take = tuple[np.ndarray, list[int]]
+"""The codes of an utterance, and the starts of its words in codes."""
 
-    def __init__(self, work: Path, split: str, chat_repeats: int = CHAT_REPEATS):
-        self.chat_repeats = chat_repeats
-        prompts = {row["id"]: row for row in read_prompts(work) if row["split"] == split}
-        with np.load(work / "codes.npz") as data:
-            ids, offsets, codes = data["ids"], data["code_offsets"], data["codes"]
-            word_offsets, word_starts = data["word_offsets"], data["word_starts"]
-        self.config = nano_config()
-        self.items: list[tuple[str, str, str, np.ndarray, list[int]]] = []
-        self.left_out = 0
-        for i, utterance in enumerate(ids.tolist()):
-            row = prompts.get(utterance)
-            if row is None:
-                continue
-            starts = word_starts[word_offsets[i] : word_offsets[i + 1]].tolist()
-            if len(starts) != len(row["spoken"].split()) or offsets[i + 1] <= offsets[i]:
-                self.left_out += 1
-                continue
-            self.items.append((row["mode"], row["user"], row["spoken"], codes[offsets[i] : offsets[i + 1]], starts))
-        if split == "train":
-            self.items += [("chat", *pair, np.zeros(0, np.uint16), []) for pair in self._silent_pairs()]
-        if not self.items:
-            raise SystemExit(
-                f"codes.npz in {work} has no utterance of the split {split!r}; run the stages before this one first."
-            )
+
+class Corpus:
+    """Everything the workers need, built once before they are forked; `refresh` takes in speech that came later."""
+
+    def __init__(self, work: Path, split: str):
+        self.config, self.path = nano_config(), work / "codes.npz"
+        prompts = (row for row in read_prompts(work) if row["mode"] == "chat" or row["split"] == split)
+        self.prompts = {row["id"]: (row["mode"], row["spoken"]) for row in prompts}
+        self.pairs = [
+            (row["kind"], row["user"], row["spoken"]) for row in read_talk(work) if row["is_held"] == (split == "held")
+        ]
+        self.loaded_ns = 0
+        self.refresh()
+        if not self.reads:
+            raise SystemExit(f"{self.path} has no utterance of the split {split!r}; run the earlier stages first.")
         tokenizer = load_tokenizer(work / "tokenizer.json")
-        self.table = PieceTable(tokenizer, [t for item in self.items for t in {item[1], item[2]}], VARIANTS)
+        texts = [text for _, text in self.prompts.values()] + [t for _, *pair in self.pairs for t in pair]
+        self.table = PieceTable(tokenizer, texts, VARIANTS)
         special = {name: tokenizer.token_to_id(name) for name in (IM_START, IM_END, READ, CHAT)}
         plain = {name: tokenizer.encode(name).ids for name in ("system", "user", "assistant", "\n")}
         start, end, line = [special[IM_START]], [special[IM_END]], plain["\n"]
@@ -143,40 +144,74 @@ class Corpus:
         }
         self.closing = [*end, *line, *start, *plain["assistant"], *line]
 
-    def _silent_pairs(self) -> list[tuple[str, str]]:
-        """Questions whose answers begin within one chunk, to be learnt as text alone: sums, and words unknown to us."""
-        rng = random.Random(0)
-        answers = (item[2].split() for item in self.items if item[0] == "chat")
-        defined = {words[0].lower() for words in answers if words[1:2] == ["means"]}
-        read = {word for item in self.items if item[0] == "read" for word in item[1].split()}
-        plain = sorted(word for word in read if word.isalpha() and word.islower() and len(word) > 3)
-        chosen = rng.sample(plain, min(UNKNOWN_WORDS, len(plain)))
-        refusals = [(asked, " ".join(answer.split()[:2])) for asked, answer in unknown_words(chosen, defined, rng)]
-        return [pair for _ in range(SUM_ROUNDS) for pair in bare_sums(rng)] + refusals
+    def refresh(self) -> None:
+        """Load codes.npz if it is another file than last time, and the small talk whose answers are in it."""
+        changed_ns = self.path.stat().st_mtime_ns
+        if changed_ns == self.loaded_ns:
+            return
+        self.loaded_ns = changed_ns
+        self.reads: list[tuple[str, Take]] = []
+        self.answers: dict[str, list[Take]] = {}
+        with np.load(self.path) as data:
+            ids, offsets, codes = data["ids"], data["code_offsets"].tolist(), data["codes"]
+            word_offsets, word_starts = data["word_offsets"].tolist(), data["word_starts"].tolist()
+        for i, utterance in enumerate(ids.tolist()):
+            mode, text = self.prompts.get(utterance, ("", ""))
+            starts = word_starts[word_offsets[i] : word_offsets[i + 1]]
+            if mode and len(starts) == len(text.split()) and offsets[i + 1] > offsets[i]:
+                take = (codes[offsets[i] : offsets[i + 1]], starts)
+                if mode == "chat":
+                    self.answers.setdefault(text, []).append(take)
+                else:
+                    self.reads.append((text, take))
+        self.talk: dict[str, list[tuple[str, str]]] = {kind: [] for kind in KIND_SHARES}
+        for kind, user, answer in self.pairs:
+            if answer in self.answers:
+                self.talk[kind].append((user, answer))
+        self.kinds = [kind for kind, pairs in self.talk.items() if pairs]
 
-    def sequence(self, index: int, rng: random.Random, *, dropout: bool) -> LaidOut:
-        mode, user, spoken, codes, starts = self.items[index]
-        dropout = dropout and (mode == "read" or rng.random() < CHAT_DROPOUT_SHARE)
-        user_words = self.table.words(user, rng if dropout else None)
-        said_words = user_words if user == spoken else self.table.words(spoken, rng if dropout else None)
-        prompt = [*self.opening[mode], *(i for word in user_words for i in word), *self.closing]
-        if not len(codes):
-            return lay_out_words(prompt, said_words, self.config.special)
-        chunks = cut_chunks(spoken.split(), starts, len(codes), rng)
-        return lay_out(prompt, said_words, codes, chunks, self.config.special)
+    def read_sequence(self, index: int, rng: random.Random, *, dropout: bool) -> LaidOut:
+        text, (codes, starts) = self.reads[index]
+        words = self.table.words(text, rng if dropout else None)
+        return self._lay_out("read", words, words, text, (codes, starts), rng)
 
-    def repeats(self, index: int) -> int:
-        """How often an item comes in an epoch."""
-        mode, _, spoken, codes, _ = self.items[index]
-        if mode == "read" or spoken in REFUSALS:
-            return 1
-        return self.chat_repeats if len(codes) else SILENT_REPEATS
+    def talk_sequence(self, kind: str, rng: random.Random, *, dropout: bool) -> LaidOut:
+        """A question of a kind with its answer, which is always written in the same pieces."""
+        user, answer = rng.choice(self.talk[kind])
+        asked = self.table.words(user, rng if dropout and rng.random() < TALK_DROPOUT_SHARE else None)
+        said = self.table.words(answer, None)
+        only_text = rng.random() < ONLY_TEXT_SHARE
+        return self._lay_out("chat", asked, said, answer, rng.choice(self.answers[answer]), rng, only_text)
+
+    def _lay_out(
+        self,
+        mode: str,
+        asked: list[list[int]],
+        said: list[list[int]],
+        text: str,
+        take: Take,
+        rng: random.Random,
+        only_text: bool = False,
+    ) -> LaidOut:
+        codes, starts = take
+        prompt = [*self.opening[mode], *(i for word in asked for i in word), *self.closing]
+        chunks = cut_chunks(text.split(), starts, len(codes), rng)
+        return lay_out(prompt, said, codes, chunks, self.config.special, only_text=only_text)
+
+    def sequences(self, rng: random.Random, share: tuple[int, int], *, dropout: bool) -> Iterator[LaidOut]:
+        """An epoch: every `share[1]`-th text to read from `share[0]` on in random order, with small talk between."""
+        order = list(range(share[0], len(self.reads), share[1]))
+        rng.shuffle(order)
+        weights = [KIND_SHARES[kind] for kind in self.kinds]
+        for index in order:
+            yield self.read_sequence(index, rng, dropout=dropout)
+            while self.kinds and rng.random() < TALK_SHARE:
+                yield self.talk_sequence(rng.choices(self.kinds, weights)[0], rng, dropout=dropout)
 
     def shape(self, target_rows: int, seed: int) -> Shape:
         """Cells in proportion to the lengths there are, about `target_rows` in all."""
         rng = random.Random(seed)
-        drawn = rng.choices(range(len(self.items)), [self.repeats(i) for i in range(len(self.items))], k=2000)
-        sample = [self.sequence(index, rng, dropout=True) for index in drawn]
+        sample = list(islice(self.sequences(rng, (0, 1), dropout=True), 2000))
         widths = [_cell_of(len(s.rows)) for s in sample]
         share = [widths.count(k) / len(widths) for k in range(len(WIDTHS))]
         scale = target_rows / sum(p * w for p, w in zip(share, WIDTHS))
@@ -225,15 +260,13 @@ def batches(
     dropout: bool = True,
     epochs: int | None = None,
 ) -> Iterator[Batch]:
-    """Batches over every `share[1]`-th item from `share[0]` on, newly cut and drawn in every epoch."""
+    """Batches over every `share[1]`-th text from `share[0]` on and small talk, newly cut and drawn in every epoch."""
     waiting: list[deque[LaidOut]] = [deque(maxlen=8 * count) for count in shape.cells]
     config, wanted, epoch = corpus.config, sum(shape.cells) * 1.3, 0
     while epochs is None or epoch < epochs:
         rng = random.Random((seed * 1_000_003 + epoch) * 997 + share[0])
-        order = [i for i in range(share[0], len(corpus.items), share[1]) for _ in range(corpus.repeats(i))]
-        rng.shuffle(order)
-        for index in order:
-            sequence = corpus.sequence(index, rng, dropout=dropout)
+        corpus.refresh()
+        for sequence in corpus.sequences(rng, share, dropout=dropout):
             cell = _cell_of(len(sequence.rows))
             if cell is not None:
                 waiting[cell].append(sequence)

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from moss_engine.spoken_numbers import cardinal, ordinal
 from moss_engine.spoken_text import spoken_text
 from scripts.nano.intents import intents
 from scripts.nano.phrases import DAYS, FIRST_NAMES, MONTHS, PLACES
-from scripts.nano.word_sources import capitals, is_coarse, scowl_words, word_counts, wordnet_senses
+from scripts.nano.word_sources import capitals, is_coarse, main_noun_senses, scowl_words, word_counts
 
-Pair = tuple[str, str]
-
-REPEATS = 2
-MAX_DEFINED_WORDS = 1800
-OUT_OF_SCRIPT_SHARE = 0.2
+COMMON_WORDS, THING_WORDS = 250, 250
+"""So many words are defined: the most frequent, and of the others the most frequent names of things."""
+_THINGS = ("05", "06", "08", "13", "17", "20")
+UNKNOWN_WORDS = 9000
+OFF_SCRIPT_QUESTIONS = 9000
+HELD_SHARE = 0.05
+"""Of the questions that have no answer of their own, so many are kept out of the training."""
+REFUSAL = "I am the small built-in voice. I do not know that yet."
+WORD_REFUSAL = "I am the small built-in voice. I do not know that word."
+REFUSALS = (REFUSAL, WORD_REFUSAL)
 _MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-REFUSALS = (
-    "I am the small built-in voice. I do not know that yet.",
-    "I am the small built-in voice, and I do not know that.",
-    "I am the small built-in voice. I cannot answer that.",
-    "I am the small built-in voice. That is too hard for me.",
-    "I am the small built-in voice. I only know a few things.",
-    "I am the small built-in voice, so I cannot help with that.",
-)
 _UNKNOWN = (
     "What is the weather in {place}?", "What will the weather be {when}?", "Will it rain in {place} {when}?", "What time is it?",
     "What day is it today?", "Who is {name}?", "Where is {name}?", "Do you know {name}?", "Call {name}.", "Send a message to {name}.",
@@ -39,9 +37,13 @@ _UNKNOWN = (
     "What is the square root of {number}?", "What is {number} times {number2}?", "How many people live in {place}?",
     "Why did {name} go to {place}?", "Is the {noun} {adj}?", "My {noun} is {adj}.", "I lost my {noun} in {place}.",
     "I met {name} {when}.", "I think the {noun} is {adj}.", "The {noun} does not work.", "What should I cook {when}?",
-    "What is the meaning of life?", "Solve this equation for me.", "Write some code.", "How does a {noun} work?", "Where does {noun} come from?",
+    "Solve this equation for me.", "Write some code.", "How does a {noun} work?", "Where does {noun} come from?",
     "Give me advice about my {noun}.", "Which {noun} is better?", "Can I take the {noun} to {place}?", "How old is {name}?",
     "Do you believe in ghosts?", "What is the stock price of the {noun} company?", "Read the email from {name}.",
+    "What is {big} plus {number}?", "What is {big} minus {big2}?", "{big} plus {big2}", "What is {number} divided by {number2}?",
+    "{number} times {number2}", "How do you say {noun} in French?", "Do you like {place}?", "Do you like the {noun}?", "Tell me the news from {place}.",
+    "Can you help me with my {noun}?", "Why do people like the {noun}?", "Who lives in {place}?", "What did {name} say {when}?",
+    "Sing me a song about the {noun}.", "What is the population of {place}?", "How is the weather {when} in {place}?",
 )
 _OPPOSITES = """hot cold|big small|old young|new old|fast slow|high low|up down|left right|day night|black white|good bad|rich poor|long short
 wet dry|hard soft|light dark|early late|open closed|full empty|happy sad|strong weak|thick thin|wide narrow|deep shallow|loud quiet|clean dirty
@@ -49,76 +51,93 @@ cheap expensive|easy difficult|first last|inside outside|above below|before afte
 push pull|come go|love hate|laugh cry|win lose|remember forget|true false|near far|north south|east west|summer winter|true false|sharp dull
 smooth rough|sweet sour|tall short|safe dangerous|right wrong|front back|top bottom|question answer|friend enemy|heaven earth|more less
 many few|awake asleep|alive dead|brave afraid|polite rude|same different|straight crooked|tight loose|heavy light|kind mean""".replace("\n", "|").split("|")
+_OPENERS = ("please", "hey", "hello", "hi", "okay", "so", "well", "um", "tell me", "nano")
+_SHORTENED = (
+    ("what is", "what's"), ("What is", "What's"), ("I am", "I'm"), ("who is", "who's"), ("do not", "don't"), ("you are", "you're"),
+    ("cannot", "can't"), ("How is", "How's"), ("how is", "how's"),
+)
+_ASKING = frozenset("what who how where when why which do are can is does whose may am at wha hi".split())
 
 
-def small_talk(sources: Path, rng: random.Random) -> Iterator[Pair]:
-    """Every pair of the chat, as (user, spoken), both in spoken form; the caller shuffles."""
-    scripted = list(_scripted(rng)) + list(_calendar()) + list(_opposites(rng)) + list(_capitals(sources, rng))
-    pairs = scripted * REPEATS + list(_sums(rng)) + list(_words(sources, rng))
-    unknown = int(len(pairs) * OUT_OF_SCRIPT_SHARE / (1 - OUT_OF_SCRIPT_SHARE))
-    pairs += _refusals(sources, unknown, rng)
-    for user, answer in pairs:
-        yield spoken_text(_typed(user, rng)), spoken_text(answer)
+@dataclass(frozen=True)
+class Talk:
+    """One question, as typed, and the one answer to it, both in spoken form; `is_held`: kept out of the training."""
+
+    kind: str
+    user: str
+    spoken: str
+    is_held: bool
 
 
-def _typed(question: str, rng: random.Random) -> str:
-    """As people type it: with or without capitals, marks and contractions."""
+def small_talk(sources: Path, rng: random.Random) -> Iterator[Talk]:
+    """Every pair of the chat by kind, each question as it stands and in ways in which people type it."""
+    plain = {
+        "intents": (list(_scripted()), 6),
+        "calendar": (list(_calendar()), 2),
+        "opposites": (list(_opposites()), 3),
+        "capitals": (list(_capitals(sources)), 3),
+        "meanings": (list(_meanings(sources)), 2),
+        "plurals": (list(_plurals(sources)), 2),
+        "sums": (list(_sums(rng)), 1),
+        "unknown words": (list(_unknown_words(sources, rng)), 1),
+        "off the script": (list(_off_script(sources, rng)), 1),
+    }
+    for kind, (pairs, ways) in plain.items():
+        for user, answer in pairs:
+            is_held = answer in REFUSALS and rng.random() < HELD_SHARE
+            asked = dict.fromkeys([spoken_text(user), *(spoken_text(typed(user, rng)) for _ in range(ways))])
+            for question in asked:
+                yield Talk(kind, question, spoken_text(answer), is_held)
+
+
+def typed(question: str, rng: random.Random) -> str:
+    """As people type it: with or without capitals, marks, contractions, apostrophes and a word before it."""
     if rng.random() < 0.4:
-        for full, short in (("what is", "what's"), ("What is", "What's"), ("I am", "I'm"), ("who is", "who's"), ("do not", "don't"),
-                            ("you are", "you're"), ("cannot", "can't"), ("How is", "How's"), ("how is", "how's")):
+        for full, short in _SHORTENED:
             question = question.replace(full, short)
+        if rng.random() < 0.25:
+            question = question.replace("'", "")
+    if rng.random() < 0.12:
+        first = question[0] if question.startswith("I ") else question[0].lower()
+        question = f"{rng.choice(_OPENERS)}{rng.choice((',', ''))} {first}{question[1:]}"
+    elif rng.random() < 0.06:
+        question = question.rstrip("?.!") + rng.choice((" please", ", please"))
     draw = rng.random()
     if draw < 0.25:
         return question.lower().rstrip("?.!")
     question = question[0].upper() + question[1:]
     if question.endswith(("?", ".", "!")):
         return question
-    asks = question.split()[0].lower().strip(",'s") in (
-        "what", "who", "how", "where", "when", "why", "which", "do", "are", "can", "is", "does", "whose", "may", "am", "at", "wha", "hi")
+    asks = question.split()[0].lower().strip(",'s") in _ASKING
     return question + ("?" if asks and len(question.split()) > 1 else "." if draw < 0.9 else "!")
 
 
-def _scripted(rng: random.Random) -> Iterator[Pair]:
-    for questions, answers in intents():
-        for question in questions:
-            for answer in answers if len(answers) <= 3 else rng.sample(answers, 3):
-                yield question, answer
+Pair = tuple[str, str]
 
 
-_ASK_SUM = ("What is {a} plus {b}?", "{a} plus {b}", "How much is {a} plus {b}?", "What is {a} and {b}?", "Add {a} and {b}.",
-            "What is the sum of {a} and {b}?", "Can you add {a} and {b}?")
-_ASK_LESS = ("What is {a} minus {b}?", "{a} minus {b}", "How much is {a} minus {b}?", "Subtract {b} from {a}.", "What is {a} less {b}?",
-             "Take {b} from {a}.")
+def _scripted() -> Iterator[Pair]:
+    for questions, answer in intents():
+        yield from ((question, answer) for question in questions)
 
 
-def bare_sums(rng: random.Random) -> Iterator[Pair]:
-    """Every sum and difference of two numbers below one hundred with nothing but the result as answer, in spoken form."""
-    for a in range(100):
-        for b in range(100):
-            asked = [(_ASK_SUM, a + b)] + ([(_ASK_LESS, a - b)] if b <= a else [])
-            for questions, result in asked:
-                question = rng.choice(questions).format(a=cardinal(a), b=cardinal(b))
-                yield spoken_text(_typed(question, rng)), f"{cardinal(result).capitalize()}."
+_ASK_SUM = (
+    "What is {a} plus {b}?", "{a} plus {b}", "How much is {a} plus {b}?", "What is {a} and {b}?", "Add {a} and {b}.",
+    "What is the sum of {a} and {b}?", "Can you add {a} and {b}?",
+)
+_ASK_LESS = (
+    "What is {a} minus {b}?", "{a} minus {b}", "How much is {a} minus {b}?", "Subtract {b} from {a}.", "What is {a} less {b}?",
+    "Take {b} from {a}.",
+)
 
 
 def _sums(rng: random.Random) -> Iterator[Pair]:
-    """Every sum and difference of two numbers below one hundred, in changing words."""
-    ask_sum, ask_less = _ASK_SUM, _ASK_LESS
+    """Every sum and difference of two numbers below one hundred, in two of the ways to ask for it."""
     for a in range(100):
         for b in range(100):
-            yield _worked(rng.choice(ask_sum), a, b, "plus", a + b, rng)
-            if b <= a and rng.random() < 0.45:
-                yield _worked(rng.choice(ask_less), a, b, "minus", a - b, rng)
-            if a <= 12 and b <= 12:
-                for asked in (ask_sum, ask_sum, ask_less) if b <= a else (ask_sum,):
-                    sign, result = ("plus", a + b) if asked is ask_sum else ("minus", a - b)
-                    yield _worked(rng.choice(asked), a, b, sign, result, rng)
-
-
-def _worked(question: str, a: int, b: int, sign: str, result: int, rng: random.Random) -> Pair:
-    said = cardinal(result)
-    full = f"{cardinal(a).capitalize()} {sign} {cardinal(b)} is {said}."
-    return question.format(a=cardinal(a), b=cardinal(b)), rng.choice((full, f"{said.capitalize()}.", f"That is {said}.", f"It is {said}.", f"{said.capitalize()}."))
+            for ways, result in ((_ASK_SUM, a + b), (_ASK_LESS, a - b)):
+                if result >= 0:
+                    for way in (ways[0], rng.choice(ways[1:])):
+                        yield way.format(a=cardinal(a), b=cardinal(b)), f"That is {cardinal(result)}."
 
 
 def _calendar() -> Iterator[Pair]:
@@ -126,79 +145,106 @@ def _calendar() -> Iterator[Pair]:
         for i, name in enumerate(names):
             after, before = names[(i + 1) % len(names)], names[i - 1]
             for question in (f"What comes after {name}?", f"Which {kind} comes after {name}?", f"What is the {kind} after {name}?",
-                             f"What {kind} follows {name}?", f"What is the next {kind} after {name}?"):
+                             f"What {kind} follows {name}?", f"What is the next {kind} after {name}?", f"What {kind} is after {name}?"):
                 yield question, f"After {name} comes {after}."
-            for question in (f"What comes before {name}?", f"Which {kind} comes before {name}?", f"What is the {kind} before {name}?"):
+            for question in (f"What comes before {name}?", f"Which {kind} comes before {name}?", f"What is the {kind} before {name}?",
+                             f"What {kind} is before {name}?"):
                 yield question, f"Before {name} comes {before}."
             for question in (f"What is the {ordinal(i + 1)} {kind}?", f"Which is the {ordinal(i + 1)} {kind}?"):
                 yield question, f"The {ordinal(i + 1)} {kind} is {name}."
     for name, count in zip(MONTHS, _MONTH_DAYS):
         for question in (f"How many days are in {name}?", f"How many days does {name} have?", f"How long is {name}?",
-                         f"How many days has {name}?"):
+                         f"How many days has {name}?", f"How many days are there in {name}?"):
             yield question, f"{name} has {cardinal(count)} days."
 
 
-def _opposites(rng: random.Random) -> Iterator[Pair]:
+def _opposites() -> Iterator[Pair]:
     for pair in _OPPOSITES:
         first, second = pair.split()
         for a, b in ((first, second), (second, first)):
             if (a, b) in (("old", "young"), ("short", "long"), ("light", "heavy"), ("right", "left")):
                 continue
             for question in (f"What is the opposite of {a}?", f"Tell me the opposite of {a}.", f"The opposite of {a}"):
-                yield question, rng.choice((f"The opposite of {a} is {b}.", f"{b.capitalize()}."))
+                yield question, f"The opposite of {a} is {b}."
 
 
-def _capitals(sources: Path, rng: random.Random) -> Iterator[Pair]:
-    for country, capital in capitals(sources):
-        if "," in country or "(" in country or len(country.split()) > 3:
-            continue
-        for question in (f"What is the capital of {country}?", f"Which city is the capital of {country}?", f"The capital of {country}"):
+_MORE_CAPITALS = {
+    "Mexico": "Mexico City", "the United States": "Washington", "America": "Washington", "the United Kingdom": "London", "England": "London",
+    "Scotland": "Edinburgh", "Wales": "Cardiff", "the Netherlands": "Amsterdam", "Russia": "Moscow", "South Korea": "Seoul",
+    "Vietnam": "Hanoi", "Syria": "Damascus", "South Africa": "Pretoria",
+}
+
+
+def _capitals(sources: Path) -> Iterator[Pair]:
+    listed = {country: city for country, city in capitals(sources) if not any(mark in country + city for mark in ",(;")}
+    for country, capital in (listed | _MORE_CAPITALS).items():
+        for question in (f"What is the capital of {country}?", f"Which city is the capital of {country}?", f"The capital of {country}",
+                         f"Tell me the capital of {country}.", f"What is the capital city of {country}?"):
             yield question, f"The capital of {country} is {capital}."
 
 
-_ASK_MEANING = ("What does {word} mean?", "What is {article} {word}?", "Define {word}.", "What is the meaning of {word}?",
-                "Tell me what {word} means.")
+_ASK_MEANING = (
+    "What does {word} mean?", "What is {article} {word}?", "Define {word}.", "What is the meaning of {word}?", "Tell me what {word} means.",
+    "What does the word {word} mean?", "Do you know what {word} means?", "Tell me the meaning of {word}.", "Explain the word {word}.",
+    "What is meant by {word}?",
+)
 
 
-def unknown_words(vocabulary: Iterable[str], defined: Collection[str], rng: random.Random) -> Iterator[Pair]:
-    """Questions for the meaning of words that the small talk cannot define, each with a refusal, in spoken form."""
-    for word in vocabulary:
-        if word not in defined:
-            question = rng.choice(_ASK_MEANING).format(word=word, article="an" if word[0] in "aeiou" else "a")
-            yield spoken_text(_typed(question, rng)), rng.choice(REFUSALS)
+def _asked(way: str, word: str) -> str:
+    return way.format(word=word, article="an" if word[0] in "aeiou" else "a")
 
 
-def _words(sources: Path, rng: random.Random) -> Iterator[Pair]:
-    """Definitions of the most frequent words with a short gloss, and plurals."""
+def defined_words(sources: Path) -> dict[str, str]:
+    """The most frequent nouns whose main meaning has a short definition, with it."""
+    counts, common = word_counts(sources), set(scowl_words(sources, 35))
+    scripted = {question.split()[-1].lower() for questions, _ in intents() for question in questions if question.startswith("what is ")}
+    found = {}
+    for word, sense in main_noun_senses(sources).items():
+        definition = sense.definition
+        is_plain = definition.replace("-", "").replace(",", "").replace(" ", "").isalpha()
+        if (word in common and word not in scripted and len(word) > 2 and counts.get(word, 0) >= 2 and 2 <= len(definition.split()) <= 8
+                and is_plain and word not in definition and not is_coarse(f"{word} {definition}")):
+            found[word] = sense
+    ranked = sorted(found, key=lambda word: (-counts[word], word))
+    things = [word for word in ranked[COMMON_WORDS:] if found[word].kind in _THINGS][:THING_WORDS]
+    return {word: found[word].definition for word in (*ranked[:COMMON_WORDS], *things)}
+
+
+def _meanings(sources: Path) -> Iterator[Pair]:
+    for word, definition in defined_words(sources).items():
+        for way in _ASK_MEANING:
+            yield _asked(way, word), f"{word.capitalize()} means {definition}."
+
+
+def _unknown_words(sources: Path, rng: random.Random) -> Iterator[Pair]:
+    """Questions for the meaning of words that are not defined here, the common ones among them first."""
+    asked_for = {question.split()[-1].lower() for questions, _ in intents() for question in questions}
+    known: Collection[str] = defined_words(sources).keys() | asked_for
+    usable = [w for w in scowl_words(sources, 50) if w.islower() and len(w) > 2 and w not in known and not is_coarse(w)]
+    names = [name for name in (*PLACES, *FIRST_NAMES) if name.lower() not in known]
+    half = UNKNOWN_WORDS // 2
+    chosen = [*usable[:half], *rng.sample(usable[half:], min(half, len(usable) - half)), *names]
+    for word in chosen:
+        yield _asked(rng.choice(_ASK_MEANING), word), WORD_REFUSAL
+
+
+def _plurals(sources: Path) -> Iterator[Pair]:
     import inflect
 
-    counts, common = word_counts(sources), set(scowl_words(sources, 20))
-    glosses: dict[str, str] = {}
-    nouns = []
-    for sense in wordnet_senses(sources):
-        word = sense.words[0]
-        if sense.part != "noun" or word not in common or word in glosses or len(word) < 3 or is_coarse(word + " " + sense.definition):
-            continue
-        if counts.get(word, 0) >= 3 and sense.kind in ("05", "06", "08", "13", "17", "18", "20", "15", "27", "28", "11", "09"):
-            nouns.append(word)
-            if 2 <= len(sense.definition.split()) <= 9 and word not in sense.definition.split():
-                glosses[word] = sense.definition
-    plural = inflect.engine().plural
-    chosen = sorted(glosses, key=lambda w: -counts[w])[:MAX_DEFINED_WORDS]
-    for word in chosen:
-        for question in rng.sample(_ASK_MEANING, 2):
-            asked = question.format(word=word, article="an" if word[0] in "aeiou" else "a")
-            yield asked, f"{word.capitalize()} means {glosses[word]}."
-    for word in nouns[:900]:
-        question = rng.choice((f"What is the plural of {word}?", f"The plural of {word}", f"Tell me the plural of {word}."))
-        yield question, f"The plural of {word} is {plural(word)}."
+    counts, common, plural = word_counts(sources), set(scowl_words(sources, 20)), inflect.engine().plural
+    nouns = [w for w in main_noun_senses(sources) if w in common and counts.get(w, 0) >= 5 and len(w) > 2 and not is_coarse(w)]
+    for word in sorted(nouns, key=lambda word: (-counts[word], word))[:700]:
+        if not word.endswith("s"):
+            for question in (f"What is the plural of {word}?", f"The plural of {word}", f"Tell me the plural of {word}."):
+                yield question, f"The plural of {word} is {plural(word)}."
 
 
-def _refusals(sources: Path, count: int, rng: random.Random) -> Iterator[Pair]:
-    nouns = [w for w in scowl_words(sources, 35) if 3 < len(w) < 10 and not is_coarse(w) and not w.endswith("s")]
-    for i in range(count):
+def _off_script(sources: Path, rng: random.Random) -> Iterator[Pair]:
+    nouns = [w for w in scowl_words(sources, 35) if 3 < len(w) < 10 and w.islower() and not is_coarse(w) and not w.endswith("s")]
+    for i in range(OFF_SCRIPT_QUESTIONS):
         question = _UNKNOWN[i % len(_UNKNOWN)].format(
             place=rng.choice(PLACES), place2=rng.choice(PLACES), name=rng.choice(FIRST_NAMES), noun=rng.choice(nouns),
             adj=rng.choice(nouns), when=rng.choice(("tomorrow", "today", "tonight", "on Sunday", "next week", "yesterday")),
-            number=cardinal(rng.randint(2, 99)), number2=cardinal(rng.randint(2, 99)))
-        yield question, rng.choice(REFUSALS)
+            number=cardinal(rng.randint(2, 99)), number2=cardinal(rng.randint(2, 99)),
+            big=cardinal(rng.randint(100, 999)), big2=cardinal(rng.randint(100, 999)))
+        yield question, REFUSAL

@@ -2,7 +2,8 @@
 
 The teacher is hibari-tts, voice heart. Its network rounds a duration for every phoneme, in units of 25 ms; that tensor
 is an inner one of the ONNX file, and is made an output by appending a few bytes to it. Word starts follow from it
-without any alignment. Each shard takes every n-th prompt, so the first finished shards are a fair sample of all.
+without any alignment. The answers of the small talk come first, since they are all needed; of the texts to read each
+shard takes every n-th, so that its first finished shards are a fair sample.
 
     python -m scripts.nano.teacher --work DIR --processes 16
 """
@@ -228,8 +229,13 @@ def plan(work: Path, prompts_per_shard: int) -> tuple[list[list[dict[str, Any]]]
         raise CheckpointError(f"{path} is missing: run python -m scripts.nano.prompts --work {work} first.")
     raw = gzip.decompress(path.read_bytes())
     prompts = [json.loads(line) for line in raw.decode("utf-8").splitlines() if line]
-    shards = -(-len(prompts) // prompts_per_shard)
-    return [prompts[k::shards] for k in range(shards)], hashlib.sha256(raw + str(shards).encode()).hexdigest()
+    chat = [prompt for prompt in prompts if prompt["mode"] == "chat"]
+    read = [prompt for prompt in prompts if prompt["mode"] != "chat"]
+    shards = []
+    for part in (chat, read):
+        count = -(-len(part) // prompts_per_shard)
+        shards += [part[k::count] for k in range(count)]
+    return shards, hashlib.sha256(raw + str(len(shards)).encode()).hexdigest()
 
 
 def summarise(directory: Path, wall_s: float) -> dict[str, Any]:

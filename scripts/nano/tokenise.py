@@ -1,7 +1,8 @@
 """Speech -> codes: every utterance of speech/ through the trained encoder into codes.npz.
 
-    python -m scripts.nano.tokenise --work DIR
+    python -m scripts.nano.tokenise --work DIR [--hours 25]
 
+Encodes what is there once there are `--hours` of speech, or all of it once the teacher has finished.
 codes.npz: ids [n], code_offsets [n + 1], codes uint16 [total], word_offsets [n + 1], word_starts uint16 [total words].
 `word_starts` are counted in codes from the utterance's first; word k is the k-th item of `spoken.split()`. The first
 word starts at code 0, so that the onset that lies before the teacher's first phoneme belongs to it.
@@ -24,7 +25,7 @@ from moss_engine.codec.fsq import NanoFsq
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.store import load_fsq
 from moss_engine.errors import CheckpointError
-from scripts.nano.speech import SAMPLE_RATE_HZ, Utterance, read_index, shard_indexes
+from scripts.nano.speech import SAMPLE_RATE_HZ, Utterance, read_index, shard_indexes, wait_for_speech
 
 READ_AHEAD_SHARDS = 6
 
@@ -123,7 +124,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--hours", type=float, default=0.0, help="wait until the teacher has said so many, or all")
     options = parser.parse_args()
+    wait_for_speech(options.work, options.hours)
     started = time.monotonic()
     device = torch.device(options.device)
     model = load_fsq(options.work / "codec", device)

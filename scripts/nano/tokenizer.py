@@ -31,14 +31,15 @@ DROPOUT = 0.1
 
 
 def read_prompts(work: Path) -> Iterator[dict]:
-    """The rows of prompts.jsonl.gz, or of prompts.jsonl where only that is there."""
-    packed = work / "prompts.jsonl.gz"
-    if packed.exists():
-        with gzip.open(packed, "rt", encoding="utf-8") as lines:
-            yield from map(json.loads, lines)
-    else:
-        with open(work / "prompts.jsonl", encoding="utf-8") as lines:
-            yield from map(json.loads, lines)
+    """The rows of prompts.jsonl.gz."""
+    with gzip.open(work / "prompts.jsonl.gz", "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def read_talk(work: Path) -> Iterator[dict]:
+    """The questions and answers of talk.jsonl.gz."""
+    with gzip.open(work / "talk.jsonl.gz", "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
 
 
 def train_tokenizer(texts: Iterator[str]) -> Tokenizer:
@@ -74,9 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True)
     args = parser.parse_args()
-    texts = [row["user"] for row in read_prompts(args.work)] + [
-        row["spoken"] for row in read_prompts(args.work) if row["mode"] == "chat"
-    ]
+    texts = [row["spoken"] for row in read_prompts(args.work)] + [row["user"] for row in read_talk(args.work)]
     texts += ["system\n", "user\n", "assistant\n"] * ROLE_REPEATS
     tokenizer = train_tokenizer(iter(texts))
     tokenizer.save(str(args.work / "tokenizer.json"))

@@ -10,8 +10,12 @@
 # Environment, with defaults:
 #   PYTHON=python3  OUT=WORK/out  UNTIL_S=575 (this call)  PACK_S=30 (of it, for packing)  LOAD_S=35 (a stage's own start and end)
 #   TEACHER_HOURS=120  TEACHER_PROCESSES=cores-1  TEACHER_SHARD=96
+#   INIT= (a finished checkpoint folder, e.g. assets/nano: its codec, vocoder and tokenizer are kept, and the language
+#     model goes on from its weights)
+#   ENCODE_HOURS=inf (of speech, all; several, as in "25 60 inf": the language model begins with the first and takes in
+#     the later ones as they come)
 #   CODEC_SECONDS=210  CODEC_HOURS=20  VOCODER_SECONDS=1300  LM_SECONDS=1300  (training time over all calls)
-#   LARGE_SECONDS=0 (of the large vocoder; 0 leaves it out)
+#   LARGE_SECONDS=0 (of the large vocoder; 0 leaves it out). A time may be "rest": the schedule ends with this call.
 #   CODEC_ARGS  VOCODER_ARGS  LARGE_ARGS  LM_ARGS  (further options of those commands)
 #   VOCODER_GPU=0  LM_GPU=1  LARGE_GPU=2  (where there are so many GPUs, else 0)
 #   DELIVER="logs parts codes large"  (what to pack, in this order, as far as it fits; codes only once)
@@ -23,12 +27,13 @@ WORK=${1:?usage: bash scripts/nano/train_all.sh WORK}
 PYTHON=${PYTHON:-python3}
 OUT=${OUT:-$WORK/out}
 UNTIL_S=${UNTIL_S:-575} PACK_S=${PACK_S:-30} LOAD_S=${LOAD_S:-35}
-TEACHER_HOURS=${TEACHER_HOURS:-120} TEACHER_SHARD=${TEACHER_SHARD:-96}
+TEACHER_HOURS=${TEACHER_HOURS:-120} TEACHER_SHARD=${TEACHER_SHARD:-96} ENCODE_HOURS=${ENCODE_HOURS:-inf}
 TEACHER_PROCESSES=${TEACHER_PROCESSES:-$(($(nproc) > 1 ? $(nproc) - 1 : 1))}
 CODEC_SECONDS=${CODEC_SECONDS:-210} CODEC_HOURS=${CODEC_HOURS:-20}
 VOCODER_SECONDS=${VOCODER_SECONDS:-1300} LM_SECONDS=${LM_SECONDS:-1300} LARGE_SECONDS=${LARGE_SECONDS:-0}
 GPUS=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 VOCODER_GPU=${VOCODER_GPU:-0} LM_GPU=${LM_GPU:-$((GPUS > 1 ? 1 : 0))} LARGE_GPU=${LARGE_GPU:-$((GPUS > 2 ? 2 : 0))}
+INIT=${INIT:-}
 DELIVER=${DELIVER:-logs parts codes large} OUT_MIB=${OUT_MIB:-62} OUT_FILES=${OUT_FILES:-8} PART_MIB=${PART_MIB:-15}
 
 export PYTHONUNBUFFERED=1
@@ -61,13 +66,24 @@ trainer() {
     [ -e "$WORK/$name.done" ] && return 0
     call=$(($(left) - LOAD_S))
     [ "$call" -gt 5 ] || { say "$name: no time left in this call"; return 1; }
-    stage "$name" "$@" --work "$WORK" "$total_option" "$seconds" "$call_option" "$call" || return 1
+    local total=("$total_option" "$seconds")
+    [ "$seconds" = rest ] && total=()
+    stage "$name" "$@" --work "$WORK" ${total[@]+"${total[@]}"} "$call_option" "$call" || return 1
     [ $((SECONDS - started)) -ge "$call" ] || touch "$WORK/$name.done"
 }
 
 teacher() {
     stage teacher nice -n 5 "$PYTHON" -m scripts.nano.teacher --work "$WORK" --processes "$TEACHER_PROCESSES" \
         --hours "$TEACHER_HOURS" --prompts-per-shard "$TEACHER_SHARD" --until-s "$(left)"
+}
+
+# Codes of the speech, anew each time that there are ENCODE_HOURS of it.
+encode() {
+    local hours
+    for hours in $ENCODE_HOURS; do
+        CUDA_VISIBLE_DEVICES=$VOCODER_GPU stage tokenise "$PYTHON" -m scripts.nano.tokenise --work "$WORK" --hours "$hours"
+    done
+    touch "$WORK/codes.done"
 }
 
 codec() {
@@ -87,7 +103,13 @@ large() {
 lm() {
     # shellcheck disable=SC2086
     CUDA_VISIBLE_DEVICES=$LM_GPU trainer lm --total-seconds "$LM_SECONDS" --seconds \
-        "$PYTHON" -m scripts.nano.train_lm ${LM_ARGS:-}
+        "$PYTHON" -m scripts.nano.train_lm ${INIT:+--init "$INIT"} ${LM_ARGS:-}
+}
+
+# The parts of a finished checkpoint in place of their training.
+take_parts() {
+    [ -e "$WORK/vocoder.done" ] && return 0
+    cp -r "$INIT/codec" "$INIT/vocoder" "$INIT/tokenizer.json" "$WORK" && touch "$WORK/codec.done" "$WORK/vocoder.done"
 }
 
 # Wait for the processes named, at most until this call's training time is over; then end what still runs.
@@ -114,11 +136,12 @@ END
 }
 
 train() {
-    local tokenizer_pid teacher_pid= vocoder_pid= large_pid= lm_pid=
+    local tokenizer_pid teacher_pid= encoder_pid= vocoder_pid= large_pid= lm_pid=
     if [ ! -e "$WORK/prompts.jsonl.gz" ]; then
         say "$WORK/prompts.jsonl.gz is missing: make it with python -m scripts.nano.prompts"
         return 1
     fi
+    if [ -n "$INIT" ]; then take_parts || return 1; fi
     [ -e "$WORK/tokenizer.json" ] || stage tokenizer "$PYTHON" -m scripts.nano.tokenizer --work "$WORK" &
     tokenizer_pid=$!
     if [ ! -e "$WORK/speech/done.json" ]; then
@@ -133,19 +156,21 @@ train() {
     [ -e "$WORK/codec.done" ] || { wait_for $teacher_pid; return 0; }
     vocoder &
     vocoder_pid=$!
-    if [ "$LARGE_SECONDS" -gt 0 ]; then
+    if [ "$LARGE_SECONDS" != 0 ]; then
         large &
         large_pid=$!
     fi
-    wait_for $tokenizer_pid $teacher_pid
-    if [ -e "$WORK/speech/done.json" ] && [ ! -e "$WORK/codes.npz" ]; then
-        stage tokenise "$PYTHON" -m scripts.nano.tokenise --work "$WORK"
+    wait_for $tokenizer_pid
+    if [ ! -e "$WORK/codes.done" ]; then
+        encode &
+        encoder_pid=$!
     fi
+    while [ ! -e "$WORK/codes.npz" ] && [ "$(left)" -gt 0 ]; do sleep 0.5; done
     if [ -e "$WORK/codes.npz" ]; then
         lm &
         lm_pid=$!
     fi
-    wait_for $lm_pid $vocoder_pid $large_pid
+    wait_for $lm_pid $vocoder_pid $large_pid $teacher_pid $encoder_pid
 }
 
 # pack NAME FILE...: a compressed archive of files in WORK, in parts that OUT may hold; left out where it does not fit.

@@ -1,8 +1,9 @@
-"""Stage 7: prompts, codes and tokenizer -> lm.pt (state) and lm/ (checkpoint folder in float32).
+"""Stage 7: prompts, talk, codes and tokenizer -> lm.pt (state) and lm/ (checkpoint folder in float32).
 
     python -m scripts.nano.train_lm --work DIR --seconds 420 --total-seconds 900
 
 The schedule follows the clock: `--seconds` ends this call, `--total-seconds` the training; the next call goes on.
+Without `--total-seconds` this call is the whole training.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from moss_engine.models.checkpoint import expected_tensors, load_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.network import MossSpeech
 from scripts.nano.layout import NANO_CONFIG
-from scripts.nano.sequences import CHAT_REPEATS, IGNORE, WIDTHS, Corpus, Shape, batches, start_workers
+from scripts.nano.sequences import IGNORE, WIDTHS, Corpus, Shape, batches, start_workers
 from scripts.nano.training import Clock, load_state, one_cycle, pick_device, save_state
 
 PEAK_RATE = 1.5e-3
@@ -222,7 +223,7 @@ class Trainer:
 def train(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     began = time.monotonic()
-    corpus, held_corpus = Corpus(args.work, "train", args.chat_repeats), Corpus(args.work, "held")
+    corpus, held_corpus = Corpus(args.work, "train"), Corpus(args.work, "held")
     shape = corpus.shape(args.rows, args.seed)
     queue, workers = start_workers(corpus, shape, args.seed + steps_done(args.work), args.workers)
     device = pick_device(args.device)
@@ -236,9 +237,10 @@ def train(args: argparse.Namespace) -> None:
     print(
         json.dumps(
             {
-                "utterances": len(corpus.items),
-                "left_out": corpus.left_out,
-                "held": len(held_corpus.items),
+                "texts": len(corpus.reads),
+                "talk": {kind: len(pairs) for kind, pairs in corpus.talk.items()},
+                "answers": len(corpus.answers),
+                "held": len(held_corpus.reads),
                 "rows_a_step": shape.num_rows,
                 "cells": dict(zip(WIDTHS, shape.cells)),
                 "text_targets": shape.text_targets,
@@ -314,17 +316,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=None, help="end of this call (default: none)")
-    parser.add_argument("--total-seconds", type=float, default=900.0, help="length of the whole training")
+    parser.add_argument(
+        "--total-seconds", type=float, help="length of the whole training (default: what --seconds leaves of this call)"
+    )
     parser.add_argument("--rows", type=int, default=73_728, help="rows of one step")
     parser.add_argument("--workers", type=int, default=6, help="processes that prepare batches")
     parser.add_argument("--init", type=Path, help="begin with the weights of this checkpoint folder")
     parser.add_argument("--peak-rate", type=float, default=PEAK_RATE)
     parser.add_argument("--text-weight", type=float, default=TEXT_WEIGHT)
-    parser.add_argument("--chat-repeats", type=int, default=CHAT_REPEATS, help="of a small talk answer, an epoch")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--seed", type=int, default=1)
-    train(parser.parse_args())
+    args = parser.parse_args()
+    if args.seconds is None and args.total_seconds is None:
+        parser.error("give --seconds, --total-seconds or both")
+    train(args)
 
 
 if __name__ == "__main__":

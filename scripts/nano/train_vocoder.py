@@ -157,7 +157,11 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="work folder that holds speech/ and codec/")
     parser.add_argument("--preset", choices=tuple(PRESETS), default="nano")
-    parser.add_argument("--seconds", type=float, default=840.0, help="length of the whole training, over all calls")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help="length of the whole training, over all calls (default: what --call-seconds leaves of this call)",
+    )
     parser.add_argument("--call-seconds", type=float, help="end this call after so long; the next one goes on")
     parser.add_argument("--stage-a", type=float, default=0.25, help="share of the training without discriminators")
     parser.add_argument("--true-share", type=float, default=0.3, help="share of crops with the true mel")
@@ -169,7 +173,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--capture", action=argparse.BooleanOptionalAction, default=True, help="use CUDA graphs")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.seconds is None and args.call_seconds is None:
+        parser.error("give --seconds, --call-seconds or both")
+    return args
 
 
 if __name__ == "__main__":

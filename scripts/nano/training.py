@@ -14,11 +14,12 @@ class Clock:
     """Seconds of training spent so far, over all calls; one call ends at `call_s`, the training at `total_s`.
 
     The call's own limit counts from process start, the training's from the first finished step, so that compilation
-    does not eat the schedule.
+    does not eat the schedule. Without `total_s` the training is what the call leaves after that first step.
     """
 
-    def __init__(self, total_s: float, call_s: float | None, spent_s: float) -> None:
-        self.total_s = total_s
+    def __init__(self, total_s: float | None, call_s: float | None, spent_s: float) -> None:
+        assert total_s is not None or call_s is not None, "nothing says when to end"
+        self.total_s = math.inf if total_s is None else total_s
         self.call_ends_at = math.inf if call_s is None else time.monotonic() + call_s
         self.spent_s = spent_s
         self._last: float | None = None
@@ -26,6 +27,8 @@ class Clock:
     def tick(self) -> None:
         """Count the time since the last tick; the first one only starts the clock."""
         now = time.monotonic()
+        if self._last is None and self.total_s == math.inf:
+            self.total_s = self.spent_s + max(1.0, self.call_ends_at - now)
         self.spent_s += 0.0 if self._last is None else now - self._last
         self._last = now
 

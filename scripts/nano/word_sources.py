@@ -28,6 +28,7 @@ KINDS = {
     "20": "plant",
     "26": "abstract",
 }
+NOUN_SHARE = 0.75
 _COARSE = re.compile(
     r"\b(?:sex|fuck|shit|piss|cunt|cock|dick|whore|slut|bastard|bitch|damn|rape|murder|kill|slaughter|slay|slew|slain|corpse|genital|"
     r"penis|vagina|vulva|anus|anal|rectum|semen|sperm|orgasm|copulat|fornicat|prostitut|brothel|nude|naked|erotic|porn|incest|"
@@ -53,8 +54,9 @@ def package_file(root: Path, path: str) -> Path:
 
 @dataclass(frozen=True)
 class Sense:
-    """One meaning in WordNet: its words, kind number, definition without brackets, and usage examples."""
+    """One meaning in WordNet: its number, words, kind, definition without brackets, and usage examples."""
 
+    number: str
     words: tuple[str, ...]
     part: str
     kind: str
@@ -75,16 +77,32 @@ def wordnet_senses(root: Path) -> Iterator[Sense]:
             )
             definition = re.sub(r"\s*\([^()]*\)", "", gloss.split('"')[0]).split(";")[0].strip(" ;:,")
             examples = tuple(re.findall(r'"([^"]+)"', gloss))
-            yield Sense(words, part, fields[1], definition, examples, " + 08 00" in data)
+            yield Sense(fields[0], words, part, fields[1], definition, examples, " + 08 00" in data)
 
 
-def word_counts(root: Path) -> dict[str, int]:
-    """How often a word was tagged in WordNet's corpus, all senses together."""
+def main_noun_senses(root: Path) -> dict[str, Sense]:
+    """Words that are mostly nouns -> their most frequent meaning."""
+    senses = {sense.number: sense for sense in wordnet_senses(root) if sense.part == "noun"}
+    tagged, as_noun = word_counts(root), word_counts(root, "1")
+    found = {}
+    for line in package_file(root, "share/wordnet/index.noun").read_text(encoding="latin-1").splitlines():
+        if not line.startswith(" "):
+            fields = line.split()
+            word, count = fields[0], int(fields[2])
+            if word.isalpha() and as_noun.get(word, 0) >= NOUN_SHARE * tagged.get(word, 0):
+                found[word] = senses[fields[-count]]
+    return found
+
+
+def word_counts(root: Path, part: str = "") -> dict[str, int]:
+    """How often a word was tagged in WordNet's corpus, as any part of speech or as the one numbered so ("1": noun)."""
     counts: dict[str, int] = {}
     for line in package_file(root, "share/wordnet/cntlist.rev").read_text(encoding="latin-1").splitlines():
         key, _, count = line.split()
-        word = key.split("%")[0].replace("_", " ")
-        counts[word] = counts.get(word, 0) + int(count)
+        word, _, rest = key.partition("%")
+        if rest.startswith(part):
+            word = word.replace("_", " ")
+            counts[word] = counts.get(word, 0) + int(count)
     return counts
 
 

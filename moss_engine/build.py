@@ -28,7 +28,8 @@ def build_service(config: EngineConfig) -> Service:
     device = resolve_device(config.device)
     processor = load_processor(folder, model, config.max_text_chars)
     codec_folder = config.codec or folder
-    codec = load_codec(codec_folder, device)
+    codec = load_codec(codec_folder, device, dtype=config.codec_dtype, vocoder=config.vocoder,
+                       vocoder_folder=config.vocoder_folder, voices=config.voices)
     if codec.num_codes != model.special.num_codes:
         raise CheckpointError(f"The codec of {codec_folder} has {codec.num_codes} codes and the network of {folder} "
                               f"{model.special.num_codes}; use parts of one checkpoint.")

@@ -27,8 +27,15 @@ class EngineConfig:
     """All options with their defaults. Durations are seconds, sizes are counts unless the name says otherwise."""
 
     checkpoint: Path = _option(NANO_CHECKPOINT, "checkpoint folder", group="model", metavar="DIR")
-    codec: Path | None = _option(None, "folder of codec/ and vocoder/, where they are not inside the checkpoint",
-                                 group="model", metavar="DIR")
+    codec: Path | None = _option(None, "codec folder, where it is not inside the checkpoint: the published "
+                                 "MOSS-Speech-Codec, or one of codec/ and vocoder/", group="model", metavar="DIR")
+    codec_dtype: str = _option("auto", "number format of the MOSS-Speech codec; auto is float16 on a GPU",
+                               group="model", choices=("auto", "float32", "float16", "bfloat16"))
+    vocoder: str = _option("auto", "what turns mel into sound; auto is the codec's own", group="model",
+                           choices=("auto", "hift", "bigvgan"))
+    vocoder_folder: Path | None = _option(None, "folder of a BigVGAN on the codec's mel", group="model", metavar="DIR")
+    voices: Path | None = _option(None, "folder of voices made by scripts.voice, where it is not the codec's voices/",
+                                  group="model", metavar="DIR")
     runtime: str = _option("auto", "what runs the network; auto is torch", group="model",
                            choices=("auto", "torch", "tensorrt", "tensorrt_rtx", "tensorrt_llm"))
     engine: Path | None = _option(None, "folder of the engine file that a TensorRT runtime runs", group="model",

@@ -32,6 +32,7 @@ HOMES = {
     "anyascii": ("spoken_text",),
     "soundfile": ("audio", "audio_file", "codec"),
     "bigvgan": ("codec.bigvgan",),
+    "yaml": ("codec.yaml_file",),
     "onnxruntime": ("codec.campplus", "voice_activity"),
     "gradio": ("ui",),
     "starlette": ("ui",),

@@ -1,0 +1,97 @@
+"""The published codec from its folder, with its voices and the vocoder that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from moss_engine.codec.base import MOSS_MEL, MelSpec
+from moss_engine.codec.bigvgan import mel_spec_of
+from moss_engine.codec.flow_weights import FlowWeights
+from moss_engine.codec.hift_stream import Hift
+from moss_engine.codec.mel_vocoder import HiftVocoder, MelVocoder, bigvgan_vocoder
+from moss_engine.codec.moss import MossCodec
+from moss_engine.codec.moss_layout import CHUNK_CODES, load_flow, load_hift, read_configs
+from moss_engine.codec.store import BIGVGAN_TYPE, load_vocoder, read_config
+from moss_engine.codec.voice import Voice, list_voices, load_voice
+from moss_engine.codec.whisper_config import WhisperVqConfig, codec_digest
+from moss_engine.codec.whisper_vq import load_whisper_vq
+from moss_engine.errors import CheckpointError, MelSpecError
+
+VOICES_FOLDER = "voices"
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def codec_dtype(name: str, device: torch.device) -> torch.dtype:
+    """Number format of encoder and flow; `auto` is float16 on a GPU, whose sums are float32 all the same, else float32.
+    """
+    if name == "auto":
+        return torch.float16 if device.type == "cuda" else torch.float32
+    return DTYPES[name]
+
+
+def load_moss_codec(folder: Path, device: torch.device | str = "cpu", *, dtype: str = "auto", vocoder: str = "hift",
+                    vocoder_folder: Path | None = None, voices: Path | None = None) -> MossCodec:
+    """The codec of a published folder; `vocoder` "hift" or "bigvgan", the latter from `vocoder_folder`.
+
+    Small files are read first. Raises CheckpointError for a missing or damaged file and where there is no voice,
+    MelSpecError for a BigVGAN of another mel, MissingPackageError where a package is absent.
+    """
+    device = torch.device(device)
+    kind = codec_dtype(dtype, device)
+    flow_config, hift_config = read_configs(folder)
+    _check_mel(flow_config.num_mels, hift_config.sample_rate_hz, hift_config.samples_per_frame, folder)
+    if vocoder == "bigvgan":
+        assert vocoder_folder is not None, "a BigVGAN has a folder"
+        check_vocoder_mel(folder, vocoder_folder)
+    spoken = load_voices(folder, voices)
+    encoder_config = WhisperVqConfig.from_folder(folder)
+    flow = load_flow(folder, device, kind)
+    speaker = _load_vocoder(folder, vocoder, vocoder_folder, flow, device)
+    encoder = load_whisper_vq(folder, device, kind)
+    codec = MossCodec(encoder, flow, speaker, spoken, num_codes=encoder_config.num_codes)
+    codec.open_stream()  # the default voice's prompt, before anybody waits for it
+    return codec
+
+
+def load_voices(folder: Path, voices: Path | None) -> Sequence[Voice]:
+    """Every voice that is installed for a codec; CheckpointError where there is none, or one of another codec."""
+    place = voices or folder / VOICES_FOLDER
+    names = list_voices(place)
+    if not names:
+        raise CheckpointError(f"{place} holds no voice, and this codec speaks in sampled voices only; make one with: "
+                              f"python -m scripts.voice make sample.wav NAME --codec {folder}")
+    digest = codec_digest(folder)
+    return [load_voice(place / name, digest) for name in names]
+
+
+def check_vocoder_mel(folder: Path, vocoder_folder: Path) -> MelSpec:
+    """The mel of a BigVGAN folder; MelSpecError, with both in full, unless it is the codec's."""
+    config = read_config(vocoder_folder)
+    if config["type"] != BIGVGAN_TYPE:
+        raise CheckpointError(f"{vocoder_folder} holds a vocoder of type {config['type']!r}; name a BigVGAN folder "
+                              "with --vocoder-folder.")
+    found = mel_spec_of(config)
+    if found != MOSS_MEL:
+        raise MelSpecError(f"The vocoder in {vocoder_folder} was trained on {found}, the codec in {folder} makes "
+                           f"{MOSS_MEL}; choose a vocoder of that mel with --vocoder-folder, or --vocoder hift.")
+    return found
+
+
+def _check_mel(num_mels: int, sample_rate_hz: int, hop: int, folder: Path) -> None:
+    wanted = (MOSS_MEL.num_mels, MOSS_MEL.sample_rate_hz, MOSS_MEL.hop_size)
+    if (num_mels, sample_rate_hz, hop) != wanted:
+        raise CheckpointError(f"The codec in {folder} has {num_mels} mels, {sample_rate_hz} Hz and {hop} samples a "
+                              f"frame instead of {wanted}; it is another codec than this program knows.")
+
+
+def _load_vocoder(folder: Path, vocoder: str, vocoder_folder: Path | None, flow: FlowWeights, device: torch.device,
+                  ) -> MelVocoder:
+    if vocoder == "hift":
+        return HiftVocoder(Hift(load_hift(folder, device)))
+    assert vocoder_folder is not None
+    generator, config = load_vocoder(vocoder_folder, device)
+    return bigvgan_vocoder(generator, config, CHUNK_CODES * flow.config.ratio, device)
+

@@ -26,12 +26,13 @@ from moss_engine.models.load import load_model
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
 from moss_engine.models.network import MossSpeech, causal_attend
 from moss_engine.processor import Processor, load_processor
-from moss_engine.request import Message, Request, Text
+from moss_engine.request import Message, Request, Sampling, Text
 from moss_engine.runtime.base import Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.make import make_runtime, make_sampler, resolve_device
 from moss_engine.sampler import Sampler
 from moss_engine.sequence import Segment, Sequence
-from moss_engine.tokens import Row
+from moss_engine.tokens import Row, SpecialIds
+from scripts.bench import sentence
 from scripts.nano.sentences import EVERYDAY, HARVARD
 
 # Parts of a row's largest value that may become float8's largest: what is larger is cut off, and the others fall on
@@ -40,9 +41,10 @@ CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
 
 
 def prompts_from(path: Path | None, count: int) -> list[str]:
-    """The first lines of a file, or else as many everyday sentences as there are up to `count`."""
+    """The first `count` lines of a file, or else so many sentences: of everyday use, then made by chance."""
     if path is None:
-        return [*HARVARD, *EVERYDAY][:count]
+        known = [*HARVARD, *EVERYDAY][:count]
+        return [*known, *(sentence(number) for number in range(count - len(known)))]
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
@@ -61,15 +63,16 @@ def conversations(runtime: Runtime, sampler: Sampler, processor: Processor, text
         request = Request(f"calibration {index}", "calibration", (Message("user", Text(text)),), mode,
                           processor.default_sampling)
         segment = processor.prepare(request)[0]
-        yield _answered(runtime, sampler, processor, segment, request, reply_rows)
+        segment = Segment(segment.prompt, min(segment.max_rows, reply_rows))
+        yield answer(runtime, sampler, processor.ids, segment, request.sampling).rows
 
 
-def _answered(runtime: Runtime, sampler: Sampler, processor: Processor, segment: Segment, request: Request,
-              reply_rows: int) -> list[Row]:
+def answer(runtime: Runtime, sampler: Sampler, ids: SpecialIds, segment: Segment, sampling: Sampling) -> Sequence:
+    """The prompt with the model's own reply to it, alone in the pool."""
     limits = runtime.limits
-    sequence = Sequence(Segment(segment.prompt, min(segment.max_rows, reply_rows)), request.sampling, processor.ids)
-    table = tuple(range(limits.num_blocks))
-    sampler.add(request.request_id, sequence.rows, request.sampling)
+    sequence = Sequence(segment, sampling, ids)
+    table = tuple(range(-(-segment.max_total_rows // limits.block_size)))
+    sampler.add("answer", sequence.rows, sampling)
     while sequence.finish_reason is None:
         logits = None
         while sequence.num_computed < len(sequence.rows):
@@ -79,12 +82,12 @@ def _answered(runtime: Runtime, sampler: Sampler, processor: Processor, segment:
             logits = runtime.forward(ScheduledBatch((part,)))
             sequence.num_computed = end
         assert logits is not None
-        row = sampler.sample(logits, [request.request_id], [sequence.modality])[0]
+        row = sampler.sample(logits, ["answer"], [sequence.modality])[0]
         if row is None:
             break
         sequence.append(row)
-    sampler.remove(request.request_id)
-    return sequence.rows
+    sampler.remove("answer")
+    return sequence
 
 
 class InputSquares:

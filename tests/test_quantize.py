@@ -66,6 +66,7 @@ def test_the_largest_inputs_are_kept_for_conversion(tiny_checkpoint: Path, tmp_p
 
 def test_prompts(tmp_path: Path):
     assert len(prompts_from(None, 3)) == 3
+    assert len(set(prompts_from(None, 500))) == 500
     file = tmp_path / "prompts.txt"
     file.write_text("one\n\n two \nthree\n", encoding="utf-8")
     assert prompts_from(file, 2) == ["one", "two"]

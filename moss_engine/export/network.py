@@ -13,7 +13,8 @@ import numpy as np
 
 from moss_engine.export.ops import Ops, Value
 from moss_engine.models.config import ModelConfig
-from moss_engine.runtime.trt_tensors import AUDIO_LOGITS, LOGITS, NEW_KV, ROTARY, step_inputs
+from moss_engine.models.float8_parts import INPUT_SCALE, WEIGHT_SCALE
+from moss_engine.runtime.trt_tensors import AUDIO_LOGITS, LOGITS, NEW_KV, ROTARY, base_dtype, step_inputs
 
 DOWN_SCALE = 64.0
 """float16 ends at 65504, which gated values and their sums reach; they are made smaller before and larger after."""
@@ -50,7 +51,7 @@ class Network:
     def __init__(self, ops: Ops, config: ModelConfig, dtype: str, block_size: int, weight: Weight):
         self._ops = ops
         self._config = config
-        self._dtype = dtype
+        self._dtype = base_dtype(dtype)
         self._weight = weight
         self._down_scale = DOWN_SCALE if dtype == "float16" else 1.0
         self._inputs = {name: ops.input(name, spec.dtype, spec.shape)
@@ -73,7 +74,7 @@ class Network:
                 slot += 1
                 branch_x = self._layer(slot, branch_x, step, is_last=index == config.num_modality_layers - 1)
             normed = self._norm(branch_x, f"{branch}.norm")
-            logits = ops.product(normed, self._weight(f"{branch}.head"), transposed=True)
+            logits = self._product(normed, f"{branch}.head")
             assert logits.shape[-1] == size
             ops.output(ops.cast(logits, "float32"), name)
         ops.output(ops.concatenate(self._new_kv, 0), NEW_KV)
@@ -129,7 +130,7 @@ class Network:
         ops, config = self._ops, self._config
         heads, kv_heads, head_dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         prefix = f"layers.{slot}."
-        qkv = ops.product(self._norm(x, prefix + "input_norm"), self._weight(prefix + "qkv"), transposed=True)
+        qkv = self._product(self._norm(x, prefix + "input_norm"), prefix + "qkv")
         q_size, kv_size = heads * head_dim, kv_heads * head_dim
         q, k, v = (ops.reshape(ops.part(qkv, start, size, step.num_rows), (0, size // head_dim, head_dim))
                    for start, size in ((0, q_size), (q_size, kv_size), (q_size + kv_size, kv_size)))
@@ -169,7 +170,7 @@ class Network:
     def _mlp(self, x: Value, prefix: str, num_rows: Value) -> Value:
         """Gated by SiLU: float32 [n, hidden] -> float32 [n, hidden]."""
         ops, size = self._ops, self._config.intermediate_size
-        both = ops.product(self._norm(x, prefix + "mlp_norm"), self._weight(prefix + "gate_up"), transposed=True)
+        both = self._product(self._norm(x, prefix + "mlp_norm"), prefix + "gate_up")
         gate, up = (ops.cast(ops.part(both, start, size, num_rows), "float32") for start in (0, size))
         gated = ops.binary("PROD", ops.binary("PROD", gate, ops.sigmoid(gate)), up)
         if self._down_scale == 1:
@@ -178,8 +179,16 @@ class Network:
         return ops.binary("PROD", self._linear(gated, prefix + "down"), self._down_scale)
 
     def _linear(self, x: Value, name: str) -> Value:
-        ops = self._ops
-        return ops.cast(ops.product(x, self._weight(name), transposed=True), "float32")
+        return self._ops.cast(self._product(x, name), "float32")
+
+    def _product(self, x: Value, name: str) -> Value:
+        """[n, inputs] -> [n, outputs] in the engine's dtype; with a float8 weight, x is float8 on its way, too."""
+        ops, weight = self._ops, self._weight(name)
+        if weight.dtype == "float8_e4m3fn":
+            scale = self._weight(name + INPUT_SCALE)
+            x = ops.dequantize(ops.quantize(x, scale), scale, self._dtype)
+            weight = ops.dequantize(weight, self._weight(name + WEIGHT_SCALE), self._dtype)
+        return ops.product(x, weight, transposed=True)
 
     def _norm(self, x: Value, name: str) -> Value:
         """RMSNorm over the last axis: float32 [n, hidden] -> [n, hidden] in the engine's dtype."""

@@ -19,7 +19,7 @@ from moss_engine.runtime.trt_library import Library
 
 _FLOATS = ("float32", "float16", "bfloat16")
 _NAMES = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16", "int32": "int32", "int64": "int64",
-          "bool": "bool", "float8": "fp8"}
+          "bool": "bool", "float8_e4m3fn": "fp8"}
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,19 @@ class Ops:
             a.tensor, operation.NONE, b.tensor, operation.TRANSPOSE if transposed else operation.NONE)
         size = b.shape[-2] if transposed else b.shape[-1]
         return self._typed(layer, a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], size))
+
+    def quantize(self, x: Value, scale: Value) -> Value:
+        """To float8: x / scale, rounded and cut off at the largest; scale [1] is a constant."""
+        layer = self._network.add_quantize(x.tensor, self._number(scale, x.dtype).tensor, self.type_of("float8_e4m3fn"))
+        return self._typed(layer, "float8_e4m3fn", x.shape)
+
+    def dequantize(self, x: Value, scale: Value, dtype: str) -> Value:
+        """float8 times scale."""
+        layer = self._network.add_dequantize(x.tensor, self._number(scale, dtype).tensor, self.type_of(dtype))
+        return self._typed(layer, dtype, x.shape)
+
+    def _number(self, scale: Value, dtype: str) -> Value:
+        return self.cast(self.reshape(scale, ()), dtype)
 
     def gather(self, data: Value, indices: Value) -> Value:
         """data [n, ...] at indices [...] of its first axis."""

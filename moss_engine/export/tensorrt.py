@@ -17,6 +17,7 @@ from moss_engine.export.target import BuildTarget, BuiltPlan, Report
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.trt_library import Library, compute_capability, load_library
 from moss_engine.runtime.trt_tensors import (
+    FLOAT8,
     ROTARY,
     Profile,
     profile_shapes,
@@ -32,8 +33,9 @@ def build_tensorrt_plan(config: ModelConfig, dtype: str, target: BuildTarget, pa
                         weights: Iterable[tuple[str, Tensor]] | None, report: Report) -> BuiltPlan:
     """Write a plan to `path`.
 
-    dtype: float32, float16 or bfloat16. weights: None for target.weights "bound", else the layout's tensors by name in
-    this dtype on the CPU. Raises MissingPackageError without the library, and ConfigError for what it cannot build.
+    dtype: float32, float16, bfloat16 or float8. weights: None for target.weights "bound", else the layout's tensors by
+    name in this dtype on the CPU. Raises MissingPackageError without the library, and ConfigError for what it cannot
+    build.
     """
     library = load_library(target.backend)
     capability = _capability(library, target)
@@ -49,6 +51,9 @@ def build_tensorrt_plan(config: ModelConfig, dtype: str, target: BuildTarget, pa
 def build_plan(library: Library, config: ModelConfig, dtype: str, target: BuildTarget,
                weights: Iterable[tuple[str, Tensor]] | None, report: Report, *, effort: int = _EFFORT) -> Any:
     """The plan as the library's memory object. `effort` is the builder's optimisation level, 0 to 5."""
+    if dtype == FLOAT8 and target.weights == "bound":
+        raise ConfigError("float8 weights cannot be bound, as TensorRT wants their scales when it builds; use "
+                          "--weights baked, or convert with --dtype bf16.")
     if dtype not in library.dtypes:
         raise ConfigError(f"{target.backend} {library.version} has no {dtype}; convert the checkpoint with one of "
                           f"{', '.join(library.dtypes)}.")

@@ -27,6 +27,7 @@ from moss_engine.runtime.trt_tensors import (
     NEW_KV,
     ROTARY,
     Profile,
+    base_dtype,
     outputs,
     pool_shape,
     rotary_table,
@@ -59,7 +60,7 @@ class TrtRuntime:
                                                    self._stream_handle())
         self._profiles = [_profile(shapes) for shapes in self._engine.profile_shapes]
         self._inputs = StepInputs(limits, device)
-        kind = getattr(torch, dtype)
+        kind = getattr(torch, base_dtype(dtype))
         self._pool = torch.zeros(pool_shape(config, limits), dtype=kind, device=device)
         self._heads = config.num_layers * 2 * config.num_key_value_heads
         self._layer_heads = torch.arange(self._heads, device=device).view(config.num_layers, 1, -1) * limits.block_size
@@ -94,6 +95,12 @@ class TrtRuntime:
         """A decode step of `batch` sequences with so many cached rows, to be run again: for measurements."""
         shape = self._shape(batch, 1, cached)
         return lambda: self._run(shape)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory for what the network computes on its way, of the largest step."""
+        assert self._engine is not None
+        return self._engine.memory_bytes
 
     def close(self) -> None:
         self._captured.clear()
@@ -198,9 +205,9 @@ def load_trt_runtime(config: EngineConfig, limits: Limits, device: torch.device)
     assert config.engine is not None
     manifest, plan = open_engine(
         config.engine, what_is_wanted(config, limits, library.version, compute_capability(library, device)))
-    kind = getattr(torch, manifest.dtype)
-    specs = weight_inputs(model, manifest.max_seq_len, manifest.dtype)
-    weight_bytes = sum(torch.Size(spec.shape).numel() for spec in specs.values()) * kind.itemsize
+    kind = getattr(torch, base_dtype(manifest.dtype))
+    specs = weight_inputs(model, manifest.max_seq_len, manifest.dtype).values()
+    weight_bytes = sum(torch.Size(spec.shape).numel() * getattr(torch, spec.dtype).itemsize for spec in specs)
     require_memory(device, weight_bytes, torch.Size(pool_shape(model, limits)).numel() * kind.itemsize)
     weights = {}
     if manifest.weights == "bound":

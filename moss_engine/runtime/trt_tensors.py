@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.layout import parts
+from moss_engine.models.converted import entries_of
 from moss_engine.models.network import rotary_tables
 from moss_engine.runtime.base import Limits
 
@@ -20,6 +20,7 @@ ANY = -1
 """A size that the runtime chooses, within the profile."""
 ROTARY = "rotary"
 LOGITS, AUDIO_LOGITS, NEW_KV = "logits", "audio_logits", "new_kv"
+FLOAT8 = "float8"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,11 @@ class TensorSpec:
 
     dtype: str
     shape: tuple[int, ...]
+
+
+def base_dtype(dtype: str) -> str:
+    """The format of everything but the layers' weights: an engine of float8 is one of bfloat16 otherwise."""
+    return "bfloat16" if dtype == FLOAT8 else dtype
 
 
 def step_inputs(config: ModelConfig, block_size: int, dtype: str) -> dict[str, TensorSpec]:
@@ -44,22 +50,27 @@ def step_inputs(config: ModelConfig, block_size: int, dtype: str) -> dict[str, T
         "select": TensorSpec("int32", (ANY,)),
         "past_index": TensorSpec("int32", (ANY,)),
         "row_index": TensorSpec("int32", (ANY,)),
-        "kv_pool": TensorSpec(dtype, (ANY, block_size, config.head_dim)),
+        "kv_pool": TensorSpec(base_dtype(dtype), (ANY, block_size, config.head_dim)),
     }
 
 
 def weight_inputs(config: ModelConfig, max_seq_len: int, dtype: str) -> dict[str, TensorSpec]:
-    """The layout's tensors and the rotary table; inputs of a "bound" engine, constants of a "baked" one."""
-    found = {name: TensorSpec(dtype, part.shape) for name, part in parts(config).items()}
+    """The layout's tensors and the rotary table; inputs of a "bound" engine, constants of a "baked" one.
+
+    In float8 the layers' matrices are float8 and have two scales beside them, of the weights and of their inputs.
+    """
+    found = {name: TensorSpec(str(kind).removeprefix("torch."), shape)
+             for name, (kind, shape) in entries_of(config, dtype).items()}
     return {ROTARY: TensorSpec("float32", (max_seq_len, config.head_dim)), **found}
 
 
 def outputs(config: ModelConfig, dtype: str) -> dict[str, TensorSpec]:
     """Logits of the selected rows, and every layer's keys (normed, rotated) and values of all rows, for the pool."""
+    new_shape = (config.num_layers, ANY, 2 * config.num_key_value_heads, config.head_dim)
     return {
         LOGITS: TensorSpec("float32", (ANY, config.vocab_size)),
         AUDIO_LOGITS: TensorSpec("float32", (ANY, config.audio_vocab_size)),
-        NEW_KV: TensorSpec(dtype, (config.num_layers, ANY, 2 * config.num_key_value_heads, config.head_dim)),
+        NEW_KV: TensorSpec(base_dtype(dtype), new_shape),
     }
 
 

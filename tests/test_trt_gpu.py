@@ -1,0 +1,56 @@
+"""The TensorRT runtime on a GPU with the TensorRT that is installed: the contract of every runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.gpu
+pytest.importorskip("tensorrt", reason="TensorRT is not installed", exc_type=ImportError)
+if not torch.cuda.is_available():
+    pytest.skip("no GPU", allow_module_level=True)
+
+from moss_engine.runtime.trt import TrtRuntime  # noqa: E402
+from moss_engine.runtime.trt_library import load_library  # noqa: E402
+from tests.runtime_contract import LIMITS, RuntimeContract  # noqa: E402
+from tests.trt_support import make_runtime  # noqa: E402
+
+
+def make(folder: Path, dtype: str, weights: str) -> TrtRuntime:
+    return make_runtime(load_library("tensorrt"), folder, LIMITS, dtype, weights, torch.device("cuda"))
+
+
+class TestFloat32(RuntimeContract):
+    """Products may be rounded to the 10 bits of mantissa of TF32."""
+
+    tolerance = drift = 0.02
+    exact_batch = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+        return make(tiny_checkpoint, "float32", "bound")
+
+
+class TestBoundFloat16(RuntimeContract):
+    """Weights, activations and KV are rounded to 11 bits of mantissa."""
+
+    tolerance = drift = 0.02
+    exact_batch = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+        return make(tiny_checkpoint, "float16", "bound")
+
+
+class TestBakedFloat16(RuntimeContract):
+    tolerance = drift = 0.02
+    exact_batch = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+        return make(tiny_checkpoint, "float16", "baked")

@@ -45,6 +45,11 @@ class EngineConfig:
     device: str = _option("auto", "cpu, cuda or cuda:N; auto takes a GPU when there is one", group="model")
     dtype: str = _option("auto", "number format of weights and KV; auto is the device's best exact one", group="model",
                          choices=("auto", "float32", "bfloat16", "float8", "float8-all", "int8"))
+    skip_unused: bool = _option(True, "leave out the text head while a reply speaks, as its sample is never used; the "
+                                "reply is the same", group="model")
+    deferred_text: bool = _option(False, "leave out the text branch while a reply speaks and make up for it in one "
+                                  "pass before text is sampled again; the same mathematics, rounded otherwise",
+                                  group="model")
     threads: int = _option(1, "CPU threads of the language model", group="model", low=1, high=256)
 
     block_size: int = _option(16, "rows of one KV block", group="capacity", low=1, high=1024)
@@ -54,6 +59,7 @@ class EngineConfig:
     max_step_rows: int = _option(512, "uncached rows of one step; longer prompts are prefilled in chunks",
                                  group="capacity", low=1, high=1 << 16)
     max_text_chars: int = _option(4000, "longest text of one message", group="capacity", low=1, high=100_000)
+    max_speech_s: float = _option(60.0, "longest recording of one message", group="capacity", low=1.0, high=600.0)
 
     wait_limit_s: float = _option(60.0, "longest wait for a place", group="service", low=0.0, high=3600.0)
     run_ahead_s: float = _option(10.0, "audio produced ahead of the listener before the reply pauses", group="service",

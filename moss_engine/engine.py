@@ -18,7 +18,7 @@ from moss_engine.config import EngineConfig
 from moss_engine.errors import BusyError, EngineFaultError, MossError, ParameterError
 from moss_engine.events import Accepted, Event, Failed, Finished, FinishReason, Sampled, Started, TextDelta
 from moss_engine.request import Request
-from moss_engine.runtime.base import Logits, Runtime, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.base import Runtime, ScheduledBatch, ScheduledSequence, TextBranch
 from moss_engine.sampler import Sampler
 from moss_engine.scheduler import Scheduler, Share
 from moss_engine.sequence import Segment, TextDecoder, Turn
@@ -78,6 +78,8 @@ class Engine:
         self._samples_per_code = samples_per_code
         self._clock = clock
         self._max_waiting = config.max_waiting
+        self._skip_unused = config.skip_unused
+        self._deferred_text = config.deferred_text
         self._make_empty_pool()
         self._lock = threading.Lock()
         self._turns: dict[str, Turn] = {}
@@ -124,9 +126,11 @@ class Engine:
                 if not self._turns:
                     self._reconcile()
             if shares:
-                logits = self.runtime.forward(batch)
+                sampling = [share.turn for share in shares if share.samples]
+                rows = self._sampler.next_rows(self.runtime, batch, [turn.owner for turn in sampling],
+                                               [turn.sequence.modality for turn in sampling])
                 with self._lock:
-                    self._apply(shares, logits)
+                    self._apply(shares, sampling, rows)
         except Exception:
             # Whatever it was, the KV pool is in an unknown state: every reply ends with a sentence, nothing hangs.
             log.exception("the engine stopped")
@@ -156,7 +160,7 @@ class Engine:
     def _make_empty_pool(self) -> None:
         limits = self.runtime.limits
         self._blocks = BlockManager(limits.num_blocks, limits.block_size)
-        self._scheduler = Scheduler(self._blocks, limits, self._max_waiting)
+        self._scheduler = Scheduler(self._blocks, limits, self._max_waiting, deferred_text=self._deferred_text)
 
     def _stop_with_fault(self) -> None:
         self.fault = FAULT
@@ -172,17 +176,19 @@ class Engine:
             self._sampler.add(turn.owner, sequence.rows, sequence.sampling)
             self._events.append(Started(turn.owner, self._clock(), 0, start))
         rows = tuple(sequence.rows[start : start + share.num_rows])
-        return ScheduledSequence(rows, start, self._blocks.table(turn.owner), share.samples)
+        return ScheduledSequence(rows, start, self._blocks.table(turn.owner), share.samples, self._text_branch(share),
+                                 sequence.num_deferred)
 
-    def _apply(self, shares: list[Share], logits: Logits) -> None:
-        """Take note of what was computed, and give every turn whose last row was among it its next row."""
-        sampling = [share.turn for share in shares if share.samples]
+    def _text_branch(self, share: Share) -> TextBranch:
+        if share.defers_text:
+            return TextBranch.DEFERRED
+        skips = self._skip_unused and share.turn.sequence.modality is Modality.AUDIO
+        return TextBranch.FILLED if skips else TextBranch.SAMPLED
+
+    def _apply(self, shares: list[Share], sampling: list[Turn], rows: list[Row | None]) -> None:
+        """Take note of what was computed; `rows` are what was sampled for the turns whose last row was among it."""
         for share in shares:
             self._scheduler.advance(share)
-        if not sampling:
-            return
-        rows = self._sampler.sample(logits, [turn.owner for turn in sampling],
-                                    [turn.sequence.modality for turn in sampling])
         for turn, row in zip(sampling, rows, strict=True):
             if row is None:
                 self._fail(turn, EngineFaultError("The model's output was not a number; ask again."))

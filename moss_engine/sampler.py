@@ -20,7 +20,7 @@ from moss_engine.request import ChannelSampling, Sampling
 from moss_engine.tokens import Modality, Row, settle_row
 
 if TYPE_CHECKING:
-    from moss_engine.runtime.base import Logits
+    from moss_engine.runtime.base import Logits, Runtime, ScheduledBatch
 
 TEXT, AUDIO = 0, 1
 
@@ -65,6 +65,12 @@ class Sampler:
     def remove(self, sequence_id: Hashable) -> None:
         """Forget a sequence; one that is not known (any more) is no error, so that every way out may call this."""
         self._histories.pop(sequence_id, None)
+
+    def next_rows(self, runtime: Runtime, batch: ScheduledBatch, sequence_ids: Sequence[Hashable],
+                  modalities: Sequence[Modality]) -> list[Row | None]:
+        """Run a step and `sample` from its logits; ids and modalities are those of the sequences with `sample`."""
+        logits = runtime.forward(batch)
+        return self.sample(logits, sequence_ids, modalities) if sequence_ids else []
 
     @torch.inference_mode()
     def sample(self, logits: Logits, sequence_ids: Sequence[Hashable],

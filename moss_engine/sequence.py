@@ -43,7 +43,9 @@ class Segment:
 
 
 class Sequence:
-    """The rows of one segment, prompt first; `num_computed` leading ones have their keys and values in the pool."""
+    """The rows of one segment, prompt first; `num_computed` leading ones have their keys and values in the pool, except
+    that the last `num_deferred` of them have not been through the text branch.
+    """
 
     def __init__(self, segment: Segment, sampling: Sampling, ids: SpecialIds):
         assert segment.prompt and segment.max_rows > 0
@@ -53,6 +55,7 @@ class Sequence:
         self.max_rows = segment.max_rows
         self.sampling = sampling
         self.num_computed = 0
+        self.num_deferred = 0
         self.modality = next_modality(initial_modality(self.rows[-1], ids), self.rows[-1], ids)
         self.finish_reason: FinishReason | None = None
         self._ids = ids

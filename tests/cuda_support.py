@@ -45,8 +45,9 @@ def make_weights(config: ModelConfig = SMALL, dtype: torch.dtype = torch.float32
 
 
 def make_runtime(weights: Weights, config: ModelConfig = SMALL, limits: Limits = LIMITS, *,
-                 graphs: bool = not INTERPRETED) -> CudaRuntime:
-    return CudaRuntime(config, limits, weights, RuntimeInfo("torch", "", "", "", "random"), graphs=graphs)
+                 graphs: bool = not INTERPRETED, deferred_text: bool = False) -> CudaRuntime:
+    return CudaRuntime(config, limits, weights, RuntimeInfo("torch", "", "", "", "random"), graphs=graphs,
+                       deferred_text=deferred_text)
 
 
 class Reference:

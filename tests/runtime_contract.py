@@ -15,7 +15,7 @@ import torch
 
 from moss_engine.models.load import load_model
 from moss_engine.models.network import MossSpeech, causal_attend
-from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, ScheduledSequence, TextBranch
 from moss_engine.tokens import Row
 
 LIMITS = Limits(block_size=4, num_blocks=128, max_batch=6, max_step_rows=96, max_seq_len=512)
@@ -141,6 +141,20 @@ class RuntimeContract:
             rows = [*prefix, *end]
             self.assert_close(self.pick(together, i), self.forward(self.part(rows, self.table(20), 0, len(rows))),
                               self.drift)
+
+    @pytest.mark.parametrize("num_rows", [1, 30])
+    def test_audio_logits_are_the_same_without_text_logits(self, num_rows: int) -> None:
+        """And so are all that come later."""
+        rows, tables = self.rows(num_rows + 21), (self.table(60), self.table(60))
+        found = []
+        for table, text in zip(tables, (TextBranch.SAMPLED, TextBranch.FILLED), strict=True):
+            self.forward(self.part(rows, table, 0, 20, sample=False))
+            logits = self.forward(ScheduledSequence(tuple(rows[20:-1]), 20, table, True, text))
+            found.append((logits, self.forward(self.part(rows, table, len(rows) - 1, len(rows)))))
+        (wanted, wanted_later), (filled, filled_later) = found
+        assert filled.text.shape == wanted.text.shape and filled.text.isfinite().all()
+        self.assert_close(Logits(wanted.text, filled.audio), wanted, self.drift)
+        self.assert_close(filled_later, wanted_later, self.drift)
 
     def test_a_full_step_of_the_longest_sequence(self) -> None:
         limits = self.runtime.limits

@@ -9,11 +9,11 @@ pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.cuda_support")
 
 from moss_engine.request import ChannelSampling, Sampling  # noqa: E402
-from moss_engine.runtime.base import Logits  # noqa: E402
+from moss_engine.runtime.base import Logits, ScheduledBatch, ScheduledSequence, TextBranch  # noqa: E402
 from moss_engine.runtime.cuda_sampler import CudaSampler  # noqa: E402
 from moss_engine.sampler import Sampler  # noqa: E402
 from moss_engine.tokens import Modality  # noqa: E402
-from tests.cuda_support import DEVICE, SMALL, random_rows  # noqa: E402
+from tests.cuda_support import DEVICE, LIMITS, SMALL, make_runtime, make_weights, random_rows  # noqa: E402
 
 CHOICES = [
     ChannelSampling(0.0, 0, 1.0, 1.0),
@@ -47,6 +47,27 @@ def test_same_rows_over_many_steps():
         logits = random_logits(len(names), step)
         plain, drawn = (sampler.sample(logits, names, modalities) for sampler in samplers)
         assert plain == drawn
+
+
+@pytest.mark.parametrize("text", list(TextBranch))
+def test_drawing_inside_a_step_is_sampling_from_its_logits(text):
+    """Two sequences of which one is not sampled yet, then both; a speaking one's text logits may be missing."""
+    runtime = make_runtime(make_weights(), deferred_text=True)
+    plain, inside = Sampler(SMALL, DEVICE), CudaSampler(SMALL, DEVICE, LIMITS.max_batch, runtime)
+    for index, name in enumerate("ab"):
+        for sampler in (plain, inside):
+            sampler.add(name, random_rows(9, index), Sampling(CHOICES[2], CHOICES[3], 100, 0, index))
+    rows, tables = [random_rows(20, 1), random_rows(20, 2)], [(0, 1, 2, 3), (7, 6, 5, 4)]
+    modality = Modality.TEXT if text is TextBranch.SAMPLED else Modality.AUDIO
+    for step, (end, second_end) in enumerate([(9, 3), (10, 9), (11, 10)]):
+        starts = (0, 9, 10)[step], (0, 3, 9)[step]
+        needs = TextBranch.FILLED if text is TextBranch.DEFERRED and step < 2 else text
+        batch = ScheduledBatch(tuple(
+            ScheduledSequence(tuple(rows[i][start:stop]), start, tables[i], i == 0 or step > 0, needs)
+            for i, (start, stop) in enumerate(zip(starts, (end, second_end), strict=True))))
+        names = ["a", "b"] if step else ["a"]
+        drawn = inside.next_rows(runtime, batch, names, [modality] * len(names))
+        assert drawn == plain.next_rows(runtime, batch, names, [modality] * len(names))
 
 
 def test_a_row_that_is_not_finite_gives_none_and_keeps_its_history():

@@ -17,6 +17,7 @@ from fakes import (
     PAD,
     SPOKEN,
     WARM,
+    FakeDecoder,
     FakeProcessor,
     FakeRuntime,
     make_request,
@@ -31,11 +32,13 @@ from moss_engine.events import Accepted, Event, Failed, Finished, FinishReason, 
 from moss_engine.models.config import ModelConfig
 from moss_engine.modes import read_default_sampling, read_modes
 from moss_engine.processor import Processor
-from moss_engine.request import Message, Reply, Request, Text
+from moss_engine.request import ChannelSampling, Message, Reply, Request, Sampling, Text
+from moss_engine.runtime.base import TextBranch
 from moss_engine.runtime.make import make_runtime
 from moss_engine.sampler import Sampler
+from moss_engine.sequence import Segment
 from moss_engine.tokenizer import TextTokenizer
-from moss_engine.tokens import Modality, Row
+from moss_engine.tokens import Modality, Row, text_rows
 
 
 class Clock:
@@ -385,6 +388,49 @@ def test_mode_of_a_row_is_the_one_it_was_sampled_in():
     (events,) = serve(engine, make_request())
     sosp = next(event for event in only(events, Sampled) if event.row.text == IDS.sosp)
     assert sosp.modality is Modality.TEXT
+
+
+@pytest.mark.parametrize("change", [{"skip_unused": True}, {"deferred_text": True}])
+def test_work_that_is_left_out_or_deferred_changes_no_row(change: dict[str, bool], tiny_checkpoint: Path):
+    """Spans of speech with text between them, two replies at once; the last blocks are found again complete."""
+    plain = EngineConfig(checkpoint=tiny_checkpoint, block_size=8, kv_rows=2048, dtype="float32", skip_unused=False)
+    model = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    values = ChannelSampling(temperature=1.0, top_k=30, top_p=1.0, repetition_penalty=1.1)
+    sampling = Sampling(values, values, max_rows=120, min_rows=0, seed=4)
+    prompts = (text_rows(range(20, 49), model.special), [Row(model.sosp_token_id, 0)])
+
+    class Prompts:
+        ids = model.special
+
+        def prepare(self, request: Request) -> tuple[Segment, ...]:
+            return (Segment(tuple(row for rows in prompts for row in rows), 120),)
+
+        def speaks(self, request: Request) -> bool:
+            return True
+
+        def open_text_decoder(self) -> FakeDecoder:
+            return FakeDecoder()
+
+    def replies(config: EngineConfig) -> tuple[list[tuple[Row, ...]], int, int]:
+        runtime = make_runtime(config)
+        engine = Engine(runtime, Sampler(model), Prompts(), config, samples_per_code=960)
+        batches, forward = [], runtime.forward
+        runtime.forward = lambda batch: batches.append(batch) or forward(batch)  # type: ignore[method-assign]
+        asked = [Request(name, name, (), "speech", replace(sampling, seed=seed))
+                 for name, seed in (("a", 1), ("b", 2), ("c", 3), ("d", 1))]
+        answers = [serve(engine, *asked[:2]), serve(engine, *asked[2:])]
+        rows = [events[-1].rows for pair in answers for events in pair]
+        parts = [part for batch in batches for part in batch.sequences]
+        num_less = sum(part.text is not TextBranch.SAMPLED for part in parts)
+        return rows, num_less, max(part.num_deferred for part in parts)
+
+    wanted, num_less, _ = replies(plain)
+    assert num_less == 0
+    found, num_less, most_deferred = replies(replace(plain, **change))
+    assert found == wanted and num_less > 100
+    assert (most_deferred > 5) is ("deferred_text" in change)
+    spoken = [row.text == model.modality_pad_token_id for rows in wanted for row in rows]
+    assert any(spoken) and not all(spoken)
 
 
 def test_a_second_turn_of_a_chat_finds_the_first_and_answers_as_if_everything_were_computed(tiny_checkpoint: Path):

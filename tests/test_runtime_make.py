@@ -121,9 +121,9 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bfloat16_on_a_gpu_takes_the_cuda_runtime(config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_gpu(monkeypatch)
     loaded = []
-    module = SimpleNamespace(load_cuda_runtime=lambda folder, limits, **how: loaded.append(tuple(how.values())))
+    module = SimpleNamespace(load_cuda_runtime=lambda folder, limits, **how: loaded.append(tuple(how.values())[:3]))
     monkeypatch.setitem(sys.modules, "moss_engine.runtime.cuda", module)
-    monkeypatch.setattr(make, "load_torch_runtime", lambda *_, device, dtype, threads: loaded.append((device, dtype)))
+    monkeypatch.setattr(make, "load_torch_runtime", lambda *_, device, dtype, **how: loaded.append((device, dtype)))
     for dtype in ("auto", "bfloat16", "float8", "float32"):
         make_runtime(dataclasses.replace(config, dtype=dtype))
     bfloat16 = (torch.device("cuda:0"), torch.bfloat16)

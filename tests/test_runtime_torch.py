@@ -19,6 +19,7 @@ from moss_engine.runtime.pytorch import TorchRuntime, load_torch_runtime
 from moss_engine.sampler import Sampler
 from moss_engine.tokens import Row, initial_modality, next_modality
 from scripts.make_tiny_checkpoint import make_config, make_tensors, make_tokenizer
+from tests.deferred_contract import DeferredTextContract
 from tests.golden import make as golden
 from tests.runtime_contract import LIMITS, RuntimeContract
 
@@ -65,6 +66,19 @@ class TestBfloat16(RuntimeContract):
     @classmethod
     def runtime(cls, tiny_checkpoint: Path) -> TorchRuntime:
         return load(tiny_checkpoint, torch.bfloat16)
+
+
+class TestDeferredText(DeferredTextContract):
+    """Keys and values that are made up for come out of the same products with many rows instead of one."""
+
+    tolerance = drift = 2e-5
+    exact_batch = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TorchRuntime:
+        return load_torch_runtime(tiny_checkpoint, LIMITS, device=CPU, dtype=torch.float32, threads=1,
+                                  deferred_text=True)
 
 
 @pytest.mark.gpu

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -15,7 +17,17 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import load_scales
 from moss_engine.models.load import refuse_tied
 from moss_engine.models.network import rotary_tables
-from moss_engine.runtime.base import Limits, Logits, RuntimeInfo, ScheduledBatch, ScheduledSequence, check_batch
+from moss_engine.runtime.base import (
+    Limits,
+    Logits,
+    RuntimeInfo,
+    ScheduledBatch,
+    ScheduledSequence,
+    TextBranch,
+    check_batch,
+    deferred_parts,
+)
+from moss_engine.runtime.cuda_draws import Draws
 from moss_engine.runtime.cuda_inputs import DeviceInputs, RowsShape
 from moss_engine.runtime.cuda_network import CudaNetwork
 from moss_engine.runtime.cuda_weights import Float8, Weights, allocate, fill_at_random, fill_from_state
@@ -24,6 +36,7 @@ from moss_engine.runtime.kernels.paged import PagedAttention, Pool
 
 OLDEST_CAPABILITY, OLDEST_FLOAT8_CAPABILITY = (8, 0), (8, 9)
 _TILE_QUERIES = 64
+_Program = tuple[str, int, TextBranch, bool]
 
 
 class CudaRuntime:
@@ -31,11 +44,12 @@ class CudaRuntime:
 
     Batches of one row a sequence replay the decode graph of the next power of two; all others replay a fill graph of
     enough rows and then, for the sequences that are sampled, a finish graph. `graphs` False runs the same kernels one
-    by one. All graphs are captured when the runtime is made.
+    by one. All graphs are captured when the runtime is made. `draws` is what `forward_and_draw` draws by. With
+    `deferred_text` it keeps the trunk's output of every row of the pool, so that text branches may be deferred.
     """
 
     def __init__(self, config: ModelConfig, limits: Limits, weights: Weights, info: RuntimeInfo, *,
-                 graphs: bool = True):
+                 graphs: bool = True, deferred_text: bool = False):
         self.limits = limits
         self.info = info
         table = weights.text_table
@@ -46,46 +60,36 @@ class CudaRuntime:
         self._shapes = rows_shapes(config, limits)
         pool_shape = (config.num_layers, limits.num_blocks + 1, config.num_key_value_heads, limits.block_size,
                       config.head_dim)
-        pool = Pool(*(torch.empty(pool_shape, dtype=table.dtype, device=self._device) for _ in range(2)))
-        max_groups = max(2 * self._batches[-1], *(shape.max_tiles for shape in self._shapes))
+        pool = Pool(*(torch.zeros(pool_shape, dtype=table.dtype, device=self._device) for _ in range(2)))
+        max_groups = max(2 * self._batches[-1], *(2 * shape.max_tiles for shape in self._shapes))
         rope = rope_table(config, limits.max_seq_len, self._device)
         attention = PagedAttention(config, pool, rope, max_groups)
         max_rows = max(self._batches[-1], self._shapes[-1].rows)
-        network = CudaNetwork(config, weights, attention, max_rows)
+        network = CudaNetwork(config, weights, attention, max_rows, deferred_text=deferred_text)
+        self.draws = Draws(config, self._batches[-1], self._device)
         self._inputs = DeviceInputs(limits, self._shapes, self._device)
         self._logits = Logits(*(torch.empty(self._batches[-1], size, device=self._device)
                                 for size in (config.vocab_size, config.audio_vocab_size)))
-        self._programs: dict[tuple[str, int], Callable[[], None]] = {}
-        for batch in self._batches:
-            self._programs["decode", batch] = self._make_decode(network, batch)
-        for shape in self._shapes:
-            self._programs["fill", shape.rows] = self._make_fill(network, shape)
-        for batch in self._batches:
-            self._programs["finish", batch] = self._make_finish(network, batch)
+        self._no_text = torch.zeros(1, config.vocab_size, device=self._device)
+        self._programs = self._make_programs(network, deferred_text)
         if graphs:
             self._capture()
 
     @torch.inference_mode()
     def forward(self, batch: ScheduledBatch) -> Logits:
         """See `Runtime`; a batch without a sampled sequence gives empty logits."""
-        assert self._programs, "the runtime was closed"
-        self._enter_thread()
-        check_batch(batch, self.limits)
-        sampled = [i for i, sequence in enumerate(batch.sequences) if sequence.sample]
-        if all(len(sequence.rows) == 1 for sequence in batch.sequences):
-            size = next(size for size in self._batches if size >= len(batch.sequences))
-            self._inputs.put_decode(batch.sequences, size)
-            self._programs["decode", size]()
-            if len(sampled) < len(batch.sequences):
-                index = torch.tensor(sampled, dtype=torch.long, device=self._device)
-                return Logits(*(logits.index_select(0, index) for logits in self._logits))
-        else:
-            self._run_rows(batch, sampled)
-        return Logits(*(logits[: len(sampled)].clone() for logits in self._logits))
+        logits = self._logits_of(self._run(batch, draw=False), sum(sequence.sample for sequence in batch.sequences))
+        return Logits(logits.text.clone(), logits.audio.clone())
 
-    def decode_again(self, batch: int) -> Callable[[], None]:
-        """What the last decode step of this batch size ran on the device, to be run again: for measurements."""
-        return self._programs["decode", batch]
+    @torch.inference_mode()
+    def forward_and_draw(self, batch: ScheduledBatch) -> None:
+        """`forward`, and rows of the sampled sequences drawn by `draws`, which must have been given their values."""
+        self._run(batch, draw=True)
+
+    def decode_again(self, batch: int, text: TextBranch = TextBranch.SAMPLED, *,
+                     draw: bool = False) -> Callable[[], None]:
+        """What a decode step of this batch size runs on the device, to be run again: for measurements."""
+        return self._programs["decode", batch, text, draw]
 
     def close(self) -> None:
         self._programs.clear()
@@ -100,30 +104,59 @@ class CudaRuntime:
             if self._device.type == "cuda":
                 torch.cuda.set_device(self._device)
 
-    def _run_rows(self, batch: ScheduledBatch, sampled: list[int]) -> None:
-        sequences: list[ScheduledSequence] = [batch.sequences[i] for i in sampled]
-        sequences += [sequence for sequence in batch.sequences if not sequence.sample]
+    def _run(self, batch: ScheduledBatch, *, draw: bool) -> TextBranch:
+        """Run a step, sampled sequences first; returns what became of the text branch."""
+        assert self._programs, "the runtime was closed"
+        self._enter_thread()
+        check_batch(batch, self.limits)
+        for parts in deferred_parts(batch, self.limits.max_step_rows):
+            shape = self._shape_of(parts)
+            self._inputs.put_rows(parts, shape, 0, 1)
+            self._programs["fill_text", shape.rows, TextBranch.FILLED, False]()
+        sequences = sorted(batch.sequences, key=lambda sequence: not sequence.sample)
+        num_sampled = sum(sequence.sample for sequence in sequences)
+        if all(len(sequence.rows) == 1 for sequence in sequences):
+            size = self._batch_of(len(sequences))
+            self._inputs.put_decode(sequences, size)
+            self._programs["decode", size, batch.text, draw]()
+            return batch.text
+        text = TextBranch.SAMPLED if batch.text is TextBranch.SAMPLED else TextBranch.FILLED
+        shape, size = self._shape_of(sequences), self._batch_of(max(1, num_sampled))
+        self._inputs.put_rows(sequences, shape, num_sampled, size)
+        self._programs["fill", shape.rows, TextBranch.FILLED, False]()
+        if num_sampled:
+            self._programs["finish", size, text, draw]()
+        return text
+
+    def _batch_of(self, count: int) -> int:
+        return next(size for size in self._batches if size >= count)
+
+    def _shape_of(self, sequences: list[ScheduledSequence]) -> RowsShape:
         num_rows = sum(len(sequence.rows) for sequence in sequences)
-        shape = next(shape for shape in self._shapes if shape.rows >= num_rows)
-        size = next(size for size in self._batches if size >= max(1, len(sampled)))
-        self._inputs.put_rows(sequences, shape, len(sampled), size)
-        self._programs["fill", shape.rows]()
-        if sampled:
-            self._programs["finish", size]()
+        return next(shape for shape in self._shapes if shape.rows >= num_rows)
 
-    def _make_decode(self, network: CudaNetwork, batch: int) -> Callable[[], None]:
-        ids, positions, tables = self._inputs.decode(batch)
-        logits = Logits(*(logits[:batch] for logits in self._logits))
-        return lambda: network.decode(ids, positions, tables, logits)
+    def _logits_of(self, text: TextBranch, count: int) -> Logits:
+        """The first rows of what a program leaves behind: zeros for text logits that it does not compute."""
+        is_sampled = text is TextBranch.SAMPLED
+        return Logits(self._logits.text[:count] if is_sampled else self._no_text.expand(count, -1),
+                      self._logits.audio[:count])
 
-    def _make_fill(self, network: CudaNetwork, shape: RowsShape) -> Callable[[], None]:
-        rows = self._inputs.rows(shape)
-        return lambda: network.fill(rows)
-
-    def _make_finish(self, network: CudaNetwork, batch: int) -> Callable[[], None]:
-        select, positions, tables = self._inputs.finish(batch)
-        logits = Logits(*(logits[:batch] for logits in self._logits))
-        return lambda: network.finish(select, positions, tables, logits)
+    def _make_programs(self, network: CudaNetwork, deferred_text: bool) -> dict[_Program, Callable[[], None]]:
+        """By name, size, what becomes of the text branch, and whether rows are drawn at the end."""
+        programs: dict[_Program, Callable[[], None]] = {}
+        texts = [text for text in TextBranch if deferred_text or text is not TextBranch.DEFERRED]
+        for batch, text, draw in product(self._batches, texts, (False, True)):
+            logits, step, rows = self._logits_of(text, batch), self._inputs.decode(batch), self._inputs.finish(batch)
+            draws = [partial(self.draws.run, logits)] if draw else []
+            programs["decode", batch, text, draw] = _chain(partial(network.decode, step, logits, text), *draws)
+            if text is not TextBranch.DEFERRED:
+                programs["finish", batch, text, draw] = _chain(partial(network.finish, rows, logits, text), *draws)
+        for shape in self._shapes:
+            rows = self._inputs.rows(shape)
+            programs["fill", shape.rows, TextBranch.FILLED, False] = partial(network.fill, rows)
+            if deferred_text:
+                programs["fill_text", shape.rows, TextBranch.FILLED, False] = partial(network.fill_text, rows)
+        return programs
 
     @torch.inference_mode()
     def _capture(self) -> None:
@@ -138,6 +171,14 @@ class CudaRuntime:
             with torch.cuda.graph(graph, pool=memory, stream=stream):
                 program()
             self._programs[key] = graph.replay
+
+
+def _chain(*programs: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        for program in programs:
+            program()
+
+    return run
 
 
 def rows_shapes(config: ModelConfig, limits: Limits) -> list[RowsShape]:
@@ -182,7 +223,7 @@ def _info(weights: Weights, source: str) -> RuntimeInfo:
 
 
 def load_cuda_runtime(folder: Path, limits: Limits, *, device: torch.device, dtype: torch.dtype,
-                      float8: Float8 = Float8.NONE) -> CudaRuntime:
+                      float8: Float8 = Float8.NONE, deferred_text: bool = False) -> CudaRuntime:
     """Load a checkpoint folder. Raises CheckpointError, or ConfigError for a device or sizes that it cannot run."""
     _require_capability(device, float8)
     config = ModelConfig.from_file(folder / "config.json")
@@ -191,13 +232,13 @@ def load_cuda_runtime(folder: Path, limits: Limits, *, device: torch.device, dty
     refuse_tied(folder, tensors)
     weights = allocate(config, dtype, device, float8)
     fill_from_state(weights, config, tensors, scales)
-    return CudaRuntime(config, limits, weights, _info(weights, str(folder)))
+    return CudaRuntime(config, limits, weights, _info(weights, str(folder)), deferred_text=deferred_text)
 
 
 def make_random_runtime(config: ModelConfig, limits: Limits, *, device: torch.device, dtype: torch.dtype,
-                        seed: int, float8: Float8 = Float8.NONE) -> CudaRuntime:
+                        seed: int, float8: Float8 = Float8.NONE, deferred_text: bool = False) -> CudaRuntime:
     """A network with random weights made on the device: speed, memory and numerics do not depend on their values."""
     _require_capability(device, float8)
     weights = allocate(config, dtype, device, float8)
     fill_at_random(weights, config, seed)
-    return CudaRuntime(config, limits, weights, _info(weights, f"random, seed {seed}"))
+    return CudaRuntime(config, limits, weights, _info(weights, f"random, seed {seed}"), deferred_text=deferred_text)

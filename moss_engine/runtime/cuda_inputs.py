@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.runtime.base import Limits, ScheduledSequence
-from moss_engine.runtime.cuda_network import RowsInput
+from moss_engine.runtime.cuda_network import DecodeInput, FinishInput, RowsInput
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DeviceInputs:
         rows = max(limits.max_batch, *(shape.rows for shape in shapes))
         table_blocks = -(-limits.max_seq_len // limits.block_size)
         sizes = {"ids": 2 * rows, "positions": rows, "pool_rows": rows,
-                 "tiles": max(4 * shape.max_tiles for shape in shapes), "select": _batch_places(limits),
+                 "tiles": max(4 * shape.max_tiles for shape in shapes), "select": 2 * _batch_places(limits),
                  "select_positions": _batch_places(limits)}
         self._num_small = sum(sizes.values())
         total = self._num_small + _batch_places(limits) * table_blocks
@@ -53,10 +53,11 @@ class DeviceInputs:
         self._device_tables.fill_(self._spare_block)
         self._sent = torch.cuda.Event() if device.type == "cuda" else None
 
-    def decode(self, batch: int) -> tuple[Tensor, Tensor, Tensor]:
-        """What a captured decode of this batch size reads: ids [batch, 2], positions [batch], tables."""
-        return self._views["ids"][1][: 2 * batch].view(batch, 2), self._views["positions"][1][:batch], \
-            self._device_tables[:batch]
+    def decode(self, batch: int) -> DecodeInput:
+        """What a captured decode of this batch size reads."""
+        return DecodeInput(ids=self._views["ids"][1][: 2 * batch].view(batch, 2),
+                           positions=self._views["positions"][1][:batch],
+                           pool_rows=self._views["pool_rows"][1][:batch], tables=self._device_tables[:batch])
 
     def rows(self, shape: RowsShape) -> RowsInput:
         """What a captured fill of this shape reads."""
@@ -66,20 +67,24 @@ class DeviceInputs:
             tiles=self._views["tiles"][1][: 4 * shape.max_tiles].view(4, shape.max_tiles), tile_rows=shape.tile_rows,
             tables=self._device_tables)
 
-    def finish(self, batch: int) -> tuple[Tensor, Tensor, Tensor]:
-        """What a captured finish of this batch size reads: select [batch], positions [batch], tables."""
-        return self._views["select"][1][:batch], self._views["select_positions"][1][:batch], \
-            self._device_tables[:batch]
+    def finish(self, batch: int) -> FinishInput:
+        """What a captured finish of this batch size reads."""
+        return FinishInput(select=self._views["select"][1][: 2 * batch].view(2, batch),
+                           positions=self._views["select_positions"][1][:batch], tables=self._device_tables[:batch])
 
     def put_decode(self, sequences: Sequence[ScheduledSequence], batch: int) -> None:
         """Send sequences of one row each to the places of a decode of `batch`."""
         self._wait()
         count = len(sequences)
-        ids, positions = self._views["ids"][0], self._views["positions"][0]
+        ids, positions, pool_rows = (self._views[name][0] for name in ("ids", "positions", "pool_rows"))
         ids[: 2 * count] = [channel for sequence in sequences for channel in sequence.rows[0]]
         ids[2 * count : 2 * batch] = 0
         positions[:count] = [sequence.num_cached for sequence in sequences]
         positions[count:batch] = 0
+        size = self._block_size
+        pool_rows[:count] = [sequence.block_table[sequence.num_cached // size] * size + sequence.num_cached % size
+                             for sequence in sequences]
+        pool_rows[count:batch] = self._spare_block * size
         self._send(self._put_tables(sequences, batch))
 
     def put_rows(self, sequences: Sequence[ScheduledSequence], shape: RowsShape, num_sampled: int, batch: int) -> None:
@@ -102,7 +107,7 @@ class DeviceInputs:
             tiles += [(start + i, min(shape.tile_rows, count - i), sequence.num_cached + i, index)
                       for i in range(0, count, shape.tile_rows)]
             if index < num_sampled:
-                views["select"][index] = start + count - 1
+                views["select"][[index, batch + index]] = start + count - 1, shape.rows + start + count - 1
                 views["select_positions"][index] = sequence.num_cached + count - 1
             start += count
         assert start <= shape.rows and len(tiles) <= shape.max_tiles, "the shape is too small for the batch"
@@ -110,6 +115,7 @@ class DeviceInputs:
         tile_view[:] = 0
         tile_view[:, : len(tiles)] = np.asarray(tiles, dtype=np.int32).T
         views["select"][num_sampled:batch] = 0
+        views["select"][batch + num_sampled : 2 * batch] = 0
         views["select_positions"][num_sampled:batch] = 0
         self._send(self._put_tables(sequences, max(batch, len(sequences))))
 

@@ -3,7 +3,7 @@
 Nothing here looks at a value on the device or depends on one on the host, so every function can be captured in a CUDA
 graph. Two programs cover all batches: `decode` runs one new row of every sequence up to the logits; `fill` runs many
 rows up to the last branch layer, of which only keys and values are needed, and `finish` then runs that layer and the
-heads for the rows whose logits are wanted.
+heads for the rows whose logits are wanted. `fill_text` makes up for text branches that were deferred.
 """
 
 from __future__ import annotations
@@ -14,11 +14,25 @@ import torch
 from torch import Tensor
 
 from moss_engine.models.config import ModelConfig
-from moss_engine.runtime.base import Logits
+from moss_engine.runtime.base import Logits, TextBranch
 from moss_engine.runtime.cuda_products import Products
-from moss_engine.runtime.cuda_weights import LayerWeights, Stack, Weights
+from moss_engine.runtime.cuda_weights import Stack, Weights
 from moss_engine.runtime.kernels.paged import PagedAttention
-from moss_engine.runtime.kernels.rows import embed
+from moss_engine.runtime.kernels.rows import embed, move_rows
+
+
+@dataclass(frozen=True)
+class DecodeInput:
+    """One new row of every sequence: all int32 on the device.
+
+    ids [batch, 2]; positions [batch] counts the cached rows; pool_rows [batch] as in `RowsInput`; tables [batch,
+    blocks].
+    """
+
+    ids: Tensor
+    positions: Tensor
+    pool_rows: Tensor
+    tables: Tensor
 
 
 @dataclass(frozen=True)
@@ -37,12 +51,30 @@ class RowsInput:
     tables: Tensor
 
 
-class CudaNetwork:
-    """The network's kernels and their scratch memory, which is shared by all batch sizes."""
+@dataclass(frozen=True)
+class FinishInput:
+    """Rows of a `fill` whose logits are wanted: all int32 on the device.
 
-    def __init__(self, config: ModelConfig, weights: Weights, attention: PagedAttention, max_rows: int):
+    select [lanes, rows] are their places among both branches' rows; positions [rows] and tables [rows, blocks] those of
+    their sequences.
+    """
+
+    select: Tensor
+    positions: Tensor
+    tables: Tensor
+
+
+class CudaNetwork:
+    """The network's kernels and their scratch memory, which is shared by all batch sizes.
+
+    With `deferred_text` it keeps the trunk's output of every row of the pool.
+    """
+
+    def __init__(self, config: ModelConfig, weights: Weights, attention: PagedAttention, max_rows: int, *,
+                 deferred_text: bool = False):
         self._config = config
         self._weights = weights
+        self._text, self._audio = (weights.branches.lane(lane) for lane in range(weights.branches.lanes))
         self._attention = attention
         self._products = Products(weights, max_rows, config.rms_norm_eps)
         q_size = config.num_attention_heads * config.head_dim
@@ -51,92 +83,119 @@ class CudaNetwork:
         table = weights.text_table
         self._buffers = {name: torch.empty(2 * max_rows * size, dtype=table.dtype, device=table.device)
                          for name, size in self._sizes.items()}
-        # both branches' rows; `finish` reads them whatever number of rows `fill` had
-        self._branch_x = torch.empty(2, max_rows, config.hidden_size, dtype=table.dtype, device=table.device)
+        # both branches' rows, one branch after the other; what `fill` leaves here `finish` reads
+        self._branch_x = torch.empty(2 * max_rows, config.hidden_size, dtype=table.dtype, device=table.device)
+        pool = attention.pool
+        self._trunk_rows = torch.zeros((pool.num_blocks + 1) * pool.block_size, config.hidden_size, dtype=table.dtype,
+                                       device=table.device) if deferred_text else None
 
-    def decode(self, ids: Tensor, positions: Tensor, tables: Tensor, logits: Logits) -> None:
-        """One new row of every sequence: ids [batch, 2], positions [batch] its number of cached rows, tables [batch,
-        blocks], all int32 -> logits, float32.
-        """
-        weights = self._weights
-        x = self._embed(ids)
-        self._decode_layers(weights.trunk, 0, x, positions, tables)
-        branch_x = self._branch_x.flatten()[: 2 * x.numel()].view(2, *x.shape[1:])
-        branch_x.copy_(x.expand_as(branch_x))
-        self._decode_layers(weights.branches, 0, branch_x, positions, tables)
-        self._heads(branch_x, logits)
+    def decode(self, step: DecodeInput, logits: Logits, text: TextBranch) -> None:
+        """One new row of every sequence -> logits, float32; those of text only where `text` is SAMPLED."""
+        x = self._embed(step.ids)
+        self._decode_layers(self._weights.trunk, x, step)
+        self._keep_trunk(x, step.pool_rows)
+        if text is TextBranch.DEFERRED:
+            self._decode_layers(self._audio, x, step)
+            self._head(1, x, logits.audio)
+            return
+        branch_x = self._spread(x)
+        if text is TextBranch.SAMPLED:
+            self._decode_layers(self._weights.branches, branch_x, step)
+            self._head(0, branch_x[:1], logits.text)
+        else:
+            self._decode_layers(self._weights.branches.before_last(), branch_x, step)
+            self._fill_keys_values(self._text.last(), branch_x[:1], step)
+            self._decode_layers(self._audio.last(), branch_x[1:], step)
+        self._head(1, branch_x[1:], logits.audio)
 
     def fill(self, rows: RowsInput) -> None:
         """Write the KV of all rows, and keep the last branch layer's input for `finish`."""
-        weights = self._weights
         x = self._embed(rows.ids)
-        for index, layer in enumerate(weights.trunk.layers):
-            self._fill_layer(layer, weights.trunk.first_slot + index, x, rows)
-        branch_x = self._branch_x[:, : len(rows.positions)]
-        branch_x.copy_(x.expand_as(branch_x))
-        branches = weights.branches
-        for lane in range(branches.lanes):
-            *before_last, last = (layer.lane(lane) for layer in branches.layers)
-            slot = branches.first_slot + lane * branches.lane_slots
-            for index, layer in enumerate(before_last):
-                self._fill_layer(layer, slot + index, branch_x[lane : lane + 1], rows)
-            self._fill_keys_values(last, slot + len(before_last), branch_x[lane : lane + 1], rows)
+        self._fill_layers(self._weights.trunk, x, rows)
+        self._keep_trunk(x, rows.pool_rows)
+        branch_x = self._spread(x)
+        self._fill_layers(self._weights.branches.before_last(), branch_x, rows)
+        self._fill_keys_values(self._weights.branches.last(), branch_x, rows)
 
-    def finish(self, select: Tensor, positions: Tensor, tables: Tensor, logits: Logits) -> None:
-        """After `fill`: the last branch layer and the heads for the rows whose indices are in `select` [batch].
+    def fill_text(self, rows: RowsInput) -> None:
+        """Write the text branch's KV of rows that were run without it; their ids are not read."""
+        assert self._trunk_rows is not None, "the network was not made for deferred text branches"
+        x = self._buffer("x", 1, len(rows.positions))
+        move_rows(self._trunk_rows, x[0], source_rows=rows.pool_rows)
+        self._fill_layers(self._text.before_last(), x, rows)
+        self._fill_keys_values(self._text.last(), x, rows)
 
-        positions and tables are those of the selected rows' sequences; the rows' KV is computed a second time.
-        """
-        branches = self._weights.branches
-        x = self._buffer("x", 2, len(select))
-        torch.index_select(self._branch_x, 1, select, out=x)
-        self._decode_layers(branches, len(branches.layers) - 1, x, positions, tables)
-        self._heads(x, logits)
+    def finish(self, step: FinishInput, logits: Logits, text: TextBranch) -> None:
+        """After `fill`: the last branch layer and the heads for the selected rows; their KV is computed once more."""
+        first = 0 if text is TextBranch.SAMPLED else 1
+        select = step.select[first:]
+        x = self._buffer("x", *select.shape)
+        # no kernel of this file: the next one must not begin before all that `fill` wrote can be read
+        torch.index_select(self._branch_x, 0, select.flatten(), out=x.flatten(0, 1))
+        self._decode_layers((self._audio if first else self._weights.branches).last(), x, step)
+        if not first:
+            self._head(0, x[:1], logits.text)
+        self._head(1, x[-1:], logits.audio)
 
     def _embed(self, ids: Tensor) -> Tensor:
         x = self._buffer("x", 1, len(ids))
         embed(ids, self._weights.text_table, self._weights.audio_table, self._config.modality_pad_token_id, x[0])
         return x
 
-    def _decode_layers(self, stack: Stack, first_layer: int, x: Tensor, positions: Tensor, tables: Tensor) -> None:
-        """x [lanes, batch, hidden] through the layers from `first_layer` on, in place."""
+    def _keep_trunk(self, x: Tensor, pool_rows: Tensor) -> None:
+        if self._trunk_rows is not None:
+            move_rows(x[0], self._trunk_rows, target_rows=pool_rows)
+
+    def _spread(self, x: Tensor) -> Tensor:
+        """[1, rows, hidden] -> both branches' own copy [2, rows, hidden]."""
+        rows = 2 * x.shape[1]
+        move_rows(x[0], self._branch_x[:rows])
+        return self._branch_x[:rows].view(2, *x.shape[1:])
+
+    def _decode_layers(self, stack: Stack, x: Tensor, step: DecodeInput | FinishInput) -> None:
+        """x [lanes, batch, hidden] through all layers, in place."""
         lanes, batch, _ = x.shape
         qkv, attended = self._buffer("qkv", lanes, batch), self._buffer("attended", lanes, batch)
         gated = self._buffer("gated", lanes, batch)
-        for index, layer in enumerate(stack.layers[first_layer:], start=stack.first_slot + first_layer):
+        for slot, layer in enumerate(stack.layers, start=stack.first_slot):
             self._products.normed(x, layer.input_norm, layer.qkv, qkv)
-            self._attention.decode(qkv, layer.q_norm, layer.k_norm, index, stack.lane_slots, positions, tables,
+            self._attention.decode(qkv, layer.q_norm, layer.k_norm, slot, stack.lane_slots, step.positions, step.tables,
                                    attended)
             self._products.added(attended, layer.o, x)
             self._products.gated(x, layer.post_norm, layer.gate_up, gated)
             self._products.added(gated, layer.down, x)
 
-    def _fill_layer(self, layer: LayerWeights, slot: int, x: Tensor, rows: RowsInput) -> None:
-        """x [1, rows, hidden] through a layer of one lane, in place."""
-        num_rows = x.shape[1]
-        qkv, queries = self._buffer("qkv", 1, num_rows), self._buffer("queries", 1, num_rows)
-        attended, gated = self._buffer("attended", 1, num_rows), self._buffer("gated", 1, num_rows)
-        self._products.normed(x, layer.input_norm, layer.qkv, qkv)
-        self._attention.store(qkv[0], layer.q_norm, layer.k_norm, slot, rows.positions, rows.pool_rows, queries[0])
-        self._attention.attend(queries[0], slot, rows.tiles, rows.tile_rows, rows.tables, attended[0])
-        self._products.added(attended, layer.o, x)
-        self._products.gated(x, layer.post_norm, layer.gate_up, gated)
-        self._products.added(gated, layer.down, x)
+    def _fill_layers(self, stack: Stack, x: Tensor, rows: RowsInput) -> None:
+        """x [lanes, rows, hidden] through all layers, in place."""
+        lanes, num_rows, _ = x.shape
+        qkv, queries = self._buffer("qkv", lanes, num_rows), self._buffer("queries", lanes, num_rows)
+        attended, gated = self._buffer("attended", lanes, num_rows), self._buffer("gated", lanes, num_rows)
+        for slot, layer in enumerate(stack.layers, start=stack.first_slot):
+            self._products.normed(x, layer.input_norm, layer.qkv, qkv)
+            self._attention.store(qkv, layer.q_norm, layer.k_norm, slot, stack.lane_slots, rows.positions,
+                                  rows.pool_rows, queries)
+            self._attention.attend(queries, slot, stack.lane_slots, rows.tiles, rows.tile_rows, rows.tables, attended)
+            self._products.added(attended, layer.o, x)
+            self._products.gated(x, layer.post_norm, layer.gate_up, gated)
+            self._products.added(gated, layer.down, x)
 
-    def _fill_keys_values(self, layer: LayerWeights, slot: int, x: Tensor, rows: RowsInput) -> None:
-        """Only the keys and values of a layer of one lane for x [1, rows, hidden]."""
-        num_rows, q_size = x.shape[1], self._sizes["queries"]
+    def _fill_keys_values(self, stack: Stack, x: Tensor, step: DecodeInput | RowsInput) -> None:
+        """Only the keys and values of a stack's only layer for x [lanes, rows, hidden]."""
+        (layer,) = stack.layers
+        lanes, num_rows, _ = x.shape
+        q_size = self._sizes["queries"]
         size = self._sizes["qkv"] - q_size
-        keys_values = self._buffers["qkv"][: num_rows * size].view(1, num_rows, size)
+        keys_values = self._buffers["qkv"][: lanes * num_rows * size].view(lanes, num_rows, size)
         self._products.normed(x, layer.input_norm, layer.qkv.outputs(q_size, q_size + size), keys_values)
-        self._attention.store(keys_values[0], layer.q_norm, layer.k_norm, slot, rows.positions, rows.pool_rows, None)
+        self._attention.store(keys_values, layer.q_norm, layer.k_norm, stack.first_slot, stack.lane_slots,
+                              step.positions, step.pool_rows, None)
 
-    def _heads(self, x: Tensor, logits: Logits) -> None:
+    def _head(self, lane: int, x: Tensor, out: Tensor) -> None:
+        """The head of one branch: x [1, rows, hidden] -> out [rows, vocabulary]."""
         weights, vocab_size = self._weights, self._config.vocab_size
-        end = vocab_size + self._config.audio_vocab_size
-        heads = (weights.heads.outputs(0, vocab_size), weights.heads.outputs(vocab_size, end))
-        for lane, (head, out) in enumerate(zip(heads, logits, strict=True)):
-            self._products.normed(x[lane : lane + 1], weights.final_norm[lane : lane + 1], head, out.unsqueeze(0))
+        start, end = ((0, vocab_size), (vocab_size, vocab_size + self._config.audio_vocab_size))[lane]
+        self._products.normed(x, weights.final_norm[lane : lane + 1], weights.heads.outputs(start, end),
+                              out.unsqueeze(0))
 
     def _buffer(self, name: str, lanes: int, rows: int) -> Tensor:
         size = self._sizes[name]

@@ -43,8 +43,12 @@ class Products:
             return
         normed = _view(self._normed, x.shape)
         rms_norm(x, norm, self._eps, normed)
+        if linear.scale is None:
+            _product(normed, linear.weight, out)
+            return
         for lane in range(len(x)):
-            self._product_of(normed[lane], linear, lane, out[lane])
+            self._float8_product(normed[lane], linear.weight[lane], out[lane])
+            rescale(out[lane], self._row_scale, linear.scale[lane], out[lane])
 
     def gated(self, x: Tensor, norm: Tensor, linear: Linear, out: Tensor) -> None:
         """out = silu(gate) * up, where linear(norm(x)) gives gates, then ups."""
@@ -60,23 +64,16 @@ class Products:
         if x.shape[1] == 1:
             _one_row(x, linear, out, residual=out)
             return
-        for lane in range(len(x)):
-            if linear.scale is None:
-                torch.addmm(out[lane], x[lane], linear.weight[lane].T, out=out[lane])
+        if linear.scale is None:
+            if len(x) == 1:
+                torch.addmm(out[0], x[0], linear.weight[0].T, out=out[0])
             else:
-                product = _view(self._product, out[lane].shape)
-                self._float8_product(x[lane], linear.weight[lane], product)
-                rescale(product, self._row_scale, linear.scale[lane], out[lane], residual=out[lane])
-
-    def _product_of(self, x: Tensor, linear: Linear, lane: int, out: Tensor) -> None:
-        weight = linear.weight[lane]
-        if linear.scale is not None:
-            self._float8_product(x, weight, out)
-            rescale(out, self._row_scale, linear.scale[lane], out)
-        elif x.dtype is out.dtype:
-            torch.mm(x, weight.T, out=out)
-        else:
-            torch.mm(x, weight.T, out_dtype=out.dtype, out=out)
+                torch.baddbmm(out, x, linear.weight.transpose(1, 2), out=out)
+            return
+        for lane in range(len(x)):
+            product = _view(self._product, out[lane].shape)
+            self._float8_product(x[lane], linear.weight[lane], product)
+            rescale(product, self._row_scale, linear.scale[lane], out[lane], residual=out[lane])
 
     def _float8_product(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """out = float8 rows times float8 weights, without either's scales; the rows' are left in `_row_scale`."""
@@ -84,6 +81,16 @@ class Products:
         quantise_rows(x, values, self._row_scale)
         torch._scaled_mm(values, weight.T, scale_a=self._one, scale_b=self._one, out_dtype=out.dtype,
                          use_fast_accum=True, out=out)
+
+
+def _product(x: Tensor, weight: Tensor, out: Tensor) -> None:
+    """out [lanes, rows, outputs] = x [lanes, rows, inputs] times weight [lanes, outputs, inputs], in out's dtype."""
+    if len(x) > 1:
+        torch.bmm(x, weight.transpose(1, 2), out=out)
+    elif x.dtype is out.dtype:
+        torch.mm(x[0], weight[0].T, out=out[0])
+    else:
+        torch.mm(x[0], weight[0].T, out_dtype=out.dtype, out=out[0])
 
 
 def _one_row(x: Tensor, linear: Linear, out: Tensor, *, norm: Tensor | None = None, eps: float = 0.0,

@@ -1,4 +1,4 @@
-"""`Sampler` on the device: two kernels and one copy back, where plain PyTorch needs some forty operations."""
+"""`Sampler` on the device: two kernels, inside the captured step where the runtime can, and one read of the result."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from torch import Tensor
 
 from moss_engine.models.config import ModelConfig
 from moss_engine.request import ChannelSampling, Sampling
-from moss_engine.runtime.base import Logits
-from moss_engine.runtime.kernels import sampling as kernels
+from moss_engine.runtime.base import Logits, Runtime, ScheduledBatch
+from moss_engine.runtime.cuda import CudaRuntime
+from moss_engine.runtime.cuda_draws import Draws
+from moss_engine.runtime.kernels.sampling import MAX_TOP_K
 from moss_engine.sampler import AUDIO, TEXT, Sampler, uniform
 from moss_engine.tokens import Modality, Row, settle_row
 
@@ -20,24 +22,17 @@ _NOTHING = -1.0
 class CudaSampler(Sampler):
     """Draws the same rows as `Sampler`, up to the rounding of probabilities.
 
-    A batch in which a sequence ranks more than MAX_TOP_K ids (no top-k, or a large one) is sampled by `Sampler`.
+    Steps of a `CudaRuntime` draw inside the graphs that compute the logits, so the host waits for the device once a
+    step, for what was drawn. A batch in which a sequence ranks more than MAX_TOP_K ids (no top-k, or a large one) is
+    sampled by `Sampler`.
     """
 
-    def __init__(self, config: ModelConfig, device: torch.device, max_batch: int):
+    def __init__(self, config: ModelConfig, device: torch.device, max_batch: int, runtime: CudaRuntime | None = None):
         super().__init__(config, device)
-        text_size, audio_size = config.vocab_size, config.audio_vocab_size
-        tiles = kernels.num_tiles(text_size, audio_size)
-        pinned = device.type == "cuda"
-        self._seen = torch.zeros(max_batch, text_size + audio_size, dtype=torch.int8, device=device)
-        self._best = torch.empty(max_batch, tiles, kernels.CANDIDATES, dtype=torch.int64, device=device)
-        self._bad = torch.empty(max_batch, tiles, dtype=torch.int32, device=device)
-        self._host_values = torch.zeros(max_batch, 2, kernels.NUM_VALUES, dtype=torch.float64, pin_memory=pinned)
-        self._values = torch.zeros_like(self._host_values, device=device)
-        self._drawn = torch.zeros(max_batch, 3, dtype=torch.int32, device=device)
-        if device.type == "cuda":  # compile the kernels before anybody waits for a sample
-            text, audio = (torch.zeros(1, size, device=device) for size in (text_size, audio_size))
-            kernels.draw(text, audio, self._values, self._seen, self._best, self._bad, self._drawn)
-            self._seen.zero_()
+        self._runtime = runtime
+        self._draws = Draws(config, max_batch, device) if runtime is None else runtime.draws
+        if runtime is None and device.type == "cuda":  # compile the kernels before anybody waits for a sample
+            self._draws.run(Logits(*(torch.zeros(1, size, device=device) for size in self._vocab_sizes)))
         self._places: dict[Hashable, int] = {}
         self._free_places = list(range(max_batch))
 
@@ -45,9 +40,9 @@ class CudaSampler(Sampler):
         super().add(sequence_id, prompt_rows, sampling)
         assert self._free_places, "more sequences are sampled than the runtime runs"
         place = self._places[sequence_id] = self._free_places.pop()
-        self._seen[place] = 0
+        self._draws.seen[place] = 0
         history = self._histories[sequence_id]
-        text, audio = self._seen[place].view(torch.bool).split(self._vocab_sizes)
+        text, audio = self._draws.seen_of(place, self._vocab_sizes[TEXT])
         history.seen = _moved(history.seen[TEXT], text), _moved(history.seen[AUDIO], audio)
 
     def remove(self, sequence_id: Hashable) -> None:
@@ -55,23 +50,37 @@ class CudaSampler(Sampler):
         if sequence_id in self._places:
             self._free_places.append(self._places.pop(sequence_id))
 
+    def next_rows(self, runtime: Runtime, batch: ScheduledBatch, sequence_ids: Sequence[Hashable],
+                  modalities: Sequence[Modality]) -> list[Row | None]:
+        if runtime is not self._runtime or not sequence_ids or not self._draw_here(sequence_ids):
+            return super().next_rows(runtime, batch, sequence_ids, modalities)
+        self._put(sequence_ids, modalities)
+        self._runtime.forward_and_draw(batch)
+        return self._read(sequence_ids, modalities)
+
     @torch.inference_mode()
     def sample(self, logits: Logits, sequence_ids: Sequence[Hashable],
                modalities: Sequence[Modality]) -> list[Row | None]:
-        count = len(sequence_ids)
-        assert count == len(modalities) == logits.text.shape[0] == logits.audio.shape[0]
-        histories = [self._histories[sequence_id] for sequence_id in sequence_ids]
-        if not all(_ranks_few(h.sampling.text) and _ranks_few(h.sampling.audio) for h in histories):
+        assert len(sequence_ids) == len(modalities) == logits.text.shape[0] == logits.audio.shape[0]
+        if not self._draw_here(sequence_ids):
             return super().sample(logits, sequence_ids, modalities)
-        self._host_values[:count] = torch.tensor(
-            [self._values_of(sequence_id, modality) for sequence_id, modality in
-             zip(sequence_ids, modalities, strict=True)], dtype=torch.float64)
-        self._values[:count].copy_(self._host_values[:count], non_blocking=True)
-        kernels.draw(logits.text, logits.audio, self._values, self._seen, self._best, self._bad, self._drawn)
+        self._put(sequence_ids, modalities)
+        self._draws.run(logits)
+        return self._read(sequence_ids, modalities)
+
+    def _draw_here(self, sequence_ids: Sequence[Hashable]) -> bool:
+        samplings = [self._histories[sequence_id].sampling for sequence_id in sequence_ids]
+        return all(_ranks_few(sampling.text) and _ranks_few(sampling.audio) for sampling in samplings)
+
+    def _put(self, sequence_ids: Sequence[Hashable], modalities: Sequence[Modality]) -> None:
+        self._draws.put([self._values_of(sequence_id, modality)
+                         for sequence_id, modality in zip(sequence_ids, modalities, strict=True)])
+
+    def _read(self, sequence_ids: Sequence[Hashable], modalities: Sequence[Modality]) -> list[Row | None]:
         rows: list[Row | None] = []
-        for history, modality, (text_id, audio_id, is_finite) in zip(
-                histories, modalities, self._drawn[:count].tolist(), strict=True):
-            history.num_rows += is_finite
+        for sequence_id, modality, (text_id, audio_id, is_finite) in zip(
+                sequence_ids, modalities, self._draws.read(len(sequence_ids)), strict=True):
+            self._histories[sequence_id].num_rows += is_finite
             rows.append(settle_row(modality, Row(text_id, audio_id), self._ids) if is_finite else None)
         return rows
 
@@ -94,4 +103,4 @@ def _moved(seen: Tensor | None, place: Tensor) -> Tensor | None:
 
 
 def _ranks_few(values: ChannelSampling) -> bool:
-    return values.temperature == 0 or 0 < values.top_k <= kernels.MAX_TOP_K
+    return values.temperature == 0 or 0 < values.top_k <= MAX_TOP_K

@@ -93,6 +93,19 @@ class Stack:
     lane_slots: int
     layers: tuple[LayerWeights, ...]
 
+    def lane(self, index: int) -> Stack:
+        """The same layers with one lane only."""
+        return Stack(1, self.first_slot + index * self.lane_slots, self.lane_slots,
+                     tuple(layer.lane(index) for layer in self.layers))
+
+    def before_last(self) -> Stack:
+        """All layers but the last."""
+        return Stack(self.lanes, self.first_slot, self.lane_slots, self.layers[:-1])
+
+    def last(self) -> Stack:
+        """The last layer alone."""
+        return Stack(self.lanes, self.first_slot + len(self.layers) - 1, self.lane_slots, self.layers[-1:])
+
 
 @dataclass(frozen=True)
 class Weights:
@@ -104,7 +117,6 @@ class Weights:
     branches: Stack
     final_norm: Tensor
     heads: Linear
-
 
 
 def allocate(config: ModelConfig, dtype: torch.dtype, device: torch.device, float8: Float8 = Float8.NONE) -> Weights:

@@ -35,6 +35,9 @@ def make_runtime(config: EngineConfig) -> Runtime:
     limits = make_limits(config, model)
     device = resolve_device(config.device)
     if config.runtime in BACKENDS:
+        if config.deferred_text:
+            raise ConfigError(f"--deferred-text is done by the torch runtime only; leave it out, or --runtime "
+                              f"{config.runtime}.")
         return _load_engine_runtime(config, limits, device)
     for name in ("engine", "plugin"):
         if getattr(config, name) is not None:
@@ -46,16 +49,18 @@ def make_runtime(config: EngineConfig) -> Runtime:
         verify_manifest(config.checkpoint)
     if device.type == "cuda" and dtype is torch.bfloat16:
         return _load_cuda_runtime(config, limits, device)
-    return load_torch_runtime(config.checkpoint, limits, device=device, dtype=dtype, threads=config.threads)
+    return load_torch_runtime(config.checkpoint, limits, device=device, dtype=dtype, threads=config.threads,
+                              deferred_text=config.deferred_text)
 
 
 def make_sampler(runtime: Runtime, model: ModelConfig, device: torch.device) -> Sampler:
     """Sampling for the runtime's logits: in kernels of its own on a GPU that has triton, else in plain PyTorch."""
     if isinstance(runtime, TorchRuntime) or device.type == "cpu" or find_spec("triton") is None:
         return Sampler(model, device)
+    from moss_engine.runtime.cuda import CudaRuntime
     from moss_engine.runtime.cuda_sampler import CudaSampler
 
-    return CudaSampler(model, device, runtime.limits.max_batch)
+    return CudaSampler(model, device, runtime.limits.max_batch, runtime if isinstance(runtime, CudaRuntime) else None)
 
 
 def make_limits(config: EngineConfig, model: ModelConfig) -> Limits:
@@ -136,7 +141,7 @@ def _load_cuda_runtime(config: EngineConfig, limits: Limits, device: torch.devic
         raise MissingPackageError("bfloat16 on a GPU needs the package triton; install it with `pip install triton` "
                                   "or use --dtype float32.") from None
     return load_cuda_runtime(config.checkpoint, limits, device=device, dtype=torch.bfloat16,
-                             float8=_FLOAT8.get(config.dtype, Float8.NONE))
+                             float8=_FLOAT8.get(config.dtype, Float8.NONE), deferred_text=config.deferred_text)
 
 
 def _require_memory(config: EngineConfig, model: ModelConfig, limits: Limits, device: torch.device,
@@ -148,4 +153,5 @@ def _require_memory(config: EngineConfig, model: ModelConfig, limits: Limits, de
         weight_bytes = num_weights * (1 if isinstance(dtype, str) else dtype.itemsize)
     kv_size = torch.float32.itemsize if device.type == "cpu" or isinstance(dtype, str) else dtype.itemsize
     row_values = 2 * model.num_layers * model.num_key_value_heads * model.head_dim
+    row_values += model.hidden_size if config.deferred_text else 0
     require_memory(device, weight_bytes, limits.num_blocks * limits.block_size * row_values * kv_size)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.base import TextBranch
 from moss_engine.runtime.linear import Linear
 from moss_engine.tokens import Row, is_audio_row
 
@@ -95,21 +96,40 @@ class PackedNetwork:
         return self.config.vocab_size + row.audio if is_audio_row(row, self.config.special) else row.text
 
     def forward(self, indices: Tensor, positions: Tensor, attend: PackedAttend, num_decode: int,
-                select: Tensor | None) -> tuple[Tensor, Tensor]:
+                select: Tensor | None, text: TextBranch = TextBranch.SAMPLED,
+                keep: Callable[[Tensor], object] | None = None) -> tuple[Tensor, Tensor]:
         """Run a step's rows, of which the first `num_decode` are decode rows.
 
         indices: `table_index` of every row [rows]; positions: [rows]; select: the rows whose logits are wanted, all
-        decode rows first (None for all rows). Returns float32 logits [selected, vocab] and [selected, audio vocab].
+        decode rows first (None for all rows). Returns float32 logits [selected, vocab] and [selected, audio vocab];
+        the former are zeros unless `text` is SAMPLED. `keep` is given the trunk's output [rows, hidden], from which
+        `fill_text` makes up for a text branch that was deferred.
         """
         rotary = self._rotary.index_select(0, positions)
         x = self._embed(indices)
         for layer in self._shared:
             x = self._run(layer, x, rotary, attend, num_decode, None)
-        text = self._run_branch(self._text, x, rotary, attend, num_decode, select)
+        if keep is not None:
+            keep(x)
+        if text is TextBranch.FILLED:
+            self._fill_branch(self._text, x, rotary, attend, num_decode)
         audio = self._run_branch(self._audio, x, rotary, attend, num_decode, select)
-        num_selected = text.shape[0]
-        text = self._text_head(self._text_norm(text), num_selected)
-        return text.float(), self._audio_head(self._audio_norm(audio), num_selected).float()
+        num_selected = audio.shape[0]
+        audio_logits = self._audio_head(self._audio_norm(audio), num_selected).float()
+        if text is not TextBranch.SAMPLED:
+            return audio_logits.new_zeros(num_selected, self.config.vocab_size), audio_logits
+        x = self._run_branch(self._text, x, rotary, attend, num_decode, select)
+        return self._text_head(self._text_norm(x), num_selected).float(), audio_logits
+
+    def fill_text(self, x: Tensor, positions: Tensor, attend: PackedAttend) -> None:
+        """Write the text branch's keys and values of rows whose trunk output x [rows, hidden] was kept."""
+        self._fill_branch(self._text, x, self._rotary.index_select(0, positions), attend, 0)
+
+    def _fill_branch(self, layers: list[PackedLayer], x: Tensor, rotary: Tensor, attend: PackedAttend,
+                     num_decode: int) -> None:
+        for layer in layers[:-1]:
+            x = self._run(layer, x, rotary, attend, num_decode, None)
+        self._attended(layers[-1], x, rotary, attend, num_decode)
 
     def _run_branch(self, layers: list[PackedLayer], x: Tensor, rotary: Tensor, attend: PackedAttend, num_decode: int,
                     select: Tensor | None) -> Tensor:
@@ -120,17 +140,22 @@ class PackedNetwork:
     def _run(self, layer: PackedLayer, x: Tensor, rotary: Tensor, attend: PackedAttend, num_decode: int,
              select: Tensor | None) -> Tensor:
         """One layer; with `select`, the part behind the attention is computed for these rows only."""
-        heads, kv_heads = self.config.num_attention_heads, self.config.num_key_value_heads
-        qkv = layer.qkv(layer.input_norm(x), num_decode).float().unflatten(1, (heads + 2 * kv_heads, -1))
-        qk = qkv[:, : heads + kv_heads]
-        normed = torch.view_as_complex(layer.qk_norm(qk).unflatten(2, (-1, 2)))
-        torch.mul(normed, rotary, out=torch.view_as_complex(qk.unflatten(2, (-1, 2))))
-        attended = attend(layer.slot, qkv[:, :heads], qkv[:, heads:])
+        attended = self._attended(layer, x, rotary, attend, num_decode)
         if select is not None:
             x, attended = x.index_select(0, select), attended.index_select(0, select)
         x = x + layer.output(attended, num_decode)
         gate, up = layer.gate_up(layer.mlp_norm(x), num_decode).chunk(2, dim=-1)
         return x + layer.down(F.silu(gate) * up, num_decode)
+
+    def _attended(self, layer: PackedLayer, x: Tensor, rotary: Tensor, attend: PackedAttend,
+                  num_decode: int) -> Tensor:
+        """The attention of one layer, which writes its keys and values: [rows, heads * head_dim]."""
+        heads, kv_heads = self.config.num_attention_heads, self.config.num_key_value_heads
+        qkv = layer.qkv(layer.input_norm(x), num_decode).float().unflatten(1, (heads + 2 * kv_heads, -1))
+        qk = qkv[:, : heads + kv_heads]
+        normed = torch.view_as_complex(layer.qk_norm(qk).unflatten(2, (-1, 2)))
+        torch.mul(normed, rotary, out=torch.view_as_complex(qk.unflatten(2, (-1, 2))))
+        return attend(layer.slot, qkv[:, :heads], qkv[:, heads:])
 
     def _block(self, block: str, first_slot: int, num_layers: int, weights: Weights) -> list[PackedLayer]:
         return [self._layer(f"model.{block}.layers.{i}.", first_slot + i, weights) for i in range(num_layers)]

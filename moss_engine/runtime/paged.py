@@ -59,6 +59,7 @@ class PagedAttention:
 
     `sequences` are in packed order: the `num_decode` decoding ones (one row each) first, by length. Decoding sequences
     of similar length attend in one call, padded; whole vectors of padding do not change a sequence's rounding.
+    `new_rows` says where in the pool the new rows lie: int64 [rows].
     """
 
     def __init__(self, pool: KVPool, sequences: Sequence[ScheduledSequence], num_decode: int):
@@ -76,11 +77,11 @@ class PagedAttention:
                 new.append(rows[sequence.num_cached : sequence.num_cached + len(sequence.rows)])
             self._parts.append(_Part(sum(len(s.rows) for s in group), len(group), length, self._mask(group, length)))
             start = end
-        self._new, self._live = (torch.from_numpy(np.concatenate(rows)).to(pool.device) for rows in (new, live))
+        self.new_rows, self._live = (torch.from_numpy(np.concatenate(rows)).to(pool.device) for rows in (new, live))
 
     def __call__(self, slot: int, q: Tensor, kv: Tensor) -> Tensor:
         rows = self._pool.rows[slot]
-        rows.index_copy_(0, self._new, kv.to(rows.dtype))
+        rows.index_copy_(0, self.new_rows, kv.to(rows.dtype))
         live = rows.index_select(0, self._live)
         keys, values = live.unsqueeze(0).transpose(1, 2).chunk(2, dim=1)  # each [1, kv_heads, all live rows, head_dim]
         queries = q.to(rows.dtype)

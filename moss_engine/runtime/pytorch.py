@@ -13,7 +13,15 @@ from torch.nn import functional as F
 from moss_engine.models.checkpoint import SCALE_SUFFIX, expected_tensors, load_tensors, quantise
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.load import refuse_tied
-from moss_engine.runtime.base import Limits, Logits, RuntimeInfo, ScheduledBatch, ScheduledSequence, check_batch
+from moss_engine.runtime.base import (
+    Limits,
+    Logits,
+    RuntimeInfo,
+    ScheduledBatch,
+    ScheduledSequence,
+    check_batch,
+    deferred_parts,
+)
 from moss_engine.runtime.linear import FloatLinear, Int8Linear, Linear, fastest_prefill_dtype
 from moss_engine.runtime.packed import PackedNetwork
 from moss_engine.runtime.paged import KVPool, PagedAttention
@@ -22,13 +30,19 @@ INT8 = "int8"
 
 
 class TorchRuntime:
-    """`Runtime` in plain PyTorch. `threads` is the number of CPU threads of whoever calls `forward`."""
+    """`Runtime` in plain PyTorch. `threads` is the number of CPU threads of whoever calls `forward`.
 
-    def __init__(self, network: PackedNetwork, pool: KVPool, limits: Limits, info: RuntimeInfo, threads: int):
+    With `deferred_text` it keeps the trunk's output of every row of the pool, so that text branches may be deferred.
+    """
+
+    def __init__(self, network: PackedNetwork, pool: KVPool, limits: Limits, info: RuntimeInfo, threads: int, *,
+                 deferred_text: bool = False):
         self.limits = limits
         self.info = info
         self._network: PackedNetwork | None = network
         self._pool: KVPool | None = pool
+        self._trunk_rows = pool.rows[0].new_zeros(len(pool.rows[0]), network.config.hidden_size, dtype=torch.float32) \
+            if deferred_text else None
         self._threads = threads
         self._thread_id: int | None = None
 
@@ -38,6 +52,8 @@ class TorchRuntime:
         assert self._network is not None and self._pool is not None, "the runtime was closed"
         check_batch(batch, self.limits)
         self._set_threads()
+        for parts in deferred_parts(batch, self.limits.max_step_rows):
+            self._fill_text(self._network, self._pool, parts)
         order = sorted(range(len(batch.sequences)), key=lambda i: _packing_key(batch.sequences[i]))
         sequences = [batch.sequences[i] for i in order]
         num_decode = sum(map(_decodes, sequences))
@@ -48,19 +64,27 @@ class TorchRuntime:
                 select.append(ends - 1)
         device = self._pool.device
         indices = [self._network.table_index(row) for sequence in sequences for row in sequence.rows]
-        positions = [p for s in sequences for p in range(s.num_cached, s.num_cached + len(s.rows))]
+        attention = PagedAttention(self._pool, sequences, num_decode)
+        trunk_rows = self._trunk_rows
         text, audio = self._network.forward(
-            torch.tensor(indices, device=device), torch.tensor(positions, device=device),
-            PagedAttention(self._pool, sequences, num_decode), num_decode,
-            torch.tensor(select, device=device, dtype=torch.long) if len(select) < len(indices) else None)
+            torch.tensor(indices, device=device), _positions(sequences, device), attention, num_decode,
+            torch.tensor(select, device=device, dtype=torch.long) if len(select) < len(indices) else None,
+            batch.text, None if trunk_rows is None else lambda x: trunk_rows.index_copy_(0, attention.new_rows, x))
         sampled = [i for i in order if batch.sequences[i].sample]
         if sampled != sorted(sampled):
             back = torch.tensor(sorted(range(len(sampled)), key=sampled.__getitem__), device=device)
             text, audio = text.index_select(0, back), audio.index_select(0, back)
         return Logits(text, audio)
 
+    def _fill_text(self, network: PackedNetwork, pool: KVPool, parts: list[ScheduledSequence]) -> None:
+        """Make up for deferred text branches; parts as of `deferred_parts`."""
+        assert self._trunk_rows is not None, "the runtime was not made for deferred text branches"
+        attention = PagedAttention(pool, parts, 0)
+        network.fill_text(self._trunk_rows.index_select(0, attention.new_rows), _positions(parts, pool.device),
+                          attention)
+
     def close(self) -> None:
-        self._network = self._pool = None
+        self._network = self._pool = self._trunk_rows = None
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
@@ -69,6 +93,10 @@ class TorchRuntime:
         if self._thread_id != threading.get_ident():
             self._thread_id = threading.get_ident()
             torch.set_num_threads(self._threads)
+
+
+def _positions(sequences: list[ScheduledSequence], device: torch.device) -> Tensor:
+    return torch.tensor([p for s in sequences for p in range(s.num_cached, s.num_cached + len(s.rows))], device=device)
 
 
 def _packing_key(sequence: ScheduledSequence) -> tuple[bool, int]:
@@ -120,7 +148,7 @@ class _CheckpointWeights:
 
 
 def load_torch_runtime(folder: Path, limits: Limits, *, device: torch.device, dtype: torch.dtype | str,
-                       threads: int) -> TorchRuntime:
+                       threads: int, deferred_text: bool = False) -> TorchRuntime:
     """Load a checkpoint folder into a runtime.
 
     dtype: float32, bfloat16 or "int8" (CPU only). Norms, rotary embedding and the residual stream are float32 in all
@@ -139,4 +167,4 @@ def load_torch_runtime(folder: Path, limits: Limits, *, device: torch.device, dt
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     info = RuntimeInfo("torch", torch.__version__, name, str(dtype).removeprefix("torch."),
                        folder.resolve().name)
-    return TorchRuntime(network, pool, limits, info, threads)
+    return TorchRuntime(network, pool, limits, info, threads, deferred_text=deferred_text)

@@ -10,27 +10,38 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from moss_engine.runtime.kernels.launch import wait_for_previous
+from moss_engine.runtime.kernels.launch import start_next, wait_for_previous
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _LOWEST = tl.constexpr(-1e30)
 
 
 @triton.jit
-def norm_rotate(first, second, weight_ptr, rope_ptr, position, dims, eps, D: tl.constexpr):
-    """RMSNorm over a head, then NeoX rotary embedding, on its two halves ([..., D / 2] float32 each).
-
-    rope_ptr: float32 [positions, 2, D / 2], cosines then sines; position has the halves' leading shape.
-    """
+def load_norm(weight_ptr, dims, D: tl.constexpr):
+    """The norm's weights for both halves of a head: float32 [1, D / 2] each."""
     HALF: tl.constexpr = D // 2
-    inside = dims < HALF
+    first = tl.load(weight_ptr + dims, mask=dims < HALF, other=0.0).to(tl.float32)
+    second = tl.load(weight_ptr + HALF + dims, mask=dims < HALF, other=0.0).to(tl.float32)
+    return first[None, :], second[None, :]
+
+
+@triton.jit
+def load_angles(rope_ptr, position, dims, D: tl.constexpr):
+    """Cosines and sines of one position: float32 [1, D / 2] each; rope_ptr is float32 [positions, 2, D / 2]."""
+    HALF: tl.constexpr = D // 2
+    at = rope_ptr + position * D + dims
+    cosine = tl.load(at, mask=dims < HALF, other=0.0)
+    sine = tl.load(at + HALF, mask=dims < HALF, other=0.0)
+    return cosine[None, :], sine[None, :]
+
+
+@triton.jit
+def norm_rotate(first, second, norm_first, norm_second, cosine, sine, eps, D: tl.constexpr):
+    """RMSNorm over a head, then NeoX rotary embedding, on its two halves (float32 [heads, D / 2] each)."""
     squares = tl.sum(first * first, 1) + tl.sum(second * second, 1)
     inverse_rms = tl.rsqrt(squares / D + eps)[:, None]
-    first *= inverse_rms * tl.load(weight_ptr + dims, mask=inside, other=0.0).to(tl.float32)[None, :]
-    second *= inverse_rms * tl.load(weight_ptr + HALF + dims, mask=inside, other=0.0).to(tl.float32)[None, :]
-    angles = rope_ptr + position[:, None] * D + dims[None, :]
-    cosine = tl.load(angles, mask=inside[None, :], other=0.0)
-    sine = tl.load(angles + HALF, mask=inside[None, :], other=0.0)
+    first *= inverse_rms * norm_first
+    second *= inverse_rms * norm_second
     return first * cosine - second * sine, second * cosine + first * sine
 
 
@@ -104,12 +115,13 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
 
     qkv: [lanes, batch, (KV * G + 2 * KV) * D]; positions[i] counts the cached rows of sequence i; out: [lanes, batch,
     KV * G * D]. Grid (num_splits, KV, lanes * batch); SPLIT tells whether there is more than one. The first split also
-    attends to the new row itself.
+    attends to the new row itself. Positions, tables and cached rows are read before the previous kernel has ended: a
+    kernel of the same step must not write them.
     """
     HALF: tl.constexpr = D // 2
     split, kv_head = tl.program_id(0), tl.program_id(1)
     lane, sequence = tl.program_id(2) // batch, tl.program_id(2) % batch
-    wait_for_previous(OVERLAP)
+    start_next(OVERLAP)
     num_cached = tl.load(positions_ptr + sequence)
     length = _split_length(num_cached, num_splits, T)
     num_active = tl.maximum(tl.cdiv(num_cached, length), 1)
@@ -119,20 +131,32 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     pool_dtype = k_pool_ptr.dtype.element_ty
     pool_slot = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1)
 
+    # Tiles are loaded one ahead of their use, and block numbers one ahead of that: nothing waits for a chain of loads.
+    table = tables_ptr + sequence * table_stride
+    start, end = split * length, tl.minimum(num_cached, (split + 1) * length)
+    t = start + times
+    at = _place_rows(_find_blocks(table, t, end, BLOCK), t, pool_slot, kv_head, KV, BLOCK, D)
+    k_first_tile = _load_half_keys(k_pool_ptr, at, t, end, halves, D)
+    k_second_tile = _load_half_keys(k_pool_ptr + HALF, at, t, end, halves, D)
+    v_tile = _load_rows(v_pool_ptr, at, t, end, dims, D)
+    blocks = _find_blocks(table, t + T, end, BLOCK)
+    q_norm_first, q_norm_second = load_norm(q_norm_ptr + lane * D, halves, D)
+    k_norm_first, k_norm_second = load_norm(k_norm_ptr + lane * D, halves, D)
+    cosine, sine = load_angles(rope_ptr, num_cached, halves, D)
+    wait_for_previous(OVERLAP)
+
     row = qkv_ptr + tl.program_id(2).to(tl.int64) * (KV * (G + 2) * D)
     q_at = row + ((kv_head * G + heads) * D)[:, None] + halves[None, :]
     q_inside = (heads < G)[:, None] & (halves < HALF)[None, :]
     q_first = tl.load(q_at, mask=q_inside, other=0.0).to(tl.float32)
     q_second = tl.load(q_at + HALF, mask=q_inside, other=0.0).to(tl.float32)
-    q_first, q_second = norm_rotate(q_first, q_second, q_norm_ptr + lane * D, rope_ptr, num_cached + heads * 0, halves,
-                                    eps, D)
+    q_first, q_second = norm_rotate(q_first, q_second, q_norm_first, q_norm_second, cosine, sine, eps, D)
     q_first, q_second = q_first.to(pool_dtype), q_second.to(pool_dtype)
     k_at = row + (KV * G + kv_head) * D + halves[None, :] + tl.arange(0, 1)[:, None]
     k_inside = (halves < HALF)[None, :]
     k_first = tl.load(k_at, mask=k_inside, other=0.0).to(tl.float32)
     k_second = tl.load(k_at + HALF, mask=k_inside, other=0.0).to(tl.float32)
-    k_first, k_second = norm_rotate(k_first, k_second, k_norm_ptr + lane * D, rope_ptr,
-                                    num_cached + tl.arange(0, 1), halves, eps, D)
+    k_first, k_second = norm_rotate(k_first, k_second, k_norm_first, k_norm_second, cosine, sine, eps, D)
     k_first, k_second = k_first.to(pool_dtype), k_second.to(pool_dtype)
     v_new = tl.load(row + (KV * (G + 1) + kv_head) * D + dims, mask=dims < D, other=0.0).to(pool_dtype)
 
@@ -150,15 +174,6 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
         tl.store(k_pool_ptr + new_at + HALF + halves[None, :] + tl.arange(0, 1)[:, None], k_second, mask=k_inside)
         tl.store(v_pool_ptr + new_at + dims, v_new, mask=dims < D)
 
-    # Tiles are loaded one ahead of their use, and block numbers one ahead of that: nothing waits for a chain of loads.
-    table = tables_ptr + sequence * table_stride
-    start, end = split * length, tl.minimum(num_cached, (split + 1) * length)
-    t = start + times
-    at = _place_rows(_find_blocks(table, t, end, BLOCK), t, pool_slot, kv_head, KV, BLOCK, D)
-    k_first_tile = _load_half_keys(k_pool_ptr, at, t, end, halves, D)
-    k_second_tile = _load_half_keys(k_pool_ptr + HALF, at, t, end, halves, D)
-    v_tile = _load_rows(v_pool_ptr, at, t, end, dims, D)
-    blocks = _find_blocks(table, t + T, end, BLOCK)
     for tile in tl.range(start, end, T, num_stages=1):
         t_next = tile + T + times
         at = _place_rows(blocks, t_next, pool_slot, kv_head, KV, BLOCK, D)
@@ -188,29 +203,32 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
         tl.store(out_at, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=out_inside)
 
 
-@triton.jit(do_not_specialize=["slot", "num_blocks"])
+@triton.jit(do_not_specialize=["num_rows", "slot", "lane_slots", "num_blocks"])
 def store_rows_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, pool_rows_ptr, k_pool_ptr, v_pool_ptr,
-                      q_out_ptr, slot, num_blocks, eps, FIRST: tl.constexpr, KV: tl.constexpr, G: tl.constexpr,
-                      D: tl.constexpr, GP: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
-                      OVERLAP: tl.constexpr):
-    """Norm and rotate new rows; keys and values go to the pool, queries to q_out [rows, KV * G * D].
+                      q_out_ptr, num_rows, slot, lane_slots, num_blocks, eps, FIRST: tl.constexpr, KV: tl.constexpr,
+                      G: tl.constexpr, D: tl.constexpr, GP: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
+                      BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
+    """Norm and rotate new rows; keys and values go to the pool, queries to q_out [lanes, rows, KV * G * D].
 
-    qkv: [rows, (FIRST + 2 * KV) * D] with FIRST query heads (none: keys and values only). pool_rows[i] is block *
-    BLOCK + offset of row i. Grid (rows, KV).
+    qkv: [lanes, rows, (FIRST + 2 * KV) * D] with FIRST query heads (none: keys and values only). pool_rows[i] is block
+    * BLOCK + offset of row i. Grid (lanes * rows, KV).
     """
     HALF: tl.constexpr = D // 2
     row, kv_head = tl.program_id(0), tl.program_id(1)
+    lane = row // num_rows
     wait_for_previous(OVERLAP)
     heads, halves, dims = tl.arange(0, GP), tl.arange(0, HP), tl.arange(0, DP)
-    position = tl.load(positions_ptr + row)
-    pool_row = tl.load(pool_rows_ptr + row)
+    position = tl.load(positions_ptr + row % num_rows)
+    pool_row = tl.load(pool_rows_ptr + row % num_rows)
+    cosine, sine = load_angles(rope_ptr, position, halves, D)
     source = qkv_ptr + row.to(tl.int64) * ((FIRST + 2 * KV) * D)
     if FIRST > 0:
         inside = (heads < G)[:, None] & (halves < HALF)[None, :]
         offsets = ((kv_head * G + heads) * D)[:, None] + halves[None, :]
         first = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
         second = tl.load(source + offsets + HALF, mask=inside, other=0.0).to(tl.float32)
-        first, second = norm_rotate(first, second, q_norm_ptr, rope_ptr, position + heads * 0, halves, eps, D)
+        norm_first, norm_second = load_norm(q_norm_ptr + lane * D, halves, D)
+        first, second = norm_rotate(first, second, norm_first, norm_second, cosine, sine, eps, D)
         target = q_out_ptr + row.to(tl.int64) * (KV * G * D) + offsets
         tl.store(target, first.to(q_out_ptr.dtype.element_ty), mask=inside)
         tl.store(target + HALF, second.to(q_out_ptr.dtype.element_ty), mask=inside)
@@ -219,9 +237,10 @@ def store_rows_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, 
     k_inside = (halves < HALF)[None, :]
     first = tl.load(k_at, mask=k_inside, other=0.0).to(tl.float32)
     second = tl.load(k_at + HALF, mask=k_inside, other=0.0).to(tl.float32)
-    first, second = norm_rotate(first, second, k_norm_ptr, rope_ptr, position + one, halves, eps, D)
+    norm_first, norm_second = load_norm(k_norm_ptr + lane * D, halves, D)
+    first, second = norm_rotate(first, second, norm_first, norm_second, cosine, sine, eps, D)
     v = tl.load(source + (FIRST + KV + kv_head) * D + dims, mask=dims < D, other=0.0)
-    block = slot.to(tl.int64) * (num_blocks + 1) + pool_row // BLOCK
+    block = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1) + pool_row // BLOCK
     at = (block * KV + kv_head) * BLOCK * D + (pool_row % BLOCK) * D
     dtype = k_pool_ptr.dtype.element_ty
     tl.store(k_pool_ptr + at + halves[None, :] + one[:, None], first.to(dtype), mask=k_inside)
@@ -229,17 +248,20 @@ def store_rows_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, 
     tl.store(v_pool_ptr + at + dims, v.to(dtype), mask=dims < D)
 
 
-@triton.jit(do_not_specialize=["max_tiles", "slot", "num_blocks", "table_stride", "num_splits"])
+@triton.jit(do_not_specialize=["num_new", "max_tiles", "slot", "lane_slots", "num_blocks", "table_stride",
+                               "num_splits"])
 def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out_ptr, part_acc_ptr, part_stats_ptr,
-                       counter_ptr, max_tiles, slot, num_blocks, table_stride, num_splits, scale, KV: tl.constexpr,
-                       G: tl.constexpr, D: tl.constexpr, M: tl.constexpr, GP: tl.constexpr, DP: tl.constexpr,
-                       BLOCK: tl.constexpr, T: tl.constexpr, SPLIT: tl.constexpr, OVERLAP: tl.constexpr):
+                       counter_ptr, num_new, max_tiles, slot, lane_slots, num_blocks, table_stride, num_splits, scale,
+                       KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr, M: tl.constexpr, GP: tl.constexpr,
+                       DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr, SPLIT: tl.constexpr,
+                       OVERLAP: tl.constexpr):
     """Causal attention of tiles of new rows over everything their sequences have in the pool, the rows included.
 
-    q, out: [rows, KV * G * D]. tiles: int32 [4, max_tiles] = first row, number of rows (0: unused tile; at most
-    M / GP), position of the first row, sequence. Grid (num_splits, KV, max_tiles).
+    q, out: [lanes, num_new, KV * G * D]. tiles: int32 [4, max_tiles] = first row, number of rows (0: unused tile; at
+    most M / GP), position of the first row, sequence. Grid (num_splits, KV, lanes * max_tiles).
     """
-    split, kv_head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    split, kv_head = tl.program_id(0), tl.program_id(1)
+    lane, tile = tl.program_id(2) // max_tiles, tl.program_id(2) % max_tiles
     wait_for_previous(OVERLAP)
     first_row, num_rows = tl.load(tiles_ptr + tile), tl.load(tiles_ptr + max_tiles + tile)
     if num_rows == 0:
@@ -254,10 +276,10 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out
     queries, dims, times = tl.arange(0, M), tl.arange(0, DP), tl.arange(0, T)
     rows, heads = queries // GP, queries % GP
     inside = ((rows < num_rows) & (heads < G))[:, None] & (dims < D)[None, :]
-    offsets = (first_row + rows).to(tl.int64)[:, None] * (KV * G * D) + ((kv_head * G + heads) * D)[:, None]
-    offsets += dims[None, :]
+    offsets = (lane * num_new + first_row + rows).to(tl.int64)[:, None] * (KV * G * D)
+    offsets += ((kv_head * G + heads) * D)[:, None] + dims[None, :]
     q = tl.load(q_ptr + offsets, mask=inside, other=0.0)
-    pool_slot = slot.to(tl.int64) * (num_blocks + 1)
+    pool_slot = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1)
     scale_log2 = scale * _LOG2_E
     top = tl.full([M], _LOWEST, tl.float32)
     total = tl.zeros([M], tl.float32)
@@ -287,7 +309,7 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out
         top = new_top
         k_tile, v_tile = k_next, v_next
     if SPLIT and (num_active > 1):
-        group = tile * KV + kv_head
+        group = tl.program_id(2) * KV + kv_head
         is_last, acc, total = _add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split,
                                             num_active, num_splits, M, DP)
         tl.store(out_ptr + offsets, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside & is_last)

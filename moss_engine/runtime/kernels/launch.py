@@ -16,6 +16,13 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
+def start_next(OVERLAP: tl.constexpr):
+    """Let the next kernel start loading its constants, when this one has constants of its own to wait for."""
+    if OVERLAP:
+        gdc_launch_dependents()
+
+
+@triton.jit
 def wait_for_previous(OVERLAP: tl.constexpr):
     """Let the next kernel start loading its constants, and wait until the previous kernel's results can be read."""
     if OVERLAP:

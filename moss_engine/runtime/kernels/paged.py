@@ -43,8 +43,8 @@ class Pool:
 class PagedAttention:
     """Attention of one network over one pool; owns the scratch memory of split attention, which all calls share.
 
-    `rope` is float32 [positions, 2, head_dim / 2], cosines then sines; `max_groups` bounds the tiles, and the lanes
-    times sequences, of a call.
+    `rope` is float32 [positions, 2, head_dim / 2], cosines then sines; `max_groups` bounds the lanes
+    times tiles, and the lanes times sequences, of a call.
     """
 
     def __init__(self, config: ModelConfig, pool: Pool, rope: Tensor, max_groups: int):
@@ -82,27 +82,33 @@ class PagedAttention:
             self._scale, self._eps, M=self._decode_rows, HP=self._half, T=_DECODE_TILE, SPLIT=splits > 1,
             **self._shape, **options(8 if lanes * batch <= 2 else 4))
 
-    def store(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, positions: Tensor, pool_rows: Tensor,
-              queries: Tensor | None) -> None:
-        """Write new rows' KV to the pool, and their normed and rotated queries to `queries` [rows, heads * head_dim].
+    def store(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, lane_slots: int, positions: Tensor,
+              pool_rows: Tensor, queries: Tensor | None) -> None:
+        """Write new rows' KV to the pool, and their normed and rotated queries to `queries` [lanes, rows, heads *
+        head_dim].
 
-        qkv [rows, ...] holds queries, keys and values, or, where `queries` is None, keys and values only.
+        qkv [lanes, rows, ...] holds queries, keys and values, or, where `queries` is None, keys and values only.
         """
+        lanes, rows, _ = qkv.shape
         first = 0 if queries is None else self._num_heads
-        attention.store_rows_kernel[(qkv.shape[0], self._shape["KV"])](
+        attention.store_rows_kernel[(lanes * rows, self._shape["KV"])](
             qkv, q_norm, k_norm, self._rope, positions, pool_rows, self.pool.keys, self.pool.values,
-            qkv if queries is None else queries, slot, self.pool.num_blocks, self._eps, FIRST=first,
+            qkv if queries is None else queries, rows, slot, lane_slots, self.pool.num_blocks, self._eps, FIRST=first,
             GP=self._padded_heads, HP=self._half, **self._shape, **options(1))
 
-    def attend(self, queries: Tensor, slot: int, tiles: Tensor, tile_rows: int, tables: Tensor, out: Tensor) -> None:
-        """Causal attention of stored rows: queries, out [rows, heads * head_dim]; tiles as in `attend_rows_kernel`."""
-        max_tiles = tiles.shape[1]
+    def attend(self, queries: Tensor, slot: int, lane_slots: int, tiles: Tensor, tile_rows: int, tables: Tensor,
+               out: Tensor) -> None:
+        """Causal attention of stored rows: queries, out [lanes, rows, heads * head_dim]; tiles as in
+        `attend_rows_kernel`.
+        """
+        (lanes, num_new, _), max_tiles = queries.shape, tiles.shape[1]
         rows = max(_SMALLEST_DOT, tile_rows * self._padded_heads)
-        splits = self._num_splits(triton.cdiv(queries.shape[0], tile_rows), max_tiles, rows, _ROWS_PROGRAMS)
-        attention.attend_rows_kernel[(splits, self._shape["KV"], max_tiles)](
+        splits = self._num_splits(lanes * triton.cdiv(num_new, tile_rows), lanes * max_tiles, rows, _ROWS_PROGRAMS)
+        attention.attend_rows_kernel[(splits, self._shape["KV"], lanes * max_tiles)](
             queries, tiles, tables, self.pool.keys, self.pool.values, out, self._parts, self._statistics,
-            self._counters, max_tiles, slot, self.pool.num_blocks, tables.stride(0), splits, self._scale, M=rows,
-            GP=self._padded_heads, T=_ROWS_TILE, SPLIT=splits > 1, **self._shape, **options(_ROWS_WARPS))
+            self._counters, num_new, max_tiles, slot, lane_slots, self.pool.num_blocks, tables.stride(0), splits,
+            self._scale, M=rows, GP=self._padded_heads, T=_ROWS_TILE, SPLIT=splits > 1, **self._shape,
+            **options(_ROWS_WARPS))
 
     def _num_splits(self, likely_groups: int, max_groups: int, rows: int, wanted_programs: int) -> int:
         """Splits that give the wanted number of programs, as far as the scratch memory goes."""

@@ -1,4 +1,4 @@
-"""Row-wise kernels: embedding, RMSNorm and the gated activation."""
+"""Row-wise kernels: embedding, RMSNorm, the gated activation, and rows moved from place to place."""
 
 from __future__ import annotations
 
@@ -48,6 +48,35 @@ def _gate_kernel(gate_up_ptr, out_ptr, size, TILE: tl.constexpr, OVERLAP: tl.con
     up = tl.load(gate_up_ptr + row * 2 * size + size + columns, mask=inside, other=0.0).to(tl.float32)
     gate = gate / (1.0 + tl.exp(-gate)) * up
     tl.store(out_ptr + row * size + columns, gate.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _move_kernel(source_ptr, target_ptr, source_rows_ptr, target_rows_ptr, num_source, size, GATHER: tl.constexpr,
+                 SCATTER: tl.constexpr, TILE: tl.constexpr, OVERLAP: tl.constexpr):
+    wait_for_previous(OVERLAP)
+    row = tl.program_id(0)
+    columns = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    source, target = row % num_source, row
+    if GATHER:
+        source = tl.load(source_rows_ptr + row)
+    if SCATTER:
+        target = tl.load(target_rows_ptr + row)
+    values = tl.load(source_ptr + source.to(tl.int64) * size + columns, mask=columns < size, other=0.0)
+    tl.store(target_ptr + target.to(tl.int64) * size + columns, values, mask=columns < size)
+
+
+def move_rows(source: Tensor, target: Tensor, *, source_rows: Tensor | None = None,
+              target_rows: Tensor | None = None) -> None:
+    """Copy rows of source [n, size] to target [m, size], those named by one of the two int32 lists.
+
+    Without a list, every row of the target gets the next row of the source, which starts again when it is over.
+    """
+    named = target_rows if source_rows is None else source_rows
+    rows, size = len(target) if named is None else len(named), source.shape[1]
+    tile = min(_TILE, next_power_of_2(size))
+    _move_kernel[(rows, triton.cdiv(size, tile))](
+        source, target, source if source_rows is None else source_rows, source if target_rows is None else target_rows,
+        len(source), size, GATHER=source_rows is not None, SCATTER=target_rows is not None, TILE=tile, **options(4))
 
 
 def embed(ids: Tensor, text_table: Tensor, audio_table: Tensor, modality_pad: int, out: Tensor) -> None:

@@ -28,9 +28,10 @@ def _value(values_ptr, row, channel, COLUMN: tl.constexpr):
     return tl.load(values_ptr + (row * 2 + channel) * 9 + COLUMN)
 
 
-@triton.jit
-def _best_of_tile_kernel(text_ptr, audio_ptr, values_ptr, seen_ptr, best_ptr, bad_ptr, text_size, audio_size,
-                         text_tiles, num_tiles, SIZE: tl.constexpr, KEEP: tl.constexpr, OVERLAP: tl.constexpr):
+@triton.jit(do_not_specialize=["text_stride"])
+def _best_of_tile_kernel(text_ptr, audio_ptr, values_ptr, seen_ptr, best_ptr, bad_ptr, text_stride, text_size,
+                         audio_size, text_tiles, num_tiles, SIZE: tl.constexpr, KEEP: tl.constexpr,
+                         OVERLAP: tl.constexpr):
     """Sorted keys of a tile's best scores: the score's bits as an integer in the same order, then the lowest id."""
     tile, row = tl.program_id(0), tl.program_id(1)
     wait_for_previous(OVERLAP)
@@ -39,7 +40,7 @@ def _best_of_tile_kernel(text_ptr, audio_ptr, values_ptr, seen_ptr, best_ptr, ba
     ids = (tile - channel * text_tiles) * SIZE + tl.arange(0, SIZE)
     inside = ids < size
     if channel == 0:
-        scores = tl.load(text_ptr + row.to(tl.int64) * text_size + ids, mask=inside, other=0.0)
+        scores = tl.load(text_ptr + row.to(tl.int64) * text_stride + ids, mask=inside, other=0.0)
     else:
         scores = tl.load(audio_ptr + row.to(tl.int64) * audio_size + ids, mask=inside, other=0.0)
     is_bad = tl.sum((scores - scores != 0.0).to(tl.int32), 0)
@@ -115,16 +116,16 @@ def num_tiles(text_size: int, audio_size: int) -> int:
 def draw(text: Tensor, audio: Tensor, values: Tensor, seen: Tensor, best: Tensor, bad: Tensor, drawn: Tensor) -> None:
     """Draw for every row of the logits: text id, audio id and whether all logits are finite -> drawn [rows, 3] int32.
 
-    text [rows, vocab_size], audio [rows, audio_vocab_size]; values float64 [rows, 2, NUM_VALUES]; seen int8 [places,
-    vocab_size + audio_vocab_size], in which finite rows' results are noted; best int64 [rows, num_tiles, CANDIDATES]
-    and bad int32 [rows, num_tiles] are scratch memory.
+    text [rows, vocab_size] (all rows may be one), audio [rows, audio_vocab_size]; values float64 [rows, 2, NUM_VALUES];
+    seen int8 [places, vocab_size + audio_vocab_size], in which finite rows' results are noted; best int64 [rows,
+    num_tiles, CANDIDATES] and bad int32 [rows, num_tiles] are scratch memory.
     """
     rows, text_size = text.shape
     audio_size = audio.shape[1]
     text_tiles = triton.cdiv(text_size, TILE)
     tiles = num_tiles(text_size, audio_size)
-    _best_of_tile_kernel[(tiles, rows)](text, audio, values, seen, best, bad, text_size, audio_size, text_tiles, tiles,
-                                        SIZE=TILE, KEEP=CANDIDATES, **options(4))
+    _best_of_tile_kernel[(tiles, rows)](text, audio, values, seen, best, bad, text.stride(0), text_size, audio_size,
+                                        text_tiles, tiles, SIZE=TILE, KEEP=CANDIDATES, **options(4))
     size = next_power_of_2(max(text_tiles, tiles - text_tiles) * CANDIDATES)
     _draw_kernel[(2, rows)](values, seen, best, bad, drawn, text_size, audio_size, text_tiles, tiles, SIZE=size,
                             KEEP=CANDIDATES, TILES=next_power_of_2(tiles), **options(16 if size > 4096 else 4))

@@ -1,0 +1,63 @@
+"""Drawing rows on the device: the buffers of `kernels.sampling`, put to use inside a captured step or after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.base import Logits
+from moss_engine.runtime.kernels import sampling as kernels
+
+
+class Draws:
+    """What the rows of up to `max_rows` logits are drawn by, and what was drawn.
+
+    `seen` int8 [max_rows + 1, vocab_size + audio_vocab_size] are the histories of as many sequences and a spare place,
+    to which rows beyond those that were `put` are drawn. `run` only starts kernels on fixed buffers, hence can be
+    captured.
+    """
+
+    def __init__(self, config: ModelConfig, max_rows: int, device: torch.device):
+        vocab_sizes = (config.vocab_size, config.audio_vocab_size)
+        tiles = kernels.num_tiles(*vocab_sizes)
+        is_gpu = device.type == "cuda"
+        self.seen = torch.zeros(max_rows + 1, sum(vocab_sizes), dtype=torch.int8, device=device)
+        self._best = torch.empty(max_rows, tiles, kernels.CANDIDATES, dtype=torch.int64, device=device)
+        self._bad = torch.empty(max_rows, tiles, dtype=torch.int32, device=device)
+        self._host_values = torch.zeros(max_rows, 2, kernels.NUM_VALUES, dtype=torch.float64, pin_memory=is_gpu)
+        self._nobody = torch.tensor([[max_rows, 0.0, 1, 1.0, 1.0, 0.0, size, -1, -1] for size in vocab_sizes],
+                                    dtype=torch.float64)
+        self._host_values[:] = self._nobody
+        self._values = self._host_values.to(device)
+        self._num_put = 0
+        self._drawn = torch.zeros(max_rows, 3, dtype=torch.int32, device=device)
+        self._host_drawn = torch.zeros(max_rows, 3, dtype=torch.int32, pin_memory=is_gpu)
+        self._read = torch.cuda.Event() if is_gpu else None
+
+    def put(self, values: Sequence[Sequence[Sequence[float]]]) -> None:
+        """Send the columns of `kernels.draw` for both channels of every row; only after the last draw was read."""
+        count = len(values)
+        self._host_values[:count] = torch.tensor(values, dtype=torch.float64)
+        self._host_values[count : self._num_put] = self._nobody
+        self._num_put = count
+        self._values.copy_(self._host_values, non_blocking=True)
+
+    def run(self, logits: Logits) -> None:
+        """Draw for every row of the logits."""
+        kernels.draw(logits.text, logits.audio, self._values, self.seen, self._best, self._bad, self._drawn)
+
+    def read(self, count: int) -> list[tuple[int, int, bool]]:
+        """Text id, audio id and whether all logits were finite, for each row; waits for the device."""
+        self._host_drawn[:count].copy_(self._drawn[:count], non_blocking=True)
+        if self._read is not None:
+            self._read.record()
+            self._read.synchronize()
+        return [(text, audio, bool(finite)) for text, audio, finite in self._host_drawn[:count].tolist()]
+
+    def seen_of(self, place: int, vocab_size: int) -> tuple[Tensor, Tensor]:
+        """One history as two bool tensors, text and audio."""
+        row = self.seen[place].view(torch.bool)
+        return row[:vocab_size], row[vocab_size:]

@@ -21,6 +21,7 @@ from moss_engine.codec.moss_layout import CONFIG, FLOW_CHUNK, FLOW_WHOLE, HIFT
 from moss_engine.codec.moss_load import VOICES_FOLDER
 from moss_engine.codec.voice import SPEAKER_DIM, Voice, save_voice
 from moss_engine.codec.whisper_config import codec_digest
+from moss_engine.processor import PUBLISHED_SOSP
 from scripts.make_tiny_checkpoint import NUM_CODES, write_language_model
 from scripts.make_tiny_encoder import make_tiny_encoder
 
@@ -45,6 +46,8 @@ def make_tiny_moss(out: Path, seed: int = 0) -> None:
     write_language_model(out / "model")
     for name in ("processor_config.json", "generation_config.json"):  # files that only this program's checkpoints have
         (out / "model" / name).unlink()
+    tokenizer = out / "model" / "tokenizer.json"  # the token by which a published checkpoint is told
+    tokenizer.write_text(tokenizer.read_text(encoding="utf-8").replace("<|sosp|>", PUBLISHED_SOSP), encoding="utf-8")
     make_tiny_codec_folder(out / "codec", seed)
 
 

@@ -14,11 +14,10 @@ import sys
 from pathlib import Path
 
 from moss_engine.audio_file import read_audio
+from moss_engine.codec.moss_load import VOICES_FOLDER
 from moss_engine.codec.voice import GROUP_CODES, check_name, list_voices, load_voice, remove_voice, save_voice
 from moss_engine.errors import MossError
 from scripts.download import CODEC_FOLDER
-
-VOICES_NAME = "voices"
 
 
 def make(sample: Path, name: str, codec: Path, voices: Path, device: str) -> None:
@@ -73,13 +72,13 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         command.add_argument("--codec", type=Path, default=CODEC_FOLDER, metavar="DIR",
                              help=f"folder of the MOSS-Speech codec (default: {CODEC_FOLDER})")
         command.add_argument("--voices", type=Path, metavar="DIR",
-                             help=f"folder of the voices (default: the folder {VOICES_NAME} in the codec's)")
+                             help=f"folder of the voices (default: the folder {VOICES_FOLDER} in the codec's)")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
-    voices = args.voices or args.codec / VOICES_NAME
+    voices = args.voices or args.codec / VOICES_FOLDER
     if args.command == "make":
         make(args.sample, args.name, args.codec, voices, args.device)
     elif args.command == "list":

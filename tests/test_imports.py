@@ -17,7 +17,7 @@ LAYERS = (
     ("sequence", "metrics", "models", "modes", "tokenizer", "spoken_tables", "spoken_numbers", "sentences",
      "spoken_text", "audio", "audio_file"),
     ("sampler", "processor", "block_manager", "scheduler", "runtime", "codec"),
-    ("engine", "handle", "speaker"),
+    ("engine", "handle", "checkup", "speaker"),
     ("service",),
     ("build",),
     ("ui",),

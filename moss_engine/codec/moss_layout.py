@@ -6,11 +6,13 @@ from pathlib import Path
 
 import torch
 
+from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.flow_config import FlowConfig, flow_shapes, read_flow_config
 from moss_engine.codec.flow_weights import FlowWeights, pack_flow
 from moss_engine.codec.hift_config import HiftConfig, hift_shapes, read_hift_config
 from moss_engine.codec.hift_weights import HiftWeights, fold_weight_norm, pack_hift
 from moss_engine.codec.torch_file import check_tensors, read_tensors
+from moss_engine.errors import CheckpointError
 
 FLOW_FOLDER = "flow"
 CONFIG = f"{FLOW_FOLDER}/config.yaml"
@@ -44,5 +46,17 @@ def load_hift(folder: Path, device: torch.device) -> HiftWeights:
 
 
 def read_configs(folder: Path) -> tuple[FlowConfig, HiftConfig]:
-    """Both parts of the folder's settings."""
-    return read_flow_config(folder / CONFIG), read_hift_config(folder / CONFIG)
+    """Both parts of the folder's settings; CheckpointError where they are those of another codec: of other rates, or
+    of a mel that nothing else here makes."""
+    path = folder / CONFIG
+    flow, hift = read_flow_config(path), read_hift_config(path)
+    found = {"mel bands": (flow.num_mels, MOSS_MEL.num_mels), "mel bands for HiFT": (hift.num_mels, MOSS_MEL.num_mels),
+             "Hz": (hift.sample_rate_hz, MOSS_MEL.sample_rate_hz),
+             "samples a mel frame": (hift.samples_per_frame, MOSS_MEL.hop_size),
+             "codes a second": (flow.code_rate_hz, MOSS_MEL.frame_rate_hz / flow.ratio)}
+    wrong = [f"{value:g} {what} instead of {float(wanted):g}" for what, (value, wanted) in found.items()
+             if value != wanted]
+    if wrong:
+        raise CheckpointError(f"{path} describes another codec ({'; '.join(wrong)}); "
+                              "use the published MOSS-Speech codec.")
+    return flow, hift

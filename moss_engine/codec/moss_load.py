@@ -41,8 +41,7 @@ def load_moss_codec(folder: Path, device: torch.device | str = "cpu", *, dtype: 
     """
     device = torch.device(device)
     kind = codec_dtype(dtype, device)
-    flow_config, hift_config = read_configs(folder)
-    _check_mel(flow_config.num_mels, hift_config.sample_rate_hz, hift_config.samples_per_frame, folder)
+    read_configs(folder)
     if vocoder == "bigvgan":
         assert vocoder_folder is not None, "a BigVGAN has a folder"
         check_vocoder_mel(folder, vocoder_folder)
@@ -78,13 +77,6 @@ def check_vocoder_mel(folder: Path, vocoder_folder: Path) -> MelSpec:
         raise MelSpecError(f"The vocoder in {vocoder_folder} was trained on {found}, the codec in {folder} makes "
                            f"{MOSS_MEL}; choose a vocoder of that mel with --vocoder-folder, or --vocoder hift.")
     return found
-
-
-def _check_mel(num_mels: int, sample_rate_hz: int, hop: int, folder: Path) -> None:
-    wanted = (MOSS_MEL.num_mels, MOSS_MEL.sample_rate_hz, MOSS_MEL.hop_size)
-    if (num_mels, sample_rate_hz, hop) != wanted:
-        raise CheckpointError(f"The codec in {folder} has {num_mels} mels, {sample_rate_hz} Hz and {hop} samples a "
-                              f"frame instead of {wanted}; it is another codec than this program knows.")
 
 
 def _load_vocoder(folder: Path, vocoder: str, vocoder_folder: Path | None, flow: FlowWeights, device: torch.device,

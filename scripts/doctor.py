@@ -1,0 +1,143 @@
+"""Check MOSS-Speech folders before serving them: `python -m scripts.doctor CHECKPOINT CODEC`.
+
+Looks at every file, tensor name and shape without a GPU and without reading weights, then says what fits into this
+GPU's memory and which options to use. Exit status: 0 nothing is wrong, 1 something is, 2 the command was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from moss_engine.checkup import Finding, check_codec, check_network, check_together
+from moss_engine.codec.flow_config import flow_shapes, read_flow_config
+from moss_engine.codec.hift_config import hift_shapes, read_hift_config
+from moss_engine.codec.moss_layout import CONFIG, is_moss_codec
+from moss_engine.codec.moss_load import VOICES_FOLDER
+from moss_engine.codec.whisper_config import WhisperVqConfig
+from moss_engine.codec.whisper_config import expected_tensors as expected_encoder
+from moss_engine.config import EngineConfig
+from moss_engine.errors import ConfigError, MossError
+from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.cuda_weights import Float8, num_bytes
+from moss_engine.runtime.memory import RESERVE_BYTES, free_bytes
+
+FORMATS = {"bfloat16": Float8.NONE, "float8": Float8.TRUNK, "float8-all": Float8.ALL}
+WORKSPACE_BYTES = 400_000_000
+"""What the codec needs beside its weights while it runs."""
+SMALLEST_KV_ROWS = 2048
+KV_STEP_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One number format on one GPU: bytes of weights, and the most KV rows that then have room."""
+
+    dtype: str
+    weight_bytes: int
+    most_kv_rows: int
+
+
+def codec_bytes(folder: Path) -> int:
+    """About what the published codec takes on a GPU in 16 bit, with its workspace; 0 for the built-in one."""
+    if not is_moss_codec(folder):
+        return 0
+    encoder = expected_encoder(WhisperVqConfig.from_folder(folder))
+    wide = sum(_values(shape) for name, shape in encoder.items() if "codebook" in name or "embed" in name)
+    flow = sum(map(_values, flow_shapes(read_flow_config(folder / CONFIG)).values()))
+    hift = sum(map(_values, hift_shapes(read_hift_config(folder / CONFIG)).values()))
+    half = sum(map(_values, encoder.values())) - wide + flow
+    return 2 * half + 4 * (wide + hift) + WORKSPACE_BYTES
+
+
+def _values(shape: tuple[int, ...]) -> int:
+    return math.prod(shape)
+
+
+def kv_row_bytes(model: ModelConfig) -> int:
+    """Keys and values of one row in all layers, in 16 bit."""
+    return 2 * 2 * model.num_layers * model.num_key_value_heads * model.head_dim
+
+
+def fits(model: ModelConfig, free: int, codec: int) -> list[Fit]:
+    """What each format leaves for KV in `free` bytes beside a codec."""
+    found = []
+    for dtype, float8 in FORMATS.items():
+        try:
+            weights = num_bytes(model, torch.bfloat16, float8)
+        except ConfigError:  # sizes that this format cannot have
+            continue
+        rows = max(0, free - weights - codec - RESERVE_BYTES) // kv_row_bytes(model)
+        found.append(Fit(dtype, weights, rows - rows % KV_STEP_ROWS))
+    return found
+
+
+def advice(model: ModelConfig, free: int, codec: int, command: str) -> Iterator[str]:
+    """Lines: a table of formats, and the command to serve with."""
+    default_rows = EngineConfig.kv_rows
+    table = fits(model, free, codec)
+    yield f"GPU memory free: {free / 1e9:.1f} GB; codec in 16 bit: about {codec / 1e9:.1f} GB"
+    for fit in table:
+        room = f"{fit.most_kv_rows:,} rows of KV" if fit.most_kv_rows >= SMALLEST_KV_ROWS else "does not fit"
+        yield f"  --dtype {fit.dtype:<12}{fit.weight_bytes / 1e9:6.2f} GB of weights   {room}"
+    best = next((fit for fit in table if fit.most_kv_rows >= default_rows), None)
+    best = best or max(table, key=lambda fit: fit.most_kv_rows)
+    if best.most_kv_rows < SMALLEST_KV_ROWS:
+        yield "Nothing fits; use a GPU with more memory, or free some of this one's."
+        return
+    rows = "" if best.most_kv_rows >= default_rows else f" --kv-rows {best.most_kv_rows}"
+    yield f"Serve with: {command} --device cuda --dtype {best.dtype}{rows}"
+
+
+def report(title: str, findings: Iterable[Finding]) -> bool:
+    """Print findings as they come; True if one of them is a fault."""
+    print(title, flush=True)
+    faulty = False
+    for finding in findings:
+        print(f"  {'FAULT' if finding.is_fault else 'ok':<7}{finding.subject:<28}{finding.detail}", flush=True)
+        faulty |= finding.is_fault
+    return faulty
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m scripts.doctor", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path, help="folder of the language model")
+    parser.add_argument("codec", type=Path, nargs="?", help="folder of the codec (default: inside the checkpoint)")
+    parser.add_argument("--voices", type=Path, metavar="DIR", help="folder of voices (default: voices in the codec's)")
+    parser.add_argument("--gpu-gb", type=float, metavar="N", help="answer for a GPU with N GB free, not for this one")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parse(argv)
+    codec = args.codec or args.checkpoint
+    faulty = report(f"Language model {args.checkpoint}", check_network(args.checkpoint))
+    faulty |= report(f"Codec {codec}", check_codec(codec, args.voices or codec / VOICES_FOLDER))
+    faulty |= report("Together", check_together(args.checkpoint, codec))
+    if faulty:
+        print("Something is wrong; each line above ends with what to do.")
+        return 1
+    model = ModelConfig.from_file(args.checkpoint / "config.json")
+    command = f"python app.py --checkpoint {args.checkpoint}" + (f" --codec {args.codec}" if args.codec else "")
+    free = round(args.gpu_gb * 1e9) if args.gpu_gb is not None else \
+        free_bytes(torch.device("cuda")) if torch.cuda.is_available() else None
+    if free is None:
+        print(f"There is no NVIDIA GPU here. Serve on the CPU with: {command} --device cpu")
+        return 0
+    for line in advice(model, free, codec_bytes(codec), command):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except MossError as error:
+        sys.exit(str(error))

@@ -66,6 +66,9 @@ class _Value:
         self.index = index
         self.name = ""
 
+    def set_dimension_name(self, axis: int, name: str) -> None:
+        """Sizes of one name are equal; nothing here depends on it."""
+
 
 class _Layer:
     def __init__(self, network: _Network, operation: str, inputs: Sequence[_Value], **settings: Any):

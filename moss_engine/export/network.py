@@ -54,7 +54,7 @@ class Network:
         self._dtype = base_dtype(dtype)
         self._weight = weight
         self._down_scale = DOWN_SCALE if dtype == "float16" else 1.0
-        self._inputs = {name: ops.input(name, spec.dtype, spec.shape)
+        self._inputs = {name: ops.input(name, spec)
                         for name, spec in step_inputs(config, block_size, dtype).items()}
         self._new_kv: list[Value] = []
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.runtime.trt_library import Library
+from moss_engine.runtime.trt_tensors import TensorSpec
 
 _FLOATS = ("float32", "float16", "bfloat16")
 _NAMES = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16", "int32": "int32", "int64": "int64",
@@ -47,8 +48,11 @@ class Ops:
     def type_of(self, dtype: str) -> Any:
         return getattr(self._trt, _NAMES[dtype])
 
-    def input(self, name: str, dtype: str, shape: tuple[int, ...]) -> Value:
-        return Value(self._network.add_input(name, self.type_of(dtype), shape), dtype, shape)
+    def input(self, name: str, spec: TensorSpec) -> Value:
+        tensor = self._network.add_input(name, self.type_of(spec.dtype), spec.shape)
+        for axis, size in enumerate(spec.sizes):
+            tensor.set_dimension_name(axis, size)
+        return Value(tensor, spec.dtype, spec.shape)
 
     def output(self, value: Value, name: str) -> None:
         """Mark the value as an output, of its own type."""

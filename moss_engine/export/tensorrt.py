@@ -65,7 +65,7 @@ def build_plan(library: Library, config: ModelConfig, dtype: str, target: BuildT
     report(f"defining {config.num_layers} layers")
     specs = weight_inputs(config, target.limits.max_seq_len, dtype)
     if weights is None:
-        values = {name: ops.input(name, spec.dtype, spec.shape) for name, spec in specs.items()}
+        values = {name: ops.input(name, spec) for name, spec in specs.items()}
     else:
         values = _constants(ops, config, target, weights)
     assert values.keys() == specs.keys() and all(values[name].shape == spec.shape for name, spec in specs.items())

@@ -1,7 +1,7 @@
 """The tensors of an engine of ours: which there are, of which type and shape. Builder and runtime both follow this.
 
 Sizes: B sequences of R rows each, T = B * R rows in all, M blocks of cached rows a sequence, K = M * block_size cached
-rows, S rows whose logits are wanted, N pieces of the pool. A step has either R = 1 (decode) or B = 1 (prefill).
+rows, N pieces of the pool. A step has either R = 1 (decode) or B = 1 (prefill).
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ FLOAT8 = "float8"
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """`dtype` is the name that torch gives it."""
+    """`dtype` is the name that torch gives it. Sizes of one name in `sizes` are equal in every step."""
 
     dtype: str
     shape: tuple[int, ...]
+    sizes: tuple[str, ...] = ()
 
 
 def base_dtype(dtype: str) -> str:
@@ -39,18 +40,19 @@ def base_dtype(dtype: str) -> str:
 def step_inputs(config: ModelConfig, block_size: int, dtype: str) -> dict[str, TensorSpec]:
     """What changes from step to step, besides the pool.
 
-    ids [B, R, 2] text and audio; cached [B] rows in the pool; tables [B, M] their blocks; select [S] rows of the T
-    whose logits are wanted; past_index [K] and row_index [R] count 0, 1, 2, ... ; kv_pool is one piece of `block_size`
-    rows for every block, layer, key or value, and head: [blocks * layers * 2 * kv_heads, block_size, head_dim].
+    ids [B, R, 2] text and audio; cached [B] rows in the pool; tables [B, M] their blocks; select [B] rows of the T
+    whose logits are wanted; past_index [M, block_size] and row_index [R] count 0, 1, 2, ... ; kv_pool is one piece of
+    `block_size` rows for every block, layer, key or value, and head: [blocks * layers * 2 * kv_heads, block_size,
+    head_dim].
     """
     return {
-        "ids": TensorSpec("int32", (ANY, ANY, 2)),
-        "cached": TensorSpec("int32", (ANY,)),
-        "tables": TensorSpec("int32", (ANY, ANY)),
-        "select": TensorSpec("int32", (ANY,)),
-        "past_index": TensorSpec("int32", (ANY,)),
-        "row_index": TensorSpec("int32", (ANY,)),
-        "kv_pool": TensorSpec(base_dtype(dtype), (ANY, block_size, config.head_dim)),
+        "ids": TensorSpec("int32", (ANY, ANY, 2), ("sequences", "rows")),
+        "cached": TensorSpec("int32", (ANY,), ("sequences",)),
+        "tables": TensorSpec("int32", (ANY, ANY), ("sequences", "blocks")),
+        "select": TensorSpec("int32", (ANY,), ("sequences",)),
+        "past_index": TensorSpec("int32", (ANY, block_size), ("blocks",)),
+        "row_index": TensorSpec("int32", (ANY,), ("rows",)),
+        "kv_pool": TensorSpec(base_dtype(dtype), (ANY, block_size, config.head_dim), ("pieces",)),
     }
 
 
@@ -132,5 +134,5 @@ def step_shapes(sequences: int, rows: int, blocks: int, config: ModelConfig,
                 limits: Limits) -> dict[str, tuple[int, ...]]:
     """Shapes of the step inputs of one step; its logits are wanted of every sequence's last row."""
     return {"ids": (sequences, rows, 2), "cached": (sequences,), "tables": (sequences, blocks),
-            "select": (sequences,), "past_index": (blocks * limits.block_size,), "row_index": (rows,),
+            "select": (sequences,), "past_index": (blocks, limits.block_size), "row_index": (rows,),
             "kv_pool": pool_shape(config, limits)}

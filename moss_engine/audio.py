@@ -1,4 +1,4 @@
-"""Samples on their way out: 16-bit PCM, WAV files, and the peaks of a waveform drawing."""
+"""Samples on their way out: 16-bit PCM, its WAV files, and the peaks of a waveform drawing."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ def write_wav(file: str | Path | BinaryIO, pcm: np.ndarray, sample_rate_hz: int)
 
     assert pcm.dtype == np.int16, "a WAV file takes the samples that were played"
     soundfile.write(file, pcm, sample_rate_hz, subtype="PCM_16", format="WAV")
+
+
+def read_wav(path: Path) -> tuple[np.ndarray, int]:
+    """What `write_wav` wrote: int16 [n] and the sample rate in Hz."""
+    import soundfile
+
+    return soundfile.read(path, dtype="int16")
 
 
 def waveform_peaks(pcm: np.ndarray, num_bins: int) -> np.ndarray:

@@ -21,7 +21,8 @@ class Mode:
     `system` is the content of the system turn; if it spells one of the tokenizer's special tokens, it is that token.
     With `history` earlier messages are part of the prompt, otherwise only the last one is. `split_sentences` makes
     every sentence of a message a segment of its own. `spell_out` turns the text into spoken words first.
-    `opens_speech` ends the prompt with sosp, so that a spoken reply begins with its first code.
+    `opens_speech` ends the prompt with sosp, so that a spoken reply begins with its first code. `own_system`: a
+    conversation may bring its own system turn instead.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Mode:
     history: bool = False
     spell_out: bool = True
     opens_speech: bool = False
+    own_system: bool = False
 
     def __post_init__(self) -> None:
         types = {"str": str, "bool": bool, "str | None": (str, type(None)), "Medium": str}
@@ -115,19 +117,23 @@ def _read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _published_mode(name: str, label: str, given: Medium, output: Medium) -> Mode:
+def _published_mode(name: str, label: str, given: Medium, output: Medium, note: str) -> Mode:
     system = ("You are a helpful voice assistant. Answer the user's questions with spoken responses."
               if output == "speech" else "You are a helpful assistant. Answer the user's questions with text.")
-    return Mode(name, label, given, output, system, split_sentences=False, default=name == "text-to-speech", note=None,
-                history=True, spell_out=False, opens_speech=output == "speech")
+    return Mode(name, label, given, output, system, split_sentences=False, default=name == "text-to-speech", note=note,
+                history=True, spell_out=False, opens_speech=output == "speech", own_system=True)
 
 
 PUBLISHED_MODES = Modes(
     modes=(
-        _published_mode("text-to-speech", "Type, hear the answer", "text", "speech"),
-        _published_mode("speech-to-speech", "Speak, hear the answer", "speech", "speech"),
-        _published_mode("text-to-text", "Type, read the answer", "text", "text"),
-        _published_mode("speech-to-text", "Speak, read the answer", "speech", "text"),
+        _published_mode("text-to-speech", "Type, hear the answer", "text", "speech",
+                        "The answer is made as speech: no text stands between your question and the sound."),
+        _published_mode("speech-to-speech", "Speak, hear the answer", "speech", "speech",
+                        "Your voice goes in as codes, 12.5 a second, and the answer comes out as codes: nothing is "
+                        "transcribed."),
+        _published_mode("text-to-text", "Type, read the answer", "text", "text", "The answer is text, without sound."),
+        _published_mode("speech-to-text", "Speak, read the answer", "speech", "text",
+                        "Your voice goes in as codes, 12.5 a second; the answer is text, without sound."),
     ),
     segment_chars=400, max_rows_per_char=4.0, min_cap_rows=64,
 )

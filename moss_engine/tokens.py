@@ -113,6 +113,18 @@ def code_of(row: Row, ids: SpecialIds) -> int | None:
     return row.audio if is_audio_row(row, ids) and row.audio < ids.num_codes else None
 
 
+def rows_until_code(rows: Sequence[Row], num_codes: int, ids: SpecialIds) -> tuple[Row, ...]:
+    """The rows up to the one with the code number `num_codes`; all of them if there are not as many codes."""
+    if num_codes <= 0:
+        return ()
+    found = 0
+    for place, row in enumerate(rows, 1):
+        found += code_of(row, ids) is not None
+        if found == num_codes:
+            return tuple(rows[:place])
+    return tuple(rows)
+
+
 def spoken_codes(rows: Iterable[Row], ids: SpecialIds) -> list[int]:
     """Codes to vocode: those of all audio rows of a reply, over all its spans."""
     return [code for row in rows if (code := code_of(row, ids)) is not None]

@@ -111,6 +111,12 @@ class Visit:
         assert np.abs(samples - np.rint(samples)).max(initial=0.0) < 1e-6, "samples were scaled on their way"
         return np.trim_zeros(np.rint(samples).astype(np.int16), "f")
 
+    def assert_heard(self, expected: np.ndarray) -> None:
+        """Exactly these int16 samples were heard, and nothing after them."""
+        heard = self.captured()
+        assert np.array_equal(heard[: len(expected)], expected), "the samples differ from those that were sent"
+        assert not heard[len(expected) :].any(), "something sounds after the end"
+
     def forget(self) -> None:
         self.page.evaluate("Object.assign(tap, {blocks: [], firstAt: null, lastAt: null})")
 

@@ -5,6 +5,7 @@ a reply of exact, never silent sound, and counters of what was begun, stopped an
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -13,14 +14,16 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from moss_engine.audio import to_pcm16
 from moss_engine.errors import MossError
 from moss_engine.events import Accepted, AudioChunk, Event, Finished, FinishReason, Sampled, Started, TextDelta
 from moss_engine.modes import Mode
-from moss_engine.request import ChannelSampling, Request, Sampling
+from moss_engine.request import ChannelSampling, Request, Sampling, Text
 from moss_engine.runtime.base import RuntimeInfo
-from moss_engine.tokens import Modality, Row
+from moss_engine.tokens import Modality, Row, SpecialIds
 
 RATE_HZ = 24_000
+IDS = SpecialIds(sosp=1, eosp=4096, modality_pad=2, audio_pad=4097, im_end=3, text_pad=4)
 CODE_SAMPLES = 960
 DEFAULTS = Sampling(ChannelSampling(0.7, 20, 0.9, 1.0), ChannelSampling(0.9, 50, 0.95, 1.1), max_rows=1500, min_rows=0,
                     seed=0)
@@ -29,11 +32,26 @@ DEFAULTS = Sampling(ChannelSampling(0.7, 20, 0.9, 1.0), ChannelSampling(0.9, 50,
 READ = Mode("read", "Read aloud", "text", "speech", "<read>", True, True, "Your text is spoken as it stands.")
 MODES = (
     READ,
-    replace(READ, name="chat", label="Small talk", split_sentences=False, default=False, history=True,
+    replace(READ, name="chat", label="Small talk", split_sentences=False, default=False, history=True, own_system=True,
             note="Greetings, sums, days."),
     replace(READ, name="write", label="Write", output="text", default=False, note="The answer is text, without sound."),
-    replace(READ, name="listen", label="Speak to it", input="speech", default=False, note=None),
+    replace(READ, name="listen", label="Speak to it", input="speech", default=False, history=True, own_system=True,
+            split_sentences=False, note="Your voice goes in."),
 )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def until(condition, seconds: float = 5.0) -> bool:
+    """Whether a condition becomes true in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not condition():
+        time.sleep(0.02)
+    return bool(condition())
 
 
 def signal(seconds: float, seed: int = 0) -> np.ndarray:
@@ -80,15 +98,31 @@ class FakeService:
     chunk_ready_s: list[float] = field(default_factory=list)  # wall clock: shared with the browser
     open: dict[str, Request] = field(default_factory=dict)
     drained: bool = False
-    codec = SimpleNamespace(voices=("default",), sample_rate_hz=RATE_HZ, code_rate_hz=Fraction(25))
-    engine = SimpleNamespace(processor=SimpleNamespace(modes=MODES, default_sampling=DEFAULTS),
+    encoded: list[tuple[np.ndarray, int]] = field(default_factory=list)
+    engine = SimpleNamespace(processor=SimpleNamespace(modes=MODES, default_sampling=DEFAULTS, ids=IDS),
                              runtime=SimpleNamespace(info=RuntimeInfo("scripted", "1", "cpu", "float32", "none")))
+
+    @property
+    def codec(self) -> SimpleNamespace:
+        return SimpleNamespace(voices=("default",), sample_rate_hz=RATE_HZ, code_rate_hz=Fraction(25),
+                               encode=self.encode)
+
+    def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
+        """A code for every 80 ms: its loudest sample, in hundredths."""
+        self.encoded.append((wave, sample_rate_hz))
+        step = round(0.08 * sample_rate_hz)
+        return [int(100 * np.abs(wave[start : start + step]).max()) for start in range(0, len(wave), step)]
 
     def reset(self, script: Script | None = None) -> None:
         """As new, for the next test."""
         self.script = script or Script(seconds=1.2, rtf=0.2)
-        for record in (self.requests, self.cancelled, self.chunk_ready_s):
+        for record in (self.requests, self.cancelled, self.chunk_ready_s, self.encoded):
             record.clear()
+
+    def sent(self, index: int = -1) -> np.ndarray:
+        """int16 of what was said in answer to a request, without its leading zeros."""
+        request = self.requests[index]
+        return np.trim_zeros(to_pcm16(signal(self.script.seconds, request.sampling.seed % 50)), "f")
 
     def submit(self, request: Request) -> FakeHandle:
         if self.script.error:
@@ -110,7 +144,8 @@ class FakeService:
 
     async def _events(self, request: Request) -> AsyncIterator[Event]:
         script, key = self.script, request.request_id
-        text = request.messages[-1].content.text
+        content = request.messages[-1].content
+        text = content.text if isinstance(content, Text) else f"{len(content.codes)} codes were heard."
         wave = signal(script.seconds, seed=request.sampling.seed % 50)
         rows = 0
         yield Accepted(key, time.monotonic(), 0, 20 + len(text) // 4)
@@ -119,6 +154,7 @@ class FakeService:
             yield Finished(key, time.monotonic(), 0, FinishReason.CANCELLED, ())
             return
         if request.mode == "write":
+            yield Sampled(key, time.monotonic(), 1, Row(300, 0), Modality.TEXT)
             yield TextDelta(key, time.monotonic(), 1, text, 0)
             yield Finished(key, time.monotonic(), 1, FinishReason.STOP, ())
             return
@@ -139,7 +175,7 @@ class FakeService:
                 return
             self.chunk_ready_s.append(time.time())
             yield AudioChunk(key, time.monotonic(), rows, wave[start : start + step], start, RATE_HZ)
-        yield Finished(key, time.monotonic(), rows, FinishReason.STOP, (Row(2, 7),))
+        yield Finished(key, time.monotonic(), rows, FinishReason.STOP, ())
 
     async def _stopped(self, key: str, seconds: float) -> bool:
         """Let time pass, at most until the request is cancelled."""

@@ -13,9 +13,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # A module imports from its own layer or from one before it. A folder's name stands for everything inside it.
 LAYERS = (
-    ("errors", "tokens", "request", "events", "config", "validation"),
+    ("errors", "tokens", "request", "events", "config", "validation", "turn_taking"),
     ("sequence", "metrics", "models", "modes", "tokenizer", "spoken_tables", "spoken_numbers", "sentences",
-     "spoken_text", "audio", "audio_file"),
+     "spoken_text", "audio", "audio_file", "voice_activity"),
     ("sampler", "processor", "block_manager", "scheduler", "runtime", "codec"),
     ("engine", "handle", "checkup", "speaker"),
     ("service",),
@@ -48,7 +48,7 @@ OPTIONAL = ("triton", "tensorrt", "tensorrt_rtx", "tensorrt_llm", "bigvgan", "on
 ON_DEMAND = ("runtime.cuda", "runtime.kernels", "runtime.trt", "ui", "export")
 WITHOUT_TORCH = ("errors", "tokens", "request", "events", "config", "validation", "sequence", "metrics", "modes",
                  "tokenizer", "spoken_tables", "spoken_numbers", "sentences", "spoken_text", "processor",
-                 "block_manager", "scheduler")
+                 "block_manager", "scheduler", "turn_taking", "voice_activity")
 
 
 def module_name(path: Path) -> str:

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import io
-import socket
 import time
 import wave
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from page_support import FakeService, Script, signal
+from page_support import DEFAULTS, IDS, MODES, FakeService, Script, free_port, until
 
-from moss_engine.audio import to_pcm16
 from moss_engine.config import EngineConfig
 from moss_engine.errors import BusyError
 
 browsing = pytest.importorskip("page_browser", reason="playwright is not installed")
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(browsing.CHROMIUM is None, reason="chromium is not installed")]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -74,18 +67,6 @@ def visit(browser, served):
         opened.close()
 
 
-def sent(service: FakeService, index: int = -1) -> np.ndarray:
-    """What the service said in answer to a request, without its leading zeros."""
-    request = service.requests[index]
-    return np.trim_zeros(to_pcm16(signal(service.script.seconds, request.sampling.seed % 50)), "f")
-
-
-def assert_heard(tab, expected: np.ndarray) -> None:
-    heard = tab.captured()
-    assert np.array_equal(heard[: len(expected)], expected), "the samples differ from those that were sent"
-    assert not heard[len(expected) :].any(), "something sounds after the end"
-
-
 def speak(tab, service: FakeService, text: str) -> None:
     """Ask and listen to the end: what is heard must be what was sent.
 
@@ -100,14 +81,7 @@ def speak(tab, service: FakeService, text: str) -> None:
         if tab.state("underruns") == 0:
             break
     assert tab.state("underruns") == 0, "every reply starved"
-    assert_heard(tab, sent(service))
-
-
-def until(condition, seconds: float = 3.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not condition():
-        time.sleep(0.02)
-    return bool(condition())
+    tab.assert_heard(service.sent())
 
 
 def test_what_is_heard_is_what_was_sent_and_the_page_follows(service, visit):
@@ -137,7 +111,7 @@ def test_heard_after_holds_the_server_and_the_way(service, visit):
     figures = tab.state("figures")
     assert tab.state("heardAfterMs") >= figures["ttfa_ms"] > 90
     spans = tab.page.locator(".fall-row b").all_inner_texts()
-    assert len(spans) == 6 and all(text.endswith(" ms") and float(text[:-3]) >= 0 for text in spans), spans
+    assert len(spans) == 7 and all(text.endswith(" ms") and float(text[:-3]) >= 0 for text in spans), spans
 
 
 def test_captions_follow_the_ear_and_not_the_model(service, visit):
@@ -230,7 +204,7 @@ def test_two_tabs_speak_at_the_same_time(service, visit):
             break
     assert together
     for tab, index in ((first, before), (second, before + 1)):
-        assert_heard(tab, sent(service, index))
+        tab.assert_heard(service.sent(index))
         assert tab.problems == []
 
 
@@ -286,18 +260,18 @@ def test_pause_replay_and_save(service, visit):
     assert abs(tab.page.evaluate("liveAudio.heard") - held) < 1500
     tab.page.locator(".la-pause").click()
     tab.wait("done")
-    assert_heard(tab, sent(service))
+    tab.assert_heard(service.sent())
     tab.page.wait_for_timeout(200)
     tab.forget()
     tab.page.locator(".la-pause").click()
     tab.wait("done")
-    assert_heard(tab, sent(service))
+    tab.assert_heard(service.sent())
     with tab.page.expect_download() as download:
         tab.page.locator(".la-save").click()
     with wave.open(io.BytesIO(download.value.path().read_bytes())) as saved:
         pcm = np.frombuffer(saved.readframes(saved.getnframes()), "<i2")
         assert saved.getframerate() == 24_000
-    assert np.array_equal(np.trim_zeros(pcm, "f"), sent(service))
+    assert np.array_equal(np.trim_zeros(pcm, "f"), service.sent())
 
 
 def test_markup_is_shown_as_it_was_typed(service, visit):
@@ -345,12 +319,24 @@ def test_a_mode_without_sound_shows_its_text(service, visit):
     assert len(tab.sound()) == 0
 
 
-def test_modes_that_cannot_be_used_say_why(visit):
-    tab = visit()
+def test_what_the_checkpoint_cannot_do_is_shown_with_the_reason(browser):
+    from moss_engine.ui.server import launch
+
+    service, port = FakeService(), free_port()
+    processor = SimpleNamespace(modes=MODES[:1], default_sampling=DEFAULTS, ids=IDS)
+    service.engine = SimpleNamespace(processor=processor, runtime=service.engine.runtime)
+    page = launch(service, EngineConfig(port=port))
+    tab = browsing.Visit(browser, f"http://127.0.0.1:{port}/")
     closed = tab.page.locator("#mode-notes .closed")
-    assert closed.inner_text() == "Speak to it This page takes typed text only."
-    offered = tab.page.locator("#mode input").evaluate_all("all => all.map((input) => input.value)")
-    assert offered == ["read", "chat", "write"]
+    assert [text.partition(" This checkpoint ")[0] for text in closed.all_inner_texts()] == [
+        "Speak to it", "Free conversation"]
+    assert closed.locator("[aria-disabled=true]").count() == 2
+    assert tab.page.locator(".not-here code").all_inner_texts() == [
+        "python -m scripts.download", "python -m scripts.doctor CHECKPOINT CODEC"]
+    assert tab.page.locator("#mode input").evaluate_all("all => all.map((input) => input.value)") == ["read"]
+    assert not tab.page.locator("#recorder").is_visible() and tab.problems == []
+    tab.close()
+    page.close(verbose=False)
 
 
 def test_keyboard_alone_is_enough(service, visit):

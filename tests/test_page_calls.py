@@ -7,23 +7,22 @@ import base64
 import json
 import os
 import signal as signals
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 from gradio_client import Client
-from page_support import FakeService, Script, signal
+from page_support import FakeService, Script, free_port, signal, until
 
 from moss_engine.audio import to_pcm16
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
 from moss_engine.errors import ConfigError
 from moss_engine.events import AudioChunk
+from moss_engine.request import Text
 from moss_engine.ui import form
 from moss_engine.ui.facts import facts_of
 from moss_engine.ui.server import launch
@@ -31,21 +30,8 @@ from moss_engine.ui.server import launch
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def pcm_of(outputs: list) -> np.ndarray:
     return np.frombuffer(b"".join(base64.b64decode(message["pcm"]) for message in outputs), "<i2")
-
-
-def until(condition, seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not condition():
-        time.sleep(0.02)
-    return bool(condition())
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +84,7 @@ def test_a_program_hears_why_it_was_refused(service, client):
 
 
 def test_the_wire_refuses_what_is_no_call(service, url):
-    data = ["hi", "read", "default", 0.7, 20, 0.9, 1.0, 0.9, 50, 0.95, 1.1, 0, True, 1500, None]
+    data = ["hi", "read", "default", 0.7, 20, 0.9, 1.0, 0.9, 50, 0.95, 1.1, 0, True, 1500, "", "", "", None]
     join = {"fn_index": 0, "session_hash": "abcdefgh", "data": data}
     with httpx.Client(base_url=url) as http:
         assert http.post("/gradio_api/queue/join", json={**join, "data": ["  ", *data[1:]]}).status_code == 422
@@ -106,7 +92,9 @@ def test_the_wire_refuses_what_is_no_call(service, url):
         nan = json.dumps(join).replace("0.7", "NaN")
         assert http.post("/gradio_api/queue/join", content=nan).status_code == 400
         assert http.post("/gradio_api/run/reply", json=join).status_code == 404
-        assert http.post("/gradio_api/run/leave", json={"data": [], "fn_index": 6}).status_code == 404
+        own = [fn["id"] for fn in http.get("/config").json()["dependencies"] if "unload" in str(fn["targets"])]
+        assert own and all(http.post("/gradio_api/run/leave", json={"data": [], "fn_index": index}).status_code == 404
+                           for index in own)
         assert http.get("/monitoring/summary").status_code == 404
         assert http.get("/gradio_api/file=/etc/passwd").status_code == 403
         assert http.get("/gradio_api/file=app.py").status_code == 403
@@ -144,10 +132,8 @@ VALUES = {"text": "Hello there, world. I am here.", "seed": 5, "new_seed": False
 async def direct(service, config) -> np.ndarray:
     """The sound of the same request, without a page between."""
     facts = facts_of(service, config)
-    defaults = {"mode": facts.default_mode.name, "voice": facts.voices[0], "max_rows": facts.sampling.max_rows}
-    for name, channel in (("text", facts.sampling.text), ("speech", facts.sampling.audio)):
-        defaults |= {f"{name}_{field}": value for field, value in vars(channel).items()}
-    request = form.request_of({**defaults, **VALUES}, facts, VALUES["seed"], (), "direct")
+    values = {**form.defaults(facts), **VALUES}
+    request = form.request_of(values, facts, VALUES["seed"], (), Text(VALUES["text"]), "direct")
     chunks = [event.samples async for event in service.stream(request) if isinstance(event, AudioChunk)]
     return to_pcm16(np.concatenate(chunks))
 

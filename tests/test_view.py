@@ -90,7 +90,7 @@ def test_state_follows_the_events():
 def test_the_way_it_ended_is_said(reason, state, has_note):
     view = fold(folded(REPLY[:-1]), finished(10.8, reason))
     assert (view.state, bool(view.note), view.over) == (state, has_note, True)
-    assert view.rows == (Row(5, 6),)
+    assert take(view, 11.0)[1].rows == (Row(65, 1), Row(2, 9))
 
 
 def test_a_failure_is_shown_as_it_stands():

@@ -1,9 +1,14 @@
-"""A visitor's conversation, as the server keeps it; what a browser sends back of it is never believed."""
+"""A visitor's conversation, as the server keeps it; what a browser sends back of it is never believed.
+
+Its history holds what was said and what was heard: codes of recordings, so that nothing is encoded twice, and rows of
+replies up to the last sample that reached the ear, so that their keys and values are found again.
+"""
 
 from __future__ import annotations
 
 import base64
 import html
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,63 +17,168 @@ from typing import Any
 
 import numpy as np
 
-from moss_engine.audio import write_wav
-from moss_engine.request import Message, Reply, Text
-from moss_engine.tokens import Row
+from moss_engine.audio import read_wav, write_wav
+from moss_engine.request import Message, Reply, Speech, Text
+from moss_engine.tokens import Row, SpecialIds, rows_until_code
+from moss_engine.ui.hearing import Said
 from moss_engine.ui.view import NOTES, View
+
+HEARD = re.compile(r"(?P<run>[0-9a-f]{8}):(?P<samples>\d{1,12})")
 
 
 @dataclass(eq=False)
 class Turn:
-    """What was typed and what became of it: `pcm` is the reply's sound so far, `rows` its rows when it is over."""
+    """What was typed or said, and what became of it.
 
-    typed: str
-    mode: str
-    spoken: str = ""
+    `remembered`: it is history for later turns. `pcm` is the reply's sound so far, `rows` its rows, `heard` the samples
+    that reached the ear if not all did. `left_out` earlier turns did not fit beside this one.
+    """
+
+    asked: str | Said
+    remembered: bool
+    run: str = ""
+    said: list[tuple[int, str]] = field(default_factory=list)  # (first sample, text)
     note: str = ""
     pcm: list[bytes] = field(default_factory=list)
+    num_samples: int = 0
     sample_rate_hz: int = 0
     rows: tuple[Row, ...] = ()
     over: bool = False
-    wav: Path | None = None
+    heard: int | None = None
+    left_out: int = 0
+    question_wav: Path | None = None
+    answer_wav: Path | None = None
+
+    @property
+    def content(self) -> Text | Speech:
+        return Text(self.asked) if isinstance(self.asked, str) else Speech(self.asked.codes)
+
+    @property
+    def utterances(self) -> set[str]:
+        return set() if isinstance(self.asked, str) else set(self.asked.keys)
+
+    @property
+    def spoken(self) -> str:
+        """The reply's text, as far as it was heard."""
+        return "".join(text for start, text in self.said if self.heard is None or start < self.heard)
 
     def take(self, message: Mapping[str, Any], view: View) -> None:
         """Keep what a message says of this reply."""
+        self.run = view.run
         self.pcm.append(base64.b64decode(message["pcm"]))
-        self.spoken, self.note, self.rows, self.over = view.text, view.note, view.rows, view.over
-        self.sample_rate_hz = view.sample_rate_hz
+        self.said += [(start, text) for start, text in message["text"]]
+        self.note, self.over = view.note, view.over
+        self.rows = () if view.state == "failed" else view.rows
+        self.num_samples, self.sample_rate_hz = view.num_samples, view.sample_rate_hz
 
     def close(self) -> None:
         """Nothing more comes; a reply that was not over was stopped."""
         if not self.over:
             self.over, self.note = True, NOTES["stopped"]
 
+    def cut(self, heard: int) -> None:
+        """Only the first `heard` samples reached the ear; the rest was never said."""
+        if self.heard is None and (heard < self.num_samples or not self.num_samples):
+            self.heard, self.note = heard, NOTES["stopped"]
+            self.answer_wav = _cut_wav(self.answer_wav, heard)
+
+    def heard_rows(self, ids: SpecialIds, samples_per_code: int) -> tuple[Row, ...]:
+        """The rows of what was heard; a code that had begun to sound counts as a whole."""
+        return self.rows if self.heard is None else rows_until_code(self.rows, -(-self.heard // samples_per_code), ids)
+
+    def sound(self) -> np.ndarray:
+        """int16 [n] of the reply, as far as it was heard; it is forgotten here."""
+        pcm = np.frombuffer(b"".join(self.pcm), "<i2").astype(np.int16)[: self.heard]
+        self.pcm.clear()
+        return pcm
+
 
 @dataclass
 class Conversation:
+    """`forgotten` turns, from the first on, are history no longer."""
+
     turns: list[Turn] = field(default_factory=list)
     session_id: str = ""
+    forgotten: int = 0
 
-    def history(self, mode: str) -> tuple[Message, ...]:
-        """The finished turns of a mode, as messages to answer after."""
-        done = [turn for turn in self.turns if turn.mode == mode and turn.rows]
-        return tuple(message for turn in done
-                     for message in (Message("user", Text(turn.typed)), Message("assistant", Reply(turn.rows))))
+    def history(self, ids: SpecialIds, samples_per_code: int) -> tuple[Message, ...]:
+        """The turns to answer after: those remembered, of any mode, of whose reply something was heard."""
+        return tuple(message for turn, rows in self._remembered(ids, samples_per_code)[self.forgotten :]
+                     for message in (Message("user", turn.content), Message("assistant", Reply(rows))))
+
+    def forget_half(self, ids: SpecialIds, samples_per_code: int) -> int:
+        """Forget the older half of the history; returns how many turns that were.
+
+        Half, so that the turns after this one begin alike and are found in the prefix cache.
+        """
+        left = len(self._remembered(ids, samples_per_code)) - self.forgotten
+        gone = -(-left // 2)
+        self.forgotten += gone
+        return gone
+
+    def add(self, turn: Turn) -> None:
+        """A turn was accepted; earlier ones that hold the same recordings are replaced by it."""
+        if turn not in self.turns:
+            self.turns = [other for other in self.turns if not other.utterances & turn.utterances] + [turn]
+
+    def cut(self, heard: str) -> None:
+        """Note what was heard of a reply: `heard` is its run and a number of samples, or says nothing."""
+        found = HEARD.fullmatch(heard)
+        for turn in self.turns:
+            if found and turn.remembered and turn.run == found["run"]:
+                turn.cut(int(found["samples"]))
 
     def messages(self, folder: Path) -> list[dict[str, Any]]:
         """The conversation as gr.Chatbot messages; sound of finished turns is written to `folder` once."""
-        shown: list[dict[str, Any]] = []
-        for turn in self.turns:
-            # gr.Chatbot shows text as HTML even where it renders no Markdown.
-            shown.append({"role": "user", "content": html.escape(turn.typed, quote=False)})
-            said = "\n".join(part for part in (turn.spoken.strip(), turn.note) if part)
-            if turn.over and said:
-                shown.append({"role": "assistant", "content": html.escape(said, quote=False)})
-            if turn.over and turn.wav is None and (pcm := b"".join(turn.pcm)):
-                turn.wav = folder / secrets.token_urlsafe(16) / "moss-speech.wav"
-                turn.wav.parent.mkdir(parents=True)
-                write_wav(turn.wav, np.frombuffer(pcm, "<i2").astype(np.int16), turn.sample_rate_hz)
-                turn.pcm.clear()
-            if turn.wav is not None and turn.wav.exists():
-                shown.append({"role": "assistant", "content": {"path": str(turn.wav), "alt_text": turn.spoken}})
-        return shown
+        return [message for turn in self.turns for message in (*_question(turn, folder), *_answer(turn, folder))]
+
+    def _remembered(self, ids: SpecialIds, samples_per_code: int) -> list[tuple[Turn, tuple[Row, ...]]]:
+        found = [(turn, turn.heard_rows(ids, samples_per_code)) for turn in self.turns if turn.remembered]
+        return [(turn, rows) for turn, rows in found if rows]
+
+
+def _question(turn: Turn, folder: Path) -> list[dict[str, Any]]:
+    if isinstance(turn.asked, str):
+        return [{"role": "user", "content": _plain(turn.asked)}]
+    if turn.question_wav is None:
+        turn.question_wav = _write_wav(folder, turn.asked.pcm, turn.asked.rate_hz)
+    label = f"Spoken, {turn.asked.seconds:.1f} s"
+    return [{"role": "user", "content": label}, *_player("user", turn.question_wav, label)]
+
+
+def _answer(turn: Turn, folder: Path) -> list[dict[str, Any]]:
+    if not turn.over:
+        return []
+    left_out = f"The first {turn.left_out} turns no longer fit beside this one and were left out." \
+        if turn.left_out else ""
+    said = "\n".join(part for part in (turn.spoken.strip(), turn.note, left_out) if part)
+    if turn.answer_wav is None and len(pcm := turn.sound()):
+        turn.answer_wav = _write_wav(folder, pcm, turn.sample_rate_hz)
+    shown = [{"role": "assistant", "content": _plain(said)}] if said else []
+    return shown + _player("assistant", turn.answer_wav, turn.spoken)
+
+
+def _plain(text: str) -> str:
+    """gr.Chatbot shows text as HTML even where it renders no Markdown."""
+    return html.escape(text, quote=False)
+
+
+def _player(role: str, wav: Path | None, text: str) -> list[dict[str, Any]]:
+    if wav is None or not wav.exists():
+        return []
+    return [{"role": role, "content": {"path": str(wav), "alt_text": text}}]
+
+
+def _write_wav(folder: Path, pcm: np.ndarray, rate_hz: int) -> Path:
+    path = folder / secrets.token_urlsafe(16) / "moss-speech.wav"
+    path.parent.mkdir(parents=True)
+    write_wav(path, pcm, rate_hz)
+    return path
+
+
+def _cut_wav(path: Path | None, num_samples: int) -> Path | None:
+    """The first samples of a finished file as a new one: browsers keep what they know under the old name."""
+    if path is None or not path.exists() or num_samples == 0:
+        return None
+    pcm, rate_hz = read_wav(path)
+    return _write_wav(path.parent.parent, pcm[:num_samples], rate_hz)

@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from moss_engine.ui import hearing_route
+from moss_engine.ui.hearing import Hearing
+
 MAX_BODY_BYTES = 256 * 1024
 MAX_DEPTH = 20
 SESSION_HASH = re.compile(r"[A-Za-z0-9_-]{8,64}")
@@ -55,10 +58,15 @@ class Refused(Exception):
 
 
 class Guard:
-    """Wraps an ASGI app. `ready` tells whether requests can be served now; `hosts` are the Host names (None: any)."""
+    """Wraps an ASGI app. `ready` tells whether requests can be served now; `hosts` are the Host names (None: any).
 
-    def __init__(self, app: Any, *, calls: Calls, ready: Callable[[], bool], hosts: frozenset[str] | None = None):
+    `hearing` takes recordings, where the page does.
+    """
+
+    def __init__(self, app: Any, *, calls: Calls, ready: Callable[[], bool], hosts: frozenset[str] | None = None,
+                 hearing: Hearing | None = None):
         self.app = app
+        self.hearing = hearing
         self.calls = calls
         self.ready = ready
         self.hosts = hosts
@@ -75,7 +83,10 @@ class Guard:
             path = scope["path"]
             if path in ("/healthz", "/readyz"):
                 ready = path == "/healthz" or self.ready()
-                await _answer(send, 200 if ready else 503, "ok" if ready else "not ready")
+                await _answer(send, 200 if ready else 503, {"detail": "ok" if ready else "not ready"})
+                return
+            if path.startswith(hearing_route.PREFIX) and self.hearing is not None:
+                await _answer(send, *await hearing_route.answer(self.hearing, scope, receive))
                 return
             if CLOSED.match(path):
                 raise Refused(404, "There is nothing here.")
@@ -84,7 +95,7 @@ class Guard:
                 self._check_post(path, scope, body)
                 receive = _replay(body, receive)
         except Refused as refused:
-            await _answer(send, refused.status, str(refused))
+            await _answer(send, refused.status, {"detail": str(refused)})
             return
         await self.app(scope, receive, _with_headers(send))
 
@@ -109,7 +120,9 @@ class Guard:
         session = message.get("session_hash")
         if session is not None and not (isinstance(session, str) and SESSION_HASH.fullmatch(session)):
             raise Refused(400, "session_hash must be 8 to 64 letters, digits, - or _.")
-        index = self.calls.names.get(name or "") if how == "call" else message.get("fn_index")
+        index = message.get("fn_index") if how != "call" else None
+        if index is None and how != "queue/join":
+            index = self.calls.names.get(name or "")
         if isinstance(index, bool) or not isinstance(index, int) or index not in self.calls.kinds:
             raise Refused(404, "There is no such function.")
         if how == "run" and index not in self.calls.unqueued:
@@ -189,8 +202,8 @@ def _with_headers(send: Any) -> Any:
     return sending
 
 
-async def _answer(send: Any, status: int, sentence: str) -> None:
-    body = json.dumps({"detail": sentence}).encode()
+async def _answer(send: Any, status: int, message: dict[str, Any]) -> None:
+    body = json.dumps(message).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *HEADERS.items()]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -19,11 +19,13 @@ from typing import Any
 
 import gradio as gr
 
-from moss_engine.errors import MossError
+from moss_engine.errors import ContextError, MossError, ParameterError
+from moss_engine.handle import Handle
 from moss_engine.service import Service
 from moss_engine.ui import form
 from moss_engine.ui.conversation import Conversation, Turn
 from moss_engine.ui.facts import Facts
+from moss_engine.ui.hearing import Hearing, Said
 from moss_engine.ui.stream import messages
 from moss_engine.ui.view import View, fail, take
 
@@ -31,11 +33,16 @@ SETTLE_S = 1.0  # how long Stop waits for the reply's handler to close its books
 
 
 class Handlers:
-    """`wav_folder` is where finished replies are put for download; `run_ahead_s` bounds how far a listener is led."""
+    """`wav_folder` is where finished replies are put for download; `run_ahead_s` bounds how far a listener is led.
 
-    def __init__(self, service: Service, facts: Facts, *, run_ahead_s: float, wav_folder: Path):
+    `hearing` is None where no mode takes speech.
+    """
+
+    def __init__(self, service: Service, facts: Facts, *, run_ahead_s: float, wav_folder: Path,
+                 hearing: Hearing | None = None):
         self.service = service
         self.facts = facts
+        self.hearing = hearing
         self.wav_folder = wav_folder
         self._run_ahead_s = run_ahead_s
         self._key = secrets.token_bytes(16)
@@ -46,26 +53,32 @@ class Handlers:
 
     def validate(self, text, mode, voice, text_temperature, text_top_k, text_top_p, text_repetition_penalty,
                  speech_temperature, speech_top_k, speech_top_p, speech_repetition_penalty, seed, new_seed, max_rows,
-                 conversation):
-        """Before anything is queued: a refusal is HTTP 422 and a sentence under the text."""
+                 system, utterance, heard, conversation):
+        """Before anything is queued: a refusal is HTTP 422 and a sentence under the text.
+
+        Where there is no text box, the reply itself says it."""
         inputs = dict(locals())
         values = [inputs[name] for name in form.CONTROLS]
         try:
             form.check(inputs, self.facts)
         except MossError as error:
+            if any(known.name == mode and known.input == "speech" for known in self.facts.modes):
+                return [gr.validate(True, "") for _ in (*values, conversation)]
             return [gr.validate(False, str(error)), *(gr.validate(True, "") for _ in values)]
         return [gr.validate(True, "") for _ in (*values, conversation)]
 
     async def reply(self, text: str, mode: str, voice: str, text_temperature: float, text_top_k: int, text_top_p: float,
                     text_repetition_penalty: float, speech_temperature: float, speech_top_k: int, speech_top_p: float,
-                    speech_repetition_penalty: float, seed: int, new_seed: bool, max_rows: int,
-                    conversation: Conversation | None, request: gr.Request) -> AsyncIterator[tuple[Any, Any]]:
-        """Speak an answer to `text`. Yields the reply's messages while it is made, with int16 PCM in base64."""
+                    speech_repetition_penalty: float, seed: int, new_seed: bool, max_rows: int, system: str,
+                    utterance: str, heard: str, conversation: Conversation | None,
+                    request: gr.Request) -> AsyncIterator[tuple[Any, Any]]:
+        """Answer `text`, or the recording named by `utterance`. Yields the reply's messages while it is made, with
+        int16 PCM in base64."""
         values = {name: value for name, value in locals().items() if name in form.CONTROLS}
         conversation = conversation or Conversation()
         conversation.session_id = self.session_id(request)
         speaks = self.facts.mode(mode).output == "speech"
-        view = View(run=secrets.token_hex(4), seed=form.draw_seed(values), speaks=speaks)
+        view = View(run=secrets.token_hex(4), seed=form.draw_seed(values), speaks=speaks, received_s=time.monotonic())
         message, view = take(view, time.monotonic())
         yield message, conversation
         try:
@@ -79,33 +92,59 @@ class Handlers:
 
     async def _stream(self, values: dict[str, Any], view: View,
                       conversation: Conversation) -> AsyncGenerator[dict[str, Any], None]:
-        turn = Turn(values["text"], values["mode"])
-        history = conversation.history(turn.mode) if self.facts.mode(turn.mode).history else ()
-        asked = form.request_of(values, self.facts, view.seed, history, conversation.session_id)
+        form.check(values, self.facts)  # a program may come here without the validator
+        turn = Turn(await self._asked(values), self.facts.mode(values["mode"]).history)
+        await asyncio.to_thread(conversation.cut, values["heard"])
+        if isinstance(turn.asked, Said):  # whoever talks has the floor
+            self.service.cancel_session(conversation.session_id)
         try:
-            stream = messages(self.service.submit(asked), view, self.pool, run_ahead_s=self._run_ahead_s)
+            stream = messages(self._submit(values, view, conversation, turn), view, self.pool,
+                              run_ahead_s=self._run_ahead_s)
             async with aclosing(stream):
                 async for message, view in stream:
                     turn.take(message, view)
-                    if view.accepted and turn not in conversation.turns:
-                        conversation.turns.append(turn)
+                    if view.accepted:
+                        conversation.add(turn)
                     yield message
         finally:
             turn.close()
         if view.state == "failed":
             raise gr.Error(view.note, print_exception=False)
 
+    async def _asked(self, values: dict[str, Any]) -> str | Said:
+        """What was typed, or what was said, with its codes."""
+        if self.facts.mode(values["mode"]).input == "text":
+            return values["text"]
+        if self.hearing is None:
+            raise ParameterError("This page takes no recordings; type your question.")
+        return await self.hearing.said(values["utterance"])
+
+    def _submit(self, values: dict[str, Any], view: View, conversation: Conversation, turn: Turn) -> Handle:
+        """Ask with as much of the conversation as fits: when it does not, the older half of it is left out, visibly."""
+        grid = self.facts.ids, self.facts.samples_per_code
+        while True:
+            history = conversation.history(*grid) if turn.remembered else ()
+            try:
+                return self.service.submit(form.request_of(values, self.facts, view.seed, history, turn.content,
+                                                           conversation.session_id))
+            except ContextError:
+                if not history:
+                    raise
+                conversation.forget_half(*grid)
+                turn.left_out = conversation.forgotten
+
     async def accepted(self, text: str, conversation: Conversation) -> tuple[Any, Any]:
-        """A reply was accepted: show what was typed, and empty the text box unless it holds something else by now."""
-        sent = conversation.turns[-1].typed
+        """A reply was accepted: show what was asked, and empty the text box unless it holds something else by now."""
+        sent = conversation.turns[-1].asked
         return await self.chat(conversation), "" if text == sent else gr.skip()
 
     async def chat(self, conversation: Conversation) -> list[dict[str, Any]]:
         """The conversation so far, for gr.Chatbot."""
         return await asyncio.to_thread(conversation.messages, self.wav_folder)
 
-    async def stop(self, conversation: Conversation | None, request: gr.Request) -> Any:
-        """Stop this session's reply at once; answers with the conversation so far."""
+    async def stop(self, heard: str, conversation: Conversation | None, request: gr.Request) -> Any:
+        """Stop this session's reply at once; answers with the conversation so far. `heard` may say, as the reply's run
+        and a number of samples, how much of it reached the ear: in a conversation, the rest was never said."""
         self.service.cancel_session(self.session_id(request))
         if conversation is None:
             return gr.skip()
@@ -114,12 +153,22 @@ class Handlers:
             await asyncio.sleep(0.02)
         for turn in conversation.turns:
             turn.close()
+        await asyncio.to_thread(conversation.cut, heard)
         return await self.chat(conversation)
 
     async def clear(self, request: gr.Request) -> tuple[list[Any], Conversation]:
         """Begin a new conversation."""
         self.service.cancel_session(self.session_id(request))
         return [], Conversation()
+
+    def listen(self) -> str:
+        """A key for sending recordings: POST them to /gradio_api/hear/KEY/file, and name the utterance to /reply."""
+        if self.hearing is None:
+            raise gr.Error("This page takes no recordings; type your question.", print_exception=False)
+        try:
+            return self.hearing.open()
+        except MossError as error:
+            raise gr.Error(str(error), print_exception=False) from None
 
     def leave(self, request: gr.Request) -> None:
         """The tab was closed."""

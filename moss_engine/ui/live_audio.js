@@ -14,17 +14,22 @@ const blank = () => ({
   total: 0, played: 0, buffered: 0, underruns: 0, starved: 0, target: 0,
   clickMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
   offsetLowMs: null, offsetHighMs: Infinity,
-  stages: {}, figures: {}, pool: {}, ids: [], rate,
+  stages: {}, figures: {}, pool: {}, ids: [], rate, again: false,
 });
 let live = blank();
 let pcm = []; // every chunk of the reply, for replay and download
 let discard = false; // after Stop, until the next run begins
 let clock = null;
+let cut = ""; // the newest reply and how much of it was heard, where it was not heard whole
+const BUSY = ["sent", "waiting", "thinking", "speaking"];
 
 // ---- what the page calls
 
-// A click or key press that asks for a reply: start sound inside the gesture and start the stopwatch.
-function submit(values) {
+// A click or key press that asks for a reply: start sound inside the gesture and start the stopwatch. The value at
+// `place` tells the server what was heard of the reply before.
+function submit(values, place) {
+  noteCut();
+  values[place] = cut;
   player.unlock();
   begin();
   live.clickMs = performance.now();
@@ -33,7 +38,8 @@ function submit(values) {
 }
 
 function stop(values) {
-  if (["sent", "waiting", "thinking", "speaking"].includes(live.phase)) {
+  if (BUSY.includes(live.phase)) {
+    noteCut();
     freeze(false);
     player.reset();
     discard = true;
@@ -42,6 +48,17 @@ function stop(values) {
     phase("stopped");
   }
   return values;
+}
+
+// The same, telling the server at `place` what was heard.
+function halt(values, place) {
+  stop();
+  values[place] = cut;
+  return values;
+}
+
+function noteCut() {
+  if (BUSY.includes(live.phase) && live.run !== null && live.speaks && !live.again) cut = `${live.run}:${Math.ceil(heard())}`;
 }
 
 // The server would not even begin: Gradio shows the sentence, but tells its components nothing.
@@ -61,6 +78,7 @@ function begin() {
   captions.begin();
   scope.begin();
   $(".la-spoken").textContent = "";
+  $(".la-hint").textContent = props.hint;
 }
 
 // ---- what the server says
@@ -72,6 +90,7 @@ function take(message) {
     if (message.seq !== 0 || (discard && live.clickMs === null)) return;
     if (live.run !== null || discard) begin();
     live.run = message.run;
+    cut = "";
     live.clickMs ??= now;
   }
   if (discard || message.seq <= live.seq) return;
@@ -82,7 +101,7 @@ function take(message) {
   live.seq = message.seq;
   if (message.now_s !== null) {
     if (live.offsetLowMs === null) trigger("accepted");
-    live.offsetLowMs = live.clickMs;
+    live.offsetLowMs = live.clickMs - 1000 * (message.stages.received ?? 0); // accepted so long after it was received
     live.offsetHighMs = Math.min(live.offsetHighMs, now - 1000 * message.now_s);
   }
   Object.assign(live.stages, message.stages);
@@ -107,6 +126,7 @@ function takePcm(base64, now) {
   live.total += chunk.length;
   pcm.push(chunk);
   scope.push(chunk);
+  if (!captions.text) $(".la-hint").textContent = props.wordless;
   phase("speaking");
 }
 
@@ -152,7 +172,7 @@ function freeze(running) {
 // ---- what the visitor sees
 
 const SAYS = {
-  idle: "Ready", sent: "Sending", waiting: "Waiting for a place", thinking: "Reading your text",
+  idle: "Ready", sent: "Sending", waiting: "Waiting for a place", thinking: "Thinking",
   speaking: "Speaking", stopped: "Stopped", done: "Finished", failed: "Failed", refused: "Not sent",
 };
 
@@ -209,6 +229,7 @@ function pauseOrReplay() {
     player.reset();
     clock = null;
     live.played = 0;
+    live.again = true;
     for (const chunk of pcm) player.push(chunk.slice());
     player.end();
     phase("speaking");
@@ -256,5 +277,5 @@ document.addEventListener("visibilitychange", () => {
 });
 element.classList.toggle("la-plain", !player.exact);
 watch("value", () => take(props.value));
-window.liveAudio = { ready: true, submit, stop, player, get state() { return live; }, get heard() { return heard(); } };
+window.liveAudio = { ready: true, submit, stop, halt, player, get state() { return live; }, get heard() { return heard(); } };
 phase("idle");

@@ -43,6 +43,8 @@ TEMPLATE = """
 piece and starts later. Open the page through https or localhost for the exact player.</p>
 """
 
+WORDLESS = "This answer is speech alone: no text was written for it."
+
 
 class LiveAudio(gr.HTML):
     """Output only: as an input it would send the last chunk back."""
@@ -61,6 +63,8 @@ class LiveAudio(gr.HTML):
             sample_rate=sample_rate,
             prebuffer_ms=prebuffer_ms,
             remote_prebuffer_ms=remote_prebuffer_ms,
+            hint=hint,
+            wordless=WORDLESS,
             **kwargs,
         )
 

@@ -20,7 +20,7 @@ shade.addEventListener("click", () => {
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;
   byId("stop")?.click();
-  byId("text")?.querySelector("textarea")?.focus();
+  if (document.body.dataset.input === "text") byId("text")?.querySelector("textarea")?.focus();
 });
 
 // An example goes into the text box and is spoken at once.
@@ -37,6 +37,11 @@ document.addEventListener("click", ({ target }) => {
 function showMode() {
   const chosen = document.querySelector("#mode input:checked")?.value;
   for (const part of document.querySelectorAll("#talk [data-mode]")) part.hidden = part.dataset.mode !== chosen;
+  const note = document.querySelector(`#mode-notes [data-mode="${CSS.escape(chosen)}"]`);
+  document.body.dataset.input = note.dataset.input;
+  const system = byId("system")?.querySelector("textarea");
+  if (system) system.placeholder = note.dataset.system;
+  document.dispatchEvent(new Event("modechange"));
 }
 document.addEventListener("change", ({ target }) => target.closest?.("#mode") && showMode());
 const settled = new MutationObserver(() => {

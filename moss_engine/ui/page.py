@@ -12,6 +12,7 @@ from moss_engine.ui.facts import Facts
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.live_audio import LiveAudio
 from moss_engine.ui.panel import make_panel
+from moss_engine.ui.recorder import Recorder
 from moss_engine.validation import CHANNEL_RANGES
 
 HERE = Path(__file__).resolve().parent
@@ -26,14 +27,24 @@ TO_READ = (
     "Please call Dr. Smith at 4:30 pm about the $25 invoice.",
     "She sells sea shells by the sea shore, and the shells she sells are sea shells, I am sure.",
 )
+TO_ASK = ("Hello! Who are you?", "Why is the sky blue?", "Tell me a very short story about a fox.",
+          "How do I make a good cup of tea?")
 TO_ANSWER = ("Hello! Who are you?", "What is seven plus five?", "Which day comes after Friday?", "What can you do?")
+KEYS = ('<p class="keys"><span class="k-type"><kbd>Enter</kbd> sends</span>'
+        '<span class="k-talk"><kbd>Space</kbd> talks</span> <kbd>Esc</kbd> stops</p>')
+ENABLE = (
+    "<p>MOSS-Speech can: <code>python -m scripts.download</code> fetches it, <code>python -m scripts.doctor "
+    "CHECKPOINT CODEC</code> tells whether this machine can run it.</p>"
+)
 NOTICE = (
-    "You hear an AI voice, not a person. What you type is processed on the machine that runs this page; conversations "
+    "You hear an AI voice, not a person. What you type or say is processed on the machine that runs this page; "
+    "conversations "
     f"are forgotten after {STATE_S // 60} minutes without a message, sound files within "
     f"{(CACHE_CHECK_S + CACHE_AGE_S) // 60} minutes. Nothing is used for training. Not for emergencies or medical use."
 )
-ASK = "(...values) => window.liveAudio.submit(values)"
-HALT = "(...values) => window.liveAudio.stop(values)"
+ASK = f"(...values) => window.liveAudio.submit(values, {form.CONTROLS.index('heard')})"
+HALT = "(...values) => window.liveAudio.halt(values, 0)"
+CLEAR = "(...values) => window.liveAudio.stop(values)"
 
 
 def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr.Blocks:
@@ -47,24 +58,32 @@ def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr
         with gr.Row(elem_id="desk", equal_height=False):
             with gr.Column(scale=5, min_width=340, elem_id="talk"):
                 chat, controls, send, stop, clear = talk(facts)
+                recorder = controls["utterance"]
             with gr.Column(scale=9, min_width=340, elem_id="show"):
                 live = LiveAudio(sample_rate=facts.sample_rate_hz, elem_id="live", label="Live",
-                                 hint="Type a sentence. You hear it while it is still being made.")
+                                 hint="Ask something. You hear the answer while it is still being made."
+                                 if facts.hears else "Type a sentence. You hear it while it is still being made.")
                 make_panel(elem_id="panel")
         gr.HTML(f"<p>{html.escape(NOTICE)}</p>", elem_id="notice", apply_default_css=False)
 
         quietly = {"queue": False, "show_progress": "hidden", "trigger_mode": "multiple"}
         # A component that is skipped costs Gradio more than all the rest of a message, so a reply has but one output.
-        asked = gr.on([send.click, controls["text"].submit], handlers.reply, [*controls.values(), conversation],
-                      [live, conversation], js=ASK, api_name="reply", validator=handlers.validate,
-                      concurrency_id="engine", concurrency_limit=max_sessions + max_waiting, show_progress="hidden",
-                      trigger_mode="once")
+        reply = {"fn": handlers.reply, "inputs": [*controls.values(), conversation], "outputs": [live, conversation],
+                 "js": ASK, "validator": handlers.validate, "concurrency_id": "engine",
+                 "concurrency_limit": max_sessions + max_waiting, "show_progress": "hidden"}
+        asked = [gr.on([send.click, controls["text"].submit], **reply, api_name="reply", trigger_mode="once"),
+                 recorder.spoken(**reply, api_visibility="private", trigger_mode="multiple")]
         live.accepted(handlers.accepted, [controls["text"], conversation], [chat, controls["text"]],
                       api_visibility="private", **quietly)
         live.over(handlers.chat, conversation, chat, api_visibility="private", **quietly)
-        stop.click(handlers.stop, conversation, chat, js=HALT, api_name="stop", cancels=asked, **quietly)
-        clear.click(handlers.clear, None, [chat, conversation], js=HALT, api_visibility="private", cancels=asked,
+        halt = {"fn": handlers.stop, "inputs": [controls["heard"], conversation], "outputs": chat, "js": HALT,
+                "cancels": asked, **quietly}
+        stop.click(**halt, api_name="stop")
+        recorder.interrupted(**halt, api_visibility="private")
+        clear.click(handlers.clear, None, [chat, conversation], js=CLEAR, api_visibility="private", cancels=asked,
                     **quietly)
+        if facts.hears:
+            gr.api(handlers.listen, api_name="listen", queue=False)
         page.unload(handlers.leave)
     page.queue(max_size=MAX_QUEUE, default_concurrency_limit=1, api_open=False)
     return page
@@ -79,17 +98,20 @@ def talk(facts: Facts):
                       allow_tags=False, buttons=[], feedback_options=None, elem_id="chat", container=False,
                       placeholder="Nothing said yet")
     with gr.Column(elem_id="composer"):
-        mode = gr.Radio([(mode.label, mode.name) for mode in facts.usable], value=facts.default_mode.name, label="Mode",
+        mode = gr.Radio([(mode.label, mode.name) for mode in facts.modes], value=facts.default_mode.name, label="Mode",
                         show_label=False, container=False, elem_id="mode")
         gr.HTML(mode_notes(facts), elem_id="mode-notes", apply_default_css=False)
         text = gr.Textbox(show_label=False, label="Your text", placeholder="Type what you want to hear", lines=1,
                           max_lines=7, max_length=facts.max_text_chars, container=False, autofocus=True, elem_id="text")
+        recorder = Recorder(max_s=facts.max_speech_s, no_hands_free=facts.no_hands_free, elem_id="recorder",
+                            label="Recording", visible=facts.hears)
+        heard = gr.Textbox("", show_label=False, label="Heard", visible=False)
         with gr.Row(elem_id="send-row"):
-            gr.HTML('<p class="keys"><kbd>Enter</kbd> sends <kbd>Esc</kbd> stops</p>', apply_default_css=False)
+            gr.HTML(KEYS, apply_default_css=False)
             stop = gr.Button("Stop", elem_id="stop", min_width=76, scale=0)
             send = gr.Button("Speak", variant="primary", elem_id="send", min_width=96, scale=0)
     gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
-    controls = {"text": text, "mode": mode, **settings(facts)}
+    controls = {"text": text, "mode": mode, "utterance": recorder, "heard": heard, **settings(facts)}
     return chat, {name: controls[name] for name in form.CONTROLS}, send, stop, clear
 
 
@@ -103,6 +125,9 @@ def settings(facts: Facts) -> dict[str, gr.components.Component]:
             most = facts.sampling.max_rows
             controls["max_rows"] = gr.Slider(
                 16, max(4096, most), value=most, step=1, label="Longest reply, rows", min_width=160)
+        controls["system"] = gr.Textbox("", label="System prompt", lines=2, max_lines=5, elem_id="system",
+                                        max_length=facts.max_text_chars,
+                                        visible=any(mode.own_system for mode in facts.modes))
         with gr.Row():
             controls["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=form.MAX_SEED, min_width=120)
             controls["new_seed"] = gr.Checkbox(True, label="New seed for every reply", min_width=160)
@@ -133,23 +158,22 @@ def masthead(facts: Facts) -> str:
 
 
 def mode_notes(facts: Facts) -> str:
-    """A sentence for each mode, and what this page or checkpoint cannot do, with the reason."""
-    notes = "".join(f'<p data-mode="{html.escape(mode.name)}">{html.escape(mode.note)}</p>'
-                    for mode in facts.usable if mode.note)
-    closed = "".join(
-        f'<p class="closed"><span aria-disabled="true">{html.escape(mode.label)}</span> {html.escape(why)}</p>'
-        for mode in facts.modes if mode not in facts.usable
-        for why in [mode.note or "This page takes typed text only."]
-    )
-    return notes + closed
+    """A sentence for each mode, and what this checkpoint cannot do, with the reason and what would change it."""
+    notes = "".join(f'<p data-mode="{html.escape(mode.name)}" data-input="{mode.input}" '
+                    f'data-system="{html.escape(mode.system)}">{html.escape(mode.note or "")}</p>'
+                    for mode in facts.modes)
+    closed = "".join(f'<p class="closed"><span aria-disabled="true">{html.escape(item.label)}</span> '
+                     f'{html.escape(item.why)}</p>' for item in facts.closed)
+    return notes + (f'<div class="not-here">{closed}{ENABLE}</div>' if closed else "")
 
 
 def examples(facts: Facts) -> str:
     """Texts to begin with, for each mode: one that splits its text into sentences reads it, others answer it."""
     groups = ""
-    for mode in facts.usable:
+    for mode in facts.modes:
+        texts = TO_READ if mode.split_sentences else TO_ASK if mode.history else TO_ANSWER
         chips = "".join(f'<button type="button" class="chip">{html.escape(text)}</button>'
-                        for text in (TO_READ if mode.split_sentences else TO_ANSWER))
+                        for text in texts if mode.input == "text")
         groups += (f'<div class="chips" data-mode="{html.escape(mode.name)}" role="group" '
                    f'aria-label="Examples: each is sent at once">{chips}</div>')
     return groups

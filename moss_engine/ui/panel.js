@@ -37,7 +37,7 @@ function showFigures(live) {
 function waterfall(live) {
   const { stages } = live;
   if (stages.accepted === undefined) return null;
-  const [low, high] = [0, live.offsetHighMs - live.clickMs];
+  const [low, high] = [live.offsetLowMs - live.clickMs, live.offsetHighMs - live.clickMs];
   const offset = (low + high) / 2;
   const at = (name) => (stages[name] === undefined ? null : offset + 1000 * stages[name]);
   const since = (ms) => (ms === null ? null : ms - live.clickMs);
@@ -46,7 +46,7 @@ function waterfall(live) {
     uncertainty: (high - low) / 2,
     total: ear,
     spans: {
-      sent: [0, offset], queue: [offset, at("started")], prefill: [at("started"), at("first_row")],
+      sent: [0, at("received")], prepare: [at("received"), offset], queue: [offset, at("started")], prefill: [at("started"), at("first_row")],
       codes: [at("first_row"), at("first_chunk")], way: [at("first_chunk"), since(live.firstPcmMs)],
       buffer: [since(live.firstPcmMs), ear],
     },

@@ -53,8 +53,11 @@ def tiles() -> list[Tile]:
 
 
 STAGES = [
-    ("sent", "To the server", "From your click to the request being accepted. Both clocks are joined by the narrowest "
-                              "bounds that the messages give; hover the value for their uncertainty."),
+    ("sent", "To the server", "From your click, or from the moment at which your turn was over, to the page's server. "
+                              "Both clocks are joined by the narrowest bounds that the messages give; hover the value "
+                              "for their uncertainty."),
+    ("prepare", "Prepare", "The request checked and accepted; of a recording, what was left to do of turning it into "
+                           "codes."),
     ("queue", "Queue", "Waiting for a place among the running replies."),
     ("prefill", "Prefill", "The prompt through the network, up to the first sampled row."),
     ("codes", "First sound", "Rows up to the first codes, and the vocoder that turns them into samples."),

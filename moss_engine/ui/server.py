@@ -12,33 +12,40 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 from urllib.request import ProxyHandler, Request, build_opener
 
 import gradio as gr
+import numpy as np
 from starlette.middleware import Middleware
 
 from moss_engine.config import EngineConfig
-from moss_engine.errors import ConfigError, EngineFaultError
+from moss_engine.errors import ConfigError, EngineFaultError, MissingPackageError
 from moss_engine.events import Failed
+from moss_engine.request import Speech, Text
 from moss_engine.service import Service
 from moss_engine.ui import form
 from moss_engine.ui.facts import Facts, facts_of
 from moss_engine.ui.guard import Calls, Guard
 from moss_engine.ui.handlers import Handlers
+from moss_engine.ui.hearing import Hearing
 from moss_engine.ui.page import HERE, build_page
+from moss_engine.ui.recorder import Recorder
 from moss_engine.ui.theme import make_theme
+from moss_engine.voice_activity import Detector, load_detector
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 REHEARSAL_ROWS = 64
 REHEARSAL_S = 30.0
+REHEARSAL_HZ = 16_000  # one second of silence for the encoder
 SAME_SIGNAL_S = 1.0  # supervisors send a signal to a process and to its group: that is one signal
 FAREWELL_S = 1.0  # for the last messages to leave after the last reply ended
 
 KINDS = {gr.State: "state", gr.Textbox: "text", gr.Radio: "text", gr.Dropdown: "text", gr.Slider: "number",
-         gr.Number: "number", gr.Checkbox: "flag"}
+         gr.Number: "number", gr.Checkbox: "flag", Recorder: "text"}
 
 
 def calls_of(page: gr.Blocks) -> Calls:
@@ -59,13 +66,18 @@ def launch(service: Service, config: EngineConfig) -> gr.Blocks:
     """
     cache = Path(tempfile.mkdtemp(prefix="moss-speech-"))  # mode 0700, emptied by Gradio as files grow old
     os.environ.update(GRADIO_TEMP_DIR=str(cache), GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1")
-    facts = facts_of(service, config)
+    facts, hearing = facts_of(service, config), None
+    if facts.hears:
+        detector, no_hands_free = hands_free()
+        facts = replace(facts, no_hands_free=no_hands_free)
+        hearing = Hearing(service.codec.encode, detector, max_s=config.max_speech_s)
     with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop, as in a notebook
         thread.submit(asyncio.run, rehearse(service, facts)).result()
-    handlers = Handlers(service, facts, run_ahead_s=config.run_ahead_s, wav_folder=cache)
+    handlers = Handlers(service, facts, run_ahead_s=config.run_ahead_s, wav_folder=cache, hearing=hearing)
     page = build_page(handlers, max_sessions=config.max_sessions, max_waiting=config.max_waiting)
     hosts = frozenset(LOOPBACK) if config.host in LOOPBACK and not config.share else None
-    guard = Middleware(Guard, calls=calls_of(page), ready=lambda: service.stats().ready, hosts=hosts)
+    guard = Middleware(Guard, calls=calls_of(page), ready=lambda: service.stats().ready, hosts=hosts,
+                       hearing=hearing)
     try:
         page.launch(
             server_name=config.host, server_port=config.port, share=config.share, auth=_auth(config), quiet=True,
@@ -81,10 +93,22 @@ def launch(service: Service, config: EngineConfig) -> gr.Blocks:
     return page
 
 
+def hands_free() -> tuple[Detector | None, str | None]:
+    """What finds the end of a turn, or the sentence that says why it has to be ended by hand."""
+    try:
+        return load_detector(), None
+    except MissingPackageError as error:
+        return None, str(error)
+
+
 async def rehearse(service: Service, facts: Facts) -> None:
     """Say a word to nobody: the first use of every part is slow, and a part that does not work should be known now."""
-    values = {**form.defaults(facts), "text": "Hello.", "max_rows": min(REHEARSAL_ROWS, facts.sampling.max_rows)}
-    async for event in service.stream(form.request_of(values, facts, 0, (), "rehearsal")):
+    values = {**form.defaults(facts), "max_rows": min(REHEARSAL_ROWS, facts.sampling.max_rows)}
+    said: Text | Speech = Text("Hello.")
+    if facts.hears:
+        codes = service.codec.encode(np.zeros(REHEARSAL_HZ, np.float32), REHEARSAL_HZ)
+        said = Speech(tuple(codes)) if facts.default_mode.input == "speech" else said
+    async for event in service.stream(form.request_of(values, facts, 0, (), said, "rehearsal")):
         if isinstance(event, Failed):
             raise EngineFaultError(event.message)
 

@@ -31,15 +31,15 @@ NOTES = {
 class View:
     """A reply after some events.
 
-    `run` names it in the browser and is no secret; `speaks` says whether sound is to
-    come. `rows` are the reply's when it is over, `new_*` wait for the
-    next message. `state` is one of waiting, thinking,
-    speaking, done, length, stopped, failed; the last four end it.
+    `run` names it in the browser and is no secret; `speaks` says whether sound is to come; `received_s` is when the
+    question reached the page's server. `rows` are those of the messages so far, `new_*` wait for the next one. `state`
+    is one of waiting, thinking, speaking, done, length, stopped, failed; the last four end it.
     """
 
     run: str
     seed: int
     speaks: bool = True
+    received_s: float | None = None
     state: str = "waiting"
     note: str = ""
     seq: int = 0
@@ -50,6 +50,7 @@ class View:
     rows: tuple[Row, ...] = ()
     new_pcm: tuple[bytes, ...] = ()
     new_text: tuple[tuple[int, str], ...] = ()
+    new_rows: tuple[Row, ...] = ()
     new_ids: tuple[int, ...] = ()
 
     @property
@@ -66,12 +67,14 @@ class View:
         return 0.0 if first_s is None else self.timeline.audio_s - (now_s - first_s)
 
     def stages(self) -> dict[str, float]:
-        """When each stage was reached, in seconds since the request was accepted."""
+        """When each stage was reached, in seconds since the request was accepted; `received` was before that."""
         t = self.timeline
         if t.accepted_s is None:
             return {}
         times = {"accepted": t.accepted_s, "started": t.started_s, "first_row": t.first_row_s,
                  "first_chunk": t.first_pcm_s}
+        if self.received_s is not None:
+            times["received"] = self.received_s
         if self.over:
             times["finished"] = t.now_s
         return {name: time_s - t.accepted_s for name, time_s in times.items() if time_s is not None}
@@ -85,7 +88,7 @@ def fold(view: View, event: Event) -> View:
         return replace(view, state="thinking")
     if isinstance(event, Sampled):
         shown_id = event.row.text if event.modality is Modality.TEXT else ~event.row.audio
-        return replace(view, new_ids=(*view.new_ids, shown_id))
+        return replace(view, new_ids=(*view.new_ids, shown_id), new_rows=(*view.new_rows, event.row))
     if isinstance(event, TextDelta):
         new = (event.start_sample, event.text)
         return replace(view, text=view.text + event.text, new_text=(*view.new_text, new))
@@ -97,7 +100,7 @@ def fold(view: View, event: Event) -> View:
         return fail(view, event.message)
     if isinstance(event, Finished):
         state = ENDINGS[event.reason]
-        return replace(view, state=state, note=NOTES.get(state, ""), rows=event.rows)
+        return replace(view, state=state, note=NOTES.get(state, ""))
     assert isinstance(event, Accepted)
     return view
 
@@ -136,7 +139,8 @@ def take(view: View, now_s: float, pool: Mapping[str, int] | None = None) -> tup
         "text": [list(delta) for delta in view.new_text],
         "ids": list(view.new_ids),
     }
-    return message, replace(view, seq=view.seq + 1, new_pcm=(), new_text=(), new_ids=())
+    return message, replace(view, seq=view.seq + 1, rows=view.rows + view.new_rows, new_rows=(), new_pcm=(),
+                            new_text=(), new_ids=())
 
 
 def _pcm(chunk: AudioChunk) -> bytes:

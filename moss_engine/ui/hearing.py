@@ -1,0 +1,246 @@
+"""What visitors say: microphones that are streamed block by block, recordings in memory, and their codes.
+
+A visitor opens an *ear*, whose random key is the right to use it. Blocks of 16-bit PCM or whole files go in; out come
+*utterances*, turned into codes from the moment they are complete, in a thread of their own. Their keys are what a
+request names. Nothing is written to disk, and all of it is bounded: ears, bytes, seconds and waiting work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from moss_engine.audio import to_pcm16
+from moss_engine.audio_file import MIN_S, SILENCE_PEAK, read_audio
+from moss_engine.errors import AudioEmptyError, AudioLongError, BusyError, EngineFaultError, MossError, ParameterError
+from moss_engine.turn_taking import FRAME_S, FRAME_SAMPLES, LEAD_S, RATE_HZ, Change, Turn, follow
+from moss_engine.voice_activity import Detector, Listener
+
+log = logging.getLogger(__name__)
+
+MAX_EARS = 64
+EAR_IDLE_S = 120.0
+MAX_PENDING = 16  # recordings that wait for the encoder
+MAX_READING = 4  # files decoded at a time
+KEPT_BYTES = 64 * 1024 * 1024
+KEPT_S = 300.0
+MAX_JOINED = 8
+JOIN = "+"
+TAIL_S = 0.2  # silence kept after the last word of a turn
+
+
+@dataclass(eq=False)
+class Utterance:
+    """A finished recording: int16 [n] for those who want to hear it again, and its codes when they are ready."""
+
+    key: str
+    pcm: np.ndarray
+    rate_hz: int
+    codes: Future[list[int]]
+    said_s: float
+
+    @property
+    def seconds(self) -> float:
+        return len(self.pcm) / self.rate_hz
+
+
+@dataclass(frozen=True)
+class Said:
+    """One message of a visitor's voice: the keys of its utterances, their codes and their sound, joined."""
+
+    keys: tuple[str, ...]
+    codes: tuple[int, ...]
+    pcm: np.ndarray
+    rate_hz: int
+
+    @property
+    def seconds(self) -> float:
+        return len(self.pcm) / self.rate_hz
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a block brought about: whether somebody is talking, and the utterances that it completed."""
+
+    talking: bool = False
+    utterance: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(eq=False)
+class Ear:
+    """One microphone. `frames` [FRAME_SAMPLES] are those of the recording, or of the moment before it may begin."""
+
+    used_s: float
+    listener: Listener | None = None
+    seq: int = -1
+    frames: list[np.ndarray] = field(default_factory=list)
+    rest: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int16))
+    turn: Turn = Turn()
+    last: Heard = Heard()
+    busy: bool = False
+
+    def begin(self, listener: Listener | None) -> None:
+        self.listener, self.frames, self.rest, self.turn = listener, [], np.zeros(0, np.int16), Turn()
+
+
+class Hearing:
+    """`encode` is the codec's; `detector` is None where hands-free talking is not installed. Used on one event loop."""
+
+    def __init__(self, encode: Callable[[np.ndarray, int], list[int]], detector: Detector | None, *, max_s: float,
+                 clock: Callable[[], float] = time.monotonic):
+        self.max_s = max_s
+        self._encode = encode
+        self._detector = detector
+        self._clock = clock
+        self._ears: dict[str, Ear] = {}
+        self._utterances: dict[str, Utterance] = {}
+        self._encoder = ThreadPoolExecutor(1, "encoder")
+        self._num_reading = 0
+
+    def open(self) -> str:
+        """A new ear; raises BusyError while too many are in use."""
+        now_s = self._clock()
+        self._ears = {key: ear for key, ear in self._ears.items() if now_s - ear.used_s < EAR_IDLE_S}
+        if len(self._ears) >= MAX_EARS:
+            raise BusyError("All microphones of this page are in use; try again in a moment.")
+        key = secrets.token_urlsafe(16)
+        self._ears[key] = Ear(now_s)
+        return key
+
+    def knows(self, ear: str) -> bool:
+        return ear in self._ears
+
+    async def hear(self, key: str, seq: int, body: bytes, *, hands_free: bool, answering: bool, end: bool) -> Heard:
+        """Take the next block of int16 PCM at 16 kHz; the one with `seq` 0 begins a recording, `end` completes it.
+
+        A block that is sent again gets the same answer. Hands-free, turns are found and completed by themselves;
+        `answering` says that the page is talking meanwhile. Raises an InputError where nothing was said.
+        """
+        ear = self._use(key)
+        if seq == ear.seq and seq > 0:
+            return ear.last
+        if ear.busy or seq not in (0, ear.seq + 1) or len(body) % 2:
+            raise ParameterError("A block of the recording was lost; record it again.")
+        if hands_free and self._detector is None:
+            raise ParameterError("Hands-free talking is not installed here; press the button to talk.")
+        if seq == 0:
+            ear.begin(self._detector.open() if hands_free and self._detector else None)
+        ear.seq, ear.busy = seq, True
+        try:
+            pcm = np.frombuffer(body, "<i2").astype(np.int16)
+            if ear.listener is None:
+                ear.last = self._record(ear, pcm, end)
+            else:
+                ear.last = self._collect(await asyncio.to_thread(self._follow, ear, pcm, answering), ear)
+        finally:
+            ear.busy = False
+        return ear.last
+
+    async def read_file(self, key: str, data: bytes) -> Heard:
+        """Take a whole audio file; raises the errors of `read_audio`, or BusyError."""
+        self._use(key)
+        if self._num_reading >= MAX_READING:
+            raise BusyError("Several files are being read already; send it again in a moment.")
+        self._num_reading += 1
+        try:
+            wave, rate_hz = await asyncio.to_thread(read_audio, data, self.max_s)
+        finally:
+            self._num_reading -= 1
+        return self._keep(to_pcm16(np.clip(wave, -1.0, 1.0)), rate_hz, wave)
+
+    async def said(self, value: str) -> Said:
+        """The message that `value` names: the keys of one utterance or more, joined by `+`.
+
+        Waits for the codes. Raises ParameterError if one is not known (any more), and what the encoder had to say.
+        """
+        keys = tuple(value.split(JOIN))
+        found = [self._utterances[key] for key in keys if key in self._utterances]
+        if len(found) < len(keys) or len(keys) > MAX_JOINED:
+            raise ParameterError("This recording is not known any more; record it again.")
+        if len({utterance.rate_hz for utterance in found}) > 1:
+            raise ParameterError("Recordings of different sample rates cannot be joined; send one of them.")
+        codes = [code for utterance in found for code in await asyncio.wrap_future(utterance.codes)]
+        return Said(keys, tuple(codes), np.concatenate([utterance.pcm for utterance in found]), found[0].rate_hz)
+
+    def _use(self, key: str) -> Ear:
+        ear = self._ears.get(key)
+        if ear is None:
+            raise ParameterError("This microphone was closed; start it again.")
+        ear.used_s = self._clock()
+        return ear
+
+    def _record(self, ear: Ear, pcm: np.ndarray, end: bool) -> Heard:
+        """Push to talk: everything counts, from the first block to the last."""
+        ear.frames.append(pcm)
+        num_samples = sum(map(len, ear.frames))
+        if num_samples > self.max_s * RATE_HZ:
+            ear.begin(None)
+            raise AudioLongError(f"The recording is longer than {self.max_s:g} s; say it in parts.")
+        if not end:
+            return Heard(True, seconds=num_samples / RATE_HZ)
+        whole = np.concatenate(ear.frames)
+        ear.begin(None)
+        if len(whole) < MIN_S * RATE_HZ:
+            raise AudioEmptyError("That was too short to hold a word; talk, then press again.")
+        if np.abs(whole.astype(np.int32)).max() < SILENCE_PEAK * 32768:
+            raise AudioEmptyError("We heard nothing; check the microphone and speak a sentence.")
+        return self._keep(whole, RATE_HZ)
+
+    def _follow(self, ear: Ear, pcm: np.ndarray, answering: bool) -> list[np.ndarray]:
+        """Hands-free: the turns that a block completes. Runs in a thread."""
+        assert ear.listener is not None
+        samples = np.concatenate([ear.rest, pcm])
+        count = len(samples) // FRAME_SAMPLES
+        ear.rest = samples[count * FRAME_SAMPLES :]
+        complete = []
+        for frame in samples[: count * FRAME_SAMPLES].reshape(count, FRAME_SAMPLES):
+            before = ear.turn
+            ear.turn = follow(before, ear.listener.probability(frame), answering=answering, max_s=self.max_s)
+            ear.frames.append(frame)
+            if ear.turn.change is Change.ENDED:
+                silent = round(max(0.0, before.silent_s - TAIL_S) / FRAME_S)
+                complete.append(np.concatenate(ear.frames[: len(ear.frames) - silent]))
+            if not ear.turn.talking:
+                lead = round((LEAD_S + ear.turn.run_s) / FRAME_S)
+                ear.frames = ear.frames[-lead:]
+        return complete
+
+    def _collect(self, complete: list[np.ndarray], ear: Ear) -> Heard:
+        kept = [self._keep(pcm, RATE_HZ) for pcm in complete]
+        return Heard(ear.turn.talking, JOIN.join(heard.utterance for heard in kept),
+                     sum(heard.seconds for heard in kept) or ear.turn.length_s)
+
+    def _keep(self, pcm: np.ndarray, rate_hz: int, wave: np.ndarray | None = None) -> Heard:
+        """Keep a finished recording and begin to encode it: `wave` if it is given, else its 16-bit samples."""
+        self._forget()
+        if sum(not utterance.codes.done() for utterance in self._utterances.values()) >= MAX_PENDING:
+            raise BusyError("Many recordings are waiting to be understood; say it again in a moment.")
+        job = self._encoder.submit(self._encode_one, pcm / np.float32(32768) if wave is None else wave, rate_hz)
+        utterance = Utterance(secrets.token_urlsafe(16), pcm, rate_hz, job, self._clock())
+        self._utterances[utterance.key] = utterance
+        return Heard(False, utterance.key, utterance.seconds)
+
+    def _encode_one(self, wave: np.ndarray, rate_hz: int) -> list[int]:
+        try:
+            return self._encode(wave, rate_hz)
+        except MossError:
+            raise
+        except Exception:
+            log.exception("the codec's encoder failed")
+            raise EngineFaultError("The recording could not be turned into codes; record it again.") from None
+
+    def _forget(self) -> None:
+        """Drop recordings that are old, and the oldest while they are too large together."""
+        now_s, size = self._clock(), 0
+        for key, utterance in reversed(list(self._utterances.items())):
+            size += utterance.pcm.nbytes
+            if now_s - utterance.said_s > KEPT_S or size > KEPT_BYTES:
+                del self._utterances[key]

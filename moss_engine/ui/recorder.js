@@ -1,0 +1,215 @@
+// Joins the component with microphone and server. `element`, `props` and `trigger` come from gr.HTML; the page's player
+// is window.liveAudio, and its "liveaudio" events say what becomes of a question.
+//
+//   off -> opening -> recording -> sending -> off                       a press begins, a press sends
+//   off -> opening -> listening <-> hearing                             hands-free, until it is switched off
+
+const $ = (selector) => element.querySelector(selector);
+const BUSY = ["sent", "waiting", "thinking", "speaking"];
+const MAX_JOINED = 8;
+
+let state = "off";
+let live = "idle"; // phase of the reply
+let lastSaid = ""; // what the newest question was called
+let carry = ""; // an unanswered question that the next one goes on
+let begun = 0;
+let seconds = 0;
+
+const capture = new Capture((pcm, level) => {
+  element.style.setProperty("--rec-level", Math.min(1, level * 1.6).toFixed(2));
+  line.push(pcm);
+});
+const line = new Line(heard, failed);
+const handsFree = () => $(".rec-free input").checked;
+
+// ---- talking
+
+async function start() {
+  note("");
+  if (BUSY.includes(live)) interrupt();
+  enter("opening");
+  begun += 1;
+  const mine = begun;
+  line.begin(handsFree());
+  line.open().catch((error) => failed(error.message)); // beside the microphone, not after it
+  try {
+    await capture.start();
+  } catch (error) {
+    return begun === mine && failed(refusal(error));
+  }
+  if (begun === mine && state === "opening") enter(handsFree() ? "listening" : "recording");
+}
+
+function send() {
+  capture.stop();
+  if (state === "opening") return quiet();
+  enter("sending");
+  line.end();
+}
+
+function quiet() {
+  begun += 1;
+  capture.stop();
+  line.drop();
+  enter("off");
+}
+
+function failed(sentence) {
+  quiet();
+  note(sentence);
+}
+
+function refusal(error) {
+  if (error.name === "NotAllowedError") {
+    return "The browser did not give the microphone; allow it beside the address, or choose a file.";
+  }
+  if (error.name === "NotFoundError") return "No microphone was found; connect one, or choose a file.";
+  return "The microphone could not be opened; close other programs that use it, or choose a file.";
+}
+
+// ---- what the server heard
+
+function heard(answer, last) {
+  seconds = answer.seconds;
+  if (state === "listening" && answer.talking) {
+    enter("hearing");
+    if (BUSY.includes(live)) interrupt();
+  } else if (state === "hearing" && !answer.talking) enter("listening");
+  if (last) enter("off");
+  if (answer.utterance) say(answer.utterance);
+  else show();
+}
+
+function say(utterance) {
+  lastSaid = carry ? `${carry}+${utterance}` : utterance;
+  carry = "";
+  ask();
+}
+
+function ask() {
+  props.value = lastSaid;
+  trigger("spoken");
+}
+
+// Somebody talks while the page answers: silence at once. If nothing of the answer was heard yet, the question goes on.
+function interrupt() {
+  const unheard = handsFree() && window.liveAudio.heard === 0 && lastSaid.split("+").length < MAX_JOINED;
+  carry = unheard ? lastSaid : "";
+  window.liveAudio.stop();
+  trigger("interrupted");
+}
+
+async function sendFile(file) {
+  if (!file) return;
+  quiet();
+  note("");
+  enter("sending");
+  const mine = begun;
+  try {
+    const answer = await line.sendFile(file);
+    if (begun !== mine) return;
+    enter("off");
+    say(answer.utterance);
+  } catch (error) {
+    if (begun === mine) failed(error.message);
+  }
+}
+
+// ---- what the visitor sees
+
+const SAYS = {
+  off: "Press and ask", opening: "Waiting for the microphone", recording: "Recording", sending: "Sending",
+  listening: "Listening", hearing: "Hearing you", sent: "Thinking", waiting: "Waiting for a place",
+  thinking: "Thinking", speaking: "Speaking",
+};
+const HINTS = {
+  off: "or switch to hands-free", recording: "press again to send", listening: "ask whenever you like",
+};
+
+// Where nothing is being said, the reply is what matters.
+function shown() {
+  return ["off", "listening"].includes(state) && BUSY.includes(live) ? live : state;
+}
+
+function enter(next) {
+  state = next;
+  if (next === "off" || next === "listening") element.style.setProperty("--rec-level", 0);
+  show();
+}
+
+function show() {
+  const name = shown();
+  const open = ["opening", "recording", "listening", "hearing"].includes(state);
+  element.dataset.state = document.body.dataset.recorder = name;
+  element.classList.toggle("rec-open", open);
+  const text = SAYS[name] + (name === "recording" ? ` ${seconds.toFixed(1)} s` : "");
+  if ($(".rec-state").textContent !== text) $(".rec-state").textContent = text;
+  let hint = HINTS[name] || "";
+  if (open && handsFree() && BUSY.includes(name)) hint = "talk to interrupt";
+  if (name === "off" && $(".rec-free input").disabled) hint = "";
+  $(".rec-hint").textContent = hint;
+  const talk = $(".rec-talk");
+  talk.setAttribute("aria-pressed", open);
+  talk.setAttribute("aria-label", !open ? "Talk" : handsFree() ? "Stop listening" : "Send what you said");
+  $(".rec-again").hidden = !(lastSaid && state === "off" && ["failed", "refused"].includes(live));
+}
+
+function note(sentence) {
+  $(".rec-note").textContent = sentence;
+  $(".rec-note").hidden = !sentence;
+}
+
+// ---- controls
+
+$(".rec-talk").addEventListener("click", () => {
+  if (state === "off") start();
+  else if (state === "recording") send();
+  else quiet();
+});
+$(".rec-free input").addEventListener("change", () => (handsFree() ? start() : quiet()));
+$(".rec-file").addEventListener("click", () => $(".rec-input").click());
+$(".rec-input").addEventListener("change", ({ target }) => {
+  sendFile(target.files[0]);
+  target.value = "";
+});
+$(".rec-again").addEventListener("click", ask);
+const inUse = () => document.body.dataset.input === "speech";
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && state !== "off") stopAll();
+  if (event.key !== " " || event.repeat || !inUse() || !Capture.possible) return;
+  if (event.target.closest("input:not([type=radio]), textarea, select, button, summary, a, [contenteditable]")) return;
+  event.preventDefault();
+  $(".rec-talk").click();
+});
+document.addEventListener("click", ({ target }) => target.closest?.("#stop") && stopAll());
+document.addEventListener("dragover", (event) => inUse() && event.preventDefault());
+document.addEventListener("drop", (event) => {
+  if (!inUse() || event.dataTransfer.files.length === 0) return;
+  event.preventDefault();
+  sendFile(event.dataTransfer.files[0]);
+});
+document.addEventListener("modechange", () => !inUse() && stopAll());
+document.addEventListener("liveaudio", ({ detail }) => {
+  if (live === detail.phase) return;
+  live = detail.phase;
+  show();
+});
+
+// Stop ends hands-free talking too, or what is said next would be taken for a question.
+function stopAll() {
+  $(".rec-free input").checked = false;
+  carry = "";
+  quiet();
+}
+
+// ---- start
+
+if (!Capture.possible) {
+  $(".rec-talk").disabled = $(".rec-free input").disabled = true;
+  note("Browsers give a microphone only to pages on https or localhost; open this page there, or choose a file.");
+} else if (props.no_hands_free) {
+  $(".rec-free input").disabled = true;
+  $(".rec-why").textContent = props.no_hands_free;
+}
+window.recorder = { ready: true, get state() { return state; }, get shown() { return shown(); }, line, capture, sendFile };
+show();

@@ -1,5 +1,8 @@
 """Measure a checkpoint on this machine: `python -m scripts.bench --checkpoint DIR [--concurrency 1,2,4]`.
 
+With `--preset moss-speech` the full-size network with random weights is measured instead, which needs a GPU and has
+options of its own: see `python -m scripts.bench --preset moss-speech --help`.
+
 First the card: what a step must read and compute, and what this machine can do at most. Then a closed loop: so many
 listeners, each asking again as soon as its reply has ended, through the whole service. Prompts are English sentences,
 or with --prompt-rows and --codes random rows of exactly that length, answered with exactly so many codes. The last
@@ -159,6 +162,12 @@ class Bench:
 
 
 def main(argv: list[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    if any(arg.partition("=")[0] == "--preset" for arg in argv):
+        from scripts.bench_preset import main as measure_preset
+
+        measure_preset(argv)
+        return
     args, config = parse(argv)
     bench = Bench(args, config)
     report: dict[str, Any] = {"machine": machine(bench.service, config)}

@@ -30,7 +30,9 @@ def _table(path: Path) -> str:
             float8 = report.get("float8", "none")
             head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}" \
                 + (f", float8: {float8}" if float8 != "none" else "")
-            lines = step_lines(report)
+            lines = step_lines(report) if report["figures"] else []
+            if "streams" in report:
+                lines += ["", *stream_lines(report["streams"])]
         else:
             head, lines = "", figure_lines(report)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -58,8 +60,24 @@ def load_lines(loads: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def stream_lines(streams: dict[str, Any]) -> list[str]:
+    """Many listeners of the full-size network: one line for each level of load."""
+    setup = streams["setup"]
+    lines = [f"{setup['prompt_rows']} rows of prompt, {setup['codes']} codes of reply, each heard to the end; "
+             f"{streams['memory_gib']:.0f} GiB in all:", "",
+             "| listeners | replies | TTFA p50 / p95 / p99, ms | RTF p50 / worst | late chunks | s of audio a second |",
+             "|---|---|---|---|---|---|"]
+    for load in streams["load"]:
+        ttfa, rtf, rate = load["figures"]["ttfa_ms"], load["figures"]["rtf"], load["arrivals_per_s"]
+        who = load["concurrency"] if rate is None else f"{rate:g} arrivals a second, up to {load['concurrency']}"
+        lines.append(f"| {who} | {load['replies']} | {ttfa['p50']:.0f} / {ttfa['p95']:.0f} / {ttfa['p99']:.0f} | "
+                     f"{rtf['p50']:.3f} / {load['worst_rtf']:.3f} | {load['late_chunks']} | "
+                     f"{load['audio_s_per_s']:.1f} |")
+    return lines
+
+
 def step_lines(report: dict[str, Any]) -> list[str]:
-    """What `scripts.bench_cuda` measured: one line for each kind of step, with its share of the machine's limit."""
+    """What `scripts.bench --preset` measured: one line for each kind of step, with its share of the machine's limit."""
     lines = ["| what | median, ms | p90, ms | of the limit |", "|---|---|---|---|"]
     for figure in report["figures"]:
         share = f"{figure['limit_ms'] / figure['median_ms']:.0%}" if figure["limit_ms"] is not None else ""

@@ -47,6 +47,20 @@ def test_steps_are_shown_with_their_share_of_the_limit(folder):
     assert "| prefill (512 rows) | 12.000 | 13.000 |  |" in text
 
 
+def test_streams_are_shown_by_load(folder):
+    spread = {"ttfa_ms": {"p50": 70.2, "p95": 99.6, "p99": 120.0}, "rtf": {"p50": 0.25}}
+    load = {"concurrency": 64, "replies": 128, "arrivals_per_s": None, "worst_rtf": 0.4, "late_chunks": 3,
+            "audio_s_per_s": 63.21, "figures": spread}
+    streams = {"setup": {"prompt_rows": 64, "codes": 128}, "memory_gib": 31.4,
+               "load": [load, {**load, "arrivals_per_s": 5.0, "concurrency": 71}]}
+    write(folder / "gpu.json", {"device": "A GPU", "torch": "2", "weights": "random", "ceilings": {}, "figures": [],
+                                "streams": streams})
+    text = bench_tables.benchmarks()
+    assert "64 rows of prompt, 128 codes of reply, each heard to the end; 31 GiB in all:" in text
+    assert "| 64 | 128 | 70 / 100 / 120 | 0.250 / 0.400 | 3 | 63.2 |" in text
+    assert "| 5 arrivals a second, up to 71 | 128 |" in text
+
+
 def test_a_long_table_is_folded(folder):
     write(folder / "nano.json", {f"figure_{number}": number for number in range(20)})
     text = bench_tables.benchmarks()

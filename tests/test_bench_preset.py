@@ -1,0 +1,41 @@
+"""Options of the full-size bench, and the plan they make."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from moss_engine.errors import ConfigError
+from scripts.bench_preset import NAME, _pairs, parse, stream_plan
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_levels_of_load():
+    args = parse(["--preset", NAME, "--listeners", "4:8,64:128", "--arrivals", "2.5:40", "--chunk-codes", "5,10"])
+    setup, levels = stream_plan(args)
+    assert [(level.listeners, level.arrivals_per_s, level.replies) for level in levels] == [
+        (4, 0.0, 8), (64, 0.0, 128), (0, 2.5, 40)]
+    assert (setup.chunk_codes, setup.prompt_rows, setup.codes) == ((5, 10), 64, 128)
+
+
+@pytest.mark.parametrize("options", [["--parts", "decode,flight"], ["--batches", "1,x"], ["--listeners", "4"],
+                                     ["--listeners", "0:4"], ["--arrivals", "1:0"], ["--chunk-codes", "0"]])
+def test_impossible_options_are_refused(options: list[str]):
+    with pytest.raises(ConfigError):
+        parse(["--preset", NAME, *options])
+
+
+def test_no_load_is_no_pair():
+    assert _pairs("--arrivals", "") == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so():
+    done = subprocess.run([sys.executable, "-m", "scripts.bench", "--preset", NAME], cwd=ROOT, capture_output=True,
+                          text=True, timeout=120)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "GPU" in done.stderr

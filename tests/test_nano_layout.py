@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from moss_engine.tokens import Modality, Row, initial_modality, is_stop, next_modality, spoken_codes
 from scripts.nano.alignment import longest_gap
+from scripts.nano.corpus import nano_config
 from scripts.nano.layout import AUDIO_TARGET, NO_TARGET, TEXT_TARGET, Chunk, LaidOut, cut_chunks, lay_out
-from scripts.nano.sequences import IGNORE, WIDTHS, Shape, assemble, nano_config
+from scripts.nano.sequences import IGNORE, WIDTHS, Shape, assemble
 
 IDS = nano_config().special
 PROMPT = [0, 30, 31, 1]

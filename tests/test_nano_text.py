@@ -16,12 +16,13 @@ from tokenizers import Tokenizer
 from moss_engine.models.network import MossSpeech, causal_attend
 from moss_engine.spoken_text import spoken_text
 from moss_engine.tokenizer import TextTokenizer
+from scripts.nano.corpus import PieceTable, nano_config
 from scripts.nano.direct import Settings, generate
 from scripts.nano.intents import intents
 from scripts.nano.phrases import IRREGULAR, PATTERNS, SLOTS
 from scripts.nano.prompts import Judged, figures
 from scripts.nano.sentences import EVERYDAY, HARVARD, STRESS
-from scripts.nano.sequences import WIDTHS, PieceTable, Shape, nano_config
+from scripts.nano.sequences import WIDTHS, Shape
 from scripts.nano.small_talk import REFUSALS, typed
 from scripts.nano.tokenizer import SPECIALS, VOCAB_SIZE, train_tokenizer
 from scripts.nano.train_lm import cell_attention

@@ -1,4 +1,4 @@
-"""prompts + talk + codes + tokenizer -> endless training batches, made by worker processes.
+"""Sequences -> endless training batches, made by worker processes.
 
 A batch is a flat run of rows, divided into cells of a few fixed widths; every cell holds one sequence from its start
 and padding after it. All shapes are constants of a run, so the training step compiles once, and attention is plain
@@ -15,68 +15,14 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer
 
-from moss_engine.models.config import ModelConfig
-from scripts.nano.layout import AUDIO_TARGET, NANO_CONFIG, TEXT_TARGET, LaidOut, cut_chunks, lay_out
-from scripts.nano.tokenizer import CHAT, DROPOUT, IM_END, IM_START, READ, load_tokenizer, read_prompts, read_talk
+from scripts.nano.corpus import Corpus
+from scripts.nano.layout import AUDIO_TARGET, TEXT_TARGET, LaidOut
 
 WIDTHS = (64, 96, 128, 176, 224, 288, 384, 512, 768)
-VARIANTS = 8
-TALK_SHARE = 0.45
-"""So many of the sequences are small talk: its answers have to be known by heart."""
-KIND_SHARES = {
-    "intents": 0.18,
-    "calendar": 0.04,
-    "opposites": 0.05,
-    "capitals": 0.08,
-    "meanings": 0.27,
-    "plurals": 0.05,
-    "sums": 0.17,
-    "unknown words": 0.09,
-    "off the script": 0.07,
-}
-ONLY_TEXT_SHARE = 0.7
-"""So many of the answers are learnt without most of their sound, since that is several times shorter."""
-TALK_DROPOUT_SHARE = 0.3
 IGNORE = -100
-
-
-def nano_config() -> ModelConfig:
-    return ModelConfig.from_dict(dict(NANO_CONFIG), source="scripts/nano/layout.py")
-
-
-class PieceTable:
-    """Text ids of every distinct word: canonical, and several draws with BPE dropout."""
-
-    def __init__(self, tokenizer: Tokenizer, texts: list[str], variants: int):
-        self.index: dict[str, int] = {}
-        for text in texts:
-            for piece in _spaced(text):
-                self.index.setdefault(piece, len(self.index))
-        names = list(self.index)
-        tokenizer.model.dropout = None
-        self.draws = [[e.ids for e in tokenizer.encode_batch_fast(names)]]
-        tokenizer.model.dropout = DROPOUT
-        for _ in range(variants):
-            self.draws.append([e.ids for e in tokenizer.encode_batch_fast(names)])
-        tokenizer.model.dropout = None
-
-    def words(self, text: str, rng: random.Random | None) -> list[list[int]]:
-        """Ids of each word of the text; `rng` None gives the canonical pieces."""
-        draws, index = self.draws, self.index
-        if rng is None:
-            return [draws[0][index[piece]] for piece in _spaced(text)]
-        last = len(draws) - 1
-        return [draws[rng.randint(0, last)][index[piece]] for piece in _spaced(text)]
-
-
-def _spaced(text: str) -> list[str]:
-    words = text.split()
-    return words[:1] + [" " + word for word in words[1:]]
 
 
 @dataclass(frozen=True)
@@ -114,117 +60,23 @@ class Shape:
         return [2 * self.num_rows, *[self.text_targets] * 2, *[self.audio_targets] * 2]
 
 
-Take = tuple[np.ndarray, list[int]]
-"""The codes of an utterance, and the starts of its words in codes."""
-
-
-class Corpus:
-    """Everything the workers need, built once before they are forked; `refresh` takes in speech that came later."""
-
-    def __init__(self, work: Path, split: str):
-        self.config, self.path = nano_config(), work / "codes.npz"
-        prompts = (row for row in read_prompts(work) if row["mode"] == "chat" or row["split"] == split)
-        self.prompts = {row["id"]: (row["mode"], row["spoken"]) for row in prompts}
-        self.pairs = [
-            (row["kind"], row["user"], row["spoken"]) for row in read_talk(work) if row["is_held"] == (split == "held")
-        ]
-        self.loaded_ns = 0
-        self.refresh()
-        if not self.reads:
-            raise SystemExit(f"{self.path} has no utterance of the split {split!r}; run the earlier stages first.")
-        tokenizer = load_tokenizer(work / "tokenizer.json")
-        texts = [text for _, text in self.prompts.values()] + [t for _, *pair in self.pairs for t in pair]
-        self.table = PieceTable(tokenizer, texts, VARIANTS)
-        special = {name: tokenizer.token_to_id(name) for name in (IM_START, IM_END, READ, CHAT)}
-        plain = {name: tokenizer.encode(name).ids for name in ("system", "user", "assistant", "\n")}
-        start, end, line = [special[IM_START]], [special[IM_END]], plain["\n"]
-        self.opening = {
-            mode: [*start, *plain["system"], *line, special[name], *end, *line, *start, *plain["user"], *line]
-            for mode, name in (("read", READ), ("chat", CHAT))
-        }
-        self.closing = [*end, *line, *start, *plain["assistant"], *line]
-
-    def refresh(self) -> None:
-        """Load codes.npz if it is another file than last time, and the small talk whose answers are in it."""
-        changed_ns = self.path.stat().st_mtime_ns
-        if changed_ns == self.loaded_ns:
-            return
-        self.loaded_ns = changed_ns
-        self.reads: list[tuple[str, Take]] = []
-        self.answers: dict[str, list[Take]] = {}
-        with np.load(self.path) as data:
-            ids, offsets, codes = data["ids"], data["code_offsets"].tolist(), data["codes"]
-            word_offsets, word_starts = data["word_offsets"].tolist(), data["word_starts"].tolist()
-        for i, utterance in enumerate(ids.tolist()):
-            mode, text = self.prompts.get(utterance, ("", ""))
-            starts = word_starts[word_offsets[i] : word_offsets[i + 1]]
-            if mode and len(starts) == len(text.split()) and offsets[i + 1] > offsets[i]:
-                take = (codes[offsets[i] : offsets[i + 1]], starts)
-                if mode == "chat":
-                    self.answers.setdefault(text, []).append(take)
-                else:
-                    self.reads.append((text, take))
-        self.talk: dict[str, list[tuple[str, str]]] = {kind: [] for kind in KIND_SHARES}
-        for kind, user, answer in self.pairs:
-            if answer in self.answers:
-                self.talk[kind].append((user, answer))
-        self.kinds = [kind for kind, pairs in self.talk.items() if pairs]
-
-    def read_sequence(self, index: int, rng: random.Random, *, dropout: bool) -> LaidOut:
-        text, (codes, starts) = self.reads[index]
-        words = self.table.words(text, rng if dropout else None)
-        return self._lay_out("read", words, words, text, (codes, starts), rng)
-
-    def talk_sequence(self, kind: str, rng: random.Random, *, dropout: bool) -> LaidOut:
-        """A question of a kind with its answer, which is always written in the same pieces."""
-        user, answer = rng.choice(self.talk[kind])
-        asked = self.table.words(user, rng if dropout and rng.random() < TALK_DROPOUT_SHARE else None)
-        said = self.table.words(answer, None)
-        only_text = rng.random() < ONLY_TEXT_SHARE
-        return self._lay_out("chat", asked, said, answer, rng.choice(self.answers[answer]), rng, only_text)
-
-    def _lay_out(
-        self,
-        mode: str,
-        asked: list[list[int]],
-        said: list[list[int]],
-        text: str,
-        take: Take,
-        rng: random.Random,
-        only_text: bool = False,
-    ) -> LaidOut:
-        codes, starts = take
-        prompt = [*self.opening[mode], *(i for word in asked for i in word), *self.closing]
-        chunks = cut_chunks(text.split(), starts, len(codes), rng)
-        return lay_out(prompt, said, codes, chunks, self.config.special, only_text=only_text)
-
-    def sequences(self, rng: random.Random, share: tuple[int, int], *, dropout: bool) -> Iterator[LaidOut]:
-        """An epoch: every `share[1]`-th text to read from `share[0]` on in random order, with small talk between."""
-        order = list(range(share[0], len(self.reads), share[1]))
-        rng.shuffle(order)
-        weights = [KIND_SHARES[kind] for kind in self.kinds]
-        for index in order:
-            yield self.read_sequence(index, rng, dropout=dropout)
-            while self.kinds and rng.random() < TALK_SHARE:
-                yield self.talk_sequence(rng.choices(self.kinds, weights)[0], rng, dropout=dropout)
-
-    def shape(self, target_rows: int, seed: int) -> Shape:
-        """Cells in proportion to the lengths there are, about `target_rows` in all."""
-        rng = random.Random(seed)
-        sample = list(islice(self.sequences(rng, (0, 1), dropout=True), 2000))
-        widths = [_cell_of(len(s.rows)) for s in sample]
-        share = [widths.count(k) / len(widths) for k in range(len(WIDTHS))]
-        scale = target_rows / sum(p * w for p, w in zip(share, WIDTHS))
-        cells = tuple(max(1, round(scale * p)) for p in share)
-        counts = [
-            sum(int((s.target == kind).sum()) for s in sample) / len(sample) * sum(cells)
-            for kind in (TEXT_TARGET, AUDIO_TARGET)
-        ]
-        return Shape(cells, *(int(-(-count * 1.08 // 256) * 256) for count in counts))
-
-
 def _cell_of(length: int) -> int | None:
     return next((k for k, width in enumerate(WIDTHS) if length <= width), None)
+
+
+def shape_of(corpus: Corpus, target_rows: int, seed: int) -> Shape:
+    """Cells in proportion to the lengths there are, about `target_rows` in all."""
+    rng = random.Random(seed)
+    sample = list(islice(corpus.sequences(rng, (0, 1), dropout=True), 2000))
+    widths = [_cell_of(len(s.rows)) for s in sample]
+    share = [widths.count(k) / len(widths) for k in range(len(WIDTHS))]
+    scale = target_rows / sum(p * w for p, w in zip(share, WIDTHS))
+    cells = tuple(max(1, round(scale * p)) for p in share)
+    counts = [
+        sum(int((s.target == kind).sum()) for s in sample) / len(sample) * sum(cells)
+        for kind in (TEXT_TARGET, AUDIO_TARGET)
+    ]
+    return Shape(cells, *(int(-(-count * 1.08 // 256) * 256) for count in counts))
 
 
 def assemble(sequences: list[list[LaidOut]], shape: Shape, text_pad: int, audio_pad: int) -> Batch:

@@ -25,8 +25,9 @@ from torch.nn import functional as F
 from moss_engine.models.checkpoint import expected_tensors, load_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.network import MossSpeech
+from scripts.nano.corpus import Corpus
 from scripts.nano.layout import NANO_CONFIG
-from scripts.nano.sequences import IGNORE, WIDTHS, Corpus, Shape, batches, start_workers
+from scripts.nano.sequences import IGNORE, WIDTHS, Shape, batches, shape_of, start_workers
 from scripts.nano.training import Clock, load_state, one_cycle, pick_device, save_state
 
 PEAK_RATE = 1.5e-3
@@ -224,7 +225,7 @@ def train(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     began = time.monotonic()
     corpus, held_corpus = Corpus(args.work, "train"), Corpus(args.work, "held")
-    shape = corpus.shape(args.rows, args.seed)
+    shape = shape_of(corpus, args.rows, args.seed)
     queue, workers = start_workers(corpus, shape, args.seed + steps_done(args.work), args.workers)
     device = pick_device(args.device)
     torch.set_float32_matmul_precision("high")

@@ -16,9 +16,11 @@ UNITS = {"percent": "%", "ms": "ms", "mb": "MB"}
 
 
 def benchmarks() -> str:
-    """One table for each file of assets/bench, in the order of their names."""
+    """The picture of assets/bench, if there is one, and one table for each file, in the order of their names."""
     files = sorted(FOLDER.glob("*.json"))
-    return "\n\n".join(_table(path) for path in files) if files else NONE_YET
+    pictures = [f"![{path.stem.replace('_', ' ')}]({path.relative_to(REPO_ROOT).as_posix()})"
+                for path in sorted(FOLDER.glob("*.png"))]
+    return "\n\n".join([*pictures, *(_table(path) for path in files)]) if files else NONE_YET
 
 
 def _table(path: Path) -> str:

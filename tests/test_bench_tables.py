@@ -7,7 +7,7 @@ import json
 import pytest
 
 from moss_engine.errors import MossError
-from scripts import bench_tables
+from scripts import bench_plot, bench_tables
 
 
 @pytest.fixture
@@ -45,6 +45,22 @@ def test_steps_are_shown_with_their_share_of_the_limit(folder):
     text = bench_tables.benchmarks()
     assert "| decode (batch 1) | 4.000 | 4.500 | 75% |" in text
     assert "| prefill (512 rows) | 12.000 | 13.000 |  |" in text
+
+
+def test_the_picture_shows_what_was_measured(folder):
+    pytest.importorskip("matplotlib")
+    figures = [{"name": f"decode step, batch {batch}", "note": "device", "median_ms": 4.0 + batch, "p90_ms": 5.0,
+                "limit_ms": 3.0} for batch in (8, 1)]
+    report = {"device": "A GPU", "float8": "none", "torch": "2", "weights": "random", "ceilings": {},
+              "figures": [*figures, {**figures[0], "note": "wall"}]}
+    assert bench_plot.decode_points(report) == [(1, 5.0, 3.0), (8, 12.0, 3.0)]
+    assert bench_plot.shares(report) == [("decode step, batch 8", 0.25), ("decode step, batch 1", 0.6)]
+    bench_plot.draw([report], folder / "full_size.png")
+    assert 1000 < (folder / "full_size.png").stat().st_size < 100_000
+    write(folder / "gpu.json", report)
+    assert bench_tables.benchmarks().startswith("![full size](full_size.png)\n\n")
+    with pytest.raises(MossError, match="decode"):
+        bench_plot.draw([{**report, "figures": []}], folder / "none.png")
 
 
 def test_streams_are_shown_by_load(folder):

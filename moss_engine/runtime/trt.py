@@ -212,6 +212,7 @@ def load_trt_runtime(config: EngineConfig, limits: Limits, device: torch.device)
     weights = {}
     if manifest.weights == "bound":
         weights = {name: tensor.to(device) for name, tensor in stream_parts(config.checkpoint, model, kind)}
-    info = RuntimeInfo(library.backend, library.version, torch.cuda.get_device_name(device), manifest.dtype,
-                       config.checkpoint.resolve().name, manifest.plan_digest)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    info = RuntimeInfo(library.backend, library.version, name, manifest.dtype, config.checkpoint.resolve().name,
+                       manifest.plan_digest)
     return TrtRuntime(library, plan, manifest, model, limits, weights, info, device)

@@ -10,10 +10,10 @@ import torch
 pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.cuda_support")
 
-from moss_engine.models.checkpoint import expected_tensors, load_tensors  # noqa: E402
+from moss_engine.models.checkpoint import expected_tensors, stream_tensors  # noqa: E402
 from moss_engine.models.config import ModelConfig  # noqa: E402
 from moss_engine.runtime.cuda import CudaRuntime  # noqa: E402
-from moss_engine.runtime.cuda_weights import allocate, fill_from_state  # noqa: E402
+from moss_engine.runtime.cuda_weights import allocate, fill  # noqa: E402
 from tests.cuda_support import DEVICE, INTERPRETED, make_runtime  # noqa: E402
 from tests.deferred_contract import DeferredTextContract  # noqa: E402
 from tests.runtime_contract import LIMITS, RuntimeContract  # noqa: E402
@@ -22,7 +22,7 @@ from tests.runtime_contract import LIMITS, RuntimeContract  # noqa: E402
 def load(folder: Path, dtype: torch.dtype, *, deferred_text: bool = False) -> CudaRuntime:
     config = ModelConfig.from_file(folder / "config.json")
     weights = allocate(config, dtype, DEVICE)
-    fill_from_state(weights, config, load_tensors(folder, expected_tensors(config), dtype=dtype))
+    fill(weights, config, stream_tensors(folder, expected_tensors(config), dtype=dtype))
     return make_runtime(weights, config, LIMITS, deferred_text=deferred_text)
 
 

@@ -7,7 +7,7 @@ Linear and convolution weights may be stored as int8 with one float16 scale per 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -59,7 +59,13 @@ def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 def load_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, dtype: torch.dtype | None = None,
                  device: torch.device | str = "cpu", keep_int8: bool = False) -> dict[str, Tensor]:
-    """Read exactly the expected tensors from a safetensors file, or from a folder (one file, or shards with an index).
+    """All tensors of `stream_tensors` at once."""
+    return dict(stream_tensors(path, expected, dtype=dtype, device=device, keep_int8=keep_int8))
+
+
+def stream_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, dtype: torch.dtype | None = None,
+                   device: torch.device | str = "cpu", keep_int8: bool = False) -> Iterator[tuple[str, Tensor]]:
+    """Exactly the expected tensors, one by one, of a safetensors file or a folder (one file, or shards with an index).
 
     Names, shapes and dtypes are checked from the files' headers before memory is taken for any tensor. Float tensors
     keep their stored dtype unless `dtype` is given; int8 weights are widened to `dtype` (None: float32), or with
@@ -69,18 +75,17 @@ def load_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, dtype: 
     path = Path(path)
     stored = read_index(path) if path.is_dir() else read_header(path)
     check_tensors(path, stored, expected)
-    tensors = {}
     for name in expected:
         tensor = read_finite(stored[name])
         if tensor.dtype is not torch.int8:
-            tensors[name] = tensor.to(device, dtype or tensor.dtype)
+            yield name, tensor.to(device, dtype or tensor.dtype)
             continue
         scale = read_finite(stored[name + SCALE_SUFFIX]).float()
         if keep_int8:
-            tensors[name], tensors[name + SCALE_SUFFIX] = tensor.to(device), scale.to(device)
+            yield name, tensor.to(device)
+            yield name + SCALE_SUFFIX, scale.to(device)
         else:
-            tensors[name] = widen(tensor, scale).to(device, dtype or torch.float32)
-    return tensors
+            yield name, widen(tensor, scale).to(device, dtype or torch.float32)
 
 
 def stores_int8(folder: Path) -> bool:

@@ -14,6 +14,8 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.network import MossSpeech
 
 TIED_ROWS = 1024
+TABLES_AND_HEADS = {"model.embed_tokens.weight": "text_lm_head.weight",
+                    "model.audio_embed.weight": "audio_lm_head.weight"}
 
 
 def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> MossSpeech:
@@ -30,10 +32,25 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
     return model.requires_grad_(False).eval()
 
 
+class TiedHeads:
+    """`refuse_tied` for tensors that are seen one by one: keeps the first rows of heads and tables."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._first_rows: dict[str, Tensor] = {}
+
+    def see(self, name: str, tensor: Tensor) -> None:
+        if name in TABLES_AND_HEADS or name in TABLES_AND_HEADS.values():
+            self._first_rows[name] = tensor[:TIED_ROWS].clone()
+
+    def refuse(self) -> None:
+        """Raise CheckpointError as `refuse_tied` does, once all tensors were seen."""
+        refuse_tied(self._folder, self._first_rows)
+
+
 def refuse_tied(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     """Raise CheckpointError if a head is a copy of its channel's embedding table (by their first rows)."""
-    pairs = {"model.embed_tokens.weight": "text_lm_head.weight", "model.audio_embed.weight": "audio_lm_head.weight"}
-    for table, head in pairs.items():
+    for table, head in TABLES_AND_HEADS.items():
         if torch.equal(tensors[table][:TIED_ROWS], tensors[head][:TIED_ROWS]):
             raise CheckpointError(
                 f"{folder}: {head} equals {table}, as if tied; export the checkpoint again with untied heads."

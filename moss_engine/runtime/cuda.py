@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -12,10 +13,10 @@ import torch
 from torch import Tensor
 
 from moss_engine.errors import ConfigError
-from moss_engine.models.checkpoint import expected_tensors, load_tensors
+from moss_engine.models.checkpoint import expected_tensors, stream_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import load_scales
-from moss_engine.models.load import refuse_tied
+from moss_engine.models.load import TiedHeads
 from moss_engine.models.network import rotary_tables
 from moss_engine.runtime.base import (
     Limits,
@@ -30,9 +31,11 @@ from moss_engine.runtime.base import (
 from moss_engine.runtime.cuda_draws import Draws
 from moss_engine.runtime.cuda_inputs import DeviceInputs, RowsShape
 from moss_engine.runtime.cuda_network import CudaNetwork
-from moss_engine.runtime.cuda_weights import Float8, Weights, allocate, fill_at_random, fill_from_state
+from moss_engine.runtime.cuda_weights import Float8, Weights, allocate, fill, fill_at_random
 from moss_engine.runtime.kernels.launch import next_power_of_2
 from moss_engine.runtime.kernels.paged import PagedAttention, Pool
+
+log = logging.getLogger(__name__)
 
 OLDEST_CAPABILITY, OLDEST_FLOAT8_CAPABILITY = (8, 0), (8, 9)
 _TILE_QUERIES = 64
@@ -94,8 +97,11 @@ class CudaRuntime:
     def close(self) -> None:
         self._programs.clear()
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-            torch.cuda.empty_cache()
+            try:
+                torch.cuda.synchronize(self._device)
+                torch.cuda.empty_cache()
+            except RuntimeError:  # after a fault nothing works until the process ends, and then all memory is free
+                log.exception("the GPU does not answer any more")
 
     def _enter_thread(self) -> None:
         # CUDA keeps the current device per thread, and kernels are launched on that
@@ -224,14 +230,22 @@ def _info(weights: Weights, source: str) -> RuntimeInfo:
 
 def load_cuda_runtime(folder: Path, limits: Limits, *, device: torch.device, dtype: torch.dtype,
                       float8: Float8 = Float8.NONE, deferred_text: bool = False) -> CudaRuntime:
-    """Load a checkpoint folder. Raises CheckpointError, or ConfigError for a device or sizes that it cannot run."""
+    """Load a checkpoint folder, one tensor at a time through host memory.
+
+    Raises CheckpointError, or ConfigError for a device or sizes that it cannot run.
+    """
     _require_capability(device, float8)
     config = ModelConfig.from_file(folder / "config.json")
     scales = load_scales(folder, config) if float8 is not Float8.NONE else None
-    tensors = load_tensors(folder, expected_tensors(config), dtype=dtype)
-    refuse_tied(folder, tensors)
-    weights = allocate(config, dtype, device, float8)
-    fill_from_state(weights, config, tensors, scales)
+    weights, tied = allocate(config, dtype, device, float8), TiedHeads(folder)
+
+    def read() -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in stream_tensors(folder, expected_tensors(config), dtype=dtype):
+            tied.see(name, tensor)
+            yield name, tensor
+
+    fill(weights, config, read(), scales)
+    tied.refuse()
     return CudaRuntime(config, limits, weights, _info(weights, str(folder)), deferred_text=deferred_text)
 
 

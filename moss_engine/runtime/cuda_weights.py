@@ -7,7 +7,7 @@ loading copies every tensor exactly once, and float8 weights are made one tensor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 
@@ -217,13 +217,17 @@ def _split(linear: Linear, lane: int, sizes: tuple[int, ...]) -> list[Place]:
     return [Place(value, scale) for value, scale in zip(values, scales, strict=True)]
 
 
-def fill_from_state(weights: Weights, config: ModelConfig, state: Mapping[str, Tensor],
-                    scales: Mapping[str, Tensor] | None = None) -> None:
-    """Copy a checkpoint's tensors in, whose names and shapes the loader has checked; `scales` are float8 row scales."""
+def fill(weights: Weights, config: ModelConfig, tensors: Iterable[tuple[str, Tensor]],
+         scales: Mapping[str, Tensor] | None = None) -> None:
+    """Copy a checkpoint's tensors in, one by one, whose names and shapes the loader has checked.
+
+    `scales` are float8 row scales by name.
+    """
     targets = places(weights, config)
-    assert targets.keys() == state.keys(), "the loader returned other tensors than it was asked for"
-    for name, place in targets.items():
-        place.put(state[name], scales[name] if scales and place.scale is not None else None)
+    for name, tensor in tensors:
+        place = targets.pop(name)
+        place.put(tensor, scales[name] if scales and place.scale is not None else None)
+    assert not targets, "the loader returned fewer tensors than it was asked for"
 
 
 def fill_at_random(weights: Weights, config: ModelConfig, seed: int, std: float = INIT_STD) -> None:

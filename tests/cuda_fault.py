@@ -1,0 +1,80 @@
+"""A service on a GPU that fails while replies are open: `python -m tests.cuda_fault CHECKPOINT`, for a test."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import torch
+
+from moss_engine.config import EngineConfig
+from moss_engine.engine import FAULT, Engine
+from moss_engine.errors import EngineFaultError
+from moss_engine.events import Event, Failed, Sampled
+from moss_engine.models.config import ModelConfig
+from moss_engine.request import ChannelSampling, Request, Sampling
+from moss_engine.runtime.make import make_runtime, make_sampler
+from moss_engine.sequence import Segment
+from moss_engine.service import Service
+from moss_engine.tokens import Row, text_rows
+from tests.fakes import FakeCodec, FakeDecoder, make_request
+
+
+class Prompts:
+    """Every prompt is the same text, after which speech begins."""
+
+    def __init__(self, model: ModelConfig):
+        self.ids = model.special
+
+    def prepare(self, request: Request) -> tuple[Segment, ...]:
+        prompt = (*text_rows(range(20, 49), self.ids), Row(self.ids.sosp, 0))
+        return (Segment(prompt, request.sampling.max_rows),)
+
+    def speaks(self, request: Request) -> bool:
+        return True
+
+    def open_text_decoder(self) -> FakeDecoder:
+        return FakeDecoder()
+
+
+async def main(folder: Path) -> str:
+    config = EngineConfig(checkpoint=folder, device="cuda", dtype="bfloat16", kv_rows=4096, run_ahead_s=600.0)
+    model = ModelConfig.from_file(folder / "config.json")
+    runtime = make_runtime(config)
+    values = ChannelSampling(temperature=1.0, top_k=20, top_p=1.0, repetition_penalty=1.0)
+    engine = Engine(runtime, make_sampler(runtime, model, torch.device("cuda")), Prompts(model), config,
+                    samples_per_code=960)
+    service = Service(engine, FakeCodec(), config)
+    service.start()
+    steps, forward = [0], runtime.forward_and_draw
+
+    def fails_later(batch: object) -> None:
+        steps[0] += 1
+        if steps[0] == 8:  # an index out of bounds, which the device finds
+            torch.ones(1, device="cuda")[torch.full((1,), 9, device="cuda")]
+        forward(batch)
+
+    runtime.forward_and_draw = fails_later
+
+    async def listen(number: int) -> list[Event]:
+        sampling = Sampling(values, values, max_rows=250, min_rows=250, seed=number)
+        request = Request(f"r{number}", f"s{number}", (), "speech", sampling)
+        return [event async for event in service.stream(request)]
+
+    streams = await asyncio.wait_for(asyncio.gather(*(listen(number) for number in range(3))), 60)
+    for events in streams:
+        assert any(isinstance(event, Sampled) for event in events), events
+        assert isinstance(events[-1], Failed) and events[-1].message == FAULT, events[-1]
+        assert sum(isinstance(event, Failed) for event in events) == 1
+    assert not service.stats().ready
+    try:
+        service.submit(make_request())
+    except EngineFaultError:
+        service.close()
+        return f"{len(streams)} closed, not ready, refused"
+    raise AssertionError("a request was accepted after the fault")
+
+
+if __name__ == "__main__":
+    print(asyncio.run(main(Path(sys.argv[1]))), flush=True)

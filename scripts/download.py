@@ -2,7 +2,8 @@
 
 Says what will come, how large it is and what is known of its licence, and asks first (`--yes` answers). Both
 repositories are pinned to one revision each; only files that are read here are fetched, no code among them. A download
-that broke off goes on where it stopped. Every large file is compared with its published SHA-256.
+that broke off goes on where it stopped. Every large file is compared with its published SHA-256. The environment
+variable HF_ENDPOINT names a mirror of the hub.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ from moss_engine.codec.fbank import fbank
 from moss_engine.codec.resample import resample
 from moss_engine.codec.whisper_config import WhisperVqConfig, codec_digest, expected_tensors
 from moss_engine.codec.whisper_features import PREPROCESSOR_NAME, to_16_khz, whisper_features
-from moss_engine.codec.whisper_vq import Encoder, load_whisper_vq
+from moss_engine.codec.whisper_vq import Encoder, build_whisper_vq, load_whisper_vq
 from moss_engine.errors import CheckpointError, EngineFaultError
 from moss_engine.models.checkpoint import FILE_NAME, save_tensors
 from moss_engine.models.tensor_file import read_header, read_tensor
-from scripts.make_tiny_encoder import PUBLISHED_CONFIG, make_tiny_encoder, speaker_matrix, tiny_campplus
-from tests.golden.make_speech import FEATURE_SAMPLES, PATH, RATES_HZ, RESAMPLED_S, sound
+from scripts.make_tiny_encoder import PUBLISHED_CONFIG, make_tensors, make_tiny_encoder, speaker_matrix, tiny_campplus
+from tests.golden.make_speech import FEATURE_SAMPLES, PATH, RATES_HZ, RESAMPLED_S, WIDE_CONFIG, WIDE_FRAMES, sound
 
 TOLERANCE = 1e-4
 GOLDEN = np.load(PATH)
@@ -78,6 +78,15 @@ def test_the_filter_bank_is_kaldis():
 def test_points_are_those_of_transformers_layers_under_a_causal_mask(encoder):
     points = encoder._encoder.points(torch.from_numpy(GOLDEN["features"])[None])[0]
     assert relative_error(points, GOLDEN["points"]) < TOLERANCE
+
+
+def test_points_are_those_at_the_published_width():
+    """20 heads, 1280 wide; `make_speech --published` compares all 16 layers."""
+    config = WhisperVqConfig.from_dict(WIDE_CONFIG, source="wide")
+    wide = build_whisper_vq(config, make_tensors(config))
+    with torch.inference_mode():
+        points = wide._encoder.points(torch.from_numpy(GOLDEN["features"][None, :, :WIDE_FRAMES]))[0]
+    assert relative_error(points, GOLDEN["wide_points"]) < TOLERANCE
 
 
 def test_codes_are_the_nearest_rows(encoder, folder):

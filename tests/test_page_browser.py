@@ -374,20 +374,6 @@ def test_nothing_is_wider_than_the_window(service, visit, width):
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-CONTRAST = """() => {
-  const channel = (v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-  const back = (e) => {
-    const colour = parse(getComputedStyle(e).backgroundColor);
-    return colour.length < 4 || colour[3] > 0.5 ? colour : back(e.parentElement);
-  };
-  return SELECTORS.map((selector) => {
-    const e = document.querySelector(selector);
-    const [a, b] = [light(parse(getComputedStyle(e).color)), light(back(e))];
-    return [selector, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
-  });
-}"""
 READABLE = [".mast h1", ".mast .facts span", ".la-status", ".la-time", ".la-save", ".tile-name", ".tile-value b",
             ".tile-value small", ".fall-row", ".ids-roll span", "#send", "#stop", ".chip", "#notice p",
             "#mode label.selected span", "#mode-notes p", "#chat .user-row .message-content span", "#text textarea",
@@ -400,7 +386,7 @@ def test_text_can_be_read_in_both_shades(service, visit, scheme):
     tab.ask("Light and dark.")
     tab.wait("done")
     assert tab.page.evaluate("document.body.classList.contains('dark')") == (scheme == "dark")
-    ratios = dict(tab.page.evaluate(CONTRAST.replace("SELECTORS", str(READABLE))))
+    ratios = dict(tab.page.evaluate(browsing.CONTRAST.replace("SELECTORS", str(READABLE))))
     assert {selector: round(ratio, 2) for selector, ratio in ratios.items() if ratio < 4.5} == {}
 
 

@@ -9,20 +9,26 @@ import numpy as np
 import pytest
 from fakes import CONFIG, GREEDY, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
 
+from moss_engine.audio import write_wav
 from moss_engine.codec.base import samples_per_code
 from moss_engine.config import EngineConfig
 from moss_engine.engine import Engine
-from moss_engine.errors import MossError, ParameterError
+from moss_engine.errors import AudioFormatError, ConfigError, MossError, ParameterError, UnsupportedModeError
 from moss_engine.events import FinishReason
 from moss_engine.modes import Mode
-from moss_engine.request import Sampling
+from moss_engine.request import Sampling, Speech, Text
 from moss_engine.sampler import Sampler
 from moss_engine.service import Service
 from scripts import say
 
+SPEAK = Mode("speech", "Speech", "text", "speech", "", split_sentences=False, default=True, note=None)
+LISTEN = Mode("listen", "Listen", "speech", "speech", "", split_sentences=False, default=False, note=None,
+              own_system=True)
+WRITE = Mode("text", "Write", "text", "text", "", split_sentences=False, default=False, note=None)
+
 
 class Processor(FakeProcessor):
-    default_mode = Mode("speech", "Speech", "text", "speech", "", split_sentences=False, default=True, note=None)
+    modes = (SPEAK, LISTEN, WRITE)
     default_sampling = Sampling(text=GREEDY, audio=GREEDY, max_rows=32, min_rows=0, seed=0)
 
 
@@ -38,7 +44,7 @@ def service():
 
 
 async def test_the_file_holds_what_was_spoken(service, tmp_path, capsys):
-    request = say.make_request(service, "hello", mode=None, voice=None, seed=7)
+    request = say.make_request(service, Text("hello"), SPEAK, seed=7)
     metrics, reason = await say.speak(service, request, tmp_path / "a.wav")
     assert request.mode == "speech" and request.sampling.seed == 7
     assert reason is FinishReason.STOP
@@ -52,7 +58,7 @@ async def test_the_file_holds_what_was_spoken(service, tmp_path, capsys):
 
 
 async def test_an_unknown_voice_is_refused(service, tmp_path):
-    request = say.make_request(service, "hello", mode=None, voice="nobody", seed=0)
+    request = say.make_request(service, Text("hello"), SPEAK, voice="nobody")
     with pytest.raises(ParameterError, match="plain"):
         await say.speak(service, request, tmp_path / "a.wav")
 
@@ -63,17 +69,17 @@ async def test_a_failure_is_its_sentence(service, tmp_path):
 
     service.engine.runtime.before_forward = fault
     with pytest.raises(MossError, match="restart the program"):
-        await say.speak(service, say.make_request(service, "hello", mode=None, voice=None, seed=0), tmp_path / "a.wav")
+        await say.speak(service, say.make_request(service, Text("hello"), SPEAK), tmp_path / "a.wav")
 
 
 async def test_a_folder_that_is_not_there_is_named(service, tmp_path):
-    request = say.make_request(service, "hello", mode=None, voice=None, seed=0)
+    request = say.make_request(service, Text("hello"), SPEAK)
     with pytest.raises(MossError, match="--out"):
         await say.speak(service, request, tmp_path / "missing" / "a.wav")
 
 
 async def test_the_table_names_every_known_figure(service, tmp_path):
-    request = say.make_request(service, "hello", mode=None, voice=None, seed=0)
+    request = say.make_request(service, Text("hello"), SPEAK)
     metrics, _ = await say.speak(service, request, tmp_path / "a.wav")
     named = {line.split()[0] for line in say.table(metrics).splitlines()}
     assert named == {f.name for f in dataclasses.fields(metrics) if getattr(metrics, f.name) is not None}
@@ -83,3 +89,51 @@ async def test_the_table_names_every_known_figure(service, tmp_path):
 def test_options_are_those_of_the_engine():
     args, config = say.parse(["hi", "--out", "a.wav", "--device", "cpu", "--threads", "2", "--seed", "3"])
     assert (config.device, config.threads, args.seed) == ("cpu", 2, 3)
+
+
+@pytest.mark.parametrize(("name", "hears", "speaks", "expected"), [
+    (None, False, True, "speech"), (None, True, True, "listen"), (None, False, False, "text"),
+    ("speech", False, True, "speech"), ("text", False, False, "text")])
+def test_the_mode_follows_from_what_is_given(service, name, hears, speaks, expected):
+    assert say.choose_mode(service, name, hears=hears, speaks=speaks).name == expected
+
+
+@pytest.mark.parametrize(("name", "hears", "speaks", "error", "sentence"), [
+    ("speech", True, True, ConfigError, "not --speech"), ("listen", False, True, ConfigError, "with --speech"),
+    ("speech", False, False, ConfigError, "with --out"), ("text", False, True, ConfigError, "leave --out"),
+    ("nothing", False, True, UnsupportedModeError, "choose one of speech, listen, text"),
+    (None, True, False, ConfigError, "with --out")])
+def test_a_mode_that_does_not_fit_is_refused(service, name, hears, speaks, error, sentence):
+    with pytest.raises(error, match=sentence):
+        say.choose_mode(service, name, hears=hears, speaks=speaks)
+
+
+def test_a_checkpoint_without_ears_says_what_has_them(service, monkeypatch):
+    monkeypatch.setattr(service.engine.processor, "modes", (SPEAK, WRITE))
+    with pytest.raises(UnsupportedModeError, match=r"scripts\.download"):
+        say.choose_mode(service, None, hears=True, speaks=True)
+
+
+async def test_a_recording_is_answered(service, tmp_path):
+    write_wav(tmp_path / "question.wav", np.full(24_000, 3277, np.int16), 24_000)
+    content, encode_ms = say.hear(service, tmp_path / "question.wav", 60.0)
+    assert content == Speech((10,) * 25) and encode_ms > 0
+    request = say.make_request(service, content, LISTEN, system="Be brief.")
+    assert [message.role for message in request.messages] == ["system", "user"]
+    metrics, reason = await say.speak(service, request, tmp_path / "answer.wav")
+    assert reason is FinishReason.STOP and metrics.audio_s > 0
+    with pytest.raises(AudioFormatError):
+        say.hear(service, tmp_path / "missing.wav", 60.0)
+    with pytest.raises(ParameterError, match="--system"):
+        say.make_request(service, content, SPEAK, system="Be brief.")
+
+
+async def test_text_needs_no_file(service, capsys):
+    _, reason = await say.speak(service, say.make_request(service, Text("hello"), WRITE), None)
+    assert reason is FinishReason.STOP and capsys.readouterr().out == "ab\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["hi", "--speech", "a.wav"]])
+def test_either_a_text_or_a_recording(arguments):
+    with pytest.raises(ConfigError, match="either"):
+        say.parse(arguments)

@@ -27,6 +27,7 @@ const handsFree = () => $(".rec-free input").checked;
 async function start() {
   note("");
   if (BUSY.includes(live)) interrupt();
+  seconds = 0;
   enter("opening");
   begun += 1;
   const mine = begun;
@@ -211,5 +212,6 @@ if (!Capture.possible) {
   $(".rec-free input").disabled = true;
   $(".rec-why").textContent = props.no_hands_free;
 }
-window.recorder = { ready: true, get state() { return state; }, get shown() { return shown(); }, line, capture, sendFile };
+window.recorder = { ready: true, get state() { return state; }, get shown() { return shown(); },
+  get seconds() { return seconds; }, line, capture, sendFile };
 show();

@@ -98,7 +98,13 @@ class Line {
         continue;
       }
       const message = await answer.json().catch(() => ({}));
-      if (answer.status === 404) this.key = null; // it was closed for want of use
+      if (answer.status === 404) {
+        this.key = null; // it was closed for want of use: what begins anew needs nothing of it
+        if (attempt < ATTEMPTS && (rest === "/file" || rest.startsWith("?seq=0&"))) {
+          await this.open();
+          continue;
+        }
+      }
       if (!answer.ok) throw new Error(message.detail || LOST);
       return message;
     }

@@ -1,0 +1,321 @@
+"""Talking to the page in a real browser: a microphone that plays a recording, and every way a question can go."""
+
+from __future__ import annotations
+
+import io
+import time
+
+import numpy as np
+import pytest
+import soundfile
+from page_support import IDS, FakeService, Script, free_port, until
+from test_turn_taking import SAMPLE
+
+from moss_engine.config import EngineConfig
+from moss_engine.request import Reply, Speech
+from moss_engine.tokens import code_of
+from moss_engine.turn_taking import RATE_HZ
+
+browsing = pytest.importorskip("page_browser", reason="playwright is not installed")
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(browsing.CHROMIUM is None, reason="chromium is not installed")]
+
+MIC_HZ = 48_000
+PAUSE_S = 2.5
+# The browser would otherwise cancel echo and noise and change the level: what arrives could not be compared.
+RAW = """() => {
+  const wanted = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+  navigator.mediaDevices.getUserMedia = () => wanted({
+    audio: { echoCancellation: false, noiseSuppression: false, autoGainControl: false } });
+}"""
+NO_MICROPHONE = """() => {
+  navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException("no", "NotAllowedError"));
+}"""
+
+
+@pytest.fixture(scope="module")
+def said() -> np.ndarray:
+    """float32 [n] at MIC_HZ: a sentence of a voice."""
+    wave, rate_hz = soundfile.read(SAMPLE, dtype="float32")
+    return np.interp(np.arange(0, len(wave), rate_hz / MIC_HZ), np.arange(len(wave)), wave).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def browser(said, tmp_path_factory):
+    path = tmp_path_factory.mktemp("microphone") / "question.wav"
+    soundfile.write(path, np.concatenate([said, np.zeros(round(PAUSE_S * MIC_HZ), np.float32)]), MIC_HZ)
+    flags = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream",
+             f"--use-file-for-fake-audio-capture={path}", "--host-resolver-rules=MAP speech.test 127.0.0.1")
+    with browsing.chromium(*flags) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def served():
+    from moss_engine.ui.server import launch
+
+    service, port = FakeService(), free_port()
+    page = launch(service, EngineConfig(port=port, host="0.0.0.0", max_speech_s=20.0))
+    yield service, port
+    page.close(verbose=False)
+
+
+@pytest.fixture
+def service(served):
+    served[0].reset()
+    return served[0]
+
+
+@pytest.fixture
+def visit(browser, served):
+    visits = []
+
+    def make(host: str = "127.0.0.1", script: str = RAW, **options):
+        options = {"permissions": ["microphone"], **options} if host == "127.0.0.1" else options
+        tab = browsing.Visit(browser, f"http://{host}:{served[1]}/", **options)
+        visits.append(tab)
+        tab.page.wait_for_function("window.recorder?.ready")
+        if host == "127.0.0.1":
+            tab.page.evaluate(script)
+        tab.page.locator("#mode label", has_text="Speak to it").click()
+        tab.page.wait_for_selector(".rec-talk:visible")
+        return tab
+
+    yield make
+    for opened in visits:
+        opened.close()
+
+
+def shown(tab, *states: str) -> None:
+    tab.page.wait_for_function(f"{list(states)}.includes(recorder.shown)", timeout=20_000)
+
+
+def record(tab, seconds: float) -> None:
+    """Press, wait until so much has reached the server, press again."""
+    tab.page.locator(".rec-talk").click()
+    shown(tab, "recording")
+    tab.page.wait_for_function(f"recorder.seconds >= {seconds}", timeout=20_000)
+    tab.page.locator(".rec-talk").click()
+
+
+def question(seconds: float = 0.6) -> dict:
+    """A file to choose."""
+    file = io.BytesIO()
+    soundfile.write(file, 0.5 * np.sin(np.arange(round(seconds * RATE_HZ))), RATE_HZ, format="WAV")
+    return {"name": "question.wav", "mimeType": "audio/wav", "buffer": file.getvalue()}
+
+
+def closeness_db(heard: np.ndarray, source: np.ndarray) -> float:
+    """Signal over difference, where a piece of the source fits what was heard best."""
+    middle = heard[len(heard) // 3 :][: RATE_HZ // 2]
+    size = len(source) + len(middle)
+    spectrum = np.fft.rfft(source, size) * np.conj(np.fft.rfft(middle, size))
+    at = int(np.argmax(np.fft.irfft(spectrum, size)[: len(source)]))
+    error = source[at : at + len(middle)] - middle[: len(source) - at]
+    return 10 * np.log10(np.mean(middle**2) / np.mean(error**2))
+
+
+def at_16_khz(wave: np.ndarray) -> np.ndarray:
+    """float32 at MIC_HZ -> the same below 7.5 kHz at RATE_HZ, by its spectrum."""
+    spectrum = np.fft.rfft(wave)
+    spectrum[round(len(wave) * 7_500 / MIC_HZ) :] = 0
+    return np.fft.irfft(spectrum, len(wave))[:: MIC_HZ // RATE_HZ]
+
+
+def test_a_question_is_recorded_and_its_answer_heard_sample_by_sample(service, visit, said):
+    tab = visit()
+    for _ in range(4):
+        tab.forget()
+        record(tab, 2.0)
+        tab.wait("speaking")
+        tab.wait("done")
+        if tab.state("underruns") == 0:
+            break
+        tab.page.wait_for_timeout(300)
+    tab.assert_heard(service.sent())
+    assert isinstance(service.requests[-1].messages[-1].content, Speech)
+    wave, rate_hz = service.encoded[-1]
+    assert rate_hz == RATE_HZ and len(wave) >= 2.0 * RATE_HZ
+    source = np.tile(np.concatenate([at_16_khz(said), np.zeros(round(PAUSE_S * RATE_HZ))]), 2)
+    below = np.fft.rfft(wave)
+    below[round(len(wave) * 7_500 / RATE_HZ) :] = 0
+    assert closeness_db(np.fft.irfft(below, len(wave)), source) > 30, "the recorder changed the sound"
+    assert "Spoken, " in tab.page.locator("#chat .user-row").first.inner_text()
+    assert tab.page.locator("#chat .user-row .minimal-audio-player").count() >= 1
+    assert tab.problems == [] and not any("/upload" in url for url in tab.requests)
+
+
+def test_space_talks_and_escape_takes_it_back(service, visit):
+    tab = visit()
+    tab.page.locator("#mode label", has_text="Speak to it").click()
+    tab.page.evaluate("document.activeElement.blur()")
+    tab.page.keyboard.press("Space")
+    shown(tab, "recording")
+    tab.page.keyboard.press("Escape")
+    shown(tab, "off")
+    tab.page.wait_for_timeout(300)
+    assert service.requests == [] and not tab.page.evaluate("recorder.capture.open")
+    tab.page.keyboard.press("Space")
+    tab.page.wait_for_function("recorder.seconds >= 0.5")
+    tab.page.keyboard.press("Space")
+    tab.wait("done")
+    assert len(service.requests) == 1
+
+
+def test_hands_free_ends_the_turn_and_a_voice_ends_the_answer(service, visit):
+    pytest.importorskip("silero_vad")
+    service.script = Script(seconds=30.0, rtf=0.05)
+    tab = visit()
+    tab.page.locator(".rec-free").click()
+    shown(tab, "hearing")
+    assert tab.page.locator(".rec-state").inner_text() == "Hearing you"
+    shown(tab, "speaking")
+    assert len(service.requests) == 1 and tab.page.locator(".rec-hint").inner_text() == "talk to interrupt"
+    tab.page.evaluate("""() => {
+      document.addEventListener("liveaudio", ({ detail }) => {
+        if (detail.phase === "stopped") window.cutAt ??= [liveAudio.heard, Date.now()];
+      });
+    }""")
+    shown(tab, "hearing")
+    tab.page.wait_for_function("window.cutAt !== undefined")
+    heard, at_ms = tab.page.evaluate("cutAt")
+    assert until(lambda: service.cancelled), "the answer was not stopped"
+    assert until(lambda: len(service.requests) == 2, 15.0)
+    assert tab.page.evaluate("tap.firstAt") < at_ms
+    asked, answer, again = service.requests[1].messages
+    assert isinstance(asked.content, Speech) and isinstance(answer.content, Reply) and isinstance(again.content, Speech)
+    codes = sum(code_of(row, IDS) is not None for row in answer.content.rows)
+    assert heard > 0 and abs(codes - heard / 960) < 3, "the history is not what was heard"
+    tab.page.locator("#stop").click()
+    shown(tab, "off")
+    assert not tab.page.locator(".rec-free input").is_checked() and not tab.page.evaluate("recorder.capture.open")
+    assert until(lambda: not service.open)
+    assert tab.problems == []
+
+
+def test_the_answer_falls_silent_as_soon_as_somebody_talks(service, visit):
+    pytest.importorskip("silero_vad")
+    service.script = Script(seconds=30.0, rtf=0.05)
+    tab = visit()
+    tab.page.locator(".rec-free").click()
+    shown(tab, "speaking")
+    shown(tab, "hearing")
+    noticed_s = time.time()
+    tab.page.wait_for_timeout(400)
+    assert tab.page.evaluate("tap.lastAt") / 1000 - noticed_s < 0.3, "sound went on"
+
+
+def test_a_file_is_asked_at_once(service, visit):
+    tab = visit()
+    tab.page.locator(".rec-input").set_input_files(question())
+    tab.wait("speaking")
+    tab.wait("done")
+    assert service.requests[0].messages[-1].content == Speech((50,) * 8) and tab.problems == []
+
+
+@pytest.mark.parametrize(("name", "data", "sentence"), [
+    ("empty.wav", b"", "The file is empty"), ("text.wav", b"hello there\n" * 20, "no audio file"),
+    ("list.mp3", b"#EXTM3U\n/etc/passwd\n", "no audio file"), ("long.flac", None, "the limit is 20 s"),
+    ("large.wav", b"RIFF" + bytes(17 * 1024 * 1024), "The limit is 16 MB")])
+def test_other_files_are_refused_with_a_sentence(service, visit, name, data, sentence):
+    tab = visit()
+    if data is None:
+        file = io.BytesIO()
+        soundfile.write(file, np.zeros(RATE_HZ * 60), RATE_HZ, format="FLAC")
+        data = file.getvalue()
+    tab.page.locator(".rec-input").set_input_files({"name": name, "mimeType": "audio/wav", "buffer": data})
+    note = tab.page.locator(".rec-note")
+    assert until(lambda: sentence in note.inner_text()) and note.get_attribute("role") == "alert"
+    shown(tab, "off")
+    assert service.requests == []
+
+
+def test_without_a_microphone_the_page_says_so_and_takes_files(service, visit):
+    tab = visit(script=NO_MICROPHONE)
+    tab.page.locator(".rec-talk").click()
+    assert until(lambda: "allow it beside the address" in tab.page.locator(".rec-note").inner_text())
+    shown(tab, "off")
+    tab.page.locator(".rec-input").set_input_files(question())
+    tab.wait("done")
+    assert not tab.page.locator(".rec-note").is_visible() and len(service.requests) == 1
+
+
+def test_without_a_secure_context_only_files_are_taken(service, visit):
+    tab = visit("speech.test")
+    assert tab.page.locator(".rec-talk").is_disabled() and tab.page.locator(".rec-free input").is_disabled()
+    assert "https or localhost" in tab.page.locator(".rec-note").inner_text()
+    tab.page.locator(".rec-input").set_input_files(question())
+    tab.wait("done")
+    assert len(service.requests) == 1
+
+
+def test_silence_is_no_question(service, visit):
+    tab = visit(script="""() => {
+      navigator.mediaDevices.getUserMedia = async () => new AudioContext().createMediaStreamDestination().stream;
+    }""")
+    record(tab, 0.5)
+    assert until(lambda: "We heard nothing" in tab.page.locator(".rec-note").inner_text())
+    assert service.requests == []
+
+
+def test_a_microphone_that_was_closed_for_want_of_use_is_opened_again(service, visit):
+    tab = visit()
+    forgotten = "recorder.line.key = 'forgotten-by-the-server'"
+    tab.page.evaluate(forgotten)
+    record(tab, 0.5)
+    tab.wait("done")
+    tab.page.evaluate(forgotten)
+    tab.page.locator(".rec-input").set_input_files(question())
+    assert until(lambda: len(service.requests) == 2)
+    tab.page.locator(".rec-talk").click()
+    tab.page.wait_for_function("recorder.seconds > 0.2")
+    tab.page.evaluate(forgotten)
+    assert until(lambda: "start it again" in tab.page.locator(".rec-note").inner_text())
+    shown(tab, "off")
+
+
+def test_typed_and_spoken_questions_share_a_conversation(service, visit):
+    tab = visit()
+    tab.page.locator(".rec-input").set_input_files(question())
+    tab.wait("speaking")
+    tab.wait("done")
+    tab.page.locator("#mode label", has_text="Small talk").click()
+    assert tab.text.is_visible() and not tab.page.locator(".rec-talk").is_visible()
+    tab.ask("And in writing?")
+    tab.page.wait_for_function("liveAudio.state.phase === 'speaking'")
+    tab.wait("done")
+    kinds = [type(message.content).__name__ for message in service.requests[-1].messages]
+    assert kinds == ["Speech", "Reply", "Text"]
+    assert len(service.encoded) == 1
+
+
+def test_leaving_the_mode_closes_the_microphone(visit):
+    tab = visit()
+    tab.page.locator(".rec-talk").click()
+    shown(tab, "recording")
+    tab.page.locator("#mode label", has_text="Write").click()
+    shown(tab, "off")
+    assert not tab.page.evaluate("recorder.capture.open")
+
+
+def test_every_control_is_in_reach_of_the_keyboard(visit):
+    tab = visit()
+    reached = []
+    for _ in range(30):
+        tab.page.keyboard.press("Tab")
+        reached.append(tab.page.evaluate("[document.activeElement.className, document.activeElement.role].join()"))
+    for name in ("rec-talk", "switch", "rec-file"):
+        assert any(name in place for place in reached), f"{name} is out of reach"
+    assert tab.page.locator(".rec-state").get_attribute("role") == "status"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_recorder_fits_and_can_be_read(service, visit, width, scheme):
+    tab = visit(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    record(tab, 0.5)
+    tab.wait("done")
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+    selectors = [".rec-state", ".rec-hint", ".rec-free", ".rec-file", "#mode-notes p:not([hidden])",
+                 "#chat .user-row .message-content span"]
+    ratios = dict(tab.page.evaluate(browsing.CONTRAST.replace("SELECTORS", str(selectors))))
+    assert {selector: round(ratio, 2) for selector, ratio in ratios.items() if ratio < 4.5} == {}

@@ -12,14 +12,12 @@ import logging
 import math
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import soundfile
 
 from moss_engine.errors import AudioEmptyError, AudioFormatError, AudioLongError, AudioNonfiniteError
-
-if TYPE_CHECKING:
-    import soundfile
 
 RATES_HZ = (8_000, 192_000)
 MAX_CHANNELS = 8
@@ -47,8 +45,6 @@ def read_audio(source: Path | str | bytes, max_s: float = 60.0) -> tuple[np.ndar
     for silence and for less than 0.2 s, AudioNonfiniteError for NaN or infinite samples. Nothing is decoded before the
     header has been accepted, and nothing but the source is opened.
     """
-    import soundfile
-
     head = _read_head(source)
     if not head.startswith(_CONTAINERS) and not _is_mpeg(head):
         raise AudioFormatError(f"This is no audio file that can be read here; send {_FORMATS}.")

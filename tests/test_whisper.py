@@ -14,7 +14,7 @@ from moss_engine.codec.fbank import fbank
 from moss_engine.codec.resample import resample
 from moss_engine.codec.whisper_config import WhisperVqConfig, codec_digest, expected_tensors
 from moss_engine.codec.whisper_features import PREPROCESSOR_NAME, to_16_khz, whisper_features
-from moss_engine.codec.whisper_vq import Encoder, build_whisper_vq, load_whisper_vq
+from moss_engine.codec.whisper_vq import BATCH_FRAMES, Encoder, batches, build_whisper_vq, load_whisper_vq
 from moss_engine.errors import CheckpointError, EngineFaultError
 from moss_engine.models.checkpoint import FILE_NAME, save_tensors
 from moss_engine.models.tensor_file import read_header, read_tensor
@@ -131,6 +131,14 @@ def test_long_recordings_are_cut_every_30_seconds(encoder):
 def test_a_batch_gives_what_each_gives_alone(encoder):
     waves = [(sound(n, hz), hz) for n, hz in ((9000, 16_000), (70_000, 44_100), (0, 8000), (500, 8000))]
     assert encoder.encode_together(waves) == [encoder.encode(*wave) for wave in waves]
+
+
+def test_batches_keep_their_order_and_their_bound():
+    pieces = [torch.zeros(1, n) for n in (3000, 10, 8, 3000, 3000, *[400] * 70)]
+    groups = batches(pieces)
+    assert [piece for group in groups for piece in group] == pieces
+    assert all(len(group) * max(piece.shape[1] for piece in group) <= BATCH_FRAMES for group in groups)
+    assert len(groups) == 3 and batches([]) == []
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

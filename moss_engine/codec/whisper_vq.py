@@ -27,8 +27,10 @@ from moss_engine.errors import EngineFaultError
 from moss_engine.models.checkpoint import read_finite
 
 CONV_STRIDE = 2
-BATCH_PIECES = 16
-"""Pieces of up to 30 s that go through the network together."""
+BATCH_FRAMES = 8 * MAX_PIECE_SAMPLES // WHISPER_MEL.hop_size
+"""Features that go through the network together, filled up to their longest: 8 pieces of 30 s, or 60 of 4 s."""
+SEARCH_POINTS = 512
+"""Points compared with the whole codebook at once: 34 MB of distances."""
 
 
 class Layer(nn.Module):
@@ -87,7 +89,11 @@ class Encoder(nn.Module):
 
     def codes(self, points: Tensor) -> Tensor:
         """float32 [..., dim] -> int64 [...], the nearest codebook row; -1 where the point is not finite."""
-        distance = self.codebook_square - 2 * (points @ self.codebook.T)
+        found = [self._search(part) for part in points.flatten(0, -2).split(SEARCH_POINTS)]
+        return torch.cat(found).view(points.shape[:-1])
+
+    def _search(self, points: Tensor) -> Tensor:
+        distance = torch.addmm(self.codebook_square, points, self.codebook.T, alpha=-2)
         nearest, code = distance.min(-1)
         return torch.where(nearest.isfinite(), code, -1)
 
@@ -131,8 +137,7 @@ class WhisperVq:
             num_codes.append(counts)
         if not features:
             return [[] for _ in waves]
-        pieces = torch.cat([self._run(features[i : i + BATCH_PIECES]) for i in range(0, len(features), BATCH_PIECES)])
-        rows = iter(pieces.tolist())
+        rows = iter(torch.cat([self._run(batch) for batch in batches(features)]).tolist())
         codes = [[code for count in counts for code in next(rows)[:count]] for counts in num_codes]
         if any(code < 0 for clip in codes for code in clip):
             raise EngineFaultError("The speech encoder gave values that are no numbers; try float32 or bfloat16.")
@@ -157,6 +162,19 @@ class WhisperVq:
         batch = torch.stack([pad(piece, (0, frames - piece.shape[1])) for piece in features])
         codes = self._encoder.codes(self._encoder.points(batch))
         return pad(codes, (0, self._encoder.config.max_codes - codes.shape[1]))
+
+
+def batches(features: Sequence[Tensor]) -> list[list[Tensor]]:
+    """[128, frames] each -> the same in their order, in groups that hold no more than BATCH_FRAMES when filled up."""
+    groups: list[list[Tensor]] = []
+    longest = 0
+    for piece in features:
+        longest = max(longest, piece.shape[1])
+        if not groups or (len(groups[-1]) + 1) * longest > BATCH_FRAMES:
+            groups.append([])
+            longest = piece.shape[1]
+        groups[-1].append(piece)
+    return groups
 
 
 def load_whisper_vq(folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> WhisperVq:

@@ -121,6 +121,7 @@ FAULTS = {
                                                     "token_frame_rate: 25"),
                                      "25 codes a second instead of 12.5"),
     "encoder weights of another": (lambda f: make_tiny_encoder(f / "codec", 0, 32), "the codec 32"),
+    "no flow settings": (lambda f: (f / "codec" / CONFIG).unlink(), "config.yaml is missing"),
     "no flow": (lambda f: (f / "codec" / FLOW_WHOLE).unlink(), "flow.pt is missing"),
     "half a flow": (lambda f: os.truncate(f / "codec" / FLOW_CHUNK, 3000), "flow-chunk-5.pt holds no tensors"),
     "a flow without a tensor": (lambda f: change_tensor(f / "codec" / FLOW_CHUNK, "encoder_proj.bias", None),
@@ -145,8 +146,9 @@ def test_every_fault_is_named(name, folders, capsys):
 
 
 START_FAULTS = ("another model", "another rope base", "a missing shard", "a truncated shard", "a layer less",
-                "another encoder", "a codec that hears another rate", "a codec that speaks another rate",
-                "a codec of another code rate", "half a flow", "a flow without a tensor", "a voice of another codec")
+                "another encoder", "no flow settings", "a codec that hears another rate",
+                "a codec that speaks another rate", "a codec of another code rate", "half a flow",
+                "a flow without a tensor", "a voice of another codec")
 
 
 @pytest.mark.parametrize("name", START_FAULTS)

@@ -12,6 +12,7 @@ import torch
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.campplus import CAMPPLUS_NAME, SpeakerEncoder
 from moss_engine.codec.fbank import fbank
+from moss_engine.codec.load import load_codec
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.resample import resample
 from moss_engine.codec.voice import (
@@ -29,6 +30,7 @@ from moss_engine.codec.whisper_vq import load_whisper_vq
 from moss_engine.errors import AudioEmptyError, AudioLongError, CheckpointError, MossError, ParameterError
 from scripts import voice as command
 from scripts.make_tiny_encoder import make_tiny_encoder, speaker_matrix
+from scripts.make_tiny_moss import make_tiny_codec_folder
 from tests.golden.make_speech import sound
 
 RATE_HZ = 44_100
@@ -162,6 +164,18 @@ def test_the_command_makes_lists_and_removes(codec, tmp_path, capsys):
     assert list_voices(voices) == ("Strange",)
     with pytest.raises(ParameterError, match="Strange"):
         command.main(["remove", "Bob", *where])
+
+
+def test_a_voice_that_was_made_speaks(tmp_path):
+    pytest.importorskip("onnxruntime")
+    make_tiny_codec_folder(tmp_path / "codec")
+    soundfile.write(tmp_path / "sample.flac", sound(48_000 * 2, 48_000), 48_000)
+    command.main(["make", str(tmp_path / "sample.flac"), "Anna", "--device", "cpu", "--codec", str(tmp_path / "codec")])
+    codec = load_codec(tmp_path / "codec")
+    assert set(codec.voices) == {"Anna", "tiny"}
+    streams = [codec.open_stream(name) for name in ("Anna", "tiny")]
+    spoken = [np.concatenate([stream.push(range(10)), stream.flush()]) for stream in streams]
+    assert all(len(samples) == 10 * 1920 for samples in spoken) and not np.allclose(*spoken)
 
 
 @pytest.mark.parametrize(("sample", "name"), [("sample.txt", "Anna"), ("none.wav", "Anna"), ("sample.wav", "../x")])

@@ -25,7 +25,7 @@ CHUNK_CODES = 5
 
 def is_moss_codec(folder: Path) -> bool:
     """Whether a folder is laid out as the published codec is."""
-    return (folder / CONFIG).is_file()
+    return (folder / FLOW_FOLDER).is_dir()
 
 
 def load_flow(folder: Path, device: torch.device, dtype: torch.dtype, *, whole: bool = False) -> FlowWeights:

@@ -61,7 +61,8 @@ def convert(checkpoint: Path, out: Path, dtype: str) -> dict[str, int]:
     left = {name: entries for name, entries in files.items() if name not in done}
     _require_space(out, sum(map(stored_bytes, left.values())))
     resumed = len(done)
-    progress = Progress(sum(map(stored_bytes, files.values())), "GB", 1e9)
+    total = sum(map(stored_bytes, files.values()))
+    progress = Progress(total, *(("GB", 1e9) if total > 1e9 else ("MB", 1e6)))
     progress.advance(sum(stored_bytes(files[name]) for name in done), f"{resumed} files are there" if done else "")
     for name, entries in left.items():
         try:
@@ -75,7 +76,7 @@ def convert(checkpoint: Path, out: Path, dtype: str) -> dict[str, int]:
     write_manifest(out, made_by, done)
     (out / JOURNAL_NAME).unlink(missing_ok=True)
     return {"tensors": sum(map(len, files.values())), "files": len(files), "files_kept": resumed,
-            "bytes": sum(map(stored_bytes, files.values()))}
+            "bytes": total}
 
 
 def _tensors_of(file: str, checkpoint: Path, config: ModelConfig, dtype: str) -> Iterator[tuple[str, Tensor]]:

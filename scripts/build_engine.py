@@ -1,0 +1,188 @@
+"""Build an engine file from a checkpoint that `python -m scripts.convert` has converted:
+
+    python -m scripts.build_engine CONVERTED OUT --backend tensorrt|tensorrt_rtx|tensorrt_llm [--weights bound|baked]
+
+With bound weights the plan holds the network alone: it is small, built and loaded in moments, and reads its weights
+from --checkpoint; baked weights are part of the plan. Serve with the same or smaller --kv-rows, --max-sessions and
+--max-step-rows, and the same --block-size. OUT gets engine.plan and, last of all, engine.json, without which a folder
+is no engine. The last line is what was built, as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+from moss_engine.config import EngineConfig, add_options, config_from_args
+from moss_engine.errors import ConfigError, MossError
+from moss_engine.export.target import BuildTarget, BuiltPlan, Report
+from moss_engine.models.converted import Converted, open_converted
+from moss_engine.runtime.engine_manifest import (
+    BACKENDS,
+    ENGINE_MANIFEST_NAME,
+    PLAN_NAME,
+    WEIGHTS,
+    EngineManifest,
+    plan_digest,
+    write_engine_manifest,
+)
+
+REPORT_EVERY_S = 15.0
+SAMPLE_EVERY_S = 0.1
+
+
+class Watch:
+    """Says what a long command is doing: a line for every stage and every so often, with the most memory used."""
+
+    def __init__(self) -> None:
+        self._start_s = self._said_s = time.perf_counter()
+        self._stage = ""
+        self._gpu_before = self._gpu_bytes()
+        self.peak_gpu_bytes = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.perf_counter() - self._start_s
+
+    @property
+    def peak_host_bytes(self) -> int | None:
+        """Of this process, where the system tells."""
+        try:
+            import resource
+        except ImportError:
+            return None
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+    def say(self, stage: str) -> None:
+        self._stage = stage
+        self._said_s = time.perf_counter()
+        host = self.peak_host_bytes
+        memory = f"  {host / 2**30:.1f} GiB" if host is not None else ""
+        if self.peak_gpu_bytes:
+            memory += f", GPU {self.peak_gpu_bytes / 2**30:.1f} GiB"
+        print(f"{self.elapsed_s:7.1f} s{memory}  {stage}", file=sys.stderr, flush=True)
+
+    def _run(self) -> None:
+        while not self._ended.wait(SAMPLE_EVERY_S):
+            self.peak_gpu_bytes = max(self.peak_gpu_bytes, self._gpu_bytes() - self._gpu_before)
+            if self._stage and time.perf_counter() - self._said_s > REPORT_EVERY_S:
+                self.say(self._stage)
+
+    @staticmethod
+    def _gpu_bytes() -> int:
+        import torch
+
+        if not torch.cuda.is_available():
+            return 0
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+
+
+def build(converted_folder: Path, out: Path, backend: str, weights: str | None, capability: str | None,
+          config: EngineConfig) -> dict[str, object]:
+    """Build, and write the manifest; returns what was built, how long it took and the most memory it needed.
+
+    Raises MossError: a CheckpointError for the converted folder, ConfigError, MissingPackageError.
+    """
+    from moss_engine.runtime.make import make_limits
+
+    _require_empty(out)
+    with Watch() as watch:
+        watch.say(f"checking {converted_folder}")
+        converted = open_converted(converted_folder)
+        chosen = weights or default_weights(converted.dtype)
+        target = BuildTarget(backend, chosen, capability, make_limits(config, converted.config))
+        out.mkdir(parents=True, exist_ok=True)
+        plan = out / PLAN_NAME
+        try:
+            started_s = watch.elapsed_s
+            built = build_plan(converted, target, plan, watch.say)
+            build_s = watch.elapsed_s - started_s
+            watch.say("taking the plan's digest")
+            digest, num_bytes = plan_digest(plan)
+            manifest = EngineManifest(backend, converted.checkpoint_digest, built.library_version,
+                                      built.compute_capability, converted.dtype, chosen,
+                                      **dataclasses.asdict(target.limits), plan_digest=digest, plan_bytes=num_bytes,
+                                      plugin_digest=built.plugin_digest)
+            write_engine_manifest(out, manifest)
+        except OSError as error:
+            plan.unlink(missing_ok=True)
+            raise ConfigError(f"{out} cannot be written ({error.strerror}); free some space, or name a folder on "
+                              "another disk.") from None
+        except BaseException:
+            plan.unlink(missing_ok=True)
+            raise
+        watch.say("done")
+    host = watch.peak_host_bytes
+    return {**dataclasses.asdict(manifest), "build_s": round(build_s, 1),
+            "peak_host_gib": round(host / 2**30, 2) if host is not None else None,
+            "peak_gpu_gib": round(watch.peak_gpu_bytes / 2**30, 2), **built.notes}
+
+
+def build_plan(converted: Converted, target: BuildTarget, plan: Path, report: Report) -> BuiltPlan:
+    """Have the backend's builder write the plan; it imports its package only now."""
+    if target.backend == "tensorrt_llm":
+        from moss_engine.export.trtllm_build import build_llm_plan
+
+        return build_llm_plan(converted, target, plan, report)
+    from moss_engine.export.tensorrt import build_tensorrt_plan
+
+    weights = None if target.weights == "bound" else ((name, converted.read(name)) for name in converted.names)
+    return build_tensorrt_plan(converted.config, converted.dtype, target, plan, weights, report)
+
+
+def default_weights(dtype: str) -> str:
+    """Bound, except where scales must be constants of the network."""
+    return "baked" if dtype == "float8" else "bound"
+
+
+def _require_empty(out: Path) -> None:
+    if (out / ENGINE_MANIFEST_NAME).exists():
+        raise ConfigError(f"{out} holds an engine already; name another folder, or remove it first.")
+    others = [path.name for path in out.iterdir() if path.name != PLAN_NAME] if out.is_dir() else []
+    if others or (out.exists() and not out.is_dir()):
+        raise ConfigError(f"{out} is no empty folder; name another one for the engine.")
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m scripts.build_engine", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("converted", type=Path, metavar="CONVERTED", help="folder that scripts.convert made")
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder to make")
+    parser.add_argument("--backend", choices=BACKENDS, required=True, help="what the engine is for")
+    parser.add_argument("--weights", choices=WEIGHTS, help="bound to the plan's inputs, or baked into it (bound; baked "
+                        "for fp8)")
+    parser.add_argument("--compute-capability", metavar="X.Y", help="of the GPU that will run it, several joined by "
+                        "commas (this machine's GPU; tensorrt_rtx builds without one)")
+    add_options(parser, groups=("capacity",))
+    args = parser.parse_args(argv)
+    report = build(args.converted, args.out, args.backend, args.weights, args.compute_capability,
+                   config_from_args(args))
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except MossError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

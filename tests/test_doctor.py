@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import os
 import pickle
 import shutil
@@ -12,11 +14,12 @@ import pytest
 import torch
 
 from moss_engine import build
+from moss_engine.checkup import require_network_tensors
 from moss_engine.codec.moss_layout import CONFIG, FLOW_CHUNK, FLOW_WHOLE, HIFT
 from moss_engine.codec.whisper_features import PREPROCESSOR_NAME
 from moss_engine.config import EngineConfig
 from moss_engine.errors import MossError
-from moss_engine.models.checkpoint import FILE_NAME, INDEX_NAME, save_tensors
+from moss_engine.models.checkpoint import FILE_NAME, INDEX_NAME, expected_tensors, save_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.tensor_file import read_header, read_tensor
 from scripts import doctor
@@ -188,6 +191,29 @@ def test_code_in_a_torch_file_is_not_run(file, zipped, folders, tmp_path, capsys
         path.write_bytes(pickle.dumps(Mark(mark)))
     status, said = examine(folders, capsys)
     assert status == 1 and f"{path.name} holds no tensors" in said and not mark.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs files with holes")
+def test_the_published_size_is_checked_without_reading_it(tmp_path):
+    """446 tensors in 4 shards of 18.19 GB together, of which only the headers are on the disk."""
+    model = ModelConfig.from_dict(PUBLISHED, source="published")
+    shapes = sorted(expected_tensors(model).items())
+    weight_map = {}
+    for number in range(4):
+        shard = f"model-0000{number + 1}-of-00004.safetensors"
+        header, end = {}, 0
+        for name, shape in shapes[number::4]:
+            start, end = end, end + 2 * math.prod(shape)
+            header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [start, end]}
+            weight_map[name] = shard
+        text = json.dumps(header).encode()
+        (tmp_path / shard).write_bytes(len(text).to_bytes(8, "little") + text)
+        os.truncate(tmp_path / shard, 8 + len(text) + end)
+    (tmp_path / INDEX_NAME).write_text(json.dumps({"weight_map": weight_map}))
+    assert require_network_tensors(tmp_path, model) == "446 tensors in 4 files, bfloat16, 18.19 GB"
+    smaller = dataclasses.replace(model, num_modality_layers=3)
+    with pytest.raises(MossError, match="has the unknown tensors"):
+        require_network_tensors(tmp_path, smaller)
 
 
 @pytest.mark.parametrize(("gb", "dtype"), [(80, "bfloat16"), (20, "float8"), (14, "float8-all")])

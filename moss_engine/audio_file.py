@@ -30,6 +30,8 @@ SILENCE_PEAK = 1e-4
 LOUD_PEAK = 4.0
 """Above it the samples were scaled by something other than 1; they are brought back to a peak of 1."""
 BLOCK_FRAMES = 1 << 16
+UNKNOWN_SIZE, UNKNOWN_FRAMES = 0xFFFF_FFFF, 1 << 62
+"""What stands in the header of a stream that was written without going back to it; libsndfile gives such a length."""
 
 _FORMATS = "WAV, FLAC, OGG, MP3 or AIFF"
 _CONTAINERS = (b"RIFF", b"RIFX", b"RF64", b"riff", b"fLaC", b"OggS", b"FORM", b"caff", b".snd", b"ID3")
@@ -45,14 +47,17 @@ def read_audio(source: Path | str | bytes, max_s: float = 60.0) -> tuple[np.ndar
     for silence and for less than 0.2 s, AudioNonfiniteError for NaN or infinite samples. Nothing is decoded before the
     header has been accepted, and nothing but the source is opened.
     """
-    head = _read_head(source)
+    head, num_bytes = _read_head(source)
     if not head.startswith(_CONTAINERS) and not _is_mpeg(head):
         raise AudioFormatError(f"This is no audio file that can be read here; send {_FORMATS}.")
     opened: Any = _Bytes(source) if isinstance(source, bytes) else str(source)
     try:
         with soundfile.SoundFile(opened) as file:
             _check_header(file, head, max_s)
-            return _decode(file, max_s), file.samplerate
+            samples = _decode(file, max_s)
+            if num_bytes < _declared_data_bytes(head) < UNKNOWN_SIZE or len(samples) < file.frames < UNKNOWN_FRAMES:
+                _log.info("a recording breaks off after %d samples", len(samples))
+            return samples, file.samplerate
     except (soundfile.SoundFileError, OSError, ValueError, OverflowError):
         raise AudioFormatError(f"The audio file is damaged or of an unknown kind; send {_FORMATS}.") from None
 
@@ -67,7 +72,8 @@ class _Bytes(io.BytesIO):
             return self.tell()
 
 
-def _read_head(source: Path | str | bytes) -> bytes:
+def _read_head(source: Path | str | bytes) -> tuple[bytes, int]:
+    """The first bytes of the source, and how many it has in all."""
     if isinstance(source, bytes):
         head, num_bytes = source[:_HEAD_BYTES], len(source)
     else:
@@ -86,7 +92,7 @@ def _read_head(source: Path | str | bytes) -> bytes:
     if num_bytes > MAX_FILE_BYTES:
         raise AudioLongError(f"The file has {num_bytes / 2**20:,.0f} MB, the limit is {MAX_FILE_BYTES >> 20} MB; "
                              "send a shorter recording.")
-    return head
+    return head, num_bytes
 
 
 def _is_mpeg(head: bytes) -> bool:
@@ -104,13 +110,8 @@ def _check_header(file: soundfile.SoundFile, head: bytes, max_s: float) -> None:
         raise AudioFormatError(f"The file claims {channels} channels; send one of 1 to {MAX_CHANNELS}.")
     if frames == 0 and _declared_data_bytes(head):
         raise AudioFormatError(f"The file ends after its header; send it again as {_FORMATS}.")
-    if _is_known(frames):
+    if frames < UNKNOWN_FRAMES:
         _check_length(frames, rate_hz, channels, max_s)
-
-
-def _is_known(frames: int) -> bool:
-    """Streams that were written without going back to their header give no length."""
-    return 0 <= frames < 1 << 62
 
 
 def _check_length(frames: int, rate_hz: int, channels: int, max_s: float) -> None:
@@ -150,8 +151,6 @@ def _decode(file: soundfile.SoundFile, max_s: float) -> np.ndarray:
         if len(block) < BLOCK_FRAMES:
             break
     _check_length(num_frames, file.samplerate, file.channels, max_s)
-    if _is_known(file.frames) and num_frames < file.frames:
-        _log.info("a recording breaks off after %d of %d samples", num_frames, file.frames)
     if peak < SILENCE_PEAK:
         raise AudioEmptyError("We heard nothing; check the microphone and speak a sentence.")
     samples = np.concatenate(blocks)

@@ -88,7 +88,7 @@ def machine(service: Service, config: EngineConfig) -> dict[str, Any]:
     return {"machine": platform.machine(), "cpu": cpu_name(), "cores": os.cpu_count(),
             "load": round(os.getloadavg()[0], 2), "python": platform.python_version(), "runtime": info.name,
             "version": info.version, "device": info.device, "dtype": info.dtype, "threads": config.threads,
-            "checkpoint": config.checkpoint.name}
+            "checkpoint": config.checkpoint.name, **({"engine": info.engine_digest} if info.engine_digest else {})}
 
 
 def cpu_name() -> str:

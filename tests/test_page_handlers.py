@@ -256,3 +256,15 @@ def test_special_tokens_are_text(handlers):
 def test_a_new_seed_is_drawn_only_when_asked_for():
     assert form.draw_seed(VALUES) == 7
     assert len({form.draw_seed({**VALUES, "new_seed": True}) for _ in range(5)}) > 1
+
+
+def test_the_masthead_names_the_engine_file() -> None:
+    from moss_engine.runtime.base import RuntimeInfo
+    from moss_engine.ui.page import masthead
+
+    plain = RuntimeInfo("torch", "2.13", "CPU", "float32", "nano")
+    engine = RuntimeInfo("tensorrt_llm", "10.14.1", "a GPU", "bfloat16", "published", "0123456789abcdef" * 4)
+    chips = [masthead(SimpleNamespace(runtime=info)) for info in (plain, engine)]  # type: ignore[arg-type]
+    assert "<span>engine</span>" not in chips[0]
+    for words in ("tensorrt_llm 10.14.1", "bfloat16", "<span>engine</span>0123456789ab<"):
+        assert words in chips[1]

@@ -197,3 +197,58 @@ def test_an_altered_checkpoint_is_refused(config: EngineConfig, tmp_path: Path) 
 def test_a_folder_without_config_is_refused(config: EngineConfig, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json is missing"):
         make_runtime(dataclasses.replace(config, checkpoint=tmp_path))
+
+
+ENGINES = ("tensorrt", "tensorrt_rtx", "tensorrt_llm")
+
+
+@pytest.mark.parametrize("runtime", ENGINES)
+@pytest.mark.usefixtures("no_weights")
+def test_an_engine_runtime_is_loaded_by_its_module(runtime: str, config: EngineConfig, tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_gpu(monkeypatch)
+    loaded = []
+
+    def load(options: EngineConfig, limits: object, device: torch.device) -> str:
+        loaded.append((options.engine, limits, device))
+        return f"the runtime of {options.runtime}"
+
+    trt = SimpleNamespace(load_trt_runtime=load)
+    monkeypatch.setitem(sys.modules, "moss_engine.runtime.trt", trt)
+    monkeypatch.setitem(sys.modules, "moss_engine.runtime.trtllm", SimpleNamespace(load_trtllm_runtime=load))
+    monkeypatch.setitem(sys.modules, "moss_engine.runtime.cuda", None)
+    made = make_runtime(dataclasses.replace(config, runtime=runtime, engine=tmp_path))
+    assert made == f"the runtime of {runtime}"
+    assert [(engine, device) for engine, _, device in loaded] == [(tmp_path, torch.device("cuda:0"))]
+
+
+@pytest.mark.parametrize("runtime", ENGINES)
+@pytest.mark.parametrize("has_gpu", [True, False])
+@pytest.mark.usefixtures("no_weights")
+def test_an_engine_runtime_never_becomes_another(runtime: str, has_gpu: bool, config: EngineConfig, tmp_path: Path,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the package, with an empty folder, without a GPU: a sentence each time, and no other runtime."""
+    if has_gpu:
+        on_a_gpu(monkeypatch)
+    for name in ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings", "tensorrt_llm"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingPackageError if has_gpu else ConfigError) as error:
+        make_runtime(dataclasses.replace(config, runtime=runtime, engine=tmp_path))
+    words = "install it with `pip install" if has_gpu else f"--runtime {runtime} needs an NVIDIA GPU, not cpu"
+    assert words in str(error.value) and "--runtime torch" in str(error.value)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"runtime": "tensorrt"}, "runs an engine file; build one with `python -m scripts.build_engine` and name its"),
+    ({"engine": Path("engine")}, "--engine engine needs a TensorRT runtime; name it with --runtime, or leave --engine"),
+    ({"engine": Path("engine"), "runtime": "torch"}, "--engine engine needs a TensorRT runtime"),
+    ({"plugin": Path("plugin.so")}, "--plugin plugin.so needs a TensorRT runtime"),
+    ({"plugin": Path("plugin.so"), "engine": Path("engine"), "runtime": "tensorrt"}, "--plugin is for --runtime "
+                                                                                     "tensorrt_llm, not tensorrt"),
+])
+@pytest.mark.usefixtures("no_weights")
+def test_engine_options_that_do_not_fit_are_refused(change: dict[str, object], words: str,
+                                                    config: EngineConfig) -> None:
+    with pytest.raises(ConfigError) as error:
+        make_runtime(dataclasses.replace(config, **change))  # type: ignore[arg-type]
+    assert words in str(error.value) and str(error.value).endswith(".")

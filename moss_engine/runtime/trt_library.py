@@ -10,9 +10,10 @@ import torch
 
 from moss_engine.errors import ConfigError, MissingPackageError
 
-_MODULES = {"tensorrt": ("tensorrt",), "tensorrt_rtx": ("tensorrt_rtx", "tensorrt_rtx_bindings")}
+_MODULES = {"tensorrt": ("tensorrt",), "tensorrt_rtx": ("tensorrt_rtx", "tensorrt_rtx_bindings"),
+            "tensorrt_llm": ("tensorrt",)}
 """Where each library may be found, the package of all parts before the bindings alone."""
-_OLDEST = {"tensorrt": (8, 6), "tensorrt_rtx": (1, 4)}
+_OLDEST = {"tensorrt": (8, 6), "tensorrt_rtx": (1, 4), "tensorrt_llm": (10, 4)}
 _RTX_UNSERVED = {(9, 0): "H100 and H200"}
 
 
@@ -84,5 +85,5 @@ def _install(backend: str) -> str:
 
 
 def _missing(backend: str, reason: str) -> MissingPackageError:
-    return MissingPackageError(f"--runtime {backend} needs the package {backend} ({reason}); install it with "
-                               f"`{_install(backend)}`, or use --runtime torch.")
+    return MissingPackageError(f"--runtime {backend} needs the package {_MODULES[backend][0]} ({reason}); install it "
+                               f"with `{_install(backend)}`, or use --runtime torch.")

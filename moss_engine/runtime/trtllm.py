@@ -194,7 +194,7 @@ def load_trtllm_runtime(config: EngineConfig, limits: Limits, device: torch.devi
     Raises MissingPackageError, EngineFileError with the field that differs, CheckpointError or ConfigError.
     """
     assert config.engine is not None
-    library = load_library("tensorrt")
+    library = load_library("tensorrt_llm")
     plugin = find_plugin(config.plugin)
     model = ModelConfig.from_file(config.checkpoint / "config.json")
     wanted = what_is_wanted(config, limits, library.version, compute_capability(library, device),

@@ -102,10 +102,10 @@ class Scheduler:
         budget -= len(shares)
         for turn in longer:
             if budget > 0:
-                shares.append(Share(turn, min(turn.sequence.num_pending, budget)))
+                shares.append(Share(turn, self._chunk(turn, budget)))
                 budget -= shares[-1].num_rows
         while budget > 0 and (turn := self._admit()):
-            shares.append(Share(turn, min(turn.sequence.num_pending, budget)))
+            shares.append(Share(turn, self._chunk(turn, budget)))
             budget -= shares[-1].num_rows
         for share in shares:
             self.blocks.append(share.turn.owner, share.turn.sequence.num_computed + share.num_rows)
@@ -115,6 +115,16 @@ class Scheduler:
         """Whether the turn's only pending row is one of its own, after which it goes on speaking."""
         sequence = turn.sequence
         return self._deferred_text and sequence.num_reply_rows > 0 and sequence.modality is Modality.AUDIO
+
+    def _chunk(self, turn: Turn, budget: int) -> int:
+        """How many of the turn's pending rows a step with room for `budget` takes: all, or else up to a block's end,
+        where an attention plugin wants every chunk but the last to end.
+        """
+        sequence, size = turn.sequence, self._limits.block_size
+        if sequence.num_pending <= budget:
+            return sequence.num_pending
+        end = (sequence.num_computed + budget) // size * size
+        return end - sequence.num_computed if end > sequence.num_computed else budget
 
     def _admit(self) -> Turn | None:
         """Start the first turn of the queue, if there is a place for it and its worst case can be reserved."""

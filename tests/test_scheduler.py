@@ -53,7 +53,24 @@ def test_a_long_prompt_is_prefilled_in_chunks_beside_running_decodes():
     step(scheduler)
     scheduler.submit(long)
     plans = [planned(step(scheduler)) for _ in range(4)]
-    assert plans == [[(voice, 1), (long, 7)], [(voice, 1), (long, 7)], [(voice, 1), (long, 6)], [(voice, 1), (long, 1)]]
+    assert plans == [[(voice, 1), (long, 4)], [(voice, 1), (long, 4)], [(voice, 1), (long, 4)], [(voice, 1), (long, 4)]]
+
+
+def test_every_chunk_but_the_last_ends_with_a_block():
+    """As long as a step has room to the next one's end; a turn that goes on in the middle of a block comes up to it."""
+    scheduler = make_scheduler(replace(LIMITS, max_step_rows=10))
+    voice, long = make_turn(3, first=10), make_turn(31, first=11)
+    scheduler.submit(voice)
+    step(scheduler)
+    scheduler.submit(long)
+    chunks = []
+    while long.sequence.num_pending > 1 or not chunks:
+        chunks += [share.num_rows for share in step(scheduler) if share.turn is long]
+    assert sum(chunks) == 31 and chunks == [8, 8, 8, 7]
+    scheduler = make_scheduler(replace(LIMITS, max_step_rows=3, max_batch=2))
+    narrow = make_turn(9)
+    scheduler.submit(narrow)
+    assert [planned(step(scheduler)) for _ in range(3)] == [[(narrow, 3)], [(narrow, 1)], [(narrow, 3)]]
 
 
 def test_only_the_last_chunk_is_sampled():

@@ -1,8 +1,7 @@
 """Time the speech encoder at its published size with random weights: `python -m scripts.bench_encode --device cuda`.
 
 Wall time of whole calls: from samples in the program's memory at 44.1 kHz to codes in a list. Agreement is the share of
-codes that a 16-bit encoder gives as the float32 one does; with random weights, neighbouring codebook rows lie closer
-than trained ones.
+codes that a 16-bit encoder gives as the float32 one does, with codebook rows scattered around the network's points.
 """
 
 from __future__ import annotations
@@ -10,37 +9,45 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from moss_engine.codec.whisper_config import WhisperVqConfig, expected_tensors
+from moss_engine.codec.whisper_features import to_16_khz, whisper_features
 from moss_engine.codec.whisper_vq import WhisperVq, build_whisper_vq
 from scripts.make_tiny_encoder import PUBLISHED_CONFIG, TINY_CONFIG
 
 RATE_HZ = 44_100
 DURATIONS_S = (4.0, 10.0, 30.0)
 STREAMS = 16
+RUNS = 30
 
 
-def measure_encode(device: torch.device | str, *, runs: int = 20, tiny: bool = False) -> dict[str, Any]:
-    """One figure or mapping for each name; milliseconds are medians and the slowest of `runs` calls."""
+def measure_encode(device: torch.device | str, *, runs: int = RUNS, tiny: bool = False) -> dict[str, float]:
+    """Figures by name: ms are medians of `runs` calls, or the slowest where the name says so."""
     config = WhisperVqConfig.from_dict(TINY_CONFIG if tiny else PUBLISHED_CONFIG, source="published")
     tensors = random_tensors(config, device)
-    exact = build_whisper_vq(config, tensors, device, torch.float32)
-    wave = speech(10.0)
-    wanted = np.array(exact.encode(wave, RATE_HZ))
-    results: dict[str, Any] = {"float32": {"encode_10_s_ms": timed(exact, [wave], runs)}}
-    del exact
-    for dtype in (torch.bfloat16, torch.float16):
-        encoder = build_whisper_vq(config, tensors, device, dtype)
-        figures: dict[str, Any] = {f"encode_{s:g}_s_ms": timed(encoder, [speech(s)], runs) for s in DURATIONS_S}
-        figures[f"encode_{STREAMS}_x_4_s_ms"] = timed(encoder, [speech(4.0)] * STREAMS, runs)
-        figures["same_codes"] = float((np.array(encoder.encode(wave, RATE_HZ)) == wanted).mean())
-        figures["weight_mb"] = sum(t.numel() * t.element_size() for t in encoder.tensors()) / 1e6
-        results[str(dtype).removeprefix("torch.")] = figures
-    return results
+    spread_codebook(config, tensors, device)
+    waves = [speech(10.0, pitch_hz) for pitch_hz in (110, 150, 220)]
+    figures: dict[str, float] = {}
+    wanted = None
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        encoder, name = build_whisper_vq(config, tensors, device, dtype), str(dtype).removeprefix("torch.")
+        found = np.array([encoder.encode(wave, RATE_HZ) for wave in waves])
+        if wanted is None:
+            wanted = found
+            figures["different_codes_of_375"] = len(np.unique(found))
+        else:
+            figures[f"codes_as_in_float32,_{name}_percent"] = round(100 * float((found == wanted).mean()), 2)
+        figures[f"weights,_{name}_mb"] = round(sum(t.numel() * t.element_size() for t in encoder.tensors()) / 1e6)
+        for duration_s in DURATIONS_S:
+            median_ms, slowest_ms = timed(encoder, [speech(duration_s)], runs)
+            figures[f"encode_{duration_s:g}_s,_{name}_ms"] = median_ms
+            figures[f"encode_{duration_s:g}_s,_{name},_slowest_ms"] = slowest_ms
+        figures[f"encode_{STREAMS}_times_4_s_together,_{name}_ms"] = timed(encoder, [speech(4.0)] * STREAMS, runs)[0]
+    return figures
 
 
 def random_tensors(config: WhisperVqConfig, device: torch.device | str) -> dict[str, torch.Tensor]:
@@ -55,10 +62,23 @@ def random_tensors(config: WhisperVqConfig, device: torch.device | str) -> dict[
     return tensors
 
 
-def speech(duration_s: float) -> np.ndarray:
+@torch.inference_mode()
+def spread_codebook(config: WhisperVqConfig, tensors: dict[str, torch.Tensor], device: torch.device | str) -> None:
+    """Put codebook rows where the network's points are, as training does: else a few rows would be nearest to all."""
+    network = build_whisper_vq(config, tensors, device).network
+    sounds = [torch.from_numpy(speech(10.0, pitch_hz)).to(device) for pitch_hz in range(80, 300, 20)]
+    features = torch.stack([whisper_features(to_16_khz(sound, RATE_HZ)[None])[0] for sound in sounds])
+    points = torch.cat([network.points(part)[0] for part in features.split(1)])  # [points, dim]
+    generator = torch.Generator(device).manual_seed(1)
+    near = torch.randint(len(points), (config.num_codes,), generator=generator, device=device)
+    away = torch.randn((config.num_codes, config.d_model), generator=generator, device=device)
+    tensors["encoder.codebook.weight"] = points[near] + 0.3 * points.std(0) * away
+
+
+def speech(duration_s: float, pitch_hz: float = 140) -> np.ndarray:
     """float32 [samples] at 44.1 kHz of something that rises, falls and hisses."""
     seconds = np.arange(round(duration_s * RATE_HZ)) / RATE_HZ
-    phase = 2 * np.pi * (140 * seconds + 6 * np.sin(5 * seconds))
+    phase = 2 * np.pi * (pitch_hz * seconds + 6 * np.sin(5 * seconds))
     tone = sum(np.sin(k * phase) / k for k in range(1, 12)) * (np.sin(7 * seconds) > -0.4)
     return (0.1 * tone + 0.02 * np.random.RandomState(0).standard_normal(len(seconds))).astype(np.float32)
 
@@ -79,10 +99,17 @@ def timed(encoder: WhisperVq, waves: list[np.ndarray], runs: int) -> list[float]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--tiny", action="store_true", help="a tiny encoder, to try the command")
     args = parser.parse_args()
-    print(json.dumps(measure_encode(args.device, runs=args.runs, tiny=args.tiny)))
+    name = torch.cuda.get_device_name(args.device) if args.device.startswith("cuda") else "CPU"
+    report = {"device": name, "torch": torch.__version__, "weights": "random, published size"}
+    report |= measure_encode(args.device, runs=args.runs, tiny=args.tiny)
+    text = json.dumps(report, indent=1)
+    if args.out is not None:
+        args.out.write_text(text + "\n", encoding="utf-8")
+    print(text)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
 
 
 def test_points_in_float32_are_those_of_the_reference(folder):
-    encoder = load_whisper_vq(folder, "cuda")._encoder
+    encoder = load_whisper_vq(folder, "cuda").network
     with torch.inference_mode():
         found = encoder.points(torch.from_numpy(GOLDEN["features"])[None].cuda())[0].cpu().numpy()
     assert np.abs(found - GOLDEN["points"]).max() < 1e-4 * np.abs(GOLDEN["points"]).max()

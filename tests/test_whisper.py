@@ -76,7 +76,7 @@ def test_the_filter_bank_is_kaldis():
 
 
 def test_points_are_those_of_transformers_layers_under_a_causal_mask(encoder):
-    points = encoder._encoder.points(torch.from_numpy(GOLDEN["features"])[None])[0]
+    points = encoder.network.points(torch.from_numpy(GOLDEN["features"])[None])[0]
     assert relative_error(points, GOLDEN["points"]) < TOLERANCE
 
 
@@ -85,7 +85,7 @@ def test_points_are_those_at_the_published_width():
     config = WhisperVqConfig.from_dict(WIDE_CONFIG, source="wide")
     wide = build_whisper_vq(config, make_tensors(config))
     with torch.inference_mode():
-        points = wide._encoder.points(torch.from_numpy(GOLDEN["features"][None, :, :WIDE_FRAMES]))[0]
+        points = wide.network.points(torch.from_numpy(GOLDEN["features"][None, :, :WIDE_FRAMES]))[0]
     assert relative_error(points, GOLDEN["wide_points"]) < TOLERANCE
 
 
@@ -115,7 +115,7 @@ def test_what_comes_later_changes_nothing(encoder):
     wave = sound(32_000, 16_000)
     early, late = (whisper_features(torch.from_numpy(w)[None]) for w in (wave[:24_320], wave))
     assert torch.equal(early.max(), late.max())
-    found, wanted = encoder._encoder.points(early)[0], encoder._encoder.points(late)[0]
+    found, wanted = encoder.network.points(early)[0], encoder.network.points(late)[0]
     torch.testing.assert_close(found[:18], wanted[:18], rtol=1e-5, atol=1e-5)
 
 
@@ -152,7 +152,7 @@ def test_16_bits_change_few_codes(folder, encoder, dtype):
 def test_values_that_are_no_numbers_are_not_codes(folder):
     broken = load_whisper_vq(folder)
     with torch.no_grad():
-        broken._encoder.layers[0].fc2.bias[0] = torch.inf
+        broken.network.layers[0].fc2.bias[0] = torch.inf
     with pytest.raises(EngineFaultError):
         broken.encode(WAVE, 16_000)
 

@@ -108,14 +108,14 @@ class WhisperVq:
     """wave -> codes. `encode` may be called from any thread; the network is shared and only read."""
 
     def __init__(self, encoder: Encoder, device: torch.device) -> None:
-        self._encoder, self._device = encoder, device
+        self.network, self._device = encoder, device
         self.num_codes = encoder.config.num_codes
         self.samples_per_code = WHISPER_MEL.hop_size * CONV_STRIDE * encoder.config.steps_per_code
         """Of speech at 16 kHz."""
 
     def tensors(self) -> list[Tensor]:
         """All that it keeps on its device."""
-        return [*self._encoder.parameters(), *self._encoder.buffers()]
+        return [*self.network.parameters(), *self.network.buffers()]
 
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
         """float32 [samples] mono, any rate -> one code per started 80 ms; a wave without samples has none.
@@ -160,8 +160,8 @@ class WhisperVq:
         """[128, frames] each -> int64 [pieces, most codes]; what lies behind a piece's own codes means nothing."""
         frames = max(piece.shape[1] for piece in features)
         batch = torch.stack([pad(piece, (0, frames - piece.shape[1])) for piece in features])
-        codes = self._encoder.codes(self._encoder.points(batch))
-        return pad(codes, (0, self._encoder.config.max_codes - codes.shape[1]))
+        codes = self.network.codes(self.network.points(batch))
+        return pad(codes, (0, self.network.config.max_codes - codes.shape[1]))
 
 
 def batches(features: Sequence[Tensor]) -> list[list[Tensor]]:

@@ -111,7 +111,7 @@ def compare_published() -> None:
     wanted = encoder_points(mel, PUBLISHED_CONFIG)
     encoder = build_whisper_vq(config, tensors)
     with torch.inference_mode():
-        found = encoder._encoder.points(torch.from_numpy(mel)[None])[0].numpy()
+        found = encoder.network.points(torch.from_numpy(mel)[None])[0].numpy()
     nearest = torch.cdist(torch.from_numpy(wanted), tensors["encoder.codebook.weight"]).argmin(1)
     same = np.mean(np.array(encoder.encode(wave, 16_000)) == nearest.numpy())
     print(f"points differ by {np.abs(found - wanted).max() / np.abs(wanted).max():.1e}; {same:.0%} of codes are equal")

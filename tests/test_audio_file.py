@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import random
+import subprocess
+import sys
 import time
 import tracemalloc
 from pathlib import Path
@@ -81,7 +83,7 @@ def test_refused_at_once_in_one_sentence(name, as_file, tmp_path):
     data, error = REFUSED[name]
     source: bytes | Path = data
     if as_file:
-        source = tmp_path / "upload.wav"
+        source = tmp_path / ("upload.mp3" if "playlist" in name else "upload.wav")
         source.write_bytes(data)
     start = time.perf_counter()
     with pytest.raises(error) as caught:
@@ -96,14 +98,19 @@ def test_codes_are_the_documented_ones():
     assert codes == {"E_AUDIO_FORMAT", "E_AUDIO_EMPTY", "E_AUDIO_LONG", "E_AUDIO_NONFINITE"}
 
 
-def test_a_decode_bomb_is_refused_from_its_header(tmp_path):
+@pytest.fixture(scope="module")
+def bomb(tmp_path_factory) -> Path:
     """Four hours of silence are 2 MB of FLAC and 0.9 GB of samples."""
-    bomb = tmp_path / "bomb.flac"
+    path = tmp_path_factory.mktemp("bomb") / "bomb.flac"
     silence = np.zeros((160_000, 1), np.int16)
-    with soundfile.SoundFile(bomb, "w", RATE_HZ, 1, "PCM_16", format="FLAC") as file:
+    with soundfile.SoundFile(path, "w", RATE_HZ, 1, "PCM_16", format="FLAC") as file:
         for _ in range(4 * 3600 * RATE_HZ // len(silence)):
             file.write(silence)
-    assert bomb.stat().st_size < 4_000_000
+    assert path.stat().st_size < 4_000_000
+    return path
+
+
+def test_a_decode_bomb_is_refused_from_its_header(bomb):
     tracemalloc.start()
     start = time.perf_counter()
     with pytest.raises(AudioLongError, match=r"14,400 s, the limit is 60 s"):
@@ -112,6 +119,20 @@ def test_a_decode_bomb_is_refused_from_its_header(tmp_path):
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert duration_s < SLOW_MACHINE * REFUSAL_S and peak_bytes < 1_000_000
+
+
+def test_a_decode_bomb_takes_no_memory(bomb):
+    """That of the whole process, libsndfile's own included."""
+    pytest.importorskip("resource")
+    code = ("import resource, sys; from moss_engine.audio_file import read_audio\n"
+            "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+            "before = peak()\n"
+            "try: read_audio(sys.argv[1])\n"
+            "except Exception as error: print(error.code, peak() - before)")
+    done = subprocess.run([sys.executable, "-c", code, str(bomb)], capture_output=True, text=True, timeout=60,
+                          cwd=Path(__file__).resolve().parent.parent)
+    refusal, grown = done.stdout.split()
+    assert refusal == "E_AUDIO_LONG" and int(grown) < 20_000  # kB (on macOS bytes)
 
 
 def test_a_stream_that_hides_its_length_is_read_no_further_than_allowed():

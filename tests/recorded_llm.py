@@ -292,7 +292,8 @@ class Builder:
             done = {id(tensor): named[tensor.name] for tensor in inputs}
             return {name: tensor.value(done) for name, tensor in network.outputs.items()}
 
-        engine = Engine({tensor.name: (tensor.dtype, tensor.shape) for tensor in inputs}, outputs, 0, profiles, run)
+        engine = Engine({tensor.name: (tensor.dtype, tensor.shape) for tensor in inputs}, outputs, 0, profiles, run,
+                        lambda: network.plugin)  # type: ignore[arg-type,return-value]
         engine.network = network  # type: ignore[attr-defined]
         PLANS[plan] = engine
         return plan

@@ -55,7 +55,8 @@ def write_engine(folder: Path, plan: bytes, checkpoint: Path, plugin: Path, limi
     return manifest
 
 
-def open_runtime(checkpoint: Path, folder: Path, library: Path, release: str, limits: Limits = LIMITS) -> TrtLlmRuntime:
+def open_runtime(checkpoint: Path, folder: Path, library: Path, release: str, limits: Limits = LIMITS,
+                 device: torch.device = CPU) -> TrtLlmRuntime:
     """An engine of a release, from a file to a runtime, with a pool that the emulator may touch."""
     config = ModelConfig.from_file(checkpoint / "config.json")
     tensors = load_tensors(checkpoint, expected_tensors(config), dtype=torch.float32)
@@ -64,7 +65,7 @@ def open_runtime(checkpoint: Path, folder: Path, library: Path, release: str, li
     plan = reference_engine(release, config, tensors, limits, plugin)
     write_engine(folder, plan, checkpoint, library, limits)
     options = EngineConfig(checkpoint=checkpoint, runtime="tensorrt_llm", engine=folder)
-    runtime = load_trtllm_runtime(options, limits, CPU)
+    runtime = load_trtllm_runtime(options, limits, device)
     plugin.memory.append(runtime._pool)
     return runtime
 
@@ -118,6 +119,22 @@ class TestRelease018(Contract):
 
 class TestRelease013(Contract):
     release = "0.13"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+class TestOnGpu(Contract):
+    """The pool, the logits and what the plugin reads there on the device; host tensors in pinned memory."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory, library: Path) -> TrtLlmRuntime:
+        return open_runtime(tiny_checkpoint, tmp_path_factory.mktemp("engine"), library, "1.2.1",
+                            device=torch.device("cuda:0"))
+
+    def test_a_conversation_is_the_torch_runtimes(self, expected: list[Logits]) -> None:
+        found = [Logits(*(logits.cpu() for logits in step)) for step in conversation(self.runtime)]
+        assert agrees(found, expected)
 
 
 def conversation(runtime: TrtLlmRuntime) -> list[Logits]:

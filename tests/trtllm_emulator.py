@@ -8,7 +8,7 @@ logits, or is refused as the library refuses it.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -70,7 +70,9 @@ def require(condition: object, reason: str) -> None:
 
 @dataclass
 class Plugin:
-    """Attributes of the plugin that are fixed at build time. `memory` is what may be read and written by address."""
+    """Attributes of the plugin that are fixed at build time. `memory` is what may be read and written by address; what
+    lies on a GPU is brought here for the length of a call.
+    """
 
     num_heads: int
     num_kv_heads: int
@@ -78,6 +80,23 @@ class Plugin:
     tokens_per_block: int
     dtype: torch.dtype
     memory: list[Tensor] = field(default_factory=list)
+    _mirrors: list[Tensor] = field(default_factory=list)
+
+    def begin(self) -> None:
+        self._mirrors = [tensor.cpu() for tensor in self.memory]
+
+    def end(self) -> None:
+        for tensor, mirror in zip(self.memory, self._mirrors, strict=True):
+            if mirror is not tensor:
+                tensor.copy_(mirror)
+
+    def at(self, address: int, num_bytes: int) -> Tensor:
+        """uint8 [num_bytes] of the memory at an address."""
+        for tensor, mirror in zip(self.memory, self._mirrors, strict=True):
+            start = address - tensor.data_ptr()
+            if start >= 0 and start + num_bytes <= tensor.nbytes:
+                return mirror.view(-1).view(torch.uint8)[start : start + num_bytes]
+        raise Refused("an illegal address")
 
     def attend(self, slot: int, qkv: Tensor, named: Mapping[str, Tensor], cos_sin: Tensor) -> Tensor:
         """qkv [T, (heads + 2 kv_heads) * head_dim], normed but not rotated; cos_sin [positions, head_dim / 2, 2]."""
@@ -161,11 +180,8 @@ class _Pool:
         require(key >= 0 and value >= 0, "an offset into the secondary pool")
         require(value == key + 1, "values do not lie behind keys")
         address = self._base + (key, value)[which] * self._block_bytes
-        require(any(t.data_ptr() <= address and address + self._block_bytes <= t.data_ptr() + t.nbytes
-                    for t in plugin.memory), "an illegal address")
-        memory = (ctypes.c_uint8 * self._block_bytes).from_address(address)
         shape = (plugin.num_kv_heads, plugin.tokens_per_block, plugin.head_dim)
-        return torch.frombuffer(memory, dtype=plugin.dtype).view(shape)
+        return plugin.at(address, self._block_bytes).view(plugin.dtype).view(shape)
 
 
 def _rotate(x: Tensor, cos_sin: Tensor) -> Tensor:
@@ -245,7 +261,8 @@ class Engine:
     """What TensorRT shows of an engine, and `run`, which computes outputs from the tensors that were bound."""
 
     def __init__(self, shapes: Mapping[str, tuple[str, tuple[int | str, ...]]], outputs: Mapping[str, int],
-                 num_layers: int, ranges: Sequence[Mapping[str, list[tuple[int, ...]]]], run: Any):
+                 num_layers: int, ranges: Sequence[Mapping[str, list[tuple[int, ...]]]], run: Any,
+                 plugin: Callable[[], Plugin] | None = None):
         known = {name: (dtype, tuple(num_layers if size == "L" else size for size in shape))
                  for name, (dtype, shape) in shapes.items()}
         self.inputs = {name: (0, dtype, shape) for name, (dtype, shape) in known.items()}
@@ -255,6 +272,7 @@ class Engine:
         self.num_optimization_profiles = len(ranges)
         self.device_memory_size_v2 = 1024
         self.run = run
+        self.plugin = plugin
         self._ranges = ranges
 
     def get_tensor_name(self, index: int) -> str:
@@ -280,7 +298,51 @@ class Engine:
         return [sizes[-len(shape) :] for sizes in found]
 
     def create_execution_context(self, strategy: Any) -> Any:
-        return trt_emulator._Context(self)  # type: ignore[arg-type]
+        return Context(self)  # type: ignore[arg-type]
+
+
+class Context(trt_emulator._Context):
+    """Runs where the addresses are: host tensors must lie on the host, all others on the device, if there is one."""
+
+    def execute_async_v3(self, stream: int) -> object:
+        engine: Any = self.engine
+        if not self.memory or any(name not in self.addresses for name in engine.names):
+            return False
+        if stream:
+            torch.cuda.ExternalStream(stream).synchronize()
+        named = {}
+        for name, (_, dtype, shape) in engine.inputs.items():
+            if -1 in shape and name not in self.shapes:
+                return False
+            named[name] = torch.empty(self.shapes.get(name, shape), dtype=getattr(torch, dtype))
+            if stream:
+                require(_is_on_device(self.addresses[name]) != name.startswith("host_"), f"{name} on the wrong side")
+            _copy(named[name].data_ptr(), self.addresses[name], named[name].nbytes, stream)
+        plugin = engine.plugin()
+        plugin.begin()
+        for name, tensor in engine.run(named).items():
+            found = tensor.float().contiguous()
+            _copy(self.addresses[name], found.data_ptr(), found.nbytes, stream)
+        plugin.end()
+        if stream:
+            torch.cuda.synchronize()
+        return True
+
+
+def _copy(target: int, source: int, num_bytes: int, stream: int) -> None:
+    if not stream:
+        ctypes.memmove(target, source, num_bytes)
+    elif num_bytes:
+        driver = ctypes.CDLL("libcuda.so.1")
+        status = driver.cuMemcpy(ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(num_bytes))
+        require(status == 0, f"cuMemcpy gave {status}")
+
+
+def _is_on_device(address: int) -> bool:
+    """By the driver's word; memory that it does not know lies on the host."""
+    kind = ctypes.c_uint32(0)
+    status = ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute(ctypes.byref(kind), 2, ctypes.c_uint64(address))
+    return status == 0 and kind.value == 2
 
 
 PLANS: dict[bytes, Engine] = {}
@@ -309,5 +371,5 @@ def reference_engine(name: str, config: ModelConfig, tensors: Mapping[str, Tenso
     network = ReferenceNetwork(config, tensors, plugin, capacity)
     plan = f"release {name}, engine {len(PLANS)}".encode()
     PLANS[plan] = Engine(VARIANTS[name], {"logits": config.vocab_size, "audio_logits": config.audio_vocab_size},
-                         config.num_layers, profiles(limits), network)
+                         config.num_layers, profiles(limits), network, lambda: plugin)
     return plan

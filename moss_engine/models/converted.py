@@ -83,8 +83,8 @@ def open_converted(folder: Path) -> Converted:
     if not (folder / "manifest.json").is_file():
         raise CheckpointError(f"{folder} holds no finished conversion, as manifest.json is missing in it; {_AGAIN}")
     made_by = verify_manifest(folder)
-    dtype, digest = made_by.get("dtype"), made_by.get("checkpoint_digest")
-    if made_by.get("format") != FORMAT or dtype not in DTYPE_OPTIONS.values() or not isinstance(digest, str):
+    dtype, digest = str(made_by.get("dtype")), str(made_by.get("checkpoint_digest"))
+    if made_by.get("format") != FORMAT or dtype not in DTYPE_OPTIONS.values():
         raise CheckpointError(f"{folder} is no conversion of this program's kind ({made_by.get('format')!r}, not "
                               f"{FORMAT!r}); {_AGAIN}")
     config = ModelConfig.from_file(folder / "config.json")

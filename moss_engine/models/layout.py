@@ -82,6 +82,8 @@ def stream_parts(folder: Path, config: ModelConfig, dtype: torch.dtype,
 
 
 def _join(folder: Path, name: str, part: Part, stored: Mapping[str, StoredTensor], dtype: torch.dtype) -> Tensor:
+    if len(part.sources) == 1 and stored[part.sources[0]].dtype is dtype:
+        return read_finite(stored[part.sources[0]])
     joined, start = torch.empty(part.shape, dtype=dtype), 0
     for source in part.sources:
         tensor = read_finite(stored[source])

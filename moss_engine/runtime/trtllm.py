@@ -69,7 +69,7 @@ class TrtLlmRuntime:
         check_batch(batch, self.limits)
         order = sorted(range(len(batch.sequences)), key=lambda i: is_generation(batch.sequences[i]))
         step = make_step([batch.sequences[i] for i in order], self._geometry.max_blocks, self._table_index)
-        if self._stream is None:
+        if self._stream is None or self._done is None:
             self._run(step)
         else:
             self._done.synchronize()  # the plugin reads the tensors on the host until its call has run

@@ -13,6 +13,7 @@ from typing import Any
 from moss_engine.errors import ConfigError
 
 REPO_ROOT = Path(__file__).resolve().parent.parent
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 NANO_CHECKPOINT = REPO_ROOT / "assets" / "nano"
 
 
@@ -71,6 +72,8 @@ class EngineConfig:
     host: str = _option("127.0.0.1", "address to listen on", group="page")
     port: int = _option(7860, "port to listen on", group="page", low=1, high=65535)
     share: bool = _option(False, "make a public link through Gradio's relay", group="page")
+    own_voice: bool = _option(False, "visitors may be answered in a voice made of their own recording, if they agree; "
+                              "never on public addresses", group="page")
     auth: str | None = _option(None, "USER:PASSWORD asked of every visitor", group="page", metavar="USER:PASSWORD")
 
     def __post_init__(self) -> None:
@@ -81,6 +84,9 @@ class EngineConfig:
             choices = f.metadata["choices"]
             if choices and value not in choices:
                 raise ConfigError(f"--{_flag(f.name)} is {value!r}; choose one of {', '.join(choices)}.")
+        if self.own_voice and (self.share or self.host not in LOOPBACK):
+            raise ConfigError("--own-voice is for this machine alone, since nobody could say whose voices strangers "
+                              "bring; leave --share and --host away.")
         if self.auth is not None and not all(self.auth.partition(":")):
             raise ConfigError("--auth needs the form USER:PASSWORD.")
 

@@ -75,6 +75,7 @@ class Script:
     rtf: float = 0.3
     stall_s: float = 0.0
     error: MossError | None = None
+    wordless: bool = False
 
 
 @dataclass
@@ -162,7 +163,7 @@ class FakeService:
         starts = list(range(0, len(wave), step))
         for index, start in enumerate(starts):
             share = words[len(words) * index // len(starts) : len(words) * (index + 1) // len(starts)]
-            if share:
+            if share and not script.wordless:
                 rows += 1
                 yield Sampled(key, time.monotonic(), rows, Row(300 + rows % 700, 0), Modality.TEXT)
                 yield TextDelta(key, time.monotonic(), rows, (" " if start else "") + " ".join(share), start)

@@ -320,12 +320,13 @@ def test_a_mode_without_sound_shows_its_text(service, visit):
 
 
 def test_what_the_checkpoint_cannot_do_is_shown_with_the_reason(browser):
-    from moss_engine.ui.server import launch
+    from moss_engine.ui.server import launch, rehearse_gradio
 
     service, port = FakeService(), free_port()
     processor = SimpleNamespace(modes=MODES[:1], default_sampling=DEFAULTS, ids=IDS)
     service.engine = SimpleNamespace(processor=processor, runtime=service.engine.runtime)
     page = launch(service, EngineConfig(port=port))
+    assert rehearse_gradio(page), "the rehearsal was refused"
     tab = browsing.Visit(browser, f"http://127.0.0.1:{port}/")
     closed = tab.page.locator("#mode-notes .closed")
     assert [text.partition(" This checkpoint ")[0] for text in closed.all_inner_texts()] == [

@@ -95,11 +95,12 @@ class Turn:
 
 @dataclass
 class Conversation:
-    """`forgotten` turns, from the first on, are history no longer."""
+    """`forgotten` turns, from the first on, are history no longer; `voice` is the visitor's own."""
 
     turns: list[Turn] = field(default_factory=list)
     session_id: str = ""
     forgotten: int = 0
+    voice: str = ""
 
     def history(self, ids: SpecialIds, samples_per_code: int) -> tuple[Message, ...]:
         """The turns to answer after: those remembered, of any mode, of whose reply something was heard."""

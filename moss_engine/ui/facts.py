@@ -33,7 +33,7 @@ ANSWERS_BY_HEART = Closed("Free conversation",
 @dataclass(frozen=True)
 class Facts:
     """`sampling` holds the checkpoint's defaults; `runtime` is shown as it stands; `no_hands_free` is a sentence that
-    says why turns must be ended by hand, or None.
+    says why turns must be ended by hand, or None; `own_voice` says whether visitors may bring their own.
     """
 
     runtime: RuntimeInfo
@@ -46,6 +46,7 @@ class Facts:
     max_speech_s: float
     ids: SpecialIds
     no_hands_free: str | None = None
+    own_voice: bool = False
 
     @property
     def default_mode(self) -> Mode:

@@ -33,8 +33,8 @@ def defaults(facts: Facts) -> dict[str, Any]:
     return {name: values[name] for name in CONTROLS}
 
 
-def check(values: Mapping[str, Any], facts: Facts) -> None:
-    """Raise a MossError with one sentence unless these values can be asked for."""
+def check(values: Mapping[str, Any], facts: Facts, own_voice: str = "") -> None:
+    """Raise a MossError with one sentence unless these values can be asked for by a visitor who has that own voice."""
     modes = [mode.name for mode in facts.modes]
     if values["mode"] not in modes:
         raise UnsupportedModeError(f"There is no mode {_short(values['mode'])}; choose one of {', '.join(modes)}.")
@@ -43,7 +43,7 @@ def check(values: Mapping[str, Any], facts: Facts) -> None:
         check_text(values["text"], facts.max_text_chars)
     elif not isinstance(values["utterance"], str) or not values["utterance"]:
         raise InputError("Nothing was said yet; record a question or choose a file.")
-    if values["voice"] not in facts.voices:
+    if values["voice"] not in facts.voices and (not own_voice or values["voice"] != own_voice):
         raise ParameterError(f"There is no voice {_short(values['voice'])}; choose one of {', '.join(facts.voices)}.")
     if not isinstance(values["heard"], str):
         raise ParameterError("heard must be a text; leave it empty.")

@@ -26,6 +26,7 @@ from moss_engine.ui import form
 from moss_engine.ui.conversation import Conversation, Turn
 from moss_engine.ui.facts import Facts
 from moss_engine.ui.hearing import Hearing, Said
+from moss_engine.ui.own_voice import OwnVoices
 from moss_engine.ui.stream import messages
 from moss_engine.ui.view import View, fail, take
 
@@ -35,14 +36,15 @@ SETTLE_S = 1.0  # how long Stop waits for the reply's handler to close its books
 class Handlers:
     """`wav_folder` is where finished replies are put for download; `run_ahead_s` bounds how far a listener is led.
 
-    `hearing` is None where no mode takes speech.
+    `hearing` is None where no mode takes speech, `own_voices` where visitors bring none.
     """
 
     def __init__(self, service: Service, facts: Facts, *, run_ahead_s: float, wav_folder: Path,
-                 hearing: Hearing | None = None):
+                 hearing: Hearing | None = None, own_voices: OwnVoices | None = None):
         self.service = service
         self.facts = facts
         self.hearing = hearing
+        self.own_voices = own_voices
         self.wav_folder = wav_folder
         self._run_ahead_s = run_ahead_s
         self._key = secrets.token_bytes(16)
@@ -60,7 +62,7 @@ class Handlers:
         inputs = dict(locals())
         values = [inputs[name] for name in form.CONTROLS]
         try:
-            form.check(inputs, self.facts)
+            form.check(inputs, self.facts, conversation.voice if conversation else "")
         except MossError as error:
             if any(known.name == mode and known.input == "speech" for known in self.facts.modes):
                 return [gr.validate(True, "") for _ in (*values, conversation)]
@@ -92,7 +94,7 @@ class Handlers:
 
     async def _stream(self, values: dict[str, Any], view: View,
                       conversation: Conversation) -> AsyncGenerator[dict[str, Any], None]:
-        form.check(values, self.facts)  # a program may come here without the validator
+        form.check(values, self.facts, conversation.voice)  # a program may come here without the validator
         turn = Turn(await self._asked(values), self.facts.mode(values["mode"]).history)
         await asyncio.to_thread(conversation.cut, values["heard"])
         if isinstance(turn.asked, Said):  # whoever talks has the floor
@@ -156,10 +158,29 @@ class Handlers:
         await asyncio.to_thread(conversation.cut, heard)
         return await self.chat(conversation)
 
-    async def clear(self, request: gr.Request) -> tuple[list[Any], Conversation]:
-        """Begin a new conversation."""
+    async def clear(self, conversation: Conversation | None,
+                    request: gr.Request) -> tuple[list[Any], Conversation]:
+        """Begin a new conversation, with the same voice."""
         self.service.cancel_session(self.session_id(request))
-        return [], Conversation()
+        return [], Conversation(voice=conversation.voice if conversation else "")
+
+    async def take_voice(self, consent: bool, utterance: str, conversation: Conversation | None,
+                         request: gr.Request) -> tuple[Any, Conversation]:
+        """Make a voice of a recording whose speaker agreed, and choose it; answers with the voices to choose from."""
+        conversation = conversation or Conversation()
+        conversation.session_id = self.session_id(request)
+        if not consent:
+            raise gr.Error("Tick the box first: a voice is used only if its owner agrees.", print_exception=False)
+        if self.own_voices is None or self.hearing is None:
+            raise gr.Error("This page speaks with installed voices only; choose one of them.", print_exception=False)
+        try:
+            said = await self.hearing.said(utterance)
+            conversation.voice, advice = await asyncio.to_thread(self.own_voices.make, conversation.session_id, said)
+        except MossError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+        gr.Info(" ".join(part for part in ("Answers now come in your voice.", advice) if part))
+        choices = [*self.facts.voices, ("Your voice", conversation.voice)]
+        return gr.Dropdown(choices=choices, value=conversation.voice, interactive=True), conversation
 
     def listen(self) -> str:
         """A key for sending recordings: POST them to /gradio_api/hear/KEY/file, and name the utterance to /reply."""
@@ -172,12 +193,17 @@ class Handlers:
 
     def leave(self, request: gr.Request) -> None:
         """The tab was closed."""
-        self.service.cancel_session(self.session_id(request))
+        self._leave(self.session_id(request))
 
     def forget(self, conversation: Conversation | None) -> None:
         """Gradio drops a session's state."""
         if conversation is not None and conversation.session_id:
-            self.service.cancel_session(conversation.session_id)
+            self._leave(conversation.session_id)
+
+    def _leave(self, session_id: str) -> None:
+        self.service.cancel_session(session_id)
+        if self.own_voices is not None:
+            self.own_voices.forget(session_id)
 
     def session_id(self, request: gr.Request) -> str:
         """A tab's name inside the service: not its session hash, which lets others read and cancel its events."""

@@ -210,7 +210,7 @@ setInterval(() => {
   const key = `${Math.round(now)} ${live.total} ${live.phase} ${captions.segments.length}`;
   if (key === shown) return;
   shown = key;
-  const silent = !live.speaks || (live.ended && live.total === 0);
+  const silent = !live.speaks || (live.ended && now >= live.total); // what is written after the sound is not heard
   captions.show(silent ? Infinity : now, live.total, rate, live.ended);
   scope.tick(now);
   $(".la-time").textContent = `${stamp(now)} / ${stamp(live.total)}`;

@@ -13,6 +13,7 @@ from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.live_audio import LiveAudio
 from moss_engine.ui.panel import make_panel
 from moss_engine.ui.recorder import Recorder
+from moss_engine.ui.voice_sample import VoiceSample
 from moss_engine.validation import CHANNEL_RANGES
 
 HERE = Path(__file__).resolve().parent
@@ -36,6 +37,8 @@ ENABLE = (
     "<p>MOSS-Speech can: <code>python -m scripts.download</code> fetches it, <code>python -m scripts.doctor "
     "CHECKPOINT CODEC</code> tells whether this machine can run it.</p>"
 )
+CONSENT = ("The voice is mine, or its owner agrees to hear it here. It is kept in memory until this tab is closed, and "
+           "used for nothing else.")
 NOTICE = (
     "You hear an AI voice, not a person. What you type or say is processed on the machine that runs this page; "
     "conversations "
@@ -57,7 +60,7 @@ def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr
                 apply_default_css=False)
         with gr.Row(elem_id="desk", equal_height=False):
             with gr.Column(scale=5, min_width=340, elem_id="talk"):
-                chat, controls, send, stop, clear = talk(facts)
+                chat, controls, send, stop, clear, own = talk(facts)
                 recorder = controls["utterance"]
             with gr.Column(scale=9, min_width=340, elem_id="show"):
                 live = LiveAudio(sample_rate=facts.sample_rate_hz, elem_id="live", label="Live",
@@ -80,8 +83,12 @@ def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr
                 "cancels": asked, **quietly}
         stop.click(**halt, api_name="stop")
         recorder.interrupted(**halt, api_visibility="private")
-        clear.click(handlers.clear, None, [chat, conversation], js=CLEAR, api_visibility="private", cancels=asked,
-                    **quietly)
+        clear.click(handlers.clear, conversation, [chat, conversation], js=CLEAR, api_visibility="private",
+                    cancels=asked, **quietly)
+        if facts.own_voice:
+            own["sample"].sampled(handlers.take_voice, [own["consent"], own["sample"], conversation],
+                                  [controls["voice"], conversation], api_visibility="private", **quietly).then(
+                None, js="() => document.dispatchEvent(new Event('voicemade'))")
         if facts.hears:
             gr.api(handlers.listen, api_name="listen", queue=False)
         page.unload(handlers.leave)
@@ -101,7 +108,7 @@ def talk(facts: Facts):
         mode = gr.Radio([(mode.label, mode.name) for mode in facts.modes], value=facts.default_mode.name, label="Mode",
                         show_label=False, container=False, elem_id="mode")
         gr.HTML(mode_notes(facts), elem_id="mode-notes", apply_default_css=False)
-        text = gr.Textbox(show_label=False, label="Your text", placeholder="Type what you want to hear", lines=1,
+        text = gr.Textbox("", show_label=False, label="Your text", placeholder="Type what you want to hear", lines=1,
                           max_lines=7, max_length=facts.max_text_chars, container=False, autofocus=True, elem_id="text")
         recorder = Recorder(max_s=facts.max_speech_s, no_hands_free=facts.no_hands_free, elem_id="recorder",
                             label="Recording", visible=facts.hears)
@@ -111,12 +118,13 @@ def talk(facts: Facts):
             stop = gr.Button("Stop", elem_id="stop", min_width=76, scale=0)
             send = gr.Button("Speak", variant="primary", elem_id="send", min_width=96, scale=0)
     gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
-    controls = {"text": text, "mode": mode, "utterance": recorder, "heard": heard, **settings(facts)}
-    return chat, {name: controls[name] for name in form.CONTROLS}, send, stop, clear
+    inner, own = settings(facts)
+    controls = {"text": text, "mode": mode, "utterance": recorder, "heard": heard, **inner}
+    return chat, {name: controls[name] for name in form.CONTROLS}, send, stop, clear, own
 
 
-def settings(facts: Facts) -> dict[str, gr.components.Component]:
-    """The closed accordion with everything a reply's sampling depends on."""
+def settings(facts: Facts) -> tuple[dict[str, gr.components.Component], dict[str, gr.components.Component]]:
+    """The closed accordion with everything a reply's sampling depends on, and the parts that take an own voice."""
     controls: dict[str, gr.components.Component] = {}
     with gr.Accordion("Settings", open=False, elem_id="settings"):
         with gr.Row():
@@ -125,6 +133,7 @@ def settings(facts: Facts) -> dict[str, gr.components.Component]:
             most = facts.sampling.max_rows
             controls["max_rows"] = gr.Slider(
                 16, max(4096, most), value=most, step=1, label="Longest reply, rows", min_width=160)
+        own = own_voice(facts)
         controls["system"] = gr.Textbox("", label="System prompt", lines=2, max_lines=5, elem_id="system",
                                         max_length=facts.max_text_chars,
                                         visible=any(mode.own_system for mode in facts.modes))
@@ -139,7 +148,17 @@ def settings(facts: Facts) -> dict[str, gr.components.Component]:
                     label = field.replace("_", " ").replace("top ", "top-").capitalize()
                     controls[f"{name}_{field}"] = gr.Slider(allowed.low, allowed.high, value=getattr(channel, field),
                                                             step=step, label=label, min_width=150)
-    return controls
+    return controls, own
+
+
+def own_voice(facts: Facts) -> dict[str, gr.components.Component]:
+    """A visitor's own voice, behind the consent of whoever it belongs to."""
+    if not facts.own_voice:
+        return {}
+    with gr.Column(elem_id="own-voice"):
+        gr.HTML("<h3>Your own voice</h3>", apply_default_css=False)
+        return {"consent": gr.Checkbox(False, label=CONSENT, elem_id="consent"),
+                "sample": VoiceSample(elem_id="voice-sample", label="Voice sample")}
 
 
 def masthead(facts: Facts) -> str:

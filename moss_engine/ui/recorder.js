@@ -14,13 +14,14 @@ let lastSaid = ""; // what the newest question was called
 let carry = ""; // an unanswered question that the next one goes on
 let begun = 0;
 let seconds = 0;
+let taker = null; // who wants the next recording, if it is no question
 
 const capture = new Capture((pcm, level) => {
   element.style.setProperty("--rec-level", Math.min(1, level * 1.6).toFixed(2));
   line.push(pcm);
 });
 const line = new Line(heard, failed);
-const handsFree = () => $(".rec-free input").checked;
+const handsFree = () => !taker && $(".rec-free input").checked;
 
 // ---- talking
 
@@ -52,12 +53,13 @@ function quiet() {
   begun += 1;
   capture.stop();
   line.drop();
+  taker = null;
   enter("off");
 }
 
 function failed(sentence) {
-  quiet();
   note(sentence);
+  quiet();
 }
 
 function refusal(error) {
@@ -76,12 +78,17 @@ function heard(answer, last) {
     enter("hearing");
     if (BUSY.includes(live)) interrupt();
   } else if (state === "hearing" && !answer.talking) enter("listening");
-  if (last) enter("off");
   if (answer.utterance) say(answer.utterance);
+  if (last) enter("off");
   else show();
 }
 
 function say(utterance) {
+  if (taker) {
+    const take = taker;
+    taker = null;
+    return take(utterance);
+  }
   lastSaid = carry ? `${carry}+${utterance}` : utterance;
   carry = "";
   ask();
@@ -100,17 +107,25 @@ function interrupt() {
   trigger("interrupted");
 }
 
-async function sendFile(file) {
+// The next recording is for `take`, and asks nothing.
+function sample(take) {
+  stopAll();
+  taker = take;
+  start();
+}
+
+async function sendFile(file, take = null) {
   if (!file) return;
   quiet();
   note("");
+  taker = take;
   enter("sending");
   const mine = begun;
   try {
     const answer = await line.sendFile(file);
     if (begun !== mine) return;
-    enter("off");
     say(answer.utterance);
+    enter("off");
   } catch (error) {
     if (begun === mine) failed(error.message);
   }
@@ -152,6 +167,8 @@ function show() {
   const talk = $(".rec-talk");
   talk.setAttribute("aria-pressed", open);
   talk.setAttribute("aria-label", !open ? "Talk" : handsFree() ? "Stop listening" : "Send what you said");
+  const sentence = $(".rec-note").textContent;
+  document.dispatchEvent(new CustomEvent("recorder", { detail: { state, seconds, sentence } }));
   $(".rec-again").hidden = !(lastSaid && state === "off" && ["failed", "refused"].includes(live));
 }
 
@@ -213,5 +230,6 @@ if (!Capture.possible) {
   $(".rec-why").textContent = props.no_hands_free;
 }
 window.recorder = { ready: true, get state() { return state; }, get shown() { return shown(); },
-  get seconds() { return seconds; }, line, capture, sendFile };
+  get seconds() { return seconds; }, line, capture, possible: Capture.possible, send, sample,
+  sampleFile: (file, take) => { stopAll(); sendFile(file, take); } };
 show();

@@ -22,7 +22,7 @@ import gradio as gr
 import numpy as np
 from starlette.middleware import Middleware
 
-from moss_engine.config import EngineConfig
+from moss_engine.config import LOOPBACK, EngineConfig
 from moss_engine.errors import ConfigError, EngineFaultError, MissingPackageError
 from moss_engine.events import Failed
 from moss_engine.request import Speech, Text
@@ -32,12 +32,13 @@ from moss_engine.ui.facts import Facts, facts_of
 from moss_engine.ui.guard import Calls, Guard
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.hearing import Hearing
+from moss_engine.ui.own_voice import load_own_voices
 from moss_engine.ui.page import HERE, build_page
 from moss_engine.ui.recorder import Recorder
 from moss_engine.ui.theme import make_theme
+from moss_engine.ui.voice_sample import VoiceSample
 from moss_engine.voice_activity import Detector, load_detector
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 REHEARSAL_ROWS = 64
 REHEARSAL_S = 30.0
 REHEARSAL_HZ = 16_000  # one second of silence for the encoder
@@ -45,7 +46,8 @@ SAME_SIGNAL_S = 1.0  # supervisors send a signal to a process and to its group: 
 FAREWELL_S = 1.0  # for the last messages to leave after the last reply ended
 
 KINDS = {gr.State: "state", gr.Textbox: "text", gr.Radio: "text", gr.Dropdown: "text", gr.Slider: "number",
-         gr.Number: "number", gr.Checkbox: "flag", Recorder: "text"}
+         gr.Number: "number", gr.Checkbox: "flag", Recorder: "text",
+         VoiceSample: "text"}
 
 
 def calls_of(page: gr.Blocks) -> Calls:
@@ -67,13 +69,15 @@ def launch(service: Service, config: EngineConfig) -> gr.Blocks:
     cache = Path(tempfile.mkdtemp(prefix="moss-speech-"))  # mode 0700, emptied by Gradio as files grow old
     os.environ.update(GRADIO_TEMP_DIR=str(cache), GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1")
     facts, hearing = facts_of(service, config), None
+    own_voices = load_own_voices(service.codec, config) if config.own_voice else None
     if facts.hears:
         detector, no_hands_free = hands_free()
-        facts = replace(facts, no_hands_free=no_hands_free)
+        facts = replace(facts, no_hands_free=no_hands_free, own_voice=config.own_voice)
         hearing = Hearing(service.codec.encode, detector, max_s=config.max_speech_s)
     with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop, as in a notebook
         thread.submit(asyncio.run, rehearse(service, facts)).result()
-    handlers = Handlers(service, facts, run_ahead_s=config.run_ahead_s, wav_folder=cache, hearing=hearing)
+    handlers = Handlers(service, facts, run_ahead_s=config.run_ahead_s, wav_folder=cache, hearing=hearing,
+                        own_voices=own_voices)
     page = build_page(handlers, max_sessions=config.max_sessions, max_waiting=config.max_waiting)
     hosts = frozenset(LOOPBACK) if config.host in LOOPBACK and not config.share else None
     guard = Middleware(Guard, calls=calls_of(page), ready=lambda: service.stats().ready, hosts=hosts,
@@ -89,7 +93,7 @@ def launch(service: Service, config: EngineConfig) -> gr.Blocks:
         )
     except OSError:
         raise ConfigError(f"Port {config.port} is taken; give another with --port.") from None
-    _rehearse_gradio(page)
+    rehearse_gradio(page)
     return page
 
 
@@ -113,13 +117,18 @@ async def rehearse(service: Service, facts: Facts) -> None:
             raise EngineFaultError(event.message)
 
 
-def _rehearse_gradio(page: gr.Blocks) -> None:
-    """Call the lightest function: Gradio imports at its first call what it can find, which may take a second."""
+def rehearse_gradio(page: gr.Blocks) -> bool:
+    """Call the lightest function: Gradio imports at its first call what it can find, which may take a second.
+
+    False if that was not let in, as behind a password.
+    """
     stop = next(index for index, fn in page.fns.items() if fn.api_name == "stop")
-    body = json.dumps({"fn_index": stop, "data": [None], "session_hash": "rehearsal"}).encode()
+    body = json.dumps({"fn_index": stop, "data": ["", None], "session_hash": "rehearsal"}).encode()
     call = Request(f"{page.local_url}gradio_api/run/stop", body, {"Content-Type": "application/json"})
-    with contextlib.suppress(OSError):  # as behind a password: it is a rehearsal only
+    with contextlib.suppress(OSError):
         build_opener(ProxyHandler({})).open(call, timeout=REHEARSAL_S).close()
+        return True
+    return False
 
 
 def serve_until_signal(page: gr.Blocks, service: Service) -> None:

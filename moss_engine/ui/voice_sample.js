@@ -1,0 +1,44 @@
+// A sample of the visitor's voice. `element`, `props` and `trigger` come from gr.HTML; recording is window.recorder's.
+
+const SAMPLE_S = 5;
+const $ = (selector) => element.querySelector(selector);
+const buttons = [$(".vs-record"), $(".vs-file")];
+let taking = false;
+
+function take(utterance) {
+  taking = false;
+  $(".vs-state").textContent = "Making the voice";
+  props.value = utterance;
+  trigger("sampled");
+}
+
+function agreed() {
+  return Boolean(document.querySelector("#consent input")?.checked);
+}
+
+document.addEventListener("change", ({ target }) => {
+  if (!target.closest?.("#consent")) return;
+  for (const button of buttons) button.disabled = !agreed();
+  $(".vs-record").disabled ||= !window.recorder.possible;
+});
+$(".vs-record").addEventListener("click", () => {
+  if (taking) return window.recorder.send();
+  window.recorder.sample(take); // ends what was being recorded, which is no news of the sample
+  taking = true;
+});
+$(".vs-file").addEventListener("click", () => $(".vs-input").click());
+$(".vs-input").addEventListener("change", ({ target }) => {
+  window.recorder.sampleFile(target.files[0], take);
+  taking = true;
+  target.value = "";
+});
+document.addEventListener("recorder", ({ detail }) => {
+  if (!taking) return;
+  const { state, seconds, sentence } = detail;
+  if (state === "recording" && seconds >= SAMPLE_S) window.recorder.send();
+  if (state === "off") taking = false;
+  $(".vs-record").textContent = state === "recording" ? "Stop" : "Record 5 seconds";
+  $(".vs-state").textContent = state === "recording" ? `Recording ${seconds.toFixed(1)} s` : sentence;
+});
+// The voice was made, or not: the page says so by itself.
+document.addEventListener("voicemade", () => { $(".vs-state").textContent = ""; });

@@ -1,0 +1,217 @@
+"""The page before networks of the published layout: tiny ones, that say noise, in the real service."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from gradio_client import Client
+from page_support import free_port, until
+
+from moss_engine.audio import to_pcm16
+from moss_engine.build import build_service
+from moss_engine.config import EngineConfig
+from moss_engine.errors import ConfigError
+from moss_engine.events import AudioChunk
+from moss_engine.request import Reply, Speech
+from moss_engine.ui.server import launch
+
+pytest.importorskip("onnxruntime", reason="voices are made with onnxruntime")
+QUESTION = Path(__file__).resolve().parent.parent / "assets" / "samples" / "good_morning.flac"
+SPOKEN = {"mode": "speech-to-speech", "new_seed": False, "seed": 3, "max_rows": 60}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    from scripts.make_tiny_moss import make_tiny_moss
+
+    folder = tmp_path_factory.mktemp("moss")
+    make_tiny_moss(folder)
+    config = EngineConfig(checkpoint=folder / "model", codec=folder / "codec", device="cpu", port=free_port(),
+                          kv_rows=4096, own_voice=True)
+    service = build_service(config)
+    requests, submit = [], service.submit
+    service.submit = lambda request: requests.append(request) or submit(request)
+    service.start()
+    page = launch(service, config)
+    yield service, f"http://127.0.0.1:{config.port}", requests
+    page.close(verbose=False)
+    service.close()
+
+
+@pytest.fixture
+def service(served):
+    served[2].clear()
+    return served[0]
+
+
+@pytest.fixture
+def requests(served):
+    return served[2]
+
+
+@pytest.fixture
+def url(served):
+    return served[1]
+
+
+@pytest.fixture
+def client(url):
+    client = Client(url, verbose=False)
+    yield client
+    client.close()
+
+
+async def direct(service, request) -> np.ndarray:
+    """int16 of the same request without a page between."""
+    again = dataclasses.replace(request, request_id="direct", session_id="direct")
+    chunks = [event.samples async for event in service.stream(again) if isinstance(event, AudioChunk)]
+    return to_pcm16(np.concatenate(chunks))
+
+
+def upload(client: Client, url: str) -> str:
+    key = client.predict(api_name="/listen")
+    answer = httpx.post(f"{url}/gradio_api/hear/{key}/file", content=QUESTION.read_bytes(), timeout=20)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["utterance"]
+
+
+def ask(client: Client, **values) -> list[dict]:
+    job = client.submit(**{**SPOKEN, **values}, api_name="/reply")
+    job.result(timeout=60)
+    return job.outputs()
+
+
+def pcm_of(outputs: list[dict]) -> np.ndarray:
+    return np.frombuffer(b"".join(base64.b64decode(message["pcm"]) for message in outputs), "<i2")
+
+
+def test_a_program_asks_by_voice_and_hears_the_answer(service, requests, url, client):
+    outputs = ask(client, utterance=upload(client, url))
+    assert outputs[-1]["state"] in ("done", "length")
+    content = requests[0].messages[-1].content
+    assert isinstance(content, Speech) and len(content.codes) > 40
+    assert np.array_equal(pcm_of(outputs), asyncio.run(direct(service, requests[0])))
+    assert service.stats().engine.blocks_used == 0
+
+
+def test_a_later_turn_finds_the_earlier_ones_in_the_prefix_cache(service, requests, url, client, monkeypatch):
+    encode, calls = service.codec._encoder.encode, []
+    monkeypatch.setattr(service.codec._encoder, "encode", lambda *wave: calls.append(1) or encode(*wave))
+    ask(client, utterance=upload(client, url))
+    outputs = ask(client, mode="text-to-speech", text="Why?")
+    figures = outputs[-1]["figures"]
+    assert [type(message.content) for message in requests[1].messages[:2]] == [Speech, Reply]
+    before = len(requests[0].messages[0].content.codes) + len(requests[1].messages[1].content.rows)
+    assert figures["num_cached_rows"] > 0.8 * before, "the conversation was computed again"
+    ask(client, utterance=upload(client, url))
+    assert len(calls) == 2, "a recording was encoded again"
+
+
+def test_the_answer_may_be_text(service, requests, url, client):
+    outputs = ask(client, utterance=upload(client, url), mode="speech-to-text", system="Answer in one word.")
+    assert not outputs[-1]["speaks"] and len(pcm_of(outputs)) == 0 and outputs[-1]["figures"]["num_rows"] > 0
+    assert requests[0].messages[0].content.text == "Answer in one word."
+
+
+def test_an_own_voice_is_for_this_machine_and_this_codec():
+    for change in ({"share": True}, {"host": "0.0.0.0"}):
+        with pytest.raises(ConfigError, match="this machine alone"):
+            EngineConfig(own_voice=True, **change)
+
+
+def test_a_codec_of_one_voice_takes_no_other(tiny_checkpoint):
+    config = EngineConfig(checkpoint=tiny_checkpoint, device="cpu", own_voice=True, port=free_port())
+    service = build_service(config)
+    with pytest.raises(ConfigError, match="MOSS-Speech codec"):
+        launch(service, config)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browsing = pytest.importorskip("page_browser", reason="playwright is not installed")
+    if browsing.CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    import soundfile
+
+    path = tmp_path_factory.mktemp("microphone") / "question.wav"
+    wave, rate_hz = soundfile.read(QUESTION, dtype="float32")
+    soundfile.write(path, np.concatenate([wave, np.zeros(2 * rate_hz, np.float32)]), rate_hz)
+    with browsing.chromium("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream",
+                           f"--use-file-for-fake-audio-capture={path}") as browser:
+        yield browser
+
+
+@pytest.fixture
+def tab(browser, url):
+    import page_browser
+
+    tab = page_browser.Visit(browser, url, permissions=["microphone"])
+    tab.page.locator("#mode label", has_text="Speak, hear the answer").click()
+    yield tab
+    tab.close()
+
+
+def record(tab, seconds: float) -> None:
+    tab.page.locator(".rec-talk").click()
+    tab.page.wait_for_function(f"recorder.seconds >= {seconds}", timeout=20_000)
+    tab.page.locator(".rec-talk").click()
+
+
+@pytest.mark.browser
+def test_what_is_heard_is_what_was_answered(service, requests, tab):
+    for _ in range(4):
+        tab.forget()
+        record(tab, 1.5)
+        tab.wait("speaking")
+        tab.wait("done")
+        if tab.state("underruns") == 0:
+            break
+    with ThreadPoolExecutor(1) as thread:  # the browser's driver keeps an event loop in this one
+        expected = thread.submit(asyncio.run, direct(service, requests[-1])).result()
+    tab.assert_heard(np.trim_zeros(expected, "f"))
+    assert len(requests[-1].messages[-1].content.codes) >= 18
+    assert tab.problems == []
+
+
+@pytest.mark.browser
+def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, requests, tab):
+    tab.page.locator("#settings button").first.click()
+    tab.page.wait_for_selector(".vs-record")
+    assert tab.page.locator(".vs-record").is_disabled() and tab.page.locator(".vs-file").is_disabled()
+    tab.page.locator("#consent input").check()
+    tab.page.locator(".vs-input").set_input_files(QUESTION)
+    assert until(lambda: len(service.codec.voices) == 2, 15.0)
+    own = service.codec.voices[1]
+    assert until(lambda: tab.page.get_by_label("Voice", exact=True).input_value() == "Your voice")
+    assert requests == [], "the sample was taken for a question"
+    record(tab, 0.6)
+    tab.wait("speaking")
+    tab.wait("done")
+    assert requests[-1].voice == own
+    tab.page.locator("#clear").click()
+    record(tab, 0.6)
+    assert until(lambda: len(requests) == 2, 15.0) and requests[-1].voice == own
+    tab.page.locator(".vs-record").click()
+    tab.page.wait_for_function("recorder.state === 'recording'")
+    tab.page.wait_for_function("recorder.seconds > 1.2")
+    tab.page.locator(".vs-record").click()
+    assert until(lambda: own not in service.codec.voices and len(service.codec.voices) == 2, 15.0)
+    assert len(requests) == 2 and tab.problems == []
+    tab.close()
+    assert until(lambda: service.codec.voices == ("tiny",), 15.0), "a voice outlived its visit"
+
+
+@pytest.mark.browser
+def test_a_voice_is_not_made_without_consent(service, tab, url):
+    function = next(fn for fn in httpx.get(f"{url}/config").json()["dependencies"]
+                    if any("sampled" in str(target) for target in fn["targets"]))
+    answer = httpx.post(f"{url}/gradio_api/run/predict", json={"fn_index": function["id"], "data": [False, "x", None],
+                                                               "session_hash": "abcdefgh"})
+    assert answer.status_code == 500 and service.codec.voices == ("tiny",)

@@ -14,22 +14,22 @@ from scripts.nano.layout import NANO_CONFIG, LaidOut, cut_chunks, lay_out
 from scripts.nano.tokenizer import CHAT, DROPOUT, IM_END, IM_START, READ, load_tokenizer, read_prompts, read_talk
 
 VARIANTS = 8
-TALK_SHARE = 0.45
+TALK_SHARE = 0.5
 """So many of the sequences are small talk: its answers have to be known by heart."""
 KIND_SHARES = {
-    "intents": 0.18,
-    "calendar": 0.04,
-    "opposites": 0.05,
-    "capitals": 0.08,
-    "meanings": 0.27,
-    "plurals": 0.05,
-    "sums": 0.17,
-    "unknown words": 0.09,
-    "off the script": 0.07,
+    "intents": 0.12,
+    "calendar": 0.02,
+    "opposites": 0.03,
+    "capitals": 0.05,
+    "meanings": 0.13,
+    "plurals": 0.03,
+    "sums": 0.45,
+    "unknown words": 0.12,
+    "off the script": 0.05,
 }
-ONLY_TEXT_SHARE = 0.7
+ONLY_TEXT_SHARE = 0.8
 """So many of the answers are learnt without most of their sound, since that is several times shorter."""
-TALK_DROPOUT_SHARE = 0.3
+TALK_DROPOUT_SHARE = 0.1
 
 
 def nano_config() -> ModelConfig:

@@ -25,7 +25,7 @@ from moss_engine.runtime.base import Limits, RuntimeInfo, ScheduledBatch, Schedu
 from moss_engine.runtime.pytorch import TorchRuntime
 from moss_engine.tokens import Row
 
-VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1, "int8": 1}
 REPEATS = 30
 
 
@@ -55,7 +55,7 @@ def make_card(config: ModelConfig, info: RuntimeInfo, device: torch.device, cont
     sizes = {name: math.prod(shape) for name, shape in shapes.items()}
     step_parameters = sum(size for name, size in sizes.items() if "embed" not in name)
     weight_bytes = step_parameters * VALUE_BYTES[info.dtype]
-    kv_value_bytes = 4 if device.type == "cpu" else VALUE_BYTES[info.dtype]
+    kv_value_bytes = 4 if device.type == "cpu" else max(2, VALUE_BYTES[info.dtype])
     row_values = 2 * config.num_layers * config.num_key_value_heads * config.head_dim
     kv_bytes = context_rows * row_values * kv_value_bytes
     read = read_rate(weight_bytes + kv_bytes, device)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from moss_engine.config import EngineConfig
@@ -154,3 +156,27 @@ def test_checkpoints_are_told_apart(place: str, tiny_checkpoint: Path, tmp_path:
         assert checkpoint_digest(tmp_path) != checkpoint_digest(tiny_checkpoint)
     except MossError:
         assert place == "name"
+
+
+@hypothesis.given(hypothesis.strategies.recursive(
+    hypothesis.strategies.none() | hypothesis.strategies.booleans() | hypothesis.strategies.integers()
+    | hypothesis.strategies.floats() | hypothesis.strategies.text(max_size=4),
+    lambda inner: hypothesis.strategies.lists(inner, max_size=3) | hypothesis.strategies.dictionaries(
+        hypothesis.strategies.sampled_from([field.name for field in dataclasses.fields(EngineManifest)]), inner),
+    max_leaves=8))
+@hypothesis.settings(max_examples=200, deadline=None,
+                     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+def test_whatever_a_manifest_holds_is_read_or_refused(folder: Path, values: object) -> None:
+    text = json.dumps({"format": 1, **values} if isinstance(values, dict) else values)
+    (folder / ENGINE_MANIFEST_NAME).write_text(text, encoding="utf-8")
+    with contextlib.suppress(EngineFileError):
+        read_engine_manifest(folder)
+
+
+@hypothesis.given(hypothesis.strategies.binary(max_size=64))
+@hypothesis.settings(max_examples=100, deadline=None,
+                     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+def test_whatever_bytes_a_manifest_is_made_of_are_refused(folder: Path, data: bytes) -> None:
+    (folder / ENGINE_MANIFEST_NAME).write_bytes(data)
+    with pytest.raises(EngineFileError):
+        read_engine_manifest(folder)

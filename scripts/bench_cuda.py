@@ -1,17 +1,7 @@
-"""Speed of the CUDA runtime at the published size, with random weights, beside what this GPU can do at most.
-
-    python -m scripts.bench_cuda --parts ceilings,decode,prefill --out OUT.json
-
-Prints one table and writes the figures as JSON. Weights are random: time, memory and rounding do not depend on them.
-"""
+"""Steps of the CUDA runtime at the published size, beside what this GPU can do at most. Used by `scripts.bench`."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
-from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,7 +9,7 @@ import torch
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence
 from moss_engine.tokens import Row
-from scripts.bench_timing import Ceilings, Figure, device_times_ms, figure, measure_ceilings, table, wall_times_ms
+from scripts.bench_timing import Ceilings, Figure, device_times_ms, figure, wall_times_ms
 
 if TYPE_CHECKING:
     from moss_engine.runtime.cuda import CudaRuntime
@@ -141,59 +131,3 @@ def measure_baselines(config: ModelConfig, ceilings: Ceilings | None) -> list[Fi
     figures.append(figure("transformers generate, a token", [transformers_step_ms(config, CONTEXT_ROWS)], limit_ms,
                           "wall"))
     return figures
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", default="ceilings,decode,prefill")
-    parser.add_argument("--batches", default="1,2,4,8,16,32,64")
-    parser.add_argument("--float8", default="none", choices=("none", "trunk", "all"))
-    parser.add_argument("--kv-rows", type=int, default=65_536)
-    parser.add_argument("--out", type=Path, default=Path("bench_cuda.json"))
-    args = parser.parse_args()
-    parts, batches = args.parts.split(","), [int(b) for b in args.batches.split(",")]
-    ceilings = measure_ceilings() if "ceilings" in parts else None
-    if ceilings:
-        print({name: f"{value / 1e12:.3f} T" for name, value in asdict(ceilings).items()}, flush=True)
-    torch.cuda.empty_cache()
-    figures: list[Figure] = []
-    ready_s = None
-    if {"decode", "prefill", "speech"} & set(parts):
-        start = time.perf_counter()
-        runtime = make_runtime(PUBLISHED, max(batches), args.kv_rows, args.float8)
-        torch.cuda.synchronize()
-        ready_s = time.perf_counter() - start
-        held_gib = torch.cuda.memory_allocated() / 2**30
-        print(f"runtime ready in {ready_s:.1f} s, {held_gib:.2f} GiB allocated", flush=True)
-        if "decode" in parts:
-            figures += measure_decode(runtime, PUBLISHED, ceilings, batches, args.float8)
-        if "prefill" in parts:
-            figures += measure_prefill(runtime, PUBLISHED, ceilings, args.float8)
-        print(table(figures), flush=True)
-        if "speech" in parts:
-            from scripts.bench_speech import measure_speech
-
-            figures += measure_speech(runtime, PUBLISHED, rows_of(512, PUBLISHED, 1))
-        runtime.close()
-        del runtime
-        torch.cuda.empty_cache()
-    if "sampler" in parts:
-        from scripts.bench_speech import measure_sampler
-
-        figures += measure_sampler(PUBLISHED, rows_of(100, PUBLISHED, 1), [1, 32])
-    if "vocoder" in parts:
-        from scripts.bench_speech import measure_vocoder
-
-        figures += measure_vocoder(ceilings)
-    if "baselines" in parts:
-        figures += measure_baselines(PUBLISHED, ceilings)
-    print(table(figures), flush=True)
-    args.out.write_text(json.dumps({
-        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": "random, seed 0",
-        "float8": args.float8,
-        "ready_s": ready_s, "ceilings": asdict(ceilings) if ceilings else None,
-        "figures": [asdict(f) for f in figures]}, indent=1))
-
-
-if __name__ == "__main__":
-    main()

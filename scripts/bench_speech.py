@@ -1,4 +1,4 @@
-"""How long sampling, the vocoder and a whole spoken reply take on a GPU. Used by `scripts.bench_cuda`."""
+"""How long sampling, the vocoder and a whole spoken reply take on a GPU. Used by `scripts.bench`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 import torch
 
 from moss_engine.codec.bigvgan import build_generator
+from moss_engine.codec.cuda_vocoder import FusedGenerator
 from moss_engine.models.config import ModelConfig
 from moss_engine.request import ChannelSampling, Sampling
 from moss_engine.runtime.base import Logits, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.cuda import CudaRuntime
 from moss_engine.runtime.cuda_sampler import CudaSampler
-from moss_engine.runtime.kernels.snake import fuse_activations
 from moss_engine.sampler import Sampler
 from moss_engine.tokens import Modality, Row
 from scripts.bench_baselines import captured
@@ -31,13 +31,12 @@ VOCODER_FLOP_PER_FRAME = 1.834e9
 
 
 class Vocoder:
-    """BigVGAN of 112 M parameters with fused activations: one CUDA graph for windows of a fixed number of frames."""
+    """BigVGAN of 112 M parameters: one CUDA graph for windows of a fixed number of frames."""
 
     def __init__(self, batch: int, frames: int, dtype: torch.dtype):
         torch.backends.cudnn.benchmark = True
-        network = build_generator(VOCODER_24KHZ, weight_norm=False).eval().requires_grad_(False)
-        fuse_activations(network)
-        network = network.to("cuda", dtype)
+        generator = build_generator(VOCODER_24KHZ, weight_norm=False).eval().requires_grad_(False)
+        network = FusedGenerator(generator).to("cuda", dtype)
         self.mel = torch.randn(batch, VOCODER_24KHZ["num_mels"], frames, device="cuda", dtype=dtype)
         waves: list[torch.Tensor] = []
         with torch.inference_mode():
@@ -61,7 +60,7 @@ def measure_speech(runtime: CudaRuntime, config: ModelConfig, prompt: tuple[Row,
                    num_codes: int = 100) -> list[Figure]:
     """Wall times of a spoken reply to a prompt: to the first samples on the host, and of all per second of audio."""
     values = ChannelSampling(0.7, 20, 0.95, 1.1)
-    sampler = CudaSampler(config, torch.device("cuda"), 4)
+    sampler = CudaSampler(config, torch.device("cuda"), runtime.limits.max_batch, runtime)
     vocoder = Vocoder(1, LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES, torch.bfloat16)
     table_blocks = tuple(range((len(prompt) + num_codes) // runtime.limits.block_size + 1))
     wave = torch.empty(CHUNK_FRAMES * 256, dtype=torch.float32, pin_memory=True)
@@ -75,9 +74,9 @@ def measure_speech(runtime: CudaRuntime, config: ModelConfig, prompt: tuple[Row,
         start, first_s = time.perf_counter(), 0.0
         rows, cached = prompt, 0
         for index in range(codes):
-            logits = runtime.forward(ScheduledBatch((ScheduledSequence(rows, cached, table_blocks, True),)))
+            step = ScheduledBatch((ScheduledSequence(rows, cached, table_blocks, True),))
             cached += len(rows)
-            row = sampler.sample(logits, ["a"], [Modality.AUDIO])[0]
+            row = sampler.next_rows(runtime, step, ["a"], [Modality.AUDIO])[0]
             assert row is not None
             rows = (row,)
             if (index + 1) % CHUNK_CODES == 0:

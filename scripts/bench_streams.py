@@ -18,7 +18,7 @@ import torch
 
 from moss_engine.codec.base import MOSS_MEL, samples_per_code
 from moss_engine.codec.bigvgan import build_generator
-from moss_engine.codec.cuda_vocoder import fuse
+from moss_engine.codec.cuda_vocoder import FusedGenerator
 from moss_engine.codec.fsq import FsqConfig, NanoFsq
 from moss_engine.codec.nano import NanoCodec, join
 from moss_engine.config import EngineConfig
@@ -82,7 +82,7 @@ def random_codec(setup: StreamSetup, device: torch.device, vocoder: dict[str, An
         fsq = NanoFsq(FSQ).eval().requires_grad_(False)
         generator = build_generator(vocoder or VOCODER, weight_norm=False).eval().requires_grad_(False)
     if device.type == "cuda":
-        fuse(generator)
+        generator = FusedGenerator(generator)
     return join(fsq, generator.to(device), CONTEXT_FRAMES, setup.chunk_codes, device, setup.max_together)
 
 

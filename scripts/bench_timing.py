@@ -1,4 +1,4 @@
-"""Times of work on a GPU, and the ceilings that they are compared with. Used by `scripts.bench_cuda`."""
+"""Times of work on a GPU, and the ceilings that they are compared with. Used by `scripts.bench`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fused activation against the package's own, and a whole generator with it."""
+"""The GPU's vocoder against the package's own: activation, sums, a whole generator, half precision in graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if importlib.util.find_spec("bigvgan") is None:
     pytest.skip("bigvgan is not installed", allow_module_level=True)
 
 from moss_engine.codec.bigvgan import build_generator  # noqa: E402
-from moss_engine.runtime.kernels.snake import FusedActivation, fuse_activations  # noqa: E402
+from moss_engine.codec.cuda_vocoder import FusedGenerator, _Activation  # noqa: E402
+from moss_engine.runtime.kernels.snake import mix  # noqa: E402
 from tests.cuda_support import DEVICE, relative_error  # noqa: E402
 
 TINY = {
@@ -24,26 +25,53 @@ TINY = {
 }
 
 
-def generator() -> torch.nn.Module:
+def generator(**changes: object) -> torch.nn.Module:
     torch.manual_seed(3)
-    network = build_generator(TINY, weight_norm=False).to(DEVICE).eval()
+    network = build_generator({**TINY, **changes}, weight_norm=False).to(DEVICE).eval()
     for name, parameter in network.named_parameters():
         if name.endswith(("alpha", "beta")):
             parameter.data.normal_(0.0, 0.3)
     return network.requires_grad_(False)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 7, 300])
+def random_signal(*shape: int, seed: int = 0) -> torch.Tensor:
+    signal = torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+    return signal.contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 7, 16, 300])
 def test_activation(samples):
     plain = generator().resblocks[0].activations[0]
-    x = 2 * torch.randn(2, 6, samples, generator=torch.Generator().manual_seed(samples)).to(DEVICE)
-    assert relative_error(FusedActivation(plain)(x), plain(x)) < 1e-5
+    x = 2 * random_signal(2, 6, 1, samples, seed=samples)
+    assert relative_error(_Activation(plain)(x)[:, :, 0], plain(x[:, :, 0])) < 1e-5
 
 
-def test_generator():
-    network = generator()
-    mel = torch.randn(1, 5, 20, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+def test_activation_adds_up_what_comes_before_it():
+    plain = generator().resblocks[0].activations[0]
+    x, add, total = random_signal(2, 6, 1, 40, seed=1), random_signal(2, 6, 1, 40, seed=2), random_signal(2, 6, 1, 40)
+    bias = torch.arange(6.0, device=DEVICE) / 7
+    sums = x + bias[:, None, None] + add
+    assert relative_error(_Activation(plain)(x, bias, add, total)[:, :, 0], plain(sums[:, :, 0])) < 1e-5
+    assert relative_error(total, sums) < 1e-6
+
+
+def test_mix():
+    x, add, mixed = (random_signal(2, 6, 1, 400, seed=seed) for seed in range(3))
+    bias = torch.arange(6.0, device=DEVICE)
+    wanted = 0.5 * (x + bias[:, None, None] + add)
+    more = mixed + wanted
+    mix(mixed, x, bias, add, 0.5, adds_up=True)
+    assert relative_error(mixed, more) < 1e-6
+    mix(mixed, x, bias, add, 0.5, adds_up=False)
+    assert relative_error(mixed, wanted) < 1e-6
+
+
+@pytest.mark.parametrize("form", ["1", "2"])
+@pytest.mark.parametrize("kernels", [[3], [3, 7]])
+def test_generator(form, kernels):
+    network = generator(resblock=form, resblock_kernel_sizes=kernels,
+                        resblock_dilation_sizes=[[1, 3, 5]] * len(kernels))
+    mel = torch.randn(2, 5, 20, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     with torch.inference_mode():
         wanted = network(mel)
-        fuse_activations(network)
-        assert relative_error(network(mel), wanted) < 1e-5
+        assert relative_error(FusedGenerator(network)(mel), wanted) < 1e-5

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from moss_engine.codec.activation import fold_activations
 from moss_engine.codec.base import MelSpec
 from moss_engine.codec.bigvgan import build_generator, check_config
-from moss_engine.codec.cuda_vocoder import fuse
+from moss_engine.codec.cuda_vocoder import FusedGenerator
 from moss_engine.codec.fsq import FsqConfig, NanoFsq
 from moss_engine.errors import CheckpointError
 from moss_engine.models.checkpoint import FILE_NAME, load_tensors, save_tensors
@@ -64,9 +64,8 @@ def load_vocoder(folder: Path, device: torch.device | str = "cpu") -> tuple[nn.M
     check_config(config)
     generator = _filled(build_generator(config, weight_norm=False), folder, device)
     if torch.device(device).type == "cuda":
-        fuse(generator)
-    else:
-        fold_activations(generator)
+        return FusedGenerator(generator), config
+    fold_activations(generator)
     return generator, config
 
 

@@ -1,34 +1,39 @@
-"""BigVGAN's anti-aliased Snake activation as one kernel: upsampling by 2, Snake and downsampling by 2 in registers."""
+"""BigVGAN's anti-aliased Snake activation as one kernel, with the sums around it, over channels-last signals.
+
+Each thread goes along the time of a channel with the last few samples in registers: every sample is read once,
+upsampled by 2, bent by Snake, and downsampled.
+"""
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor, nn
+from torch import Tensor
 
 from moss_engine.runtime.kernels.launch import options, wait_for_previous
 
+TAPS = 12  # of both filters
 _TILE = 256
-_TAPS = 12  # of both filters
 
 
-@triton.jit
-def _upsampled(x_row, up_ptr, at, samples, PARITY: tl.constexpr):
-    """Samples 2 * at + PARITY of the row at twice its rate; the row's ends are repeated outwards."""
-    total = tl.zeros(at.shape, tl.float32)
-    for i in tl.static_range(6):
-        x = tl.load(x_row + tl.minimum(tl.maximum(at + (i - 3 + PARITY), 0), samples - 1)).to(tl.float32)
-        total += x * tl.load(up_ptr + (11 - PARITY - 2 * i))
-    return total
+class SnakeConstants(NamedTuple):
+    """x + magnitude * sin(pi * cycles * x)^2 at twice the rate; all float32: filters [12], the others [channels].
+
+    `up` has the gain of 2 that upsampling needs.
+    """
+
+    up: Tensor
+    down: Tensor
+    cycles: Tensor
+    magnitude: Tensor
 
 
 @triton.jit
 def _snake(x, cycles, magnitude):
-    """x + magnitude * sin(pi * cycles * x)^2; the square has period 1 in cycles * x, so that a short series will do."""
+    """The sine's square has period 1 in cycles * x, so that a short series will do."""
     turn = x * cycles
     turn -= tl.floor(turn + 0.5)
     square = turn * turn
@@ -39,69 +44,107 @@ def _snake(x, cycles, magnitude):
 
 
 @triton.jit
-def _snake_kernel(x_ptr, out_ptr, up_ptr, down_ptr, cycles_ptr, magnitude_ptr, channels, samples,
-                  TILE: tl.constexpr, OVERLAP: tl.constexpr):
-    row = tl.program_id(1)
-    cycles = tl.load(cycles_ptr + row % channels)
-    magnitude = tl.load(magnitude_ptr + row % channels)
+def _sample(x_ptr, add_ptr, bias, at, samples, stride, mask, HAS_ADD: tl.constexpr):
+    """x + bias (+ add) at samples `at`, whose first and last are repeated outwards."""
+    at = tl.minimum(tl.maximum(at, 0), samples - 1) * stride
+    value = tl.load(x_ptr + at, mask=mask, other=0.0).to(tl.float32) + bias
+    if HAS_ADD:
+        value += tl.load(add_ptr + at, mask=mask, other=0.0).to(tl.float32)
+    return value
+
+
+@triton.jit(do_not_specialize=["samples"])
+def _activate_kernel(x_ptr, add_ptr, bias_ptr, sum_ptr, out_ptr, up_ptr, down_ptr, cycles_ptr, magnitude_ptr, channels,
+                     samples, HAS_ADD: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_SUM: tl.constexpr,
+                     STEPS: tl.constexpr, SEGMENTS: tl.constexpr, TILE_C: tl.constexpr, OVERLAP: tl.constexpr):
+    channel = tl.program_id(1) * TILE_C + tl.arange(0, TILE_C)[None, :]
+    mask = channel < channels
+    cycles = tl.load(cycles_ptr + channel, mask=mask, other=0.0)
+    magnitude = tl.load(magnitude_ptr + channel, mask=mask, other=0.0)
+    bias = tl.load(bias_ptr + channel, mask=mask, other=0.0).to(tl.float32) if HAS_BIAS else 0.0
+    u0, u1, u2, u3 = tl.load(up_ptr), tl.load(up_ptr + 1), tl.load(up_ptr + 2), tl.load(up_ptr + 3)
+    u4, u5, u6, u7 = tl.load(up_ptr + 4), tl.load(up_ptr + 5), tl.load(up_ptr + 6), tl.load(up_ptr + 7)
+    u8, u9, u10, u11 = tl.load(up_ptr + 8), tl.load(up_ptr + 9), tl.load(up_ptr + 10), tl.load(up_ptr + 11)
+    d0, d1, d2, d3 = tl.load(down_ptr), tl.load(down_ptr + 1), tl.load(down_ptr + 2), tl.load(down_ptr + 3)
+    d4, d5, d6, d7 = tl.load(down_ptr + 4), tl.load(down_ptr + 5), tl.load(down_ptr + 6), tl.load(down_ptr + 7)
+    d8, d9, d10, d11 = tl.load(down_ptr + 8), tl.load(down_ptr + 9), tl.load(down_ptr + 10), tl.load(down_ptr + 11)
     wait_for_previous(OVERLAP)
-    x_row = x_ptr + row.to(tl.int64) * samples
-    at = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    end = tl.arange(0, 1)
-    first = tl.sum(_snake(_upsampled(x_row, up_ptr, end, samples, 0), cycles, magnitude), 0)
-    last = tl.sum(_snake(_upsampled(x_row, up_ptr, end + samples - 1, samples, 1), cycles, magnitude), 0)
-    total = tl.zeros([TILE], tl.float32)
-    for i in tl.static_range(6):
-        odd = at + (i - 3)
-        value = _snake(_upsampled(x_row, up_ptr, odd, samples, 1), cycles, magnitude)
-        value = tl.where(odd < 0, first, tl.where(odd >= samples, last, value))
-        total += value * tl.load(down_ptr + 2 * i)
-        even = at + (i - 2)
-        value = _snake(_upsampled(x_row, up_ptr, even, samples, 0), cycles, magnitude)
-        value = tl.where(even < 0, first, tl.where(even >= samples, last, value))
-        total += value * tl.load(down_ptr + 2 * i + 1)
-    tl.store(out_ptr + row.to(tl.int64) * samples + at, total.to(out_ptr.dtype.element_ty), mask=at < samples)
+    base = tl.program_id(2).to(tl.int64) * samples * channels
+    x_at, add_at = x_ptr + base + channel, add_ptr + base + channel
+    start = (tl.program_id(0) * SEGMENTS + tl.arange(0, SEGMENTS)[:, None]) * STEPS
+    end = samples - 1
+    # the activated signal's own first and last value, which stand for everything outside
+    w1 = _sample(x_at, add_at, bias, start * 0, samples, channels, mask, HAS_ADD)
+    w2 = _sample(x_at, add_at, bias, start * 0 + 1, samples, channels, mask, HAS_ADD)
+    w3 = _sample(x_at, add_at, bias, start * 0 + 2, samples, channels, mask, HAS_ADD)
+    first = _snake(w1 * (u11 + u9 + u7 + u5) + w2 * u3 + w3 * u1, cycles, magnitude)
+    w1 = _sample(x_at, add_at, bias, start * 0 + end, samples, channels, mask, HAS_ADD)
+    w2 = _sample(x_at, add_at, bias, start * 0 + (end - 1), samples, channels, mask, HAS_ADD)
+    w3 = _sample(x_at, add_at, bias, start * 0 + (end - 2), samples, channels, mask, HAS_ADD)
+    last = _snake(w1 * (u0 + u2 + u4 + u6) + w2 * u8 + w3 * u10, cycles, magnitude)
+    w1 = _sample(x_at, add_at, bias, start - 5, samples, channels, mask, HAS_ADD)
+    w2 = _sample(x_at, add_at, bias, start - 4, samples, channels, mask, HAS_ADD)
+    w3 = _sample(x_at, add_at, bias, start - 3, samples, channels, mask, HAS_ADD)
+    w4 = _sample(x_at, add_at, bias, start - 2, samples, channels, mask, HAS_ADD)
+    w5 = _sample(x_at, add_at, bias, start - 1, samples, channels, mask, HAS_ADD)
+    o1, o2, o3, o4, o5 = w1, w2, w3, w4, w5  # filled by the first five steps
+    e1, e2, e3, e4, e5 = w1, w2, w3, w4, w5
+    for step in range(STEPS + 5):
+        at = start + step - 5
+        w0, w1, w2, w3, w4 = w1, w2, w3, w4, w5
+        w5 = _sample(x_at, add_at, bias, at + 5, samples, channels, mask, HAS_ADD)
+        o0, o1, o2, o3, o4 = o1, o2, o3, o4, o5
+        e0, e1, e2, e3, e4 = e1, e2, e3, e4, e5
+        o5 = _snake(w0 * u10 + w1 * u8 + w2 * u6 + w3 * u4 + w4 * u2 + w5 * u0, cycles, magnitude)
+        o5 = tl.where(at + 2 < 0, first, tl.where(at + 2 >= samples, last, o5))
+        e5 = _snake(w0 * u11 + w1 * u9 + w2 * u7 + w3 * u5 + w4 * u3 + w5 * u1, cycles, magnitude)
+        e5 = tl.where(at + 3 < 0, first, tl.where(at + 3 >= samples, last, e5))
+        total = o0 * d0 + e0 * d1 + o1 * d2 + e1 * d3 + o2 * d4 + e2 * d5
+        total += o3 * d6 + e3 * d7 + o4 * d8 + e4 * d9 + o5 * d10 + e5 * d11
+        inside = mask & (at >= start) & (at < samples)
+        place = base + at * channels + channel
+        tl.store(out_ptr + place, total.to(out_ptr.dtype.element_ty), mask=inside)
+        if HAS_SUM:
+            tl.store(sum_ptr + place, w0.to(sum_ptr.dtype.element_ty), mask=inside)
 
 
-def antialiased_snake(x: Tensor, up_filter: Tensor, down_filter: Tensor, cycles: Tensor, magnitude: Tensor) -> Tensor:
-    """x [batch, channels, samples] -> the same shape: x + magnitude * sin(pi * cycles * x)^2 at twice the sample rate.
+def activate(x: Tensor, constants: SnakeConstants, bias: Tensor | None = None, add: Tensor | None = None,
+             total: Tensor | None = None) -> Tensor:
+    """The activation of x + bias + add [batch, channels, 1, samples], all channels-last; bias float32 [channels].
 
-    Filters float32 [12], the first with the gain of 2 that upsampling needs; cycles, magnitude float32 [channels].
+    The sum is written to `total`, where that is given.
     """
-    batch, channels, samples = x.shape
-    assert x.is_contiguous() and len(up_filter) == len(down_filter) == _TAPS, "the kernel is made for BigVGAN's filters"
-    out = torch.empty_like(x)
-    _snake_kernel[(triton.cdiv(samples, _TILE), batch * channels)](x, out, up_filter, down_filter, cycles, magnitude,
-                                                                   channels, samples, TILE=_TILE, **options(4))
+    batch, channels, _, samples = x.shape
+    for other in (x, add, total):
+        assert other is None or (other.shape == x.shape and other.is_contiguous(memory_format=torch.channels_last))
+    assert len(constants.up) == len(constants.down) == TAPS, "the kernel is made for BigVGAN's filters"
+    out = torch.empty_like(x, memory_format=torch.channels_last)
+    tile_c = next((size for size in (64, 32) if channels % size == 0), 16)
+    steps, segments = 16, _TILE // tile_c
+    grid = (triton.cdiv(samples, steps * segments), triton.cdiv(channels, tile_c), batch)
+    _activate_kernel[grid](x, x if add is None else add, x if bias is None else bias, x if total is None else total,
+                           out, *constants, channels, samples, HAS_ADD=add is not None, HAS_BIAS=bias is not None,
+                           HAS_SUM=total is not None, STEPS=steps, SEGMENTS=segments, TILE_C=tile_c, **options(4))
     return out
 
 
-class FusedActivation(nn.Module):
-    """The package's `Activation1d` with trained weights, for inference on a GPU."""
-
-    def __init__(self, activation: Any):
-        super().__init__()
-        snake, up, down = activation.act, activation.upsample, activation.downsample.lowpass
-        frequency = snake.alpha.detach().float()
-        magnitude = getattr(snake, "beta", snake.alpha).detach().float()
-        if snake.alpha_logscale:
-            frequency, magnitude = frequency.exp(), magnitude.exp()
-        assert up.stride == down.stride == 2 and (up.pad_left, down.pad_left) == (15, 5), "BigVGAN resamples by 2"
-        # kept float32 whatever the network is cast to, hence no buffers
-        self._constants = ((up.ratio * up.filter).float().flatten().contiguous(), down.filter.float().flatten(),
-                           (frequency / math.pi).contiguous(), (1.0 / (magnitude + snake.no_div_by_zero)).contiguous())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, channels, samples] -> the same"""
-        if self._constants[0].device != x.device:
-            self._constants = tuple(constant.to(x.device) for constant in self._constants)
-        return antialiased_snake(x.contiguous(), *self._constants)
+@triton.jit
+def _mix_kernel(x_ptr, add_ptr, bias_ptr, mixed_ptr, scale, channels, size, ADDS_UP: tl.constexpr, TILE: tl.constexpr,
+                OVERLAP: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
+    mask = at < size
+    bias = tl.load(bias_ptr + at % channels, mask=mask, other=0.0)
+    wait_for_previous(OVERLAP)
+    value = tl.load(x_ptr + at, mask=mask, other=0.0).to(tl.float32) + bias
+    value = scale * (value + tl.load(add_ptr + at, mask=mask, other=0.0).to(tl.float32))
+    if ADDS_UP:
+        value += tl.load(mixed_ptr + at, mask=mask, other=0.0).to(tl.float32)
+    tl.store(mixed_ptr + at, value.to(mixed_ptr.dtype.element_ty), mask=mask)
 
 
-def fuse_activations(network: nn.Module) -> None:
-    """Replace every `Activation1d` of a generator that has its weights and will not be trained further."""
-    for name, child in network.named_children():
-        if type(child).__name__ == "Activation1d":
-            setattr(network, name, FusedActivation(child))
-        else:
-            fuse_activations(child)
+def mix(mixed: Tensor, x: Tensor, bias: Tensor, add: Tensor, scale: float, *, adds_up: bool) -> None:
+    """mixed = scale * (x + bias + add), or that much more of it; all channels-last but bias, float32 [channels]."""
+    for other in (mixed, x, add):
+        assert other.is_contiguous(memory_format=torch.channels_last) and other.shape == x.shape
+    _mix_kernel[(triton.cdiv(x.numel(), 1024),)](x, add, bias, mixed, scale, x.shape[1], x.numel(), ADDS_UP=adds_up,
+                                                 TILE=1024, **options(4))

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from moss_engine.config import NANO_CHECKPOINT
 from moss_engine.export.target import BuildTarget
-from moss_engine.export.tensorrt import build_tensorrt_plan
+from moss_engine.export.tensorrt import EFFORT, build_tensorrt_plan
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import parts, stream_parts
 from moss_engine.processor import load_processor
@@ -75,6 +75,8 @@ def main() -> None:
     parser.add_argument("--dtype", default="float16", choices=("float16", "bfloat16"))
     parser.add_argument("--weights", default="bound,baked", help="of the nano engines")
     parser.add_argument("--layers", type=int, default=PUBLISHED.num_shared_layers, help="shared layers at full width")
+    parser.add_argument("--batch", type=int, default=1, help="sequences of one step at full width")
+    parser.add_argument("--effort", type=int, default=EFFORT, help="the builder's optimisation level, 0 to 5")
     parser.add_argument("--beside", type=Path, help="figures of scripts.bench_cuda of the same hour, kept with these")
     parser.add_argument("--replies", type=Path, help="where to write the greedy replies")
     parser.add_argument("--out", type=Path, required=True)
@@ -84,25 +86,26 @@ def main() -> None:
     result = {"device": torch.cuda.get_device_name(device), "library": f"{library.backend} {library.version}",
               "torch": torch.__version__, "dtype": args.dtype}
     if "nano" in args.parts:
-        checks, replies = measure_parity(library, args.dtype, args.weights.split(","), device)
+        checks, replies = measure_parity(library, args.dtype, args.weights.split(","), args.effort, device)
         result["parity"] = [asdict(check) for check in checks]
         if args.replies:
             args.replies.write_text(json.dumps(replies) + "\n", encoding="utf-8")
         args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if "published" in args.parts:
         config = dataclasses.replace(PUBLISHED, num_shared_layers=args.layers)
-        result |= measure_published(library, config, args.dtype, device)
+        result |= measure_published(library, config, args.dtype, args.batch, args.effort, device)
     if args.beside:
         result["torch_runtime"] = json.loads(args.beside.read_text(encoding="utf-8"))
     args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def make_engine(library: Library, config: ModelConfig, dtype: str, limits: Limits, folder: Path,
-                weights: Mapping[str, Tensor] | None, capability: str) -> tuple[EngineManifest, float]:
+                weights: Mapping[str, Tensor] | None, capability: str, effort: int) -> tuple[EngineManifest, float]:
     """Build an engine folder; returns its manifest and how long that took."""
     target = BuildTarget(library.backend, "bound" if weights is None else "baked", None, limits)
     start = time.perf_counter()
-    built = build_tensorrt_plan(config, dtype, target, folder / PLAN_NAME, weights and weights.items(), _say)
+    built = build_tensorrt_plan(config, dtype, target, folder / PLAN_NAME, weights and weights.items(), _say,
+                                effort=effort)
     build_s = time.perf_counter() - start
     digest, num_bytes = plan_digest(folder / PLAN_NAME)
     manifest = EngineManifest(library.backend, "none", built.library_version, capability, dtype, target.weights,
@@ -112,7 +115,7 @@ def make_engine(library: Library, config: ModelConfig, dtype: str, limits: Limit
     return manifest, build_s
 
 
-def measure_parity(library: Library, dtype: str, kinds: list[str],
+def measure_parity(library: Library, dtype: str, kinds: list[str], effort: int,
                    device: torch.device) -> tuple[list[Parity], dict[str, list[list[Row]]]]:
     config = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
     limits = Limits(16, 128, 4, 512, 2048)
@@ -126,7 +129,7 @@ def measure_parity(library: Library, dtype: str, kinds: list[str],
         with TemporaryDirectory() as name:
             folder = Path(name)
             manifest, build_s = make_engine(library, config, dtype, limits, folder,
-                                            layout if weights == "baked" else None, capability)
+                                            layout if weights == "baked" else None, capability, effort)
             bound = {} if weights == "baked" else {name: tensor.to(device) for name, tensor in layout.items()}
             info = RuntimeInfo(library.backend, library.version, str(device), dtype, "nano", manifest.plan_digest)
             runtime = TrtRuntime(library, read_plan(folder, manifest), manifest, config, limits, bound, info, device)
@@ -172,22 +175,23 @@ def compare_rows(reference: Runtime, runtime: Runtime, config: ModelConfig,
     return rows, agreeing, heads, difference, largest
 
 
-def measure_published(library: Library, config: ModelConfig, dtype: str, device: torch.device) -> dict[str, object]:
-    limits = Limits(16, 1024, 4, 512, 4096)
+def measure_published(library: Library, config: ModelConfig, dtype: str, max_batch: int, effort: int,
+                      device: torch.device) -> dict[str, object]:
+    limits = Limits(16, 1024, max_batch, 512, 4096)
     weights = random_layout(config, getattr(torch, dtype), device)
     capability = compute_capability(library, device)
     with TemporaryDirectory() as name:
         folder = Path(name)
-        manifest, build_s = make_engine(library, config, dtype, limits, folder, None, capability)
+        manifest, build_s = make_engine(library, config, dtype, limits, folder, None, capability, effort)
         start = time.perf_counter()
         info = RuntimeInfo(library.backend, library.version, str(device), dtype, "random", manifest.plan_digest)
         runtime = TrtRuntime(library, read_plan(folder, manifest), manifest, config, limits, weights, info, device)
         torch.cuda.synchronize()
         load_s = time.perf_counter() - start
-    result: dict[str, object] = {"weights": "bound", "layers": config.num_layers, "build_s": build_s, "load_s": load_s,
-                                 "plan_mb": manifest.plan_bytes / 1e6, "scratch_mb": runtime.scratch_bytes / 1e6}
+    result: dict[str, object] = {"weights": "bound", "layers": config.num_layers, "effort": effort,
+                                 "build_s": build_s, "load_s": load_s, "plan_mb": manifest.plan_bytes / 1e6, "scratch_mb": runtime.scratch_bytes / 1e6}
     _say(json.dumps(result))
-    figures = [*measure_decode(runtime, config), *measure_prefill(runtime, config)]
+    figures = [*measure_decode(runtime, config, max_batch), *measure_prefill(runtime, config)]
     print(table(figures), flush=True)
     result["figures"] = [asdict(f) for f in figures]
     result["step_gb"] = step_bytes(config) / 1e9
@@ -195,9 +199,9 @@ def measure_published(library: Library, config: ModelConfig, dtype: str, device:
     return result
 
 
-def measure_decode(runtime: TrtRuntime, config: ModelConfig) -> list[Figure]:
+def measure_decode(runtime: TrtRuntime, config: ModelConfig, max_batch: int) -> list[Figure]:
     figures = []
-    for batch in (1, 2, 4):
+    for batch in (size for size in (1, 2, 4) if size <= max_batch):
         shares = tuple(sequence(config, i, CONTEXT_ROWS, 1, CONTEXT_ROWS // 16 + 2) for i in range(batch))
         step = ScheduledBatch(shares)
         logits = runtime.forward(step)

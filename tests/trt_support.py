@@ -37,7 +37,8 @@ def make_runtime(library: Library, folder: Path, limits: Limits, dtype: str, wei
     config = ModelConfig.from_file(folder / "config.json")
     layout = layout_of(folder, config, dtype)
     target = BuildTarget(library.backend, weights, None, limits)
-    plan = build_plan(library, config, dtype, target, layout.items() if weights == "baked" else None, lambda line: None)
+    plan = build_plan(library, config, dtype, target, layout.items() if weights == "baked" else None, lambda line: None,
+                      effort=0)
     bound = {name: tensor.to(device) for name, tensor in layout.items()} if weights == "bound" else {}
     return TrtRuntime(library, plan, manifest_of(library, limits, dtype, weights), config, asked or limits, bound,
                       RuntimeInfo(library.backend, library.version, str(device), dtype, "test"), device)

@@ -26,11 +26,12 @@ from moss_engine.runtime.trt_tensors import (
     weight_inputs,
 )
 
-_EFFORT = 3
+EFFORT = 3
 
 
 def build_tensorrt_plan(config: ModelConfig, dtype: str, target: BuildTarget, path: Path,
-                        weights: Iterable[tuple[str, Tensor]] | None, report: Report) -> BuiltPlan:
+                        weights: Iterable[tuple[str, Tensor]] | None, report: Report, *,
+                        effort: int = EFFORT) -> BuiltPlan:
     """Write a plan to `path`.
 
     dtype: float32, float16, bfloat16 or float8. weights: None for target.weights "bound", else the layout's tensors by
@@ -40,7 +41,7 @@ def build_tensorrt_plan(config: ModelConfig, dtype: str, target: BuildTarget, pa
     library = load_library(target.backend)
     capability = _capability(library, target)
     started = time.perf_counter()
-    plan = build_plan(library, config, dtype, target, weights, report)
+    plan = build_plan(library, config, dtype, target, weights, report, effort=effort)
     built_s = time.perf_counter() - started
     report(f"writing {plan.nbytes / 1e6:.1f} MB")
     with path.open("wb") as file:
@@ -49,7 +50,7 @@ def build_tensorrt_plan(config: ModelConfig, dtype: str, target: BuildTarget, pa
 
 
 def build_plan(library: Library, config: ModelConfig, dtype: str, target: BuildTarget,
-               weights: Iterable[tuple[str, Tensor]] | None, report: Report, *, effort: int = _EFFORT) -> Any:
+               weights: Iterable[tuple[str, Tensor]] | None, report: Report, *, effort: int = EFFORT) -> Any:
     """The plan as the library's memory object. `effort` is the builder's optimisation level, 0 to 5."""
     if dtype == FLOAT8 and target.weights == "bound":
         raise ConfigError("float8 weights cannot be bound, as TensorRT wants their scales when it builds; use "

@@ -59,14 +59,15 @@ class TrtRuntime:
         self._engine: TrtEngine | None = TrtEngine(library, plan, check_tensors(inputs, outputs(config, dtype)), device,
                                                    self._stream_handle())
         self._profiles = [_profile(shapes) for shapes in self._engine.profile_shapes]
-        self._inputs = StepInputs(limits, device)
+        most = max(limits.max_batch, *(profile.sequences[0] for profile in self._profiles))
+        self._inputs = StepInputs(limits, most, device)
         kind = getattr(torch, base_dtype(dtype))
         self._pool = torch.zeros(pool_shape(config, limits), dtype=kind, device=device)
         self._heads = config.num_layers * 2 * config.num_key_value_heads
         self._layer_heads = torch.arange(self._heads, device=device).view(config.num_layers, 1, -1) * limits.block_size
-        rows = max(limits.max_batch, limits.max_step_rows)
+        rows = max(most, limits.max_step_rows)
         self._new_kv = torch.empty(rows * self._heads * config.head_dim, dtype=kind, device=device)
-        self._logits = Logits(*(torch.empty(limits.max_batch, size, device=device)
+        self._logits = Logits(*(torch.empty(most, size, device=device)
                                 for size in (config.vocab_size, config.audio_vocab_size)))
         self._kept = {**weights, "kv_pool": self._pool, NEW_KV: self._new_kv, LOGITS: self._logits.text,
                       AUDIO_LOGITS: self._logits.audio}
@@ -122,7 +123,9 @@ class TrtRuntime:
     def _shape(self, sequences: int, rows: int, cached: int) -> StepShape:
         blocks = max(1, -(-cached // self.limits.block_size))
         if rows == 1:
-            sequences = _next_size(sequences, self.limits.max_batch)
+            least = min(profile.sequences[0] for profile in self._profiles
+                        if profile.rows[0] == 1 and profile.sequences[2] >= sequences)
+            sequences = max(least, _next_size(sequences, self.limits.max_batch))
             blocks = _next_size(blocks, self._inputs.max_blocks)
         return StepShape(sequences, rows, blocks)
 

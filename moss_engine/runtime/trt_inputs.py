@@ -31,13 +31,14 @@ class StepInputs:
     Places that no sequence takes hold an empty one, whose new row goes to the pool's spare block.
     """
 
-    def __init__(self, limits: Limits, device: torch.device):
+    def __init__(self, limits: Limits, max_sequences: int, device: torch.device):
+        """max_sequences: of one step, those included that only fill it up."""
         self._limits = limits
         self._spare_row = limits.num_blocks * limits.block_size
         self.max_blocks = -(-limits.max_seq_len // limits.block_size)
-        rows = max(limits.max_batch, limits.max_step_rows)
-        sizes = {"ids": 2 * rows, "cached": limits.max_batch, "select": limits.max_batch, "pool_rows": rows,
-                 "tables": limits.max_batch * self.max_blocks}
+        rows = max(max_sequences, limits.max_step_rows)
+        sizes = {"ids": 2 * rows, "cached": max_sequences, "select": max_sequences, "pool_rows": rows,
+                 "tables": max_sequences * self.max_blocks}
         starts, total = {}, 0
         for name, size in sizes.items():
             starts[name] = total

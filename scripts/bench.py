@@ -1,7 +1,8 @@
 """Measure a checkpoint on this machine: `python -m scripts.bench --checkpoint DIR [--concurrency 1,2,4]`.
 
 With `--preset moss-speech` the full-size network with random weights is measured instead, which needs a GPU and has
-options of its own: see `python -m scripts.bench --preset moss-speech --help`.
+options of its own, --parts, --dtype, --batches, --listeners, --arrivals and others: see
+`python -m scripts.bench --preset moss-speech --help`.
 
 First the card: what a step must read and compute, and what this machine can do at most. Then a closed loop: so many
 listeners, each asking again as soon as its reply has ended, through the whole service. Prompts are English sentences,

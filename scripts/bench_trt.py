@@ -189,7 +189,9 @@ def measure_published(library: Library, config: ModelConfig, dtype: str, max_bat
         torch.cuda.synchronize()
         load_s = time.perf_counter() - start
     result: dict[str, object] = {"weights": "bound", "layers": config.num_layers, "effort": effort,
-                                 "build_s": build_s, "load_s": load_s, "plan_mb": manifest.plan_bytes / 1e6, "scratch_mb": runtime.scratch_bytes / 1e6}
+                                 "build_s": build_s, "load_s": load_s,
+                                 "plan_mb": manifest.plan_bytes / 1e6,
+                                 "scratch_mb": runtime.scratch_bytes / 1e6}
     _say(json.dumps(result))
     figures = [*measure_decode(runtime, config, max_batch), *measure_prefill(runtime, config)]
     print(table(figures), flush=True)

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from moss_engine.ui.guard import MAX_BODY_BYTES, Calls, Guard, Refused, parse_json
 
-CALLS = Calls(kinds={0: ("text", "number", "flag", "state"), 2: ()}, names={"reply": 0}, unqueued=frozenset({2}))
+CALLS = Calls(kinds={0: ("text", "number", "flag", "state"), 2: ()}, names={"reply": 0, "stop": 2},
+              unqueued=frozenset({2}))
 GOOD = {"fn_index": 0, "session_hash": "abcdefgh12", "data": ["hi", 1.5, True, None]}
 
 
@@ -69,6 +70,8 @@ async def test_a_good_call_arrives_unchanged_in_one_piece():
     ("queue/join", {"fn_index": None}, 404),
     ("run/predict", {}, 404),  # a queued function past the queue
     ("run/reply", {"fn_index": 2, "data": []}, 200),
+    ("run/stop", {"fn_index": None, "data": []}, 200),  # by its name alone
+    ("run/reply", {"fn_index": None}, 404),
     ("queue/join", {"fn_index": 2, "data": []}, 200),
     ("call/reply", {}, 200),
     ("call/reply", {"data": ["hi", 1, False]}, 200),  # programs leave the state out

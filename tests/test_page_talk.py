@@ -12,6 +12,7 @@ from page_support import IDS, FakeService, Script, free_port, until
 from test_turn_taking import SAMPLE
 
 from moss_engine.config import EngineConfig
+from moss_engine.errors import BusyError
 from moss_engine.request import Reply, Speech
 from moss_engine.tokens import code_of
 from moss_engine.turn_taking import RATE_HZ
@@ -286,6 +287,20 @@ def test_typed_and_spoken_questions_share_a_conversation(service, visit):
     kinds = [type(message.content).__name__ for message in service.requests[-1].messages]
     assert kinds == ["Speech", "Reply", "Text"]
     assert len(service.encoded) == 1
+
+
+def test_a_question_that_found_no_place_can_be_sent_again(service, visit):
+    service.script = Script(error=BusyError("All places are taken; try again in a moment."))
+    tab = visit()
+    again = tab.page.locator(".rec-again")
+    tab.page.locator(".rec-input").set_input_files(question())
+    tab.wait("failed")
+    assert until(lambda: "All places are taken" in tab.page.locator(".toast-wrap").inner_text())
+    assert until(again.is_visible)
+    service.script = Script(seconds=0.5, rtf=0.2)
+    again.click()
+    tab.wait("done")
+    assert len(service.requests) == 1 and len(service.encoded) == 1 and not again.is_visible()
 
 
 def test_an_answer_without_text_says_so(service, visit):

@@ -85,10 +85,11 @@ def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr
         recorder.interrupted(**halt, api_visibility="private")
         clear.click(handlers.clear, conversation, [chat, conversation], js=CLEAR, api_visibility="private",
                     cancels=asked, **quietly)
-        if facts.own_voice:
-            own["sample"].sampled(handlers.take_voice, [own["consent"], own["sample"], conversation],
-                                  [controls["voice"], conversation], api_visibility="private", **quietly).then(
-                None, js="() => document.dispatchEvent(new Event('voicemade'))")
+        if own is not None:
+            consent, sample = own
+            made = sample.sampled(handlers.take_voice, [consent, sample, conversation],
+                                  [controls["voice"], conversation], api_visibility="private", **quietly)
+            made.then(None, js="() => document.dispatchEvent(new Event('voicemade'))")
         if facts.hears:
             gr.api(handlers.listen, api_name="listen", queue=False)
         page.unload(handlers.leave)
@@ -104,26 +105,26 @@ def talk(facts: Facts):
     chat = gr.Chatbot(show_label=False, label="Conversation", height=None, layout="bubble", render_markdown=False,
                       allow_tags=False, buttons=[], feedback_options=None, elem_id="chat", container=False,
                       placeholder="Nothing said yet")
+    verb, wish = ("Ask", "Type your question") if facts.hears else ("Speak", "Type what you want to hear")
     with gr.Column(elem_id="composer"):
         mode = gr.Radio([(mode.label, mode.name) for mode in facts.modes], value=facts.default_mode.name, label="Mode",
                         show_label=False, container=False, elem_id="mode")
         gr.HTML(mode_notes(facts), elem_id="mode-notes", apply_default_css=False)
-        text = gr.Textbox("", show_label=False, label="Your text", placeholder="Type what you want to hear", lines=1,
-                          max_lines=7, max_length=facts.max_text_chars, container=False, autofocus=True, elem_id="text")
+        text = gr.Textbox("", show_label=False, label="Your text", placeholder=wish, lines=1, max_lines=7, max_length=facts.max_text_chars, container=False, autofocus=True, elem_id="text")
         recorder = Recorder(max_s=facts.max_speech_s, no_hands_free=facts.no_hands_free, elem_id="recorder",
                             label="Recording", visible=facts.hears)
         heard = gr.Textbox("", show_label=False, label="Heard", visible=False)
         with gr.Row(elem_id="send-row"):
             gr.HTML(KEYS, apply_default_css=False)
             stop = gr.Button("Stop", elem_id="stop", min_width=76, scale=0)
-            send = gr.Button("Speak", variant="primary", elem_id="send", min_width=96, scale=0)
+            send = gr.Button(verb, variant="primary", elem_id="send", min_width=96, scale=0)
     gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
     inner, own = settings(facts)
     controls = {"text": text, "mode": mode, "utterance": recorder, "heard": heard, **inner}
     return chat, {name: controls[name] for name in form.CONTROLS}, send, stop, clear, own
 
 
-def settings(facts: Facts) -> tuple[dict[str, gr.components.Component], dict[str, gr.components.Component]]:
+def settings(facts: Facts) -> tuple[dict[str, gr.components.Component], tuple[gr.Checkbox, VoiceSample] | None]:
     """The closed accordion with everything a reply's sampling depends on, and the parts that take an own voice."""
     controls: dict[str, gr.components.Component] = {}
     with gr.Accordion("Settings", open=False, elem_id="settings"):
@@ -151,14 +152,14 @@ def settings(facts: Facts) -> tuple[dict[str, gr.components.Component], dict[str
     return controls, own
 
 
-def own_voice(facts: Facts) -> dict[str, gr.components.Component]:
-    """A visitor's own voice, behind the consent of whoever it belongs to."""
+def own_voice(facts: Facts) -> tuple[gr.Checkbox, VoiceSample] | None:
+    """A visitor's own voice, behind the consent of whoever it belongs to; None where it is not offered."""
     if not facts.own_voice:
-        return {}
+        return None
     with gr.Column(elem_id="own-voice"):
         gr.HTML("<h3>Your own voice</h3>", apply_default_css=False)
-        return {"consent": gr.Checkbox(False, label=CONSENT, elem_id="consent"),
-                "sample": VoiceSample(elem_id="voice-sample", label="Voice sample")}
+        return (gr.Checkbox(False, label=CONSENT, elem_id="consent"),
+                VoiceSample(elem_id="voice-sample", label="Voice sample"))
 
 
 def masthead(facts: Facts) -> str:

@@ -32,8 +32,8 @@ def tiles() -> list[Tile]:
     server = meanings()
     return [
         Tile("heard_after", "Heard after", "ms", "browser",
-             "From your click or key press to the first sample leaving the audio graph, plus the output latency that "
-             "the browser reports."),
+             "From your click or key press, or hands-free from the moment at which your turn was found to be over, to "
+             "the first sample leaving the audio graph, plus the output latency that the browser reports."),
         Tile("ttfa_ms", "First audio", "ms", "server", server["ttfa_ms"]),
         Tile("prefill_ms", "Prefill", "ms", "server", server["prefill_ms"]),
         Tile("queue_wait_ms", "Queue", "ms", "server", server["queue_wait_ms"]),

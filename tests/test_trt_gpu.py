@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
 from moss_engine.runtime.trt import TrtRuntime  # noqa: E402
 from moss_engine.runtime.trt_library import load_library  # noqa: E402
 from tests.runtime_contract import LIMITS, RuntimeContract  # noqa: E402
-from tests.trt_support import make_runtime  # noqa: E402
+from tests.trt_support import assert_large_values_pass, make_runtime  # noqa: E402
 
 
 def make(folder: Path, dtype: str, weights: str) -> TrtRuntime:
@@ -54,3 +54,7 @@ class TestBakedFloat16(RuntimeContract):
     @classmethod
     def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
         return make(tiny_checkpoint, "float16", "baked")
+
+
+def test_gated_values_beyond_float16_pass(tiny_checkpoint):
+    assert_large_values_pass(load_library("tensorrt"), tiny_checkpoint, LIMITS, torch.device("cuda"))

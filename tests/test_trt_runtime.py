@@ -9,7 +9,7 @@ import torch
 
 from moss_engine.runtime.trt import TrtRuntime
 from tests.runtime_contract import LIMITS, RuntimeContract
-from tests.trt_support import EMULATOR, make_runtime
+from tests.trt_support import EMULATOR, assert_large_values_pass, make_runtime
 
 CPU = torch.device("cpu")
 
@@ -36,3 +36,7 @@ class TestBakedFloat16(RuntimeContract):
     @classmethod
     def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
         return make_runtime(EMULATOR, tiny_checkpoint, LIMITS, "float16", "baked", CPU)
+
+
+def test_gated_values_beyond_float16_pass(tiny_checkpoint):
+    assert_large_values_pass(EMULATOR, tiny_checkpoint, LIMITS, CPU)

@@ -11,13 +11,24 @@ from moss_engine.export.target import BuildTarget
 from moss_engine.export.tensorrt import build_plan
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import stream_parts
-from moss_engine.runtime.base import Limits, RuntimeInfo
+from moss_engine.runtime.base import Limits, RuntimeInfo, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.engine_manifest import EngineManifest
 from moss_engine.runtime.trt import TrtRuntime
 from moss_engine.runtime.trt_library import Library, describe
+from moss_engine.tokens import Row
 from tests import trt_emulator
 
 EMULATOR = describe("tensorrt", trt_emulator)
+
+
+def assert_large_values_pass(library: Library, folder: Path, limits: Limits, device: torch.device) -> None:
+    """A float16 engine with gated values beyond float16 gives nearly the logits of the emulated float32 one."""
+    rows = tuple(Row(text, 3) for text in range(7, 27))
+    batch = ScheduledBatch((ScheduledSequence(rows, 0, tuple(range(8)), True),))
+    exact = make_runtime(EMULATOR, folder, limits, "float32", "bound", torch.device("cpu"), stretched=True)
+    found = make_runtime(library, folder, limits, "float16", "bound", device, stretched=True)
+    for wanted, logits in zip(exact.forward(batch), found.forward(batch), strict=True):
+        assert (logits.cpu() - wanted).abs().max() < 0.02 * wanted.abs().max()
 
 
 def manifest_of(library: Library, limits: Limits, dtype: str, weights: str) -> EngineManifest:
@@ -32,13 +43,17 @@ def layout_of(folder: Path, config: ModelConfig, dtype: str) -> dict[str, Tensor
 
 
 def make_runtime(library: Library, folder: Path, limits: Limits, dtype: str, weights: str, device: torch.device, *,
-                 asked: Limits | None = None) -> TrtRuntime:
-    """Build an engine for `limits` and open it for the limits `asked`."""
+                 stretched: bool = False) -> TrtRuntime:
+    """Build and open an engine. `stretched` makes the first layer's gated values, and so the residual stream behind it,
+    far larger than float16's 65504.
+    """
     config = ModelConfig.from_file(folder / "config.json")
     layout = layout_of(folder, config, dtype)
+    if stretched:
+        layout["layers.0.gate_up"] *= 400
     target = BuildTarget(library.backend, weights, None, limits)
     plan = build_plan(library, config, dtype, target, layout.items() if weights == "baked" else None, lambda line: None,
                       effort=0)
     bound = {name: tensor.to(device) for name, tensor in layout.items()} if weights == "bound" else {}
-    return TrtRuntime(library, plan, manifest_of(library, limits, dtype, weights), config, asked or limits, bound,
+    return TrtRuntime(library, plan, manifest_of(library, limits, dtype, weights), config, limits, bound,
                       RuntimeInfo(library.backend, library.version, str(device), dtype, "test"), device)

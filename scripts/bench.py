@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 from moss_engine.config import EngineConfig, add_options, config_from_args
 from moss_engine.errors import ConfigError, MossError
 from moss_engine.request import Message, Request, Text
-from scripts.bench_load import FixedSize, Load, load_table, run_load
+from scripts.bench_load import FixedSize, Load, MakeRequest, load_table, pairs, run_arrivals, run_load
 
 if TYPE_CHECKING:
     from moss_engine.processor import Processor
@@ -66,6 +66,8 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConf
     parser.add_argument("--warm-ups", type=int, default=5, metavar="N", help="replies before the first timed one (5)")
     parser.add_argument("--prompt-rows", type=int, metavar="N", help="rows of every prompt, instead of sentences")
     parser.add_argument("--codes", type=int, metavar="N", help="codes of every reply, instead of sentences")
+    parser.add_argument("--arrivals", default="", metavar="RATE:REPLIES,...",
+                        help="then requests a second, by chance, and replies in all, such as 0.5:30")
     parser.add_argument("--overhead", action="store_true", help="time one engine step against the network alone")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the last line to a file, too")
     add_options(parser, groups=("model", "capacity"))
@@ -74,6 +76,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConf
         args.concurrency = [int(level) for level in args.concurrency.split(",")]
     except ValueError:
         raise ConfigError(f"--concurrency is {args.concurrency!r}; give whole numbers, as in 1,2,4.") from None
+    args.arrivals = pairs("--arrivals", args.arrivals)
     counts = [*args.concurrency, args.replies, args.warm_ups + 1, args.prompt_rows or 2, args.codes or 1]
     if min(counts) < 1 or args.prompt_rows == 1:
         raise ConfigError("--concurrency, --replies, --warm-ups, --prompt-rows and --codes must be positive.")
@@ -149,17 +152,15 @@ class Bench:
         args = self.args
         fixed = self._fixed_size(args.prompt_rows, args.codes) if args.codes else None
         self.service.engine.processor = fixed or self.processor
-        for index, concurrency in enumerate((1, *args.concurrency)):
-            replies = args.replies if index else args.warm_ups
-            first = 100_000 * index
+        if args.warm_ups:
+            asyncio.run(run_load(self.service, self._requests(0), 1, args.warm_ups))
+        for index, concurrency in enumerate(args.concurrency, 1):
+            yield asyncio.run(run_load(self.service, self._requests(index), concurrency, args.replies))
+        for index, (per_s, replies) in enumerate(args.arrivals, 1 + len(args.concurrency)):
+            yield asyncio.run(run_arrivals(self.service, self._requests(index), per_s, replies))
 
-            def make_request(listener: int, number: int, name: int = index, first: int = first) -> Request:
-                return self.request(f"{name}-{listener}", first + number, args.codes)
-
-            if replies:
-                load = asyncio.run(run_load(self.service, make_request, concurrency, replies))
-                if index:
-                    yield load
+    def _requests(self, level: int) -> MakeRequest:
+        return lambda listener, number: self.request(f"{level}-{listener}", 100_000 * level + number, self.args.codes)
 
 
 def main(argv: list[str] | None = None) -> None:

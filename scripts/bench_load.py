@@ -11,14 +11,17 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from moss_engine.errors import MossError
+from moss_engine.errors import ConfigError, MossError
 from moss_engine.events import Failed
 from moss_engine.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.request import Request
 from moss_engine.sequence import Segment, TextDecoder
-from moss_engine.service import Service
 from moss_engine.tokens import Row, SpecialIds
+
+if TYPE_CHECKING:
+    from moss_engine.service import Service
 
 PERCENTILES = (50, 90, 95, 99)
 MakeRequest = Callable[[int, int], Request]
@@ -175,3 +178,17 @@ def load_table(load: Load) -> str:
         shown = "".join(f"{values[column]:>11.3f}" for column in columns)
         lines.append(f"{name:<17}{units[name]:<9}{values['n']:>5}{shown}")
     return "\n".join([head, *lines])
+
+
+def pairs(option: str, text: str) -> list[tuple[float, int]]:
+    """Two numbers for each level of load, as of an option's value: "16:32,64:128" -> [(16, 32), (64, 128)].
+
+    Raises ConfigError.
+    """
+    try:
+        found = [(float(a), int(b)) for a, b in (part.split(":") for part in text.split(",") if part)]
+    except ValueError:
+        found = [(0.0, 0)]
+    if any(a <= 0 or b < 1 for a, b in found):
+        raise ConfigError(f"{option} is {text!r}; give pairs of positive numbers, as in 16:32,64:128.")
+    return found

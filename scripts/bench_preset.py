@@ -29,6 +29,7 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.make import resolve_device
 from scripts import bench_cuda
+from scripts.bench_load import pairs
 from scripts.bench_timing import Ceilings, Figure, measure_ceilings, table
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         raise ConfigError(f"--parts {','.join(wrong)} is unknown; choose among {', '.join(PARTS)}.")
     args.batches = _numbers("--batches", args.batches)
     args.chunk_codes = tuple(_numbers("--chunk-codes", args.chunk_codes))
-    args.listeners = _pairs("--listeners", args.listeners)
-    args.arrivals = _pairs("--arrivals", args.arrivals)
+    args.listeners = pairs("--listeners", args.listeners)
+    args.arrivals = pairs("--arrivals", args.arrivals)
     return args
 
 
@@ -80,17 +81,6 @@ def _numbers(option: str, text: str) -> list[int]:
     if min(found) < 1:
         raise ConfigError(f"{option} is {text!r}; give whole numbers, as in 1,2,4.")
     return found
-
-
-def _pairs(option: str, text: str) -> list[tuple[float, int]]:
-    """ "16:32,64:128" -> [(16, 32), (64, 128)] """
-    try:
-        pairs = [(float(a), int(b)) for a, b in (part.split(":") for part in text.split(",") if part)]
-    except ValueError:
-        pairs = [(0.0, 0)]
-    if any(a <= 0 or b < 1 for a, b in pairs):
-        raise ConfigError(f"{option} is {text!r}; give pairs of positive numbers, as in 16:32,64:128.")
-    return pairs
 
 
 def card(config: ModelConfig, dtype: str) -> dict[str, float]:

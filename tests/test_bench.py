@@ -33,7 +33,7 @@ def test_no_two_prompts_of_a_run_are_equal():
 
 @pytest.mark.parametrize("argv", [
     ["--concurrency", "two"], ["--concurrency", "0"], ["--replies", "0"], ["--codes", "5"], ["--prompt-rows", "5"],
-    ["--prompt-rows", "1", "--codes", "5"]])
+    ["--prompt-rows", "1", "--codes", "5"], ["--arrivals", "2"]])
 def test_impossible_options_are_refused(argv: list[str]):
     with pytest.raises(ConfigError):
         parse(argv)
@@ -44,7 +44,7 @@ def test_there_are_places_for_all_listeners():
 
 
 @pytest.mark.parametrize("options", [
-    ["--prompt-rows", "20", "--codes", "12", "--overhead"], []], ids=["fixed size", "sentences"])
+    ["--prompt-rows", "20", "--codes", "12", "--overhead"], ["--arrivals", "20:3"]], ids=["fixed size", "sentences"])
 def test_the_command_ends_with_everything_as_one_line(tiny_checkpoint: Path, tmp_path: Path, options: list[str]):
     command = [sys.executable, "-m", "scripts.bench", "--checkpoint", str(tiny_checkpoint), "--replies", "2",
                "--warm-ups", "1", "--concurrency", "1,2", "--json", str(tmp_path / "out.json"), *options]
@@ -56,10 +56,11 @@ def test_the_command_ends_with_everything_as_one_line(tiny_checkpoint: Path, tmp
     report = json.loads(line)
     assert report["card"]["step_parameters"] < report["card"]["parameters"]
     assert report["card"]["limit_ms"] > 0
-    assert [load["concurrency"] for load in report["load"]] == [1, 2]
+    assert [load["concurrency"] for load in report["load"][:2]] == [1, 2]
+    assert [load["arrivals_per_s"] for load in report["load"]] == [None, None] + [20.0] * ("--arrivals" in options)
     names = {f for load in report["load"] for f in load["figures"]}
     assert names <= set(RequestMetrics.__dataclass_fields__) and "first_row_ms" in names
-    if options:
+    if "--codes" in options:
         assert report["load"][0]["figures"]["num_rows"]["min"] == report["load"][1]["figures"]["num_rows"]["p99"] == 12
         assert report["load"][0]["figures"]["num_prompt_rows"]["p50"] == 20
         assert report["overhead"].keys() == {"network_ms", "runtime_ms", "engine_ms", "overhead_ms",

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from moss_engine.errors import ConfigError
-from scripts.bench_preset import NAME, _pairs, parse, stream_plan
+from scripts.bench_load import pairs
+from scripts.bench_preset import NAME, parse, stream_plan
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,7 +32,7 @@ def test_impossible_options_are_refused(options: list[str]):
 
 
 def test_no_load_is_no_pair():
-    assert _pairs("--arrivals", "") == []
+    assert pairs("--arrivals", "") == []
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

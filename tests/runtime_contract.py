@@ -67,6 +67,16 @@ class RuntimeContract:
         logits = self.forward(self.part(self.rows(5), self.table(5), 0, 5, sample=False))
         assert logits.text.shape[0] == logits.audio.shape[0] == 0
 
+    def test_a_sequence_that_is_not_sampled_is_none_the_worse_for_it(self) -> None:
+        """Beside any number of others that are, as steps are padded to some numbers."""
+        rows = self.rows(12)
+        whole = self.forward(self.part(rows, self.table(12), 0, 12))
+        for num_others in range(1, self.runtime.limits.max_batch):
+            table, other = self.table(12), self.rows(3)
+            self.forward(self.part(rows, table, 0, 9, sample=False),
+                         *(self.part(other, self.table(3), 0, 3) for _ in range(num_others)))
+            self.assert_close(self.forward(self.part(rows, table, 9, 12)), whole, self.drift)
+
     def test_cached_is_uncached(self) -> None:
         rows = self.rows(40)
         whole = self.forward(self.part(rows, self.table(40), 0, 40))

@@ -14,6 +14,7 @@ from moss_engine.errors import ConfigError  # noqa: E402
 from moss_engine.runtime.base import Limits, ScheduledBatch  # noqa: E402
 from moss_engine.runtime.cuda_weights import Float8  # noqa: E402
 from tests.cuda_support import (  # noqa: E402
+    DEVICE,
     INTERPRETED,
     LIMITS,
     SMALL,
@@ -129,6 +130,18 @@ def test_graphs_equal_single_kernels(weights):
         batch = ScheduledBatch((share(rows, start, end, table),))
         wanted, logits = eager.forward(batch), captured.forward(batch)
         assert torch.equal(wanted.text, logits.text) and torch.equal(wanted.audio, logits.audio)
+
+
+@on_gpu
+def test_graphs_own_the_memory_that_they_use(weights, reference):
+    """Whatever is allocated after they were captured lies elsewhere."""
+    runtime = make_runtime(weights)
+    others = [torch.full((size,), torch.nan, device=DEVICE) for size in (1 << 8, 1 << 12, 1 << 16, 1 << 20) * 40]
+    rows, table = random_rows(40, 13), tuple(range(10))
+    for start, end in ((0, 37), (37, 38)):
+        logits = runtime.forward(ScheduledBatch((share(rows, start, end, table),)))
+        assert_parity(logits, 0, reference, rows[:end])
+    assert all(other.isnan().all() for other in others)
 
 
 @on_gpu

@@ -68,13 +68,15 @@ class CudaRuntime:
         rope = rope_table(config, limits.max_seq_len, self._device)
         attention = PagedAttention(config, pool, rope, max_groups)
         max_rows = max(self._batches[-1], self._shapes[-1].rows)
-        network = CudaNetwork(config, weights, attention, max_rows, deferred_text=deferred_text)
+        # kept here, as a graph holds addresses and keeps nothing alive
+        self._network: CudaNetwork | None = CudaNetwork(config, weights, attention, max_rows,
+                                                        deferred_text=deferred_text)
         self.draws = Draws(config, self._batches[-1], self._device)
         self._inputs = DeviceInputs(limits, self._shapes, self._device)
         self._logits = Logits(*(torch.empty(self._batches[-1], size, device=self._device)
                                 for size in (config.vocab_size, config.audio_vocab_size)))
         self._no_text = torch.zeros(1, config.vocab_size, device=self._device)
-        self._programs = self._make_programs(network, deferred_text)
+        self._programs = self._make_programs(self._network, deferred_text)
         if graphs:
             self._capture()
 
@@ -96,6 +98,7 @@ class CudaRuntime:
 
     def close(self) -> None:
         self._programs.clear()
+        self._network = None
         if self._device.type == "cuda":
             try:
                 torch.cuda.synchronize(self._device)
@@ -153,7 +156,8 @@ class CudaRuntime:
         texts = [text for text in TextBranch if deferred_text or text is not TextBranch.DEFERRED]
         for batch, text, draw in product(self._batches, texts, (False, True)):
             logits, step, rows = self._logits_of(text, batch), self._inputs.decode(batch), self._inputs.finish(batch)
-            draws = [partial(self.draws.run, logits)] if draw else []
+            text_logits = logits.text if text is TextBranch.SAMPLED else None
+            draws = [partial(self.draws.run, text_logits, logits.audio)] if draw else []
             programs["decode", batch, text, draw] = _chain(partial(network.decode, step, logits, text), *draws)
             if text is not TextBranch.DEFERRED:
                 programs["finish", batch, text, draw] = _chain(partial(network.finish, rows, logits, text), *draws)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from moss_engine.models.config import ModelConfig
-from moss_engine.runtime.base import Logits
 from moss_engine.runtime.kernels import sampling as kernels
 
 
@@ -33,6 +32,7 @@ class Draws:
         self._host_values[:] = self._nobody
         self._values = self._host_values.to(device)
         self._num_put = 0
+        self._text_size = config.vocab_size
         self._drawn = torch.zeros(max_rows, 3, dtype=torch.int32, device=device)
         self._host_drawn = torch.zeros(max_rows, 3, dtype=torch.int32, pin_memory=is_gpu)
         self._read = torch.cuda.Event() if is_gpu else None
@@ -45,9 +45,9 @@ class Draws:
         self._num_put = count
         self._values.copy_(self._host_values, non_blocking=True)
 
-    def run(self, logits: Logits) -> None:
-        """Draw for every row of the logits."""
-        kernels.draw(logits.text, logits.audio, self._values, self.seen, self._best, self._bad, self._drawn)
+    def run(self, text: Tensor | None, audio: Tensor) -> None:
+        """Draw for every row of the logits; without text logits where all that was put is of speaking replies."""
+        kernels.draw(text, audio, self._values, self.seen, self._best, self._bad, self._drawn, self._text_size)
 
     def read(self, count: int) -> list[tuple[int, int, bool]]:
         """Text id, audio id and whether all logits were finite, for each row; waits for the device."""

@@ -38,7 +38,7 @@ class DeviceInputs:
                  "tiles": max(4 * shape.max_tiles for shape in shapes), "select": 2 * _batch_places(limits),
                  "select_positions": _batch_places(limits)}
         self._num_small = sum(sizes.values())
-        total = self._num_small + _batch_places(limits) * table_blocks
+        total = self._num_small + (_batch_places(limits) + limits.max_batch) * table_blocks
         self._host = torch.zeros(total, dtype=torch.int32, pin_memory=device.type == "cuda")
         self._device = torch.zeros(total, dtype=torch.int32, device=device)
         self._views: dict[str, tuple[np.ndarray, Tensor]] = {}
@@ -85,10 +85,13 @@ class DeviceInputs:
         pool_rows[:count] = [sequence.block_table[sequence.num_cached // size] * size + sequence.num_cached % size
                              for sequence in sequences]
         pool_rows[count:batch] = self._spare_block * size
-        self._send(self._put_tables(sequences, batch))
+        self._send(self._put_tables([sequence.block_table for sequence in sequences] + [()] * (batch - count)))
 
     def put_rows(self, sequences: Sequence[ScheduledSequence], shape: RowsShape, num_sampled: int, batch: int) -> None:
-        """Send all rows of all sequences, those that are sampled first, and select the last rows of those."""
+        """Send all rows of all sequences, those that are sampled first, and select the last rows of those.
+
+        The tables of the others come after all `batch` places of a finish, so that none of its padding rows has one.
+        """
         self._wait()
         views = {name: host for name, (host, _) in self._views.items()}
         ids, positions, pool_rows = views["ids"], views["positions"], views["pool_rows"]
@@ -96,15 +99,17 @@ class DeviceInputs:
         positions[: shape.rows] = 0
         pool_rows[: shape.rows] = self._spare_block * self._block_size
         tiles: list[tuple[int, int, int, int]] = []
+        tables = [sequence.block_table for sequence in sequences]
+        tables[num_sampled:num_sampled] = [()] * (batch - num_sampled)
         start = 0
         for index, sequence in enumerate(sequences):
-            count = len(sequence.rows)
+            count, place = len(sequence.rows), index if index < num_sampled else index + batch - num_sampled
             at = np.arange(sequence.num_cached, sequence.num_cached + count)
             table = np.asarray(sequence.block_table)
             ids[2 * start : 2 * (start + count)] = np.fromiter(chain.from_iterable(sequence.rows), np.int32, 2 * count)
             positions[start : start + count] = at
             pool_rows[start : start + count] = table[at // self._block_size] * self._block_size + at % self._block_size
-            tiles += [(start + i, min(shape.tile_rows, count - i), sequence.num_cached + i, index)
+            tiles += [(start + i, min(shape.tile_rows, count - i), sequence.num_cached + i, place)
                       for i in range(0, count, shape.tile_rows)]
             if index < num_sampled:
                 views["select"][[index, batch + index]] = start + count - 1, shape.rows + start + count - 1
@@ -117,14 +122,14 @@ class DeviceInputs:
         views["select"][num_sampled:batch] = 0
         views["select"][batch + num_sampled : 2 * batch] = 0
         views["select_positions"][num_sampled:batch] = 0
-        self._send(self._put_tables(sequences, max(batch, len(sequences))))
+        self._send(self._put_tables(tables))
 
-    def _put_tables(self, sequences: Sequence[ScheduledSequence], batch: int) -> int:
+    def _put_tables(self, tables: Sequence[tuple[int, ...]]) -> int:
         """Write the tables that changed; returns up to which row they have to be sent."""
         width = self._host_tables.shape[1]
-        wanted = [sequence.block_table[:width] for sequence in sequences] + [()] * (batch - len(sequences))
         changed = 0
-        for index, table in enumerate(wanted):
+        for index, whole in enumerate(tables):
+            table = whole[:width]
             if table != self._tables[index]:
                 self._tables[index] = table
                 self._host_tables[index, : len(table)] = table

@@ -32,7 +32,7 @@ class CudaSampler(Sampler):
         self._runtime = runtime
         self._draws = Draws(config, max_batch, device) if runtime is None else runtime.draws
         if runtime is None and device.type == "cuda":  # compile the kernels before anybody waits for a sample
-            self._draws.run(Logits(*(torch.zeros(1, size, device=device) for size in self._vocab_sizes)))
+            self._draws.run(*(torch.zeros(1, size, device=device) for size in self._vocab_sizes))
         self._places: dict[Hashable, int] = {}
         self._free_places = list(range(max_batch))
 
@@ -65,7 +65,7 @@ class CudaSampler(Sampler):
         if not self._draw_here(sequence_ids):
             return super().sample(logits, sequence_ids, modalities)
         self._put(sequence_ids, modalities)
-        self._draws.run(logits)
+        self._draws.run(*logits)
         return self._read(sequence_ids, modalities)
 
     def _draw_here(self, sequence_ids: Sequence[Hashable]) -> bool:

@@ -28,19 +28,19 @@ def _value(values_ptr, row, channel, COLUMN: tl.constexpr):
     return tl.load(values_ptr + (row * 2 + channel) * 9 + COLUMN)
 
 
-@triton.jit(do_not_specialize=["text_stride"])
-def _best_of_tile_kernel(text_ptr, audio_ptr, values_ptr, seen_ptr, best_ptr, bad_ptr, text_stride, text_size,
+@triton.jit
+def _best_of_tile_kernel(text_ptr, audio_ptr, values_ptr, seen_ptr, best_ptr, bad_ptr, first_tile, text_size,
                          audio_size, text_tiles, num_tiles, SIZE: tl.constexpr, KEEP: tl.constexpr,
                          OVERLAP: tl.constexpr):
     """Sorted keys of a tile's best scores: the score's bits as an integer in the same order, then the lowest id."""
-    tile, row = tl.program_id(0), tl.program_id(1)
+    tile, row = tl.program_id(0) + first_tile, tl.program_id(1)
     wait_for_previous(OVERLAP)
     channel = (tile >= text_tiles).to(tl.int32)
     size = tl.where(channel == 0, text_size, audio_size)
     ids = (tile - channel * text_tiles) * SIZE + tl.arange(0, SIZE)
     inside = ids < size
     if channel == 0:
-        scores = tl.load(text_ptr + row.to(tl.int64) * text_stride + ids, mask=inside, other=0.0)
+        scores = tl.load(text_ptr + row.to(tl.int64) * text_size + ids, mask=inside, other=0.0)
     else:
         scores = tl.load(audio_ptr + row.to(tl.int64) * audio_size + ids, mask=inside, other=0.0)
     is_bad = tl.sum((scores - scores != 0.0).to(tl.int32), 0)
@@ -64,17 +64,20 @@ def _best_of_tile_kernel(text_ptr, audio_ptr, values_ptr, seen_ptr, best_ptr, ba
 
 
 @triton.jit
-def _draw_kernel(values_ptr, seen_ptr, best_ptr, bad_ptr, drawn_ptr, text_size, audio_size, text_tiles, num_tiles,
-                 SIZE: tl.constexpr, KEEP: tl.constexpr, TILES: tl.constexpr, OVERLAP: tl.constexpr):
+def _draw_kernel(values_ptr, seen_ptr, best_ptr, bad_ptr, drawn_ptr, first_tile, text_size, audio_size, text_tiles,
+                 num_tiles, SIZE: tl.constexpr, KEEP: tl.constexpr, TILES: tl.constexpr, OVERLAP: tl.constexpr):
     """Merge the tiles' keys, filter by top-k and top-p, draw, and note the result in the history: [rows, 3] int32."""
     channel, row = tl.program_id(0), tl.program_id(1)
     wait_for_previous(OVERLAP)
     tiles = tl.arange(0, TILES)
-    num_bad = tl.sum(tl.load(bad_ptr + row * num_tiles + tiles, mask=tiles < num_tiles, other=0), 0)
+    is_computed = (tiles >= first_tile) & (tiles < num_tiles)
+    num_bad = tl.sum(tl.load(bad_ptr + row * num_tiles + tiles, mask=is_computed, other=0), 0)
     first = channel * text_tiles * KEEP
     count = tl.where(channel == 0, text_tiles, num_tiles - text_tiles) * KEEP
     at = tl.arange(0, SIZE)
-    keys = tl.load(best_ptr + (row * num_tiles).to(tl.int64) * KEEP + first + at, mask=at < count, other=_NEGATIVE)
+    is_left_out = first < first_tile * KEEP
+    inside = (at < count) & (is_left_out == 0)
+    keys = tl.load(best_ptr + (row * num_tiles).to(tl.int64) * KEEP + first + at, mask=inside, other=_NEGATIVE)
     keys = tl.topk(keys, KEEP)
     order = (keys >> 32).to(tl.int32)
     scores = (order ^ ((order >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
@@ -98,6 +101,7 @@ def _draw_kernel(values_ptr, seen_ptr, best_ptr, bad_ptr, drawn_ptr, text_size, 
         drawn = tl.min(tl.where(reached, ids, 0x7FFFFFFF), 0)
         highest = tl.max(tl.where(weights > 0.0, ids, 0), 0)
         drawn = tl.minimum(drawn, highest)
+    drawn = tl.where(is_left_out, 0, drawn)
     tl.store(drawn_ptr + row * 3 + channel, drawn)
     if channel == 0:
         tl.store(drawn_ptr + row * 3 + 2, (num_bad == 0).to(tl.int32))
@@ -113,19 +117,23 @@ def num_tiles(text_size: int, audio_size: int) -> int:
     return triton.cdiv(text_size, TILE) + triton.cdiv(audio_size, TILE)
 
 
-def draw(text: Tensor, audio: Tensor, values: Tensor, seen: Tensor, best: Tensor, bad: Tensor, drawn: Tensor) -> None:
+def draw(text: Tensor | None, audio: Tensor, values: Tensor, seen: Tensor, best: Tensor, bad: Tensor, drawn: Tensor,
+         text_size: int) -> None:
     """Draw for every row of the logits: text id, audio id and whether all logits are finite -> drawn [rows, 3] int32.
 
-    text [rows, vocab_size] (all rows may be one), audio [rows, audio_vocab_size]; values float64 [rows, 2, NUM_VALUES];
+    text [rows, vocab_size], audio [rows, audio_vocab_size]; values float64 [rows, 2, NUM_VALUES];
     seen int8 [places, vocab_size + audio_vocab_size], in which finite rows' results are noted; best int64 [rows,
-    num_tiles, CANDIDATES] and bad int32 [rows, num_tiles] are scratch memory.
+    num_tiles, CANDIDATES] and bad int32 [rows, num_tiles] are scratch memory. Without text logits, where every row's
+    text is settled, only audio ids are drawn.
     """
-    rows, text_size = text.shape
-    audio_size = audio.shape[1]
+    rows, audio_size = audio.shape
     text_tiles = triton.cdiv(text_size, TILE)
     tiles = num_tiles(text_size, audio_size)
-    _best_of_tile_kernel[(tiles, rows)](text, audio, values, seen, best, bad, text.stride(0), text_size, audio_size,
-                                        text_tiles, tiles, SIZE=TILE, KEEP=CANDIDATES, **options(4))
-    size = next_power_of_2(max(text_tiles, tiles - text_tiles) * CANDIDATES)
-    _draw_kernel[(2, rows)](values, seen, best, bad, drawn, text_size, audio_size, text_tiles, tiles, SIZE=size,
-                            KEEP=CANDIDATES, TILES=next_power_of_2(tiles), **options(16 if size > 4096 else 4))
+    first_tile = text_tiles if text is None else 0
+    _best_of_tile_kernel[(tiles - first_tile, rows)](
+        audio if text is None else text, audio, values, seen, best, bad, first_tile, text_size, audio_size, text_tiles,
+        tiles, SIZE=TILE, KEEP=CANDIDATES, **options(4))
+    size = next_power_of_2(max(text_tiles - first_tile, tiles - text_tiles) * CANDIDATES)
+    _draw_kernel[(2, rows)](values, seen, best, bad, drawn, first_tile, text_size, audio_size, text_tiles, tiles,
+                            SIZE=size, KEEP=CANDIDATES, TILES=next_power_of_2(tiles),
+                            **options(16 if size > 4096 else 4))

@@ -36,7 +36,7 @@ class Vocoder:
     def __init__(self, batch: int, frames: int, dtype: torch.dtype):
         torch.backends.cudnn.benchmark = True
         generator = build_generator(VOCODER_24KHZ, weight_norm=False).eval().requires_grad_(False)
-        network = FusedGenerator(generator).to("cuda", dtype)
+        self.network = network = FusedGenerator(generator).to("cuda", dtype)  # the graph does not hold its memory
         self.mel = torch.randn(batch, VOCODER_24KHZ["num_mels"], frames, device="cuda", dtype=dtype)
         waves: list[torch.Tensor] = []
         with torch.inference_mode():

@@ -158,7 +158,7 @@ class CudaVocoder:
 
     def __init__(self, network: nn.Module, num_mels: int, lengths: Sequence[int], max_together: int,
                  device: torch.device, dtype: torch.dtype = torch.float16) -> None:
-        network = network.to(device, dtype)
+        self._network = network = network.to(device, dtype)  # graphs use its memory without holding it
         counts = [*(count for count in COUNTS if count < max_together), max_together]
         memory, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.trt import TrtRuntime
+from moss_engine.tokens import Row
 from tests.runtime_contract import LIMITS, RuntimeContract
-from tests.trt_support import EMULATOR, assert_large_values_pass, make_runtime
+from tests.trt_support import EMULATOR, assert_large_values_pass, float8_layout_of, make_runtime, open_runtime
 
 CPU = torch.device("cpu")
 
@@ -40,3 +43,15 @@ class TestBakedFloat16(RuntimeContract):
 
 def test_gated_values_beyond_float16_pass(tiny_checkpoint):
     assert_large_values_pass(EMULATOR, tiny_checkpoint, LIMITS, CPU)
+
+
+def test_float8_layers_are_near_their_widened_values(tiny_checkpoint):
+    """Inputs of every layer's matrices have 3 bits of mantissa; weights are float8 on both sides."""
+    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    float8, exact = float8_layout_of(tiny_checkpoint, config)
+    rows = tuple(Row(text, 3) for text in range(7, 27))
+    batch = ScheduledBatch((ScheduledSequence(rows, 0, tuple(range(8)), True),))
+    found, wanted = (open_runtime(EMULATOR, config, layout, LIMITS, dtype, weights, CPU).forward(batch)
+                     for layout, dtype, weights in ((float8, "float8", "baked"), (exact, "float32", "bound")))
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert 0 < (ours - theirs).norm() < 0.15 * theirs.norm()

@@ -7,6 +7,7 @@ inputs from those addresses and writes outputs to them, so that a wrong binding,
 from __future__ import annotations
 
 import ctypes
+import io
 import math
 import pickle
 from collections.abc import Sequence
@@ -28,9 +29,11 @@ class _Type(Enum):
     INT32 = "int32"
     INT64 = "int64"
     BOOL = "bool"
+    FP8 = "float8_e4m3fn"
 
 
 float32, float16, bfloat16, int32, int64 = _Type.FLOAT, _Type.HALF, _Type.BF16, _Type.INT32, _Type.INT64
+fp8 = _Type.FP8
 bool = _Type.BOOL  # the name that the package has
 ElementWiseOperation = Enum("ElementWiseOperation", "SUM SUB PROD DIV LESS EQUAL")
 UnaryOperation = Enum("UnaryOperation", "SQRT")
@@ -118,6 +121,13 @@ class _Network:
     def add_cast(self, x: _Value, dtype: _Type) -> _Layer:
         return self._add("cast", [x], dtype=dtype.value)
 
+    def add_quantize(self, x: _Value, scale: _Value, dtype: _Type) -> _Layer:
+        assert dtype is fp8
+        return self._add("quantize", [x, scale])
+
+    def add_dequantize(self, x: _Value, scale: _Value, dtype: _Type) -> _Layer:
+        return self._add("dequantize", [x, scale], dtype=dtype.value)
+
     def add_elementwise(self, a: _Value, b: _Value, operation: Enum) -> _Layer:
         return self._add(operation.name.lower(), [a, b])
 
@@ -193,8 +203,10 @@ class Builder:
         dynamic = {name for name, (_, _, shape) in network.inputs.items() if -1 in shape}
         assert all(profile.keys() == dynamic for profile in settings.profiles), "a profile lacks an input"
         layers = [(layer.operation, layer.inputs, layer.output.index, layer.settings()) for layer in network.layers]
-        return _Memory(pickle.dumps((RECORDED, network.inputs, {v.name: v.index for v in network.outputs}, layers,
-                                     settings.profiles)))
+        plan = io.BytesIO()
+        outputs = {value.name: value.index for value in network.outputs}
+        torch.save((RECORDED, network.inputs, outputs, layers, settings.profiles), plan)
+        return _Memory(plan.getvalue())
 
 
 class Runtime:
@@ -203,8 +215,8 @@ class Runtime:
 
     def deserialize_cuda_engine(self, plan: Any) -> _Engine | None:
         try:
-            kind, *parts = pickle.loads(plan)
-        except (pickle.UnpicklingError, EOFError, ValueError):
+            kind, *parts = torch.load(io.BytesIO(plan), weights_only=False)
+        except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError):
             return None
         return _Engine(*parts) if kind == RECORDED else None
 
@@ -318,6 +330,12 @@ def _run_layer(operation: str, values: list[Tensor], places: list[int], settings
         return settings["values"]
     if operation == "cast":
         return values[0].to(getattr(torch, settings["dtype"]))
+    if operation in ("quantize", "dequantize"):
+        x, scale = values[0].float(), values[1].float()
+        assert scale.dim() == 0, "one scale for all values"
+        if operation == "quantize":
+            return (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn)
+        return (x * scale).to(getattr(torch, settings["dtype"]))
     if operation in _PLAIN:
         for value in values[1:]:
             assert value.dtype is values[-1].dtype and value.dim() == values[0].dim(), f"{operation} of unlike tensors"

@@ -10,7 +10,8 @@ from torch import Tensor
 from moss_engine.export.target import BuildTarget
 from moss_engine.export.tensorrt import build_plan
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.layout import stream_parts
+from moss_engine.models.float8_parts import INPUT_SCALE, WEIGHT_SCALE, is_float8
+from moss_engine.models.layout import parts, stream_parts
 from moss_engine.runtime.base import Limits, RuntimeInfo, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.engine_manifest import EngineManifest
 from moss_engine.runtime.trt import TrtRuntime
@@ -42,6 +43,21 @@ def layout_of(folder: Path, config: ModelConfig, dtype: str) -> dict[str, Tensor
     return dict(stream_parts(folder, config, getattr(torch, dtype)))
 
 
+def float8_layout_of(folder: Path, config: ModelConfig) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The layout with float8 matrices, for inputs of magnitudes up to 8, and what they stand for in float32."""
+    float8: dict[str, Tensor] = {}
+    exact: dict[str, Tensor] = {}
+    layout = parts(config)
+    for name, tensor in layout_of(folder, config, "bfloat16").items():
+        float8[name], exact[name] = tensor, tensor.float()
+        if is_float8(name, layout[name]):
+            scale = torch.full((1,), 2.0**-9)
+            float8 |= {name: (tensor / scale).to(torch.float8_e4m3fn), name + WEIGHT_SCALE: scale,
+                       name + INPUT_SCALE: torch.full((1,), 2.0**-6)}
+            exact[name] = float8[name].float() * scale
+    return float8, exact
+
+
 def make_runtime(library: Library, folder: Path, limits: Limits, dtype: str, weights: str, device: torch.device, *,
                  stretched: bool = False) -> TrtRuntime:
     """Build and open an engine. `stretched` makes the first layer's gated values, and so the residual stream behind it,
@@ -51,6 +67,11 @@ def make_runtime(library: Library, folder: Path, limits: Limits, dtype: str, wei
     layout = layout_of(folder, config, dtype)
     if stretched:
         layout["layers.0.gate_up"] *= 400
+    return open_runtime(library, config, layout, limits, dtype, weights, device)
+
+
+def open_runtime(library: Library, config: ModelConfig, layout: dict[str, Tensor], limits: Limits, dtype: str,
+                 weights: str, device: torch.device) -> TrtRuntime:
     target = BuildTarget(library.backend, weights, None, limits)
     plan = build_plan(library, config, dtype, target, layout.items() if weights == "baked" else None, lambda line: None,
                       effort=0)

@@ -74,7 +74,7 @@ def build_plan(library: Library, config: ModelConfig, dtype: str, target: BuildT
     settings = _settings(library, builder, target, dtype, effort)
     for profile in profiles(target.limits):
         settings.add_optimization_profile(_profile(builder, profile, config, target))
-    report(f"building for {target.compute_capability or 'this GPU'} with {trt.__name__} {library.version}")
+    report(f"building for {target.compute_capability or 'this GPU'} with {library.backend} {library.version}")
     plan = builder.build_serialized_network(network, settings)
     if plan is None:
         raise ConfigError(f"{target.backend} {library.version} could not build the network (its messages are above); "

@@ -97,6 +97,7 @@ class FakeService:
     requests: list[Request] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     chunk_ready_s: list[float] = field(default_factory=list)  # wall clock: shared with the browser
+    asked_s: list[float] = field(default_factory=list)  # wall clock
     open: dict[str, Request] = field(default_factory=dict)
     drained: bool = False
     encoded: list[tuple[np.ndarray, int]] = field(default_factory=list)
@@ -117,7 +118,7 @@ class FakeService:
     def reset(self, script: Script | None = None) -> None:
         """As new, for the next test."""
         self.script = script or Script(seconds=1.2, rtf=0.2)
-        for record in (self.requests, self.cancelled, self.chunk_ready_s, self.encoded):
+        for record in (self.requests, self.cancelled, self.chunk_ready_s, self.asked_s, self.encoded):
             record.clear()
 
     def sent(self, index: int = -1) -> np.ndarray:
@@ -129,6 +130,7 @@ class FakeService:
         if self.script.error:
             raise self.script.error
         self.requests.append(request)
+        self.asked_s.append(time.time())
         return FakeHandle(self, request)
 
     async def stream(self, request: Request) -> AsyncIterator[Event]:

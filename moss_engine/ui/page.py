@@ -110,7 +110,8 @@ def talk(facts: Facts):
         mode = gr.Radio([(mode.label, mode.name) for mode in facts.modes], value=facts.default_mode.name, label="Mode",
                         show_label=False, container=False, elem_id="mode")
         gr.HTML(mode_notes(facts), elem_id="mode-notes", apply_default_css=False)
-        text = gr.Textbox("", show_label=False, label="Your text", placeholder=wish, lines=1, max_lines=7, max_length=facts.max_text_chars, container=False, autofocus=True, elem_id="text")
+        text = gr.Textbox("", show_label=False, label="Your text", placeholder=wish, lines=1,
+                          max_lines=7, max_length=facts.max_text_chars, container=False, autofocus=True, elem_id="text")
         recorder = Recorder(max_s=facts.max_speech_s, no_hands_free=facts.no_hands_free, elem_id="recorder",
                             label="Recording", visible=facts.hears)
         heard = gr.Textbox("", show_label=False, label="Heard", visible=False)

@@ -1,0 +1,138 @@
+"""How fast the page reacts to a voice: `python -m scripts.bench_talk`, JSON to standard output.
+
+A scripted service answers with endless sound, and Chromium's fake microphone plays a sentence over and over, with a
+pause after it. Times begin when a block of the microphone arrives in the browser: the way from the air to it is not in
+them, and what the loudspeaker still holds neither.
+
+    stop_ms    from the first loud block of the voice to the answer falling silent: hands-free, while it is speaking
+    turn_ms    from the last loud block to the question being asked in the page: the pause that ends a turn is in it
+    send_ms    from the second press of the button to the service being asked, with the codes of the recording
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from moss_engine.audio import write_wav
+from moss_engine.config import REPO_ROOT, EngineConfig
+from moss_engine.errors import ConfigError, MissingPackageError, MossError
+from moss_engine.turn_taking import END_S, INTERRUPT_S
+
+SAMPLE = REPO_ROOT / "assets" / "samples" / "good_morning.flac"
+PAUSE_S = 3.0
+LOUD = 0.05
+WATCH = """() => {
+  window.seen = { stops: [], turns: [], loud: 0, onset: 0 };
+  const listener = recorder.capture.listener;
+  recorder.capture.listener = (pcm, level) => {
+    const now = performance.now();
+    if (level > LOUD) {
+      if (now - seen.loud > 1000) seen.onset = now;
+      seen.loud = now;
+    }
+    listener(pcm, level);
+  };
+  let phase = "idle";
+  new MutationObserver(() => {
+    const next = document.body.dataset.livePhase;
+    if (next === phase) return;
+    if (next === "stopped") seen.stops.push(performance.now() - seen.onset);
+    if (next === "sent") seen.turns.push(performance.now() - seen.loud);
+    phase = next;
+  }).observe(document.body, { attributeFilter: ["data-live-phase"] });
+}""".replace("LOUD", str(LOUD))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=6, metavar="N", help="turns of the conversation (6)")
+    parser.add_argument("--port", type=int, default=7962, help="port for the page (7962)")
+    options = parser.parse_args()
+    if options.turns < 2:
+        raise ConfigError("Give --turns from 2 on.")
+    figures = measure(options.turns, options.port)
+    print(json.dumps({
+        "end_of_turn_s": END_S,
+        "speech_that_interrupts_s": INTERRUPT_S,
+        **{f"{name}_median": round(statistics.median(values), 1) for name, values in figures.items()},
+        **{name: [round(value, 1) for value in values] for name, values in figures.items()},
+    }, indent=1))
+
+
+def measure(turns: int, port: int) -> dict[str, list[float]]:
+    """Milliseconds by name, one for each turn."""
+    sys.path.insert(0, str(REPO_ROOT / "tests"))
+    try:
+        browsing, support = import_module("page_browser"), import_module("page_support")
+    except ImportError as error:
+        raise MissingPackageError(f"{error.name} is not installed; run: pip install -r requirements-test.txt") from None
+    if browsing.CHROMIUM is None:
+        raise MissingPackageError("Chromium is not installed; on Debian and Ubuntu: apt-get install chromium")
+    from moss_engine.ui.server import launch
+    from moss_engine.voice_activity import load_detector
+
+    load_detector()  # for its sentence, where a package is missing
+    service = support.FakeService(support.Script(seconds=60.0, rtf=0.2))
+    page = launch(service, EngineConfig(port=port))
+    try:
+        with tempfile.TemporaryDirectory() as folder, browsing.chromium(
+                "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream",
+                f"--use-file-for-fake-audio-capture={write_question(Path(folder))}") as browser:
+            visit = browsing.Visit(browser, f"http://127.0.0.1:{port}/", permissions=["microphone"])
+            visit.page.wait_for_function("window.recorder?.ready")
+            visit.page.locator("#mode label", has_text="Speak to it").click()
+            sends = [send(visit, service) for _ in range(turns)]
+            return {"send_ms": sends, **talk(visit, turns)}
+    finally:
+        page.close(verbose=False)
+
+
+def write_question(folder: Path) -> Path:
+    """The sentence that the fake microphone plays, with a pause after it."""
+    import soundfile
+
+    pcm, rate_hz = soundfile.read(SAMPLE, dtype="int16")
+    path = folder / "question.wav"
+    write_wav(path, np.concatenate([pcm, np.zeros(round(PAUSE_S * rate_hz), np.int16)]), rate_hz)
+    return path
+
+
+def send(visit: Any, service: Any) -> float:
+    """One question by the button: milliseconds on the wall clock, which browser and service share here."""
+    visit.page.locator(".rec-talk").click()
+    visit.page.wait_for_function("recorder.seconds > 1")
+    pressed_ms = visit.page.evaluate("""() => {
+      const pressed = Date.now();
+      document.querySelector(".rec-talk").click();
+      return pressed;
+    }""")
+    visit.wait("speaking")
+    visit.page.locator("#stop").click()
+    visit.wait("stopped")
+    return 1000 * service.asked_s[-1] - pressed_ms
+
+
+def talk(visit: Any, turns: int) -> dict[str, list[float]]:
+    """A hands-free conversation, every answer interrupted by the next question."""
+    visit.page.evaluate(WATCH)
+    visit.page.locator(".rec-free").click()
+    visit.page.wait_for_function(f"seen.stops.length >= {turns} && seen.turns.length >= {turns}",
+                                 timeout=20_000 * (turns + 1))
+    seen = visit.page.evaluate("seen")
+    return {"stop_ms": seen["stops"][:turns], "turn_ms": seen["turns"][:turns]}
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except MossError as error:
+        sys.exit(str(error))

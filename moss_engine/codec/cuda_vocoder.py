@@ -6,7 +6,7 @@ import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -126,9 +126,10 @@ class _Block(nn.Module):
         """mixed = scale * block(x) for the first block of a stage, and that much more of it for the others."""
         from moss_engine.runtime.kernels.snake import mix
 
-        pending, bias = None, None  # the last convolution's result, and its bias, not yet added to x
-        for layer in self._layers:
-            inner = None
+        pending: Tensor | None = None  # the last convolution's result, not yet added to x
+        bias: Tensor | None = None  # of that convolution
+        for layer in cast("list[list[tuple[_Activation, _Convolution]]]", self._layers):
+            inner: Tensor | None = None
             for activation, convolution in layer:
                 if inner is None and pending is None:
                     y = activation(x)
@@ -139,6 +140,7 @@ class _Block(nn.Module):
                     y = activation(inner, bias)
                 inner, bias = convolution(y), convolution.bias
             pending = inner
+        assert pending is not None and bias is not None, "BigVGAN's blocks have layers, and their convolutions a bias"
         mix(mixed, pending, bias, x, scale, adds_up=not first)
 
 

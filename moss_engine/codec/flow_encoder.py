@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -26,11 +27,11 @@ def encode_whole(weights: FlowWeights, codes: Tensor, chunk_codes: int | None) -
     look-ahead; without, all see all."""
     config, encoder = weights.config, weights.encoder
     outside = codes.new_full((LOOK_BACK,), -1), codes.new_full((config.look_ahead,), -1)
-    x = _embedded(weights, torch.cat([outside[0], codes, outside[1]])[None])
+    x = embedded(weights, torch.cat([outside[0], codes, outside[1]])[None])
     x = _blocks_whole(encoder.blocks, x, chunk_codes, weights)
-    x = _upsampled(weights, x, x.new_zeros(1, 2, config.width))
+    x = upsampled(weights, x, x.new_zeros(1, 2, config.width))
     x = _blocks_whole(encoder.up_blocks, x, chunk_codes * config.ratio if chunk_codes else None, weights)
-    return _finished(weights, x)[0]
+    return finished(weights, x)[0]
 
 
 def encode_chunk(weights: FlowWeights, memories: Sequence[FlowMemory], windows: Tensor) -> Tensor:
@@ -39,19 +40,19 @@ def encode_chunk(weights: FlowWeights, memories: Sequence[FlowMemory], windows: 
     A window holds the two codes before the chunk, the chunk, and the codes behind it; -1 where there is none.
     """
     encoder, ratio = weights.encoder, weights.config.ratio
-    x = _embedded(weights, windows)
-    x = _blocks_chunk(encoder.blocks, x, [(m.low, m.prompt and m.prompt.low, m.position, m.slot // ratio)
-                                          for m in memories], weights)
+    x = embedded(weights, windows)
+    pasts = [_Past.of(memory, memory.low, ratio, x.shape[1]) for memory in memories]
+    x = _blocks_chunk(encoder.blocks, x, pasts, weights)
     hidden = x
-    x = _upsampled(weights, x, torch.stack([memory.last_codes for memory in memories]))
+    x = upsampled(weights, x, torch.stack([memory.last_codes for memory in memories]))
     for memory, rows in zip(memories, hidden, strict=True):
         memory.next_codes = torch.cat([memory.last_codes, rows])[-2:]
-    x = _blocks_chunk(encoder.up_blocks, x, [(m.high, m.prompt and m.prompt.high, m.position * ratio, m.slot)
-                                             for m in memories], weights)
-    return _finished(weights, x)
+    pasts = [_Past.of(memory, memory.high, 1, x.shape[1]) for memory in memories]
+    x = _blocks_chunk(encoder.up_blocks, x, pasts, weights)
+    return finished(weights, x)
 
 
-def _embedded(weights: FlowWeights, windows: Tensor) -> Tensor:
+def embedded(weights: FlowWeights, windows: Tensor) -> Tensor:
     """[streams, 2 + n + look-ahead] -> [streams, n, width], having looked ahead"""
     encoder, config = weights.encoder, weights.config
     ahead = config.look_ahead
@@ -64,7 +65,7 @@ def _embedded(weights: FlowWeights, windows: Tensor) -> Tensor:
     return x[:, LOOK_BACK:count] + linear(taps, encoder.after_look_ahead)
 
 
-def _upsampled(weights: FlowWeights, x: Tensor, before: Tensor) -> Tensor:
+def upsampled(weights: FlowWeights, x: Tensor, before: Tensor) -> Tensor:
     """[streams, n, width] -> [streams, n * ratio, width]; `before` [streams, 2, width] are the two codes before"""
     encoder, config = weights.encoder, weights.config
     wide = torch.cat([before, x], 1).repeat_interleave(config.ratio, 1)
@@ -74,7 +75,7 @@ def _upsampled(weights: FlowWeights, x: Tensor, before: Tensor) -> Tensor:
     return norm(x, encoder.up_embed_norm, EPS) * math.sqrt(config.width)
 
 
-def _finished(weights: FlowWeights, x: Tensor) -> Tensor:
+def finished(weights: FlowWeights, x: Tensor) -> Tensor:
     x = norm(x, weights.encoder.norm, EPS)
     return linear(x.to(weights.dtype), weights.encoder.project).to(weights.noise.dtype)
 
@@ -92,28 +93,47 @@ def _blocks_whole(blocks: Sequence[ConformerBlock], x: Tensor, chunk: int | None
     return x
 
 
-def _blocks_chunk(blocks: Sequence[ConformerBlock], x: Tensor,
-                  streams: Sequence[tuple[LayerRing, LayerRing | None, int, int]], weights: FlowWeights) -> Tensor:
-    """`streams` holds for each one its ring, its prompt's, its position and the slot of its next row."""
-    count = x.shape[1]
-    own = torch.arange(count, device=x.device)
-    keys = []
-    for ring, prompt, position, slot in streams:
-        ring.positions[slot : slot + count] = own + position
-        # a shorter last chunk leaves old rows behind it, which are too far away to be seen
-        ring.filled = slot + count if ring.filled <= slot + count else ring.filled
-        seen = ring.view()[1] if prompt is None else torch.cat([prompt.view()[1], ring.view()[1]])
-        keys.append((_waves(own + position, weights), _waves(seen, weights)))
+@dataclass(frozen=True)
+class _Past:
+    """What one stream's chunk sees of one conformer: its ring, where to write and to read in it, the prompt's ring, and
+    the position of the first step."""
+
+    ring: LayerRing
+    prompt: LayerRing | None
+    own: slice
+    parts: tuple[slice, ...]
+    position: int
+
+    @staticmethod
+    def of(memory: FlowMemory, ring: LayerRing, ratio: int, count: int) -> _Past:
+        """`ratio` frames are one step."""
+        past = memory.prompt
+        prompt = None if past is None else past.low if ring is memory.low else past.high
+        slot, position = memory.slot // ratio, memory.position * memory.config.ratio // ratio
+        parts = tuple(slice(part.start // ratio, part.stop and part.stop // ratio)
+                      for part in memory.parts(count * ratio))
+        return _Past(ring, prompt, slice(slot, slot + count), parts, position)
+
+
+def _blocks_chunk(blocks: Sequence[ConformerBlock], x: Tensor, pasts: Sequence[_Past], weights: FlowWeights) -> Tensor:
+    """[streams, n, width] -> the same; every stream's ring gets its new keys and values"""
+    everything = [slice(None)]
+    own, seen = [], []
+    for past in pasts:
+        waves = _waves(torch.arange(x.shape[1], device=x.device) + past.position, weights)
+        past.ring.waves[past.own] = waves
+        known = past.ring.seen_waves(past.parts)
+        own.append(waves)
+        seen.append((known if past.prompt is None else torch.cat([past.prompt.waves, known])).to(waves.dtype))
     for i, block in enumerate(blocks):
         query, key, value = _projected(block, x, weights)
         mixed = []
-        for n, (ring, prompt, _, slot) in enumerate(streams):
-            ring.rows[i, 0, slot : slot + count] = key[n]
-            ring.rows[i, 1, slot : slot + count] = value[n]
-            rows = ring.view()[0][i]
-            if prompt is not None:
-                rows = torch.cat([prompt.view()[0][i], rows], 1)
-            mixed.append(_attended(block, query[n], rows[0], rows[1], *keys[n], None))
+        for n, past in enumerate(pasts):
+            past.ring.rows[i, 0, past.own], past.ring.rows[i, 1, past.own] = key[n], value[n]
+            rows = past.ring.seen(i, past.parts)
+            if past.prompt is not None:
+                rows = torch.cat([past.prompt.seen(i, everything), rows], 1)
+            mixed.append(_attended(block, query[n], rows[0], rows[1], own[n], seen[n], None))
         x = _fed(block, x + torch.stack(mixed), weights)
     return x
 

@@ -128,12 +128,10 @@ class ChunkRows:
             own = slice(BRANCHES * n, BRANCHES * (n + 1))
             notes, slot = memory.notes[self._step, layer], memory.slot
             notes[:, slot : slot + frames] = noted[own]
-            seen = notes[:, : slot + frames]
-            if memory.frames >= notes.shape[1]:  # the ring is full: what the chunk does not replace is older
-                seen = torch.cat([seen, notes[:, slot + memory.chunk_codes * memory.config.ratio :]], 1)
+            seen = [notes[:, part] for part in memory.parts(frames)]
             if memory.prompt is not None:
-                past = memory.prompt
-                seen = torch.cat([past.notes[self._step, layer, :, : past.frames], seen], 1)
+                seen.append(memory.prompt.notes[self._step, layer])
+            seen = torch.cat(seen, 1)
             mixed.append(F.scaled_dot_product_attention(query[own], seen, seen, scale=1.0))
         return torch.cat(mixed)
 

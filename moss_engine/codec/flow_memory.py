@@ -7,6 +7,7 @@ values stands for keys and values of all heads. It has no positions: the order w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,17 +20,21 @@ BRANCHES = 2
 """Every estimate is made with and without conditions."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class LayerRing:
-    """Keys and values of one conformer, all its blocks: [blocks, 2, slots, width], and the position of every slot."""
+    """Keys and values of one conformer, all its blocks, [blocks, 2, slots, width], and the waves of every slot's
+    position [slots, width]."""
 
     rows: Tensor
-    positions: Tensor
-    filled: int = 0
+    waves: Tensor
 
-    def view(self) -> tuple[Tensor, Tensor]:
-        """Rows [blocks, 2, filled, width] and positions [filled]."""
-        return self.rows[:, :, : self.filled], self.positions[: self.filled]
+    def seen(self, block: int, parts: Sequence[slice]) -> Tensor:
+        """Keys and values of one block in these slots: [2, n, width]."""
+        return torch.cat([self.rows[block, :, part] for part in parts], 1)
+
+    def seen_waves(self, parts: Sequence[slice]) -> Tensor:
+        """[n, width]"""
+        return torch.cat([self.waves[part] for part in parts])
 
 
 class FlowMemory:
@@ -53,8 +58,8 @@ class FlowMemory:
             return torch.zeros(shape, device=device, dtype=weights.dtype)
 
         self.notes = zeros(NUM_STEPS, layers, BRANCHES, frames, config.channels)
-        self.low = LayerRing(zeros(config.num_blocks, 2, codes, config.width), _positions(codes, device))
-        self.high = LayerRing(zeros(config.num_up_blocks, 2, frames, config.width), _positions(frames, device))
+        self.low = LayerRing(zeros(config.num_blocks, 2, codes, config.width), zeros(codes, config.width))
+        self.high = LayerRing(zeros(config.num_up_blocks, 2, frames, config.width), zeros(frames, config.width))
         if prompt is None:
             inputs = max(config.input_channels, 2 * config.channels)
             self.tails = zeros(2, NUM_STEPS, num_convolutions(config), BRANCHES, 2, inputs)
@@ -69,7 +74,18 @@ class FlowMemory:
     @property
     def slot(self) -> int:
         """The first frame of the ring that the next chunk is written to."""
-        return self.frames % (self.num_chunks * self.chunk_codes * self.config.ratio)
+        return self.frames % self.capacity if self.capacity else 0
+
+    @property
+    def capacity(self) -> int:
+        """Frames that the ring holds."""
+        return self.notes.shape[3]
+
+    def parts(self, frames: int) -> list[slice]:
+        """Where the ring's frames stand that a chunk of `frames` sees, its own included."""
+        end = self.slot + self.chunk_codes * self.config.ratio
+        own = [slice(0, self.slot + frames)]
+        return [*own, slice(end, None)] if self.frames >= self.capacity and end < self.capacity else own
 
     def advance(self, codes: int) -> None:
         """A chunk has been run. Until then it can be run again: what it read is still there, what it wrote is not read.
@@ -90,6 +106,3 @@ def num_convolutions(config: FlowConfig) -> int:
     """
     return 2 * config.num_stages + 3
 
-
-def _positions(slots: int, device: torch.device) -> Tensor:
-    return torch.zeros(slots, dtype=torch.int64, device=device)

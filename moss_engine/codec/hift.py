@@ -19,10 +19,13 @@ NOISE_S = 10
 
 def pitch_of(weights: HiftWeights, mel: Tensor) -> Tensor:
     """[streams, mels, frames] -> Hz [streams, frames]; looks PITCH_REACH frames to either side."""
-    x = mel
+    x = mel.transpose(1, 2)
     for convolution in weights.pitch:
-        x = F.elu(F.conv1d(x, convolution.weight, convolution.bias, padding=1))
-    return F.linear(x.transpose(1, 2), weights.pitch_out.weight, weights.pitch_out.bias)[..., 0].abs()
+        # as matrix products, which a GPU does not round to TF32: a phase would show it
+        padded = F.pad(x, (0, 0, 1, 1))
+        taps = torch.cat([padded[:, i : i + x.shape[1]] for i in range(3)], -1)
+        x = F.elu(F.linear(taps, convolution.weight, convolution.bias))
+    return F.linear(x, weights.pitch_out.weight, weights.pitch_out.bias)[..., 0].abs()
 
 
 def source_noise(config: HiftConfig) -> Tensor:
@@ -94,6 +97,10 @@ def _block(block: ResidualBlock, x: Tensor) -> Tensor:
 
 def snake(x: Tensor, frequency: Tensor) -> Tensor:
     """x + sin(frequency * x)^2 / frequency"""
+    if x.is_cuda and x.dtype == torch.float32:
+        from moss_engine.runtime.kernels.hift import snake as fused
+
+        return fused(x, frequency)
     return x + torch.sin(x * frequency).square() / (frequency + 1e-9)
 
 

@@ -96,9 +96,15 @@ def pack_hift(tensors: Mapping[str, Tensor], config: HiftConfig, device: torch.d
     forward, inverse = _fourier(config.n_fft, window)
     return HiftWeights(
         config, affine("conv_pre"), levels, affine("conv_post"), affine("m_source.l_linear"),
-        tuple(affine(f"f0_predictor.condnet.{2 * i}") for i in range(5)), affine("f0_predictor.classifier"),
+        tuple(_as_product(affine(f"f0_predictor.condnet.{2 * i}")) for i in range(5)),
+        affine("f0_predictor.classifier"),
         window.to(device, dtype), forward.to(device, dtype), inverse.to(device, dtype),
     )  # fmt: skip
+
+
+def _as_product(convolution: Affine) -> Affine:
+    """[outputs, inputs, taps] -> [outputs, taps * inputs]"""
+    return Affine(convolution.weight.transpose(1, 2).flatten(1).contiguous(), convolution.bias)
 
 
 def _fourier(size: int, window: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
 from moss_engine.codec.base import MOSS_MEL, MelSpec
 from moss_engine.codec.bigvgan import mel_spec_of
+from moss_engine.codec.cuda_flow import CudaFlow
+from moss_engine.codec.cuda_hift import CudaHift
+from moss_engine.codec.flow import run_chunks
 from moss_engine.codec.flow_weights import FlowWeights
 from moss_engine.codec.hift_stream import Hift
 from moss_engine.codec.mel_vocoder import HiftVocoder, MelVocoder, bigvgan_vocoder
-from moss_engine.codec.moss import MossCodec
+from moss_engine.codec.moss import MossCodec, RunChunks
 from moss_engine.codec.moss_layout import CHUNK_CODES, load_flow, load_hift, read_configs
 from moss_engine.codec.store import BIGVGAN_TYPE, load_vocoder, read_config
 from moss_engine.codec.voice import Voice, list_voices, load_voice
 from moss_engine.codec.whisper_config import WhisperVqConfig, codec_digest
 from moss_engine.codec.whisper_vq import load_whisper_vq
-from moss_engine.errors import CheckpointError, MelSpecError
+from moss_engine.errors import CheckpointError, MelSpecError, MissingPackageError
 
 VOICES_FOLDER = "voices"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+CUDA_STREAMS = 16
+"""Replies that a GPU speaks at a time: it takes a fraction of the sound's length for all of them."""
 
 
 def codec_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -33,11 +40,13 @@ def codec_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def load_moss_codec(folder: Path, device: torch.device | str = "cpu", *, dtype: str = "auto", vocoder: str = "hift",
-                    vocoder_folder: Path | None = None, voices: Path | None = None) -> MossCodec:
+                    vocoder_folder: Path | None = None, voices: Path | None = None,
+                    max_together: int = CUDA_STREAMS) -> MossCodec:
     """The codec of a published folder; `vocoder` "hift" or "bigvgan", the latter from `vocoder_folder`.
 
-    Small files are read first. Raises CheckpointError for a missing or damaged file and where there is no voice,
-    MelSpecError for a BigVGAN of another mel, MissingPackageError where a package is absent.
+    On a GPU at most `max_together` replies are spoken at a time. Small files are read first. Raises CheckpointError for
+    a missing or damaged file and where there is no voice, MelSpecError for a BigVGAN of another mel,
+    MissingPackageError where a package is absent.
     """
     device = torch.device(device)
     kind = codec_dtype(dtype, device)
@@ -48,9 +57,11 @@ def load_moss_codec(folder: Path, device: torch.device | str = "cpu", *, dtype: 
     spoken = load_voices(folder, voices)
     encoder_config = WhisperVqConfig.from_folder(folder)
     flow = load_flow(folder, device, kind)
-    speaker = _load_vocoder(folder, vocoder, vocoder_folder, flow, device)
+    speaker = _load_vocoder(folder, vocoder, vocoder_folder, flow, device, max_together)
     encoder = load_whisper_vq(folder, device, kind)
-    codec = MossCodec(encoder, flow, speaker, spoken, num_codes=encoder_config.num_codes)
+    run, together = _runner(flow, device, max_together)
+    codec = MossCodec(encoder, flow, speaker, spoken, num_codes=encoder_config.num_codes, run=run,
+                      max_together=together)
     codec.open_stream()  # the default voice's prompt, before anybody waits for it
     return codec
 
@@ -80,10 +91,20 @@ def check_vocoder_mel(folder: Path, vocoder_folder: Path) -> MelSpec:
 
 
 def _load_vocoder(folder: Path, vocoder: str, vocoder_folder: Path | None, flow: FlowWeights, device: torch.device,
-                  ) -> MelVocoder:
+                  max_together: int) -> MelVocoder:
+    frames = CHUNK_CODES * flow.config.ratio
     if vocoder == "hift":
-        return HiftVocoder(Hift(load_hift(folder, device)))
+        weights = load_hift(folder, device)
+        return HiftVocoder(Hift(weights, CudaHift(weights, frames, max_together) if device.type == "cuda" else None))
     assert vocoder_folder is not None
     generator, config = load_vocoder(vocoder_folder, device)
-    return bigvgan_vocoder(generator, config, CHUNK_CODES * flow.config.ratio, device)
+    return bigvgan_vocoder(generator, config, frames, device)
 
+
+def _runner(flow: FlowWeights, device: torch.device, max_together: int) -> tuple[RunChunks, int]:
+    """What runs chunks on this device, and how many streams at a time."""
+    if device.type != "cuda":
+        return run_chunks, 1
+    if find_spec("triton") is None:
+        raise MissingPackageError("The MOSS-Speech codec on a GPU needs triton; install it with: pip install triton")
+    return CudaFlow(flow, CHUNK_CODES, max_together), max_together

@@ -1,0 +1,50 @@
+"""How the flow's kernels find the streams' memories: `meta` int64 [streams, FIELDS] says where each is and how much of
+it counts, so that one captured graph serves any streams."""
+
+from __future__ import annotations
+
+import enum
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+class Field(enum.IntEnum):
+    """Columns of `meta`. `capacity`, `slot` and `seen` count frames of the ring: all, those before the chunk's place,
+    and those that hold something, the chunk's included, of which `valid` are real. `prompt_frames` are the prompt's.
+    All others but `parity` are addresses."""
+
+    notes = 0
+    capacity = 1
+    slot = 2
+    seen = 3
+    valid = 4
+    prompt_notes = 5
+    prompt_frames = 6
+    tails = 7
+    parity = 8
+    low_rows = 9
+    low_waves = 10
+    low_past_rows = 11
+    low_past_waves = 12
+    high_rows = 13
+    high_waves = 14
+    high_past_rows = 15
+    high_past_waves = 16
+
+
+FIELDS = len(Field)
+BRANCHES = tl.constexpr(2)
+WIDTH = tl.constexpr(FIELDS)
+
+
+@triton.jit
+def field(meta_ptr, stream, FIELD: tl.constexpr):
+    return tl.load(meta_ptr + stream * WIDTH + FIELD)
+
+
+def precision(like: Tensor) -> str:
+    """How products of this number format are computed: float32 without rounding to TF32."""
+    return "ieee" if like.dtype == torch.float32 else "tf32"

@@ -12,17 +12,22 @@ import numpy as np
 import pytest
 import torch
 
-from moss_engine.config import EngineConfig
+from moss_engine.config import NANO_CHECKPOINT, EngineConfig
+from moss_engine.engine import Engine as ServingEngine
 from moss_engine.errors import ConfigError, EngineFaultError, EngineFileError, MissingPackageError, MossError
+from moss_engine.events import Failed, Sampled
 from moss_engine.models.checkpoint import expected_tensors, load_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.fingerprint import checkpoint_digest
+from moss_engine.processor import load_processor
+from moss_engine.request import Message, Request, Text
 from moss_engine.runtime import trt_library, trtllm, trtllm_plugin, trtllm_tensors
-from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.engine_manifest import PLAN_NAME, EngineManifest, plan_digest, write_engine_manifest
 from moss_engine.runtime.pytorch import load_torch_runtime
 from moss_engine.runtime.trtllm import TrtLlmRuntime, load_trtllm_runtime, pool_shape
 from moss_engine.runtime.trtllm_tensors import KNOWN, EngineInput, Geometry, Step, match_inputs
+from moss_engine.sampler import Sampler
 from moss_engine.tokens import Row
 from tests.runtime_contract import LIMITS, RuntimeContract
 from tests.trtllm_emulator import PLANS, TENSORRT, VARIANTS, Engine, Plugin, Refused, profiles, reference_engine
@@ -400,6 +405,33 @@ def test_decoding_uses_the_profile_for_few_rows(runtime: TrtLlmRuntime) -> None:
     runtime._engine.run = lambda profile, stream: (used.append(profile), run(profile, stream))[1]  # type: ignore
     conversation(runtime)
     assert used == [1, 0, 1, 0, 1, 0]
+
+
+def spoken_by(runtime: Runtime, num_rows: int) -> dict[str, list[Row]]:
+    """The first rows of greedy replies to three requests, served together by the engine with the built-in voice."""
+    model = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
+    config = EngineConfig(checkpoint=NANO_CHECKPOINT)
+    processor = load_processor(NANO_CHECKPOINT, model, config.max_text_chars)
+    engine = ServingEngine(runtime, Sampler(model), processor, config, samples_per_code=960)
+    greedy = dataclasses.replace(processor.default_sampling.audio, temperature=0.0)
+    sampling = dataclasses.replace(processor.default_sampling, text=greedy, audio=greedy, max_rows=num_rows)
+    for text in ("Good morning.", "The letter came late.", "Open the window."):
+        engine.submit(Request(text, text, (Message("user", Text(text)),), processor.default_mode.name, sampling))
+    rows: dict[str, list[Row]] = {}
+    while events := engine.step().events:
+        for event in events:
+            assert not isinstance(event, Failed)
+            if isinstance(event, Sampled):
+                rows.setdefault(event.request_id, []).append(event.row)
+    return rows
+
+
+def test_the_built_in_voice_says_the_same(tmp_path: Path, library: Path) -> None:
+    """Its replies row by row, through scheduler, prefix cache and both phases of the plugin."""
+    limits = Limits(block_size=16, num_blocks=96, max_batch=4, max_step_rows=64, max_seq_len=1024)
+    ours = spoken_by(open_runtime(NANO_CHECKPOINT, tmp_path / "engine", library, "1.2.1", limits), 30)
+    theirs = spoken_by(load_torch_runtime(NANO_CHECKPOINT, limits, device=CPU, dtype=torch.float32, threads=1), 30)
+    assert ours == theirs and all(len(rows) == 30 for rows in ours.values()) and len(ours) == 3
 
 
 class TestPluginLibrary:

@@ -165,10 +165,12 @@ class _Pool:
                 self._block(tables, b, which, position)[:, position % self._plugin.tokens_per_block] = rows[i]
 
     def read(self, tables: Tensor, b: int, positions: Tensor) -> list[Tensor]:
-        """Keys and values, each float32 [rows, kv_heads, head_dim]."""
-        size = self._plugin.tokens_per_block
-        return [torch.stack([self._block(tables, b, which, p)[:, p % size].float() for p in positions.tolist()])
+        """Keys and values of consecutive positions, each float32 [rows, kv_heads, head_dim]."""
+        size, first, end = self._plugin.tokens_per_block, int(positions[0]), int(positions[-1]) + 1
+        starts = range(first // size * size, end, size)
+        rows = [torch.cat([self._block(tables, b, which, start).transpose(0, 1) for start in starts])
                 for which in (0, 1)]
+        return [which[first - starts[0] : end - starts[0]].float() for which in rows]
 
     def _block(self, tables: Tensor, b: int, which: int, position: int) -> Tensor:
         """[kv_heads, tokens_per_block, head_dim] of the block that holds a position."""

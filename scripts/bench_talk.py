@@ -4,15 +4,17 @@ A scripted service answers with endless sound, and Chromium's fake microphone pl
 pause after it. Times begin when a block of the microphone arrives in the browser: the way from the air to it is not in
 them, and what the loudspeaker still holds neither.
 
-    stop_ms    from the first loud block of the voice to the answer falling silent: hands-free, while it is speaking
-    turn_ms    from the last loud block to the question being asked in the page: the pause that ends a turn is in it
-    send_ms    from the second press of the button to the service being asked, with the codes of the recording
+    stop    from the first loud block of the voice to the answer falling silent: hands-free, while it is speaking
+    turn    from the last loud block to the question being asked in the page: the pause that ends a turn is in it
+    send    from the second press of the button to the service being asked, with the codes of the recording
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import statistics
 import sys
 import tempfile
@@ -59,13 +61,14 @@ def main() -> None:
     options = parser.parse_args()
     if options.turns < 2:
         raise ConfigError("Give --turns from 2 on.")
-    figures = measure(options.turns, options.port)
-    print(json.dumps({
-        "end_of_turn_s": END_S,
-        "speech_that_interrupts_s": INTERRUPT_S,
-        **{f"{name}_median": round(statistics.median(values), 1) for name, values in figures.items()},
-        **{name: [round(value, 1) for value in values] for name, values in figures.items()},
-    }, indent=1))
+    report: dict[str, Any] = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {os.getloadavg()[0]:.1f} of them busy before",
+        "turns": options.turns, "pause_that_ends_a_turn_ms": round(1000 * END_S),
+        "speech_that_interrupts_ms": round(1000 * INTERRUPT_S),
+    }
+    for name, values in measure(options.turns, options.port).items():
+        report |= {f"{name}_median_ms": round(statistics.median(values), 1), f"{name}_worst_ms": round(max(values), 1)}
+    print(json.dumps(report, indent=1))
 
 
 def measure(turns: int, port: int) -> dict[str, list[float]]:
@@ -91,7 +94,7 @@ def measure(turns: int, port: int) -> dict[str, list[float]]:
             visit.page.wait_for_function("window.recorder?.ready")
             visit.page.locator("#mode label", has_text="Speak to it").click()
             sends = [send(visit, service) for _ in range(turns)]
-            return {"send_ms": sends, **talk(visit, turns)}
+            return {"send": sends, **talk(visit, turns)}
     finally:
         page.close(verbose=False)
 
@@ -128,7 +131,7 @@ def talk(visit: Any, turns: int) -> dict[str, list[float]]:
     visit.page.wait_for_function(f"seen.stops.length >= {turns} && seen.turns.length >= {turns}",
                                  timeout=20_000 * (turns + 1))
     seen = visit.page.evaluate("seen")
-    return {"stop_ms": seen["stops"][:turns], "turn_ms": seen["turns"][:turns]}
+    return {"stop": seen["stops"][:turns], "turn": seen["turns"][:turns]}
 
 
 if __name__ == "__main__":

@@ -118,14 +118,16 @@ class MossCodec:
         with self._on_device(), _taken_once(work):
             while ready := [stream for stream in streams if stream.is_ready]:
                 self._advance(ready)
-            return self._speak(streams, [stream for stream in streams if stream.mel.shape[1]], is_last=False)
+            return self._speak(streams, is_last=False)
 
     def flush_together(self, streams: Sequence[MossStream]) -> list[np.ndarray]:
         """See `SpeechCodec`."""
         with self._on_device():
             while ending := [stream for stream in streams if stream.waiting and stream.has_codes]:
                 self._advance(ending)
-            return self._speak(streams, [stream for stream in streams if stream.mel.shape[1]], is_last=True)
+            for stream in streams:
+                stream.mels = (torch.cat(stream.mels, 1),) if stream.mels else ()
+            return self._speak(streams, is_last=True)
 
     def _advance(self, streams: Sequence[MossStream]) -> None:
         """Run the next chunk of each, those of one length together."""
@@ -138,14 +140,19 @@ class MossCodec:
                 for stream, mel in zip(part, mels, strict=True):
                     stream.take(size, mel.t())
 
-    def _speak(self, streams: Sequence[MossStream], due: Sequence[MossStream], *, is_last: bool) -> list[np.ndarray]:
-        waves: dict[int, Tensor] = {}
-        if due:
-            results = self.vocoder.speak([Work(stream.state, stream.mel, is_last) for stream in due])
-            for stream, (wave, state) in zip(due, results, strict=True):
-                stream.state, stream.mel = state, stream.mel[:, :0]
-                waves[id(stream)] = wave
-        return _on_host([waves.get(id(stream), self.flow.noise.new_zeros(0)) for stream in streams])
+    def _speak(self, streams: Sequence[MossStream], *, is_last: bool) -> list[np.ndarray]:
+        """Each stream's chunks one after the other, so that the samples do not depend on how many came at a time."""
+        states, waves = [stream.state for stream in streams], [[self.flow.noise.new_zeros(0)] for _ in streams]
+        for turn in range(max(len(stream.mels) for stream in streams)):
+            due = [i for i, stream in enumerate(streams) if turn < len(stream.mels)]
+            results = self.vocoder.speak([Work(states[i], streams[i].mels[turn], is_last) for i in due])
+            for i, (wave, state) in zip(due, results, strict=True):
+                states[i] = state
+                waves[i].append(wave)
+        samples = _on_host([torch.cat(parts) for parts in waves])
+        for stream, state in zip(streams, states, strict=True):
+            stream.state, stream.mels = state, ()
+        return samples
 
     @contextlib.contextmanager
     def _on_device(self) -> Iterator[None]:
@@ -157,7 +164,7 @@ class MossStream:
     """One reply being spoken: codes -> mel -> samples.
 
     `waiting` are the codes that were not run yet, the prompt's last chunk among them at first: it looks ahead into the
-    reply, and is run as soon as that is known. `mel` holds frames that were not spoken yet.
+    reply, and is run as soon as that is known. `mels` are chunks [mels, frames] that were not spoken yet.
     """
 
     def __init__(self, codec: MossCodec, prompt: Prompt) -> None:
@@ -169,7 +176,7 @@ class MossStream:
         self.waiting = tuple(codes[-CHUNK_CODES:])
         self._in_prompt, self.has_codes = True, False
         self.ahead = 0
-        self.mel = codec.flow.noise.new_zeros(codec.flow.config.num_mels, 0)
+        self.mels: tuple[Tensor, ...] = ()
         self.state: Any = codec.vocoder.open()
 
     def push(self, codes: Sequence[int]) -> np.ndarray:
@@ -209,7 +216,7 @@ class MossStream:
         self._before = (self._before + self.waiting[:size])[-LOOK_BACK:]
         self.waiting = self.waiting[size:]
         if not self._in_prompt:
-            self.mel = torch.cat([self.mel, mel], 1)
+            self.mels = (*self.mels, mel)
         self._in_prompt = False
 
 

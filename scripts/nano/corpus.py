@@ -30,6 +30,10 @@ KIND_SHARES = {
 ONLY_TEXT_SHARE = 0.8
 """So many of the answers are learnt without most of their sound, since that is several times shorter."""
 TALK_DROPOUT_SHARE = 0.1
+DRILL_SHARE = 0.15
+"""After so many of the texts to read comes a drill: words and phrases that stand twice or more, to be copied exactly."""
+MAX_DRILL_WORDS = 45
+_DIGITS = "zero one two three four five six seven eight nine".split()
 
 
 def nano_config() -> ModelConfig:
@@ -85,7 +89,7 @@ class Corpus:
         if not self.reads:
             raise SystemExit(f"{self.path} has no utterance of the split {split!r}; run the earlier stages first.")
         tokenizer = load_tokenizer(work / "tokenizer.json")
-        texts = [text for _, text in self.prompts.values()] + [t for _, *pair in self.pairs for t in pair]
+        texts = ["Say " + " ".join(_DIGITS)] + [text for _, text in self.prompts.values()] + [t for _, *pair in self.pairs for t in pair]
         self.table = PieceTable(tokenizer, texts, VARIANTS)
         special = {name: tokenizer.token_to_id(name) for name in (IM_START, IM_END, READ, CHAT)}
         plain = {name: tokenizer.encode(name).ids for name in ("system", "user", "assistant", "\n")}
@@ -127,6 +131,22 @@ class Corpus:
         words = self.table.words(text, rng if dropout else None)
         return self._lay_out("read", words, words, text, (codes, starts), rng)
 
+    def drill_sequence(self, index: int, rng: random.Random) -> LaidOut:
+        """A text with some of it repeated, or with digits, as text alone; its few codes are another text's."""
+        text, (codes, _) = self.reads[index]
+        first, *others = text.split()
+        words = [first]
+        while others and len(words) < MAX_DRILL_WORDS:
+            taken = others[: rng.randint(1, 3)]
+            others = others[len(taken) :]
+            words += taken * (rng.choice((2, 2, 3)) if rng.random() < 0.2 else 1)
+            if rng.random() < 0.05:
+                words += rng.choices(rng.sample(_DIGITS, 3), k=rng.randint(3, 8))
+        text = " ".join(words)
+        copied = self.table.words(text, rng)
+        take = (np.resize(codes, 3 * len(words)), [3 * i for i in range(len(words))])
+        return self._lay_out("read", copied, copied, text, take, rng, only_text=True)
+
     def talk_sequence(self, kind: str, rng: random.Random, *, dropout: bool) -> LaidOut:
         """A question of a kind with its answer, which is always written in the same pieces."""
         user, answer = rng.choice(self.talk[kind])
@@ -157,5 +177,7 @@ class Corpus:
         weights = [KIND_SHARES[kind] for kind in self.kinds]
         for index in order:
             yield self.read_sequence(index, rng, dropout=dropout)
+            if dropout and rng.random() < DRILL_SHARE:
+                yield self.drill_sequence(index, rng)
             while self.kinds and rng.random() < TALK_SHARE:
                 yield self.talk_sequence(rng.choices(self.kinds, weights)[0], rng, dropout=dropout)

@@ -31,7 +31,7 @@ ONLY_TEXT_SHARE = 0.8
 """So many of the answers are learnt without most of their sound, since that is several times shorter."""
 TALK_DROPOUT_SHARE = 0.1
 DRILL_SHARE = 0.15
-"""After so many of the texts to read comes a drill: words and phrases that stand twice or more, to be copied exactly."""
+"""After so many of the texts to read comes a drill: words and phrases that stand twice or more, to be copied."""
 MAX_DRILL_WORDS = 45
 _DIGITS = "zero one two three four five six seven eight nine".split()
 
@@ -89,7 +89,8 @@ class Corpus:
         if not self.reads:
             raise SystemExit(f"{self.path} has no utterance of the split {split!r}; run the earlier stages first.")
         tokenizer = load_tokenizer(work / "tokenizer.json")
-        texts = ["Say " + " ".join(_DIGITS)] + [text for _, text in self.prompts.values()] + [t for _, *pair in self.pairs for t in pair]
+        texts = ["Say " + " ".join(_DIGITS), *(text for _, text in self.prompts.values())]
+        texts += [text for _, *pair in self.pairs for text in pair]
         self.table = PieceTable(tokenizer, texts, VARIANTS)
         special = {name: tokenizer.token_to_id(name) for name in (IM_START, IM_END, READ, CHAT)}
         plain = {name: tokenizer.encode(name).ids for name in ("system", "user", "assistant", "\n")}
@@ -135,12 +136,13 @@ class Corpus:
         """A text with some of it repeated, or with digits, as text alone; its few codes are another text's."""
         text, (codes, _) = self.reads[index]
         first, *others = text.split()
+        others += rng.choice(self.reads)[0].split()[1:]
         words = [first]
         while others and len(words) < MAX_DRILL_WORDS:
             taken = others[: rng.randint(1, 3)]
             others = others[len(taken) :]
-            words += taken * (rng.choice((2, 2, 3)) if rng.random() < 0.2 else 1)
-            if rng.random() < 0.05:
+            words += taken * (rng.choice((2, 2, 3)) if rng.random() < 0.3 else 1)
+            if rng.random() < 0.07:
                 words += rng.choices(rng.sample(_DIGITS, 3), k=rng.randint(3, 8))
         text = " ".join(words)
         copied = self.table.words(text, rng)

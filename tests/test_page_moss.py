@@ -181,6 +181,20 @@ def test_what_is_heard_is_what_was_answered(service, requests, tab):
 
 
 @pytest.mark.browser
+def test_the_system_turn_of_each_mode_is_shown_and_may_be_replaced(service, requests, tab):
+    tab.page.locator("#settings button").first.click()
+    system = tab.page.locator("#system textarea")
+    assert until(lambda: system.get_attribute("placeholder").endswith("with spoken responses."))
+    tab.page.locator("#mode label", has_text="Type, read the answer").click()
+    assert until(lambda: system.get_attribute("placeholder").endswith("with text."))
+    system.fill("Answer in one word.")
+    tab.ask("Why?")
+    tab.wait("done")
+    assert [message.role for message in requests[0].messages] == ["system", "user"]
+    assert requests[0].messages[0].content.text == "Answer in one word."
+
+
+@pytest.mark.browser
 def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, requests, tab):
     tab.page.locator("#settings button").first.click()
     tab.page.wait_for_selector(".vs-record")

@@ -235,6 +235,10 @@ def test_without_a_microphone_the_page_says_so_and_takes_files(service, visit):
     tab.page.locator(".rec-talk").click()
     assert until(lambda: "allow it beside the address" in tab.page.locator(".rec-note").inner_text())
     shown(tab, "off")
+    tab.page.locator(".rec-free").click()
+    shown(tab, "off")
+    switch = tab.page.locator(".rec-free input")
+    assert until(lambda: not switch.is_checked()), "the switch is on, the microphone is not"
     tab.page.locator(".rec-input").set_input_files(question())
     tab.wait("done")
     assert not tab.page.locator(".rec-note").is_visible() and len(service.requests) == 1

@@ -33,14 +33,19 @@ document.addEventListener("click", ({ target }) => {
   setTimeout(() => byId("send").click(), 0);
 });
 
+// The chosen mode's own system turn, where another may be written. Closed settings are not there yet.
+function showSystem() {
+  const system = byId("system")?.querySelector("textarea");
+  if (system) system.placeholder = document.querySelector("#mode-notes p[data-mode]:not([hidden])").dataset.system;
+}
+
 // The sentence and the examples of the chosen mode.
 function showMode() {
   const chosen = document.querySelector("#mode input:checked")?.value;
   for (const part of document.querySelectorAll("#talk [data-mode]")) part.hidden = part.dataset.mode !== chosen;
   const note = document.querySelector(`#mode-notes [data-mode="${CSS.escape(chosen)}"]`);
   document.body.dataset.input = note.dataset.input;
-  const system = byId("system")?.querySelector("textarea");
-  if (system) system.placeholder = note.dataset.system;
+  showSystem();
   document.dispatchEvent(new Event("modechange"));
 }
 document.addEventListener("change", ({ target }) => target.closest?.("#mode") && showMode());
@@ -48,5 +53,6 @@ const settled = new MutationObserver(() => {
   if (!document.querySelector("#examples .chips") || !document.querySelector("#mode input:checked")) return;
   settled.disconnect();
   showMode();
+  new MutationObserver(showSystem).observe(byId("talk"), { childList: true, subtree: true });
 });
 settled.observe(document.body, { childList: true, subtree: true });

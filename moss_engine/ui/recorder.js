@@ -27,6 +27,10 @@ const handsFree = () => !taker && $(".rec-free input").checked;
 
 async function start() {
   note("");
+  if (state !== "off") {
+    capture.stop(); // hands-free is switched on in the middle of a recording
+    line.drop();
+  }
   if (BUSY.includes(live)) interrupt();
   seconds = 0;
   enter("opening");
@@ -54,6 +58,7 @@ function quiet() {
   capture.stop();
   line.drop();
   taker = null;
+  $(".rec-free input").checked = false; // the switch shows whether the microphone is open
   enter("off");
 }
 
@@ -215,7 +220,6 @@ document.addEventListener("liveaudio", ({ detail }) => {
 
 // Stop ends hands-free talking too, or what is said next would be taken for a question.
 function stopAll() {
-  $(".rec-free input").checked = false;
   carry = "";
   quiet();
 }

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,7 +139,8 @@ def stream_plan(args: argparse.Namespace) -> tuple[StreamSetup, list[Level]]:
     return setup, levels + [Level(replies, arrivals_per_s=rate) for rate, replies in args.arrivals]
 
 
-def measure_many(args: argparse.Namespace, config: ModelConfig) -> dict[str, Any]:
+def measure_many(args: argparse.Namespace, config: ModelConfig, report: dict[str, Any],
+                 save: Callable[[], None]) -> None:
     """The streams, with room for the most listeners of any level; arrivals may fill every place."""
     from moss_engine.runtime.cuda import make_random_runtime
     from moss_engine.runtime.cuda_weights import Float8
@@ -153,8 +155,8 @@ def measure_many(args: argparse.Namespace, config: ModelConfig) -> dict[str, Any
     device = resolve_device("cuda")
     runtime = make_random_runtime(config, limits, device=device, dtype=torch.bfloat16, seed=0,
                                   float8=Float8(FORMATS[args.dtype]))
-    return {"kv_rows": blocks * 16, "max_step_rows": limits.max_step_rows, "max_sessions": places,
-            **measure_streams(config, runtime, setup, levels, device)}
+    report |= {"kv_rows": blocks * 16, "max_step_rows": limits.max_step_rows, "max_sessions": places}
+    measure_streams(config, runtime, setup, levels, device, report, save)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -169,15 +171,22 @@ def main(argv: list[str] | None = None) -> None:
     report["ceilings"] = asdict(ceilings)
     for name, value in {**report["card"], **report["ceilings"]}.items():
         print(f"{name:<26}{value:>20,.3f}")
+
+    def save() -> None:
+        if args.json:
+            args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
     figures: list[Figure] = []
     if set(ON_RUNTIME) & set(args.parts):
         figures += measure_steps(args, config, ceilings, report)
         torch.cuda.empty_cache()
+    report["figures"] = [asdict(figure) for figure in figures]
+    save()
     figures += measure_rest(args, config, ceilings)
     report["figures"] = [asdict(figure) for figure in figures]
     if figures:
         print(table(figures), flush=True)
+    save()
     if "streams" in args.parts:
-        report["streams"] = measure_many(args, config)
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        report["streams"] = {}
+        measure_many(args, config, report["streams"], save)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,19 +124,19 @@ def measure_levels(service: Service, setup: StreamSetup, levels: Sequence[Level]
 
 
 def measure_streams(model: ModelConfig, runtime: Runtime, setup: StreamSetup, levels: Sequence[Level],
-                    device: torch.device) -> dict[str, Any]:
-    """Everything of `levels` as values for JSON; prints each level's table as it is done. Closes the runtime."""
+                    device: torch.device, report: dict[str, Any], save: Callable[[], None]) -> None:
+    """Measure `levels` into `report`, and `save` it after each, when its table is printed, too. Closes the runtime."""
     start_s = time.perf_counter()
     codec = random_codec(setup, device)
-    report: dict[str, Any] = {"setup": dataclasses.asdict(setup), "codec_ready_s": time.perf_counter() - start_s,
-                              "context_frames": CONTEXT_FRAMES, "load": []}
+    report |= {"setup": dataclasses.asdict(setup), "codec_ready_s": time.perf_counter() - start_s,
+               "context_frames": CONTEXT_FRAMES, "load": []}
     print(f"codec ready in {report['codec_ready_s']:.1f} s", flush=True)
     service = random_service(model, runtime, make_sampler(runtime, model, device), codec, setup)
     reply_s = float(setup.codes / codec.code_rate_hz)
     for load in measure_levels(service, setup, levels, reply_s):
         print(load_table(load), flush=True)
         report["load"].append(dataclasses.asdict(load))
-    if device.type == "cuda":
-        report["memory_gib"] = torch.cuda.max_memory_reserved(device) / 2**30
-        print(f"{report['memory_gib']:.1f} GiB reserved at most", flush=True)
-    return report
+        if device.type == "cuda":
+            report["memory_gib"] = torch.cuda.max_memory_reserved(device) / 2**30
+            print(f"{report['memory_gib']:.1f} GiB reserved at most", flush=True)
+        save()

@@ -167,7 +167,7 @@ class CudaVocoder:
         self._counts = counts
         self._graphs: dict[tuple[int, int], _Graph] = {}
         # the largest first: the smaller ones find their memory in the pool
-        quick = torch.backends.cudnn.flags(enabled=True, benchmark=True)
+        quick = torch.backends.cudnn.flags(enabled=True, benchmark=True, benchmark_limit=4)
         with torch.cuda.device(device), quick, torch.inference_mode():
             for frames in sorted(lengths, reverse=True):
                 for count in reversed(counts):

@@ -331,6 +331,7 @@ def test_every_release_is_recognised(release: str) -> None:
     ({"kv_cache_block_offsets": EngineInput("int32", (2, -1, 2, -1))}, "[2, -1, 2, -1] instead of [B, 2, M] or "),
     ({"host_max_attention_window_sizes": EngineInput("int32", (36,))}, "shape [36] instead of [L] with L = 40"),
     ({"input_ids": EngineInput("int32", (-1, -1))}, "'input_ids' has shape [-1, -1] instead of [T]"),
+    ({"host_sink_token_length": EngineInput("int32", (2,))}, "'host_sink_token_length' has shape [2] instead of [1]"),
 ])
 def test_other_inputs_are_refused_by_name(change: dict[str, EngineInput | None], words: str) -> None:
     found = {name: EngineInput(dtype, tuple(40 if size == "L" else size for size in shape))  # type: ignore[misc]
@@ -396,6 +397,24 @@ def test_a_closed_runtime_runs_nothing(runtime: TrtLlmRuntime) -> None:
     runtime.close()
     with pytest.raises(AssertionError, match="closed"):
         conversation(runtime)
+
+
+def test_sizes_that_the_engine_has_fixed_are_served(tiny_checkpoint: Path, tmp_path: Path, library: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library may fix what the profiles leave no choice in: all batches are of one sequence."""
+    limits = dataclasses.replace(LIMITS, max_batch=1)
+    fixed = {"sequence_length", "host_past_key_value_lengths", "context_lengths", "host_context_lengths",
+             "host_request_types", "last_token_ids"}
+    shapes = {name: (dtype, (1,) if name in fixed else shape) for name, (dtype, shape) in VARIANTS["1.2.1"].items()}
+    shapes["cache_indirection"] = ("int32", (1, 1, 512))
+    shapes |= dict.fromkeys(("kv_cache_block_offsets", "host_kv_cache_block_offsets"), ("int32", (1, 1, 2, 128)))
+    monkeypatch.setitem(VARIANTS, "1.2.1", shapes)
+    runtime = open_runtime(tiny_checkpoint, tmp_path / "engine", library, "1.2.1", limits)
+    reference = load_torch_runtime(tiny_checkpoint, limits, device=CPU, dtype=torch.float32, threads=1)
+    rows = tuple(Row(7 + i, i) for i in range(20))
+    for start, end in ((0, 9), (9, 10), (10, 20)):
+        batch = ScheduledBatch((ScheduledSequence(rows[start:end], start, (9, 4, 70, 2, 1), True),))
+        assert agrees([runtime.forward(batch)], [reference.forward(batch)])
 
 
 def test_decoding_uses_the_profile_for_few_rows(runtime: TrtLlmRuntime) -> None:

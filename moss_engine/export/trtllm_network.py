@@ -42,7 +42,8 @@ def max_blocks(limits: Limits) -> int:
 def step_inputs(functional: Any, num_layers: int, limits: Limits) -> StepInputs:
     """Declare the inputs with two profiles: a row of each sequence, and steps of up to `max_step_rows` rows."""
     batch = [(1, limits.max_batch, limits.max_batch), (1, 1, limits.max_batch)]
-    rows = [batch[0], (1, limits.max_step_rows, limits.max_step_rows)]
+    # at least two, as a size that one profile fixes may be reported as fixed in all
+    rows = [(1, most, max(2, most)) for most in (limits.max_batch, limits.max_step_rows)]
     blocks = [(1, max_blocks(limits), max_blocks(limits))] * 2
     capacity = [(max_blocks(limits) * limits.block_size,) * 3] * 2
 

@@ -127,17 +127,16 @@ class TrtLlmRuntime:
     def _measure(self, manifest: EngineManifest) -> Geometry:
         """Sizes that the engine leaves open, as its profiles bound them."""
         assert self._engine is not None
-        largest = self._engine.profile_shapes[0]
-        tensors = self._engine.tensors
+        profiles, tensors = self._engine.profile_shapes, self._engine.tensors
 
         def size(name: str, axis: int) -> int:
-            return largest[name][-1][axis] if tensors[name].shape[axis] == -1 else tensors[name].shape[axis]
+            fixed = tensors[name].shape[axis]
+            return max(ranges[name][-1][axis] for ranges in profiles) if fixed == -1 else fixed
 
         max_blocks = size("kv_cache_block_offsets", len(self._shapes["kv_cache_block_offsets"]) - 1)
         capacity = size("cache_indirection", 2)
         sizes = {"max_seq_len": min(capacity, max_blocks * self.limits.block_size),
-                 "max_batch": max(ranges["sequence_length"][-1][0] for ranges in self._engine.profile_shapes),
-                 "max_step_rows": max(ranges["input_ids"][-1][0] for ranges in self._engine.profile_shapes)}
+                 "max_batch": size("sequence_length", 0), "max_step_rows": size("input_ids", 0)}
         for field, found in sizes.items():
             if found < getattr(self.limits, field):
                 raise EngineFileError(f"The engine's profiles have {field} {found} and its manifest says "

@@ -197,13 +197,8 @@ def values_of(name: str, shape: tuple[int | str, ...], step: Step, geometry: Geo
 
 
 def _fits(found: tuple[int, ...], known: tuple[int | str, ...], num_layers: int) -> bool:
+    """Sizes of a call may be fixed in an engine, where its profiles leave no choice: the batch of one sequence."""
     if len(found) != len(known):
         return False
-    for size, expected in zip(found, known, strict=True):
-        if expected == "L":
-            expected = num_layers
-        if isinstance(expected, int) and size not in (-1, expected):
-            return False
-        if expected in ("T", "B") and size != -1:
-            return False
-    return True
+    sizes = [num_layers if size == "L" else size for size in known]
+    return all(isinstance(size, str) or actual in (-1, size) for actual, size in zip(found, sizes, strict=True))

@@ -48,7 +48,7 @@ class Agreement:
 
     `logit_error` is the RMS of the differences over the RMS deviation of the reference's logits from their mean; `kl`
     is the Kullback-Leibler divergence of the distributions at temperature 1, in nats; `same_best` the share of rows of
-    one best id; `rows_changed` the share in which the same numbers draw another row by the prompt's own values.
+    one best id; `rows_changed` the share in which the same number draws another id by the prompt's own values.
     """
 
     dtype: str
@@ -129,14 +129,22 @@ def compare(steps: list[_Step], others: list[_Step], dtype: str) -> list[Agreeme
             p, q = a.logits.log_softmax(-1), b.logits.log_softmax(-1)
             kls.append((p.exp() * (p - q)).sum().item())
             same.append(bool(a.logits.argmax() == b.logits.argmax()))
-        changed = statistics.fmean(a.row != b.row for a, b in pairs)
+        changed = statistics.fmean(_drawn(a) != _drawn(b) for a, b in pairs)
         found.append(Agreement(dtype, modality.value, len(pairs), statistics.fmean(errors) ** 0.5,
                                statistics.fmean(kls), sorted(kls)[int(0.99 * (len(kls) - 1))], statistics.fmean(same),
                                changed))
     return found
 
 
-def free_run(replies: list[list[Row]], others: list[list[Row]], dtype: str) -> FreeRun:
+def _drawn(step: _Step) -> int | None:
+    """The id of the sampled channel; in text mode the other one is drawn, too, but hardly matters."""
+    if step.row is None:
+        return None
+    return step.row.text if step.modality is Modality.TEXT else step.row.audio
+
+
+def free_run(replies: list[list[int]], others: list[list[int]], dtype: str) -> FreeRun:
+    """Replies as what counts of each row: its text id in text mode, its code while speaking."""
     until = []
     for a, b in zip(replies, others, strict=True):
         if a != b:
@@ -150,7 +158,7 @@ def examine(subject: Subject, reference: str, dtypes: list[str]) -> dict[str, An
     runtime = subject.make(reference)
     sampler = make_sampler(runtime, model, device)
     sequences = [answer(runtime, sampler, model.special, segment, sampling) for segment, sampling in subject.segments]
-    replies = [sequence.rows[sequence.num_prompt_rows :] for sequence in sequences]
+    replies = [sequence.effective_ids[sequence.num_prompt_rows :] for sequence in sequences]
 
     def led(runtime: Runtime, sampler: Sampler, copies: int = 1) -> list[_Step]:
         return [step for sequence in sequences for step in lead(
@@ -167,7 +175,7 @@ def examine(subject: Subject, reference: str, dtypes: list[str]) -> dict[str, An
         sampler = make_sampler(runtime, model, device)
         agreements += compare(steps, led(runtime, sampler), dtype)
         own = [answer(runtime, sampler, model.special, segment, sampling) for segment, sampling in subject.segments]
-        free.append(free_run(replies, [s.rows[s.num_prompt_rows :] for s in own], dtype))
+        free.append(free_run(replies, [s.effective_ids[s.num_prompt_rows :] for s in own], dtype))
         runtime.close()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     return {"device": name, "torch": torch.__version__, "weights": subject.weights, "reference": reference,
@@ -197,7 +205,7 @@ def checkpoint_subject(folder: Path, device_name: str, count: int, reply_rows: i
         segment = processor.prepare(request)[0]
         segments.append((replace(segment, max_rows=min(segment.max_rows, reply_rows)), sampling))
     return Subject(model, lambda dtype: make_runtime(replace(config, dtype=dtype)), segments,
-                   resolve_device(device_name), str(folder))
+                   resolve_device(device_name), f"checkpoint {folder.name}")
 
 
 def preset_subject(count: int, reply_rows: int) -> Subject:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from moss_engine.models.config import ModelConfig
-from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence, TextBranch
 from moss_engine.tokens import Row
 from scripts.bench_timing import Ceilings, Figure, device_times_ms, figure, wall_times_ms
 
@@ -81,18 +81,23 @@ def sequence(config: ModelConfig, index: int, cached: int, count: int, blocks_ea
     return ScheduledSequence(rows_of(count, config, index), cached, table, True)
 
 
-def make_runtime(config: ModelConfig, max_batch: int, kv_rows: int, float8: str, max_step_rows: int = 512):
+def make_runtime(config: ModelConfig, max_batch: int, kv_rows: int, float8: str, max_step_rows: int = 512, *,
+                 deferred_text: bool = False):
     from moss_engine.runtime.cuda import make_random_runtime
     from moss_engine.runtime.cuda_weights import Float8
 
     limits = Limits(16, kv_rows // 16, max_batch, max_step_rows, min(config.max_position_embeddings, kv_rows, 4096))
     return make_random_runtime(config, limits, device=torch.device("cuda"), dtype=torch.bfloat16, seed=0,
-                               float8=Float8(float8))
+                               float8=Float8(float8), deferred_text=deferred_text)
 
 
 def measure_decode(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceilings | None, batches: list[int],
                    float8: str) -> list[Figure]:
+    """Steps up to both logits, and as they are served; shares are of reading both branches and heads."""
     figures = []
+    variants = [("rows drawn", TextBranch.SAMPLED, True), ("speaking, rows drawn", TextBranch.FILLED, True)]
+    if runtime.defers_text:
+        variants.append(("speaking, text deferred, rows drawn", TextBranch.DEFERRED, True))
     for batch in batches:
         shares = tuple(sequence(config, i, CONTEXT_ROWS, 1, CONTEXT_ROWS // 16 + 2) for i in range(batch))
         step = ScheduledBatch(shares)
@@ -100,6 +105,9 @@ def measure_decode(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceilings
         runtime.forward(step)
         figures.append(figure(f"decode step, batch {batch}", device_times_ms(runtime.decode_again(batch)), limit_ms,
                               "device"))
+        for name, text, draw in variants:
+            figures.append(figure(f"decode step, batch {batch}, {name}",
+                                  device_times_ms(runtime.decode_again(batch, text, draw=draw)), limit_ms, "device"))
         figures.append(figure(f"forward of one row, batch {batch}", wall_times_ms(lambda: runtime.forward(step)),  # noqa: B023
                               limit_ms, "wall"))
     return figures

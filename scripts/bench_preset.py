@@ -52,6 +52,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--batches", default="1,2,4,8,16,32,64", metavar="N,...", help="sequences of a decode step")
     parser.add_argument("--kv-rows", type=int, default=65_536, metavar="N", help="rows of the KV pool (65536)")
     parser.add_argument("--max-step-rows", type=int, default=512, metavar="N", help="rows of one step (512)")
+    parser.add_argument("--deferred-text", action="store_true", help="measure steps without the text branch, too")
     streams = parser.add_argument_group("streams")
     streams.add_argument("--listeners", default="1:2,4:8,16:32,64:128", metavar="N:REPLIES,...",
                          help="listeners at a time, and replies in all; each hears a reply out and asks again")
@@ -98,7 +99,8 @@ def measure_steps(args: argparse.Namespace, config: ModelConfig, ceilings: Ceili
     """The parts that need a runtime, and nothing else in memory."""
     start_s = time.perf_counter()
     float8 = FORMATS[args.dtype]
-    runtime = bench_cuda.make_runtime(config, max(args.batches), args.kv_rows, float8, args.max_step_rows)
+    runtime = bench_cuda.make_runtime(config, max(args.batches), args.kv_rows, float8, args.max_step_rows,
+                                      deferred_text=args.deferred_text)
     torch.cuda.synchronize()
     report["ready_s"] = time.perf_counter() - start_s
     report["allocated_gib"] = torch.cuda.memory_allocated() / 2**30

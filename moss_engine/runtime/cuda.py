@@ -71,6 +71,7 @@ class CudaRuntime:
         # kept here, as a graph holds addresses and keeps nothing alive
         self._network: CudaNetwork | None = CudaNetwork(config, weights, attention, max_rows,
                                                         deferred_text=deferred_text)
+        self.defers_text = deferred_text
         self.draws = Draws(config, self._batches[-1], self._device)
         self._inputs = DeviceInputs(limits, self._shapes, self._device)
         self._logits = Logits(*(torch.empty(self._batches[-1], size, device=self._device)

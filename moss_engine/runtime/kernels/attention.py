@@ -105,18 +105,34 @@ def _add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, gr
     return is_last, acc, total
 
 
+@triton.jit
+def _attend_tile(q_first, q_second, k_first, k_second, v, inside, scale_log2, top, total, acc):
+    """Take one tile of cached rows into the sums of a decoding row's heads."""
+    scores = tl.dot(q_first, k_first, input_precision="ieee")
+    scores = tl.dot(q_second, k_second, scores, input_precision="ieee")
+    scores = tl.where(inside[None, :], scores * scale_log2, _LOWEST)
+    new_top = tl.maximum(top, tl.max(scores, 1))
+    keep = tl.exp2(top - new_top)
+    weights = tl.exp2(scores - new_top[:, None])
+    acc = tl.dot(weights.to(v.dtype), v, acc * keep[:, None], input_precision="ieee")
+    return new_top, total * keep + tl.sum(weights, 1), acc
+
+
 @triton.jit(do_not_specialize=["batch", "slot", "lane_slots", "num_blocks", "table_stride", "num_splits"])
 def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, tables_ptr, k_pool_ptr, v_pool_ptr,
                          out_ptr, part_acc_ptr, part_stats_ptr, counter_ptr, batch, slot, lane_slots, num_blocks,
                          table_stride, num_splits, scale, eps, KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
                          M: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
-                         SPLIT: tl.constexpr, OVERLAP: tl.constexpr):
+                         SPLIT: tl.constexpr, STAGES: tl.constexpr, OVERLAP: tl.constexpr):
     """One new row a sequence, straight from the qkv product: norms, rotary embedding, KV write and attention.
 
     qkv: [lanes, batch, (KV * G + 2 * KV) * D]; positions[i] counts the cached rows of sequence i; out: [lanes, batch,
     KV * G * D]. Grid (num_splits, KV, lanes * batch); SPLIT tells whether there is more than one. The first split also
     attends to the new row itself. Positions, tables and cached rows are read before the previous kernel has ended: a
     kernel of the same step must not write them.
+
+    Where there is little to read (STAGES 0), a split's first tile is loaded before the previous kernel has ended, every
+    other one tile ahead of its use, and block numbers one ahead of that; otherwise STAGES tiles are on their way.
     """
     HALF: tl.constexpr = D // 2
     split, kv_head = tl.program_id(0), tl.program_id(1)
@@ -131,15 +147,15 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     pool_dtype = k_pool_ptr.dtype.element_ty
     pool_slot = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1)
 
-    # Tiles are loaded one ahead of their use, and block numbers one ahead of that: nothing waits for a chain of loads.
     table = tables_ptr + sequence * table_stride
     start, end = split * length, tl.minimum(num_cached, (split + 1) * length)
-    t = start + times
-    at = _place_rows(_find_blocks(table, t, end, BLOCK), t, pool_slot, kv_head, KV, BLOCK, D)
-    k_first_tile = _load_half_keys(k_pool_ptr, at, t, end, halves, D)
-    k_second_tile = _load_half_keys(k_pool_ptr + HALF, at, t, end, halves, D)
-    v_tile = _load_rows(v_pool_ptr, at, t, end, dims, D)
-    blocks = _find_blocks(table, t + T, end, BLOCK)
+    if STAGES == 0:
+        t = start + times
+        at = _place_rows(_find_blocks(table, t, end, BLOCK), t, pool_slot, kv_head, KV, BLOCK, D)
+        k_first_tile = _load_half_keys(k_pool_ptr, at, t, end, halves, D)
+        k_second_tile = _load_half_keys(k_pool_ptr + HALF, at, t, end, halves, D)
+        v_tile = _load_rows(v_pool_ptr, at, t, end, dims, D)
+        blocks = _find_blocks(table, t + T, end, BLOCK)
     q_norm_first, q_norm_second = load_norm(q_norm_ptr + lane * D, halves, D)
     k_norm_first, k_norm_second = load_norm(k_norm_ptr + lane * D, halves, D)
     cosine, sine = load_angles(rope_ptr, num_cached, halves, D)
@@ -174,23 +190,26 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
         tl.store(k_pool_ptr + new_at + HALF + halves[None, :] + tl.arange(0, 1)[:, None], k_second, mask=k_inside)
         tl.store(v_pool_ptr + new_at + dims, v_new, mask=dims < D)
 
-    for tile in tl.range(start, end, T, num_stages=1):
-        t_next = tile + T + times
-        at = _place_rows(blocks, t_next, pool_slot, kv_head, KV, BLOCK, D)
-        k_first_next = _load_half_keys(k_pool_ptr, at, t_next, end, halves, D)
-        k_second_next = _load_half_keys(k_pool_ptr + HALF, at, t_next, end, halves, D)
-        v_next = _load_rows(v_pool_ptr, at, t_next, end, dims, D)
-        blocks = _find_blocks(table, t_next + T, end, BLOCK)
-        scores = tl.dot(q_first, k_first_tile, input_precision="ieee")
-        scores = tl.dot(q_second, k_second_tile, scores, input_precision="ieee")
-        scores = tl.where((tile + times < end)[None, :], scores * scale_log2, _LOWEST)
-        new_top = tl.maximum(top, tl.max(scores, 1))
-        keep = tl.exp2(top - new_top)
-        weights = tl.exp2(scores - new_top[:, None])
-        acc = tl.dot(weights.to(pool_dtype), v_tile, acc * keep[:, None], input_precision="ieee")
-        total = total * keep + tl.sum(weights, 1)
-        top = new_top
-        k_first_tile, k_second_tile, v_tile = k_first_next, k_second_next, v_next
+    if STAGES == 0:
+        for tile in tl.range(start, end, T, num_stages=1):
+            t_next = tile + T + times
+            at = _place_rows(blocks, t_next, pool_slot, kv_head, KV, BLOCK, D)
+            k_first_next = _load_half_keys(k_pool_ptr, at, t_next, end, halves, D)
+            k_second_next = _load_half_keys(k_pool_ptr + HALF, at, t_next, end, halves, D)
+            v_next = _load_rows(v_pool_ptr, at, t_next, end, dims, D)
+            blocks = _find_blocks(table, t_next + T, end, BLOCK)
+            top, total, acc = _attend_tile(q_first, q_second, k_first_tile, k_second_tile, v_tile, tile + times < end,
+                                           scale_log2, top, total, acc)
+            k_first_tile, k_second_tile, v_tile = k_first_next, k_second_next, v_next
+    else:
+        for tile in tl.range(start, end, T, num_stages=STAGES):
+            t = tile + times
+            at = _place_rows(_find_blocks(table, t, end, BLOCK), t, pool_slot, kv_head, KV, BLOCK, D)
+            k_first_tile = _load_half_keys(k_pool_ptr, at, t, end, halves, D)
+            k_second_tile = _load_half_keys(k_pool_ptr + HALF, at, t, end, halves, D)
+            v_tile = _load_rows(v_pool_ptr, at, t, end, dims, D)
+            top, total, acc = _attend_tile(q_first, q_second, k_first_tile, k_second_tile, v_tile, t < end, scale_log2,
+                                           top, total, acc)
 
     out_at = out_ptr + (tl.program_id(2).to(tl.int64) * KV + kv_head) * G * D + heads[:, None] * D + dims[None, :]
     out_inside = (heads < G)[:, None] & (dims < D)[None, :]
@@ -254,7 +273,7 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out
                        counter_ptr, num_new, max_tiles, slot, lane_slots, num_blocks, table_stride, num_splits, scale,
                        KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr, M: tl.constexpr, GP: tl.constexpr,
                        DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr, SPLIT: tl.constexpr,
-                       OVERLAP: tl.constexpr):
+                       STAGES: tl.constexpr, OVERLAP: tl.constexpr):
     """Causal attention of tiles of new rows over everything their sequences have in the pool, the rows included.
 
     q, out: [lanes, num_new, KV * G * D]. tiles: int32 [4, max_tiles] = first row, number of rows (0: unused tile; at
@@ -286,19 +305,12 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out
     acc = tl.zeros([M, DP], tl.float32)
     table = tables_ptr + sequence * table_stride
     start, end = split * length, tl.minimum(num_positions, (split + 1) * length)
-    t = start + times
-    at = _place_rows(_find_blocks(table, t, end, BLOCK), t, pool_slot, kv_head, KV, BLOCK, D)
-    k_tile = _load_rows(k_pool_ptr, at, t, end, dims, D)
-    v_tile = _load_rows(v_pool_ptr, at, t, end, dims, D)
-    blocks = _find_blocks(table, t + T, end, BLOCK)
-    for first in tl.range(start, end, T, num_stages=1):
-        t_next = first + T + times
-        at = _place_rows(blocks, t_next, pool_slot, kv_head, KV, BLOCK, D)
-        k_next = _load_rows(k_pool_ptr, at, t_next, end, dims, D)
-        v_next = _load_rows(v_pool_ptr, at, t_next, end, dims, D)
-        blocks = _find_blocks(table, t_next + T, end, BLOCK)
-        scores = tl.dot(q, tl.trans(k_tile), input_precision="ieee") * scale_log2
+    for first in tl.range(start, end, T, num_stages=STAGES):
         t = first + times
+        at = _place_rows(_find_blocks(table, t, end, BLOCK), t, pool_slot, kv_head, KV, BLOCK, D)
+        k_tile = _load_rows(k_pool_ptr, at, t, end, dims, D)
+        v_tile = _load_rows(v_pool_ptr, at, t, end, dims, D)
+        scores = tl.dot(q, tl.trans(k_tile), input_precision="ieee") * scale_log2
         seen = (t < end)[None, :] & (t[None, :] <= (position + rows)[:, None])
         scores = tl.where(seen, scores, _LOWEST)
         new_top = tl.maximum(top, tl.max(scores, 1))
@@ -307,7 +319,6 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out
         acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc * keep[:, None], input_precision="ieee")
         total = total * keep + tl.sum(weights, 1)
         top = new_top
-        k_tile, v_tile = k_next, v_next
     if SPLIT and (num_active > 1):
         group = tl.program_id(2) * KV + kv_head
         is_last, acc, total = _add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split,

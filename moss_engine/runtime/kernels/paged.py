@@ -13,11 +13,19 @@ from moss_engine.runtime.kernels import attention
 from moss_engine.runtime.kernels.launch import next_power_of_2, options
 
 MAX_SPLITS = 32
-# Decoding waits for memory, so several programs share a multiprocessor; tiles of rows compute, and adding up their
-# larger parts costs more.
-_DECODE_PROGRAMS, _ROWS_PROGRAMS = 512, 264
-_DECODE_TILE, _ROWS_TILE = 64, 64  # cached positions at a time
-_ROWS_WARPS = 4
+@dataclass(frozen=True)
+class _Tuning:
+    """Programs to split into, cached positions of a tile, warps, and tiles on their way (`attend_decode_kernel`)."""
+
+    programs: int
+    tile: int
+    warps: int
+    stages: int
+
+
+# One sequence's attention is latency: more programs, all of which load at once. Tiles of rows compute, and adding up
+# their larger parts costs more.
+_ALONE, _TOGETHER, _ROWS = _Tuning(512, 64, 8, 0), _Tuning(256, 128, 8, 3), _Tuning(264, 64, 4, 3)
 _SMALLEST_DOT = 16
 _LARGEST_TILE = 64  # rows
 _PART_VALUES = 1 << 25
@@ -74,13 +82,14 @@ class PagedAttention:
         slot + i * lane_slots.
         """
         lanes, batch, _ = out.shape
-        splits = self._num_splits(lanes * batch, lanes * batch, self._decode_rows, _DECODE_PROGRAMS)
+        tuning = _ALONE if batch == 1 else _TOGETHER
+        splits = self._num_splits(lanes * batch, lanes * batch, self._decode_rows, tuning.programs)
         grid = (splits, self._shape["KV"], lanes * batch)
         attention.attend_decode_kernel[grid](
             qkv, q_norm, k_norm, self._rope, positions, tables, self.pool.keys, self.pool.values, out, self._parts,
             self._statistics, self._counters, batch, slot, lane_slots, self.pool.num_blocks, tables.stride(0), splits,
-            self._scale, self._eps, M=self._decode_rows, HP=self._half, T=_DECODE_TILE, SPLIT=splits > 1,
-            **self._shape, **options(8 if lanes * batch <= 2 else 4))
+            self._scale, self._eps, M=self._decode_rows, HP=self._half, T=tuning.tile, SPLIT=splits > 1,
+            STAGES=tuning.stages, **self._shape, **options(tuning.warps))
 
     def store(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, lane_slots: int, positions: Tensor,
               pool_rows: Tensor, queries: Tensor | None) -> None:
@@ -103,12 +112,12 @@ class PagedAttention:
         """
         (lanes, num_new, _), max_tiles = queries.shape, tiles.shape[1]
         rows = max(_SMALLEST_DOT, tile_rows * self._padded_heads)
-        splits = self._num_splits(lanes * triton.cdiv(num_new, tile_rows), lanes * max_tiles, rows, _ROWS_PROGRAMS)
+        splits = self._num_splits(lanes * triton.cdiv(num_new, tile_rows), lanes * max_tiles, rows, _ROWS.programs)
         attention.attend_rows_kernel[(splits, self._shape["KV"], lanes * max_tiles)](
             queries, tiles, tables, self.pool.keys, self.pool.values, out, self._parts, self._statistics,
             self._counters, num_new, max_tiles, slot, lane_slots, self.pool.num_blocks, tables.stride(0), splits,
-            self._scale, M=rows, GP=self._padded_heads, T=_ROWS_TILE, SPLIT=splits > 1, **self._shape,
-            **options(_ROWS_WARPS))
+            self._scale, M=rows, GP=self._padded_heads, T=_ROWS.tile, SPLIT=splits > 1, STAGES=_ROWS.stages,
+            **self._shape, **options(_ROWS.warps))
 
     def _num_splits(self, likely_groups: int, max_groups: int, rows: int, wanted_programs: int) -> int:
         """Splits that give the wanted number of programs, as far as the scratch memory goes."""

@@ -116,9 +116,9 @@ def closeness_db(heard: np.ndarray, source: np.ndarray) -> float:
 
 
 def low(wave: np.ndarray, rate_hz: int) -> np.ndarray:
-    """The same without what lies above 7.5 kHz."""
+    """The same without what lies above 6.5 kHz, where the recorder begins to fade."""
     spectrum = np.fft.rfft(wave)
-    spectrum[round(len(wave) * 7_500 / rate_hz) :] = 0
+    spectrum[round(len(wave) * 6_500 / rate_hz) :] = 0
     return np.fft.irfft(spectrum, len(wave))
 
 

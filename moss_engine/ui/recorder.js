@@ -46,11 +46,12 @@ async function start() {
   if (begun === mine && state === "opening") enter(handsFree() ? "listening" : "recording");
 }
 
-function send() {
-  capture.stop();
-  if (state === "opening") return quiet();
+async function send() {
+  if (state !== "recording") return quiet();
   enter("sending");
-  line.end();
+  const mine = begun;
+  await capture.finish();
+  if (begun === mine) line.end();
 }
 
 function quiet() {

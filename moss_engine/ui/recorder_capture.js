@@ -1,5 +1,6 @@
 // The microphone, as blocks of int16 at 16 kHz. It is open only while it is listened to.
 
+const LAST_BLOCK_MS = 100; // the longest that the end of a recording is waited for
 const WANTED = { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 };
 
 class Capture {
@@ -22,7 +23,10 @@ class Capture {
     await Promise.all([this.loaded, this.context.resume()]);
     if (!this.open) return this.release();
     this.node = new AudioWorkletNode(this.context, "microphone", { numberOfOutputs: 0 });
-    this.node.port.onmessage = ({ data }) => this.open && this.listener(data.pcm, data.level);
+    this.node.port.onmessage = ({ data }) => {
+      if (this.open) this.listener(data.pcm, data.level);
+      if (data.last) this.finished();
+    };
     this.source = this.context.createMediaStreamSource(this.stream);
     this.source.connect(this.node);
   }
@@ -30,6 +34,16 @@ class Capture {
   load() {
     const url = URL.createObjectURL(new Blob([RECORDER_WORKLET], { type: "text/javascript" }));
     return this.context.audioWorklet.addModule(url).finally(() => URL.revokeObjectURL(url));
+  }
+
+  // Stop, but not before the last block was delivered, so that no word loses its end.
+  async finish() {
+    await new Promise((resolve) => {
+      this.finished = resolve;
+      this.node.port.postMessage("end");
+      setTimeout(resolve, LAST_BLOCK_MS);
+    });
+    this.stop();
   }
 
   stop() {

@@ -1,6 +1,8 @@
 // Microphone samples at the context's rate -> int16 at @rate@ Hz, on the audio thread.
 //
-// Messages out: {pcm: Int16Array(BLOCK), level}   `level` is the block's loudest sample, 0 to 1
+// Messages in:  anything: what is there of a block is wanted now
+// Messages out: {pcm: Int16Array, level, last}   BLOCK samples, fewer where they were asked for; `level` is the loudest
+//               one, 0 to 1
 //
 // Resampled by a Hann-windowed sinc below both Nyquist rates, tabulated for PHASES positions between two input samples:
 // for the usual rates these are all there are.
@@ -23,6 +25,7 @@ class Microphone extends AudioWorkletProcessor {
     this.block = new Int16Array(BLOCK);
     this.filled = 0;
     this.level = 0;
+    this.port.onmessage = () => this.post(true);
   }
 
   // Weights of the input samples from -reach + 1 to reach around a point that lies `offset` behind one.
@@ -68,8 +71,11 @@ class Microphone extends AudioWorkletProcessor {
     const value = Math.max(-1, Math.min(1, sample));
     this.level = Math.max(this.level, Math.abs(value));
     this.block[this.filled++] = Math.round(value < 0 ? value * 32768 : value * 32767);
-    if (this.filled < BLOCK) return;
-    this.port.postMessage({ pcm: this.block, level: this.level }, [this.block.buffer]);
+    if (this.filled === BLOCK) this.post(false);
+  }
+
+  post(last) {
+    this.port.postMessage({ pcm: this.block.slice(0, this.filled), level: this.level, last });
     this.block = new Int16Array(BLOCK);
     this.filled = 0;
     this.level = 0;

@@ -12,7 +12,14 @@ from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.trt import TrtRuntime
 from moss_engine.tokens import Row
 from tests.runtime_contract import LIMITS, RuntimeContract
-from tests.trt_support import EMULATOR, assert_large_values_pass, float8_layout_of, make_runtime, open_runtime
+from tests.trt_support import (
+    EMULATOR,
+    OLD_EMULATOR,
+    assert_large_values_pass,
+    float8_layout_of,
+    make_runtime,
+    open_runtime,
+)
 
 CPU = torch.device("cpu")
 
@@ -39,6 +46,15 @@ class TestBakedFloat16(RuntimeContract):
     @classmethod
     def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
         return make_runtime(EMULATOR, tiny_checkpoint, LIMITS, "float16", "baked", CPU)
+
+
+class TestOldFloat16(TestBakedFloat16):
+    """A release that types networks weakly."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+        return make_runtime(OLD_EMULATOR, tiny_checkpoint, LIMITS, "float16", "bound", CPU)
 
 
 def test_gated_values_beyond_float16_pass(tiny_checkpoint):

@@ -75,8 +75,8 @@ class _Value:
         """Sizes of one name are equal; nothing here depends on it."""
 
 
-class _Layer:
-    def __init__(self, network: _Network, operation: str, inputs: Sequence[_Value], **settings: Any):
+class Layer:
+    def __init__(self, network: Network, operation: str, inputs: Sequence[_Value], **settings: Any):
         self.__dict__.update(settings)
         self.operation = operation
         self.inputs = {i: value.index for i, value in enumerate(inputs)}
@@ -94,10 +94,13 @@ class _Layer:
         return {name: value for name, value in self.__dict__.items() if name not in known}
 
 
-class _Network:
+class Network:
+    layer_class = Layer
+    size_dtype = "int64"
+
     def __init__(self) -> None:
         self.num_values = 0
-        self.layers: list[_Layer] = []
+        self.layers: list[Layer] = []
         self.inputs: dict[str, tuple[int, str, tuple[int, ...]]] = {}
         self.outputs: list[_Value] = []
 
@@ -105,8 +108,8 @@ class _Network:
         self.num_values += 1
         return _Value(self.num_values - 1)
 
-    def _add(self, operation: str, inputs: Sequence[_Value], **settings: Any) -> _Layer:
-        self.layers.append(_Layer(self, operation, inputs, **settings))
+    def _add(self, operation: str, inputs: Sequence[_Value], **settings: Any) -> Layer:
+        self.layers.append(self.layer_class(self, operation, inputs, **settings))
         return self.layers[-1]
 
     def add_input(self, name: str, dtype: _Type, shape: tuple[int, ...]) -> _Value:
@@ -117,57 +120,57 @@ class _Network:
     def mark_output(self, value: _Value) -> None:
         self.outputs.append(value)
 
-    def add_constant(self, shape: tuple[int, ...], weights: Weights) -> _Layer:
+    def add_constant(self, shape: tuple[int, ...], weights: Weights) -> Layer:
         return self._add("constant", [], values=weights.tensor.reshape(tuple(shape)))
 
-    def add_cast(self, x: _Value, dtype: _Type) -> _Layer:
+    def add_cast(self, x: _Value, dtype: _Type) -> Layer:
         return self._add("cast", [x], dtype=dtype.value)
 
-    def add_quantize(self, x: _Value, scale: _Value, dtype: _Type) -> _Layer:
+    def add_quantize(self, x: _Value, scale: _Value, dtype: _Type) -> Layer:
         assert dtype is fp8
         return self._add("quantize", [x, scale])
 
-    def add_dequantize(self, x: _Value, scale: _Value, dtype: _Type) -> _Layer:
+    def add_dequantize(self, x: _Value, scale: _Value, dtype: _Type) -> Layer:
         return self._add("dequantize", [x, scale], dtype=dtype.value)
 
-    def add_elementwise(self, a: _Value, b: _Value, operation: Enum) -> _Layer:
+    def add_elementwise(self, a: _Value, b: _Value, operation: Enum) -> Layer:
         return self._add(operation.name.lower(), [a, b])
 
-    def add_unary(self, x: _Value, operation: Enum) -> _Layer:
+    def add_unary(self, x: _Value, operation: Enum) -> Layer:
         return self._add(operation.name.lower(), [x])
 
-    def add_activation(self, x: _Value, operation: Enum) -> _Layer:
+    def add_activation(self, x: _Value, operation: Enum) -> Layer:
         return self._add(operation.name.lower(), [x])
 
-    def add_reduce(self, x: _Value, operation: Enum, axes: int, keep_dims: object) -> _Layer:
+    def add_reduce(self, x: _Value, operation: Enum, axes: int, keep_dims: object) -> Layer:
         assert keep_dims is True
         return self._add(operation.name.lower(), [x], axes=axes)
 
-    def add_softmax(self, x: _Value) -> _Layer:
+    def add_softmax(self, x: _Value) -> Layer:
         return self._add("softmax", [x], axes=0)
 
-    def add_select(self, condition: _Value, a: _Value, b: _Value) -> _Layer:
+    def add_select(self, condition: _Value, a: _Value, b: _Value) -> Layer:
         return self._add("select", [condition, a, b])
 
-    def add_matrix_multiply(self, a: _Value, a_form: Enum, b: _Value, b_form: Enum) -> _Layer:
+    def add_matrix_multiply(self, a: _Value, a_form: Enum, b: _Value, b_form: Enum) -> Layer:
         assert a_form is MatrixOperation.NONE
         return self._add("product", [a, b], transposed=b_form is MatrixOperation.TRANSPOSE)
 
-    def add_gather(self, data: _Value, indices: _Value, axis: int) -> _Layer:
+    def add_gather(self, data: _Value, indices: _Value, axis: int) -> Layer:
         return self._add("gather", [data, indices], axis=axis)
 
-    def add_concatenation(self, values: Sequence[_Value]) -> _Layer:
+    def add_concatenation(self, values: Sequence[_Value]) -> Layer:
         return self._add("concatenation", values, axis=0)
 
-    def add_shuffle(self, x: _Value) -> _Layer:
+    def add_shuffle(self, x: _Value) -> Layer:
         return self._add("shuffle", [x], first_transpose=None, reshape_dims=None)
 
-    def add_slice(self, x: _Value, start: Sequence[int], shape: Sequence[int], stride: Sequence[int]) -> _Layer:
+    def add_slice(self, x: _Value, start: Sequence[int], shape: Sequence[int], stride: Sequence[int]) -> Layer:
         assert set(stride) == {1}
         return self._add("slice", [x], start=tuple(start))
 
-    def add_shape(self, x: _Value) -> _Layer:
-        return self._add("shape", [x])
+    def add_shape(self, x: _Value) -> Layer:
+        return self._add("shape", [x], dtype=self.size_dtype)
 
 
 class _Profile(dict):
@@ -176,7 +179,7 @@ class _Profile(dict):
         self[name] = [tuple(low), tuple(usual), tuple(high)]
 
 
-class _Settings(SimpleNamespace):
+class Settings(SimpleNamespace):
     def add_optimization_profile(self, profile: _Profile) -> None:
         self.profiles.append(profile)
 
@@ -191,17 +194,17 @@ class Builder:
     def __init__(self, logger: Logger):
         assert isinstance(logger, Logger)
 
-    def create_network(self, flags: int) -> _Network:
+    def create_network(self, flags: int) -> Network:
         assert flags == 1 << int(NetworkDefinitionCreationFlag.STRONGLY_TYPED)
-        return _Network()
+        return Network()
 
-    def create_builder_config(self) -> _Settings:
-        return _Settings(profiles=[])
+    def create_builder_config(self) -> Settings:
+        return Settings(profiles=[])
 
     def create_optimization_profile(self) -> _Profile:
         return _Profile()
 
-    def build_serialized_network(self, network: _Network, settings: _Settings) -> _Memory:
+    def build_serialized_network(self, network: Network, settings: Settings) -> _Memory:
         dynamic = {name for name, (_, _, shape) in network.inputs.items() if -1 in shape}
         assert all(profile.keys() == dynamic for profile in settings.profiles), "a profile lacks an input"
         layers = [(layer.operation, layer.inputs, layer.output.index, layer.settings()) for layer in network.layers]
@@ -215,15 +218,19 @@ class Runtime:
     def __init__(self, logger: Logger):
         assert isinstance(logger, Logger)
 
-    def deserialize_cuda_engine(self, plan: Any) -> _Engine | None:
+    def deserialize_cuda_engine(self, plan: Any) -> Engine | None:
         try:
             kind, *parts = torch.load(io.BytesIO(plan), weights_only=False)
         except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError):
             return None
-        return _Engine(*parts) if kind == RECORDED else None
+        return self.make_engine(*parts) if kind == RECORDED else None
+
+    @staticmethod
+    def make_engine(*parts: Any) -> Engine:
+        return Engine(*parts)
 
 
-class _Engine:
+class Engine:
     def __init__(self, inputs: dict, outputs: dict, layers: list, profiles: list):
         self.inputs, self.outputs, self.layers, self.profiles = inputs, outputs, layers, profiles
         self.names = [*inputs, *outputs]
@@ -250,16 +257,21 @@ class _Engine:
     def get_tensor_profile_shape(self, name: str, profile: int) -> list[tuple[int, ...]]:
         return self.profiles[profile].get(name) or [self.inputs[name][2]] * 3
 
-    def create_execution_context(self, strategy: Enum) -> _Context:
+    def create_execution_context(self, strategy: Enum) -> Context:
         assert strategy is ExecutionContextAllocationStrategy.USER_MANAGED
-        return _Context(self)
+        return Context(self)
 
     def run(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         values = {self.inputs[name][0]: tensor for name, tensor in inputs.items()}
         for operation, sources, target, settings in self.layers:
             taken = [values[index] for _, index in sorted(sources.items())]
             values[target] = run_layer(operation, taken, sorted(sources), settings)
+            self.check_type(operation, settings, values[target])
         return {name: values[index] for name, index in self.outputs.items()}
+
+    @staticmethod
+    def check_type(operation: str, settings: dict[str, Any], made: Tensor) -> None:
+        assert "precision" not in settings, f"{operation}: a strongly typed network has no precisions to be set"
 
     def _output_types(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """From runs with zeros at several sizes: a size that changes is -1."""
@@ -275,8 +287,8 @@ class _Engine:
                 for name, runs in found.items()}
 
 
-class _Context:
-    def __init__(self, engine: _Engine):
+class Context:
+    def __init__(self, engine: Engine):
         self.engine = engine
         self.profile: int | None = None
         self.shapes: dict[str, tuple[int, ...]] = {}

@@ -38,7 +38,7 @@ def run_layer(operation: str, values: list[Tensor], places: list[int], settings:
     if operation == "concatenation":
         return torch.cat(values, settings["axis"])
     if operation == "shape":
-        return torch.tensor(values[0].shape, dtype=torch.int64)
+        return torch.tensor(values[0].shape, dtype=getattr(torch, settings["dtype"]))
     if operation == "slice":
         assert places == [0, 2], "the sizes of a slice come from a tensor"
         ends = [start + size for start, size in zip(settings["start"], values[1].tolist(), strict=True)]

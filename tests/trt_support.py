@@ -17,9 +17,10 @@ from moss_engine.runtime.engine_manifest import EngineManifest
 from moss_engine.runtime.trt import TrtRuntime
 from moss_engine.runtime.trt_library import Library, describe
 from moss_engine.tokens import Row
-from tests import trt_emulator
+from tests import trt_emulator, trt_emulator_old
 
 EMULATOR = describe("tensorrt", trt_emulator)
+OLD_EMULATOR = describe("tensorrt", trt_emulator_old)
 
 
 def assert_large_values_pass(library: Library, folder: Path, limits: Limits, device: torch.device) -> None:

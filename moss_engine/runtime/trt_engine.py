@@ -49,10 +49,17 @@ def check_tensors(inputs: Mapping[str, TensorSpec], outputs: Mapping[str, Tensor
                 raise EngineFileError(f"The engine has an unknown {what} {name!r}; {_AGAIN}")
             for name, spec in known.items():
                 _compare(name, "type", tensors[name].dtype, spec.dtype)
-                _compare(name, "shape", tensors[name].shape, spec.shape)
+                _compare(name, "shape", _as_open(tensors[name].shape, spec.shape), spec.shape)
                 _compare(name, "location", tensors[name].location, "DEVICE")
 
     return check
+
+
+def _as_open(found: tuple[int, ...], known: tuple[int, ...]) -> tuple[int, ...]:
+    """`found` with -1 where `known` has it: some releases give the first profile's size there."""
+    if len(found) != len(known):
+        return found
+    return tuple(-1 if open_size == -1 else size for size, open_size in zip(found, known, strict=True))
 
 
 def _compare(name: str, what: str, found: object, wanted: object) -> None:
@@ -94,7 +101,7 @@ class TrtEngine:
             if bound.get(name) == (tensor.data_ptr(), shape):
                 continue
             assert tensor.is_contiguous() and (tensor.data_ptr() % _ALIGNMENT == 0 or tensor.device.type == "cpu"), name
-            if self.tensors[name].is_input and -1 in self.tensors[name].shape:
+            if self.tensors[name].is_input and (-1 in self.tensors[name].shape or (shapes and name in shapes)):
                 self._require(context.set_input_shape(name, shape), f"set_input_shape({name}, {shape})")
             self._require(context.set_tensor_address(name, tensor.data_ptr()), f"set_tensor_address({name})")
             bound[name] = tensor.data_ptr(), shape

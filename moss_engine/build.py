@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moss_engine.checkup import require_network_tensors
+from moss_engine.checkup import require_codec_tensors, require_network_tensors
 from moss_engine.codec.base import samples_per_code
 from moss_engine.codec.load import load_codec
 from moss_engine.config import EngineConfig
@@ -30,6 +30,7 @@ def build_service(config: EngineConfig) -> Service:
     processor = load_processor(folder, model, config.max_text_chars)
     require_network_tensors(folder, model)
     codec_folder = config.codec or folder
+    require_codec_tensors(codec_folder)
     codec = load_codec(codec_folder, device, dtype=config.codec_dtype, vocoder=config.vocoder,
                        vocoder_folder=config.vocoder_folder, voices=config.voices)
     if codec.num_codes != model.special.num_codes:

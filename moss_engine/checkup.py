@@ -93,6 +93,15 @@ def check_codec(folder: Path, voices: Path) -> Iterator[Finding]:
     yield from _check_voices(folder, voices)
 
 
+def require_codec_tensors(folder: Path) -> None:
+    """Raise CheckpointError unless a published codec holds what replies need: settings, names and shapes. Other codecs
+    are small enough to be checked while they are loaded."""
+    if is_moss_codec(folder):
+        for check in (_describe_encoder, _settings, _encoder_tensors, _describe_decoder, _hift_tensors):
+            check(folder)
+        _flow_tensors(folder, FLOW_CHUNK)
+
+
 def _describe_encoder(folder: Path) -> str:
     config = WhisperVqConfig.from_folder(folder)
     return f"causal Whisper-VQ, {config.num_layers} of {config.declared_layers} layers, {config.num_codes} codes"

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pickle
+import re
 import shutil
 from pathlib import Path
 
@@ -124,6 +125,7 @@ FAULTS = {
                                                     "token_frame_rate: 25"),
                                      "25 codes a second instead of 12.5"),
     "encoder weights of another": (lambda f: make_tiny_encoder(f / "codec", 0, 32), "the codec 32"),
+    "no codec weights": (lambda f: (f / "codec" / FILE_NAME).unlink(), "model.safetensors is missing"),
     "no flow settings": (lambda f: (f / "codec" / CONFIG).unlink(), "config.yaml is missing"),
     "no flow": (lambda f: (f / "codec" / FLOW_WHOLE).unlink(), "flow.pt is missing"),
     "half a flow": (lambda f: os.truncate(f / "codec" / FLOW_CHUNK, 3000), "flow-chunk-5.pt holds no tensors"),
@@ -163,10 +165,13 @@ def test_the_program_refuses_to_start_with_the_same_sentence(name, folders):
     assert message in str(caught.value)
 
 
-def test_headers_are_checked_before_anything_large_is_read(folders, monkeypatch):
-    (folders / SHARD).unlink()
+@pytest.mark.parametrize("name", ["a missing shard", "a codec that hears another rate", "no codec weights",
+                                  "half a flow", "a vocoder with one more"])
+def test_headers_are_checked_before_anything_large_is_read(name, folders, monkeypatch):
+    damage, message = FAULTS[name]
+    damage(folders)
     monkeypatch.setattr(build, "load_codec", lambda *_, **__: pytest.fail("the codec was loaded first"))
-    with pytest.raises(MossError, match="model-00002"):
+    with pytest.raises(MossError, match=re.escape(message)):
         build.build_service(EngineConfig(checkpoint=folders / "model", codec=folders / "codec", device="cpu"))
 
 

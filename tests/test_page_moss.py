@@ -20,6 +20,7 @@ from moss_engine.config import EngineConfig
 from moss_engine.errors import ConfigError
 from moss_engine.events import AudioChunk
 from moss_engine.request import Reply, Speech
+from moss_engine.tokens import code_of
 from moss_engine.ui.server import launch
 
 pytest.importorskip("onnxruntime", reason="voices are made with onnxruntime")
@@ -112,6 +113,16 @@ def test_a_later_turn_finds_the_earlier_ones_in_the_prefix_cache(service, reques
     assert figures["num_cached_rows"] > 0.8 * before, "the conversation was computed again"
     ask(client, utterance=upload(client, url))
     assert len(calls) == 2, "a recording was encoded again"
+
+
+def test_after_an_interruption_only_what_was_heard_is_remembered_and_found_again(service, requests, url, client):
+    outputs = ask(client, utterance=upload(client, url), max_rows=200, seed=5)
+    client.predict(heard=f"{outputs[-1]['run']}:{2 * 1920 + 1}", api_name="/stop")
+    figures = ask(client, utterance=upload(client, url))[-1]["figures"]
+    question, answer, _ = requests[1].messages
+    codes = [row for row in answer.content.rows if code_of(row, service.engine.processor.ids) is not None]
+    assert question.content == requests[0].messages[0].content and len(codes) == 3
+    assert figures["num_cached_rows"] >= figures["num_prompt_rows"] // 2 - 16
 
 
 def test_the_answer_may_be_text(service, requests, url, client):

@@ -262,6 +262,22 @@ def test_silence_is_no_question(service, visit):
     assert service.requests == []
 
 
+def test_a_recording_is_sent_before_it_is_too_long(browser):
+    from moss_engine.ui.server import launch
+
+    service, port = FakeService(Script(seconds=0.5, rtf=0.1)), free_port()
+    page = launch(service, EngineConfig(port=port, max_speech_s=2.0))
+    tab = browsing.Visit(browser, f"http://127.0.0.1:{port}/", permissions=["microphone"])
+    tab.page.wait_for_function("window.recorder?.ready")
+    tab.page.locator("#mode label", has_text="Speak to it").click()
+    tab.page.locator(".rec-talk").click()
+    tab.wait("done")
+    assert 1.4 < len(service.requests[-1].messages[-1].content.codes) * 0.08 <= 2.0
+    assert not tab.page.evaluate("recorder.capture.open") and tab.problems == []
+    tab.close()
+    page.close(verbose=False)
+
+
 def test_a_microphone_that_was_closed_for_want_of_use_is_opened_again(service, visit):
     tab = visit()
     forgotten = "recorder.line.key = 'forgotten-by-the-server'"

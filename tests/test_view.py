@@ -108,6 +108,11 @@ def test_stages_are_seconds_since_the_request_was_accepted():
     assert message["figures"]["ttfa_ms"] == pytest.approx(500)
 
 
+def test_what_came_before_the_request_was_accepted_is_a_negative_time():
+    message, _ = take(fold(View("run", 3, received_s=9.6), REPLY[0]), 11.0)
+    assert message["stages"]["received"] == pytest.approx(-0.4)
+
+
 def test_before_it_is_accepted_a_reply_has_no_clock():
     message, view = take(View("run", 9), 5.0)
     assert message["now_s"] is None and message["stages"] == {} and not view.accepted

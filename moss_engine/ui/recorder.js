@@ -7,6 +7,7 @@
 const $ = (selector) => element.querySelector(selector);
 const BUSY = ["sent", "waiting", "thinking", "speaking"];
 const MAX_JOINED = 8;
+const SPARE_S = 0.5; // before the longest recording that the server takes
 
 let state = "off";
 let live = "idle"; // phase of the reply
@@ -84,6 +85,7 @@ function heard(answer, last) {
     enter("hearing");
     if (BUSY.includes(live)) interrupt();
   } else if (state === "hearing" && !answer.talking) enter("listening");
+  if (state === "recording" && seconds >= props.max_s - SPARE_S) send();
   if (answer.utterance) say(answer.utterance);
   if (last) enter("off");
   else show();

@@ -35,6 +35,9 @@ def _table(path: Path) -> str:
             lines = step_lines(report) if report["figures"] else []
             if "streams" in report:
                 lines += ["", *stream_lines(report["streams"])]
+        elif "kernels" in report:
+            head = f"{report['device']}, {report['library']}, {report['dtype']}, {report['layers']} layers"
+            lines = engine_lines(report)
         else:
             head, lines = "", figure_lines(report)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -85,6 +88,16 @@ def step_lines(report: dict[str, Any]) -> list[str]:
         share = f"{figure['limit_ms'] / figure['median_ms']:.0%}" if figure["limit_ms"] is not None else ""
         lines.append(f"| {figure['name']} ({figure['note']}) | {figure['median_ms']:.3f} | {figure['p90_ms']:.3f} | "
                      f"{share} |")
+    return lines
+
+
+def engine_lines(report: dict[str, Any]) -> list[str]:
+    """What `scripts.bench_trt` measured of an engine file with random weights."""
+    lines = ["| what | measured |", "|---|---|",
+             f"| build, weights {report['weights']} | {report['build_s']:.1f} s, {report['plan_mb']:.1f} MB |"]
+    lines += [f"| {figure['name']} ({figure['note']}) | {figure['median_ms']:.2f} ms |" for figure in report["figures"]]
+    lines += [f"| of a {name}'s kernels, those that only convert weights | {kernels['conversions_us'] / 1e3:.2f} of "
+              f"{kernels['total_us'] / 1e3:.2f} ms |" for name, kernels in report["kernels"].items()]
     return lines
 
 

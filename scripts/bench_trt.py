@@ -3,7 +3,8 @@
     python -m scripts.bench_trt --parts nano,published --out OUT.json
 
 nano: builds the built-in checkpoint with weights bound and baked, compares logits row by row with the torch runtime in
-the same number format, and greedy replies word for word. published: builds, loads and times the full layout.
+the same number format, and greedy replies word for word. published: builds, loads and times the full layout, and lists
+the kernels that a decode step and a prefill of 512 rows run, those that only convert weights apart.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -46,6 +48,8 @@ from scripts.nano.sentences import EVERYDAY, HARVARD
 from scripts.quantize import conversations
 
 NUM_SENTENCES, NUM_ROWS = 20, 200
+NUM_KERNELS, NAME_CHARS = 16, 100
+CONVERSION = re.compile(r"permutationKernel|genericReformat|__myl_bb\d+_\d+_Cas$")
 INIT_STD = 0.02
 
 
@@ -75,6 +79,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float16", choices=("float16", "bfloat16"))
     parser.add_argument("--weights", default="bound,baked", help="of the nano engines")
     parser.add_argument("--layers", type=int, default=PUBLISHED.num_shared_layers, help="shared layers at full width")
+    parser.add_argument("--branch-layers", type=int, default=PUBLISHED.num_modality_layers, help="layers of a branch")
     parser.add_argument("--batch", type=int, default=1, help="sequences of one step at full width")
     parser.add_argument("--effort", type=int, default=EFFORT, help="the builder's optimisation level, 0 to 5")
     parser.add_argument("--beside", type=Path, help="figures of scripts.bench_cuda of the same hour, kept with these")
@@ -92,7 +97,7 @@ def main() -> None:
             args.replies.write_text(json.dumps(replies) + "\n", encoding="utf-8")
         args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if "published" in args.parts:
-        config = dataclasses.replace(PUBLISHED, num_shared_layers=args.layers)
+        config = dataclasses.replace(PUBLISHED, num_shared_layers=args.layers, num_modality_layers=args.branch_layers)
         result |= measure_published(library, config, args.dtype, args.batch, args.effort, device)
     if args.beside:
         result["torch_runtime"] = json.loads(args.beside.read_text(encoding="utf-8"))
@@ -197,6 +202,9 @@ def measure_published(library: Library, config: ModelConfig, dtype: str, max_bat
     print(table(figures), flush=True)
     result["figures"] = [asdict(f) for f in figures]
     result["step_gb"] = step_bytes(config) / 1e9
+    steps = {"decode": sequence(config, 0, CONTEXT_ROWS, 1, CONTEXT_ROWS // 16 + 2),
+             "prefill": sequence(config, 0, 0, 512, 33)}
+    result["kernels"] = {name: kernels_of(runtime, ScheduledBatch((step,))) for name, step in steps.items()}
     runtime.close()
     return result
 
@@ -223,6 +231,30 @@ def measure_prefill(runtime: TrtRuntime, config: ModelConfig) -> list[Figure]:
         figures.append(figure(name, device_times_ms(lambda: runtime.forward(step)), None, "device"))  # noqa: B023
         figures.append(figure(name, wall_times_ms(lambda: runtime.forward(step)), None, "wall"))  # noqa: B023
     return figures
+
+
+def kernels_of(runtime: TrtRuntime, batch: ScheduledBatch) -> dict[str, object]:
+    """Microseconds and counts of a step's kernels; `conversions_us` is what reformatting and casting alone take."""
+    runtime.forward(batch)
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        runtime.forward(batch)
+        torch.cuda.synchronize()
+    found: dict[str, list[float]] = {}
+    for event in profile.events() or ():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            times = found.setdefault(event.name[:NAME_CHARS], [0, 0.0])
+            times[0] += 1
+            times[1] += event.time_range.elapsed_us()
+    return kernel_table([(name, int(count), us) for name, (count, us) in found.items()])
+
+
+def kernel_table(kernels: list[tuple[str, int, float]]) -> dict[str, object]:
+    """Totals, and the kernels that take most: (name, count, microseconds of all calls)."""
+    kernels = sorted(kernels, key=lambda kernel: -kernel[2])
+    return {"count": sum(count for _, count, _ in kernels), "total_us": round(sum(us for *_, us in kernels), 1),
+            "conversions_us": round(sum(us for name, _, us in kernels if CONVERSION.search(name)), 1),
+            "most": [{"name": name, "count": count, "us": round(us, 1)} for name, count, us in kernels[:NUM_KERNELS]]}
 
 
 def random_layout(config: ModelConfig, kind: torch.dtype, device: torch.device) -> dict[str, Tensor]:

@@ -94,3 +94,14 @@ def test_a_file_that_is_no_measurement_is_named(folder, text):
     (folder / "bad.json").write_text(text)
     with pytest.raises(MossError, match=r"bad\.json is no measurement"):
         bench_tables.benchmarks()
+
+
+def test_an_engine_file_is_shown_with_what_it_wastes(folder):
+    kernels = {"conversions_us": 1500.0, "total_us": 4000.0}
+    write(folder / "engine.json", {
+        "device": "A GPU", "library": "tensorrt 8.6.0", "dtype": "float16", "layers": 3, "weights": "bound",
+        "build_s": 18.6, "plan_mb": 2.9, "figures": [{"name": "decode", "note": "device", "median_ms": 6.0}],
+        "kernels": {"decode": kernels}})
+    text = bench_tables.benchmarks()
+    assert "A GPU, tensorrt 8.6.0, float16, 3 layers" in text and "| build, weights bound | 18.6 s, 2.9 MB |" in text
+    assert "| decode (device) | 6.00 ms |" in text and "only convert weights | 1.50 of 4.00 ms |" in text

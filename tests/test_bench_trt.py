@@ -1,0 +1,50 @@
+"""The bench of TensorRT engines, with the emulator for a GPU's library."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from moss_engine.config import NANO_CHECKPOINT
+from moss_engine.export import tensorrt as export
+from moss_engine.models.config import ModelConfig
+from scripts import bench_trt
+from tests.trt_support import EMULATOR
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def emulated(monkeypatch):
+    monkeypatch.setattr(bench_trt, "compute_capability", lambda library, device: "9.0")
+    monkeypatch.setattr(export, "load_library", lambda backend: EMULATOR)
+    monkeypatch.setattr(export, "_capability", lambda library, target: "9.0")
+
+
+def test_nano_speaks_the_same_from_an_engine_file(emulated, monkeypatch):
+    """The built-in checkpoint through network, engine folder and runtime: the same rows as the torch runtime's."""
+    monkeypatch.setattr(bench_trt, "NUM_SENTENCES", 2)
+    monkeypatch.setattr(bench_trt, "NUM_ROWS", 20)
+    whole = bench_trt.conversations
+    monkeypatch.setattr(bench_trt, "conversations", lambda *args: whole(*args[:-1], 10))
+    (check,), replies = bench_trt.measure_parity(EMULATOR, "float32", ["bound"], 0, CPU)
+    assert check.rows == check.agreeing_rows == 10 and check.agreeing_heads == 2 * check.rows
+    assert check.equal_replies == check.sentences == 2 and replies["bound"] == replies["torch"]
+    assert check.largest_difference < 1e-3 < check.largest_logit
+
+
+def test_random_weights_fill_the_layout():
+    config = dataclasses.replace(ModelConfig.from_file(NANO_CHECKPOINT / "config.json"), num_shared_layers=1,
+                                 num_modality_layers=1)
+    layout = bench_trt.random_layout(config, torch.float16, CPU)
+    assert layout["layers.2.qkv"].shape == ((6 + 2 * 2) * 64, 384) and layout["layers.2.qkv"].dtype is torch.float16
+    assert abs(float(layout["text.norm"].float().mean()) - 1) < 0.01 < float(layout["embed.audio"].float().std())
+
+
+def test_conversions_are_counted_apart():
+    table = bench_trt.kernel_table([("__myl_bb0_1_Cas", 3, 30.04), ("gemm", 2, 50.0), ("__myl_bb0_4_CasMul", 1, 5.0),
+                                    ("void CUTENSOR_NAMESPACE::permutationKernelPLC3<float>", 1, 70.0)])
+    assert table["count"] == 7 and table["total_us"] == 155.0 and table["conversions_us"] == 100.0
+    assert table["most"][0]["us"] == 70.0

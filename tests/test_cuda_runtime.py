@@ -12,6 +12,7 @@ cuda_support = pytest.importorskip("tests.cuda_support")
 
 from moss_engine.errors import ConfigError  # noqa: E402
 from moss_engine.runtime.base import Limits, ScheduledBatch  # noqa: E402
+from moss_engine.runtime.cuda import load_cuda_runtime  # noqa: E402
 from moss_engine.runtime.cuda_weights import Float8  # noqa: E402
 from tests.cuda_support import (  # noqa: E402
     DEVICE,
@@ -176,6 +177,17 @@ def test_float8_weights_are_near_their_widened_values(float8):
 def test_float8_of_odd_sizes_is_refused():
     with pytest.raises(ConfigError, match="vocab_size 150"):
         make_weights(float8=Float8.ALL)
+
+
+def test_an_old_gpu_is_refused_before_weights_are_read(monkeypatch, tmp_path):
+    """There is not even a checkpoint in the folder."""
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "An old GPU")
+    for found, float8, words in (((7, 5), Float8.NONE, "7.5 and the CUDA runtime needs 8.0; use --device cpu"),
+                                 ((8, 6), Float8.TRUNK, "8.6 and float8 needs 8.9; use --dtype bfloat16")):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, found=found: found)
+        with pytest.raises(ConfigError) as error:
+            load_cuda_runtime(tmp_path, LIMITS, device=torch.device("cuda:0"), dtype=torch.bfloat16, float8=float8)
+        assert f"An old GPU has compute capability {words}" in str(error.value)
 
 
 def test_the_limits_are_asserted(runtime):

@@ -40,7 +40,8 @@ class RuntimeInfo:
 
 
 class TextBranch(Enum):
-    """How much of the text branch a step needs for a sequence's rows; trunk and audio branch are always run.
+    """How much of the text branch a step needs for a sequence's rows; trunk and audio branch are always run, and the
+    text branch is run for all sequences of a step as far as one of them needs it.
 
     While a reply speaks, the sample of the text head is replaced by the modality pad before anything sees it, so its
     logits are not needed. Nothing else is known to be unused: in text mode the audio sample stays in the row, counts

@@ -1,0 +1,142 @@
+"""Everything that has to be tested and measured on a GPU, one command after the other, and what it says of the bars:
+
+    python -m scripts.measure_gpu [--card h200] [--only parity,bfloat16] [--out assets/bench]
+
+Each command runs in a process of its own with a time limit and writes its own file; one that fails is named at the end
+and does not stop the others. `--bars` only reads the files. On an idle GPU all of it takes about 25 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from moss_engine.config import REPO_ROOT
+
+FULL_SIZE = ("scripts.bench", "--preset", "moss-speech")
+REAL_TIME_RTF = 0.9
+
+
+@dataclass(frozen=True)
+class Step:
+    """`module` and its options; OUT_FILE among them stands for the file of this name in the folder of results."""
+
+    name: str
+    limit_s: int
+    command: tuple[str, ...]
+    file: str = ""
+
+
+OUT_FILE = "{file}"
+STEPS = (
+    Step("parity", 600, ("pytest", "-q", "-m", "gpu")),
+    Step("bfloat16", 420, (*FULL_SIZE, "--parts", "decode,prefill,speech,sampler,vocoder,baselines", "--deferred-text",
+                           "--json", OUT_FILE), "bfloat16"),
+    Step("float8", 240, (*FULL_SIZE, "--dtype", "float8-all", "--parts", "decode,prefill", "--batches", "1,8,32",
+                         "--json", OUT_FILE), "float8"),
+    Step("float8_trunk", 240, (*FULL_SIZE, "--dtype", "float8", "--parts", "decode,prefill", "--batches", "1,8,32",
+                               "--json", OUT_FILE), "float8_trunk"),
+    Step("streams", 900, (*FULL_SIZE, "--parts", "streams", "--listeners", "1:2,16:32,64:128,256:512", "--json",
+                          OUT_FILE), "streams"),
+    Step("deferred_text", 240, ("scripts.bench_deferred", "--out", OUT_FILE), "deferred_text"),
+    Step("budget", 180, ("scripts.bench_budget", "--limit-gb", "22", "--out", OUT_FILE), "budget"),
+    Step("agreement", 300, ("scripts.float8_report", "--preset", "moss-speech", "--json", OUT_FILE), "agreement"),
+)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar: `measured` is None where nothing was; `lower` tells whether less is better."""
+
+    name: str
+    must: float
+    aim: float
+    measured: float | None
+    lower: bool = True
+
+    def verdict(self) -> str:
+        if self.measured is None:
+            return "not measured"
+        sign = 1 if self.lower else -1
+        if sign * self.measured <= sign * self.aim:
+            return "aim met"
+        return "met" if sign * self.measured <= sign * self.must else "missed"
+
+
+def bars(reports: dict[str, dict[str, Any]]) -> list[Bar]:
+    """The bars of the full size on one H200, from the reports by the names of their files."""
+    token, row = (_figure(reports, "bfloat16", name, "wall")
+                  for name in ("transformers generate, a token", "forward of one row, batch 1"))
+    speech = _figure(reports, "bfloat16", "per second of speech, 100 codes", "wall")
+    streams = reports.get("streams", {}).get("streams", {}).get("load", [])
+    in_time = [load["concurrency"] for load in streams
+               if load["arrivals_per_s"] is None and load["late_chunks"] == 0 and load["worst_rtf"] < REAL_TIME_RTF]
+    return [
+        Bar("decode step, batch 1, ms", 4.7, 4.2, _figure(reports, "bfloat16", "decode step, batch 1", "device")),
+        Bar("the same with float8 weights, ms", 2.7, 2.2,
+            _figure(reports, "float8", "decode step, batch 1", "device")),
+        Bar("prefill of 512 rows, ms", 14, 11.5,
+            _figure(reports, "bfloat16", "prefill 512 rows on 0 cached", "wall")),
+        Bar("64 rows on 2000 cached, ms", 8, 5, _figure(reports, "bfloat16", "prefill 64 rows on 2000 cached", "wall")),
+        Bar("time to first audio, 5 codes, ms", 60, 40,
+            _figure(reports, "bfloat16", "to the first 5 codes' samples, 512 rows", "wall")),
+        Bar("RTF of one stream", 0.08, 0.06, None if speech is None else speech / 1e3),
+        Bar("streams in real time", 64, 256, max(in_time, default=0) if streams else None, lower=False),
+        Bar("decode step, batch 32, ms", 8, 6, _figure(reports, "bfloat16", "decode step, batch 32", "device")),
+        Bar("times as fast as transformers", 4, 6, token / row if token and row else None, lower=False),
+    ]
+
+
+def _figure(reports: dict[str, dict[str, Any]], report: str, name: str, note: str) -> float | None:
+    figures = reports.get(report, {}).get("figures", [])
+    return next((f["median_ms"] for f in figures if (f["name"], f["note"]) == (name, note)), None)
+
+
+def read_reports(folder: Path, card: str) -> dict[str, dict[str, Any]]:
+    """Those files of the steps that are there."""
+    paths = {step.file: folder / f"{card}_{step.file}.json" for step in STEPS if step.file}
+    return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.exists()}
+
+
+def run_step(step: Step, folder: Path, card: str) -> str:
+    """Run one step; what became of it, in a word or two."""
+    file = str(folder / f"{card}_{step.file}.json")
+    command = [sys.executable, "-m", *(file if part == OUT_FILE else part for part in step.command)]
+    print(f"== {step.name}: {' '.join(command[1:])}", flush=True)
+    start_s = time.monotonic()
+    try:
+        code = subprocess.run(command, cwd=REPO_ROOT, timeout=step.limit_s).returncode
+    except subprocess.TimeoutExpired:
+        return f"stopped after {step.limit_s} s"
+    return f"{'done' if code == 0 else f'failed with exit code {code}'} in {time.monotonic() - start_s:.0f} s"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--card", default="h200", help="first part of the files' names (h200)")
+    parser.add_argument("--only", metavar="NAME,...", help=f"of {', '.join(step.name for step in STEPS)} (all)")
+    parser.add_argument("--out", type=Path, default=REPO_ROOT / "assets" / "bench", metavar="DIR")
+    parser.add_argument("--bars", action="store_true", help="run nothing, read what is there")
+    args = parser.parse_args(argv)
+    wanted = args.only.split(",") if args.only else [step.name for step in STEPS]
+    unknown = set(wanted) - {step.name for step in STEPS}
+    if unknown:
+        parser.error(f"--only names no step with {', '.join(sorted(unknown))}")
+    outcomes = {step.name: run_step(step, args.out, args.card) for step in STEPS
+                if step.name in wanted and not args.bars}
+    for bar in bars(read_reports(args.out, args.card)):
+        measured = "" if bar.measured is None else f"{bar.measured:.3f}"
+        print(f"{bar.name:<34}{measured:>10}   must {bar.must:g}, aim {bar.aim:g}: {bar.verdict()}")
+    for name, outcome in outcomes.items():
+        print(f"{name}: {outcome}")
+    return int(any(not outcome.startswith("done") for outcome in outcomes.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

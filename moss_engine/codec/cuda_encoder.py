@@ -14,7 +14,7 @@ from moss_engine.codec.flow_encoder import embedded, finished, linear, norm, ups
 from moss_engine.codec.flow_weights import CONFORMER_EPS, ConformerBlock, FlowWeights
 
 
-def encode(weights: FlowWeights, meta: Tensor, positions: Tensor, windows: Tensor, before: Tensor,
+def encode(weights: FlowWeights, anchor: Tensor, meta: Tensor, positions: Tensor, windows: Tensor, before: Tensor,
            ) -> tuple[Tensor, Tensor]:
     """positions int64 [streams] of the first codes, windows as in `encode_chunk`, before [streams, 2, width] the
     two codes before the chunk as they are upsampled -> [streams, chunk * ratio, mels], and the chunk's last two codes.
@@ -22,15 +22,16 @@ def encode(weights: FlowWeights, meta: Tensor, positions: Tensor, windows: Tenso
     from moss_engine.runtime.kernels.flow_meta import Field
 
     ratio = weights.config.ratio
-    x = _blocks(weights, weights.encoder.blocks, embedded(weights, windows), meta, positions, Field.low_rows, ratio)
+    x = embedded(weights, windows)
+    x = _blocks(weights, weights.encoder.blocks, x, anchor, meta, positions, Field.low_rows, ratio)
     after = torch.cat([before, x], 1)[:, -2:]
     x = upsampled(weights, x, before)
-    x = _blocks(weights, weights.encoder.up_blocks, x, meta, positions * ratio, Field.high_rows, 1)
+    x = _blocks(weights, weights.encoder.up_blocks, x, anchor, meta, positions * ratio, Field.high_rows, 1)
     return finished(weights, x), after
 
 
-def _blocks(weights: FlowWeights, blocks: Sequence[ConformerBlock], x: Tensor, meta: Tensor, positions: Tensor, at: int,
-            ratio: int) -> Tensor:
+def _blocks(weights: FlowWeights, blocks: Sequence[ConformerBlock], x: Tensor, anchor: Tensor, meta: Tensor,
+            positions: Tensor, at: int, ratio: int) -> Tensor:
     from moss_engine.runtime.kernels.conformer import attend, keep
 
     streams, count, width = x.shape
@@ -39,11 +40,11 @@ def _blocks(weights: FlowWeights, blocks: Sequence[ConformerBlock], x: Tensor, m
     x = x.flatten(0, 1)
     for i, block in enumerate(blocks):
         qkv = linear(norm(x, block.norm_attention, CONFORMER_EPS).to(kind), block.qkv)
-        keep(qkv, waves, meta, i, count, at, ratio)
+        keep(qkv, waves, anchor, meta, i, count, at, ratio)
         heads, size = block.bias_position.shape
         query = qkv[:, :width].view(-1, heads, size) + block.bias_position
         asked = torch.matmul(query.transpose(0, 1), block.position)
-        x = x + linear(attend(qkv, block.bias_content, asked, waves, meta, i, count, at, ratio), block.out)
+        x = x + linear(attend(qkv, block.bias_content, asked, waves, anchor, meta, i, count, at, ratio), block.out)
         hidden = F.silu(linear(norm(x, block.norm_ffn, CONFORMER_EPS).to(kind), block.first))
         x = x + linear(hidden, block.second)
     return x.view(streams, count, width)

@@ -1,7 +1,7 @@
 """The flow's chunks on a GPU: conformer and the estimator's ten steps in one CUDA graph for each number of streams.
 
 The same mathematics as `flow_encoder` and `flow_estimator`, in kernels that leave out the memory traffic between small
-operations. A graph finds the streams' memories by addresses that are written into it before it runs.
+operations. A graph finds the streams' memories by places that are written into it before it runs.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ COUNTS = (1, 2, 4, 8, 16)
 class _Inputs:
     """What a run reads: `first` int64 [streams] are the chunks' first codes, `before` as in `cuda_encoder.encode`."""
 
+    anchor: Tensor
     meta: Tensor
     first: Tensor
     windows: Tensor
@@ -50,7 +51,8 @@ class _Inputs:
         def ids(*shape: int) -> Tensor:
             return torch.zeros(streams, *shape, dtype=torch.int64, device=like.device)
 
-        return _Inputs(ids(FIELDS), ids(), ids(LOOK_BACK + chunk_codes + config.look_ahead),
+        anchor = torch.zeros(16, dtype=weights.dtype, device=like.device)
+        return _Inputs(anchor, ids(FIELDS), ids(), ids(LOOK_BACK + chunk_codes + config.look_ahead),
                        like.new_zeros(streams, 2, config.width), like.new_zeros(streams, config.num_mels),
                        like.new_zeros(streams, frames, config.num_mels),
                        Attention(streams * BRANCHES, frames * config.estimator_heads, config.channels, like.device))
@@ -91,7 +93,7 @@ class CudaFlow:
         count = len(chunks)
         memories = [chunk.memory for chunk in chunks]
         idle = [self._idle] * (len(given.meta) - count)
-        given.meta.copy_(_meta([*memories, *idle], frames))
+        given.meta.copy_(_meta([*memories, *idle], frames, given.anchor))
         size = given.windows.shape[1]
         given.windows[:count] = torch.tensor([(*chunk.window, *[OUTSIDE] * (size - len(chunk.window)))
                                               for chunk in chunks])
@@ -109,7 +111,8 @@ class CudaFlow:
         with torch.cuda.device(device), torch.inference_mode():
             for count in reversed(self._counts):
                 given = _Inputs.empty(weights, count, self._chunk_codes)
-                given.meta.copy_(_meta([self._idle] * count, self._chunk_codes * weights.config.ratio))
+                given.meta.copy_(_meta([self._idle] * count, self._chunk_codes * weights.config.ratio,
+                                       given.anchor))
                 stream.wait_stream(torch.cuda.current_stream(device))
                 with torch.cuda.stream(stream):
                     _run(weights, given)  # compiles kernels and chooses algorithms, which capture must not do
@@ -120,31 +123,37 @@ class CudaFlow:
                 self._graphs[count] = (graph, given, results)
 
 
-def _meta(memories: Sequence[FlowMemory], valid: int) -> Tensor:
+def _meta(memories: Sequence[FlowMemory], valid: int, anchor: Tensor) -> Tensor:
     """int64 [streams, FIELDS], as `flow_meta.Field` says, for chunks of `valid` frames"""
     from moss_engine.runtime.kernels.flow_meta import FIELDS, Field
 
+    start, size = anchor.data_ptr(), anchor.element_size()
+
+    def place(tensor: Tensor) -> int:
+        elements, rest = divmod(tensor.data_ptr() - start, size)
+        assert not rest and not elements % 16, "tensors begin at multiples of 16 elements"
+        return elements
+
     rows = []
     for memory in memories:
-        past = memory.prompt if memory.prompt is not None and memory.prompt.frames else None
         row = [0] * FIELDS
-        row[Field.notes], row[Field.capacity], row[Field.slot] = memory.notes.data_ptr(), memory.capacity, memory.slot
+        row[Field.notes], row[Field.capacity], row[Field.slot] = place(memory.notes), memory.capacity, memory.slot
         row[Field.seen] = memory.capacity if memory.frames >= memory.capacity else memory.slot + valid
-        row[Field.valid], row[Field.tails], row[Field.parity] = valid, memory.tails.data_ptr(), memory.parity
-        row[Field.low_rows], row[Field.low_waves] = memory.low.rows.data_ptr(), memory.low.waves.data_ptr()
-        row[Field.high_rows], row[Field.high_waves] = memory.high.rows.data_ptr(), memory.high.waves.data_ptr()
-        if past is not None:
-            row[Field.prompt_notes], row[Field.prompt_frames] = past.notes.data_ptr(), past.frames
-            row[Field.low_past_rows], row[Field.low_past_waves] = past.low.rows.data_ptr(), past.low.waves.data_ptr()
-            row[Field.high_past_rows], row[Field.high_past_waves] = (past.high.rows.data_ptr(),
-                                                                     past.high.waves.data_ptr())
+        row[Field.valid], row[Field.tails], row[Field.parity] = valid, place(memory.tails), memory.parity
+        row[Field.low_rows], row[Field.low_waves] = place(memory.low.rows), place(memory.low.waves)
+        row[Field.high_rows], row[Field.high_waves] = place(memory.high.rows), place(memory.high.waves)
+        past = memory.prompt
+        if past is not None and past.frames:
+            row[Field.prompt_notes], row[Field.prompt_frames] = place(past.notes), past.frames
+            row[Field.low_past_rows], row[Field.low_past_waves] = place(past.low.rows), place(past.low.waves)
+            row[Field.high_past_rows], row[Field.high_past_waves] = place(past.high.rows), place(past.high.waves)
         rows.append(row)
     return torch.tensor(rows, dtype=torch.int64)
 
 
 def _run(weights: FlowWeights, given: _Inputs) -> tuple[Tensor, Tensor]:
     """-> mel [streams, frames, mels] and the last codes before the upsampling [streams, 2, width]"""
-    around, after = encode(weights, given.meta, given.first, given.windows, given.before)
+    around, after = encode(weights, given.anchor, given.meta, given.first, given.windows, given.before)
     frames = around.shape[1]
     at = given.first[:, None] * weights.config.ratio + torch.arange(frames, device=around.device)
     fixed = torch.cat([around, given.speaker[:, None].expand_as(around), given.condition], -1)
@@ -159,15 +168,14 @@ def _solve(weights: FlowWeights, given: _Inputs, noise: Tensor, fixed: Tensor) -
     x = noise
     for step in range(NUM_STEPS):
         inputs = torch.cat([x[:, None].expand(-1, BRANCHES, -1, -1), fixed], -1).flatten(0, 2)
-        moves = _velocity(weights, given.attention, given.meta, inputs, step, frames)
+        moves = _velocity(weights, given, inputs, step, frames)
         moves = moves.view(streams, BRANCHES, frames, mels)
         # x + stride * ((1 + g) * with - g * without)
         x = torch.lerp(moves[:, 1], moves[:, 0], 1 + guidance).mul_(weights.strides[step]).add_(x)
     return x
 
 
-def _velocity(weights: FlowWeights, attention: Attention, meta: Tensor, inputs: Tensor, step: int, frames: int,
-              ) -> Tensor:
+def _velocity(weights: FlowWeights, given: _Inputs, inputs: Tensor, step: int, frames: int) -> Tensor:
     """inputs [rows, input channels] -> float32 [rows, mels]"""
     from moss_engine.runtime.kernels.flow import window
 
@@ -175,42 +183,43 @@ def _velocity(weights: FlowWeights, attention: Attention, meta: Tensor, inputs: 
     convolutions = num_convolutions(config)
     tail_size = max(config.input_channels, 2 * config.channels)
     copy, place = NUM_STEPS * convolutions, step * convolutions
+    anchor, meta = given.anchor, given.meta
     layer = step * config.num_stages * config.transformers
     x, delta, skipped = inputs, None, inputs
     for stage in estimator.stages:
         if stage is estimator.stages[-1]:
             x, delta = torch.cat([x if delta is None else x + delta, skipped], -1), None
-        windows = window(x, delta, meta, place, copy, tail_size, frames, kind)
-        x, delta = _stage(stage, attention, meta, windows, step, layer, place + 1, copy, tail_size, frames)
+        windows = window(x, delta, anchor, meta, place, copy, tail_size, frames, kind)
+        x, delta = _stage(stage, given, windows, step, layer, place + 1, copy, tail_size, frames)
         place, layer = place + 2, layer + config.transformers
         if stage.after is not None:
             skipped = x + delta
-            x = linear(window(skipped, None, meta, place, copy, tail_size, frames, kind), stage.after)
+            x = linear(window(skipped, None, anchor, meta, place, copy, tail_size, frames, kind), stage.after)
             delta, place = None, place + 1
-    y = linear(window(x, delta, meta, place, copy, tail_size, frames, kind), estimator.final)
+    y = linear(window(x, delta, anchor, meta, place, copy, tail_size, frames, kind), estimator.final)
     y = F.mish(norm(y, estimator.final_norm, EPS))
     return linear(y.to(kind), estimator.project).float()
 
 
-def _stage(stage: Stage, attention: Attention, meta: Tensor, windows: Tensor, step: int, layer: int, place: int,
-           copy: int, tail_size: int, frames: int) -> tuple[Tensor, Tensor]:
+def _stage(stage: Stage, given: _Inputs, windows: Tensor, step: int, layer: int, place: int, copy: int, tail_size: int,
+           frames: int) -> tuple[Tensor, Tensor]:
     """-> x float32 [rows, channels], and what is to be added to it"""
     from moss_engine.runtime.kernels.flow import mish_note, mish_window, norm_feed, norm_query
 
-    channels = stage.second.weight.shape[0]
+    channels, anchor, meta = stage.second.weight.shape[0], given.anchor, given.meta
     both = linear(windows, stage.first)
     hidden = mish_window(both[:, :channels], stage.first_norm.weight, stage.first_norm.bias, stage.time[step], EPS,
-                         meta, place, copy, tail_size, frames)
+                         anchor, meta, place, copy, tail_size, frames)
     delta = None
     for i, block in enumerate(stage.transformers):
         gain, shift = block.norm_attention.weight, block.norm_attention.bias
         if delta is None:
             x, noted = mish_note(linear(hidden, stage.second), stage.second_norm.weight, stage.second_norm.bias,
-                                 both[:, channels:], gain, shift, EPS, meta, layer, frames)
+                                 both[:, channels:], gain, shift, EPS, anchor, meta, layer, frames)
             query = F.linear(noted, block.query)
         else:
-            x, query = norm_query(x, delta, gain, shift, EPS, block.query, meta, layer + i, frames)
-        mixed = attention(query.view(meta.shape[0] * BRANCHES, -1, channels), meta, layer + i, frames)
+            x, query = norm_query(x, delta, gain, shift, EPS, block.query, anchor, meta, layer + i, frames)
+        mixed = given.attention(query.view(meta.shape[0] * BRANCHES, -1, channels), anchor, meta, layer + i, frames)
         added = linear(mixed.view(len(x), -1), block.out)
         x, hidden = norm_feed(x, added, block.norm_ffn.weight, block.norm_ffn.bias, EPS, block.first.weight,
                               block.first.bias)

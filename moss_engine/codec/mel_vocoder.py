@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from moss_engine.codec import vocoder_stream
 from moss_engine.codec.bigvgan import mel_spec_of
+from moss_engine.codec.cuda_vocoder import CudaVocoder
 from moss_engine.codec.hift_stream import Hift, HiftState, Window
 from moss_engine.codec.vocoder_stream import Generator, VocoderStream, WindowPlan, context_frames
 
@@ -82,8 +83,11 @@ def bigvgan_plan(config: Mapping[str, Any], chunk_frames: int) -> WindowPlan:
     return WindowPlan((first, chunk_frames), context, context, lengths=(2 * context + chunk_frames,))
 
 
-def bigvgan_vocoder(generator: Generator, config: Mapping[str, Any], chunk_frames: int, device: torch.device,
-                    ) -> BigVganVocoder:
-    """From a generator ready to run and its config."""
-    mel = mel_spec_of(config)
-    return BigVganVocoder(generator, bigvgan_plan(config, chunk_frames), mel.num_mels, mel.hop_size, device)
+def bigvgan_vocoder(generator: nn.Module, config: Mapping[str, Any], chunk_frames: int, device: torch.device,
+                    max_together: int) -> BigVganVocoder:
+    """From a generator that is ready to run, and its config; on a GPU at most `max_together` replies at a time."""
+    mel, plan = mel_spec_of(config), bigvgan_plan(config, chunk_frames)
+    run: Generator = generator
+    if device.type == "cuda":
+        run = CudaVocoder(generator, mel.num_mels, plan.lengths, max_together, device)
+    return BigVganVocoder(run, plan, mel.num_mels, mel.hop_size, device)

@@ -98,7 +98,7 @@ def _load_vocoder(folder: Path, vocoder: str, vocoder_folder: Path | None, flow:
         return HiftVocoder(Hift(weights, CudaHift(weights, frames, max_together) if device.type == "cuda" else None))
     assert vocoder_folder is not None
     generator, config = load_vocoder(vocoder_folder, device)
-    return bigvgan_vocoder(generator, config, frames, device)
+    return bigvgan_vocoder(generator, config, frames, device, max_together)
 
 
 def _runner(flow: FlowWeights, device: torch.device, max_together: int) -> tuple[RunChunks, int]:

@@ -5,26 +5,30 @@ from __future__ import annotations
 
 import math
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from moss_engine.runtime.kernels.flow_meta import WIDTH, precision
+from moss_engine.runtime.kernels.flow_meta import WIDTH, place, precision
 from moss_engine.runtime.kernels.launch import next_power_of_2, options, wait_for_previous
+
+_ROWS = 16
 
 
 @triton.jit
 def _ring(meta_ptr, stream, AT: tl.constexpr, RATIO: tl.constexpr):
-    """Addresses of rows and waves of ring and prompt, then capacity, slot, seen, valid and prompt length in this
+    """Places of rows and waves of ring and prompt, then capacity, slot, seen, valid and prompt length in this
     conformer's steps, of which RATIO are one code's frames for the first and 1 for the second."""
     fields = meta_ptr + stream * WIDTH
-    return (tl.load(fields + AT), tl.load(fields + AT + 1), tl.load(fields + AT + 2), tl.load(fields + AT + 3),
+    return (place(meta_ptr, stream, AT), place(meta_ptr, stream, AT + 1), place(meta_ptr, stream, AT + 2),
+            place(meta_ptr, stream, AT + 3),
             tl.load(fields + 1) // RATIO, tl.load(fields + 2) // RATIO, tl.load(fields + 3) // RATIO,
             tl.load(fields + 4) // RATIO, tl.load(fields + 6) // RATIO)
 
 
 @triton.jit(do_not_specialize=["block"])
-def _keep_kernel(qkv_ptr, waves_ptr, meta_ptr, block, count, width, AT: tl.constexpr, RATIO: tl.constexpr,
+def _keep_kernel(qkv_ptr, waves_ptr, anchor_ptr, meta_ptr, block, count, width, AT: tl.constexpr, RATIO: tl.constexpr,
                  TILE: tl.constexpr, OVERLAP: tl.constexpr):
     wait_for_previous(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
@@ -34,18 +38,18 @@ def _keep_kernel(qkv_ptr, waves_ptr, meta_ptr, block, count, width, AT: tl.const
     inside = columns < width
     key = tl.load(qkv_ptr + row * 3 * width + width + columns, mask=inside, other=0.0)
     value = tl.load(qkv_ptr + row * 3 * width + 2 * width + columns, mask=inside, other=0.0)
-    place = rows.to(qkv_ptr.dtype) + (block * 2 * capacity + slot + step) * width
-    tl.store(place + columns, key, mask=inside)
-    tl.store(place + capacity * width + columns, value, mask=inside)
+    target = anchor_ptr + rows + (block * 2 * capacity + slot + step) * width + columns
+    tl.store(target, key, mask=inside)
+    tl.store(target + capacity * width, value, mask=inside)
     if block == 0:
         wave = tl.load(waves_ptr + row * width + columns, mask=inside, other=0.0)
-        tl.store(waves.to(qkv_ptr.dtype) + (slot + step) * width + columns, wave.to(qkv_ptr.dtype.element_ty),
-                 mask=inside)
+        target = anchor_ptr + waves + (slot + step) * width + columns
+        tl.store(target, wave.to(anchor_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["block"])
-def _attend_kernel(qkv_ptr, bias_ptr, asked_ptr, waves_ptr, out_ptr, meta_ptr, block, streams, count, width, size,
-                   scale, AT: tl.constexpr, RATIO: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr,
+def _attend_kernel(qkv_ptr, bias_ptr, asked_ptr, waves_ptr, out_ptr, anchor_ptr, meta_ptr, block, streams, count,
+                   width, size, scale, AT: tl.constexpr, RATIO: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr,
                    HALF: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
     head, stream = tl.program_id(0), tl.program_id(1)
     kind = out_ptr.dtype.element_ty
@@ -55,7 +59,7 @@ def _attend_kernel(qkv_ptr, bias_ptr, asked_ptr, waves_ptr, out_ptr, meta_ptr, b
     bias = tl.load(bias_ptr + head * size + columns, mask=inside, other=0.0)
     wait_for_previous(OVERLAP)
     own_rows, own_waves, past_rows, past_waves, capacity, slot, seen, valid, past = _ring(meta_ptr, stream, AT, RATIO)
-    steps = tl.arange(0, ROWS)
+    steps = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
     rows = stream * count + steps
     real = (steps < count)[:, None]
     query = tl.load(qkv_ptr + rows[:, None] * 3 * width + head * size + columns[None, :], mask=real & inside[None, :],
@@ -79,10 +83,9 @@ def _attend_kernel(qkv_ptr, bias_ptr, asked_ptr, waves_ptr, out_ptr, meta_ptr, b
         known = (at < tl.where(is_past, past, slot + valid)) | (at >= tl.where(is_past, past, slot + count))
         known = known & (at < tl.where(is_past, past, seen))
         length = tl.where(is_past, past, capacity)
-        base = tl.multiple_of(tl.where(is_past, past_rows, own_rows).to(out_ptr.dtype), 16)
-        keys = base + (block * 2 * length + at[:, None]) * width + head * size + columns[None, :]
-        wave = tl.multiple_of(tl.where(is_past, past_waves, own_waves).to(out_ptr.dtype), 16)
-        wave += at[:, None] * width + halves[None, :]
+        base = tl.where(is_past, past_rows, own_rows) + (block * 2 * length + at) * width + head * size
+        keys = anchor_ptr + base[:, None] + columns[None, :]
+        wave = anchor_ptr + (tl.where(is_past, past_waves, own_waves) + at * width)[:, None] + halves[None, :]
         wanted, wave_wanted = known[:, None] & inside[None, :], known[:, None] & in_half[None, :]
         scores = tl.dot(query, tl.trans(tl.load(keys, mask=wanted, other=0.0)), input_precision=PRECISION)
         scores += tl.dot(to_sine, tl.trans(tl.load(wave, mask=wave_wanted, other=0.0)), input_precision=PRECISION)
@@ -100,16 +103,16 @@ def _attend_kernel(qkv_ptr, bias_ptr, asked_ptr, waves_ptr, out_ptr, meta_ptr, b
              mask=real & inside[None, :])
 
 
-def keep(qkv: Tensor, waves: Tensor, meta: Tensor, block: int, count: int, at: int, ratio: int) -> None:
+def keep(qkv: Tensor, waves: Tensor, anchor: Tensor, meta: Tensor, block: int, count: int, at: int, ratio: int) -> None:
     """Write keys and values of qkv [streams * count, 3 * width] into the rings whose fields begin at `at`, and, with
     the first block, waves float32 [streams * count, width]."""
     width = waves.shape[1]
-    _keep_kernel[(len(qkv),)](qkv, waves, meta, block, count, width, AT=at, RATIO=ratio, TILE=next_power_of_2(width),
-                              **options(4))
+    _keep_kernel[(len(qkv),)](qkv, waves, anchor, meta, block, count, width, AT=at, RATIO=ratio,
+                              TILE=next_power_of_2(width), **options(4))
 
 
-def attend(qkv: Tensor, bias: Tensor, asked: Tensor, waves: Tensor, meta: Tensor, block: int, count: int, at: int,
-           ratio: int) -> Tensor:
+def attend(qkv: Tensor, bias: Tensor, asked: Tensor, waves: Tensor, anchor: Tensor, meta: Tensor, block: int,
+           count: int, at: int, ratio: int) -> Tensor:
     """-> what every step of qkv [streams * count, 3 * width] mixed of values, [streams * count, width].
 
     bias [heads, size]; asked [heads, streams * count, width] is what each query asks of sines and cosines; waves
@@ -117,8 +120,10 @@ def attend(qkv: Tensor, bias: Tensor, asked: Tensor, waves: Tensor, meta: Tensor
     """
     (heads, size), width = bias.shape, waves.shape[1]
     out = qkv.new_empty(len(qkv), width)
-    _attend_kernel[(heads, len(meta))](
-        qkv, bias, asked, waves, out, meta, block, len(meta), count, width, size, 1 / math.sqrt(size), AT=at,
-        RATIO=ratio, ROWS=max(16, next_power_of_2(count)), SIZE=max(16, next_power_of_2(size)),
-        HALF=max(16, next_power_of_2(width // 2)), BLOCK=32, PRECISION=precision(qkv), **options(4))
+    # float32 takes twice the shared memory, which holds three tiles of each block
+    block_size, stages = (16, 1) if qkv.dtype == torch.float32 else (32, 2)
+    _attend_kernel[(heads, len(meta), triton.cdiv(count, _ROWS))](
+        qkv, bias, asked, waves, out, anchor, meta, block, len(meta), count, width, size, 1 / math.sqrt(size), AT=at,
+        RATIO=ratio, ROWS=_ROWS, SIZE=max(16, next_power_of_2(size)), HALF=max(16, next_power_of_2(width // 2)),
+        BLOCK=block_size, PRECISION=precision(qkv), **options(4, stages))
     return out

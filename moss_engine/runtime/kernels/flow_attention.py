@@ -8,13 +8,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from moss_engine.runtime.kernels.flow_meta import BRANCHES, field, precision
+from moss_engine.runtime.kernels.flow_meta import BRANCHES, field, place, precision
 from moss_engine.runtime.kernels.launch import next_power_of_2, options, wait_for_previous
 
 
 @triton.jit(do_not_specialize=["layer"])
-def _attend_kernel(query_ptr, out_ptr, meta_ptr, parts_ptr, sums_ptr, arrivals_ptr, layer, queries, chunk, size,
-                   TILE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
+def _attend_kernel(query_ptr, out_ptr, anchor_ptr, meta_ptr, parts_ptr, sums_ptr, arrivals_ptr, layer, queries, chunk,
+                   size, TILE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
                    PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
     """Each program mixes every SPLITS-th block of notes for ROWS queries; the last to arrive joins their results."""
     group = tl.program_id(1)
@@ -22,16 +22,16 @@ def _attend_kernel(query_ptr, out_ptr, meta_ptr, parts_ptr, sums_ptr, arrivals_p
     columns = tl.arange(0, TILE)
     inside = columns < size
     at = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    place = (group * queries + at[:, None]) * size + columns[None, :]
+    cells = (group * queries + at[:, None]) * size + columns[None, :]
     wanted = (at < queries)[:, None] & inside[None, :]
     layer = layer.to(tl.int64) * BRANCHES + branch
     wait_for_previous(OVERLAP)
     prompt_frames, seen = field(meta_ptr, stream, 6), field(meta_ptr, stream, 3)
     hole = field(meta_ptr, stream, 2) + field(meta_ptr, stream, 4)
     hole_end = field(meta_ptr, stream, 2) + chunk
-    prompt = field(meta_ptr, stream, 5).to(out_ptr.dtype) + layer * prompt_frames * size
-    notes = field(meta_ptr, stream, 0).to(out_ptr.dtype) + layer * field(meta_ptr, stream, 1) * size
-    query = tl.load(query_ptr + place, mask=wanted, other=0.0)
+    prompt = place(meta_ptr, stream, 5) + layer * prompt_frames * size
+    notes = place(meta_ptr, stream, 0) + layer * field(meta_ptr, stream, 1) * size
+    query = tl.load(query_ptr + cells, mask=wanted, other=0.0)
     best = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, TILE], tl.float32)
@@ -42,8 +42,8 @@ def _attend_kernel(query_ptr, out_ptr, meta_ptr, parts_ptr, sums_ptr, arrivals_p
         rows = tl.where(is_prompt, block, block - in_prompt) * BLOCK + tl.arange(0, BLOCK)
         gap, gap_end = tl.where(is_prompt, prompt_frames, hole), tl.where(is_prompt, prompt_frames, hole_end)
         known = ((rows < gap) | (rows >= gap_end)) & (rows < tl.where(is_prompt, prompt_frames, seen))
-        source = tl.multiple_of(tl.where(is_prompt, prompt, notes), 16)
-        keys = tl.load(source + rows[:, None] * size + columns[None, :], mask=known[:, None] & inside[None, :],
+        source = tl.where(is_prompt, prompt, notes) + rows * size
+        keys = tl.load(anchor_ptr + source[:, None] + columns[None, :], mask=known[:, None] & inside[None, :],
                        other=0.0)
         scores = tl.dot(query, tl.trans(keys), input_precision=PRECISION)
         scores = tl.where(known[None, :], scores, -1e30)
@@ -54,13 +54,13 @@ def _attend_kernel(query_ptr, out_ptr, meta_ptr, parts_ptr, sums_ptr, arrivals_p
         mixed = mixed * shrink[:, None] + tl.dot(weights.to(keys.dtype), keys, input_precision=PRECISION)
         best = higher
     if SPLITS == 1:
-        tl.store(out_ptr + place, (mixed / total[:, None]).to(out_ptr.dtype.element_ty), mask=wanted)
+        tl.store(out_ptr + cells, (mixed * (1.0 / total)[:, None]).to(out_ptr.dtype.element_ty), mask=wanted)
     else:
         part = (group * tl.num_programs(0) + tl.program_id(0)) * SPLITS
         within = tl.arange(0, ROWS)
-        cells = within[:, None] * TILE + columns[None, :]
+        parts = parts_ptr + within[:, None] * TILE + columns[None, :]
         own = part + tl.program_id(2)
-        tl.store(parts_ptr + own.to(tl.int64) * ROWS * TILE + cells, mixed)
+        tl.store(parts + own.to(tl.int64) * ROWS * TILE, mixed)
         tl.store(sums_ptr + own * 2 * ROWS + within, best)
         tl.store(sums_ptr + own * 2 * ROWS + ROWS + within, total)
         tl.debug_barrier()
@@ -72,13 +72,13 @@ def _attend_kernel(query_ptr, out_ptr, meta_ptr, parts_ptr, sums_ptr, arrivals_p
             for other in tl.static_range(SPLITS):
                 theirs = tl.load(sums_ptr + (part + other) * 2 * ROWS + within, cache_modifier=".cg")
                 count = tl.load(sums_ptr + (part + other) * 2 * ROWS + ROWS + within, cache_modifier=".cg")
-                values = tl.load(parts_ptr + (part + other).to(tl.int64) * ROWS * TILE + cells, cache_modifier=".cg")
+                values = tl.load(parts + (part + other).to(tl.int64) * ROWS * TILE, cache_modifier=".cg")
                 higher = tl.maximum(best, theirs)
                 shrink, grow = tl.exp(best - higher), tl.exp(theirs - higher)
                 total = total * shrink + count * grow
                 mixed = mixed * shrink[:, None] + values * grow[:, None]
                 best = higher
-            tl.store(out_ptr + place, (mixed / total[:, None]).to(out_ptr.dtype.element_ty), mask=wanted)
+            tl.store(out_ptr + cells, (mixed * (1.0 / total)[:, None]).to(out_ptr.dtype.element_ty), mask=wanted)
             tl.store(arrivals_ptr + part // SPLITS, 0)
 
 
@@ -94,20 +94,19 @@ class Attention:
         self._sums = torch.empty(room, 2, self.rows, device=device)
         self._arrivals = torch.zeros(tiles, dtype=torch.int32, device=device)
 
-    def __call__(self, query: Tensor, meta: Tensor, layer: int, frames: int) -> Tensor:
+    def __call__(self, query: Tensor, anchor: Tensor, meta: Tensor, layer: int, frames: int) -> Tensor:
         """query [streams * 2, queries, size] -> the mixtures of prompt and ring rows, of the same shape."""
         count, queries, size = query.shape
         out = torch.empty_like(query)
         _attend_kernel[(triton.cdiv(queries, self.rows), count, self.splits)](
-            query, out, meta, self._parts, self._sums, self._arrivals, layer, queries, frames, size, TILE=self._tile,
-            ROWS=self.rows, BLOCK=self.block, SPLITS=self.splits, PRECISION=precision(query), **options(self.warps))
+            query, out, anchor, meta, self._parts, self._sums, self._arrivals, layer, queries, frames, size,
+            TILE=self._tile, ROWS=self.rows, BLOCK=self.block, SPLITS=self.splits, PRECISION=precision(query),
+            **options(self.warps))
         return out
 
 
 def _plan(count: int) -> tuple[int, int, int, int]:
     """Queries of a program, notes of a block, programs that share a query, warps; for so many groups of queries."""
     if count <= 2:
-        return 16, 64, 7, 4
-    if count <= 8:
-        return 32, 64, 4, 4
-    return 32, 64, 1, 4
+        return 16, 64, 7, 8
+    return (16, 64, 4, 8) if count <= 8 else (16, 64, 1, 8)

@@ -14,7 +14,9 @@ from torch import Tensor
 class Field(enum.IntEnum):
     """Columns of `meta`. `capacity`, `slot` and `seen` count frames of the ring: all, those before the chunk's place,
     and those that hold something, the chunk's included, of which `valid` are real. `prompt_frames` are the prompt's.
-    All others but `parity` are addresses."""
+    All others but `parity` are places: elements after `anchor`, a tensor of the memories' number format. So a kernel's
+    addresses begin at an argument, whose alignment the compiler knows, as it does not that of a number that it loads.
+    """
 
     notes = 0
     capacity = 1
@@ -45,6 +47,12 @@ def field(meta_ptr, stream, FIELD: tl.constexpr):
     return tl.load(meta_ptr + stream * WIDTH + FIELD)
 
 
+@triton.jit
+def place(meta_ptr, stream, FIELD: tl.constexpr):
+    """A place; tensors begin at multiples of 16 elements."""
+    return tl.multiple_of(tl.load(meta_ptr + stream * WIDTH + FIELD), 16)
+
+
 def precision(like: Tensor) -> str:
-    """How products of this number format are computed: float32 without rounding to TF32."""
-    return "ieee" if like.dtype == torch.float32 else "tf32"
+    """How products of this number format are computed: those of float32 in three parts, nearly exact."""
+    return "tf32x3" if like.dtype == torch.float32 else "tf32"

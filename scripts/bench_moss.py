@@ -1,0 +1,113 @@
+"""The whole MOSS-Speech program at its published size, with random weights, on one GPU: language model, codec, service.
+
+python -m scripts.bench_moss [--listeners 1:1,16:16] [--out FILE.json]
+
+Speech in, speech out: 4 s of sound are encoded, put before the language model, and the time is taken until the first
+samples of the reply are there. Then so many listeners at a time hear replies of 6 s, each to its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from moss_engine.codec.flow_config import FlowConfig
+from moss_engine.codec.hift_config import HiftConfig
+from moss_engine.codec.moss import MossCodec
+from moss_engine.errors import ConfigError
+from moss_engine.events import AudioChunk
+from moss_engine.runtime.base import Limits
+from moss_engine.runtime.cuda import make_random_runtime
+from moss_engine.runtime.make import make_sampler
+from moss_engine.service import Service
+from scripts.bench_codec import make_codec, random_encoder, random_voice
+from scripts.bench_cuda import PUBLISHED
+from scripts.bench_load import load_table
+from scripts.bench_streams import Level, StreamSetup, measure_levels, random_service, requests
+from scripts.make_tiny_moss import random_flow, random_hift
+
+SPEECH_S = 4
+PROMPT_ROWS = 96
+"""50 codes of speech, their marks, and a system turn."""
+REPLY_CODES = 75
+TALKS = 12
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--listeners", default="1:1,16:16", metavar="N:REPLIES,...")
+    parser.add_argument("--out", type=Path, help="also write the figures there as JSON")
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise ConfigError("scripts.bench_moss measures a GPU, and this machine has none.")
+    levels = [Level(int(replies), listeners=int(count))
+              for count, replies in (part.split(":") for part in args.listeners.split(","))]
+    text = json.dumps(measure(levels, torch.device("cuda")), indent=1)
+    print(text, flush=True)
+    if args.out:
+        args.out.write_text(text + "\n", encoding="utf-8")
+
+
+def measure(levels: list[Level], device: torch.device) -> dict[str, Any]:
+    """Times to first sound with one speaker, then every level."""
+    most = max(level.listeners for level in levels)
+    setup = StreamSetup(PROMPT_ROWS, REPLY_CODES)
+    codec = make_codec(random_flow(FlowConfig()), random_hift(HiftConfig()), random_encoder(device, torch.float16),
+                       random_voice(), device, torch.float16)
+    with torch.inference_mode():
+        codec.open_stream()
+    blocks = (most + 1) * -(-(PROMPT_ROWS + REPLY_CODES) // 16)
+    limits = Limits(16, blocks, most, max(512, most), PROMPT_ROWS + REPLY_CODES + 16)
+    runtime = make_random_runtime(PUBLISHED, limits, device=device, dtype=torch.bfloat16, seed=0)
+    print("runtime and codec are ready", flush=True)
+    service = random_service(PUBLISHED, runtime, make_sampler(runtime, PUBLISHED, device), codec, setup)
+    report: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": "random, seed 0",
+        "language_model": "bfloat16", "codec": "float16", "prompt_rows": PROMPT_ROWS, "reply_codes": REPLY_CODES,
+    }  # fmt: skip
+    for number, load in enumerate(measure_levels(service, setup, levels, REPLY_CODES / 12.5)):
+        if number == 0:
+            report |= asyncio.run(talk(service, codec, setup))
+            print(report, flush=True)
+        print(load_table(load), flush=True)
+        name, figures = f"listeners_{load.concurrency}", load.figures
+        report |= {f"{name}_{kind}_{rank}": round(figures[kind][rank], 4) for kind in ("ttfa_ms", "rtf")
+                   for rank in ("p50", "p95")}
+        report |= {f"{name}_worst_rtf": round(load.worst_rtf, 4), f"{name}_late_chunks": load.late_chunks,
+                   f"{name}_replies": load.replies}
+    report["memory_reserved_gb"] = round(torch.cuda.max_memory_reserved() / 1e9, 2)
+    return report
+
+
+async def talk(service: Service, codec: MossCodec, setup: StreamSetup) -> dict[str, float]:
+    """From 4 s of sound at hand to the first samples of the reply; the reply is stopped then."""
+    wave = np.random.RandomState(0).standard_normal(SPEECH_S * 16_000).astype(np.float32) * 0.1
+    make, encoded, heard = requests(setup, 1000), [], []
+    for number in range(TALKS):
+        start_s = time.perf_counter()
+        codes = codec.encode(wave, 16_000)
+        assert len(codes) == SPEECH_S * 12.5
+        encoded.append((time.perf_counter() - start_s) * 1e3)
+        handle = service.submit(make(0, number))
+        async for event in handle.events():
+            if isinstance(event, AudioChunk):
+                heard.append((time.perf_counter() - start_s) * 1e3)
+                handle.cancel()
+                break
+        await asyncio.sleep(0.05)
+    encoded, heard = sorted(encoded[2:]), sorted(heard[2:])
+    return {"speech_in_4_s_encode_p50_ms": round(statistics.median(encoded), 2),
+            "speech_in_4_s_first_sound_p50_ms": round(statistics.median(heard), 1),
+            "speech_in_4_s_first_sound_worst_ms": round(heard[-1], 1)}
+
+
+if __name__ == "__main__":
+    main()

@@ -328,11 +328,11 @@ def test_what_the_checkpoint_cannot_do_is_shown_with_the_reason(browser):
     page = launch(service, EngineConfig(port=port))
     assert rehearse_gradio(page), "the rehearsal was refused"
     tab = browsing.Visit(browser, f"http://127.0.0.1:{port}/")
-    closed = tab.page.locator("#mode-notes .closed")
+    closed = tab.page.locator("#not-here .closed")
     assert [text.partition(" This checkpoint ")[0] for text in closed.all_inner_texts()] == [
         "Speak to it", "Free conversation"]
     assert closed.locator("[aria-disabled=true]").count() == 2
-    assert tab.page.locator(".not-here code").all_inner_texts() == [
+    assert tab.page.locator("#not-here code").all_inner_texts() == [
         "python -m scripts.download", "python -m scripts.doctor CHECKPOINT CODEC"]
     assert tab.page.locator("#mode input").evaluate_all("all => all.map((input) => input.value)") == ["read"]
     assert not tab.page.locator("#recorder").is_visible() and tab.problems == []

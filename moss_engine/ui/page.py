@@ -120,6 +120,8 @@ def talk(facts: Facts):
             stop = gr.Button("Stop", elem_id="stop", min_width=76, scale=0)
             send = gr.Button(verb, variant="primary", elem_id="send", min_width=96, scale=0)
     gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
+    if facts.closed:
+        gr.HTML(not_here(facts), elem_id="not-here", apply_default_css=False)
     inner, own = settings(facts)
     controls = {"text": text, "mode": mode, "utterance": recorder, "heard": heard, **inner}
     return chat, {name: controls[name] for name in form.CONTROLS}, send, stop, clear, own
@@ -181,13 +183,16 @@ def masthead(facts: Facts) -> str:
 
 
 def mode_notes(facts: Facts) -> str:
-    """A sentence for each mode, and what this checkpoint cannot do, with the reason and what would change it."""
-    notes = "".join(f'<p data-mode="{html.escape(mode.name)}" data-input="{mode.input}" '
-                    f'data-system="{html.escape(mode.system)}">{html.escape(mode.note or "")}</p>'
-                    for mode in facts.modes)
-    closed = "".join(f'<p class="closed"><span aria-disabled="true">{html.escape(item.label)}</span> '
-                     f'{html.escape(item.why)}</p>' for item in facts.closed)
-    return notes + (f'<div class="not-here">{closed}{ENABLE}</div>' if closed else "")
+    """A sentence for each mode."""
+    return "".join(f'<p data-mode="{html.escape(mode.name)}" data-input="{mode.input}" '
+                   f'data-system="{html.escape(mode.system)}">{html.escape(mode.note or "")}</p>'
+                   for mode in facts.modes)
+
+
+def not_here(facts: Facts) -> str:
+    """What this checkpoint cannot do, with the reason and what would change it."""
+    return "".join(f'<p class="closed"><span aria-disabled="true">{html.escape(item.label)}</span> '
+                   f'{html.escape(item.why)}</p>' for item in facts.closed) + ENABLE
 
 
 def examples(facts: Facts) -> str:

@@ -35,6 +35,10 @@ def _table(path: Path) -> str:
             lines = step_lines(report) if report["figures"] else []
             if "streams" in report:
                 lines += ["", *stream_lines(report["streams"])]
+        elif "agreement" in report:
+            head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}, " \
+                f"{report['prompts']} prompts, against {report['reference']}"
+            lines = agreement_lines(report)
         elif "kernels" in report:
             head = f"{report['device']}, {report['library']}, {report['dtype']}, {report['layers']} layers"
             lines = engine_lines(report)
@@ -42,7 +46,8 @@ def _table(path: Path) -> str:
             head, lines = "", figure_lines(report)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MossError(f"{path} is no measurement ({error!r}); measure again.") from None
-    title = path.relative_to(REPO_ROOT).as_posix() + (f" ({head})" if head else "")
+    notes = [part for part in (head, report.get("note", "")) if part]
+    title = path.relative_to(REPO_ROOT).as_posix() + (f" ({'; '.join(notes)})" if notes else "")
     if len(lines) <= MAX_OPEN_LINES:
         return "\n".join([f"{title}:", "", *lines])
     return "\n".join([f"<details><summary>{title}</summary>", "", *lines, "", "</details>"])
@@ -62,6 +67,20 @@ def load_lines(loads: list[dict[str, Any]]) -> list[str]:
         lines.append(f"| {load['concurrency']} | {ttfa['p50']:.0f} / {ttfa['p95']:.0f} | {prefill['p50']:.1f} | "
                      f"{rtf['p50']:.3f} / {rtf['p95']:.3f} | {load['rows_per_s']:.0f} | "
                      f"{load['without_underrun']:.0%} |")
+    return lines
+
+
+def agreement_lines(report: dict[str, Any]) -> list[str]:
+    """What `scripts.float8_report` found: formats against the reference, one line for each channel, then replies."""
+    lines = ["| format | channel | rows | logit error | KL mean / p99, nats | same best id | ids changed |",
+             "|---|---|---|---|---|---|---|"]
+    for a in report["agreement"]:
+        changed = "" if a["rows_changed"] is None else f"{a['rows_changed']:.1%}"
+        lines.append(f"| {a['dtype']} | {a['channel']} | {a['rows']} | {a['logit_error']:.2%} | {a['kl_mean']:.2g} / "
+                     f"{a['kl_p99']:.2g} | {a['same_best']:.2%} | {changed} |")
+    for f in report["free"]:
+        until = "" if f["rows_until_different"] is None else f", the others after {f['rows_until_different']:g} rows"
+        lines += ["", f"{f['dtype']}, {f['replies']} replies by itself: {f['equal']:.0%} equal{until}."]
     return lines
 
 

@@ -1,22 +1,25 @@
 """How far smaller number formats are from the reference, on a checkpoint or on random weights of the full size:
 
-    python -m scripts.float8_report --checkpoint DIR [--dtypes float8,float8-all] [--json FILE]
+    python -m scripts.float8_report --calibrate 500 [--checkpoint DIR] [--dtypes float8,float8-all] [--json FILE]
     python -m scripts.float8_report --preset moss-speech
 
 The reference answers every prompt. Then each format is led along the same rows, one at a time as in decode, and its
 logits are compared with the reference's, in the channel that is sampled; both draw with the same numbers, so the share
 of rows that differ is what the format changes in one step. Last it answers by itself: how soon does the reply differ?
 The reference itself, two sequences at a time, shows what mere rounding does. Float8 needs a GPU and, for a checkpoint,
-scales from `scripts.quantize`.
+scales from `scripts.quantize`, or from calibrating a passing copy here.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
+import shutil
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -35,7 +38,7 @@ from moss_engine.runtime.make import make_runtime, make_sampler, resolve_device
 from moss_engine.sampler import Sampler
 from moss_engine.sequence import Segment, Sequence
 from moss_engine.tokens import Modality, Row
-from scripts.quantize import answer, prompts_from
+from scripts.quantize import answer, prompts_from, quantize
 
 PRESET, REFERENCE = "moss-speech", "bfloat16"
 KV_ROWS = 4096
@@ -208,6 +211,15 @@ def checkpoint_subject(folder: Path, device_name: str, count: int, reply_rows: i
                    resolve_device(device_name), f"checkpoint {folder.name}")
 
 
+@contextlib.contextmanager
+def calibrated(folder: Path, num_prompts: int, reply_rows: int, device_name: str) -> Iterator[Path]:
+    """A passing copy of a checkpoint, of the same name, with scales of its own."""
+    with tempfile.TemporaryDirectory() as parent:
+        copy = Path(shutil.copytree(folder, Path(parent) / folder.resolve().name))
+        quantize(copy, prompts_from(None, num_prompts), reply_rows, device_name)
+        yield copy
+
+
 def preset_subject(count: int, reply_rows: int) -> Subject:
     """Random weights of the full size on a GPU, random prompts of 64 rows that are answered with speech."""
     from moss_engine.runtime.cuda import make_random_runtime
@@ -247,6 +259,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, default=NANO_CHECKPOINT, metavar="DIR")
     parser.add_argument("--preset", choices=(PRESET,), help="random weights of the full size instead of a checkpoint")
+    parser.add_argument("--calibrate", type=int, default=0, metavar="N",
+                        help="examine a copy of the checkpoint with scales from N prompts, instead of those it has")
     parser.add_argument("--reference", default=REFERENCE, help=f"the format that the others are held against "
                                                                f"({REFERENCE})")
     parser.add_argument("--dtypes", default="float8,float8-all", metavar="NAME,...")
@@ -255,9 +269,12 @@ def main() -> None:
     parser.add_argument("--device", default="auto", help="as in the program's options (auto)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")
     args = parser.parse_args()
-    subject = preset_subject(args.prompts, args.rows) if args.preset else \
-        checkpoint_subject(args.checkpoint, args.device, args.prompts, args.rows)
-    report = examine(subject, args.reference, args.dtypes.split(","))
+    with contextlib.ExitStack() as stack:
+        if args.calibrate and not args.preset:
+            args.checkpoint = stack.enter_context(calibrated(args.checkpoint, args.calibrate, args.rows, args.device))
+        subject = preset_subject(args.prompts, args.rows) if args.preset else \
+            checkpoint_subject(args.checkpoint, args.device, args.prompts, args.rows)
+        report = examine(subject, args.reference, args.dtypes.split(","))
     print(table(report))
     if args.json:
         args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

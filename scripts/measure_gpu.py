@@ -42,11 +42,13 @@ STEPS = (
                          "--json", OUT_FILE), "float8"),
     Step("float8_trunk", 240, (*FULL_SIZE, "--dtype", "float8", "--parts", "decode,prefill", "--batches", "1,8,32",
                                "--json", OUT_FILE), "float8_trunk"),
-    Step("streams", 900, (*FULL_SIZE, "--parts", "streams", "--listeners", "1:2,16:32,64:128,256:512", "--json",
-                          OUT_FILE), "streams"),
+    Step("streams", 900, (*FULL_SIZE, "--parts", "streams", "--listeners", "1:2,4:8,16:32,64:128,128:256,256:512",
+                          "--arrivals", "6:120,12:240", "--json", OUT_FILE), "streams"),
     Step("deferred_text", 240, ("scripts.bench_deferred", "--out", OUT_FILE), "deferred_text"),
     Step("budget", 180, ("scripts.bench_budget", "--limit-gb", "22", "--out", OUT_FILE), "budget"),
-    Step("agreement", 300, ("scripts.float8_report", "--preset", "moss-speech", "--json", OUT_FILE), "agreement"),
+    Step("agreement", 300, ("scripts.float8_report", "--preset", "moss-speech", "--prompts", "16", "--json", OUT_FILE),
+         "agreement"),
+    Step("agreement_nano", 300, ("scripts.float8_report", "--calibrate", "500", "--json", OUT_FILE), "agreement_nano"),
 )
 
 

@@ -77,6 +77,19 @@ def test_streams_are_shown_by_load(folder):
     assert "| 5 arrivals a second, up to 71 | 128 |" in text
 
 
+def test_formats_are_shown_against_the_reference(folder):
+    found = {"dtype": "float8", "channel": "audio", "rows": 2664, "logit_error": 0.019, "kl_mean": 0.0022,
+             "kl_p99": 0.011, "same_best": 0.956, "rows_changed": 0.0942}
+    free = {"dtype": "float8", "replies": 60, "equal": 0.1, "rows_until_different": 12.5}
+    write(folder / "f.json", {"device": "A GPU", "torch": "2", "weights": "nano", "reference": "bfloat16",
+                              "prompts": 60, "agreement": [found, {**found, "rows_changed": None}], "free": [free],
+                              "note": "a remark"})
+    text = bench_tables.benchmarks()
+    assert "against bfloat16; a remark):" in text
+    assert "| float8 | audio | 2664 | 1.90% | 0.0022 / 0.011 | 95.60% | 9.4% |" in text
+    assert "95.60% |  |" in text and "10% equal, the others after 12.5 rows." in text
+
+
 def test_a_long_table_is_folded(folder):
     write(folder / "nano.json", {f"figure_{number}": number for number in range(20)})
     text = bench_tables.benchmarks()

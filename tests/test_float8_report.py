@@ -7,8 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from moss_engine.models.float8 import SCALES_NAME
 from moss_engine.tokens import Modality, Row
-from scripts.float8_report import _Step, checkpoint_subject, compare, examine, free_run, modalities_of, table
+from scripts.float8_report import (
+    _Step,
+    calibrated,
+    checkpoint_subject,
+    compare,
+    examine,
+    free_run,
+    modalities_of,
+    table,
+)
 
 
 def step(logits: list[float], row: int, modality: Modality = Modality.AUDIO) -> _Step:
@@ -44,6 +54,15 @@ def test_a_format_agrees_with_itself_and_less_with_a_coarser_one(tiny_checkpoint
     assert report["free"][0]["equal"] == 1
     assert any(a["dtype"] == "float32, two at a time" for a in report["agreement"])
     assert "bfloat16" in table(report)
+
+
+def test_a_calibrated_copy_leaves_the_checkpoint_as_it_was(tiny_checkpoint: Path):
+    before = sorted(path.name for path in tiny_checkpoint.iterdir())
+    with calibrated(tiny_checkpoint, 2, 6, "cpu") as copy:
+        assert copy.name == tiny_checkpoint.resolve().name
+        assert (copy / SCALES_NAME).is_file()
+    assert not copy.exists()
+    assert sorted(path.name for path in tiny_checkpoint.iterdir()) == before
 
 
 def test_modalities_are_those_of_the_turn(tiny_checkpoint: Path):

@@ -75,6 +75,8 @@ class Speaker:
             if handle.ending:
                 self._end(handle, dataclasses.replace(handle.ending, reason=FinishReason.CANCELLED))
             return False
+        if not handle.is_due:  # its codes were taken between the look at it and its being noted
+            return False
         if handle.stream is None:
             try:
                 handle.stream = self._codec.open_stream(handle.request.voice)

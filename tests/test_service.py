@@ -36,6 +36,7 @@ from moss_engine.handle import Handle
 from moss_engine.request import Request
 from moss_engine.sampler import Sampler
 from moss_engine.service import Service
+from moss_engine.speaker import Speaker
 from moss_engine.tokens import Row, spoken_codes
 
 PATIENCE_S = 30.0  # how long a test waits for what must happen
@@ -441,6 +442,18 @@ def test_a_reply_that_is_stopped_while_it_is_spoken_with_others_stays_silent():
         ends = [listen_to(handle) for handle in handles]
         assert [events[-1].reason is FinishReason.CANCELLED for events in ends] == [False, True, False, False]
         assert [len(heard(events)) // 960 for events in ends] == [3, 0, 3, 3]
+
+
+def test_a_reply_whose_codes_were_taken_meanwhile_is_left_alone():
+    codec, ends = FakeCodec(), []
+    speaker = Speaker(codec, end=lambda *end: ends.append(end), cancel=lambda _: None, clock=time.monotonic)
+    handle = Handle(ask(), speaks=True, sample_rate_hz=24_000, samples_per_code=960, clock=time.monotonic,
+                    cancel=lambda _: None, on_taken=lambda: None)
+    handle.add_code(3)
+    speaker.look_at(handle)
+    handle.take_codes(1)
+    speaker.turn()
+    assert codec.calls == [] and ends == []
 
 
 def test_who_runs_dry_goes_first_then_who_has_heard_nothing_then_the_others():

@@ -13,26 +13,24 @@ import asyncio
 import json
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from moss_engine.codec.flow_config import FlowConfig
-from moss_engine.codec.hift_config import HiftConfig
 from moss_engine.codec.moss import MossCodec
 from moss_engine.errors import ConfigError
 from moss_engine.events import AudioChunk
-from moss_engine.runtime.base import Limits
-from moss_engine.runtime.cuda import make_random_runtime
+from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.base import Limits, Runtime
 from moss_engine.runtime.make import make_sampler
+from moss_engine.sampler import Sampler
 from moss_engine.service import Service
-from scripts.bench_codec import make_codec, random_encoder, random_voice
-from scripts.bench_cuda import PUBLISHED
+from scripts.bench_codec import Parts, Sizes
 from scripts.bench_load import load_table
 from scripts.bench_streams import Level, StreamSetup, measure_levels, random_service, requests
-from scripts.make_tiny_moss import random_flow, random_hift
 
 SPEECH_S = 4
 PROMPT_ROWS = 96
@@ -56,26 +54,37 @@ def main() -> None:
         args.out.write_text(text + "\n", encoding="utf-8")
 
 
-def measure(levels: list[Level], device: torch.device) -> dict[str, Any]:
-    """Times to first sound with one speaker, then every level."""
+def measure(levels: Sequence[Level], device: torch.device) -> dict[str, Any]:
+    """Every figure at the published size."""
+    from moss_engine.runtime.cuda import make_random_runtime
+    from scripts.bench_cuda import PUBLISHED
+
     most = max(level.listeners for level in levels)
-    setup = StreamSetup(PROMPT_ROWS, REPLY_CODES)
-    codec = make_codec(random_flow(FlowConfig()), random_hift(HiftConfig()), random_encoder(device, torch.float16),
-                       random_voice(), device, torch.float16)
-    with torch.inference_mode():
-        codec.open_stream()
+    codec = Parts(Sizes(), device).codec(torch.float16, 16)
     blocks = (most + 1) * -(-(PROMPT_ROWS + REPLY_CODES) // 16)
     limits = Limits(16, blocks, most, max(512, most), PROMPT_ROWS + REPLY_CODES + 16)
     runtime = make_random_runtime(PUBLISHED, limits, device=device, dtype=torch.bfloat16, seed=0)
     print("runtime and codec are ready", flush=True)
-    service = random_service(PUBLISHED, runtime, make_sampler(runtime, PUBLISHED, device), codec, setup)
     report: dict[str, Any] = {
         "device": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": "random, seed 0",
-        "language_model": "bfloat16", "codec": "float16", "prompt_rows": PROMPT_ROWS, "reply_codes": REPLY_CODES,
+        "language_model": "bfloat16", "codec": "float16",
     }  # fmt: skip
-    for number, load in enumerate(measure_levels(service, setup, levels, REPLY_CODES / 12.5)):
+    report |= serve(PUBLISHED, runtime, make_sampler(runtime, PUBLISHED, device), codec, levels, REPLY_CODES)
+    report["memory_reserved_gb"] = round(torch.cuda.max_memory_reserved() / 1e9, 2)
+    return report
+
+
+def serve(model: ModelConfig, runtime: Runtime, sampler: Sampler, codec: MossCodec, levels: Sequence[Level],
+          reply_codes: int, talks: int = TALKS) -> dict[str, Any]:
+    """Times to first sound with one speaker, then every level. Closes the runtime."""
+    setup = StreamSetup(PROMPT_ROWS, reply_codes)
+    codec.open_stream()  # the voice's prompt
+    service = random_service(model, runtime, sampler, codec, setup)
+    report: dict[str, Any] = {"prompt_rows": PROMPT_ROWS, "reply_codes": reply_codes}
+    reply_s = float(reply_codes / codec.code_rate_hz)
+    for number, load in enumerate(measure_levels(service, setup, levels, reply_s)):
         if number == 0:
-            report |= asyncio.run(talk(service, codec, setup))
+            report |= asyncio.run(talk(service, codec, setup, talks))
             print(report, flush=True)
         print(load_table(load), flush=True)
         name, figures = f"listeners_{load.concurrency}", load.figures
@@ -83,15 +92,14 @@ def measure(levels: list[Level], device: torch.device) -> dict[str, Any]:
                    for rank in ("p50", "p95")}
         report |= {f"{name}_worst_rtf": round(load.worst_rtf, 4), f"{name}_late_chunks": load.late_chunks,
                    f"{name}_replies": load.replies}
-    report["memory_reserved_gb"] = round(torch.cuda.max_memory_reserved() / 1e9, 2)
     return report
 
 
-async def talk(service: Service, codec: MossCodec, setup: StreamSetup) -> dict[str, float]:
+async def talk(service: Service, codec: MossCodec, setup: StreamSetup, talks: int) -> dict[str, float]:
     """From 4 s of sound at hand to the first samples of the reply; the reply is stopped then."""
     wave = np.random.RandomState(0).standard_normal(SPEECH_S * 16_000).astype(np.float32) * 0.1
     make, encoded, heard = requests(setup, 1000), [], []
-    for number in range(TALKS):
+    for number in range(talks + 2):
         start_s = time.perf_counter()
         codes = codec.encode(wave, 16_000)
         assert len(codes) == SPEECH_S * 12.5

@@ -48,6 +48,8 @@ STEPS = (
     Step("budget", 180, ("scripts.bench_budget", "--limit-gb", "22", "--out", OUT_FILE), "budget"),
     Step("agreement", 300, ("scripts.float8_report", "--preset", "moss-speech", "--prompts", "16", "--json", OUT_FILE),
          "agreement"),
+    Step("codec", 240, ("scripts.bench_codec", "--out", OUT_FILE), "codec"),
+    Step("moss", 240, ("scripts.bench_moss", "--out", OUT_FILE), "moss"),
     Step("agreement_nano", 300, ("scripts.float8_report", "--calibrate", "500", "--json", OUT_FILE), "agreement_nano"),
 )
 
@@ -92,6 +94,22 @@ def bars(reports: dict[str, dict[str, Any]]) -> list[Bar]:
         Bar("streams in real time", 64, 256, max(in_time, default=0) if streams else None, lower=False),
         Bar("decode step, batch 32, ms", 8, 6, _figure(reports, "bfloat16", "decode step, batch 32", "device")),
         Bar("times as fast as transformers", 4, 6, token / row if token and row else None, lower=False),
+        *codec_bars(reports.get("codec", {}), reports.get("moss", {})),
+    ]
+
+
+def codec_bars(codec: dict[str, Any], moss: dict[str, Any]) -> list[Bar]:
+    """The bars of the MOSS-Speech codec alone, and with the language model before it."""
+    first, last = (codec.get(f"chunk_of_1_{part}_tenth_p50_ms") for part in ("first", "last"))
+    return [
+        Bar("codec, 5 codes of one reply, ms", 25, 25, codec.get("chunk_of_1_p50_ms")),
+        Bar("codec, 5 codes of 16 replies, ms", 60, 60, codec.get("chunk_of_16_p50_ms")),
+        Bar("codec, end of 60 s against its start", 1.1, 1.0, last / first if first and last else None),
+        Bar("codec, encode 10 s, ms", 25, 25, codec.get("encode_10_s_p50_ms")),
+        Bar("codec in 16 bit, MB", 1600, 1600, codec.get("float16_one_voice_one_reply_mb")),
+        Bar("4 s of speech to first sound, ms", 150, 80, moss.get("speech_in_4_s_first_sound_p50_ms")),
+        Bar("RTF with the codec", 0.15, 0.15, moss.get("listeners_1_worst_rtf")),
+        Bar("late chunks of 16 listeners", 0, 0, moss.get("listeners_16_late_chunks")),
     ]
 
 
@@ -134,7 +152,7 @@ def main(argv: list[str] | None = None) -> int:
                 if step.name in wanted and not args.bars}
     for bar in bars(read_reports(args.out, args.card)):
         measured = "" if bar.measured is None else f"{bar.measured:.3f}"
-        print(f"{bar.name:<34}{measured:>10}   must {bar.must:g}, aim {bar.aim:g}: {bar.verdict()}")
+        print(f"{bar.name:<38}{measured:>10}   must {bar.must:g}, aim {bar.aim:g}: {bar.verdict()}")
     for name, outcome in outcomes.items():
         print(f"{name}: {outcome}")
     return int(any(not outcome.startswith("done") for outcome in outcomes.values()))

@@ -179,10 +179,11 @@ def test_another_codec_is_refused_by_name(tmp_path, old, new, says):
 def test_files_are_read_strictly(tmp_path):
     path = tmp_path / "flow.pt"
     tensors, shapes = random_flow(TINY_FLOW), flow_shapes(TINY_FLOW)
-    torch.save(tensors | {"epoch": 3, "step": 4}, path)
-    read = read_tensors(path)
-    assert read.keys() == shapes.keys()
-    check_tensors(read, shapes, path)
+    for zipped in (False, True):  # both of PyTorch's formats
+        torch.save(tensors | {"epoch": 3, "step": 4}, path, _use_new_zipfile_serialization=zipped)
+        read = read_tensors(path)
+        assert read.keys() == shapes.keys()
+        check_tensors(read, shapes, path)
     name = "encoder_proj.weight"
     for change, says in (({name: tensors[name][:1]}, r"encoder_proj.weight \(1, 32\) instead of \(80, 32\)"),
                          ({"more": tensors[name]}, "unknown more"),

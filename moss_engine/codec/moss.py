@@ -7,6 +7,7 @@ run together.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -67,6 +68,9 @@ class MossCodec:
         device = flow.noise.device
         # beside the language model's work on the same GPU, not behind it
         self._lane = torch.cuda.Stream(device) if device.type == "cuda" else None
+        if self._lane is not None:
+            self._lane.wait_stream(torch.cuda.current_stream(device))
+        self._changing = threading.Lock()  # guards voices and prompts, which other threads change
 
     @property
     def voices(self) -> tuple[str, ...]:
@@ -74,14 +78,16 @@ class MossCodec:
 
     def add_voice(self, voice: Voice) -> None:
         """Offer one more voice; one of the same name is replaced for replies that begin later."""
-        self._voices = {**self._voices, voice.name: voice}
-        self._prompts.pop(voice.name, None)
+        with self._changing:
+            self._voices = {**self._voices, voice.name: voice}
+            self._prompts.pop(voice.name, None)
 
     def remove_voice(self, name: str) -> None:
         """Offer a voice no more; replies that speak in it go on. The last voice stays."""
-        if len(self._voices) > 1:
-            self._voices = {other: voice for other, voice in self._voices.items() if other != name}
-            self._prompts.pop(name, None)
+        with self._changing:
+            if len(self._voices) > 1:
+                self._voices = {other: voice for other, voice in self._voices.items() if other != name}
+                self._prompts.pop(name, None)
 
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
         """float32 [samples] mono at any rate -> codes, 12.5 a second."""
@@ -94,18 +100,20 @@ class MossCodec:
 
     def prompt(self, voice: str | None = None) -> Prompt:
         """A voice's prompt, run unless it is in memory; raises ParameterError for an unknown voice."""
-        name = next(iter(self._voices)) if voice is None else voice
-        if name not in self._voices:
-            raise ParameterError(f"voice {name!r} is unknown; choose one of {', '.join(self.voices)}.")
-        found = self._prompts.get(name)
+        with self._changing:
+            name = next(iter(self._voices)) if voice is None else voice
+            entry, found = self._voices.get(name), self._prompts.get(name)
+            if entry is None:
+                raise ParameterError(f"voice {name!r} is unknown; choose one of {', '.join(self.voices)}.")
         if found is None:
-            entry = self._voices[name]
             of_flow = flow_voice(self.flow, entry.codes, entry.mel, entry.speaker)
             found = Prompt(of_flow, prompt_memory(self.flow, of_flow, CHUNK_CODES, self._run))
-            self._prompts[name] = found
+        with self._changing:
+            if self._voices.get(name) is entry:
+                self._prompts[name] = found
+                self._prompts.move_to_end(name)
             if len(self._prompts) > MAX_PROMPTS:
                 self._prompts.popitem(last=False)
-        self._prompts.move_to_end(name)
         return found
 
     def push_together(self, work: Sequence[tuple[MossStream, Sequence[int]]]) -> list[np.ndarray]:

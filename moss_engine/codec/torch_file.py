@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +21,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """Every tensor of the file, on the CPU; `epoch` and `step` are left out, any other value that is no tensor is an
     error. Raises CheckpointError."""
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        # files of PyTorch before 1.6 are no archives, and cannot be mapped into memory
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing; fetch the codec again.") from None
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:

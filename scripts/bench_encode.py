@@ -23,24 +23,16 @@ RATE_HZ = 44_100
 DURATIONS_S = (4.0, 10.0, 30.0)
 STREAMS = 16
 RUNS = 30
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def measure_encode(device: torch.device | str, *, runs: int = RUNS, tiny: bool = False) -> dict[str, float]:
     """Figures by name: ms are medians of `runs` calls, or the slowest where the name says so."""
     config = WhisperVqConfig.from_dict(TINY_CONFIG if tiny else PUBLISHED_CONFIG, source="published")
     tensors = random_tensors(config, device)
-    spread_codebook(config, tensors, device)
-    waves = [speech(10.0, pitch_hz) for pitch_hz in (110, 150, 220)]
     figures: dict[str, float] = {}
-    wanted = None
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    for dtype in DTYPES:
         encoder, name = build_whisper_vq(config, tensors, device, dtype), str(dtype).removeprefix("torch.")
-        found = np.array([encoder.encode(wave, RATE_HZ) for wave in waves])
-        if wanted is None:
-            wanted = found
-            figures["different_codes_of_375"] = len(np.unique(found))
-        else:
-            figures[f"codes_as_in_float32,_{name}_percent"] = round(100 * float((found == wanted).mean()), 2)
         figures[f"weights,_{name}_mb"] = round(sum(t.numel() * t.element_size() for t in encoder.tensors()) / 1e6)
         for duration_s in DURATIONS_S:
             median_ms, slowest_ms = timed(encoder, [speech(duration_s)], runs)
@@ -48,6 +40,22 @@ def measure_encode(device: torch.device | str, *, runs: int = RUNS, tiny: bool =
             figures[f"encode_{duration_s:g}_s,_{name},_slowest_ms"] = slowest_ms
         figures[f"encode_{STREAMS}_times_4_s_together,_{name}_ms"] = timed(encoder, [speech(4.0)] * STREAMS, runs)[0]
     return figures
+
+
+def measure_agreement(device: torch.device | str, *, duration_s: float = 4.0, tiny: bool = False) -> dict[str, float]:
+    """Share of codes that 16 bits leave as they are, over three sounds of `duration_s`."""
+    config = WhisperVqConfig.from_dict(TINY_CONFIG if tiny else PUBLISHED_CONFIG, source="published")
+    tensors = random_tensors(config, device)
+    spread_codebook(config, tensors, device, duration_s)
+    waves = [speech(duration_s, pitch_hz) for pitch_hz in (110, 150, 205)]
+    codes = {}
+    for dtype in DTYPES:
+        encoder = build_whisper_vq(config, tensors, device, dtype)
+        codes[dtype] = np.array([encoder.encode(wave, RATE_HZ) for wave in waves])
+    wanted = codes.pop(torch.float32)
+    figures: dict[str, float] = {"codes_compared": wanted.size, "different_ones_among_them": len(np.unique(wanted))}
+    return figures | {f"codes_as_in_float32,_{str(dtype).removeprefix('torch.')}_percent":
+                      round(100 * float((found == wanted).mean()), 2) for dtype, found in codes.items()}
 
 
 def random_tensors(config: WhisperVqConfig, device: torch.device | str) -> dict[str, torch.Tensor]:
@@ -63,10 +71,11 @@ def random_tensors(config: WhisperVqConfig, device: torch.device | str) -> dict[
 
 
 @torch.inference_mode()
-def spread_codebook(config: WhisperVqConfig, tensors: dict[str, torch.Tensor], device: torch.device | str) -> None:
+def spread_codebook(config: WhisperVqConfig, tensors: dict[str, torch.Tensor], device: torch.device | str,
+                    duration_s: float) -> None:
     """Put codebook rows where the network's points are, as training does: else a few rows would be nearest to all."""
     network = build_whisper_vq(config, tensors, device).network
-    sounds = [torch.from_numpy(speech(10.0, pitch_hz)).to(device) for pitch_hz in range(80, 300, 20)]
+    sounds = [torch.from_numpy(speech(duration_s, pitch_hz)).to(device) for pitch_hz in range(80, 300, 20)]
     features = torch.stack([whisper_features(to_16_khz(sound, RATE_HZ)[None])[0] for sound in sounds])
     points = torch.cat([network.points(part)[0] for part in features.split(1)])  # [points, dim]
     generator = torch.Generator(device).manual_seed(1)
@@ -101,11 +110,14 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures as JSON")
+    parser.add_argument("--only-agreement", action="store_true", help="no times; 4 minutes on a core of a CPU")
     parser.add_argument("--tiny", action="store_true", help="a tiny encoder, to try the command")
     args = parser.parse_args()
     name = torch.cuda.get_device_name(args.device) if args.device.startswith("cuda") else "CPU"
     report = {"device": name, "torch": torch.__version__, "weights": "random, published size"}
-    report |= measure_encode(args.device, runs=args.runs, tiny=args.tiny)
+    if not args.only_agreement:
+        report |= measure_encode(args.device, runs=args.runs, tiny=args.tiny)
+    report |= measure_agreement(args.device, tiny=args.tiny)
     text = json.dumps(report, indent=1)
     if args.out is not None:
         args.out.write_text(text + "\n", encoding="utf-8")

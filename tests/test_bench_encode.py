@@ -15,8 +15,9 @@ def figures():
     return bench_encode.measure_encode("cpu", runs=1, tiny=True)
 
 
-def test_16_bits_give_nearly_the_same_codes(figures):
-    assert figures["different_codes_of_375"] > 20
+def test_16_bits_give_nearly_the_same_codes():
+    figures = bench_encode.measure_agreement("cpu", duration_s=10.0, tiny=True)
+    assert figures["codes_compared"] == 375 and figures["different_ones_among_them"] > 20
     assert figures["codes_as_in_float32,_float16_percent"] >= 97
     assert figures["codes_as_in_float32,_bfloat16_percent"] >= 90
 
@@ -30,7 +31,8 @@ def test_every_length_is_timed(figures, dtype):
 
 def test_the_file_names_the_device(figures, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench_encode, "measure_encode", lambda *_, **__: figures)
+    monkeypatch.setattr(bench_encode, "measure_agreement", lambda *_, **__: {"codes_compared": 1})
     monkeypatch.setattr(sys, "argv", ["bench_encode", "--tiny", "--out", str(tmp_path / "encode.json")])
     bench_encode.main()
     report = json.loads((tmp_path / "encode.json").read_text())
-    assert report["device"] == "CPU" and report.items() >= figures.items()
+    assert report["device"] == "CPU" and report["codes_compared"] == 1 and report.items() >= figures.items()

@@ -303,7 +303,7 @@ class Engine:
         return Context(self)  # type: ignore[arg-type]
 
 
-class Context(trt_emulator._Context):
+class Context(trt_emulator.Context):
     """Runs where the addresses are: host tensors must lie on the host, all others on the device, if there is one."""
 
     def execute_async_v3(self, stream: int) -> object:

@@ -13,6 +13,7 @@ import json
 import statistics
 import sys
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -46,8 +47,8 @@ def main() -> None:
     }, indent=1))
 
 
-def measure(count: int, chunk_s: float, rtf: float, port: int) -> list[dict[str, float]]:
-    """One dict a run; the first reply is not among them."""
+def tools() -> tuple[Any, Any]:
+    """The browser and the scripted service of the page's tests; raises MissingPackageError without them."""
     sys.path.insert(0, str(REPO_ROOT / "tests"))
     try:
         browsing, support = import_module("page_browser"), import_module("page_support")
@@ -55,6 +56,12 @@ def measure(count: int, chunk_s: float, rtf: float, port: int) -> list[dict[str,
         raise MissingPackageError(f"{error.name} is not installed; run: pip install -r requirements-test.txt") from None
     if browsing.CHROMIUM is None:
         raise MissingPackageError("Chromium is not installed; on Debian and Ubuntu: apt-get install chromium")
+    return browsing, support
+
+
+def measure(count: int, chunk_s: float, rtf: float, port: int) -> list[dict[str, float]]:
+    """One dict a run; the first reply is not among them."""
+    browsing, support = tools()
     from moss_engine.ui.server import launch
 
     service = support.FakeService(support.Script(seconds=3.0, chunk_s=chunk_s, rtf=rtf))

@@ -18,7 +18,6 @@ import platform
 import statistics
 import sys
 import tempfile
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,9 @@ import numpy as np
 
 from moss_engine.audio import write_wav
 from moss_engine.config import REPO_ROOT, EngineConfig
-from moss_engine.errors import ConfigError, MissingPackageError, MossError
+from moss_engine.errors import ConfigError, MossError
 from moss_engine.turn_taking import END_S, INTERRUPT_S
+from scripts.bench_page import tools
 
 SAMPLE = REPO_ROOT / "assets" / "samples" / "good_morning.flac"
 PAUSE_S = 3.0
@@ -73,13 +73,7 @@ def main() -> None:
 
 def measure(turns: int, port: int) -> dict[str, list[float]]:
     """Milliseconds by name, one for each turn."""
-    sys.path.insert(0, str(REPO_ROOT / "tests"))
-    try:
-        browsing, support = import_module("page_browser"), import_module("page_support")
-    except ImportError as error:
-        raise MissingPackageError(f"{error.name} is not installed; run: pip install -r requirements-test.txt") from None
-    if browsing.CHROMIUM is None:
-        raise MissingPackageError("Chromium is not installed; on Debian and Ubuntu: apt-get install chromium")
+    browsing, support = tools()
     from moss_engine.ui.server import launch
     from moss_engine.voice_activity import load_detector
 

@@ -54,6 +54,20 @@ def until(condition, seconds: float = 5.0) -> bool:
     return bool(condition())
 
 
+async def soon(condition) -> bool:
+    """The same on an event loop."""
+    for _ in range(100):
+        if condition():
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+async def collect(stream) -> list[dict]:
+    """All messages of a reply's handler."""
+    return [message async for message, _ in stream]
+
+
 def signal(seconds: float, seed: int = 0) -> np.ndarray:
     """float32 samples, exact in int16, that are never near zero for longer than a few samples: two gliding tones."""
     t = np.arange(round(seconds * RATE_HZ)) / RATE_HZ

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import gradio as gr
 import numpy as np
 import pytest
-from page_support import DEFAULTS, FakeService, Script, signal
+from page_support import DEFAULTS, FakeService, Script, collect, signal, soon
 
 from moss_engine.audio import to_pcm16
 from moss_engine.config import EngineConfig
@@ -49,18 +49,6 @@ def handlers(service, tmp_path) -> Handlers:
 
 def reply(handlers: Handlers, conversation: Conversation | None = None, **changes):
     return handlers.reply(**{**VALUES, **changes}, conversation=conversation, request=CALLER)
-
-
-async def collect(stream) -> list[dict]:
-    return [message async for message, _ in stream]
-
-
-async def soon(condition) -> bool:
-    for _ in range(100):
-        if condition():
-            return True
-        await asyncio.sleep(0.02)
-    return False
 
 
 async def test_a_reply_hands_on_everything_and_keeps_the_conversation(handlers, service):

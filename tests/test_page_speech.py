@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import gradio as gr
 import numpy as np
 import pytest
-from page_support import CODE_SAMPLES, IDS, FakeService, Script
+from page_support import CODE_SAMPLES, IDS, FakeService, Script, collect, soon
 
 from moss_engine.config import EngineConfig
 from moss_engine.errors import ContextError, MossError, ParameterError
@@ -48,21 +48,9 @@ def reply(handlers: Handlers, conversation: Conversation | None, **changes):
     return handlers.reply(**values, conversation=conversation, request=CALLER)
 
 
-async def collect(stream) -> list[dict]:
-    return [message async for message, _ in stream]
-
-
 async def listen(handlers: Handlers, conversation: Conversation, **changes) -> list[dict]:
     """A spoken question and its whole answer."""
     return await collect(reply(handlers, conversation, mode="listen", utterance=await say(handlers), **changes))
-
-
-async def soon(condition) -> bool:
-    for _ in range(100):
-        if condition():
-            return True
-        await asyncio.sleep(0.02)
-    return False
 
 
 async def test_a_recording_is_asked_as_its_codes_and_can_be_heard_again(handlers, service):

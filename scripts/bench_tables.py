@@ -35,6 +35,9 @@ def _table(path: Path) -> str:
             lines = step_lines(report) if report["figures"] else []
             if "streams" in report:
                 lines += ["", *stream_lines(report["streams"])]
+        elif "host" in report:
+            head = f"{report['cpu']}, {report['cores']} cores, load {report['load']}, Python {report['python']}"
+            lines = host_lines(report)
         elif "agreement" in report:
             head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}, " \
                 f"{report['prompts']} prompts, against {report['reference']}"
@@ -68,6 +71,14 @@ def load_lines(loads: list[dict[str, Any]]) -> list[str]:
                      f"{rtf['p50']:.3f} / {rtf['p95']:.3f} | {load['rows_per_s']:.0f} | "
                      f"{load['without_underrun']:.0%} |")
     return lines
+
+
+def host_lines(report: dict[str, Any]) -> list[str]:
+    """What `scripts.bench_host` measured: the program around the network, by the number of streams."""
+    lines = ["| streams | engine's thread, CPU ms a step | all threads, CPU ms a step | share of an interpreter |",
+             "|---|---|---|---|"]
+    return lines + [f"| {h['streams']} | {h['engine_thread_ms']:.2f} | {h['all_threads_ms']:.2f} | "
+                    f"{h['interpreter_share']:.1%} |" for h in report["host"]]
 
 
 def agreement_lines(report: dict[str, Any]) -> list[str]:

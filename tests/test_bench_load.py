@@ -15,6 +15,7 @@ from moss_engine.engine import Engine
 from moss_engine.errors import MossError
 from moss_engine.sampler import Sampler
 from moss_engine.service import Service
+from scripts import bench_host
 from scripts.bench_load import FixedSize, load_table, run_arrivals, run_load
 from scripts.bench_streams import Level, Silent, StreamSetup, measure_levels, random_codec, random_service, requests
 from scripts.make_tiny_codec import TINY_VOCODER
@@ -92,3 +93,9 @@ def test_levels_run_through_a_codec_of_the_real_rate():
     assert all(load.figures["audio_s"]["min"] == 8 / 12.5 for load in loads)
 
 
+def test_the_program_around_the_network_is_timed():
+    setup = StreamSetup(prompt_rows=20, codes=45)
+    one, four = (bench_host.measure(count, setup) for count in (1, 4))
+    assert (one.streams, four.streams) == (1, 4)
+    assert 0 < one.engine_thread_ms < one.all_threads_ms
+    assert four.interpreter_share == pytest.approx(four.all_threads_ms * 12.5 / 1000)

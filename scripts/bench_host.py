@@ -1,0 +1,171 @@
+"""What the program around the network costs: `python -m scripts.bench_host [--streams 1,16,64,256] [--json FILE]`.
+
+The real service, engine, scheduler and listeners, over a runtime, a sampler and a codec that do nothing. CPU time of a
+step, so that other programs on the machine hardly matter: of the engine's thread, which every step waits for, and of
+all threads together, which share one interpreter. A stream needs 12.5 steps a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Hashable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from moss_engine.config import EngineConfig
+from moss_engine.engine import Engine
+from moss_engine.errors import MossError
+from moss_engine.models.config import ModelConfig
+from moss_engine.request import Sampling
+from moss_engine.runtime.base import Limits, Logits, Runtime, RuntimeInfo, ScheduledBatch
+from moss_engine.sampler import Sampler
+from moss_engine.service import Service
+from moss_engine.tokens import Modality, Row
+from scripts.bench import cpu_name
+from scripts.bench_cuda import PUBLISHED
+from scripts.bench_load import FixedSize, run_load
+from scripts.bench_streams import Silent, StreamSetup, requests
+
+SETUP = StreamSetup(prompt_rows=64, codes=200)
+STEPS_PER_S = 12.5
+CHUNK_CODES = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class HostCost:
+    """Median CPU time of a step; `interpreter_share` is what real time takes of one interpreter for all threads."""
+
+    streams: int
+    engine_thread_ms: float
+    all_threads_ms: float
+    interpreter_share: float
+
+
+class NoRuntime:
+    """Computes nothing, in no time."""
+
+    info = RuntimeInfo("none", "0", "cpu", "float32", "none")
+
+    def __init__(self, streams: int, setup: StreamSetup) -> None:
+        rows = setup.prompt_rows + setup.codes
+        self.limits = Limits(16, streams * -(-rows // 16), streams, max(512, streams), rows)
+
+    def forward(self, batch: ScheduledBatch) -> Logits:
+        return Logits(torch.empty(0), torch.empty(0))
+
+    def close(self) -> None:
+        pass
+
+
+class NoSampler(Sampler):
+    """Says the same code over and over."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._row = Row(config.special.modality_pad, 1)
+
+    def add(self, sequence_id: Hashable, prompt_rows: Sequence[Row], sampling: Sampling) -> None:
+        pass
+
+    def remove(self, sequence_id: Hashable) -> None:
+        pass
+
+    def next_rows(self, runtime: Runtime, batch: ScheduledBatch, sequence_ids: Sequence[Hashable],
+                  modalities: Sequence[Modality]) -> list[Row | None]:
+        runtime.forward(batch)
+        return [self._row] * len(sequence_ids)
+
+
+class NoCodec:
+    """Silence of the right length, in chunks."""
+
+    sample_rate_hz, code_rate_hz, num_codes = 24_000, Fraction(25, 2), 16_384
+    voices, max_together = ("silent",), 16
+
+    def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
+        return []
+
+    def open_stream(self, voice: str | None = None) -> NoStream:
+        return NoStream()
+
+    def push_together(self, work: Sequence[tuple[NoStream, Sequence[int]]]) -> list[np.ndarray]:
+        return [stream.push(codes) for stream, codes in work]
+
+    def flush_together(self, streams: Sequence[NoStream]) -> list[np.ndarray]:
+        return [stream.flush() for stream in streams]
+
+
+class NoStream:
+    missing_codes = CHUNK_CODES
+
+    def push(self, codes: Sequence[int]) -> np.ndarray:
+        return np.zeros(1920 * len(codes), dtype=np.float32)
+
+    def flush(self) -> np.ndarray:
+        return np.zeros(0, dtype=np.float32)
+
+
+class TimedEngine(Engine):
+    """Notes what the thread that steps has used of the CPU at each step: service and engine together."""
+
+    def __init__(self, *args: Any, **values: Any) -> None:
+        super().__init__(*args, **values)
+        self.used_s: list[tuple[int, float]] = []
+
+    def step(self, *args: Any) -> Any:
+        result = super().step(*args)
+        self.used_s.append((result.num_rows, time.thread_time()))
+        return result
+
+
+def measure(streams: int, setup: StreamSetup = SETUP) -> HostCost:
+    """`streams` replies at the same time; steps in which all of them were in decode count."""
+    runtime, codec = NoRuntime(streams, setup), NoCodec()
+    limits = runtime.limits
+    config = EngineConfig(max_sessions=streams, max_waiting=streams, max_step_rows=limits.max_step_rows,
+                          kv_rows=limits.num_blocks * limits.block_size, run_ahead_s=600.0)
+    processor = FixedSize(PUBLISHED.special, Silent, setup.prompt_rows, setup.codes)
+    engine = TimedEngine(runtime, NoSampler(PUBLISHED), processor, config, samples_per_code=1920)
+    service = Service(engine, codec, config)
+    service.start()
+    start_s = time.process_time()
+    asyncio.run(run_load(service, requests(setup, 0), streams, streams))
+    used_s = time.process_time() - start_s
+    service.close()
+    pairs = zip(engine.used_s, engine.used_s[1:], strict=False)
+    full = [b_s - a_s for (a, a_s), (b, b_s) in pairs if a == b == streams]
+    engine_ms, all_ms = 1e3 * statistics.median(full), 1e3 * used_s / sum(rows > 0 for rows, _ in engine.used_s)
+    return HostCost(streams, engine_ms, all_ms, all_ms / 1e3 * STEPS_PER_S)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", default="1,16,64,256", metavar="N,...", help="replies at a time (1,16,64,256)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    costs = [dataclasses.asdict(measure(int(count))) for count in args.streams.split(",")]
+    for cost in costs:
+        print(f"{cost['streams']:>4} streams: {cost['engine_thread_ms']:.2f} ms of the engine's thread a step, "
+              f"{cost['all_threads_ms']:.2f} ms of all; {cost['interpreter_share']:.1%} of real time")
+    if args.json:
+        report = {"cpu": cpu_name(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
+                  "python": sys.version.split()[0], "host": costs}
+        args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except MossError as error:
+        sys.exit(str(error))

@@ -1,10 +1,10 @@
 """Speed, memory and rounding of the MOSS-Speech codec at its published size, with random weights.
 
-python -m scripts.bench_codec [--parts speed,memory,rounding] [--device cpu] [--out FILE.json]
+python -m scripts.bench_codec [--parts speed,memory,rounding,history] [--device cpu] [--out FILE.json]
 
 A chunk is 5 codes of each reply, 400 ms of sound, through flow and vocoder to samples on the host. Replies of 60 s are
 spoken to the end, so that a cost that grew with their length would show. Memory is that of the tensors that the codec
-keeps; rounding compares 16-bit formats with float32.
+keeps; rounding compares 16-bit formats with float32, history a reply's mel with that of a codec that forgets nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from torch import Tensor
 
 from moss_engine.codec.cuda_flow import CudaFlow
 from moss_engine.codec.cuda_hift import CudaHift
-from moss_engine.codec.flow import run_chunks
+from moss_engine.codec.flow import OUTSIDE, Chunk, flow_voice, prompt_memory, run_chunks
 from moss_engine.codec.flow_config import FlowConfig
+from moss_engine.codec.flow_encoder import LOOK_BACK
 from moss_engine.codec.flow_memory import FlowMemory
 from moss_engine.codec.flow_weights import pack_flow
 from moss_engine.codec.hift_config import HiftConfig
@@ -42,7 +43,7 @@ from moss_engine.codec.whisper_vq import WhisperVq, build_whisper_vq
 from scripts.make_tiny_encoder import PUBLISHED_CONFIG
 from scripts.make_tiny_moss import random_flow, random_hift
 
-PARTS = ("speed", "memory", "rounding")
+PARTS = ("speed", "memory", "rounding", "history")
 NARROW = (torch.float16, torch.bfloat16)
 
 
@@ -56,6 +57,7 @@ class Sizes:
     voice_codes: int = 60
     reply_codes: int = 750
     compared_codes: int = 100
+    history_codes: int = HISTORY_CODES
     streams: tuple[int, ...] = (1, 4, 8, 16)
     repeats: int = 20
 
@@ -126,7 +128,7 @@ def measure(sizes: Sizes, device: torch.device, parts: Sequence[str] = PARTS) ->
     kind = torch.float16 if device.type == "cuda" else torch.float32
     report: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU", "torch": torch.__version__,
-        "weights": "random, seed 0", "voice_codes": sizes.voice_codes, "history_codes": HISTORY_CODES,
+        "weights": "random, seed 0", "voice_codes": sizes.voice_codes, "history_codes": sizes.history_codes,
     }  # fmt: skip
     if "memory" in parts:
         report |= memory(weights)
@@ -134,6 +136,8 @@ def measure(sizes: Sizes, device: torch.device, parts: Sequence[str] = PARTS) ->
         report |= speed(weights, kind)
     if "rounding" in parts:
         report |= rounding(weights)
+    if "history" in parts:
+        report |= history(weights)
     return report
 
 
@@ -215,7 +219,7 @@ def memory(weights: Parts) -> dict[str, float]:
     hift = pack_hift(weights.hift, weights.sizes.hift, torch.device("cpu"))
     prompt_chunks = weights.sizes.voice_codes // CHUNK_CODES - 1
     prompt = FlowMemory(flow, CHUNK_CODES, prompt_chunks)
-    reply = FlowMemory(flow, CHUNK_CODES, HISTORY_CODES // CHUNK_CODES + 1, prompt)
+    reply = FlowMemory(flow, CHUNK_CODES, weights.sizes.history_codes // CHUNK_CODES + 1, prompt)
     parts = {"encoder": sum(map(num_bytes, weights.encoder(torch.float16).tensors())),
              "flow": num_bytes(flow), "hift": num_bytes(hift), "voice": prompt.num_bytes, "reply": reply.num_bytes}
     found = {f"float16_{name}_mb": round(size / 1e6, 1) for name, size in parts.items()}
@@ -261,6 +265,27 @@ def rounding(weights: Parts) -> dict[str, Any]:
             name = f"{part}_in_{str(dtype).removeprefix('torch.')}_against_float32"
             found |= {f"{name}_rms": round(share, 5), f"{name}_db": round(20 * math.log10(share), 1)}
     return found
+
+
+def history(weights: Parts) -> dict[str, Any]:
+    """Mel of a reply that looks back to `history_codes` against that of one that looks back to all, in float32:
+    relative root mean square of the frames whose past differs."""
+    sizes, voice = weights.sizes, weights.voice
+    flow = pack_flow(weights.flow, sizes.flow, weights.device, torch.float32)
+    of_flow = flow_voice(flow, voice.codes, voice.mel, voice.speaker)
+    prompt = prompt_memory(flow, of_flow, CHUNK_CODES)
+    reply = np.random.RandomState(2).randint(0, sizes.num_codes, sizes.compared_codes).tolist()
+    row = [*of_flow.codes.tolist()[-CHUNK_CODES - LOOK_BACK :], *reply, *[OUTSIDE] * sizes.flow.look_ahead]
+    mels = []
+    for kept in (sizes.history_codes, sizes.compared_codes + CHUNK_CODES):
+        memory, made = FlowMemory(flow, CHUNK_CODES, kept // CHUNK_CODES + 1, prompt), []
+        for at in range(0, sizes.compared_codes, CHUNK_CODES):
+            window = tuple(row[at : at + LOOK_BACK + CHUNK_CODES + sizes.flow.look_ahead])
+            condition = of_flow.mel[-CHUNK_CODES * sizes.flow.ratio :] if at == 0 else None
+            made.append(run_chunks(flow, [Chunk(memory, of_flow, window, condition)])[0])
+        mels.append(torch.cat(made)[sizes.history_codes * sizes.flow.ratio :])
+    share = float((mels[0] - mels[1]).norm() / mels[1].norm())
+    return {"compared_codes": sizes.compared_codes, "mel_with_bounded_history_rms": round(share, 5)}
 
 
 if __name__ == "__main__":

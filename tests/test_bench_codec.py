@@ -18,8 +18,8 @@ from scripts.make_tiny_encoder import TINY_CONFIG
 from scripts.make_tiny_moss import TINY_FLOW, TINY_HIFT, make_tiny_moss
 from scripts.measure_gpu import codec_bars
 
-TINY = Sizes(TINY_FLOW, TINY_HIFT, TINY_CONFIG, voice_codes=10, reply_codes=28, compared_codes=13, streams=(1, 3),
-             repeats=1)
+TINY = Sizes(TINY_FLOW, TINY_HIFT, TINY_CONFIG, voice_codes=10, reply_codes=28, compared_codes=15, streams=(1, 3),
+             repeats=1, history_codes=5)
 
 
 def test_every_part_is_measured():
@@ -33,6 +33,7 @@ def test_every_part_is_measured():
     near, far = report["mel_in_float16_against_float32_rms"], report["mel_in_bfloat16_against_float32_rms"]
     assert 0 < near < far < 0.1
     assert report["wave_in_float16_against_float32_db"] < 0
+    assert 0 < report["mel_with_bounded_history_rms"] < 1
 
 
 def test_the_whole_program_is_measured(tmp_path: Path):

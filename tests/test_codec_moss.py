@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from moss_engine.audio import read_wav, write_wav
 from moss_engine.codec.base import samples_per_code
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.moss import MossCodec, MossStream
@@ -19,6 +20,7 @@ from moss_engine.config import NANO_CHECKPOINT
 from moss_engine.errors import CheckpointError, ConfigError, MelSpecError, ParameterError
 from scripts.make_tiny_codec import make_tiny_codec
 from scripts.make_tiny_moss import VOICE, make_tiny_codec_folder
+from scripts.revoice import main as revoice
 
 
 @pytest.fixture(scope="module")
@@ -198,3 +200,19 @@ def test_sixteen_bits_are_an_option(folder, codec, dtype):
     wave = spoken(load_codec(folder, dtype=dtype).open_stream(), codes, [])
     assert len(wave) == 13 * 1920 and np.isfinite(wave).all()
     assert not np.array_equal(wave, spoken(codec.open_stream(), codes, []))
+
+
+def test_a_recording_is_said_again(folder, tmp_path, capsys):
+    sample = tmp_path / "sample.wav"
+    wave = np.random.RandomState(0).standard_normal(16_000) * 3000
+    write_wav(sample, wave.astype(np.int16), 16_000)
+    said = {}
+    for name, options in (("chunks", []), ("whole", ["--whole"])):
+        out = tmp_path / f"{name}.wav"
+        revoice([str(sample), str(out), "--codec", str(folder), "--device", "cpu", "--voice", VOICE, *options])
+        said[name], rate_hz = read_wav(out)
+        assert rate_hz == 24_000 and len(said[name]) == 13 * 1920  # of a second, 13 codes
+        assert "13 codes, 1.04 s" in capsys.readouterr().out
+    assert not np.array_equal(*said.values())  # the weights for whole replies are other ones
+    with pytest.raises(ParameterError, match="'nobody' is unknown"):
+        revoice([str(sample), str(out), "--codec", str(folder), "--device", "cpu", "--voice", "nobody", "--whole"])

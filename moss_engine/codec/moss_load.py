@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from moss_engine.codec.base import MOSS_MEL, MelSpec
 from moss_engine.codec.bigvgan import mel_spec_of
 from moss_engine.codec.cuda_flow import CudaFlow
 from moss_engine.codec.cuda_hift import CudaHift
-from moss_engine.codec.flow import run_chunks
+from moss_engine.codec.flow import flow_voice, run_chunks, whole_mel
 from moss_engine.codec.flow_weights import FlowWeights
+from moss_engine.codec.hift import source_noise, whole_wave
 from moss_engine.codec.hift_stream import Hift
 from moss_engine.codec.mel_vocoder import HiftVocoder, MelVocoder, bigvgan_vocoder
 from moss_engine.codec.moss import MossCodec, RunChunks
@@ -22,7 +24,7 @@ from moss_engine.codec.store import BIGVGAN_TYPE, load_vocoder, read_config
 from moss_engine.codec.voice import Voice, list_voices, load_voice
 from moss_engine.codec.whisper_config import WhisperVqConfig, codec_digest
 from moss_engine.codec.whisper_vq import load_whisper_vq
-from moss_engine.errors import CheckpointError, MelSpecError, MissingPackageError
+from moss_engine.errors import CheckpointError, MelSpecError, MissingPackageError, ParameterError
 
 VOICES_FOLDER = "voices"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -64,6 +66,20 @@ def load_moss_codec(folder: Path, device: torch.device | str = "cpu", *, dtype: 
                       max_together=together)
     codec.open_stream()  # the default voice's prompt, before anybody waits for it
     return codec
+
+
+def speak_whole(folder: Path, codes: Sequence[int], voice: Voice, device: torch.device, *, dtype: str = "auto",
+                ) -> np.ndarray:
+    """Codes -> samples float32 [codes * 1920] in one run, with HiFT and the weights that were trained on whole replies.
+
+    Time and memory grow with the square of the length. Raises CheckpointError and ParameterError.
+    """
+    num_codes = WhisperVqConfig.from_folder(folder).num_codes
+    if not codes or not 0 <= min(codes) <= max(codes) < num_codes:
+        raise ParameterError(f"A reply has one or more codes, from 0 to {num_codes - 1}.")
+    flow, hift = load_flow(folder, device, codec_dtype(dtype, device), whole=True), load_hift(folder, device)
+    mel = whole_mel(flow, flow_voice(flow, voice.codes, voice.mel, voice.speaker), codes, None)
+    return whole_wave(hift, mel, source_noise(hift.config).to(device)).cpu().numpy()
 
 
 def load_voices(folder: Path, voices: Path | None) -> Sequence[Voice]:

@@ -1,0 +1,61 @@
+"""Say a recording again in an installed voice, by the MOSS-Speech codec alone: codes in between, no language model.
+
+python -m scripts.revoice sample.wav again.wav --voice Anna            chunk by chunk, as answers are spoken
+python -m scripts.revoice sample.wav again.wav --voice Anna --whole    in one run, with the weights made for that
+
+What comes out is as good as the codec can sound; it tells what to blame when an answer does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from moss_engine.audio import to_pcm16, write_wav
+from moss_engine.audio_file import read_audio
+from moss_engine.codec.base import MOSS_MEL
+from moss_engine.errors import MossError, ParameterError
+from scripts.download import CODEC_FOLDER
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sample", type=Path, help="recording, a minute at most")
+    parser.add_argument("out", type=Path, help="WAV file to write")
+    parser.add_argument("--voice", help="name of an installed voice (the first one)")
+    parser.add_argument("--whole", action="store_true", help="in one run instead of chunk by chunk; HiFT only")
+    parser.add_argument("--codec", type=Path, default=CODEC_FOLDER, help=f"codec folder ({CODEC_FOLDER})")
+    parser.add_argument("--voices", type=Path, help="folder of voices, where it is not the codec's")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--codec-dtype", default="auto", choices=("auto", "float32", "float16", "bfloat16"))
+    args = parser.parse_args(argv)
+    from moss_engine.codec.moss_load import load_moss_codec, load_voices, speak_whole
+    from moss_engine.codec.whisper_vq import load_whisper_vq
+    from moss_engine.runtime.make import resolve_device
+
+    wave, rate_hz = read_audio(args.sample)
+    device = resolve_device(args.device)
+    if args.whole:
+        voices = {voice.name: voice for voice in load_voices(args.codec, args.voices)}
+        voice = voices.get(args.voice or next(iter(voices)))
+        if voice is None:
+            raise ParameterError(f"voice {args.voice!r} is unknown; choose one of {', '.join(voices)}.")
+        codes = load_whisper_vq(args.codec, device).encode(wave, rate_hz)
+        again = speak_whole(args.codec, codes, voice, device, dtype=args.codec_dtype)
+    else:
+        codec = load_moss_codec(args.codec, device, dtype=args.codec_dtype, voices=args.voices, max_together=1)
+        codes = codec.encode(wave, rate_hz)
+        stream = codec.open_stream(args.voice)
+        again = np.concatenate([stream.push(codes), stream.flush()])
+    write_wav(args.out, to_pcm16(again), MOSS_MEL.sample_rate_hz)
+    print(f"{args.out}: {len(codes)} codes, {len(again) / MOSS_MEL.sample_rate_hz:.2f} s")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except MossError as error:
+        sys.exit(str(error))

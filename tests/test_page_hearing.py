@@ -206,13 +206,15 @@ async def test_the_event_loop_goes_on_while_a_recording_is_encoded():
     gate = threading.Event()
     hearing = Hearing(lambda wave, rate_hz: [int(gate.wait(5.0))], None, max_s=5.0)
     keys = [(await record(hearing, tone(0.5)))[-1].utterance for _ in range(module.MAX_PENDING)]
-    waiting = asyncio.ensure_future(hearing.said(keys[0]))
+    waiting, leaving = (asyncio.ensure_future(hearing.said(key)) for key in (keys[0], keys[-1]))
     await asyncio.sleep(0.05)
-    assert not waiting.done()
+    assert not waiting.done() and not leaving.done()
+    leaving.cancel()
     with pytest.raises(BusyError, match="waiting to be understood"):
         await record(hearing, tone(0.5))
     gate.set()
     assert (await waiting).codes == (1,)
+    assert (await hearing.said(keys[-1])).codes == (1,), "who stopped waiting stopped the work"
 
 
 @pytest.mark.parametrize(("raised", "sentence"), [(RuntimeError("a kernel"), "could not be turned into codes"),

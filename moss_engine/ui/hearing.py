@@ -151,10 +151,9 @@ class Hearing:
             raise BusyError("Several files are being read already; send it again in a moment.")
         self._num_reading += 1
         try:
-            wave, rate_hz = await asyncio.to_thread(read_audio, data, self.max_s)
+            return self._keep(*await asyncio.to_thread(_read, data, self.max_s))
         finally:
             self._num_reading -= 1
-        return self._keep(to_pcm16(np.clip(wave, -1.0, 1.0)), rate_hz, wave)
 
     async def said(self, value: str) -> Said:
         """The message that `value` names: the keys of one utterance or more, joined by `+`.
@@ -167,7 +166,8 @@ class Hearing:
             raise ParameterError("This recording is not known any more; record it again.")
         if len({utterance.rate_hz for utterance in found}) > 1:
             raise ParameterError("Recordings of different sample rates cannot be joined; send one of them.")
-        codes = [code for utterance in found for code in await asyncio.wrap_future(utterance.codes)]
+        # Shielded: who stops waiting must not stop the work, which may be asked for again.
+        codes = [code for utterance in found for code in await asyncio.shield(asyncio.wrap_future(utterance.codes))]
         return Said(keys, tuple(codes), np.concatenate([utterance.pcm for utterance in found]), found[0].rate_hz)
 
     def _use(self, key: str) -> Ear:
@@ -244,3 +244,9 @@ class Hearing:
             size += utterance.pcm.nbytes
             if now_s - utterance.said_s > KEPT_S or size > KEPT_BYTES:
                 del self._utterances[key]
+
+
+def _read(data: bytes, max_s: float) -> tuple[np.ndarray, int, np.ndarray]:
+    """An audio file as int16 [n], its sample rate, and float32 [n]."""
+    wave, rate_hz = read_audio(data, max_s)
+    return to_pcm16(np.clip(wave, -1.0, 1.0)), rate_hz, wave

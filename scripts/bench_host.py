@@ -159,7 +159,7 @@ def main(argv: list[str] | None = None) -> None:
         print(f"{cost['streams']:>4} streams: {cost['engine_thread_ms']:.2f} ms of the engine's thread a step, "
               f"{cost['all_threads_ms']:.2f} ms of all; {cost['interpreter_share']:.1%} of real time")
     if args.json:
-        report = {"cpu": cpu_name(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
+        report = {"cpu": cpu_name(), "cores": os.cpu_count(), "load_average": round(os.getloadavg()[0], 1),
                   "python": sys.version.split()[0], "host": costs}
         args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 

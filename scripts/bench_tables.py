@@ -36,7 +36,7 @@ def _table(path: Path) -> str:
             if "streams" in report:
                 lines += ["", *stream_lines(report["streams"])]
         elif "host" in report:
-            head = f"{report['cpu']}, {report['cores']} cores, load {report['load']}, Python {report['python']}"
+            head = f"{report['cpu']}, {report['cores']} cores, load {report['load_average']}, Python {report['python']}"
             lines = host_lines(report)
         elif "agreement" in report:
             head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}, " \

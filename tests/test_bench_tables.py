@@ -92,7 +92,7 @@ def test_formats_are_shown_against_the_reference(folder):
 
 def test_the_host_is_shown_by_streams(folder):
     cost = {"streams": 64, "engine_thread_ms": 0.456, "all_threads_ms": 1.2, "interpreter_share": 0.015}
-    write(folder / "host.json", {"cpu": "A CPU", "cores": 2, "load": 9.5, "python": "3.11.7", "host": [cost]})
+    write(folder / "host.json", {"cpu": "A CPU", "cores": 2, "load_average": 9.5, "python": "3.11.7", "host": [cost]})
     text = bench_tables.benchmarks()
     assert "(A CPU, 2 cores, load 9.5, Python 3.11.7)" in text and "| 64 | 0.46 | 1.20 | 1.5% |" in text
 

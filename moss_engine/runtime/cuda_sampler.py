@@ -52,10 +52,11 @@ class CudaSampler(Sampler):
 
     def next_rows(self, runtime: Runtime, batch: ScheduledBatch, sequence_ids: Sequence[Hashable],
                   modalities: Sequence[Modality]) -> list[Row | None]:
-        if runtime is not self._runtime or not sequence_ids or not self._draw_here(sequence_ids):
+        own = self._runtime
+        if own is None or runtime is not own or not sequence_ids or not self._draw_here(sequence_ids):
             return super().next_rows(runtime, batch, sequence_ids, modalities)
         self._put(sequence_ids, modalities)
-        self._runtime.forward_and_draw(batch)
+        own.forward_and_draw(batch)
         return self._read(sequence_ids, modalities)
 
     @torch.inference_mode()

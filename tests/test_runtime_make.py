@@ -69,6 +69,7 @@ def test_measuring_leaves_the_threads_as_they_were() -> None:
     ({"device": "tpu"}, "'tpu' is no device"),
     ({"device": "meta"}, "'meta' is not supported"),
     ({"device": "cuda:x"}, "'cuda:x' is no device"),
+    ({"runtime": "tensorrt", "deferred_text": True}, "--deferred-text is done by the torch runtime only"),
     ({"kv_rows": 64, "block_size": 100}, "--kv-rows 64 is less than one block of 100"),
     ({"max_sessions": 65}, "--max-step-rows 64 must be at least --max-sessions 65"),
 ])
@@ -158,6 +159,8 @@ def test_too_little_memory_is_refused_with_the_numbers(config: EngineConfig, mon
     # 4 layers x 2 x 2 heads x 8 values x 4 bytes a row
     assert "KV 2.00 GiB" in str(error.value) and "1.50 GiB are free; lower --kv-rows" in str(error.value)
     assert "needs 3.00 GiB on cpu" in str(error.value)
+    with pytest.raises(ConfigError, match=r"KV 2\.50 GiB"):  # and the trunk's 32 values of every row
+        make_runtime(dataclasses.replace(config, kv_rows=1 << 22, deferred_text=True))
 
 
 def test_memory_that_cannot_be_told_is_no_reason_to_refuse(config: EngineConfig,

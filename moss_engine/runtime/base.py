@@ -45,8 +45,8 @@ class TextBranch(Enum):
 
     While a reply speaks, the sample of the text head is replaced by the modality pad before anything sees it, so its
     logits are not needed. Nothing else is known to be unused: in text mode the audio sample stays in the row, counts
-    for the audio channel's repetition penalty, and is what the network reads should the text sample be the pad. Text logits
-    that are no numbers are noticed when text is sampled again.
+    for the audio channel's repetition penalty, and is what the network reads should the text sample be the pad. Text
+    logits that are no numbers are noticed when text is sampled again.
     """
 
     SAMPLED = "sampled"  # all of it, and the text logits

@@ -61,7 +61,7 @@ class SpeechStream(Protocol):
 
     @property
     def missing_codes(self) -> int:
-        """Codes, at least one, that `push` must still be given before it returns samples."""
+        """Codes, at least one, that `push` must still be given before it returns samples, or can work towards them."""
         ...
 
     def push(self, codes: Sequence[int]) -> np.ndarray:

@@ -30,7 +30,7 @@ VOICES_FOLDER = "voices"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 CUDA_STREAMS = 16
-"""Replies that a GPU speaks at a time: it takes a fraction of the sound's length for all of them."""
+"""Replies that a GPU speaks in one run."""
 
 
 def codec_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -51,6 +51,8 @@ def load_moss_codec(folder: Path, device: torch.device | str = "cpu", *, dtype: 
     MissingPackageError where a package is absent.
     """
     device = torch.device(device)
+    if device.type == "cuda" and find_spec("triton") is None:
+        raise MissingPackageError("The MOSS-Speech codec on a GPU needs triton; install it with: pip install triton")
     kind = codec_dtype(dtype, device)
     read_configs(folder)
     if vocoder == "bigvgan":
@@ -121,6 +123,4 @@ def _runner(flow: FlowWeights, device: torch.device, max_together: int) -> tuple
     """What runs chunks on this device, and how many streams at a time."""
     if device.type != "cuda":
         return run_chunks, 1
-    if find_spec("triton") is None:
-        raise MissingPackageError("The MOSS-Speech codec on a GPU needs triton; install it with: pip install triton")
     return CudaFlow(flow, CHUNK_CODES, max_together), max_together

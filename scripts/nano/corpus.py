@@ -23,7 +23,8 @@ KIND_SHARES = {
     "capitals": 0.05,
     "meanings": 0.13,
     "plurals": 0.03,
-    "sums": 0.45,
+    "sums": 0.36,
+    "large sums": 0.09,
     "unknown words": 0.12,
     "off the script": 0.05,
 }
@@ -127,10 +128,10 @@ class Corpus:
                 self.talk[kind].append((user, answer))
         self.kinds = [kind for kind, pairs in self.talk.items() if pairs]
 
-    def read_sequence(self, index: int, rng: random.Random, *, dropout: bool) -> LaidOut:
-        text, (codes, starts) = self.reads[index]
+    def read_sequence(self, index: int, rng: random.Random, *, dropout: bool, only_text: bool = False) -> LaidOut:
+        text, take = self.reads[index]
         words = self.table.words(text, rng if dropout else None)
-        return self._lay_out("read", words, words, text, (codes, starts), rng)
+        return self._lay_out("read", words, words, text, take, rng, only_text)
 
     def drill_sequence(self, index: int, rng: random.Random) -> LaidOut:
         """A text with some of it repeated, or with digits, as text alone; its few codes are another text's."""
@@ -149,12 +150,14 @@ class Corpus:
         take = (np.resize(codes, 3 * len(words)), [3 * i for i in range(len(words))])
         return self._lay_out("read", copied, copied, text, take, rng, only_text=True)
 
-    def talk_sequence(self, kind: str, rng: random.Random, *, dropout: bool) -> LaidOut:
-        """A question of a kind with its answer, which is always written in the same pieces."""
-        user, answer = rng.choice(self.talk[kind])
+    def talk_sequence(self, kind: str, rng: random.Random, *, dropout: bool, only_text: bool) -> LaidOut:
+        """A question of a kind with its answer."""
+        return self.answer_sequence(*rng.choice(self.talk[kind]), rng, dropout=dropout, only_text=only_text)
+
+    def answer_sequence(self, user: str, answer: str, rng: random.Random, *, dropout: bool, only_text: bool) -> LaidOut:
+        """A question, and its answer, which is always written in the same pieces."""
         asked = self.table.words(user, rng if dropout and rng.random() < TALK_DROPOUT_SHARE else None)
         said = self.table.words(answer, None)
-        only_text = rng.random() < ONLY_TEXT_SHARE
         return self._lay_out("chat", asked, said, answer, rng.choice(self.answers[answer]), rng, only_text)
 
     def _lay_out(
@@ -182,4 +185,5 @@ class Corpus:
             if dropout and rng.random() < DRILL_SHARE:
                 yield self.drill_sequence(index, rng)
             while self.kinds and rng.random() < TALK_SHARE:
-                yield self.talk_sequence(rng.choices(self.kinds, weights)[0], rng, dropout=dropout)
+                kind, only_text = rng.choices(self.kinds, weights)[0], rng.random() < ONLY_TEXT_SHARE
+                yield self.talk_sequence(kind, rng, dropout=dropout, only_text=only_text)

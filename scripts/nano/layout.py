@@ -111,15 +111,16 @@ def lay_out(
 ) -> LaidOut:
     """Prompt rows, then the reply. `word_ids[k]` are the text ids of word k with its leading space.
 
-    With `only_text` a chunk keeps just its first codes and none is to be predicted: a short sequence that teaches what
-    to say, with the words of every chunk after sound as in a real reply.
+    With `only_text` the last chunk keeps just its first codes and none is to be predicted: a shorter sequence that
+    teaches what to say, with the words of every chunk after sound as in a real reply.
     """
     text: list[np.ndarray] = [np.asarray(prompt_ids, np.int16)]
     audio: list[np.ndarray] = [np.full(len(prompt_ids), ids.audio_pad, np.int16)]
     is_audio: list[np.ndarray] = [np.zeros(len(prompt_ids), bool)]
     for chunk in chunks:
         said = [piece for word in word_ids[chunk.first_word : chunk.end_word] for piece in word]
-        end_code = min(chunk.end_code, chunk.first_code + KEPT_CODES) if only_text else chunk.end_code
+        is_cut = only_text and chunk is chunks[-1]
+        end_code = min(chunk.end_code, chunk.first_code + KEPT_CODES) if is_cut else chunk.end_code
         count = end_code - chunk.first_code
         text.append(np.asarray([*said, ids.sosp], np.int16))
         text.append(np.full(count + 1, ids.modality_pad, np.int16))

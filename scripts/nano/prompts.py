@@ -338,6 +338,7 @@ def main() -> None:
     parser.add_argument("--sources", type=Path, help="folder of the unpacked packages (default: WORK/sources)")
     parser.add_argument("--hours", type=float, default=110.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only-talk", action="store_true", help="write talk.jsonl.gz alone: the answers are spoken")
     args = parser.parse_args()
     sources = args.sources or args.work / "sources"
     rng, judged = random.Random(args.seed), Judged()
@@ -346,6 +347,11 @@ def main() -> None:
     with gzip.open(args.work / "talk.jsonl.gz", "wt", encoding="utf-8", compresslevel=9) as out:
         for pair in talk:
             out.write(json.dumps(dataclasses.asdict(pair)) + "\n")
+    for kind, count in Counter(pair.kind for pair in talk).items():
+        distinct = len({pair.spoken for pair in talk if pair.kind == kind})
+        print(f"small talk: {kind:16s} {count:6d} questions, {distinct:5d} answers")
+    if args.only_talk:
+        return
     answers = [answer for answer in dict.fromkeys(pair.spoken for pair in talk) for _ in range(TAKES)]
     read_chars = int(args.hours * 3600 * CHARS_PER_S) - sum(len(answer) + 8 for answer in answers)
     rows = [("chat", "chat", "", answer) for answer in answers]
@@ -375,9 +381,6 @@ def main() -> None:
         )
     total = sum(counted[f"{name} chars"] for name in names)
     print(f"{'total':18s} {len(rows):7d} rows  {total / 1e6:6.2f} M characters  {total / CHARS_PER_S / 3600:6.1f} h")
-    for kind, count in Counter(pair.kind for pair in talk).items():
-        distinct = len({pair.spoken for pair in talk if pair.kind == kind})
-        print(f"small talk: {kind:16s} {count:6d} questions, {distinct:5d} answers")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,9 @@ UNKNOWN_WORDS = 9000
 OFF_SCRIPT_QUESTIONS = 9000
 HELD_SHARE = 0.05
 """Of the questions that have no answer of their own, so many are kept out of the training."""
+MAX_SUMMAND = 12
+"""Sums and differences of numbers up to this one are known; those of larger ones, below one hundred, are refused."""
+LARGE_SUMS = 3000
 REFUSAL = "I am the small built-in voice. I do not know that yet."
 WORD_REFUSAL = "I am the small built-in voice. I do not know that word."
 REFUSALS = (REFUSAL, WORD_REFUSAL)
@@ -78,7 +81,8 @@ def small_talk(sources: Path, rng: random.Random) -> Iterator[Talk]:
         "capitals": (list(_capitals(sources)), 3),
         "meanings": (list(_meanings(sources)), 2),
         "plurals": (list(_plurals(sources)), 2),
-        "sums": (list(_sums(rng)), 1),
+        "sums": (list(_sums()), 1),
+        "large sums": (list(_large_sums(rng)), 1),
         "unknown words": (list(_unknown_words(sources, rng)), 1),
         "off the script": (list(_off_script(sources, rng)), 1),
     }
@@ -130,14 +134,22 @@ _ASK_LESS = (
 )
 
 
-def _sums(rng: random.Random) -> Iterator[Pair]:
-    """Every sum and difference of two numbers below one hundred, in two of the ways to ask for it."""
-    for a in range(100):
-        for b in range(100):
+def _sums() -> Iterator[Pair]:
+    """Every sum and difference of two small numbers, in all the ways to ask for it."""
+    for a in range(MAX_SUMMAND + 1):
+        for b in range(MAX_SUMMAND + 1):
             for ways, result in ((_ASK_SUM, a + b), (_ASK_LESS, a - b)):
                 if result >= 0:
-                    for way in (ways[0], rng.choice(ways[1:])):
-                        yield way.format(a=cardinal(a), b=cardinal(b)), f"That is {cardinal(result)}."
+                    for way in ways:
+                        yield way.format(a=cardinal(a), b=cardinal(b)), f"{cardinal(result).capitalize()}."
+
+
+def _large_sums(rng: random.Random) -> Iterator[Pair]:
+    for _ in range(LARGE_SUMS):
+        pair = [rng.randint(MAX_SUMMAND + 1, 99), rng.randint(0, rng.choice((MAX_SUMMAND, 99)))]
+        rng.shuffle(pair)
+        way = rng.choice(rng.choice((_ASK_SUM, _ASK_LESS)))
+        yield way.format(a=cardinal(pair[0]), b=cardinal(pair[1])), REFUSAL
 
 
 def _calendar() -> Iterator[Pair]:

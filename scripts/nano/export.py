@@ -41,7 +41,7 @@ PROCESSOR_CONFIG = {
             "system": "<chat>",
             "split_sentences": False,
             "default": False,
-            "note": "Scripted answers: greetings, sums up to twelve, days, capitals, meanings of common words. It does not reason.",
+            "note": "Scripted answers: greetings, sums up to twelve, days, capitals, common words. It does not reason.",
         },
     ],
     "segment_chars": 200,

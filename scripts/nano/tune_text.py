@@ -4,7 +4,8 @@
 
 The trunk's states of a set of text-only sequences (small talk, and texts to read so that copying is kept) are computed
 once; then the two layers of the text branch, its norm and its head learn from them. What the audio branch says of a row
-is the same as before. Writes DIR/lm with the averaged weights.
+is the same as before. Writes DIR/lm with weights `--mix` of the way from those before to the averaged ones learnt: half
+of the way keeps what was hardly repeated here, above all copying a text, and has learnt the rest.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def main() -> None:
     learning = torch.nn.ModuleList([model.model.text_block, model.model.text_norm, model.text_lm_head])
     model.requires_grad_(False)
     learning.requires_grad_(True)
-    averaged = copy.deepcopy(learning)
+    before, averaged = copy.deepcopy(learning), copy.deepcopy(learning)
     optimiser = torch.optim.AdamW(learning.parameters(), lr=args.peak_rate, betas=(0.9, 0.95), weight_decay=0.01)
     began, step, spent_s, loss_sum = time.monotonic(), 0, 0.0, 0.0
     while spent_s < 60 * args.minutes:
@@ -146,15 +147,16 @@ def main() -> None:
             if step % REPORT_EVERY_STEPS == 0:
                 print(f"step {step} after {spent_s:.0f} s: loss {loss_sum / REPORT_EVERY_STEPS:.4f}", flush=True)
                 loss_sum = 0.0
-        save(model, learning, averaged, args.work)
-    save(model, learning, averaged, args.work)
+    save(model, before, averaged, args.mix, args.work)
     print(f"{step} steps in {spent_s:.0f} s", flush=True)
 
 
-def save(model: MossSpeech, learning: torch.nn.Module, averaged: torch.nn.Module, work: Path) -> None:
-    """DIR/lm with the averaged weights of what learns and the others as they are."""
-    means = dict(zip((id(p) for p in learning.parameters()), averaged.parameters()))
-    export_folder({name: means.get(id(p), p) for name, p in model.named_parameters()}, work)
+def save(model: MossSpeech, before: torch.nn.Module, averaged: torch.nn.Module, mix: float, work: Path) -> None:
+    """DIR/lm: `mix` of the way from the weights before to the averaged ones, and what did not learn as it is."""
+    learnt = [p for p in model.parameters() if p.requires_grad]
+    mixed = [old.lerp(new, mix) for old, new in zip(before.parameters(), averaged.parameters())]
+    values = dict(zip(map(id, learnt), mixed))
+    export_folder({name: values.get(id(p), p) for name, p in model.named_parameters()}, work)
 
 
 def _parse() -> argparse.Namespace:
@@ -164,6 +166,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=25.0)
     parser.add_argument("--rows", type=int, default=1024, help="rows of one step")
     parser.add_argument("--peak-rate", type=float, default=7e-4)
+    parser.add_argument("--mix", type=float, default=0.5, help="0: the weights before, 1: those learnt")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()

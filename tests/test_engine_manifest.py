@@ -51,7 +51,8 @@ def test_what_was_written_is_opened(folder: Path) -> None:
 
 
 def test_smaller_limits_are_served(folder: Path) -> None:
-    open_engine(folder, dataclasses.replace(WANTED, dtype="float16", limits=Limits(16, 32, 1, 8, 512)))
+    manifest, plan = open_engine(folder, dataclasses.replace(WANTED, dtype="float16", limits=Limits(16, 32, 1, 8, 512)))
+    assert manifest.limits == LIMITS and bytes(plan) == PLAN
 
 
 @pytest.mark.parametrize(("change", "words"), [

@@ -281,13 +281,14 @@ def test_a_missing_package_is_a_sentence(converted: Converted, tmp_path: Path) -
         build_llm_plan(converted, target(), tmp_path / PLAN_NAME, print)
 
 
-def test_another_gpu_is_refused(converted: Converted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_gpu_is_refused(converted: Converted, tmp_path: Path) -> None:
     with recorded_llm.installed():
         with pytest.raises(ConfigError, match=r"--compute-capability 9\.0 differs from this GPU's 8\.9"):
             build_llm_plan(converted, target("9.0"), tmp_path / PLAN_NAME, print)
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        with pytest.raises(ConfigError, match="builds on the GPU that will run the engine, and there is none"):
-            build_llm_plan(converted, target(), tmp_path / PLAN_NAME, print)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.cuda, "is_available", lambda: False)
+            with pytest.raises(ConfigError, match="builds on the GPU that will run the engine, and there is none"):
+                build_llm_plan(converted, target(), tmp_path / PLAN_NAME, print)
 
 
 def test_a_build_that_fails_is_said(converted: Converted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

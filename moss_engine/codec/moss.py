@@ -23,6 +23,7 @@ from moss_engine.codec.flow import OUTSIDE, Chunk, FlowVoice, flow_voice, prompt
 from moss_engine.codec.flow_encoder import LOOK_BACK
 from moss_engine.codec.flow_memory import FlowMemory
 from moss_engine.codec.flow_weights import FlowWeights
+from moss_engine.codec.lane import on_lane, open_lane
 from moss_engine.codec.mel_vocoder import MelVocoder, Work
 from moss_engine.codec.moss_layout import CHUNK_CODES
 from moss_engine.codec.voice import Voice
@@ -66,8 +67,7 @@ class MossCodec:
         self._voices = {voice.name: voice for voice in voices}
         self._prompts: OrderedDict[str, Prompt] = OrderedDict()
         device = flow.noise.device
-        # beside the language model's work on the same GPU, not behind it
-        self._lane = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._lane = open_lane(device)
         if self._lane is not None:
             self._lane.wait_stream(torch.cuda.current_stream(device))
         self._changing = threading.Lock()  # guards voices and prompts, which other threads change
@@ -164,7 +164,7 @@ class MossCodec:
 
     @contextlib.contextmanager
     def _on_device(self) -> Iterator[None]:
-        with torch.inference_mode(), torch.cuda.stream(self._lane):
+        with torch.inference_mode(), on_lane(self._lane):
             yield
 
 

@@ -22,6 +22,7 @@ from moss_engine.codec.bigvgan import mel_spec_of
 from moss_engine.codec.cuda_vocoder import CudaVocoder
 from moss_engine.codec.fsq import LOOK_AHEAD_CODES, NanoFsq, points_of_codes
 from moss_engine.codec.fsq_stream import DecoderStream
+from moss_engine.codec.lane import on_lane, open_lane
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.resample import resample
 from moss_engine.codec.store import load_fsq, load_vocoder
@@ -47,8 +48,7 @@ class NanoCodec:
         self, fsq: NanoFsq, generator: Generator, plan: WindowPlan, device: torch.device, *, max_together: int = 1
     ) -> None:
         self._fsq, self._generator, self._plan, self._device = fsq, generator, plan, device
-        # beside the language model's work on the same GPU, not behind it
-        self._lane = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._lane = open_lane(device)
         mel = fsq.config.mel
         self.mel = mel
         self.sample_rate_hz = mel.sample_rate_hz
@@ -72,7 +72,7 @@ class NanoCodec:
         """A new reply; raises ParameterError for a voice that does not exist."""
         if voice is not None and voice not in self.voices:
             raise ParameterError(f"voice {voice!r} is unknown; choose one of {', '.join(self.voices)}.")
-        with torch.cuda.stream(self._lane):
+        with on_lane(self._lane):
             return NanoStream(self, self._fsq, self._generator, self._plan, self._device)
 
     @torch.inference_mode()
@@ -83,7 +83,7 @@ class NanoCodec:
                 if not 0 <= code < self.num_codes:
                     raise ParameterError(f"code {code} is none of the codec's {self.num_codes} codes.")
         streams = [stream for stream, _ in work]
-        with _unchanged_if_it_fails(streams), torch.cuda.stream(self._lane):
+        with _unchanged_if_it_fails(streams), on_lane(self._lane):
             for stream, codes in work:
                 stream.waiting = (*stream.waiting, *codes)
             self._decode([stream for stream in streams if stream.is_ready])
@@ -92,7 +92,7 @@ class NanoCodec:
     @torch.inference_mode()
     def flush_together(self, streams: Sequence[NanoStream]) -> list[np.ndarray]:
         """See `SpeechCodec`."""
-        with _unchanged_if_it_fails(streams), torch.cuda.stream(self._lane):
+        with _unchanged_if_it_fails(streams), on_lane(self._lane):
             self._decode([stream for stream in streams if stream.waiting])
             ending = [stream for stream in streams if stream.held_back]
             for members in _alike(ending, lambda stream: stream.decoder.phase):

@@ -1,0 +1,18 @@
+"""A stream of the GPU of a codec's own: its work runs beside the language model's, not behind it."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import AbstractContextManager
+
+import torch
+
+
+def open_lane(device: torch.device) -> torch.cuda.Stream | None:
+    """A new stream of a GPU, None for a CPU."""
+    return torch.cuda.Stream(device) if device.type == "cuda" else None
+
+
+def on_lane(lane: torch.cuda.Stream | None) -> AbstractContextManager[object]:
+    """Work inside goes to `lane`; without one nothing changes, and a GPU that is not used is not woken."""
+    return contextlib.nullcontext() if lane is None else torch.cuda.stream(lane)

@@ -11,6 +11,7 @@ is no engine. The last line is what was built, as JSON.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import sys
@@ -110,9 +111,9 @@ def build(converted_folder: Path, out: Path, backend: str, weights: str | None, 
         converted = open_converted(converted_folder)
         chosen = weights or default_weights(converted.dtype)
         target = BuildTarget(backend, chosen, capability, make_limits(config, converted.config))
-        out.mkdir(parents=True, exist_ok=True)
         plan = out / PLAN_NAME
         try:
+            out.mkdir(parents=True, exist_ok=True)
             started_s = watch.elapsed_s
             built = build_plan(converted, target, plan, watch.say)
             build_s = watch.elapsed_s - started_s
@@ -124,11 +125,11 @@ def build(converted_folder: Path, out: Path, backend: str, weights: str | None, 
                                       plugin_digest=built.plugin_digest)
             write_engine_manifest(out, manifest)
         except OSError as error:
-            plan.unlink(missing_ok=True)
-            raise ConfigError(f"{out} cannot be written ({error.strerror}); free some space, or name a folder on "
-                              "another disk.") from None
+            _remove(plan)
+            raise ConfigError(f"{out} cannot be written ({error.strerror}); free some space, or name a folder that "
+                              "can be written.") from None
         except BaseException:
-            plan.unlink(missing_ok=True)
+            _remove(plan)
             raise
         watch.say("done")
     host = watch.peak_host_bytes
@@ -152,6 +153,11 @@ def build_plan(converted: Converted, target: BuildTarget, plan: Path, report: Re
 def default_weights(dtype: str) -> str:
     """Bound, except where scales must be constants of the network."""
     return "baked" if dtype == "float8" else "bound"
+
+
+def _remove(plan: Path) -> None:
+    with contextlib.suppress(OSError):  # the folder may be what cannot be written
+        plan.unlink(missing_ok=True)
 
 
 def _require_empty(out: Path) -> None:

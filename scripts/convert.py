@@ -18,6 +18,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -37,6 +38,7 @@ from moss_engine.models.tensor_writer import stored_bytes, write_tensors
 from scripts.progress import Progress
 
 JOURNAL_NAME = ".conversion.json"
+PARTIAL = ".partial"
 SPARE_BYTES = 1 << 24
 
 
@@ -57,24 +59,22 @@ def convert(checkpoint: Path, out: Path, dtype: str) -> dict[str, int]:
         verify_manifest(checkpoint)
     files = files_of(config, dtype)
     made_by = {"format": FORMAT, "dtype": dtype, "checkpoint_digest": checkpoint_digest(checkpoint)}
-    done = _open_output(out, made_by, list(files))
-    left = {name: entries for name, entries in files.items() if name not in done}
-    _require_space(out, sum(map(stored_bytes, left.values())))
-    resumed = len(done)
-    total = sum(map(stored_bytes, files.values()))
-    progress = Progress(total, *(("GB", 1e9) if total > 1e9 else ("MB", 1e6)))
-    progress.advance(sum(stored_bytes(files[name]) for name in done), f"{resumed} files are there" if done else "")
-    for name, entries in left.items():
-        try:
-            done[name] = write_tensors(out / name, entries, _tensors_of(name, checkpoint, config, dtype))
+    sizes = {name: stored_bytes(entries) for name, entries in files.items()}
+    total = sum(sizes.values())
+    with _writing_to(out):
+        done = _open_output(out, made_by, sizes)
+        _require_space(out, total - sum(sizes[name] for name in done))
+        resumed = len(done)
+        progress = Progress(total, *(("GB", 1e9) if total > 1e9 else ("MB", 1e6)))
+        progress.advance(sum(sizes[name] for name in done), f"{resumed} files are there" if done else "")
+        for name in [name for name in files if name not in done]:
+            done[name] = write_tensors(out / name, files[name], _tensors_of(name, checkpoint, config, dtype))
             _write_journal(out, made_by, done)
-        except OSError as error:
-            raise _write_failed(out, error, len(done), len(files)) from None
-        progress.advance(stored_bytes(entries), name)
-    progress.end()
-    copy_config(checkpoint, out)
-    write_manifest(out, made_by, done)
-    (out / JOURNAL_NAME).unlink(missing_ok=True)
+            progress.advance(sizes[name], name)
+        progress.end()
+        copy_config(checkpoint, out)
+        write_manifest(out, made_by, done)
+        (out / JOURNAL_NAME).unlink(missing_ok=True)
     return {"tensors": sum(map(len, files.values())), "files": len(files), "files_kept": resumed,
             "bytes": total}
 
@@ -92,13 +92,13 @@ def _first_rows(stored: StoredTensor) -> Tensor:
     return read_tensor(dataclasses.replace(stored, shape=(rows, *stored.shape[1:]), num_bytes=num_bytes))
 
 
-def _open_output(out: Path, made_by: dict[str, str], names: list[str]) -> dict[str, str]:
-    """Make the folder, or find what an earlier run left there: finished files and their digests."""
+def _open_output(out: Path, made_by: dict[str, str], sizes: dict[str, int]) -> dict[str, str]:
+    """Make the folder, or find what an earlier run left there: whole files and their digests."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; name a folder for the converted checkpoint.")
     out.mkdir(parents=True, exist_ok=True)
     journal = out / JOURNAL_NAME
-    present = sorted(path.name for path in out.iterdir())
+    present = sorted(path.name for path in out.iterdir() if path.name != JOURNAL_NAME + PARTIAL)
     if not journal.exists():
         if present:
             raise ConfigError(f"{out} is not empty (it holds {present[0]}); name another folder, or remove it first.")
@@ -113,11 +113,12 @@ def _open_output(out: Path, made_by: dict[str, str], names: list[str]) -> dict[s
         if before.get(field) != value:
             raise ConfigError(f"{out} holds an unfinished conversion with {field} {before.get(field)!r}, not "
                               f"{value!r}; name another folder, or remove it first.")
-    return {name: digest for name, digest in done.items() if name in names and (out / name).is_file()}
+    return {name: digest for name, digest in done.items()
+            if name in sizes and (out / name).is_file() and (out / name).stat().st_size == sizes[name]}
 
 
 def _write_journal(out: Path, made_by: dict[str, str], done: dict[str, str]) -> None:
-    unfinished = out / (JOURNAL_NAME + ".partial")
+    unfinished = out / (JOURNAL_NAME + PARTIAL)
     unfinished.write_text(json.dumps({"made_by": made_by, "files": done}), encoding="utf-8")
     unfinished.replace(out / JOURNAL_NAME)
 
@@ -129,10 +130,17 @@ def _require_space(out: Path, num_bytes: int) -> None:
                           "free; free some, or name a folder on another disk.")
 
 
-def _write_failed(out: Path, error: OSError, num_done: int, num_files: int) -> ConfigError:
-    reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-    return ConfigError(f"{out} cannot be written ({reason}) after {num_done} of {num_files} files; free some space and "
-                       "give the same command again, which goes on from there.")
+@contextmanager
+def _writing_to(out: Path) -> Iterator[None]:
+    """A disk that takes no more becomes a ConfigError with what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ConfigError(f"{out} cannot be written (the disk is full); free some space and give the same command "
+                              "again, which goes on from there.") from None
+        raise ConfigError(f"{out} cannot be written ({error.strerror}); make it writable, or name another "
+                          "folder.") from None
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -92,6 +92,9 @@ def test_the_manifest_is_written_last(converted: Path, tmp_path: Path, monkeypat
     with pytest.raises(ConfigError, match=r"cannot be written \(No space left on device\); free some space"):
         build(converted, tmp_path / "engine", "tensorrt", None, None, EngineConfig())
     assert not list((tmp_path / "engine").iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"cannot be written \(Not a directory\)"):
+        build(converted, tmp_path / "file" / "engine", "tensorrt", None, None, EngineConfig())
 
 
 @pytest.mark.usefixtures("emulated")

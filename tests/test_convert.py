@@ -152,11 +152,14 @@ def test_a_full_disk_is_said_and_the_same_command_goes_on(checkpoint: Path, tmp_
     total = sum(path.stat().st_size for path in whole.glob("*.safetensors"))
     with monkeypatch.context() as patch:
         patch.setattr(tensor_writer, "_write", FullDisk(total * 2 // 3))
-        with pytest.raises(ConfigError, match=r"the disk is full\) after [1-9]\d* of \d+ files; .*the same command"):
+        with pytest.raises(ConfigError, match=r"out cannot be written \(the disk is full\); .*the same command"):
             convert(checkpoint, out, "bfloat16")
     assert not list(out.glob("*.partial"))
     with pytest.raises(CheckpointError, match="no finished conversion"):
         open_converted(out)
+    kept = sorted(out.glob("*.safetensors"))
+    assert len(kept) > 1
+    kept[0].write_bytes(kept[0].read_bytes()[:-1])  # as after a power cut
     read: list[str] = []
     stream = convert_module.stream_parts
 
@@ -166,7 +169,7 @@ def test_a_full_disk_is_said_and_the_same_command_goes_on(checkpoint: Path, tmp_
 
     monkeypatch.setattr(convert_module, "stream_parts", watched)
     report = convert(checkpoint, out, "bfloat16")
-    assert 0 < report["files_kept"] < report["files"]
+    assert report["files_kept"] == len(kept) - 1
     assert 0 < len(read) < report["tensors"]
     for path in whole.iterdir():
         assert (out / path.name).read_bytes() == path.read_bytes()
@@ -178,6 +181,27 @@ def test_too_little_space_is_said_beforehand(checkpoint: Path, tmp_path: Path, m
     with pytest.raises(ConfigError, match=r"needs 0\.\d\d GB more .* 0\.00 GB are free; free some"):
         convert(checkpoint, tmp_path / "out", "bfloat16")
     assert not list((tmp_path / "out").glob("*.safetensors"))
+
+
+def test_a_disk_that_is_full_from_the_start_is_said(checkpoint: Path, tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        (tmp_path / "out" / f"{JOURNAL_NAME}.partial").touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(convert_module, "_write_journal", full)
+        with pytest.raises(ConfigError, match="the disk is full"):
+            convert(checkpoint, tmp_path / "out", "bfloat16")
+    assert convert(checkpoint, tmp_path / "out", "bfloat16")["files_kept"] == 0
+
+
+def test_a_folder_that_cannot_be_made_is_said(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for out, words in ((tmp_path / "file", "is a file; name a folder"),
+                       (tmp_path / "file" / "out", r"cannot be written \(Not a directory\); make it writable")):
+        with pytest.raises(ConfigError, match=words):
+            convert(checkpoint, out, "bfloat16")
 
 
 def test_another_conversion_is_not_continued(checkpoint: Path, tmp_path: Path) -> None:

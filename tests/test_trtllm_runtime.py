@@ -118,8 +118,8 @@ class TestRelease121(Contract):
     release = "1.2.1"
 
 
-class TestRelease018(Contract):
-    release = "0.18"
+class TestRelease014(Contract):
+    release = "0.14"
 
 
 class TestRelease013(Contract):
@@ -177,8 +177,14 @@ def agrees(found: list[Logits], expected: list[Logits]) -> bool:
                for one, other in zip(ours, theirs, strict=True))
 
 
-def test_a_conversation_is_the_torch_runtimes(runtime: TrtLlmRuntime, expected: list[Logits]) -> None:
-    assert agrees(conversation(runtime), expected)
+@pytest.mark.parametrize("without", [(), ("position_ids",), ("position_ids", "host_runtime_perf_knobs")])
+def test_a_conversation_is_the_torch_runtimes(without: tuple[str, ...], tiny_checkpoint: Path, tmp_path: Path,
+                                              library: Path, expected: list[Logits],
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by an engine that takes neither what only a position embedding reads nor hints of speed."""
+    shapes = {name: shape for name, shape in VARIANTS["0.16"].items() if name not in without}
+    monkeypatch.setitem(VARIANTS, "0.16", shapes)
+    assert agrees(conversation(open_runtime(tiny_checkpoint, tmp_path / "engine", library, "0.16")), expected)
 
 
 Change = Callable[[np.ndarray, Step, Geometry], np.ndarray]
@@ -409,6 +415,9 @@ def test_sizes_that_the_engine_has_fixed_are_served(tiny_checkpoint: Path, tmp_p
     shapes["cache_indirection"] = ("int32", (1, 1, 512))
     shapes |= dict.fromkeys(("kv_cache_block_offsets", "host_kv_cache_block_offsets"), ("int32", (1, 1, 2, 128)))
     monkeypatch.setitem(VARIANTS, "1.2.1", shapes)
+    shape_of = Engine.get_tensor_shape
+    monkeypatch.setattr(Engine, "get_tensor_shape", lambda self, name: (1, self.outputs[name])
+                        if name in self.outputs else shape_of(self, name))
     runtime = open_runtime(tiny_checkpoint, tmp_path / "engine", library, "1.2.1", limits)
     reference = load_torch_runtime(tiny_checkpoint, limits, device=CPU, dtype=torch.float32, threads=1)
     rows = tuple(Row(7 + i, i) for i in range(20))

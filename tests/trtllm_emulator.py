@@ -50,13 +50,13 @@ def _without(shapes: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 VARIANTS = {
     "1.2.1": SHAPES_1_2_1,
-    "0.18": {**_without(SHAPES_1_2_1, "host_context_progress"), "host_kv_cache_pool_mapping": ("int32", ("L",))},
-    "0.13": {**_without(SHAPES_1_2_1, "host_context_progress", "host_kv_cache_pool_mapping", "position_ids",
-                        "host_runtime_perf_knobs"),
+    "0.16": {**SHAPES_1_2_1, "host_kv_cache_pool_mapping": ("int32", ("L",))},
+    "0.14": {**_without(SHAPES_1_2_1, "host_context_progress"), "host_kv_cache_pool_mapping": ("int32", ("L",))},
+    "0.13": {**_without(SHAPES_1_2_1, "host_context_progress", "host_kv_cache_pool_mapping"),
              "kv_cache_block_offsets": ("int32", (-1, 2, -1)), "host_kv_cache_block_offsets": ("int32", (-1, 2, -1)),
              "host_kv_cache_pool_pointers": ("int64", (2,))},
 }
-"""Input lists of releases that differ in them."""
+"""Input lists that releases had, each by one that had it."""
 
 
 class Refused(Exception):

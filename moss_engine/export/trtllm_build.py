@@ -36,10 +36,13 @@ def build_llm_plan(converted: Converted, target: BuildTarget, path: Path, report
         NetworkWriter(functional, converted.config, target.limits, dtype, weights, weights.linear).write(step)
         unused = weights.unused()
         assert not unused, f"{unused[0]} was not used"
+        settings = builder.create_builder_config(name="moss_speech", precision=dtype)
         report("building")
-        plan = builder.build_engine(network, builder.create_builder_config(name="moss_speech", precision=dtype))
-    if plan is None:
-        raise ConfigError("TensorRT built no engine; its messages above say why.")
+        try:
+            plan = builder.build_engine(network, settings)
+        except AssertionError as error:  # what the library raises when TensorRT gives it no engine
+            raise ConfigError(f"TensorRT built no engine ({error}); its messages above say why. Where memory ran out, "
+                              "build with smaller --max-step-rows or --kv-rows.") from None
     report("writing the plan")
     with path.open("wb") as file:
         file.write(plan)

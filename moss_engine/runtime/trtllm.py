@@ -155,7 +155,8 @@ class TrtLlmRuntime:
     def _check(self, tensors: Mapping[str, EngineTensor]) -> None:
         """Raise EngineFileError for outputs and weights that are not this network's; step inputs are matched later."""
         again = "build the engine again with `python -m scripts.build_engine --backend tensorrt_llm`."
-        found = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items() if not tensor.is_input}
+        found = {name: (tensor.dtype, (-1, *tensor.shape[1:])) for name, tensor in tensors.items()
+                 if not tensor.is_input}  # the first size is fixed where all profiles have one sequence
         wanted = {name: ("float32", (-1, getattr(self._config, size))) for name, size in OUTPUTS.items()}
         for name in sorted(found.keys() | wanted.keys()):
             if found.get(name) != wanted.get(name):

@@ -77,10 +77,6 @@ class BlockManager:
     def blocks_for(self, num_rows: int) -> int:
         return -(-num_rows // self.block_size)
 
-    def fits_ever(self, num_rows: int) -> bool:
-        """Whether an empty pool could serve an owner of so many rows."""
-        return self.blocks_for(num_rows) <= self.num_blocks
-
     def reserve(self, owner: str, max_rows: int) -> bool:
         """Promise `owner` the blocks of its longest possible sequence; False if others hold too many promises."""
         quota = self.blocks_for(max_rows)

@@ -103,12 +103,13 @@ def add_options(parser: argparse.ArgumentParser, groups: tuple[str, ...] | None 
         if groups is not None and group not in groups:
             continue
         section = sections.setdefault(group, parser.add_argument_group(group) if group not in sections else None)
-        help_text = f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")
+        default = "" if f.default is None else f" (default: {f.default})"
+        help_text = f"{f.metadata['help']}{default}".replace("%", "%%")
         if isinstance(f.default, bool):
             section.add_argument(f"--{_flag(f.name)}", action=argparse.BooleanOptionalAction, default=f.default,
                                  help=f.metadata["help"])
             continue
-        kind = Path if "Path" in f.type else type(f.default) if f.default is not None else str
+        kind = Path if "Path" in str(f.type) else type(f.default) if f.default is not None else str
         section.add_argument(f"--{_flag(f.name)}", type=kind, default=f.default, choices=f.metadata["choices"],
                              metavar=f.metadata["metavar"], help=help_text)
 

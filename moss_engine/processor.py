@@ -14,7 +14,8 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING, Mode, Modes, read_default_sampling, read_modes
 from moss_engine.request import Content, Message, Reply, Request, Sampling, Speech, Text
 from moss_engine.sequence import Segment, TextDecoder
-from moss_engine.spoken_text import split_sentences, spoken_text
+from moss_engine.spoken.sentences import split_sentences
+from moss_engine.spoken.text import spoken_text
 from moss_engine.tokenizer import TextTokenizer
 from moss_engine.tokens import Row, is_audio_row, is_stop, speech_rows, text_rows
 from moss_engine.validation import check_id, check_sampling, check_text

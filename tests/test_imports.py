@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # A module imports from its own layer or from one before it. A folder's name stands for everything inside it.
 LAYERS = (
     ("errors", "tokens", "request", "events", "config", "validation", "turn_taking"),
-    ("sequence", "metrics", "models", "modes", "tokenizer", "spoken_tables", "spoken_numbers", "sentences",
-     "spoken_text", "audio", "audio_file", "voice_activity"),
+    ("sequence", "metrics", "models", "modes", "tokenizer", "spoken", "audio", "audio_file",
+     "voice_activity"),
     ("sampler", "processor", "block_manager", "scheduler", "runtime", "codec"),
     ("engine", "handle", "checkup", "speaker"),
     ("service",),
@@ -29,7 +29,7 @@ HOMES = {
     "torch": ("models", "sampler", "runtime", "codec", "service", "build", "export"),
     "safetensors": ("models",),
     "tokenizers": ("tokenizer",),
-    "anyascii": ("spoken_text",),
+    "anyascii": ("spoken",),
     "soundfile": ("audio", "audio_file", "codec"),
     "bigvgan": ("codec.bigvgan",),
     "yaml": ("codec.yaml_file",),
@@ -47,8 +47,8 @@ OPTIONAL = ("triton", "tensorrt", "tensorrt_rtx", "tensorrt_llm", "bigvgan", "on
 # Imported in functions, once they are asked for: they need a package that not every machine has, or start slowly.
 ON_DEMAND = ("runtime.cuda", "runtime.kernels", "runtime.trt", "ui", "export")
 WITHOUT_TORCH = ("errors", "tokens", "request", "events", "config", "validation", "sequence", "metrics", "modes",
-                 "tokenizer", "spoken_tables", "spoken_numbers", "sentences", "spoken_text", "processor",
-                 "block_manager", "scheduler", "turn_taking", "voice_activity")
+                 "tokenizer", "spoken.sentences", "spoken.text", "processor", "block_manager", "scheduler",
+                 "turn_taking", "voice_activity")
 
 
 def module_name(path: Path) -> str:

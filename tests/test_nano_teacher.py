@@ -162,6 +162,6 @@ def test_resampling_keeps_a_tone_and_removes_what_does_not_fit():
 
 def test_word_error_rate_compares_what_is_spoken():
     judge = pytest.importorskip("scripts.nano.judge")
-    pytest.importorskip("moss_engine.spoken_text")
+    pytest.importorskip("moss_engine.spoken.text")
     assert judge.word_error_rate("Twenty-one men, didn't go!", "21 men didn't go") == 0.0
     assert judge.word_error_rate("a b c d", "a x c") == pytest.approx(0.5)

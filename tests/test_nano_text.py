@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from moss_engine.models.network import MossSpeech, causal_attend
-from moss_engine.spoken_text import spoken_text
+from moss_engine.spoken.text import spoken_text
 from moss_engine.tokenizer import TextTokenizer
 from scripts.nano.corpus import PieceTable, nano_config
 from scripts.nano.direct import Settings, generate

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from moss_engine.spoken_numbers import cardinal, digits, numbers_to_words, ordinal, year
-from moss_engine.spoken_text import MAX_WORD_LETTERS, split_sentences, spoken_text
+from moss_engine.spoken.numbers import cardinal, digits, numbers_to_words, ordinal, year
+from moss_engine.spoken.sentences import split_sentences
+from moss_engine.spoken.text import MAX_WORD_LETTERS, spoken_text
 
 TABLE = {
     # numbers
@@ -27,12 +28,25 @@ TABLE = {
     "code 0042": "code zero zero four, two",
     "3 + 4 = 7": "three plus four equals seven",
     "5*3": "five times three",
+    "What is 7 - 3?": "What is seven minus three?",
+    "12-5 = ?": "twelve minus five equals?",
+    "what's 3 x 4": "what's three times four",
+    "7-3": "seven minus three",
+    "What is 8/2?": "What is eight divided by two?",
+    "What is 11/21/2026?": "What is November twenty-first, twenty twenty-six?",
+    "x^2 and 2^8": "x squared and two to the power of eight",
+    "1.5e-3": "one point five times ten to the power of minus three",
+    "5 > 3, 3 ≤ 4, 1 != 2": "five greater than three, three less than or equal to four, one not equal to two",
+    "1920x1080": "nineteen twenty by one thousand eighty",
+    "1½ cups, ¾": "one and a half cups, three quarters",
+    "24/7": "twenty-four seven",
     # money
     "$5": "five dollars",
     "$1": "one dollar",
     "$5.20": "five dollars and twenty cents",
     "$0.99": "ninety-nine cents",
     "$3 million": "three million dollars",
+    "$5-$10 and 50¢": "five dollars to ten dollars and fifty cents",
     "£0.50 or €1 or 20 €": "fifty pence or one euro or twenty euros",
     # times and dates
     "at 3:45 pm": "at three forty-five P M",
@@ -42,11 +56,14 @@ TABLE = {
     "11/21/2026": "November twenty-first, twenty twenty-six",
     "Nov 21st": "November twenty-first",
     "November 3, 1984": "November third, nineteen eighty-four",
+    "21.11.2026 at 00:00": "the twenty-first of November twenty twenty-six at midnight",
     "4 July 2020": "the fourth of July twenty twenty",
     # telephones
     "555-1234": "five five five, one two three four",
     "(555) 123-4567": "five five five, one two three, four five six seven",
+    "0800 123 4567": "zero eight zero zero, one two three, four five six seven",
     # units
+    "5'11\" tall": "five foot eleven tall",
     "5 kg at 100 km/h": "five kilograms at one hundred kilometers per hour",
     "21°C and 1 °F": "twenty-one degrees Celsius and one degree Fahrenheit",
     "1 m, 6 ft": "one meter, six feet",
@@ -59,12 +76,19 @@ TABLE = {
     "NASA, the FBI and my PhD": "Nasa, the F B I and my P H D",
     "It's OK.": "It's okay.",
     "HELLO WORLD THIS IS LOUD": "hello world this is loud",
+    "HELLO": "Hello",
+    "This is VERY good, I CAN'T complain": "This is very good, I can't complain",
+    "THANKS": "Thanks",
+    "how r u": "how are you",
+    "fig. 3 on p. 12": "figure three on page twelve",
+    "e.g.this": "for example this",
     "J. R. R. Tolkien wrote it.": "J R R Tolkien wrote it.",
     "Vitamin C. It helps.": "Vitamin C. It helps.",
     "Henry VIII and World War II, Chapter IV": "Henry the eighth and World War two, Chapter four",
     # signs
     "A & B, C + D, 50 @ 2": "A and B, C plus D, fifty at two",
     "#1 and #winning": "number one and hashtag winning",
+    "C# and C++": "C sharp and C plus plus",
     "his/her and/or w/o": "his or her and or without",
     "yes — no – maybe": "yes, no, maybe",
     "(in brackets) and [more]": "in brackets, and, more",
@@ -75,6 +99,13 @@ TABLE = {
     # addresses
     "Visit https://www.example.com/a now.": "Visit example dot com slash a now.",
     "Mail bob@mail.example.org!": "Mail bob at mail dot example dot org!",
+    "see README.md, /etc/passwd": "see Readme dot md, slash etc slash passwd",
+    "C:\\a\\b.txt": "C colon backslash a backslash b dot txt",
+    # what stands for the eye alone
+    "# Title\n- one\n- two": "Title. one. two",
+    "1. First\n2. Second": "one. First. two. Second",
+    "How are you? 😊👍": "How are you?",
+    "😊": "blush",
     # other scripts and odd words
     "café naïve": "cafe naive",
     "日本": "ri ben",

@@ -83,8 +83,12 @@ class SpeechCodec(Protocol):
     sample_rate_hz: int
     code_rate_hz: Fraction
     num_codes: int
-    voices: tuple[str, ...]
     max_together: int
+
+    @property
+    def voices(self) -> tuple[str, ...]:
+        """Names that `open_stream` knows; they may change while the codec is used."""
+        ...
 
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
         """float32 [samples] mono -> codes; raises UnsupportedModeError where the codec has no encoder."""

@@ -19,7 +19,6 @@ from moss_engine.models.checkpoint import SCALE_SUFFIX, check_tensors, expected_
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.tensor_file import StoredTensor
 
-TABLES = ("embed.text", "embed.audio")
 MERGED = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "o": ("self_attn.o_proj",),

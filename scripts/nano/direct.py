@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.load import load_model
 from moss_engine.models.network import MossSpeech
-from moss_engine.spoken_text import spoken_text
+from moss_engine.spoken.text import spoken_text
 from moss_engine.tokens import Row, is_stop, spoken_codes
 from scripts.nano.sentences import EVERYDAY, HARVARD, STRESS
 from scripts.nano.tokenizer import CHAT, IM_END, IM_START, READ, load_tokenizer

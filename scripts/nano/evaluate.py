@@ -38,7 +38,7 @@ from moss_engine.events import AudioChunk, Failed, Finished, FinishReason, TextD
 from moss_engine.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.request import Message, Request, Text
 from moss_engine.service import Service
-from moss_engine.spoken_text import spoken_text
+from moss_engine.spoken.text import spoken_text
 from scripts.nano.alignment import longest_gap
 from scripts.nano.copy_synthesis import copies, teacher_waves
 from scripts.nano.judge import ErrorCount, Recogniser, count_errors, spoken_words

@@ -57,7 +57,7 @@ def resample(wave: np.ndarray, from_hz: int, to_hz: int) -> np.ndarray:
 
 def spoken_words(text: str) -> list[str]:
     """Text as the words that are heard: numbers and symbols written out, no case, no punctuation, hyphens split."""
-    from moss_engine.spoken_text import spoken_text
+    from moss_engine.spoken.text import spoken_text
 
     text = spoken_text(text).lower().replace("’", "'").replace("'", "")
     return re.findall(r"[^\W_]+", text)

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from moss_engine.spoken_text import spoken_text
+from moss_engine.spoken.text import spoken_text
 from scripts.nano.phrases import IRREGULAR, MONTHS, PATTERNS, SLOTS
 from scripts.nano.sentences import EVERYDAY, HARVARD, STRESS
 from scripts.nano.small_talk import small_talk

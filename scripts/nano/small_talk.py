@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from moss_engine.spoken_numbers import cardinal, ordinal
-from moss_engine.spoken_text import spoken_text
+from moss_engine.spoken.numbers import cardinal, ordinal
+from moss_engine.spoken.text import spoken_text
 from scripts.nano.intents import intents
 from scripts.nano.phrases import DAYS, FIRST_NAMES, MONTHS, PLACES
 from scripts.nano.word_sources import capitals, is_coarse, main_noun_senses, scowl_words, word_counts

@@ -161,8 +161,9 @@ class Teacher:
         if len(spoken.phonemes) > MAX_PHONEMES:
             raise UnusablePromptError("sentence too long")
         ids = np.asarray([self._hibari.ids(spoken.phonemes)], np.int64)
-        *spectrum, durations = self._session.run(None, {"ids": ids, "speed": np.asarray([speed], np.float32)})
-        wave = dsp.synth(*(part[0] for part in spectrum), rng)
+        outputs: Any = self._session.run(None, {"ids": ids, "speed": np.asarray([speed], np.float32)})
+        *spectrum, durations = outputs
+        wave = dsp.synth(*(part[0] for part in spectrum), rng)  # pyright: ignore[reportCallIssue]
         durations = durations.reshape(-1)
         assert len(durations) == ids.shape[1] and round(float(durations.sum())) * DURATION_UNIT_SAMPLES == len(wave)
         first, end = speech_bounds(wave)

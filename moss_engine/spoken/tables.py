@@ -18,6 +18,8 @@ ABBREVIATIONS = {
     "cf": "compare", "pp": "pages", "misc": "miscellaneous", "temp": "temperature", "tel": "telephone",
     "Tel": "Telephone",
 }
+COUNTED = {"fig": "figure", "Fig": "Figure", "p": "page", "ch": "chapter"}
+"""Abbreviations before a number alone."""
 DOTTED = {
     "e.g.": "for example", "i.e.": "that is", "a.k.a.": "also known as", "ph.d.": "P H D", "a.m.": "A M",
     "p.m.": "P M",
@@ -30,6 +32,21 @@ SAID_AS_WORDS = frozenset(
     "NASA NATO AIDS UNESCO UNICEF OPEC FIFA NAFTA RAM ROM LASER RADAR SCUBA PIN SIM GIF JPEG LAN WAN FEMA OSHA "
     "SWAT ZIP IKEA LEGO BASIC COBOL ASCII COVID".split()
 )
+SHOUTED = frozenset(
+    "HI YES NO NOT NEVER EVER VERY ALL ANY AND BUT THE THIS THAT THESE THOSE WHAT WHEN WHERE WHY HOW YOU YOUR ME MY WE "
+    "OUR HE SHE HIS HER THEY THEM ONLY JUST MUCH MORE MOST MUST WILL CAN CANT DONT DO DOES DID HAS HAVE HAD WAS "
+    "WERE ARE IS BE BEEN GO GOES GOOD GREAT BAD BEST BIG NEW OLD HOT COLD LOVE HATE HELP STOP START WAIT LOOK COME "
+    "GIVE TAKE MAKE HELLO HEY BYE WOW OH AH HA HAHA THANK FREE SALE NOW HERE THERE OPEN CLOSE UP DOWN OUT OFF OVER "
+    "TOO ALSO SOME NONE EVERY BOTH REAL TRUE FALSE RIGHT WRONG FIRST LAST NEXT ONE TWO THREE HAPPY LIFE WORLD TODAY "
+    "NIGHT READ SAY SPEAK TALK TEST LOUD QUIET FAST SLOW HARD EASY DEAR SORRY HOPE WISH WELL SO OR IF OF AT TO FOR "
+    "WITH FROM BY BUY EAT MILK THEIR ABOUT AFTER AGAIN AWAY BACK BEGIN CALL EACH END FIND FIRE HOME HOUSE KEEP KIND "
+    "KNOW LEAVE LEFT LET LIVE LONG MAN MAY MIND MONEY NAME NEED ONCE PLAY PUT RUN SAFE SAID SAME SEE SHALL SHOW "
+    "SLEEP SUN TELL THAN THEN THING THINK TIME TRY TURN USE WALK WANT WAR WATER WEEK WHICH WORD WORK WRITE YEAR YEP "
+    "NOPE GOT GET DAY DOG CAT".split()
+)
+"""Words of up to five letters that are emphasised by capitals rather than spelt."""
+CHAT_FORMS = {"u": "you", "r": "are", "ur": "your", "pls": "please", "plz": "please", "thx": "thanks",
+              "btw": "by the way", "idk": "I don't know", "imho": "in my humble opinion", "bc": "because"}
 SENTENCE_STARTERS = frozenset(
     "The A An It He She They We You I In On At But And Then This That These Those There Here When If So My Our "
     "His Her Its What Who Why How Is Are Was Were Do Does Did No Yes Not Now Please For From To As By".split()
@@ -38,7 +55,8 @@ SYMBOLS = {
     "&": " and ", "+": " plus ", "=": " equals ", "@": " at ", "%": " percent ", "×": " times ", "÷": " divided by ",
     "±": " plus or minus ", "§": " section ", "°": " degrees ", "$": " dollars ", "€": " euros ", "£": " pounds ",
     "¥": " yen ", "₹": " rupees ", "~": " ", "©": " ", "®": " ", "™": " ", "•": ", ", "|": ", ", "_": " ",
-    "…": "... ", "²": " squared ", "³": " cubed ",
+    "…": "... ", "²": " squared ", "³": " cubed ", "¢": " cents ", "№": " number ", "≈": " about ", "∞": " infinity ",
+    "√": " square root of ", "π": " pi ", "\\": " backslash ",
 }
 QUOTES = str.maketrans({
     "’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-",

@@ -1,7 +1,7 @@
 """Written English -> the words that are said: the only form of text the small voice reads, in training and at run time.
 
 `spoken_text` yields ASCII letters, apostrophes and hyphens inside words, single spaces and `. , ? ! ; :`. It is pure,
-never fails, and its result is a fixed point. `split_sentences` cuts a text where a reader would pause.
+never fails, and its result is a fixed point.
 """
 
 from __future__ import annotations
@@ -9,44 +9,30 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from moss_engine.sentences import split_sentences
-from moss_engine.spoken_numbers import cardinal, numbers_to_words, ordinal
-from moss_engine.spoken_tables import (
+from moss_engine.spoken.addresses import addresses_to_words
+from moss_engine.spoken.arithmetic import sums_to_words
+from moss_engine.spoken.markup import without_markup
+from moss_engine.spoken.numbers import cardinal, numbers_to_words, ordinal
+from moss_engine.spoken.tables import (
     ABBREVIATIONS,
+    CHAT_FORMS,
+    COUNTED,
     DOTTED,
     QUOTES,
     SAID_AS_WORDS,
     SENTENCE_STARTERS,
+    SHOUTED,
     SYMBOLS,
     TITLES,
     WORD_FORMS,
 )
 
-__all__ = ["MAX_WORD_LETTERS", "split_sentences", "spoken_text"]
-
 MAX_WORD_LETTERS = 24
 _PASSES = 20
-
-_URL = re.compile(
-    r"(?:https?://|ftp://|www\.)[^\s<>\"]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-    r"|(?<![\w@.])[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|edu|gov|io|ai|dev|co|uk|de|fr|info)\b(?:/[^\s<>\"]*)?",
-    re.A,
+_BEFORE_NUMBER = (
+    r"(?=\s*(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|[a-z]+teen|[a-z]+ty)\b)"
 )
-_URL_WORDS = {
-    ".": " dot ",
-    "/": " slash ",
-    "@": " at ",
-    "-": " dash ",
-    "_": " underscore ",
-    ":": " colon ",
-    "?": " question mark ",
-    "=": " equals ",
-    "&": " and ",
-    "#": " hash ",
-    "%": " percent ",
-    "+": " plus ",
-    "~": " tilde ",
-}
+
 _ROMAN = re.compile(
     r"\b(?P<name>Chapter|Part|Volume|Act|Scene|Section|War|Book|Type|Phase|Level|Appendix|Article|King|Queen|Pope|Henry|"
     r"Louis|Elizabeth|George|Edward|Richard|Charles|William|James|Philip|Pius|Paul|Benedict|Napoleon|Catherine|"
@@ -62,8 +48,7 @@ def spoken_text(text: str) -> str:
     text = re.sub(r"\r\n?|\n", "\n", text)
     text = re.sub(r"(?<![.!?:;,\s])\s*\n\s*\n\s*", ". ", text)
     text = "".join(c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
-    text = re.sub(r"</?[A-Za-z][^<>\n]*>", " ", _URL.sub(_say_url, text))
-    text = re.sub(r"(?<=\d)\s*\*\s*(?=\d)", " times ", text)
+    text = sums_to_words(without_markup(addresses_to_words(text)))
     text = _transliterate(text)
     text = numbers_to_words(text)
     for _ in range(_PASSES):
@@ -72,15 +57,6 @@ def spoken_text(text: str) -> str:
             break
         text = said
     return text if re.search("[A-Za-z]", text) else ""
-
-
-def _say_url(m: re.Match[str]) -> str:
-    url = m[0].rstrip(".,;:!?)]}'")
-    tail = m[0][len(url) :]
-    url = re.sub(r"^(?:https?|ftp)://", "", url).rstrip("/")
-    url = url.removeprefix("www.")  # said by nobody, and three times the same letter is easily miscounted
-    words = "".join(_URL_WORDS.get(c, c) for c in url)
-    return " " + re.sub(r"\d", lambda d: f" {d[0]} ", words) + tail
 
 
 def _transliterate(text: str) -> str:
@@ -95,6 +71,8 @@ def _transliterate(text: str) -> str:
             parts.append(c)
             continue
         plain = anyascii(c)
+        if unicodedata.category(c) == "No" and parts and parts[-1][-1:].isdigit():
+            plain = f" {plain}"
         if plain.startswith(":") and plain.endswith(":"):
             plain = f" {plain[1:-1].replace('_', ' ')} "
         elif unicodedata.category(c) == "Lo" and not plain.isspace() and len(plain) > 1:
@@ -122,12 +100,8 @@ def _say_marks(text: str) -> str:
     """Signs, brackets and dashes -> words or plain punctuation."""
     for written, said in WORD_FORMS.items():
         text = re.sub(rf"(?<![\w/]){re.escape(written)}(?![\w/])", said, text)
-    text = re.sub(
-        r"#\s*(?=(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty)\b)",
-        " number ",
-        text,
-    )
-    text = text.replace("#", " hashtag ")
+    text = re.sub(r"\b([A-G])#(?!\w)", r"\1 sharp", text)
+    text = re.sub(f"#{_BEFORE_NUMBER}", " number ", text).replace("#", " hashtag ")
     text = re.sub(r"(?<=[A-Za-z])/(?=[A-Za-z])", " or ", text)
     text = text.translate(str.maketrans(SYMBOLS))
     text = re.sub(r"\s*(?:--+|—|\s-\s)\s*", ", ", text)
@@ -147,11 +121,8 @@ def _say_words(text: str) -> str:
     text = re.sub(r"\bDr\.", lambda m: "Drive" + _end_kept(m), text)
     text = re.sub(r"\bSt\.(?=\s+[A-Z])", "Saint", text)
     text = re.sub(r"\bSt\.", lambda m: "Street" + _end_kept(m), text)
-    text = re.sub(
-        r"\bNo\.(?=\s+(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty)\b)",
-        "Number",
-        text,
-    )
+    text = re.sub(rf"\bNo\.{_BEFORE_NUMBER}", "Number", text)
+    text = re.sub(rf"\b(fig|Fig|p|ch)\.{_BEFORE_NUMBER}", lambda m: COUNTED[m[1]], text)
     text = re.sub(rf"\b({'|'.join(TITLES)})\.", lambda m: TITLES[m[1]], text)
     text = re.sub(rf"\b({'|'.join(ABBREVIATIONS)})\.", lambda m: ABBREVIATIONS[m[1]] + _end_kept(m), text)
     text = re.sub(r"\b(Mr|Mrs|Ms|Dr)(?=\s+[A-Z])", lambda m: {**TITLES, "Dr": "Doctor"}[m[1]], text)
@@ -163,7 +134,9 @@ def _say_words(text: str) -> str:
 
 
 def _end_kept(m: re.Match[str]) -> str:
-    """A period again where the abbreviation's own one also ended the sentence."""
+    """A period again where the abbreviation's own one also ended the sentence, a space where a word touches it."""
+    if m.string[m.end() :][:1].isalpha():
+        return " "
     after = re.match(r"\s+([A-Z][\w']*)|\s*$", m.string[m.end() :])
     return "." if after and (after[1] is None or after[1] in SENTENCE_STARTERS) else ""
 
@@ -180,6 +153,12 @@ def _say_word(m: re.Match[str]) -> str:
     word = re.sub(r"([A-Za-z])\1{3,}", r"\1\1", m[0])
     plural = re.fullmatch(r"([A-Z]{2,5})('?s)", word)
     stem, ending = (plural[1], "'s") if plural else (word, "")
+    if word in CHAT_FORMS:
+        return CHAT_FORMS[word]
+    if word in SHOUTED or ("'" in word and word.isupper()):
+        return word.lower() if m.string[: m.start()].rstrip()[-1:] not in ("", *".?!:") else word.capitalize()
+    if word.isupper() and len(word) > 5:
+        return word.capitalize()
     if 2 <= len(stem) <= 5 and stem.isalpha() and stem.isupper():
         return (stem.capitalize() if stem in SAID_AS_WORDS else " ".join(stem)) + ending
     if (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from moss_engine.spoken_tables import ABBREVIATIONS, SENTENCE_STARTERS, TITLES
+from moss_engine.spoken.tables import ABBREVIATIONS, SENTENCE_STARTERS, TITLES
 
 _SENTENCE_END = re.compile(r"[.!?]+[\"')\]]*\s+")
 

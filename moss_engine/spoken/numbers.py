@@ -28,6 +28,7 @@ _CURRENCIES = {
     "£": ("pound", "penny"),
     "¥": ("yen", ""),
     "₹": ("rupee", "paisa"),
+    "¢": ("cent", ""),
 }
 # fmt: off
 _SCALES = {
@@ -146,8 +147,10 @@ def _clock(m: re.Match[str]) -> str:
     words = cardinal(hour)
     if minute or m["second"]:
         words += f" oh {cardinal(minute)}" if minute < 10 else f" {cardinal(minute)}"
+    elif not half and hour in (0, 24):
+        return "midnight"
     elif not half:
-        words += " o'clock" if 1 <= hour <= 12 else " hundred"
+        words += " o'clock" if hour <= 12 else " hundred"
     if m["second"]:
         words += f" and {cardinal(int(m['second']))} seconds"
     return f"{words} {' '.join(half)}".rstrip()
@@ -171,6 +174,23 @@ def _numeric_date(m: re.Match[str]) -> str:
     return _date(MONTHS[month - 1], day, year_text)
 
 
+def _dotted_date(m: re.Match[str]) -> str:
+    day, month = int(m["day"]), int(m["month"])
+    if month > 12 >= day:
+        month, day = day, month
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return " point ".join(_integer(part) for part in m[0].split("."))
+    return f"the {ordinal(day)} of {MONTHS[month - 1]} {year(int(m['year']))}"
+
+
+def _feet_and_inches(m: re.Match[str]) -> str:
+    return f"{cardinal(int(m['feet']))} foot {cardinal(int(m['inches']))}"
+
+
+def _telephone(m: re.Match[str]) -> str:
+    return ("plus " if m[0][0] == "+" else "") + ", ".join(digits(part) for part in re.findall(r"\d+", m[0]))
+
+
 def _fraction(m: re.Match[str]) -> str:
     top, bottom = int(m["top"]), int(m["bottom"])
     whole = f"{cardinal(int(m['whole']))} and " if m["whole"] else ""
@@ -190,6 +210,9 @@ def _decade(m: re.Match[str]) -> str:
 
 _Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 _RULES: tuple[_Rule, ...] = (
+    (re.compile(r"(?<![\w./-])(?:24/7|50/50|9/11)(?![\w./-])"), lambda m: " ".join(map(_integer, m[0].split("/")))),
+    (re.compile(r"(?<![\w.])(?P<day>\d{1,2})\.(?P<month>\d{1,2})\.(?P<year>[12]\d{3})(?![\w.]*\d)"), _dotted_date),
+    (re.compile(r"(?<![\w.,])(?P<feet>\d{1,2})\s?['\u2032]\s?(?P<inches>\d{1,2})(?:\"|''|\u2033)"), _feet_and_inches),
     (re.compile(r"(?<![\d/-])(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})(?![\d-])"), _numeric_date),
     (re.compile(r"(?<![\d/])(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4}|\d{2})(?![\d/])"), _numeric_date),
     (
@@ -223,14 +246,15 @@ _RULES: tuple[_Rule, ...] = (
         ),
         _money,
     ),
-    (re.compile(rf"(?P<amount>{_NUMBER})\s?(?P<sign>[€£¥₹])(?P<scale>)"), _money),
+    (re.compile(rf"(?P<amount>{_NUMBER})\s?(?P<sign>[€£¥₹¢])(?P<scale>)"), _money),
     (re.compile(r"'?\b(?P<decade>\d{1,3}0)'?s\b"), _decade),
     (
         re.compile(
             r"(?<![\w.,])(?:\(\d{3}\)\s?\d{3}[ -]\d{4}|"
-            r"\+?(?:\d{1,4}[ -])?\d{3}[ -]\d{3,4}[ -]\d{4}|\d{3}-\d{4})(?![\d-])"
+            r"\+?(?:\d{1,4}[ -])?\d{3}[ -]\d{3,4}[ -]\d{4}|\d{3}-\d{4}|"
+            r"(?:\+\d{1,3}|0\d{2,4})(?:[ /-]\d{2,8}){1,5})(?![\d-])"
         ),
-        lambda m: ("plus " if m[0][0] == "+" else "") + ", ".join(digits(part) for part in re.findall(r"\d+", m[0])),
+        _telephone,
     ),
     (re.compile(r"(?<![\d/.,])(?:(?P<whole>\d+)\s+)?(?P<top>\d{1,4})\s?/\s?(?P<bottom>\d{1,4})(?![\d/])"), _fraction),
     (re.compile(r"(?<![\d.-])(?P<low>\d[\d,]*(?:\.\d+)?)\s?-\s?(?=\d[\d,.]*(?![\d-]))"), lambda m: f"{m['low']} to "),

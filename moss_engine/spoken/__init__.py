@@ -1,0 +1,1 @@
+"""Written English -> the words that are said."""

@@ -60,7 +60,10 @@ def test_smaller_limits_are_served(folder: Path) -> None:
     ({"library_version": "10.14.1"}, ("library_version 8.6.0 ", "10.14.1 is needed", "install release 8.6.0")),
     ({"compute_capability": "8.9"}, ("compute_capability 8.6,9.0 ", "8.9 is needed", "scripts.build_engine")),
     ({"compute_capability": "9"}, ("compute_capability 8.6,9.0 ", "9 is needed", "scripts.build_engine")),
-    ({"dtype": "bfloat16"}, ("dtype float16 ", "bfloat16 is needed", "leave --dtype out")),
+    ({"dtype": "bfloat16"}, ("dtype float16 ", "bfloat16 is needed", "leave --dtype out", "scripts.convert CHECKPOINT "
+                             "CONVERTED --dtype bf16` and build again with `python -m scripts.build_engine CONVERTED "
+                             "OUT --backend tensorrt --block-size")),
+    ({"dtype": "float32"}, ("dtype float16 ", "float32 is needed; leave --dtype out.")),
     ({"plugin_digest": "e" * 64}, ("plugin_digest none ", "eeeeeeeeeeee is needed", "--plugin")),
     ({"limits": dataclasses.replace(LIMITS, block_size=32)}, ("block_size 16 ", "32 is needed", "--block-size 16")),
     ({"limits": dataclasses.replace(LIMITS, num_blocks=65)}, ("num_blocks 64 ", "65 is needed", "--kv-rows 1024 or")),
@@ -77,7 +80,9 @@ def test_every_field_is_compared(change: dict[str, object], words: tuple[str, ..
 
 
 @pytest.mark.parametrize(("damage", "words"), [
-    (PLAN[:-1], f"{len(PLAN) - 1} bytes long where engine.json says {len(PLAN)} (truncated or altered)"),
+    (PLAN[:-1], f"{len(PLAN) - 1} bytes long where engine.json says {len(PLAN)} (truncated or altered); copy it again, "
+                "or build it again with `python -m scripts.build_engine CONVERTED OUT --backend tensorrt --weights "
+                "bound --block-size 16 --kv-rows 1024 --max-sessions 4 --max-step-rows 512`."),
     (PLAN + b"x", f"{len(PLAN) + 1} bytes long"),
     (b"x" + PLAN[1:], "(altered); copy it again, or build it again"),
     (None, "cannot be read (No such file or directory); copy it again"),

@@ -353,13 +353,15 @@ def test_other_inputs_are_refused_by_name(change: dict[str, EngineInput | None],
     ("no second head", "output 'audio_logits' is None where"),
     ("short profile", "profiles have max_seq_len 128 and its manifest says 512"),
     ("few rows", "profiles have max_step_rows 9 and its manifest says 96"),
+    ("bound weight", "has the weight 'text.norm' as an input, and its manifest says that its weights are baked"),
+    ("no weights", "lacks the weight 'embed.text' as an input, and its manifest says that its weights are bound"),
     ("refused plan", "refuses the plan"),
 ])
 def test_engines_that_do_not_fit_are_refused(damage: str, words: str, tiny_checkpoint: Path, tmp_path: Path,
                                              library: Path) -> None:
     config = ModelConfig.from_file(tiny_checkpoint / "config.json")
     outputs = {"logits": config.vocab_size, "audio_logits": config.audio_vocab_size}
-    limits = LIMITS
+    limits, shapes = LIMITS, dict(VARIANTS["1.2.1"])
     if damage == "outputs":
         outputs["audio_logits"] = 5
     elif damage == "no second head":
@@ -368,10 +370,14 @@ def test_engines_that_do_not_fit_are_refused(damage: str, words: str, tiny_check
         limits = dataclasses.replace(LIMITS, max_seq_len=128)
     elif damage == "few rows":
         limits = dataclasses.replace(LIMITS, max_step_rows=9)
+    elif damage == "bound weight":
+        shapes["text.norm"] = ("float32", (config.hidden_size,))
     plan = damage.encode()
     if damage != "refused plan":
-        PLANS[plan] = Engine(VARIANTS["1.2.1"], outputs, config.num_layers, profiles(limits), None)
-    write_engine(tmp_path, plan, tiny_checkpoint, library)
+        PLANS[plan] = Engine(shapes, outputs, config.num_layers, profiles(limits), None)
+    manifest = write_engine(tmp_path, plan, tiny_checkpoint, library)
+    if damage == "no weights":
+        write_engine_manifest(tmp_path, dataclasses.replace(manifest, weights="bound"))
     options = EngineConfig(checkpoint=tiny_checkpoint, runtime="tensorrt_llm", engine=tmp_path)
     with pytest.raises(EngineFileError) as error:
         load_trtllm_runtime(options, LIMITS, CPU)

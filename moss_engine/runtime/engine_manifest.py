@@ -14,6 +14,7 @@ from pathlib import Path
 
 from moss_engine.config import EngineConfig
 from moss_engine.errors import ConfigError, EngineFileError
+from moss_engine.models.converted import DTYPE_OPTIONS
 from moss_engine.models.fingerprint import checkpoint_digest
 from moss_engine.runtime.base import Limits
 
@@ -119,7 +120,7 @@ def read_engine_manifest(folder: Path) -> EngineManifest:
 
 def check_engine_manifest(folder: Path, found: EngineManifest, wanted: Wanted) -> None:
     """Compare field by field; raises EngineFileError with the field, both values and the command that mends it."""
-    build = _build_command(folder, wanted)
+    build = _build_command(wanted.backend, wanted.limits, found.weights)
     if found.backend != wanted.backend:
         raise _differs(folder, "backend", found.backend, wanted.backend,
                        f"start with --runtime {found.backend}, or build again with {build}")
@@ -133,8 +134,10 @@ def check_engine_manifest(folder: Path, found: EngineManifest, wanted: Wanted) -
         raise _differs(folder, "compute_capability", found.compute_capability, wanted.compute_capability,
                        f"build again for this GPU with {build}")
     if wanted.dtype is not None and found.dtype != wanted.dtype:
-        raise _differs(folder, "dtype", found.dtype, wanted.dtype,
-                       "leave --dtype out, or convert the checkpoint to that format and build again")
+        build = _build_command(wanted.backend, wanted.limits)
+        raise _differs(folder, "dtype", found.dtype, wanted.dtype, "leave --dtype out" + "".join(
+            f", or convert with `python -m scripts.convert CHECKPOINT CONVERTED --dtype {option}` and build again with "
+            f"{build}" for option, dtype in DTYPE_OPTIONS.items() if dtype == wanted.dtype))
     if found.plugin_digest != wanted.plugin_digest:
         raise _differs(folder, "plugin_digest", found.plugin_digest[:12] or "none", wanted.plugin_digest[:12] or "none",
                        f"use the plugin library that the engine was built with (--plugin), or build again with {build}")
@@ -155,7 +158,8 @@ def read_plan(folder: Path, manifest: EngineManifest) -> memoryview:
     The view is of memory of its own: a file changed later changes nothing.
     """
     path = folder / PLAN_NAME
-    again = "copy it again, or build it again with `python -m scripts.build_engine`."
+    build = _build_command(manifest.backend, manifest.limits, manifest.weights)
+    again = f"copy it again, or build it again with {build}."
     try:
         num_bytes = path.stat().st_size
         if num_bytes != manifest.plan_bytes:
@@ -198,8 +202,9 @@ def _differs(folder: Path, field: str, found: object, wanted: object, remedy: st
     return EngineFileError(f"The engine in {folder} has {field} {found} where {wanted} is needed; {remedy}.")
 
 
-def _build_command(folder: Path, wanted: Wanted) -> str:
-    limits = wanted.limits
-    return (f"`python -m scripts.build_engine CONVERTED {folder} --backend {wanted.backend} --block-size "
+def _build_command(backend: str, limits: Limits, weights: str = "") -> str:
+    """For the GPU that it is given on, into a new folder: the builder overwrites nothing."""
+    kept = f" --weights {weights}" if weights else ""
+    return (f"`python -m scripts.build_engine CONVERTED OUT --backend {backend}{kept} --block-size "
             f"{limits.block_size} --kv-rows {limits.num_blocks * limits.block_size} --max-sessions {limits.max_batch} "
             f"--max-step-rows {limits.max_step_rows}`")

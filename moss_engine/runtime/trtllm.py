@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -48,7 +49,8 @@ class TrtLlmRuntime:
         self._config = config
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._engine: TrtEngine | None = TrtEngine(library, plan, self._check, device, self._handle())
+        check = partial(self._check, bound=manifest.weights == "bound")
+        self._engine: TrtEngine | None = TrtEngine(library, plan, check, device, self._handle())
         self._shapes = match_inputs(self._step_inputs(), config.num_layers)
         self._pool = torch.zeros(pool_shape(config, limits), dtype=_pool_dtype(manifest.dtype), device=device)
         self._geometry = self._measure(manifest)
@@ -152,18 +154,22 @@ class TrtLlmRuntime:
         return {name: EngineInput(tensor.dtype, tensor.shape) for name, tensor in self._engine.tensors.items()
                 if tensor.is_input and name not in weights}
 
-    def _check(self, tensors: Mapping[str, EngineTensor]) -> None:
+    def _check(self, tensors: Mapping[str, EngineTensor], *, bound: bool) -> None:
         """Raise EngineFileError for outputs and weights that are not this network's; step inputs are matched later."""
         again = "build the engine again with `python -m scripts.build_engine --backend tensorrt_llm`."
-        found = {name: (tensor.dtype, (-1, *tensor.shape[1:])) for name, tensor in tensors.items()
-                 if not tensor.is_input}  # the first size is fixed where all profiles have one sequence
+        outputs = {name: (tensor.dtype, (-1, *tensor.shape[1:])) for name, tensor in tensors.items()
+                   if not tensor.is_input}  # the first size is fixed where all profiles have one sequence
         wanted = {name: ("float32", (-1, getattr(self._config, size))) for name, size in OUTPUTS.items()}
-        for name in sorted(found.keys() | wanted.keys()):
-            if found.get(name) != wanted.get(name):
-                raise EngineFileError(f"The engine's output {name!r} is {found.get(name)} where {wanted.get(name)} is "
-                                      f"needed; {again}")
+        for name in sorted(outputs.keys() | wanted.keys()):
+            if outputs.get(name) != wanted.get(name):
+                raise EngineFileError(f"The engine's output {name!r} is {outputs.get(name)} where {wanted.get(name)} "
+                                      f"is needed; {again}")
         for name, part in parts(self._config).items():
-            if name in tensors and tensors[name].shape != part.shape:
+            if (name in tensors) != bound:
+                found, kind = ("lacks", "bound") if bound else ("has", "baked")
+                raise EngineFileError(f"The engine {found} the weight {name!r} as an input, and its manifest says that "
+                                      f"its weights are {kind}; {again}")
+            if bound and tensors[name].shape != part.shape:
                 raise EngineFileError(f"The engine's weight {name!r} has shape {list(tensors[name].shape)} instead of "
                                       f"{list(part.shape)}; {again}")
 

@@ -6,9 +6,9 @@ contiguous KV cache, run operation by operation, as one CUDA graph, and with its
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -16,11 +16,12 @@ from torch.nn import functional as F
 
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.network import Layer, MossSpeech
+from scripts.bench_timing import REPEATS
 
 
-def transformers_step_ms(config: ModelConfig, context: int, num_rows: int = 48) -> float:
-    """Time of one generated token: the difference of two lengths of `generate` with sampling."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+def transformers_step_ms(config: ModelConfig, context: int, device: str = "cuda") -> list[float]:
+    """Times between one generated token and the next, of `generate` with sampling."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM, StoppingCriteriaList
 
     shapes = Qwen3Config(
         hidden_size=config.hidden_size, intermediate_size=config.intermediate_size,
@@ -28,25 +29,34 @@ def transformers_step_ms(config: ModelConfig, context: int, num_rows: int = 48) 
         num_key_value_heads=config.num_key_value_heads, head_dim=config.head_dim,
         vocab_size=config.vocab_size + config.audio_vocab_size, tie_word_embeddings=False,
         max_position_embeddings=config.max_position_embeddings)
-    with torch.device("meta"):
-        model = Qwen3ForCausalLM(shapes).to(torch.bfloat16)
-    model = model.to_empty(device="cuda").eval()
-    for parameter in model.parameters():
-        parameter.data.normal_(1.0 if parameter.dim() == 1 else 0.0, 0.02)
-    model.model.rotary_emb = type(model.model.rotary_emb)(shapes, device="cuda")
-    ids = torch.randint(0, config.vocab_size, (1, context), device="cuda")
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device(device):
+            model = Qwen3ForCausalLM(shapes).eval()  # with random weights
+    finally:
+        torch.set_default_dtype(default)
+    ids = torch.randint(0, config.vocab_size, (1, context), device=device)
 
-    def generate(length: int) -> float:
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=length, min_new_tokens=length,
-                       do_sample=True, temperature=0.7, top_k=20, top_p=0.95, pad_token_id=0)
-        torch.cuda.synchronize()
-        return time.perf_counter() - start
+    marks = Marks()
+    for num_rows in (4, REPEATS + 1):  # once to warm up
+        marks.times_s.clear()
+        model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=num_rows, min_new_tokens=num_rows,
+                       do_sample=True, temperature=0.7, top_k=20, top_p=0.95, pad_token_id=0,
+                       stopping_criteria=StoppingCriteriaList([marks]))
+    return [1e3 * (end - start) for start, end in pairwise(marks.times_s)]
 
-    generate(4)
-    times = [(generate(num_rows + 1) - generate(1)) / num_rows for _ in range(3)]
-    return 1e3 * statistics.median(times)
+
+class Marks:
+    """Notes when each token was there, and stops nothing."""
+
+    def __init__(self) -> None:
+        self.times_s: list[float] = []
+
+    def __call__(self, ids: Tensor, scores: Tensor, **_: object) -> Tensor:
+        ids[:, -1].tolist()  # waits for the device
+        self.times_s.append(time.perf_counter())
+        return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
 
 
 class PlainStep:

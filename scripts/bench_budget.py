@@ -50,7 +50,7 @@ def measure(limit_bytes: float, float8: Float8, sessions: int, rows: int) -> dic
     torch.cuda.set_per_process_memory_fraction(limit_bytes / total, device)
     limits = Limits(16, sessions * math.ceil(rows / 16), sessions, STEP_ROWS, rows)
     runtime = make_random_runtime(PUBLISHED, limits, device=device, dtype=torch.bfloat16, seed=0, float8=float8)
-    vocoder = Vocoder(sessions, LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES, torch.bfloat16)
+    vocoder = Vocoder(sessions, LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES, torch.float16, device)
     fill_sessions(runtime, rows, 8)
     vocoder.replay()
     torch.cuda.synchronize(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,6 +21,8 @@ PUBLISHED = ModelConfig(
     vocab_size=151680, audio_vocab_size=16512, sosp_token_id=151646, eosp_token_id=16384,
     modality_pad_token_id=151667, audio_pad_token_id=512, eos_token_id=151645, pad_token_id=151643)
 CONTEXT_ROWS = 600
+FILLS = ((512, 0), (64, 2000), (64, 0), (128, 0), (256, 0))
+"""New rows and cached ones of the prefills that are timed."""
 
 
 def step_parameters(config: ModelConfig) -> int:
@@ -46,25 +49,33 @@ def kv_row_bytes(config: ModelConfig) -> int:
 
 def decode_limit_ms(config: ModelConfig, ceilings: Ceilings | None, batch: int, context: int,
                     float8: str = "none") -> float | None:
-    """The larger of reading weights and KV once and of doing every product at the bfloat16 rate."""
+    """The larger of reading weights and KV once and of doing every product; None where a rate is not known."""
     if ceilings is None:
         return None
     read_s = (step_bytes(config, float8) + batch * context * kv_row_bytes(config)) / ceilings.read_bytes_per_s
-    return 1e3 * max(read_s, batch * 2 * step_parameters(config) / ceilings.dense_flop_per_s)
+    in_float8 = 2 * step_parameters(config) - step_bytes(config, float8)
+    product_s = products_s(ceilings, 2 * batch * (step_parameters(config) - in_float8), 2 * batch * in_float8)
+    return None if product_s is None else 1e3 * max(read_s, product_s)
 
 
 def fill_limit_ms(config: ModelConfig, ceilings: Ceilings | None, rows: int, cached: int,
                   float8: str = "none") -> float | None:
-    """The larger of reading everything once and doing every product, heads for one row only.
-
-    None for float8, whose dense rate is not among the ceilings.
-    """
-    if ceilings is None or float8 != "none":
+    """The same for many rows of one sequence, with heads for one row only."""
+    if ceilings is None:
         return None
-    read_s = (step_bytes(config) + (cached + rows) * kv_row_bytes(config)) / ceilings.read_bytes_per_s
-    flop = 2 * rows * config.num_layers * layer_parameters(config)
+    read_s = (step_bytes(config, float8) + (cached + rows) * kv_row_bytes(config)) / ceilings.read_bytes_per_s
+    layers = {"none": 0, "trunk": config.num_shared_layers, "all": config.num_layers}[float8]
+    flop = 2 * rows * (config.num_layers - layers) * layer_parameters(config)
     flop += 4 * config.num_layers * config.num_attention_heads * config.head_dim * rows * (cached + rows / 2)
-    return 1e3 * max(read_s, flop / ceilings.dense_flop_per_s)
+    product_s = products_s(ceilings, flop, 2 * rows * layers * layer_parameters(config))
+    return None if product_s is None else 1e3 * max(read_s, product_s)
+
+
+def products_s(ceilings: Ceilings, flop: float, float8_flop: float) -> float | None:
+    """Least time of so many operations in bfloat16 and in float8."""
+    if float8_flop and ceilings.float8_flop_per_s is None:
+        return None
+    return flop / ceilings.dense_flop_per_s + (float8_flop / ceilings.float8_flop_per_s if float8_flop else 0)
 
 
 def rows_of(count: int, config: ModelConfig, seed: int) -> tuple[Row, ...]:
@@ -81,61 +92,57 @@ def sequence(config: ModelConfig, index: int, cached: int, count: int, blocks_ea
     return ScheduledSequence(rows_of(count, config, index), cached, table, True)
 
 
+def blocks_each() -> int:
+    """Blocks of a sequence in the decode steps that are timed."""
+    return CONTEXT_ROWS // 16 + 2
+
+
 def make_runtime(config: ModelConfig, max_batch: int, kv_rows: int, float8: str, max_step_rows: int = 512, *,
-                 deferred_text: bool = False):
+                 device: torch.device, deferred_text: bool = False):
     from moss_engine.runtime.cuda import make_random_runtime
     from moss_engine.runtime.cuda_weights import Float8
 
     limits = Limits(16, kv_rows // 16, max_batch, max_step_rows, min(config.max_position_embeddings, kv_rows, 4096))
-    return make_random_runtime(config, limits, device=torch.device("cuda"), dtype=torch.bfloat16, seed=0,
+    return make_random_runtime(config, limits, device=device, dtype=torch.bfloat16, seed=0,
                                float8=Float8(float8), deferred_text=deferred_text)
 
 
 def measure_decode(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceilings | None, batches: list[int],
-                   float8: str) -> list[Figure]:
+                   float8: str) -> Iterator[Figure]:
     """Steps up to both logits, and as they are served; shares are of reading both branches and heads."""
-    figures = []
-    variants = [("rows drawn", TextBranch.SAMPLED, True), ("speaking, rows drawn", TextBranch.FILLED, True)]
+    variants = [("rows drawn", TextBranch.SAMPLED), ("speaking, rows drawn", TextBranch.FILLED)]
     if runtime.defers_text:
-        variants.append(("speaking, text deferred, rows drawn", TextBranch.DEFERRED, True))
+        variants.append(("speaking, text deferred, rows drawn", TextBranch.DEFERRED))
     for batch in batches:
-        shares = tuple(sequence(config, i, CONTEXT_ROWS, 1, CONTEXT_ROWS // 16 + 2) for i in range(batch))
+        shares = tuple(sequence(config, i, CONTEXT_ROWS, 1, blocks_each()) for i in range(batch))
         step = ScheduledBatch(shares)
         limit_ms = decode_limit_ms(config, ceilings, batch, CONTEXT_ROWS, float8)
         runtime.forward(step)
-        figures.append(figure(f"decode step, batch {batch}", device_times_ms(runtime.decode_again(batch)), limit_ms,
-                              "device"))
-        for name, text, draw in variants:
-            figures.append(figure(f"decode step, batch {batch}, {name}",
-                                  device_times_ms(runtime.decode_again(batch, text, draw=draw)), limit_ms, "device"))
-        figures.append(figure(f"forward of one row, batch {batch}", wall_times_ms(lambda: runtime.forward(step)),  # noqa: B023
-                              limit_ms, "wall"))
-    return figures
+        yield figure(f"decode step, batch {batch}", device_times_ms(runtime.decode_again(batch)), limit_ms, "device")
+        for name, text in variants:
+            times_ms = device_times_ms(runtime.decode_again(batch, text, draw=True))
+            yield figure(f"decode step, batch {batch}, {name}", times_ms, limit_ms, "device")
+        yield figure(f"forward of one row, batch {batch}", wall_times_ms(lambda: runtime.forward(step)),  # noqa: B023
+                     limit_ms, "wall")
 
 
-def measure_prefill(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceilings | None, float8: str) -> list[Figure]:
-    figures = []
-    for rows, cached in ((64, 0), (128, 0), (256, 0), (512, 0), (64, 2000)):
+def measure_prefill(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceilings | None,
+                    float8: str) -> Iterator[Figure]:
+    for rows, cached in FILLS:
         step = ScheduledBatch((sequence(config, 0, cached, rows, (cached + rows) // 16 + 1),))
         limit_ms = fill_limit_ms(config, ceilings, rows, cached, float8)
         name = f"prefill {rows} rows on {cached} cached"
-        figures.append(figure(name, device_times_ms(lambda: runtime.forward(step)), limit_ms, "device"))  # noqa: B023
-        figures.append(figure(name, wall_times_ms(lambda: runtime.forward(step)), limit_ms, "wall"))  # noqa: B023
-    return figures
+        for note, times_ms in (("device", device_times_ms), ("wall", wall_times_ms)):
+            yield figure(name, times_ms(lambda: runtime.forward(step)), limit_ms, note)  # noqa: B023
 
 
-def measure_baselines(config: ModelConfig, ceilings: Ceilings | None) -> list[Figure]:
+def measure_baselines(config: ModelConfig, ceilings: Ceilings | None) -> Iterator[Figure]:
     from scripts.bench_baselines import PlainStep, captured, transformers_step_ms
 
     limit_ms = decode_limit_ms(config, ceilings, 1, CONTEXT_ROWS)
-    figures = []
     step = PlainStep(config, CONTEXT_ROWS)
-    figures.append(figure("plain PyTorch, operation by operation", device_times_ms(step, 10), limit_ms, "device"))
-    figures.append(figure("plain PyTorch, CUDA graph", device_times_ms(captured(step)), limit_ms, "device"))
+    yield figure("plain PyTorch, operation by operation", device_times_ms(step), limit_ms, "device")
+    yield figure("plain PyTorch, CUDA graph", device_times_ms(captured(step)), limit_ms, "device")
+    yield figure("transformers generate, a token", transformers_step_ms(config, CONTEXT_ROWS), limit_ms, "wall")
     step.compile_layers()
-    figures.append(figure("compiled PyTorch, CUDA graph", device_times_ms(captured(step)), limit_ms, "device"))
-    del step
-    torch.cuda.empty_cache()
-    figures.append(figure("transformers generate, a token", [transformers_step_ms(config, CONTEXT_ROWS)], limit_ms,
-                          "wall"))
-    return figures
+    yield figure("compiled PyTorch, CUDA graph", device_times_ms(captured(step)), limit_ms, "device")

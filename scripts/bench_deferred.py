@@ -1,20 +1,15 @@
-"""What deferring the text branch changes in the logits of the first text row after a speech:
+"""What deferring the text branch changes in the logits of the first text row after a speech. Used by `scripts.bench`.
 
-    python -m scripts.bench_deferred --out OUT.json
-
-Runs the same conversation twice at the published size with random weights, once with the text branch run at every
-spoken row and once made up for at the end, and compares the text logits; also times the step that makes up for it.
+Runs the same conversation twice, once with the text branch run at every spoken row and once made up for at the end, and
+compares the text logits; also times the step that makes up for it.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as F
@@ -22,7 +17,7 @@ from torch.nn import functional as F
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Logits, Runtime, ScheduledBatch, ScheduledSequence, TextBranch
 from moss_engine.tokens import Row
-from scripts.bench_cuda import PUBLISHED, make_runtime, rows_of
+from scripts.bench_cuda import rows_of
 
 PROMPT_ROWS = 64
 
@@ -90,25 +85,3 @@ def measure(runtime: Runtime, config: ModelConfig, num_spoken: int, conversation
     step_ms, plain_step_ms = (statistics.median(values) for values in zip(*times, strict=True))
     return Deferral(num_spoken, statistics.median(differences), max(differences), statistics.median(divergences),
                     sum(same) / len(same), step_ms, plain_step_ms)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--spoken", default="25,100,400", metavar="N,...", help="spoken rows (25,100,400)")
-    parser.add_argument("--conversations", type=int, default=6, metavar="N", help="of each length (6)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures to a file, too")
-    args = parser.parse_args()
-    runtime = make_runtime(PUBLISHED, 2, 16_384, "none", deferred_text=True)
-    report: dict[str, object] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__,
-                                 "weights": "random, seed 0"}
-    for num_spoken in map(int, args.spoken.split(",")):
-        found = measure(runtime, PUBLISHED, num_spoken, args.conversations, torch.cuda.synchronize)
-        report |= {f"{name} after {num_spoken} rows": value for name, value in asdict(found).items()
-                   if name != "spoken_rows"}
-        print(found, flush=True)
-    if args.out:
-        args.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

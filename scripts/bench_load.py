@@ -51,10 +51,10 @@ class FixedSize:
 class Load:
     """One level of load; `figures` holds min and percentiles of every figure over its replies.
 
-    A closed loop has `concurrency` listeners; an open one `arrivals_per_s` on average, and `concurrency` is the most
-    that were open at a time. `rows_per_s` and `audio_s_per_s` count all listeners together, over the time from the
-    first request to the last sample. `without_underrun` is the share of replies without a late chunk, `late_chunks` the
-    sum of those chunks.
+    A closed loop has `concurrency` listeners, who ask again when a reply was made, or, with `hears_out`, when it was
+    heard; an open one has `arrivals_per_s` on average, and `concurrency` is the most that were open at a time.
+    `rows_per_s` and `audio_s_per_s` count all listeners together, over the time from the first request to the last
+    sample. `without_underrun` is the share of replies without a late chunk, `late_chunks` the sum of those chunks.
     """
 
     concurrency: int
@@ -67,6 +67,7 @@ class Load:
     late_chunks: int
     worst_rtf: float
     arrivals_per_s: float | None = None
+    hears_out: bool = False
 
 
 @dataclass
@@ -111,7 +112,8 @@ async def run_load(service: Service, make_request: MakeRequest, concurrency: int
 
     start_s = time.perf_counter()
     await asyncio.gather(*(listener(index) for index in range(concurrency)))
-    return _load(listeners.metrics, concurrency, time.perf_counter() - start_s)
+    load = _load(listeners.metrics, concurrency, time.perf_counter() - start_s)
+    return dataclasses.replace(load, hears_out=to_the_end)
 
 
 async def run_arrivals(service: Service, make_request: MakeRequest, arrivals_per_s: float, replies: int,
@@ -127,7 +129,7 @@ async def run_arrivals(service: Service, make_request: MakeRequest, arrivals_per
         tasks.append(asyncio.ensure_future(listeners.hear(number, number, to_the_end=True)))
     await asyncio.gather(*tasks)
     load = _load(listeners.metrics, listeners.most_open, time.perf_counter() - start_s)
-    return dataclasses.replace(load, arrivals_per_s=arrivals_per_s)
+    return dataclasses.replace(load, arrivals_per_s=arrivals_per_s, hears_out=True)
 
 
 async def _arrivals(per_s: float, count: int, seed: int) -> AsyncIterator[int]:
@@ -166,8 +168,9 @@ def summarise(metrics: list[RequestMetrics]) -> dict[str, dict[str, float]]:
 
 
 def load_table(load: Load) -> str:
-    who = f"{load.concurrency} at a time" if load.arrivals_per_s is None else \
-        f"{load.arrivals_per_s:g} arrivals a second, up to {load.concurrency} at a time"
+    who = f"{load.concurrency} at a time{', each heard out' if load.hears_out else ''}"
+    if load.arrivals_per_s is not None:
+        who = f"{load.arrivals_per_s:g} arrivals a second, up to {load.concurrency} at a time"
     head = (f"\n{who}, {load.replies} replies: {load.rows_per_s:.0f} rows/s, "
             f"{load.audio_s_per_s:.2f} s of audio a second, {load.without_underrun:.0%} without underrun, "
             f"{load.late_chunks} chunks late, worst RTF {load.worst_rtf:.3f}")

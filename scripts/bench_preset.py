@@ -2,23 +2,25 @@
 
 Speed, memory and rounding do not depend on the weights' values. First the card: bytes and operations of a decode step,
 and what this GPU can do at most, measured now. Then the parts that were asked for, beside the least time that those
-rates allow:
+rates allow; decode, prefill and agreement in every number format, the others in the first one:
 
     decode      one row for each of many sequences
     prefill     prompts of several lengths, alone and on cached rows
     speech      from a prompt to the first sound, and a whole reply, through a vocoder
-    vocoder     windows of mel to sound
-    sampler     logits to rows
-    baselines   what a user would run instead: transformers, plain and compiled PyTorch
+    deferred    the text branch left out while a reply speaks, and made up for: what changes, how long that takes
+    agreement   logits and replies of the other formats against those of the first
     streams     many listeners through the whole service, in closed loops and by arrivals
+    sampler     logits to rows
+    vocoder     windows of mel to sound
+    baselines   what a user would run instead: transformers, plain and compiled PyTorch
+
+Every figure is printed and written as soon as it is there.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
-from collections.abc import Callable
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,19 +29,24 @@ import torch
 
 from moss_engine.errors import ConfigError
 from moss_engine.models.config import ModelConfig
-from moss_engine.runtime.base import Limits
 from moss_engine.runtime.make import resolve_device
 from scripts import bench_cuda
 from scripts.bench_load import pairs
-from scripts.bench_timing import Ceilings, Figure, measure_ceilings, table
+from scripts.bench_timing import Ceilings, Report, measure_ceilings
 
 if TYPE_CHECKING:
+    from moss_engine.runtime.cuda import CudaRuntime
+    from scripts.agreement import Comparison
     from scripts.bench_streams import Level, StreamSetup
 
 NAME = "moss-speech"
-ON_RUNTIME = ("decode", "prefill", "speech")
-PARTS = (*ON_RUNTIME, "sampler", "vocoder", "baselines", "streams")
+IN_EVERY_FORMAT = ("decode", "prefill", "agreement")
+ON_RUNTIME = (*IN_EVERY_FORMAT, "speech", "deferred", "streams")
+PARTS = (*ON_RUNTIME, "sampler", "vocoder", "baselines")
 FORMATS = {"bfloat16": "none", "float8": "trunk", "float8-all": "all"}
+SPOKEN_ROWS = (25, 100, 200)  # of the conversations that deferral is measured by
+SPOKEN_PROMPT_ROWS = 512
+REPLY_ROWS = 64  # of the replies that formats are compared by
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -48,31 +55,40 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--preset", choices=(NAME,), required=True, help="the network's size")
     parser.add_argument("--parts", default="decode,prefill,speech,sampler,vocoder", metavar="PART,...",
                         help="what to measure (decode,prefill,speech,sampler,vocoder)")
-    parser.add_argument("--dtype", choices=tuple(FORMATS), default="bfloat16", help="number format (bfloat16)")
+    parser.add_argument("--dtype", default="bfloat16", metavar="NAME,...",
+                        help=f"number formats, of {', '.join(FORMATS)} (bfloat16)")
     parser.add_argument("--batches", default="1,2,4,8,16,32,64", metavar="N,...", help="sequences of a decode step")
     parser.add_argument("--kv-rows", type=int, default=65_536, metavar="N", help="rows of the KV pool (65536)")
     parser.add_argument("--max-step-rows", type=int, default=512, metavar="N", help="rows of one step (512)")
-    parser.add_argument("--deferred-text", action="store_true", help="measure steps without the text branch, too")
+    parser.add_argument("--prompts", type=int, default=8, metavar="N", help="replies that formats are compared by (8)")
     streams = parser.add_argument_group("streams")
     streams.add_argument("--listeners", default="1:2,4:8,16:32,64:128", metavar="N:REPLIES,...",
                          help="listeners at a time, and replies in all; each hears a reply out and asks again")
+    streams.add_argument("--hasty", default="", metavar="N:REPLIES,...",
+                         help="before them: listeners who ask again as soon as a reply was made")
     streams.add_argument("--arrivals", default="", metavar="RATE:REPLIES,...",
-                         help="requests a second, by chance, and replies in all")
+                         help="after them: requests a second, by chance, and replies in all")
     streams.add_argument("--prompt-rows", type=int, default=64, metavar="N", help="rows of every prompt (64)")
     streams.add_argument("--codes", type=int, default=128, metavar="N", help="codes of every reply (128: 10.24 s)")
     streams.add_argument("--together", type=int, default=16, metavar="N", help="replies of one vocoder run (16)")
     streams.add_argument("--chunk-codes", default="5,10,20", metavar="N,...", help="codes of each chunk (5,10,20)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to a file, too")
     args = parser.parse_args(argv)
-    args.parts = args.parts.split(",")
-    wrong = [part for part in args.parts if part not in PARTS]
-    if wrong:
-        raise ConfigError(f"--parts {','.join(wrong)} is unknown; choose among {', '.join(PARTS)}.")
+    args.parts = _names("--parts", args.parts, PARTS)
+    args.dtype = _names("--dtype", args.dtype, tuple(FORMATS))
     args.batches = _numbers("--batches", args.batches)
     args.chunk_codes = tuple(_numbers("--chunk-codes", args.chunk_codes))
-    args.listeners = pairs("--listeners", args.listeners)
-    args.arrivals = pairs("--arrivals", args.arrivals)
+    for option in ("listeners", "hasty", "arrivals"):
+        setattr(args, option, pairs(f"--{option}", getattr(args, option)))
     return args
+
+
+def _names(option: str, text: str, known: tuple[str, ...]) -> list[str]:
+    found = text.split(",")
+    wrong = [name for name in found if name not in known]
+    if wrong:
+        raise ConfigError(f"{option} {','.join(wrong)} is unknown; choose among {', '.join(known)}.")
+    return found
 
 
 def _numbers(option: str, text: str) -> list[int]:
@@ -94,101 +110,126 @@ def card(config: ModelConfig, dtype: str) -> dict[str, float]:
             "gflop": 2 * bench_cuda.step_parameters(config) / 1e9}
 
 
-def measure_steps(args: argparse.Namespace, config: ModelConfig, ceilings: Ceilings,
-                  report: dict[str, Any]) -> list[Figure]:
-    """The parts that need a runtime, and nothing else in memory."""
-    start_s = time.perf_counter()
-    float8 = FORMATS[args.dtype]
-    runtime = bench_cuda.make_runtime(config, max(args.batches), args.kv_rows, float8, args.max_step_rows,
-                                      deferred_text=args.deferred_text)
-    torch.cuda.synchronize()
-    report["ready_s"] = time.perf_counter() - start_s
-    report["allocated_gib"] = torch.cuda.memory_allocated() / 2**30
-    print(f"runtime ready in {report['ready_s']:.1f} s, {report['allocated_gib']:.2f} GiB allocated", flush=True)
-    figures: list[Figure] = []
-    if "decode" in args.parts:
-        figures += bench_cuda.measure_decode(runtime, config, ceilings, args.batches, float8)
-    if "prefill" in args.parts:
-        figures += bench_cuda.measure_prefill(runtime, config, ceilings, float8)
-    if "speech" in args.parts:
-        from scripts.bench_speech import measure_speech
-
-        figures += measure_speech(runtime, config, bench_cuda.rows_of(512, config, 1))
-    runtime.close()
-    return figures
-
-
-def measure_rest(args: argparse.Namespace, config: ModelConfig, ceilings: Ceilings) -> list[Figure]:
-    figures: list[Figure] = []
-    if "sampler" in args.parts:
-        from scripts.bench_speech import measure_sampler
-
-        figures += measure_sampler(config, bench_cuda.rows_of(100, config, 1), [1, 32])
-    if "vocoder" in args.parts:
-        from scripts.bench_speech import measure_vocoder
-
-        figures += measure_vocoder(ceilings)
-    if "baselines" in args.parts:
-        figures += bench_cuda.measure_baselines(config, ceilings)
-    return figures
-
-
 def stream_plan(args: argparse.Namespace) -> tuple[StreamSetup, list[Level]]:
     from scripts.bench_streams import Level, StreamSetup
 
     setup = StreamSetup(args.prompt_rows, args.codes, args.chunk_codes, args.together)
-    levels = [Level(replies, listeners=int(count)) for count, replies in args.listeners]
+    levels = [Level(replies, listeners=int(count), hears_out=False) for count, replies in args.hasty]
+    levels += [Level(replies, listeners=int(count)) for count, replies in args.listeners]
     return setup, levels + [Level(replies, arrivals_per_s=rate) for rate, replies in args.arrivals]
 
 
-def measure_many(args: argparse.Namespace, config: ModelConfig, report: dict[str, Any],
-                 save: Callable[[], None]) -> None:
-    """The streams, with room for the most listeners of any level; arrivals may fill every place."""
-    from moss_engine.runtime.cuda import make_random_runtime
-    from moss_engine.runtime.cuda_weights import Float8
-    from scripts.bench_streams import measure_streams
+def room(args: argparse.Namespace, *, is_first: bool) -> tuple[int, int]:
+    """Places and rows of KV for what a runtime is to do; arrivals may fill every place."""
+    places = max(2, *args.batches)
+    rows = max(args.kv_rows, max(args.batches) * bench_cuda.blocks_each() * 16)
+    if is_first and "streams" in args.parts:
+        setup, levels = stream_plan(args)
+        places = max(places, *(level.listeners for level in levels), 64 if args.arrivals else 1)
+        rows = max(rows, (places + 1) * -(-(setup.prompt_rows + setup.codes) // 16) * 16)
+    return places, rows
 
-    setup, levels = stream_plan(args)
-    places = max([1, *(level.listeners for level in levels)])
-    if args.arrivals:
-        places = max(places, 64)
-    blocks = (places + 1) * -(-(setup.prompt_rows + setup.codes) // 16)
-    limits = Limits(16, blocks, places, max(args.max_step_rows, places), setup.prompt_rows + setup.codes + 16)
-    device = resolve_device("cuda")
-    runtime = make_random_runtime(config, limits, device=device, dtype=torch.bfloat16, seed=0,
-                                  float8=Float8(FORMATS[args.dtype]))
-    report |= {"kv_rows": blocks * 16, "max_step_rows": limits.max_step_rows, "max_sessions": places}
-    measure_streams(config, runtime, setup, levels, device, report, save)
+
+class Bench:
+    """One run: the runtimes one after another, and everything that is measured on them."""
+
+    def __init__(self, args: argparse.Namespace, config: ModelConfig, ceilings: Ceilings, report: Report,
+                 device: torch.device):
+        self.args, self.config, self.ceilings, self.report, self.device = args, config, ceilings, report, device
+        self.comparison: Comparison | None = None
+
+    def measure_format(self, dtype: str, *, is_first: bool) -> None:
+        """What is asked for in one number format, of which nothing stays in memory."""
+        args, report, float8 = self.args, self.report, FORMATS[dtype]
+        places, kv_rows = room(args, is_first=is_first)
+        runtime = bench_cuda.make_runtime(self.config, places, kv_rows, float8, max(args.max_step_rows, places),
+                                          device=self.device, deferred_text=is_first and "deferred" in args.parts)
+        allocated_gib = torch.cuda.memory_allocated() / 2**30
+        report.values.setdefault("allocated_gib", {})[dtype] = allocated_gib
+        report.say(f"{dtype}: runtime of {places} places ready, {allocated_gib:.2f} GiB")
+        if "decode" in args.parts:
+            report.add(bench_cuda.measure_decode(runtime, self.config, self.ceilings, args.batches, float8), dtype)
+        if "prefill" in args.parts:
+            report.add(bench_cuda.measure_prefill(runtime, self.config, self.ceilings, float8), dtype)
+        if is_first and "speech" in args.parts:
+            from scripts.bench_speech import measure_speech
+
+            report.add(measure_speech(runtime, self.config, bench_cuda.rows_of(SPOKEN_PROMPT_ROWS, self.config, 1),
+                                      self.device), dtype)
+        if is_first and "deferred" in args.parts:
+            self._measure_deferred(runtime)
+        if "agreement" in args.parts:
+            self._compare(runtime, dtype)
+        if is_first and "streams" in args.parts:
+            self._measure_streams(runtime)
+        runtime.close()
+
+    def _measure_deferred(self, runtime: CudaRuntime) -> None:
+        from scripts.bench_deferred import measure
+
+        self.report.values["deferred"] = found = []
+        for count in SPOKEN_ROWS:
+            found.append(asdict(measure(runtime, self.config, count, 4, torch.cuda.synchronize)))
+            self.report.say(f"deferred text: {found[-1]}")
+            self.report.save()
+
+    def _compare(self, runtime: CudaRuntime, dtype: str) -> None:
+        from scripts.agreement import Comparison, random_subject, table
+
+        if self.comparison is None:
+            subject = random_subject(self.config, self.args.prompts, REPLY_ROWS, self.device)
+            self.comparison = Comparison(subject, dtype, runtime)
+        else:
+            self.comparison.add(dtype, runtime)
+        self.report.values |= self.comparison.report()
+        self.report.say(f"agreement so far:\n{table(self.report.values)}")
+        self.report.save()
+
+    def _measure_streams(self, runtime: CudaRuntime) -> None:
+        from scripts.bench_streams import measure_streams, random_codec
+
+        setup, levels = stream_plan(self.args)
+        codec = random_codec(setup, self.device)
+        self.report.say("streams: codec ready")
+        for found in measure_streams(self.config, runtime, setup, levels, codec, self.device):
+            self.report.values["streams"] = found
+            self.report.save()
+
+    def measure_rest(self) -> None:
+        """What needs no runtime."""
+        if "sampler" in self.args.parts:
+            from scripts.bench_speech import measure_sampler
+
+            self.report.add(measure_sampler(self.config, bench_cuda.rows_of(100, self.config, 1), [1, 32],
+                                            self.device))
+        if "vocoder" in self.args.parts:
+            from scripts.bench_speech import measure_vocoder
+
+            self.report.add(measure_vocoder(self.ceilings, self.device))
+        if "baselines" in self.args.parts:
+            self.report.add(bench_cuda.measure_baselines(self.config, self.ceilings))
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     device, config = resolve_device("cuda"), bench_cuda.PUBLISHED
-    report: dict[str, Any] = {
+    values: dict[str, Any] = {
         "device": torch.cuda.get_device_name(device), "torch": torch.__version__, "weights": "random, seed 0",
-        "float8": FORMATS[args.dtype], "card": card(config, args.dtype)}
-    print(f"{report['device']}, torch {report['torch']}, {args.dtype}, weights: {report['weights']}")
+        "load_average": round(os.getloadavg()[0], 1), "context_rows": bench_cuda.CONTEXT_ROWS,
+        "card": {dtype: card(config, dtype) for dtype in args.dtype}}
+    report = Report(values, args.json)
+    report.say(f"{values['device']}, torch {values['torch']}, {', '.join(args.dtype)}, weights: {values['weights']}")
     ceilings = measure_ceilings()
     torch.cuda.empty_cache()
-    report["ceilings"] = asdict(ceilings)
-    for name, value in {**report["card"], **report["ceilings"]}.items():
-        print(f"{name:<26}{value:>20,.3f}")
-
-    def save() -> None:
-        if args.json:
-            args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-
-    figures: list[Figure] = []
+    report.values["ceilings"] = asdict(ceilings)
+    for name, known in {**values["card"], "ceilings": asdict(ceilings)}.items():
+        report.say(", ".join([name, *(f"{what} {value:,.5g}" for what, value in known.items() if value is not None)]))
+    bench = Bench(args, config, ceilings, report, device)
     if set(ON_RUNTIME) & set(args.parts):
-        figures += measure_steps(args, config, ceilings, report)
-        torch.cuda.empty_cache()
-    report["figures"] = [asdict(figure) for figure in figures]
-    save()
-    figures += measure_rest(args, config, ceilings)
-    report["figures"] = [asdict(figure) for figure in figures]
-    if figures:
-        print(table(figures), flush=True)
-    save()
-    if "streams" in args.parts:
-        report["streams"] = {}
-        measure_many(args, config, report["streams"], save)
+        formats = args.dtype if set(IN_EVERY_FORMAT) & set(args.parts) else args.dtype[:1]
+        for index, dtype in enumerate(formats):
+            bench.measure_format(dtype, is_first=index == 0)
+            torch.cuda.empty_cache()
+    bench.measure_rest()
+    report.save()
+    report.say("done")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import torch
 
@@ -10,7 +11,7 @@ from moss_engine.codec.bigvgan import build_generator
 from moss_engine.codec.cuda_vocoder import FusedGenerator
 from moss_engine.models.config import ModelConfig
 from moss_engine.request import ChannelSampling, Sampling
-from moss_engine.runtime.base import Logits, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.base import Logits, ScheduledBatch, ScheduledSequence, TextBranch
 from moss_engine.runtime.cuda import CudaRuntime
 from moss_engine.runtime.cuda_sampler import CudaSampler
 from moss_engine.sampler import Sampler
@@ -33,37 +34,37 @@ VOCODER_FLOP_PER_FRAME = 1.834e9
 class Vocoder:
     """BigVGAN of 112 M parameters: one CUDA graph for windows of a fixed number of frames."""
 
-    def __init__(self, batch: int, frames: int, dtype: torch.dtype):
-        torch.backends.cudnn.benchmark = True
+    def __init__(self, batch: int, frames: int, dtype: torch.dtype, device: torch.device):
         generator = build_generator(VOCODER_24KHZ, weight_norm=False).eval().requires_grad_(False)
-        self.network = network = FusedGenerator(generator).to("cuda", dtype)  # the graph does not hold its memory
-        self.mel = torch.randn(batch, VOCODER_24KHZ["num_mels"], frames, device="cuda", dtype=dtype)
+        self.network = network = FusedGenerator(generator).to(device, dtype)  # the graph does not hold its memory
+        self.mel = torch.randn(batch, VOCODER_24KHZ["num_mels"], frames, device=device, dtype=dtype)
         waves: list[torch.Tensor] = []
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, benchmark=True, benchmark_limit=4):
             self.replay = captured(lambda: waves.append(network(self.mel)))
         self.wave = waves[-1]  # what the graph writes
 
 
-def measure_vocoder(ceilings: Ceilings | None) -> list[Figure]:
-    figures = []
+def measure_vocoder(ceilings: Ceilings | None, device: torch.device) -> Iterator[Figure]:
     frames = LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES
-    for batch, dtype in ((1, torch.bfloat16), (1, torch.float16), (16, torch.bfloat16)):
-        vocoder = Vocoder(batch, frames, dtype)
+    for batch in (1, 16):
+        vocoder = Vocoder(batch, frames, torch.float16, device)
         limit_ms = None if ceilings is None else \
             1e3 * batch * frames * VOCODER_FLOP_PER_FRAME / ceilings.dense_flop_per_s
-        name = f"vocoder, {batch} windows of {frames} frames, {str(dtype)[6:]}"
-        figures.append(figure(name, device_times_ms(vocoder.replay), limit_ms, "device"))
-    return figures
+        name = f"vocoder, {batch} window{'s' * (batch > 1)} of {frames} frames, float16"
+        yield figure(name, device_times_ms(vocoder.replay), limit_ms, "device")
 
 
-def measure_speech(runtime: CudaRuntime, config: ModelConfig, prompt: tuple[Row, ...],
-                   num_codes: int = 100) -> list[Figure]:
-    """Wall times of a spoken reply to a prompt: to the first samples on the host, and of all per second of audio."""
+def measure_speech(runtime: CudaRuntime, config: ModelConfig, prompt: tuple[Row, ...], device: torch.device,
+                   num_codes: int = 50) -> Iterator[Figure]:
+    """Wall times of a spoken reply to a prompt: to the first samples on the host, and of all per second of audio.
+
+    As it is served: unused heads are left out, the vocoder is in float16.
+    """
     values = ChannelSampling(0.7, 20, 0.95, 1.1)
-    sampler = CudaSampler(config, torch.device("cuda"), runtime.limits.max_batch, runtime)
-    vocoder = Vocoder(1, LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES, torch.bfloat16)
+    sampler = CudaSampler(config, device, runtime.limits.max_batch, runtime)
+    vocoder = Vocoder(1, LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES, torch.float16, device)
     table_blocks = tuple(range((len(prompt) + num_codes) // runtime.limits.block_size + 1))
-    wave = torch.empty(CHUNK_FRAMES * 256, dtype=torch.float32, pin_memory=True)
+    wave = torch.empty(CHUNK_FRAMES * 256, dtype=torch.float32, pin_memory=device.type == "cuda")
     start_sample = LEFT_FRAMES * 256
 
     def speak(codes: int) -> tuple[float, float]:
@@ -74,7 +75,7 @@ def measure_speech(runtime: CudaRuntime, config: ModelConfig, prompt: tuple[Row,
         start, first_s = time.perf_counter(), 0.0
         rows, cached = prompt, 0
         for index in range(codes):
-            step = ScheduledBatch((ScheduledSequence(rows, cached, table_blocks, True),))
+            step = ScheduledBatch((ScheduledSequence(rows, cached, table_blocks, True, TextBranch.FILLED),))
             cached += len(rows)
             row = sampler.next_rows(runtime, step, ["a"], [Modality.AUDIO])[0]
             assert row is not None
@@ -82,19 +83,20 @@ def measure_speech(runtime: CudaRuntime, config: ModelConfig, prompt: tuple[Row,
             if (index + 1) % CHUNK_CODES == 0:
                 vocoder.replay()
                 wave.copy_(vocoder.wave[0, 0, start_sample : start_sample + len(wave)].float(), non_blocking=True)
-                torch.cuda.current_stream().synchronize()
+                torch.cuda.synchronize()
                 first_s = first_s or time.perf_counter() - start
         return first_s, time.perf_counter() - start
 
     speak(CHUNK_CODES)
     first = [1e3 * speak(CHUNK_CODES)[0] for _ in range(REPEATS)]
-    whole = [1e3 * speak(num_codes)[1] / (num_codes / CODES_PER_S) for _ in range(5)]
-    return [figure(f"to the first {CHUNK_CODES} codes' samples, {len(prompt)} rows", first, None, "wall"),
-            figure(f"per second of speech, {num_codes} codes", whole, None, "wall")]
+    yield figure(f"to the first {CHUNK_CODES} codes' samples, {len(prompt)} rows", first, None, "wall")
+    whole = [1e3 * speak(num_codes)[1] / (num_codes / CODES_PER_S) for _ in range(REPEATS)]
+    yield figure(f"per second of speech, {num_codes} codes", whole, None, "wall")
 
 
-def measure_sampler(config: ModelConfig, prompt: tuple[Row, ...], batches: list[int]) -> list[Figure]:
-    values, device, figures = ChannelSampling(0.7, 20, 0.95, 1.1), torch.device("cuda"), []
+def measure_sampler(config: ModelConfig, prompt: tuple[Row, ...], batches: list[int],
+                    device: torch.device) -> Iterator[Figure]:
+    values = ChannelSampling(0.7, 20, 0.95, 1.1)
     for batch in batches:
         logits = Logits(*(torch.randn(batch, size, device=device) for size in (config.vocab_size,
                                                                               config.audio_vocab_size)))
@@ -103,5 +105,4 @@ def measure_sampler(config: ModelConfig, prompt: tuple[Row, ...], batches: list[
             for i in ids:
                 sampler.add(i, prompt, Sampling(values, values, 10**6, 0, i))
             run = lambda: sampler.sample(logits, ids, [Modality.AUDIO] * batch)  # noqa: B023, E731
-            figures.append(figure(f"sampling by {name}, batch {batch}", wall_times_ms(run), None, "wall"))
-    return figures
+            yield figure(f"sampling by {name}, batch {batch}", wall_times_ms(run), None, "wall")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,11 +47,15 @@ SAMPLED = ChannelSampling(0.7, 20, 0.95, 1.1)
 
 @dataclass(frozen=True)
 class Level:
-    """One level of load: `listeners` in a closed loop, or `arrivals_per_s` on average in an open one."""
+    """One level of load: `listeners` in a closed loop, or `arrivals_per_s` on average in an open one.
+
+    Listeners ask again when they have heard a reply out, or, without `hears_out`, as soon as it was made.
+    """
 
     replies: int
     listeners: int = 0
     arrivals_per_s: float = 0.0
+    hears_out: bool = True
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,8 @@ def measure_levels(service: Service, setup: StreamSetup, levels: Sequence[Level]
         for index, level in enumerate(levels):
             make = requests(setup, index)
             if level.listeners:
-                load = run_load(service, make, level.listeners, level.replies, to_the_end=True, ramp_s=reply_s)
+                load = run_load(service, make, level.listeners, level.replies, to_the_end=level.hears_out,
+                                ramp_s=reply_s if level.hears_out else 0.0)
             else:
                 load = run_arrivals(service, make, level.arrivals_per_s, level.replies)
             yield asyncio.run(load)
@@ -124,13 +128,9 @@ def measure_levels(service: Service, setup: StreamSetup, levels: Sequence[Level]
 
 
 def measure_streams(model: ModelConfig, runtime: Runtime, setup: StreamSetup, levels: Sequence[Level],
-                    device: torch.device, report: dict[str, Any], save: Callable[[], None]) -> None:
-    """Measure `levels` into `report`, and `save` it after each, when its table is printed, too. Closes the runtime."""
-    start_s = time.perf_counter()
-    codec = random_codec(setup, device)
-    report |= {"setup": dataclasses.asdict(setup), "codec_ready_s": time.perf_counter() - start_s,
-               "context_frames": CONTEXT_FRAMES, "load": []}
-    print(f"codec ready in {report['codec_ready_s']:.1f} s", flush=True)
+                    codec: NanoCodec, device: torch.device) -> Iterator[dict[str, Any]]:
+    """What was measured so far, after each of the `levels`, whose tables are printed. Closes the runtime."""
+    report: dict[str, Any] = {"setup": dataclasses.asdict(setup), "context_frames": CONTEXT_FRAMES, "load": []}
     service = random_service(model, runtime, make_sampler(runtime, model, device), codec, setup)
     reply_s = float(setup.codes / codec.code_rate_hz)
     for load in measure_levels(service, setup, levels, reply_s):
@@ -138,5 +138,4 @@ def measure_streams(model: ModelConfig, runtime: Runtime, setup: StreamSetup, le
         report["load"].append(dataclasses.asdict(load))
         if device.type == "cuda":
             report["memory_gib"] = torch.cuda.max_memory_reserved(device) / 2**30
-            print(f"{report['memory_gib']:.1f} GiB reserved at most", flush=True)
-        save()
+        yield report

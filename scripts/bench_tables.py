@@ -8,33 +8,55 @@ from typing import Any
 
 from moss_engine.config import REPO_ROOT
 from moss_engine.errors import MossError
+from scripts.bench_full_tables import agreement_lines, full_size_tables
 
 FOLDER = REPO_ROOT / "assets" / "bench"
 NONE_YET = "No measurement is stored in `assets/bench`."
-MAX_OPEN_LINES = 8  # longer tables are folded
-UNITS = {"percent": "%", "ms": "ms", "mb": "MB"}
+UNITS = {"percent": "%", "ms": "ms", "mb": "MB", "gb": "GB", "s": "s"}
+ALWAYS_OPEN = ("load", "ceilings")  # what these reports hold is shown at first sight
 
 
 def benchmarks() -> str:
-    """The picture of assets/bench, if there is one, and one table for each file, in the order of their names."""
-    files = sorted(FOLDER.glob("*.json"))
-    pictures = [f"![{path.stem.replace('_', ' ')}]({path.relative_to(REPO_ROOT).as_posix()})"
-                for path in sorted(FOLDER.glob("*.png"))]
-    return "\n\n".join([*pictures, *(_table(path) for path in files)]) if files else NONE_YET
+    """The pictures of assets/bench, then what each file holds: open for a whole program under load, else folded."""
+    paths = sorted(FOLDER.glob("*.json"))
+    if not paths:
+        return NONE_YET
+    reports = {path: _read(path) for path in paths}
+    is_open = {path: any(name in report for name in ALWAYS_OPEN) for path, report in reports.items()}
+    paths.sort(key=lambda path: not is_open[path])
+    tables = [_table(path, reports[path], is_open=is_open[path]) for path in paths]
+    return "\n\n".join([*_pictures(), *tables])
 
 
-def _table(path: Path) -> str:
+def _pictures() -> list[str]:
+    """Each for bright pages, and for dark ones where NAME_dark is there."""
+    shown = []
+    for path in sorted(FOLDER.glob("*.svg")):
+        if path.stem.endswith("_dark"):
+            continue
+        name, dark = path.relative_to(REPO_ROOT).as_posix(), path.with_name(f"{path.stem}_dark.svg")
+        source = f'<source media="(prefers-color-scheme: dark)" srcset="{dark.relative_to(REPO_ROOT).as_posix()}">' \
+            if dark.exists() else ""
+        shown.append(f'<picture>{source}<img alt="{path.stem.replace("_", " ")}" src="{name}"></picture>')
+    return shown
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
+        assert isinstance(report, dict)
+    except (ValueError, AssertionError) as error:
+        raise MossError(f"{path} is no measurement ({error!r}); measure again.") from None
+    return report
+
+
+def _table(path: Path, report: dict[str, Any], *, is_open: bool) -> str:
+    try:
         if "load" in report:
             head, lines = _machine(report["machine"]), load_lines(report["load"])
         elif "ceilings" in report:
-            float8 = report.get("float8", "none")
-            head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}" \
-                + (f", float8: {float8}" if float8 != "none" else "")
-            lines = step_lines(report) if report["figures"] else []
-            if "streams" in report:
-                lines += ["", *stream_lines(report["streams"])]
+            head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}"
+            lines = full_size_tables(report)
         elif "host" in report:
             head = f"{report['cpu']}, {report['cores']} cores, load {report['load_average']}, Python {report['python']}"
             lines = host_lines(report)
@@ -51,7 +73,7 @@ def _table(path: Path) -> str:
         raise MossError(f"{path} is no measurement ({error!r}); measure again.") from None
     notes = [part for part in (head, report.get("note", "")) if part]
     title = path.relative_to(REPO_ROOT).as_posix() + (f" ({'; '.join(notes)})" if notes else "")
-    if len(lines) <= MAX_OPEN_LINES:
+    if is_open:
         return "\n".join([f"{title}:", "", *lines])
     return "\n".join([f"<details><summary>{title}</summary>", "", *lines, "", "</details>"])
 
@@ -79,46 +101,6 @@ def host_lines(report: dict[str, Any]) -> list[str]:
              "|---|---|---|---|"]
     return lines + [f"| {h['streams']} | {h['engine_thread_ms']:.2f} | {h['all_threads_ms']:.2f} | "
                     f"{h['interpreter_share']:.1%} |" for h in report["host"]]
-
-
-def agreement_lines(report: dict[str, Any]) -> list[str]:
-    """What `scripts.float8_report` found: formats against the reference, one line for each channel, then replies."""
-    lines = ["| format | channel | rows | logit error | KL mean / p99, nats | same best id | ids changed |",
-             "|---|---|---|---|---|---|---|"]
-    for a in report["agreement"]:
-        changed = "" if a["rows_changed"] is None else f"{a['rows_changed']:.1%}"
-        lines.append(f"| {a['dtype']} | {a['channel']} | {a['rows']} | {a['logit_error']:.2%} | {a['kl_mean']:.2g} / "
-                     f"{a['kl_p99']:.2g} | {a['same_best']:.2%} | {changed} |")
-    for f in report["free"]:
-        until = "" if f["rows_until_different"] is None else f", the others after {f['rows_until_different']:g} rows"
-        lines += ["", f"{f['dtype']}, {f['replies']} replies by itself: {f['equal']:.0%} equal{until}."]
-    return lines
-
-
-def stream_lines(streams: dict[str, Any]) -> list[str]:
-    """Many listeners of the full-size network: one line for each level of load."""
-    setup = streams["setup"]
-    lines = [f"{setup['prompt_rows']} rows of prompt, {setup['codes']} codes of reply, each heard to the end; "
-             f"{streams['memory_gib']:.0f} GiB in all:", "",
-             "| listeners | replies | TTFA p50 / p95 / p99, ms | RTF p50 / worst | late chunks | s of audio a second |",
-             "|---|---|---|---|---|---|"]
-    for load in streams["load"]:
-        ttfa, rtf, rate = load["figures"]["ttfa_ms"], load["figures"]["rtf"], load["arrivals_per_s"]
-        who = load["concurrency"] if rate is None else f"{rate:g} arrivals a second, up to {load['concurrency']}"
-        lines.append(f"| {who} | {load['replies']} | {ttfa['p50']:.0f} / {ttfa['p95']:.0f} / {ttfa['p99']:.0f} | "
-                     f"{rtf['p50']:.3f} / {load['worst_rtf']:.3f} | {load['late_chunks']} | "
-                     f"{load['audio_s_per_s']:.1f} |")
-    return lines
-
-
-def step_lines(report: dict[str, Any]) -> list[str]:
-    """What `scripts.bench --preset` measured: one line for each kind of step, with its share of the machine's limit."""
-    lines = ["| what | median, ms | p90, ms | of the limit |", "|---|---|---|---|"]
-    for figure in report["figures"]:
-        share = f"{figure['limit_ms'] / figure['median_ms']:.0%}" if figure["limit_ms"] is not None else ""
-        lines.append(f"| {figure['name']} ({figure['note']}) | {figure['median_ms']:.3f} | {figure['p90_ms']:.3f} | "
-                     f"{share} |")
-    return lines
 
 
 def engine_lines(report: dict[str, Any]) -> list[str]:

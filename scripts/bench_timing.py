@@ -1,11 +1,14 @@
-"""Times of work on a GPU, and the ceilings that they are compared with. Used by `scripts.bench`."""
+"""Times of work on a GPU, the ceilings that they are compared with, and the report of them. Used by `scripts.bench`."""
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,13 +17,17 @@ REPEATS = 30
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured time; `limit_ms` is the least time that the ceilings of this run allow."""
+    """One measured time; `limit_ms` is the least time that the ceilings of this run allow.
+
+    `note` tells what it was measured by, `dtype` the number format of the weights, where it has any.
+    """
 
     name: str
     median_ms: float
     p90_ms: float
     limit_ms: float | None = None
     note: str = ""
+    dtype: str = ""
 
 
 def device_times_ms(run: Callable[[], object], repeats: int = REPEATS, warm: int = 3) -> list[float]:
@@ -59,11 +66,15 @@ def figure(name: str, times_ms: list[float], limit_ms: float | None = None, note
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What this GPU did in this run: reading memory, copying it, and dense bfloat16 products on random values."""
+    """What this GPU did in this run: reading memory, copying it, and dense products on random values.
+
+    `float8_flop_per_s` is that of float8 products, None on a GPU that has none.
+    """
 
     read_bytes_per_s: float
     copy_bytes_per_s: float
     dense_flop_per_s: float
+    float8_flop_per_s: float | None = None
 
 
 def measure_ceilings() -> Ceilings:
@@ -90,12 +101,50 @@ def measure_ceilings() -> Ceilings:
     copy_s = statistics.median(device_times_ms(lambda: torch.bitwise_not(source, out=target))) / 1e3
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     dense_s = statistics.median(device_times_ms(lambda: a @ b)) / 1e3
-    return Ceilings(528 * per_program * 4 / read_s, 2 * source.numel() * 4 / copy_s, 2 * 8192**3 / dense_s)
+    return Ceilings(528 * per_program * 4 / read_s, 2 * source.numel() * 4 / copy_s, 2 * 8192**3 / dense_s,
+                    _float8_rate(a, b))
+
+
+def _float8_rate(a: torch.Tensor, b: torch.Tensor) -> float | None:
+    """Operations a second of a product of two square matrices in float8, one scale for each."""
+    if torch.cuda.get_device_capability() < (8, 9):
+        return None
+    a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
+    one = torch.ones((), device=a.device)
+    times = device_times_ms(lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16))
+    return 2 * len(a) ** 3 / statistics.median(times) * 1e3
+
+
+class Report:
+    """What was measured so far, on the screen and in a file as soon as it is there: a run cut short leaves the rest."""
+
+    def __init__(self, values: dict[str, Any], path: Path | None):
+        self.values: dict[str, Any] = {**values, "figures": []}
+        self._path = path
+        self._start_s = time.perf_counter()
+
+    def say(self, text: str) -> None:
+        print(f"{time.perf_counter() - self._start_s:6.1f} s  {text}", flush=True)
+
+    def save(self) -> None:
+        if self._path:
+            self._path.write_text(json.dumps(self.values, indent=1) + "\n", encoding="utf-8")
+
+    def add(self, figures: Iterable[Figure], dtype: str = "") -> None:
+        """Take figures as they come; measuring goes on between one and the next."""
+        for found in figures:
+            found = replace(found, dtype=dtype)
+            self.values["figures"].append(asdict(found))
+            self.say(line(found))
+            self.save()
+
+
+def line(found: Figure) -> str:
+    limit = "" if found.limit_ms is None else f"{found.limit_ms:9.3f}{100 * found.limit_ms / found.median_ms:6.0f}%"
+    name = f"{found.name} ({found.note})"
+    return f"{found.dtype:<11}{name:<58}{found.median_ms:10.3f}{found.p90_ms:9.3f}{limit}"
 
 
 def table(figures: list[Figure]) -> str:
-    lines = [f"{'':58}{'median ms':>10}{'p90':>9}{'limit':>9}{'share':>7}"]
-    for f in figures:
-        limit = "" if f.limit_ms is None else f"{f.limit_ms:9.3f}{100 * f.limit_ms / f.median_ms:6.0f}%"
-        lines.append(f"{f.name + ' (' + f.note + ')':58}{f.median_ms:10.3f}{f.p90_ms:9.3f}{limit}")
-    return "\n".join(lines)
+    head = f"{'':69}{'median ms':>10}{'p90':>9}{'limit':>9}{'share':>7}"
+    return "\n".join([head, *map(line, figures)])

@@ -1,6 +1,6 @@
 """Everything that has to be tested and measured on a GPU, one command after the other, and what it says of the bars:
 
-    python -m scripts.measure_gpu [--card h200] [--only parity,bfloat16] [--out assets/bench]
+    python -m scripts.measure_gpu [--card h200] [--only parity,full_size] [--out assets/bench]
 
 Each command runs in a process of its own with a time limit and writes its own file; one that fails is named at the end
 and does not stop the others. `--bars` only reads the files. On an idle GPU all of it takes about 25 minutes.
@@ -36,18 +36,12 @@ class Step:
 OUT_FILE = "{file}"
 STEPS = (
     Step("parity", 600, ("pytest", "-q", "-m", "gpu")),
-    Step("bfloat16", 420, (*FULL_SIZE, "--parts", "decode,prefill,speech,sampler,vocoder,baselines", "--deferred-text",
-                           "--json", OUT_FILE), "bfloat16"),
-    Step("float8", 240, (*FULL_SIZE, "--dtype", "float8-all", "--parts", "decode,prefill", "--batches", "1,8,32",
-                         "--json", OUT_FILE), "float8"),
-    Step("float8_trunk", 240, (*FULL_SIZE, "--dtype", "float8", "--parts", "decode,prefill", "--batches", "1,8,32",
-                               "--json", OUT_FILE), "float8_trunk"),
-    Step("streams", 900, (*FULL_SIZE, "--parts", "streams", "--listeners", "1:2,4:8,16:32,64:128,128:256,256:512",
-                          "--arrivals", "6:120,12:240", "--json", OUT_FILE), "streams"),
-    Step("deferred_text", 240, ("scripts.bench_deferred", "--out", OUT_FILE), "deferred_text"),
-    Step("budget", 180, ("scripts.bench_budget", "--limit-gb", "22", "--out", OUT_FILE), "budget"),
-    Step("agreement", 300, ("scripts.float8_report", "--preset", "moss-speech", "--prompts", "16", "--json", OUT_FILE),
-         "agreement"),
+    Step("full_size", 600, (
+        *FULL_SIZE, "--dtype", "bfloat16,float8-all,float8", "--batches", "1,2,4,8,16,32,64,128,256", "--parts",
+        "decode,prefill,speech,deferred,agreement,streams,sampler,vocoder,baselines", "--codes", "64", "--hasty",
+        "1:30,4:40,16:64,64:128", "--listeners", "64:128,256:512", "--arrivals", "12:120,30:300", "--json", OUT_FILE),
+         "full_size"),
+    Step("budget", 120, ("scripts.bench_budget", "--limit-gb", "22", "--out", OUT_FILE), "budget"),
     Step("codec", 240, ("scripts.bench_codec", "--out", OUT_FILE), "codec"),
     Step("moss", 240, ("scripts.bench_moss", "--out", OUT_FILE), "moss"),
     Step("agreement_nano", 300, ("scripts.float8_report", "--calibrate", "500", "--json", OUT_FILE), "agreement_nano"),
@@ -75,25 +69,26 @@ class Bar:
 
 def bars(reports: dict[str, dict[str, Any]]) -> list[Bar]:
     """The bars of the full size on one H200, from the reports by the names of their files."""
-    token, row = (_figure(reports, "bfloat16", name, "wall")
-                  for name in ("transformers generate, a token", "forward of one row, batch 1"))
-    speech = _figure(reports, "bfloat16", "per second of speech, 100 codes", "wall")
-    streams = reports.get("streams", {}).get("streams", {}).get("load", [])
+    full = reports.get("full_size", {})
+    token, row, speech = (figure_of(full, name, "wall", dtype) for name, dtype in (
+        ("transformers generate, a token", ""), ("forward of one row, batch 1", "bfloat16"),
+        ("per second of speech, 50 codes", "bfloat16")))
+    streams = full.get("streams", {}).get("load", [])
     in_time = [load["concurrency"] for load in streams
                if load["arrivals_per_s"] is None and load["late_chunks"] == 0 and load["worst_rtf"] < REAL_TIME_RTF]
     return [
-        Bar("decode step, batch 1, ms", 4.7, 4.2, _figure(reports, "bfloat16", "decode step, batch 1", "device")),
+        Bar("decode step, batch 1, ms", 4.7, 4.2, figure_of(full, "decode step, batch 1", "device", "bfloat16")),
         Bar("the same with float8 weights, ms", 2.7, 2.2,
-            _figure(reports, "float8", "decode step, batch 1", "device")),
-        Bar("prefill of 512 rows, ms", 14, 11.5,
-            _figure(reports, "bfloat16", "prefill 512 rows on 0 cached", "wall")),
-        Bar("64 rows on 2000 cached, ms", 8, 5, _figure(reports, "bfloat16", "prefill 64 rows on 2000 cached", "wall")),
+            figure_of(full, "decode step, batch 1", "device", "float8-all")),
+        Bar("prefill of 512 rows, ms", 14, 11.5, figure_of(full, "prefill 512 rows on 0 cached", "wall", "bfloat16")),
+        Bar("64 rows on 2000 cached, ms", 8, 5, figure_of(full, "prefill 64 rows on 2000 cached", "wall", "bfloat16")),
         Bar("time to first audio, 5 codes, ms", 60, 40,
-            _figure(reports, "bfloat16", "to the first 5 codes' samples, 512 rows", "wall")),
+            figure_of(full, "to the first 5 codes' samples, 512 rows", "wall", "bfloat16")),
         Bar("RTF of one stream", 0.08, 0.06, None if speech is None else speech / 1e3),
         Bar("streams in real time", 64, 256, max(in_time, default=0) if streams else None, lower=False),
-        Bar("decode step, batch 32, ms", 8, 6, _figure(reports, "bfloat16", "decode step, batch 32", "device")),
+        Bar("decode step, batch 32, ms", 8, 6, figure_of(full, "decode step, batch 32", "device", "bfloat16")),
         Bar("times as fast as transformers", 4, 6, token / row if token and row else None, lower=False),
+        Bar("24 GB card: everything, GB", 22, 22, reports.get("budget", {}).get("reserved_peak_gb")),
         *codec_bars(reports.get("codec", {}), reports.get("moss", {})),
     ]
 
@@ -113,9 +108,10 @@ def codec_bars(codec: dict[str, Any], moss: dict[str, Any]) -> list[Bar]:
     ]
 
 
-def _figure(reports: dict[str, dict[str, Any]], report: str, name: str, note: str) -> float | None:
-    figures = reports.get(report, {}).get("figures", [])
-    return next((f["median_ms"] for f in figures if (f["name"], f["note"]) == (name, note)), None)
+def figure_of(report: dict[str, Any], name: str, note: str, dtype: str) -> float | None:
+    """Median of one figure of a full-size report, None where it was not measured."""
+    return next((f["median_ms"] for f in report.get("figures", [])
+                 if (f["name"], f["note"], f["dtype"]) == (name, note, dtype)), None)
 
 
 def read_reports(folder: Path, card: str) -> dict[str, dict[str, Any]]:

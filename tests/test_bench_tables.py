@@ -37,44 +37,75 @@ def test_load_is_shown_by_listeners(folder):
     assert "| 4 | 120 / 151 | 10.0 | 0.250 / 0.500 | 100 | 50% |" in text
 
 
-def test_steps_are_shown_with_their_share_of_the_limit(folder):
-    figures = [{"name": "decode", "note": "batch 1", "median_ms": 4.0, "p90_ms": 4.5, "limit_ms": 3.0},
-               {"name": "prefill", "note": "512 rows", "median_ms": 12.0, "p90_ms": 13.0, "limit_ms": None}]
-    write(folder / "gpu.json", {"device": "A GPU", "torch": "2", "weights": "random", "ceilings": None,
-                                "figures": figures})
+def step(name: str, note: str, median_ms: float, limit_ms: float | None, dtype: str = "bfloat16") -> dict[str, object]:
+    return {"name": name, "note": note, "median_ms": median_ms, "p90_ms": median_ms + 1, "limit_ms": limit_ms,
+            "dtype": dtype}
+
+
+def full_size(**parts: object) -> dict[str, object]:
+    return {"device": "A GPU", "torch": "2", "weights": "random", "ceilings": {}, "figures": [], **parts}
+
+
+def test_steps_are_shown_by_number_format(folder):
+    figures = [step("decode step, batch 1", "device", 4.0, 3.0),
+               step("decode step, batch 1", "device", 2.5, 1.5, "float8"),
+               step("prefill 512 rows on 0 cached", "wall", 12.0, None),
+               step("forward of one row, batch 1", "wall", 5.0, 3.0),
+               step("prefill 512 rows on 0 cached", "device", 11.0, None),
+               step("per second of speech, 50 codes", "wall", 61.0, None),
+               step("transformers generate, a token", "wall", 30.0, 3.0, "")]
+    write(folder / "gpu.json", full_size(figures=figures))
     text = bench_tables.benchmarks()
-    assert "| decode (batch 1) | 4.000 | 4.500 | 75% |" in text
-    assert "| prefill (512 rows) | 12.000 | 13.000 |  |" in text
+    assert text.startswith("gpu.json (A GPU, torch 2, weights: random):\n\n")
+    assert "| ms, share of the limit | bfloat16 | float8 |" in text
+    assert "| decode step, batch 1 | 4.00, 75% | 2.50, 60% |" in text
+    assert "| prefill 512 rows on 0 cached | 12.00 |  |" in text
+    assert "- Real-time factor of one stream with that vocoder: 0.061." in text
+    assert "30.0 ms a token, 6.0 times as long." in text
+    assert "| decode step, batch 1 (device) | float8 | 2.500 | 3.500 | 60% |" in text.partition("Every figure")[2]
 
 
 def test_the_picture_shows_what_was_measured(folder):
     pytest.importorskip("matplotlib")
-    figures = [{"name": f"decode step, batch {batch}", "note": "device", "median_ms": 4.0 + batch, "p90_ms": 5.0,
-                "limit_ms": 3.0} for batch in (8, 1)]
-    report = {"device": "A GPU", "float8": "none", "torch": "2", "weights": "random", "ceilings": {},
-              "figures": [*figures, {**figures[0], "note": "wall"}]}
-    assert bench_plot.decode_points(report) == [(1, 5.0, 3.0), (8, 12.0, 3.0)]
-    assert bench_plot.shares(report) == [("decode step, batch 8", 0.25), ("decode step, batch 1", 0.6)]
-    bench_plot.draw([report], folder / "full_size.png")
-    assert 1000 < (folder / "full_size.png").stat().st_size < 100_000
+    figures = [*(step(f"decode step, batch {batch}", "device", 4.0 + batch, 3.0) for batch in (8, 1)),
+               step("decode step, batch 8", "wall", 13.0, 3.0),
+               step("decode step, batch 1", "device", 3.0, None, "float8"),
+               step("prefill 64 rows on 2000 cached", "device", 6.0, 3.0)]
+    report = full_size(figures=figures)
+    assert bench_plot.decode_points(report) == {"bfloat16": [(1, 5.0, 3.0), (8, 12.0, 3.0)], "float8": [(1, 3.0, None)]}
+    assert bench_plot.shares(report) == {"decode 8": {"bfloat16": 0.25}, "decode 1": {"bfloat16": 0.6},
+                                         "prefill 64 on 2000": {"bfloat16": 0.5}}
+    paths = bench_plot.draw(report, folder / "full_size.svg")
+    assert [path.name for path in paths] == ["full_size.svg", "full_size_dark.svg"]
+    bright, dark = (path.read_text() for path in paths)
+    assert "prefill 64 on 2000" in bright and "bfloat16" in dark and len(bright) < 100_000
+    assert bright == bench_plot.draw(report, folder / "full_size.svg")[0].read_text()
     write(folder / "gpu.json", report)
-    assert bench_tables.benchmarks().startswith("![full size](full_size.png)\n\n")
+    assert bench_tables.benchmarks().startswith(
+        '<picture><source media="(prefers-color-scheme: dark)" srcset="full_size_dark.svg">'
+        '<img alt="full size" src="full_size.svg"></picture>\n\n')
     with pytest.raises(MossError, match="decode"):
-        bench_plot.draw([{**report, "figures": []}], folder / "none.png")
+        bench_plot.draw({**report, "figures": []}, folder / "none.svg")
 
 
 def test_streams_are_shown_by_load(folder):
     spread = {"ttfa_ms": {"p50": 70.2, "p95": 99.6, "p99": 120.0}, "rtf": {"p50": 0.25}}
     load = {"concurrency": 64, "replies": 128, "arrivals_per_s": None, "worst_rtf": 0.4, "late_chunks": 3,
-            "audio_s_per_s": 63.21, "figures": spread}
+            "audio_s_per_s": 63.21, "figures": spread, "hears_out": True}
     streams = {"setup": {"prompt_rows": 64, "codes": 128}, "memory_gib": 31.4,
-               "load": [load, {**load, "arrivals_per_s": 5.0, "concurrency": 71}]}
-    write(folder / "gpu.json", {"device": "A GPU", "torch": "2", "weights": "random", "ceilings": {}, "figures": [],
-                                "streams": streams})
+               "load": [load, {**load, "hears_out": False}, {**load, "arrivals_per_s": 5.0, "concurrency": 71}]}
+    write(folder / "gpu.json", full_size(streams=streams))
     text = bench_tables.benchmarks()
-    assert "64 rows of prompt, 128 codes of reply, each heard to the end; 31 GiB in all:" in text
-    assert "| 64 | 128 | 70 / 100 / 120 | 0.250 / 0.400 | 3 | 63.2 |" in text
-    assert "| 5 arrivals a second, up to 71 | 128 |" in text
+    assert "64 rows of prompt, 128 codes of reply; 31 GiB in all:" in text
+    assert "| 64, each hears replies out | 128 | 70 / 100 / 120 | 0.250 / 0.400 | 3 | 63.2 |" in text
+    assert "| 64, who ask again at once | 128 |" in text and "| 5 arrivals a second, up to 71 | 128 |" in text
+
+
+def test_deferral_is_shown_by_length(folder):
+    deferral = {"spoken_rows": 100, "relative_difference": 0.0123, "same_best_id": 0.75, "step_ms": 9.87,
+                "plain_step_ms": 4.5}
+    write(folder / "gpu.json", full_size(deferred=[deferral]))
+    assert "| 100 | 1.23% | 75% | 9.9 | 4.5 |" in bench_tables.benchmarks()
 
 
 def test_formats_are_shown_against_the_reference(folder):
@@ -85,7 +116,7 @@ def test_formats_are_shown_against_the_reference(folder):
                               "prompts": 60, "agreement": [found, {**found, "rows_changed": None}], "free": [free],
                               "note": "a remark"})
     text = bench_tables.benchmarks()
-    assert "against bfloat16; a remark):" in text
+    assert "against bfloat16; a remark)</summary>" in text
     assert "| float8 | audio | 2664 | 1.90% | 0.0022 / 0.011 | 95.60% | 9.4% |" in text
     assert "95.60% |  |" in text and "10% equal, the others after 12.5 rows." in text
 
@@ -94,19 +125,22 @@ def test_the_host_is_shown_by_streams(folder):
     cost = {"streams": 64, "engine_thread_ms": 0.456, "all_threads_ms": 1.2, "interpreter_share": 0.015}
     write(folder / "host.json", {"cpu": "A CPU", "cores": 2, "load_average": 9.5, "python": "3.11.7", "host": [cost]})
     text = bench_tables.benchmarks()
-    assert "(A CPU, 2 cores, load 9.5, Python 3.11.7)" in text and "| 64 | 0.46 | 1.20 | 1.5% |" in text
+    assert "(A CPU, 2 cores, load 9.5, Python 3.11.7)</summary>" in text and "| 64 | 0.46 | 1.20 | 1.5% |" in text
 
 
-def test_a_long_table_is_folded(folder):
-    write(folder / "nano.json", {f"figure_{number}": number for number in range(20)})
+def test_whole_programs_are_shown_first_and_all_else_folded(folder):
+    write(folder / "a.json", {"figure": 1})
+    write(folder / "z.json", full_size())
     text = bench_tables.benchmarks()
-    assert text.startswith("<details><summary>nano.json</summary>\n\n|") and text.endswith("\n\n</details>")
+    assert text.index("z.json") < text.index("a.json")
+    assert text.endswith("<details><summary>a.json</summary>\n\n| what | measured |\n|---|---|\n| figure | 1 |\n\n"
+                         "</details>")
 
 
 def test_single_figures_keep_their_units(folder):
     write(folder / "nano.json", {"wer_harvard_percent": 3.5, "ttfa_median_ms": 150.2, "stress_faithful": 99})
     lines = bench_tables.benchmarks().splitlines()
-    assert lines[-3:] == ["| wer harvard | 3.5 % |", "| ttfa median | 150.2 ms |", "| stress faithful | 99 |"]
+    assert lines[-5:-2] == ["| wer harvard | 3.5 % |", "| ttfa median | 150.2 ms |", "| stress faithful | 99 |"]
 
 
 @pytest.mark.parametrize("text", ["{", '{"load": [{}], "machine": {}}', "[]"])

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from moss_engine.config import EngineConfig
 from moss_engine.models.float8 import SCALES_NAME
 from moss_engine.tokens import Modality, Row
-from scripts.float8_report import (
-    _Step,
-    calibrated,
-    checkpoint_subject,
-    compare,
-    examine,
-    free_run,
-    modalities_of,
-    table,
-)
+from scripts.agreement import _Step, compare, free_run, modalities_of, random_subject, table
+from scripts.float8_report import KV_ROWS, calibrated, checkpoint_subject, examine
 
 
 def step(logits: list[float], row: int, modality: Modality = Modality.AUDIO) -> _Step:
     return _Step(modality, torch.tensor(logits), Row(0, row))
+
+
+def options(folder: Path) -> EngineConfig:
+    return EngineConfig(checkpoint=folder, device="cpu", max_sessions=2, kv_rows=KV_ROWS)
 
 
 def test_agreement_of_known_logits():
@@ -45,8 +43,10 @@ def test_where_replies_part():
 
 
 def test_a_format_agrees_with_itself_and_less_with_a_coarser_one(tiny_checkpoint: Path):
-    subject = checkpoint_subject(tiny_checkpoint, "cpu", 3, 12)
-    report = examine(subject, "float32", ["float32", "bfloat16"])
+    config, saved = options(tiny_checkpoint), []
+    report = examine(tiny_checkpoint, checkpoint_subject(config, 3, 12), config, "float32", ["float32", "bfloat16"],
+                     saved.append)
+    assert [len(each["free"]) for each in saved] == [1, 2] and saved[-1] == report
     by_format = {name: [a for a in report["agreement"] if a["dtype"] == name] for name in ("float32", "bfloat16")}
     assert sum(a["rows"] for a in by_format["float32"]) > 10
     assert all(a["rows_changed"] == 0 and a["same_best"] == 1 and a["logit_error"] == 0 for a in by_format["float32"])
@@ -66,11 +66,12 @@ def test_a_calibrated_copy_leaves_the_checkpoint_as_it_was(tiny_checkpoint: Path
 
 
 def test_modalities_are_those_of_the_turn(tiny_checkpoint: Path):
-    from moss_engine.runtime.make import make_sampler
+    from moss_engine.runtime.make import make_runtime, make_sampler
     from scripts.quantize import answer
 
-    subject = checkpoint_subject(tiny_checkpoint, "cpu", 1, 12)
-    runtime = subject.make("float32")
+    config = options(tiny_checkpoint)
+    subject = checkpoint_subject(config, 1, 12)
+    runtime = make_runtime(replace(config, dtype="float32"))
     sampler = make_sampler(runtime, subject.model, subject.device)
     sequence = answer(runtime, sampler, subject.model.special, *subject.segments[0])
     found = modalities_of(sequence, subject.model)
@@ -78,3 +79,12 @@ def test_modalities_are_those_of_the_turn(tiny_checkpoint: Path):
     assert len(found) == sequence.num_reply_rows
     for modality, row in zip(found, sequence.rows[sequence.num_prompt_rows :], strict=True):
         assert modality is Modality.TEXT or row.text == pad
+
+
+def test_random_prompts_end_where_speech_begins():
+    from fakes import CONFIG
+
+    subject = random_subject(CONFIG, 2, 10, torch.device("cpu"))
+    assert [len(segment.prompt) for segment, _ in subject.segments] == [64, 64]
+    assert subject.segments[0][0].prompt[-1].text == CONFIG.special.sosp
+    assert subject.segments[0][0].prompt != subject.segments[1][0].prompt

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -129,3 +130,14 @@ def test_a_missing_package_is_a_sentence(backend: str, words: str, checkpoint: P
 def test_scales_are_baked() -> None:
     assert [build_engine.default_weights(dtype) for dtype in ("bfloat16", "float16", "float8")] == [
         "bound", "bound", "baked"]
+
+
+@pytest.mark.parametrize("command", [["convert", "NOWHERE", "OUT"], ["build_engine", "NOWHERE", "OUT", "--backend",
+                                                                   "tensorrt"]])
+def test_the_commands_end_with_one_sentence(command: list[str], tmp_path: Path) -> None:
+    folders = {"NOWHERE": str(tmp_path / "nowhere"), "OUT": str(tmp_path / "out")}
+    done = subprocess.run([sys.executable, "-m", f"scripts.{command[0]}", *(folders.get(a, a) for a in command[1:])],
+                          capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
+    assert folders["NOWHERE"] in last and last.endswith(".") and not (tmp_path / "out").exists()

@@ -25,7 +25,6 @@ from moss_engine.models.converted import Converted, open_converted
 from moss_engine.models.float8 import largest_inputs_path
 from moss_engine.models.load import load_model
 from moss_engine.models.network import MossSpeech
-from moss_engine.runtime import trt_library, trtllm
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.engine_manifest import PLAN_NAME, EngineManifest, plan_digest, write_engine_manifest
 from moss_engine.runtime.trtllm import TrtLlmRuntime, load_trtllm_runtime
@@ -33,23 +32,16 @@ from scripts.convert import convert
 from scripts.make_tiny_checkpoint import make_tensors
 from tests import recorded_llm
 from tests.runtime_contract import RuntimeContract
-from tests.trtllm_emulator import PLANS, SHAPES_1_2_1, TENSORRT, Engine
+from tests.trtllm_emulator import PLANS, SHAPES_1_2_1, Engine
+from tests.trtllm_support import CPU, conversation, emulated
 
-CPU = torch.device("cpu")
-LIMITS = Limits(block_size=8, num_blocks=64, max_batch=6, max_step_rows=96, max_seq_len=512)
+LIMITS = Limits(block_size=8, num_blocks=128, max_batch=6, max_step_rows=96, max_seq_len=512)
 """A block holds a power of two rows, at least 8."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    plugin = tmp_path_factory.mktemp("plugin") / "plugin.so"
-    plugin.write_bytes(b"a plugin library")
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (trtllm, trtllm_build):
-            patch.setattr(module, "find_plugin", lambda named: plugin)
-        patch.setattr(trtllm, "load_library", lambda backend: trt_library.describe(backend, TENSORRT))
-        patch.setattr(trtllm, "compute_capability", lambda library, device: "8.9")
-        patch.setattr(trtllm, "load_plugin", lambda path: None)
+    with emulated(tmp_path_factory.mktemp("plugin")) as plugin:
         yield plugin
 
 
@@ -107,7 +99,6 @@ def open_engine(checkpoint: Path, folder: Path, engine: Engine) -> TrtLlmRuntime
 class Contract(RuntimeContract):
     exact_batch = False
     dtype = "bfloat16"
-    weights = "baked"
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -121,7 +112,7 @@ class Contract(RuntimeContract):
         converted = converted_as(checkpoint, folder / "converted", "float8" if cls.dtype == "float8" else "bfloat16")
         if cls.dtype == "float32":
             converted = in_float32(converted, checkpoint)
-        _, engine = build(converted, folder, cls.weights, library)
+        _, engine = build(converted, folder, "baked", library)
         return open_engine(checkpoint, folder, engine)
 
 
@@ -137,14 +128,6 @@ class TestBfloat16(Contract):
 
     tolerance = 0.15
     drift = 0.1
-
-
-class TestBound(Contract):
-    """The same, with weights read from the checkpoint."""
-
-    tolerance = 0.15
-    drift = 0.1
-    weights = "bound"
 
 
 class TestFloat8(Contract):
@@ -179,6 +162,17 @@ def test_bound_weights_are_inputs_by_the_layouts_names(converted: Converted, tmp
     _, engine = build(converted, tmp_path, "bound", library)
     assert set(engine.inputs) == set(SHAPES_1_2_1) | set(converted.names)
     assert engine.inputs["layers.0.qkv"][1:] == ("bfloat16", converted.tensors["layers.0.qkv"].shape)
+
+
+def test_bound_weights_give_the_very_same_logits(converted: Converted, checkpoint: Path, tmp_path: Path,
+                                                 library: Path) -> None:
+    """The runtime brings the checkpoint's tensors into the layout as the conversion did."""
+    found = []
+    for weights in ("baked", "bound"):
+        _, engine = build(converted, tmp_path / weights, weights, library)
+        found.append(conversation(open_engine(checkpoint, tmp_path / weights, engine)))
+    for baked, bound in zip(*found, strict=True):
+        assert torch.equal(baked.text, bound.text) and torch.equal(baked.audio, bound.audio)
 
 
 @pytest.mark.parametrize("mutation", ["no q norm", "k and v exchanged", "one norm for both branches",

@@ -11,18 +11,9 @@ import pytest
 
 from scripts.nano import speech
 from scripts.nano.judge import ErrorCount, edit_distance, resample
-from scripts.nano.teacher import (
-    LEAD_S,
-    TAIL_S,
-    join_words,
-    plan,
-    speech_bounds,
-    spelled_a,
-    summarise,
-    with_output,
-    word_starts_s,
-)
+from scripts.nano.teacher import plan, summarise, with_output
 from scripts.nano.tokenise import batches_of, code_starts
+from scripts.nano.word_times import LEAD_S, TAIL_S, join_words, speech_bounds, spelled_a, word_starts_s
 
 KNOWN = frozenset("abcdefgh ,.!")
 

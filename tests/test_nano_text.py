@@ -18,14 +18,15 @@ from moss_engine.spoken.text import spoken_text
 from moss_engine.tokenizer import TextTokenizer
 from scripts.nano.corpus import PieceTable, nano_config
 from scripts.nano.direct import Settings, generate
+from scripts.nano.grammar import figures
 from scripts.nano.intents import intents
+from scripts.nano.lm_trainer import cell_attention
 from scripts.nano.phrases import IRREGULAR, PATTERNS, SLOTS
-from scripts.nano.prompts import Judged, figures
+from scripts.nano.prompts import Judged
 from scripts.nano.sentences import EVERYDAY, HARVARD, STRESS
 from scripts.nano.sequences import WIDTHS, Shape
 from scripts.nano.small_talk import REFUSALS, typed
 from scripts.nano.tokenizer import SPECIALS, VOCAB_SIZE, train_tokenizer
-from scripts.nano.train_lm import cell_attention
 
 
 def texts() -> Iterator[str]:

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from moss_engine.spoken.numbers import cardinal, ordinal
+from moss_engine.spoken.numbers import MONTHS, cardinal, ordinal
 from moss_engine.spoken.text import spoken_text
 from scripts.nano.intents import intents
-from scripts.nano.phrases import DAYS, FIRST_NAMES, MONTHS, PLACES
+from scripts.nano.names import DAYS, FIRST_NAMES, PLACES
 from scripts.nano.word_sources import capitals, is_coarse, main_noun_senses, scowl_words, word_counts
 
 COMMON_WORDS, THING_WORDS = 250, 250

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,299 +17,97 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
-from moss_engine.models.checkpoint import expected_tensors, load_tensors
-from moss_engine.models.config import ModelConfig
-from moss_engine.models.network import MossSpeech
 from scripts.nano.corpus import Corpus
-from scripts.nano.layout import NANO_CONFIG
-from scripts.nano.sequences import IGNORE, WIDTHS, Shape, batches, shape_of, start_workers
-from scripts.nano.training import Clock, load_state, one_cycle, pick_device, save_state
+from scripts.nano.lm_trainer import PEAK_RATE, TEXT_WEIGHT, Staging, Trainer, steps_done
+from scripts.nano.sequences import WIDTHS, batches, shape_of, start_workers
+from scripts.nano.training import Clock, one_cycle, pick_device
 
-PEAK_RATE = 1.5e-3
-WEIGHT_DECAY = 0.1
-TEXT_WEIGHT = 0.4
-DROPOUT = 0.1
-EMA_DECAY = 0.999
 SAVE_EVERY_S = 120.0
 HELD_EVERY_S = 60.0
 LOG_EVERY_S = 10.0
 
 
-def cell_attention(shape: Shape, dtype: torch.dtype):
-    """`Attend` over a flat batch: causal attention inside each cell."""
+class Log:
+    """One line of JSON now and then: the means since the last one."""
 
-    sizes = [width * count for width, count in zip(WIDTHS, shape.cells)]
+    def __init__(self, device: torch.device, step: int):
+        self._sums = torch.zeros(2, device=device)
+        self._begin(step)
 
-    def attend(slot: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-        cells = [t.split(sizes) for t in (q, k, v)]
-        seen = []
-        for width, count, *cell in zip(WIDTHS, shape.cells, *cells):
-            heads_first = [t.unflatten(0, (count, width)).transpose(1, 2) for t in cell]
-            out = F.scaled_dot_product_attention(*heads_first, is_causal=True, enable_gqa=True)
-            seen.append(out.transpose(1, 2).flatten(0, 1))
-        return torch.cat(seen)
+    def _begin(self, step: int) -> None:
+        self._sums.zero_()
+        self._begun_s, self._first_step, self.waited_s = time.monotonic(), step, 0.0
 
-    return attend
+    def add(self, losses: tuple[Tensor, Tensor]) -> None:
+        self._sums += torch.stack(losses)
 
-
-def with_dropout(model: MossSpeech, rate: float) -> MossSpeech:
-    """Dropout on embeddings and on what each layer adds; the serving network stays without it."""
-
-    def drop(module: nn.Module, args: object, out: Tensor) -> Tensor:
-        return F.dropout(out, rate, module.training)
-
-    for name, module in model.named_modules():
-        if name.rpartition(".")[2] in ("self_attn", "mlp", "embed_tokens", "audio_embed"):
-            module.register_forward_hook(drop)
-    return model
+    def write_when_due(self, step: int, progress: float) -> None:
+        took_s = time.monotonic() - self._begun_s
+        if took_s < LOG_EVERY_S:
+            return
+        done = step - self._first_step
+        text, audio = (self._sums / done).tolist()
+        assert np.isfinite(text + audio), "the loss is not finite"
+        say(step=step, progress=round(progress, 3), text=round(text, 4), audio=round(audio, 4),
+            step_ms=round(1000 * took_s / done, 1), waited_s=round(self.waited_s, 2))
+        self._begin(step)
 
 
-def initialise(model: MossSpeech) -> None:
-    depth = model.config.num_layers
-    for name, weight in model.named_parameters():
-        if weight.ndim == 2:
-            nn.init.normal_(weight, std=0.02 / (2 * depth) ** 0.5 if "o_proj" in name or "down_proj" in name else 0.02)
-
-
-class LossOf(nn.Module):
-    """A batch -> (text loss, audio loss), means over the predicted rows."""
-
-    def __init__(self, model: MossSpeech, shape: Shape, device: torch.device):
-        super().__init__()
-        self.model = model
-        self.attend = cell_attention(shape, torch.bfloat16 if device.type == "cuda" else torch.float32)
-        spans = [torch.arange(width).repeat(count) for width, count in zip(WIDTHS, shape.cells)]
-        self.register_buffer("positions", torch.cat(spans).to(device), persistent=False)
-
-    def forward(
-        self, rows: Tensor, text_at: Tensor, text_target: Tensor, audio_at: Tensor, audio_target: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        states = self.model(rows, self.positions, self.attend)
-        text = self.model.text_lm_head(states.text[text_at])
-        audio = self.model.audio_lm_head(states.audio[audio_at])
-        return (
-            F.cross_entropy(text.float(), text_target, ignore_index=IGNORE),
-            F.cross_entropy(audio.float(), audio_target, ignore_index=IGNORE),
-        )
-
-
-class Staging:
-    """Packed batches -> tensors on the device, through a few page-locked buffers, without waiting for the device."""
-
-    def __init__(self, shape: Shape, device: torch.device, depth: int = 4):
-        self.sizes, self.device, self.next = shape.packed_sizes, device, 0
-        is_cuda = device.type == "cuda"
-        self.buffers = [torch.empty(sum(self.sizes), dtype=torch.int32, pin_memory=is_cuda) for _ in range(depth)]
-        self.copied = [torch.cuda.Event() for _ in range(depth)] if is_cuda else []
-
-    def load(self, packed: np.ndarray) -> list[Tensor]:
-        """-> rows [N, 2], text_at, text_target, audio_at, audio_target, all int64"""
-        buffer = self.buffers[self.next]
-        if self.copied:
-            self.copied[self.next].synchronize()
-        buffer.copy_(torch.from_numpy(packed))
-        rows, *others = buffer.to(self.device, non_blocking=True, copy=True).long().split(self.sizes)
-        if self.copied:
-            self.copied[self.next].record()
-        self.next = (self.next + 1) % len(self.buffers)
-        return [rows.view(-1, 2), *others]
-
-
-def optimiser_of(model: MossSpeech, device: torch.device) -> torch.optim.AdamW:
-    matrices = [p for p in model.parameters() if p.ndim == 2]
-    vectors = [p for p in model.parameters() if p.ndim != 2]
-    groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=PEAK_RATE, betas=(0.9, 0.95), fused=device.type == "cuda")
-
-
-def export_folder(weights: dict[str, Tensor], work: Path) -> None:
-    """lm/: config.json, tokenizer.json, model.safetensors in float32; replaced in one move."""
-    partial, folder = work / "lm.part", work / "lm"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    (partial / "config.json").write_text(json.dumps(NANO_CONFIG, indent=2) + "\n")
-    shutil.copy(work / "tokenizer.json", partial / "tokenizer.json")
-    save_file(
-        {name: tensor.detach().float().cpu().contiguous() for name, tensor in weights.items()},
-        partial / "model.safetensors",
-    )
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
-
-
-def steps_done(work: Path) -> int:
-    state = load_state(work / "lm.pt", torch.device("cpu"))
-    return 0 if state is None else state["step"]
-
-
-class Trainer:
-    """Model, optimiser and averaged weights; goes on from DIR/lm.pt, else from the weights of `init`, else anew."""
-
-    def __init__(
-        self, work: Path, config: ModelConfig, shape: Shape, device: torch.device, compiled: bool, init: Path | None
-    ):
-        self.work, self.device, self.text_weight = work, device, TEXT_WEIGHT
-        self.model = with_dropout(MossSpeech(config), DROPOUT).to(device)
-        initialise(self.model)
-        if init is not None:
-            self.model.load_state_dict(load_tensors(init, expected_tensors(config), dtype=torch.float32, device=device))
-        self.optimiser = optimiser_of(self.model, device)
-        self.ema = [p.detach().clone() for p in self.model.parameters()]
-        self.step, self.spent_s = 0, 0.0
-        self.loss_of = LossOf(self.model, shape, device)
-        self.run = torch.compile(self.loss_of) if compiled else self.loss_of
-        state = load_state(work / "lm.pt", device)
-        if state is not None:
-            self.model.load_state_dict(state["model"])
-            self.optimiser.load_state_dict(state["optimiser"])
-            for mine, saved in zip(self.ema, state["ema"]):
-                mine.copy_(saved)
-            self.step, self.spent_s = state["step"], state["spent_s"]
-
-    def losses(self, run: Callable[..., Any], tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            return run(*tensors)
-
-    def train_step(self, tensors: list[Tensor], rate: float) -> tuple[Tensor, Tensor]:
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
-        text, audio = self.losses(self.run, tensors)
-        (self.text_weight * text + audio).backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-        self.step += 1
-        decay = min(EMA_DECAY, (1 + self.step) / (10 + self.step))
-        torch._foreach_lerp_(self.ema, [p.detach() for p in self.model.parameters()], 1 - decay)
-        return text.detach(), audio.detach()
-
-    def averaged(self) -> dict[str, Tensor]:
-        return dict(zip((name for name, _ in self.model.named_parameters()), self.ema))
-
-    @torch.no_grad()
-    def held_losses(self, held: list[list[Tensor]]) -> tuple[float, float]:
-        """Losses of the averaged weights on the held-out batches; not compiled, as it runs once a minute."""
-        live = [p.detach().clone() for p in self.model.parameters()]
-        self._copy_in(self.ema)
-        self.model.eval()
-        found = torch.tensor([[float(x) for x in self.losses(self.loss_of, tensors)] for tensors in held]).mean(0)
-        self.model.train()
-        self._copy_in(live)
-        return float(found[0]), float(found[1])
-
-    def _copy_in(self, values: list[Tensor]) -> None:
-        for parameter, value in zip(self.model.parameters(), values):
-            parameter.detach().copy_(value)
-
-    def save(self, spent_s: float) -> None:
-        save_state(
-            self.work / "lm.pt",
-            {
-                "model": self.model.state_dict(),
-                "optimiser": self.optimiser.state_dict(),
-                "ema": self.ema,
-                "step": self.step,
-                "spent_s": spent_s,
-            },
-        )
-        export_folder(self.averaged(), self.work)
+def say(**figures: Any) -> None:
+    print(json.dumps(figures), flush=True)
 
 
 def train(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
-    began = time.monotonic()
+    began_s = time.monotonic()
     corpus, held_corpus = Corpus(args.work, "train"), Corpus(args.work, "held")
     shape = shape_of(corpus, args.rows, args.seed)
     queue, workers = start_workers(corpus, shape, args.seed + steps_done(args.work), args.workers)
-    device = pick_device(args.device)
-    torch.set_float32_matmul_precision("high")
-    staging = Staging(shape, device)
-    held = [staging.load(b.packed()) for b in batches(held_corpus, shape, args.seed, dropout=False, epochs=1)]
-    trainer = Trainer(args.work, corpus.config, shape, device, args.compile, args.init)
-    trainer.text_weight = args.text_weight
-    clock = Clock(args.total_seconds, args.seconds, trainer.spent_s)
-    parameters = sum(p.numel() for p in trainer.model.parameters())
-    print(
-        json.dumps(
-            {
-                "texts": len(corpus.reads),
-                "talk": {kind: len(pairs) for kind, pairs in corpus.talk.items()},
-                "answers": len(corpus.answers),
-                "held": len(held_corpus.reads),
-                "rows_a_step": shape.num_rows,
-                "cells": dict(zip(WIDTHS, shape.cells)),
-                "text_targets": shape.text_targets,
-                "audio_targets": shape.audio_targets,
-                "parameters": parameters,
-                "step": trainer.step,
-                "prepared_s": round(time.monotonic() - began, 1),
-            }
-        ),
-        flush=True,
-    )
-    saved = checked = logged = time.monotonic()
-    logged_step = trainer.step
-    waited_s, sums = 0.0, torch.zeros(2, device=device)
     try:
-        while clock.running:
-            waiting = time.monotonic()
-            packed = queue.get(timeout=120)
-            waited_s += time.monotonic() - waiting
-            tensors = staging.load(packed)
-            sums += torch.stack(trainer.train_step(tensors, one_cycle(clock.progress, args.peak_rate, warm_up=0.02)))
-            clock.tick()
-            now = time.monotonic()
-            if now - logged >= LOG_EVERY_S:
-                done = trainer.step - logged_step
-                text, audio = (sums / done).tolist()
-                assert np.isfinite(text + audio), "the loss is not finite"
-                print(
-                    json.dumps(
-                        {
-                            "step": trainer.step,
-                            "progress": round(clock.progress, 3),
-                            "text": round(text, 4),
-                            "audio": round(audio, 4),
-                            "step_ms": round(1000 * (time.monotonic() - logged) / done, 1),
-                            "waited_s": round(waited_s, 2),
-                        }
-                    ),
-                    flush=True,
-                )
-                logged, logged_step, waited_s = time.monotonic(), trainer.step, 0.0
-                sums.zero_()
-            if now - checked >= HELD_EVERY_S:
-                text, audio = trainer.held_losses(held)
-                checked = time.monotonic()
-                print(
-                    json.dumps({"step": trainer.step, "held_text": round(text, 4), "held_audio": round(audio, 4)}),
-                    flush=True,
-                )
-            if now - saved >= SAVE_EVERY_S:
-                trainer.save(clock.spent_s)
-                saved = time.monotonic()
+        device = pick_device(args.device)
+        torch.set_float32_matmul_precision("high")
+        staging = Staging(shape, device)
+        held = [staging.load(b.packed()) for b in batches(held_corpus, shape, args.seed, dropout=False, epochs=1)]
+        trainer = Trainer(args.work, corpus.config, shape, device, args.compile, args.init)
+        trainer.text_weight = args.text_weight
+        say(texts=len(corpus.reads), talk={kind: len(pairs) for kind, pairs in corpus.talk.items()},
+            answers=len(corpus.answers), held=len(held_corpus.reads), rows_a_step=shape.num_rows,
+            cells=dict(zip(WIDTHS, shape.cells)), text_targets=shape.text_targets, audio_targets=shape.audio_targets,
+            parameters=sum(p.numel() for p in trainer.model.parameters()), step=trainer.step,
+            prepared_s=round(time.monotonic() - began_s, 1))
+        clock = Clock(args.total_seconds, args.seconds, trainer.spent_s)
+        run_steps(trainer, lambda: queue.get(timeout=120), staging, held, clock, args.peak_rate)
         text, audio = trainer.held_losses(held)
         trainer.save(clock.spent_s)
-        print(
-            json.dumps(
-                {
-                    "step": trainer.step,
-                    "spent_s": round(clock.spent_s, 1),
-                    "held_text": round(text, 4),
-                    "held_audio": round(audio, 4),
-                    "wall_s": round(time.monotonic() - began, 1),
-                }
-            ),
-            flush=True,
-        )
+        say(step=trainer.step, spent_s=round(clock.spent_s, 1), held_text=round(text, 4), held_audio=round(audio, 4),
+            wall_s=round(time.monotonic() - began_s, 1))
     finally:
         for worker in workers:
             worker.terminate()
+
+
+def run_steps(trainer: Trainer, next_batch: Callable[[], np.ndarray], staging: Staging, held: list[list[Tensor]],
+              clock: Clock, peak_rate: float) -> None:
+    """Steps until the clock ends this call; now and then the held-out losses are shown and the state is saved."""
+    saved_s = checked_s = time.monotonic()
+    log = Log(trainer.device, trainer.step)
+    while clock.running:
+        waiting_s = time.monotonic()
+        packed = next_batch()
+        log.waited_s += time.monotonic() - waiting_s
+        log.add(trainer.train_step(staging.load(packed), one_cycle(clock.progress, peak_rate, warm_up=0.02)))
+        clock.tick()
+        log.write_when_due(trainer.step, clock.progress)
+        now_s = time.monotonic()
+        if now_s - checked_s >= HELD_EVERY_S:
+            text, audio = trainer.held_losses(held)
+            checked_s = time.monotonic()
+            say(step=trainer.step, held_text=round(text, 4), held_audio=round(audio, 4))
+        if now_s - saved_s >= SAVE_EVERY_S:
+            trainer.save(clock.spent_s)
+            saved_s = time.monotonic()
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from moss_engine.models.load import load_model
 from moss_engine.models.network import MossSpeech, causal_attend, rotary_tables
 from scripts.nano.corpus import Corpus
 from scripts.nano.layout import TEXT_TARGET, LaidOut
-from scripts.nano.train_lm import export_folder
+from scripts.nano.lm_trainer import export_folder
 from scripts.nano.training import one_cycle
 
 EACH_ANSWER = {"intents": 2, "meanings": 1}

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from moss_engine.codec.base import SpeechStream
-from moss_engine.events import Accepted, AudioChunk, Event, Failed, Finished
+from moss_engine.events import Accepted, AudioChunk, Event, Failed, Finished, Sampled
 from moss_engine.request import Request
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 MAX_UNTAKEN_EVENTS = 4096
+LINGER_S = 0.1
+"""How long rows that were sampled wait for something to be heard or read before their listener is woken for them alone:
+with hundreds of listeners, waking each for every row costs more than making it."""
 GUARD_S = 0.2  # of a voice that is being heard: with less sound left than this it goes before a first sound
 
 
@@ -87,9 +90,9 @@ class Handle:
         return (0 if dry_s < now_s + GUARD_S else 2), dry_s
 
     def lease_lost(self, now_s: float, lease_s: float) -> bool:
-        """Whether events have been waiting for so long that nobody can be listening."""
+        """Whether events have been waiting for so long, and nobody for them, that nobody can be listening."""
         with self._lock:
-            return bool(self._events) and now_s - self._pending_since_s > lease_s
+            return bool(self._events) and self._waiter is None and now_s - self._pending_since_s > lease_s
 
     def cancel(self) -> None:
         """Stop the reply; it ends with `Finished(CANCELLED)`. Does nothing when it is over."""
@@ -115,7 +118,8 @@ class Handle:
     def put(self, event: Event, waiters: list[Waiter] | None = None) -> bool:
         """Deliver an event; False, and nothing delivered, once the terminal one was.
 
-        With `waiters` a listener who waits is added to them instead of being woken, which `wake` does for many.
+        A listener who waits is woken, but for rows alone only when the first of them has waited for LINGER_S. With
+        `waiters` it is added to them instead, and `wake` does it for many.
         """
         with self._lock:
             if self._over:
@@ -124,6 +128,8 @@ class Handle:
             if not self._events:
                 self._pending_since_s = self._clock()
             self._events.append(event)
+            if isinstance(event, Sampled) and self._clock() - self._pending_since_s < LINGER_S:
+                return True
             waiter, self._waiter = self._waiter, None
         if waiter and waiters is not None:
             waiters.append(waiter)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 from moss_engine.events import Accepted, AudioChunk, Event, Sampled, Started
 from moss_engine.tokens import Modality
@@ -48,9 +48,11 @@ def meanings() -> dict[str, str]:
     return {f.name: f.metadata["meaning"] for f in fields(RequestMetrics)}
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """What `fold` remembers of the events so far; times in seconds of the events' clock."""
+class Timeline(NamedTuple):
+    """What `fold` remembers of the events so far; times in seconds of the events' clock.
+
+    A named tuple, which is renewed ten times as fast as a frozen dataclass: that happens for every row of every reply.
+    """
 
     now_s: float = 0.0
     accepted_s: float | None = None
@@ -73,34 +75,34 @@ class Timeline:
 
 def fold(timeline: Timeline, event: Event) -> Timeline:
     """The timeline with one more event; start from `Timeline()`."""
-    timeline = replace(timeline, now_s=event.time_s, num_rows=event.num_rows)
-    if isinstance(event, Accepted):
-        return replace(timeline, accepted_s=event.time_s, num_prompt_rows=event.num_prompt_rows)
-    if isinstance(event, Started):
-        return replace(timeline, started_s=event.time_s, num_cached_rows=event.num_cached_rows)
     if isinstance(event, Sampled):
         return _fold_row(timeline, event)
+    timeline = timeline._replace(now_s=event.time_s, num_rows=event.num_rows)
+    if isinstance(event, Accepted):
+        return timeline._replace(accepted_s=event.time_s, num_prompt_rows=event.num_prompt_rows)
+    if isinstance(event, Started):
+        return timeline._replace(started_s=event.time_s, num_cached_rows=event.num_cached_rows)
     if isinstance(event, AudioChunk):
         return _fold_chunk(timeline, event)
     return timeline
 
 
 def _fold_row(timeline: Timeline, event: Sampled) -> Timeline:
-    if timeline.last_row_s is None:  # the first row's time is prefill
-        return replace(timeline, first_row_s=event.time_s, last_row_s=event.time_s)
-    took_s = event.time_s - timeline.last_row_s
-    timeline = replace(timeline, last_row_s=event.time_s)
+    now_s, num_rows, last_row_s = event.time_s, event.num_rows, timeline.last_row_s
+    if last_row_s is None:  # the first row's time is prefill
+        return timeline._replace(now_s=now_s, num_rows=num_rows, first_row_s=now_s, last_row_s=now_s)
     if event.modality is Modality.TEXT:
-        return replace(timeline, text_rows=timeline.text_rows + 1, text_s=timeline.text_s + took_s)
-    return replace(timeline, audio_rows=timeline.audio_rows + 1, audio_row_s=timeline.audio_row_s + took_s)
+        return timeline._replace(now_s=now_s, num_rows=num_rows, last_row_s=now_s, text_rows=timeline.text_rows + 1,
+                                 text_s=timeline.text_s + now_s - last_row_s)
+    return timeline._replace(now_s=now_s, num_rows=num_rows, last_row_s=now_s, audio_rows=timeline.audio_rows + 1,
+                             audio_row_s=timeline.audio_row_s + now_s - last_row_s)
 
 
 def _fold_chunk(timeline: Timeline, event: AudioChunk) -> Timeline:
     late_s = event.time_s - _runs_dry_s(timeline) if timeline.first_pcm_s is not None else 0.0
     if late_s > 0:
-        timeline = replace(timeline, underruns=timeline.underruns + 1, stalled_s=timeline.stalled_s + late_s)
-    return replace(
-        timeline,
+        timeline = timeline._replace(underruns=timeline.underruns + 1, stalled_s=timeline.stalled_s + late_s)
+    return timeline._replace(
         first_pcm_s=event.time_s if timeline.first_pcm_s is None else timeline.first_pcm_s,
         last_pcm_s=event.time_s,
         audio_s=timeline.audio_s + len(event.samples) / event.sample_rate_hz,

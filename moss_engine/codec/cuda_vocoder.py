@@ -14,7 +14,7 @@ from torch.nn.functional import conv2d, conv_transpose2d
 
 from moss_engine.errors import MissingPackageError
 
-COUNTS = (1, 2, 4, 8, 16, 32, 64)
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of windows that graphs are made for; others run in the next larger one."""
 
 

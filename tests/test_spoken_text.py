@@ -79,7 +79,7 @@ TABLE = {
     "HELLO": "Hello",
     "This is VERY good, I CAN'T complain": "This is very good, I can't complain",
     "THANKS": "Thanks",
-    "how r u": "how are you",
+    "how r u, r u ok, n o r a d": "how are you, are you okay, n o r a d",
     "fig. 3 on p. 12": "figure three on page twelve",
     "e.g.this": "for example this",
     "J. R. R. Tolkien wrote it.": "J R R Tolkien wrote it.",

@@ -45,7 +45,7 @@ SHOUTED = frozenset(
     "NOPE GOT GET DAY DOG CAT".split()
 )
 """Words of up to five letters that are emphasised by capitals rather than spelt."""
-CHAT_FORMS = {"u": "you", "r": "are", "ur": "your", "pls": "please", "plz": "please", "thx": "thanks",
+CHAT_FORMS = {"ur": "your", "pls": "please", "plz": "please", "thx": "thanks",
               "btw": "by the way", "idk": "I don't know", "imho": "in my humble opinion", "bc": "because"}
 SENTENCE_STARTERS = frozenset(
     "The A An It He She They We You I In On At But And Then This That These Those There Here When If So My Our "

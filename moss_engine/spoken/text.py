@@ -39,6 +39,11 @@ _ROMAN = re.compile(
     r"Frederick|Leo|Gregory)\s+(?P<roman>[IVX]{1,6})\b(?!')"
 )
 _PLAIN_ROMAN = re.compile(r"\b(?:III|VII|VIII|XII|XIII|XIV|XVI|XVII|XVIII|XIX|XXI)\b")
+_CHAT_LETTERS = (  # beside other single letters they are spelt: "n o r a d"
+    (re.compile(r"\b((?i:how|what|where|who|why|when|you|we|they)|u) r\b"), r"\1 are"),
+    (re.compile(r"\br u\b"), "are u"),
+    (re.compile(r"(?<!\b[A-Za-z] )\bu\b(?! [A-Za-z]\b)"), "you"),
+)
 _COUNTED = frozenset("Chapter Part Volume Act Scene Section War Book Type Phase Level Appendix Article".split())
 
 
@@ -129,8 +134,9 @@ def _say_words(text: str) -> str:
     text = re.sub(
         r"(?<![A-Za-z'])([B-HJ-Z])\.(?=\s+([A-Z][\w']*))", lambda m: m[0] if m[2] in SENTENCE_STARTERS else m[1], text
     )
-    text = re.sub(r"[A-Za-z']+", _say_word, _unshout(text))
-    return _tidy(text)
+    for letter, said in _CHAT_LETTERS:
+        text = letter.sub(said, text)
+    return _tidy(re.sub(r"[A-Za-z']+", _say_word, _unshout(text)))
 
 
 def _end_kept(m: re.Match[str]) -> str:

@@ -25,10 +25,14 @@ class InputError(MossError):
 
 
 class TextEmptyError(InputError):
+    """A text without anything to say."""
+
     code = "E_TEXT_EMPTY"
 
 
 class TextTooLongError(InputError):
+    """A text above --max-text-chars."""
+
     code = "E_TEXT_LONG"
     http_status = 413
 
@@ -46,11 +50,15 @@ class AudioEmptyError(InputError):
 
 
 class AudioLongError(InputError):
+    """A recording above --max-speech-s."""
+
     code = "E_AUDIO_LONG"
     http_status = 413
 
 
 class AudioNonfiniteError(InputError):
+    """Samples that are NaN or infinite."""
+
     code = "E_AUDIO_NONFINITE"
 
 
@@ -81,6 +89,8 @@ class BusyError(MossError):
 
 
 class ShuttingDownError(MossError):
+    """The service ends: open replies may, new ones are refused."""
+
     code = "E_DRAINING"
     http_status = 503
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 class FinishReason(Enum):
+    """Why a reply ended."""
+
     STOP = "stop"  # the model ended its reply
     LENGTH = "length"  # max_rows, or the cap by expected duration
     CANCELLED = "cancelled"  # Stop, a closed tab, a lost lease or a shutdown
@@ -79,6 +81,8 @@ class AudioChunk:
 
 @dataclass(frozen=True)
 class Finished:
+    """The request is over and its reply complete; `rows` are all that were sampled, over all its segments."""
+
     request_id: str
     time_s: float
     num_rows: int

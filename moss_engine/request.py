@@ -34,6 +34,8 @@ Content = Text | Speech | Reply
 
 @dataclass(frozen=True)
 class Message:
+    """One turn of a conversation; only the first may be the system's."""
+
     role: Literal["system", "user", "assistant"]
     content: Content
 

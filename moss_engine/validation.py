@@ -77,5 +77,6 @@ def check_text(text: str, max_chars: int) -> None:
 
 
 def check_id(field: str, value: object) -> None:
+    """Raise ParameterError, naming the field, unless an id is a text of a sensible length."""
     if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARS:
         raise ParameterError(f"{field} must be a text of 1 to {MAX_ID_CHARS} characters.")

@@ -103,4 +103,5 @@ def open_converted(folder: Path) -> Converted:
 
 
 def copy_config(checkpoint: Path, folder: Path) -> None:
+    """The checkpoint's config.json as it is, so that a converted folder stands alone."""
     shutil.copyfile(checkpoint / "config.json", folder / "config.json")

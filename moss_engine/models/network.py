@@ -34,6 +34,8 @@ class BranchStates(NamedTuple):
 
 
 class RMSNorm(nn.Module):
+    """[..., size] -> the same, divided by the root of its mean square and scaled."""
+
     def __init__(self, size: int, eps: float):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(size))
@@ -61,6 +63,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
+    """Grouped-query attention with normed heads: [..., rows, hidden] -> the same; `slot` is its layer's KV slot."""
+
     def __init__(self, config: ModelConfig, slot: int):
         super().__init__()
         self.slot = slot
@@ -83,6 +87,8 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
+    """SwiGLU: [..., hidden] -> the same."""
+
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
@@ -94,6 +100,8 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
+    """Attention, then MLP, each on a normed copy and added: [..., rows, hidden] -> the same."""
+
     def __init__(self, config: ModelConfig, slot: int):
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)

@@ -31,6 +31,7 @@ class StoredTensor:
 
 
 def refuse(path: Path, reason: str) -> CheckpointError:
+    """The error, to be raised, for a file that is not what it should be: "{path} {reason}; download ..."."""
     return CheckpointError(f"{path} {reason}; download or export the checkpoint again.")
 
 

@@ -1,4 +1,4 @@
-"""Attention over the paged KV pool as functions of tensors: shapes, splits and scratch memory of `attention`."""
+"""Attention over the paged KV pool as functions of tensors: shapes, splits and scratch memory of their kernels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import triton
 from torch import Tensor
 
 from moss_engine.models.config import ModelConfig
-from moss_engine.runtime.kernels import attention
+from moss_engine.runtime.kernels.attend_decode import attend_decode_kernel
+from moss_engine.runtime.kernels.attend_rows import attend_rows_kernel, store_rows_kernel
 from moss_engine.runtime.kernels.launch import next_power_of_2, options
 
 MAX_SPLITS = 32
+
+
 @dataclass(frozen=True)
 class _Tuning:
     """Programs to split into, cached positions of a tile, warps, and tiles on their way (`attend_decode_kernel`)."""
@@ -85,7 +88,7 @@ class PagedAttention:
         tuning = _ALONE if batch == 1 else _TOGETHER
         splits = self._num_splits(lanes * batch, lanes * batch, self._decode_rows, tuning.programs)
         grid = (splits, self._shape["KV"], lanes * batch)
-        attention.attend_decode_kernel[grid](
+        attend_decode_kernel[grid](
             qkv, q_norm, k_norm, self._rope, positions, tables, self.pool.keys, self.pool.values, out, self._parts,
             self._statistics, self._counters, batch, slot, lane_slots, self.pool.num_blocks, tables.stride(0), splits,
             self._scale, self._eps, M=self._decode_rows, HP=self._half, T=tuning.tile, SPLIT=splits > 1,
@@ -100,7 +103,7 @@ class PagedAttention:
         """
         lanes, rows, _ = qkv.shape
         first = 0 if queries is None else self._num_heads
-        attention.store_rows_kernel[(lanes * rows, self._shape["KV"])](
+        store_rows_kernel[(lanes * rows, self._shape["KV"])](
             qkv, q_norm, k_norm, self._rope, positions, pool_rows, self.pool.keys, self.pool.values,
             qkv if queries is None else queries, rows, slot, lane_slots, self.pool.num_blocks, self._eps, FIRST=first,
             GP=self._padded_heads, HP=self._half, **self._shape, **options(1))
@@ -113,7 +116,7 @@ class PagedAttention:
         (lanes, num_new, _), max_tiles = queries.shape, tiles.shape[1]
         rows = max(_SMALLEST_DOT, tile_rows * self._padded_heads)
         splits = self._num_splits(lanes * triton.cdiv(num_new, tile_rows), lanes * max_tiles, rows, _ROWS.programs)
-        attention.attend_rows_kernel[(splits, self._shape["KV"], lanes * max_tiles)](
+        attend_rows_kernel[(splits, self._shape["KV"], lanes * max_tiles)](
             queries, tiles, tables, self.pool.keys, self.pool.values, out, self._parts, self._statistics,
             self._counters, num_new, max_tiles, slot, lane_slots, self.pool.num_blocks, tables.stride(0), splits,
             self._scale, M=rows, GP=self._padded_heads, T=_ROWS.tile, SPLIT=splits > 1, STAGES=_ROWS.stages,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from moss_engine.codec.base import SpeechCodec
 from moss_engine.errors import EngineFaultError, MossError
@@ -119,7 +120,13 @@ class Speaker:
         self.look_at(handle)
 
     def _fail(self, handle: Handle, error: Exception) -> None:
-        """The reply's only word for what went wrong; `look_at` finds nothing to do for it any more."""
+        """The reply's only word for what went wrong; `look_at` finds nothing to do for it any more.
+
+        Raises `error` again where the GPU itself failed: nothing works on it until the process ends, so no reply can go
+        on, whether or not it is to be spoken now.
+        """
+        if isinstance(error, torch.AcceleratorError):
+            raise error
         log.error("the codec failed", exc_info=error)
         known = error if isinstance(error, MossError) else EngineFaultError("The sound could not be made; ask again.")
         self._end(handle, failed(handle, known))

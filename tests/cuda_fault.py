@@ -1,10 +1,14 @@
-"""A service on a GPU that fails while replies are open: `python -m tests.cuda_fault CHECKPOINT`, for a test."""
+"""A service on a GPU that fails while replies are open: `python -m tests.cuda_fault CHECKPOINT THREAD`, for a test.
+
+The fault is met by the engine's thread, in its eighth step, or by the codec's, at its third chunk.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -39,24 +43,34 @@ class Prompts:
         return FakeDecoder()
 
 
-async def main(folder: Path) -> str:
+def break_device() -> None:
+    """An index out of bounds, which the device finds."""
+    torch.ones(1, device="cuda")[torch.full((1,), 9, device="cuda")].cpu()
+
+
+async def main(folder: Path, thread: str) -> str:
     config = EngineConfig(checkpoint=folder, device="cuda", dtype="bfloat16", kv_rows=4096, run_ahead_s=600.0)
     model = ModelConfig.from_file(folder / "config.json")
     runtime = make_runtime(config)
     values = ChannelSampling(temperature=1.0, top_k=20, top_p=1.0, repetition_penalty=1.0)
     engine = Engine(runtime, make_sampler(runtime, model, torch.device("cuda")), Prompts(model), config,
                     samples_per_code=960)
-    service = Service(engine, FakeCodec(), config)
+    codec = FakeCodec()
+    service = Service(engine, codec, config)
     service.start()
-    steps, forward = [0], runtime.forward_and_draw
+    calls, forward = Counter(), runtime.forward_and_draw
+
+    def count(name: str, last: int) -> None:
+        calls[name] += 1
+        if name == thread and calls[name] == last:
+            break_device()
 
     def fails_later(batch: object) -> None:
-        steps[0] += 1
-        if steps[0] == 8:  # an index out of bounds, which the device finds
-            torch.ones(1, device="cuda")[torch.full((1,), 9, device="cuda")]
+        count("engine", 8)
         forward(batch)
 
     runtime.forward_and_draw = fails_later
+    codec.before_push = lambda: count("codec", 3)
 
     async def listen(number: int) -> list[Event]:
         sampling = Sampling(values, values, max_rows=250, min_rows=250, seed=number)
@@ -78,5 +92,5 @@ async def main(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    print(asyncio.run(main(Path(sys.argv[1]))), flush=True)
+    print(asyncio.run(main(Path(sys.argv[1]), sys.argv[2])), flush=True)
     os._exit(0)  # an ordinary end frees memory of the GPU, of which the failed driver lets no process get away

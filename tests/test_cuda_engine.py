@@ -117,10 +117,11 @@ def test_float8_out_of_a_quantised_checkpoint(tmp_path: Path) -> None:
                 assert relative_error(found[i], wanted) < 0.15
 
 
-def test_a_fault_of_the_device_ends_every_reply_with_a_sentence(tiny_checkpoint: Path) -> None:
+@pytest.mark.parametrize("thread", ["engine", "codec"])
+def test_a_fault_of_the_device_ends_every_reply_with_a_sentence(tiny_checkpoint: Path, thread: str) -> None:
     """In a process of its own, which the fault leaves without a GPU: a device-side assertion while replies are open."""
-    done = subprocess.run([sys.executable, "-m", "tests.cuda_fault", str(tiny_checkpoint)], cwd=ROOT, text=True,
-                          capture_output=True, timeout=120)
+    done = subprocess.run([sys.executable, "-m", "tests.cuda_fault", str(tiny_checkpoint), thread], cwd=ROOT,
+                          text=True, capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "3 closed, not ready, refused"
 

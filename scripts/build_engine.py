@@ -33,6 +33,7 @@ from moss_engine.runtime.engine_manifest import (
     plan_digest,
     write_engine_manifest,
 )
+from scripts.disk import require_space
 
 REPORT_EVERY_S = 15.0
 SAMPLE_EVERY_S = 0.1
@@ -114,6 +115,8 @@ def build(converted_folder: Path, out: Path, backend: str, weights: str | None, 
         plan = out / PLAN_NAME
         try:
             out.mkdir(parents=True, exist_ok=True)
+            if chosen == "baked":
+                require_space(out, sum(tensor.num_bytes for tensor in converted.tensors.values()), "The plan")
             started_s = watch.elapsed_s
             built = build_plan(converted, target, plan, watch.say)
             build_s = watch.elapsed_s - started_s

@@ -15,7 +15,6 @@ import argparse
 import dataclasses
 import errno
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,11 +34,11 @@ from moss_engine.models.load import TIED_ROWS, refuse_tied
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
 from moss_engine.models.tensor_file import StoredTensor, read_tensor
 from moss_engine.models.tensor_writer import stored_bytes, write_tensors
+from scripts.disk import require_space
 from scripts.progress import Progress
 
 JOURNAL_NAME = ".conversion.json"
 PARTIAL = ".partial"
-SPARE_BYTES = 1 << 24
 
 
 def convert(checkpoint: Path, out: Path, dtype: str) -> dict[str, int]:
@@ -63,7 +62,7 @@ def convert(checkpoint: Path, out: Path, dtype: str) -> dict[str, int]:
     total = sum(sizes.values())
     with _writing_to(out):
         done = _open_output(out, made_by, sizes)
-        _require_space(out, total - sum(sizes[name] for name in done))
+        require_space(out, total - sum(sizes[name] for name in done), "The conversion")
         resumed = len(done)
         progress = Progress(total, *(("GB", 1e9) if total > 1e9 else ("MB", 1e6)))
         progress.advance(sum(sizes[name] for name in done), f"{resumed} files are there" if done else "")
@@ -121,13 +120,6 @@ def _write_journal(out: Path, made_by: dict[str, str], done: dict[str, str]) -> 
     unfinished = out / (JOURNAL_NAME + PARTIAL)
     unfinished.write_text(json.dumps({"made_by": made_by, "files": done}), encoding="utf-8")
     unfinished.replace(out / JOURNAL_NAME)
-
-
-def _require_space(out: Path, num_bytes: int) -> None:
-    free = shutil.disk_usage(out).free
-    if free < num_bytes + SPARE_BYTES:
-        raise ConfigError(f"The conversion needs {num_bytes / 1e9:.2f} GB more in {out} and {free / 1e9:.2f} GB are "
-                          "free; free some, or name a folder on another disk.")
 
 
 @contextmanager

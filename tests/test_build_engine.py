@@ -99,6 +99,17 @@ def test_the_manifest_is_written_last(converted: Path, tmp_path: Path, monkeypat
 
 
 @pytest.mark.usefixtures("emulated")
+def test_room_for_baked_weights_is_asked_for_beforehand(converted: Path, tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 5000))  # type: ignore[attr-defined]
+    config = EngineConfig(kv_rows=512, max_step_rows=64)
+    with pytest.raises(ConfigError, match=r"The plan needs 0\.\d\d GB more in .* and 0\.00 GB are free; free some"):
+        build(converted, tmp_path / "baked", "tensorrt", "baked", None, config)
+    assert not list((tmp_path / "baked").iterdir())
+    assert build(converted, tmp_path / "bound", "tensorrt", "bound", None, config)["weights"] == "bound"
+
+
+@pytest.mark.usefixtures("emulated")
 def test_nothing_is_overwritten(converted: Path, tmp_path: Path) -> None:
     out = tmp_path / "engine"
     build(converted, out, "tensorrt", None, None, EngineConfig(kv_rows=512, max_step_rows=64))

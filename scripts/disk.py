@@ -1,0 +1,18 @@
+"""Room on a disk, asked for before the work and not after it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from moss_engine.errors import ConfigError
+
+SPARE_BYTES = 1 << 24
+
+
+def require_space(folder: Path, num_bytes: int, what: str) -> None:
+    """Raise ConfigError unless the disk of `folder`, which exists, takes so many bytes more; `what` needs them."""
+    free = shutil.disk_usage(folder).free
+    if free < num_bytes + SPARE_BYTES:
+        raise ConfigError(f"{what} needs {num_bytes / 1e9:.2f} GB more in {folder} and {free / 1e9:.2f} GB are free; "
+                          "free some, or name a folder on another disk.")

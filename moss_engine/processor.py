@@ -30,6 +30,7 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str) -> list[int]: ...
     def open_decoder(self) -> TextDecoder: ...
+    def piece(self, text_id: int) -> str: ...
 
 
 class Processor:
@@ -62,6 +63,10 @@ class Processor:
 
     def open_text_decoder(self) -> TextDecoder:
         return self._tokenizer.open_decoder()
+
+    def piece(self, text_id: int) -> str:
+        """What one text id stands for, to be shown: bytes that are no character by themselves as U+FFFD."""
+        return self._tokenizer.piece(text_id)
 
     def prepare(self, request: Request) -> tuple[Segment, ...]:
         """The prompts of a request and how long the reply to each may get.

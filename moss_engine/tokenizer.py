@@ -61,6 +61,11 @@ class TextTokenizer:
         decoder = self.open_decoder()
         return "".join(map(decoder.push, ids)) + decoder.end_segment()
 
+    def piece(self, text_id: int) -> str:
+        """What an id stands for by itself, a special token by its name; nothing for an id that is not in use."""
+        special = next((name for name, known in self.special_ids.items() if known == text_id), None)
+        return special or self._pieces.get(text_id, b"").decode("utf-8", errors="replace")
+
     def open_decoder(self) -> TextDecoder:
         return TextDecoder(self._pieces)
 

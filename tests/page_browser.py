@@ -15,9 +15,6 @@ FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "-
          "--disable-background-networking", "--disable-component-update",
          "--autoplay-policy=no-user-gesture-required"]
 
-CANCELLED = "signal is aborted without reason"
-"""Gradio's own client, when a reply is cancelled before the stream of its messages has been answered."""
-
 TAP = """
 (() => {
   const connect = AudioNode.prototype.connect;
@@ -96,7 +93,7 @@ class Visit:
         self.problems: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", lambda m: self.problems.append(m.text) if m.type in ("error", "warning") else None)
-        self.page.on("pageerror", lambda error: None if CANCELLED in str(error) else self.problems.append(str(error)))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.add_init_script(TAP)
         self.page.goto(url)

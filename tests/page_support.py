@@ -115,7 +115,8 @@ class FakeService:
     open: dict[str, Request] = field(default_factory=dict)
     drained: bool = False
     encoded: list[tuple[np.ndarray, int]] = field(default_factory=list)
-    engine = SimpleNamespace(processor=SimpleNamespace(modes=MODES, default_sampling=DEFAULTS, ids=IDS),
+    engine = SimpleNamespace(processor=SimpleNamespace(modes=MODES, default_sampling=DEFAULTS, ids=IDS,
+                                                       piece="piece {}".format),
                              runtime=SimpleNamespace(info=RuntimeInfo("scripted", "1", "cpu", "float32", "none")))
 
     @property

@@ -92,8 +92,8 @@ def test_what_is_heard_is_what_was_sent_and_the_page_follows(service, visit):
     assert tab.text.input_value() == ""
     assert tab.page.locator(".la-text").inner_text() == text
     assert until(lambda: tab.page.locator(".la-text span span:not(.said)").count() == 0)
-    assert tab.page.locator("#chat .user-row").last.inner_text().strip() == text
-    tab.page.wait_for_selector("#chat .minimal-audio-player")
+    assert tab.page.locator("#chat .tr-user .tr-text").last.inner_text() == text
+    tab.page.wait_for_selector("#chat .clip")
     for key in ("heard_after", "ttfa_ms", "prefill_ms", "queue_wait_ms", "rtf", "seed", "blocks", "prompt"):
         assert tab.page.locator(f'[data-key="{key}"] b').inner_text() != "–", key
     assert tab.page.locator('[data-key="underruns"] b').inner_text() == "0"
@@ -130,7 +130,7 @@ def test_the_second_reply_follows_the_first(service, visit):
     tab = visit()
     speak(tab, service, "One.")
     speak(tab, service, "Two.")
-    assert tab.page.locator("#chat .user-row").count() == len(service.requests)
+    assert tab.page.locator("#chat .tr-user").count() == len(service.requests)
     assert tab.problems == []
 
 
@@ -169,8 +169,8 @@ def test_stop_silences_the_page_and_frees_the_reply(service, visit):
     heard = np.trim_zeros(tab.sound(), "b")
     assert 8000 < len(heard) < 5 * 24_000
     assert np.abs(np.diff(heard)).max() < 0.2 and abs(heard[-1]) < 0.05, "the sound was cut instead of faded out"
-    assert until(lambda: "Stopped." in tab.page.locator("#chat .bot-row").first.inner_text())
-    tab.page.wait_for_selector("#chat .minimal-audio-player")
+    assert until(lambda: "Stopped." in tab.page.locator("#chat .tr-assistant").first.inner_text())
+    tab.page.wait_for_selector("#chat .clip")
     service.script = Script(seconds=1.0)
     speak(tab, service, "And again.")
     assert tab.problems == []
@@ -279,7 +279,7 @@ def test_markup_is_shown_as_it_was_typed(service, visit):
     text = "Is <b>2</b> < 3 & *4* > 1? <img src=x onerror=alert(1)>"
     tab.ask(text)
     tab.wait("done")
-    assert tab.page.locator("#chat .user-row").inner_text().strip() == text
+    assert tab.page.locator("#chat .tr-user .tr-text").inner_text() == text
     assert tab.page.locator("#chat b, #chat img").count() == 0
     assert tab.problems == []
 
@@ -323,7 +323,7 @@ def test_what_the_checkpoint_cannot_do_is_shown_with_the_reason(browser):
     from moss_engine.ui.server import launch, rehearse_gradio
 
     service, port = FakeService(), free_port()
-    processor = SimpleNamespace(modes=MODES[:1], default_sampling=DEFAULTS, ids=IDS)
+    processor = SimpleNamespace(modes=MODES[:1], default_sampling=DEFAULTS, ids=IDS, piece=str)
     service.engine = SimpleNamespace(processor=processor, runtime=service.engine.runtime)
     page = launch(service, EngineConfig(port=port))
     assert rehearse_gradio(page), "the rehearsal was refused"
@@ -377,7 +377,7 @@ def test_nothing_is_wider_than_the_window(service, visit, width):
 
 READABLE = [".mast h1", ".mast .facts span", ".la-status", ".la-time", ".la-save", ".tile-name", ".tile-value b",
             ".tile-value small", ".fall-row", ".ids-roll span", "#send", "#stop", ".chip", "#notice p",
-            "#mode label.selected span", "#mode-notes p", "#chat .user-row .message-content span", "#text textarea",
+            "#mode label.selected span", "#mode-notes p", "#chat .tr-text", "#text textarea",
             ".la-text .said"]
 
 

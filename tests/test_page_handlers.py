@@ -33,7 +33,7 @@ VALUES = {
     "text_top_p": 0.9, "text_repetition_penalty": 1.0, "speech_temperature": 0.9, "speech_top_k": 50,
     "speech_top_p": 0.95,
     "speech_repetition_penalty": 1.1, "seed": 7, "new_seed": False, "max_rows": 1500,
-    "system": "", "utterance": "", "heard": "",
+    "system": "", "utterance": "", "heard": "", "run": "",
 }
 
 
@@ -58,8 +58,10 @@ async def test_a_reply_hands_on_everything_and_keeps_the_conversation(handlers, 
     assert np.array_equal(np.frombuffer(pcm, "<i2"), to_pcm16(signal(1.0, seed=7)))
     assert shown[-1]["end"] and [message["seq"] for message in shown] == list(range(len(shown)))
     chat = await handlers.chat(conversation)
-    assert [entry["content"] for entry in chat[:2]] == ["Hello there.", "Hello there."]
-    with wave.open(chat[2]["content"]["path"]) as file:
+    assert [entry["role"] for entry in chat] == ["user", "assistant"]
+    assert [entry["text"] for entry in chat] == ["Hello there.", "Hello there."]
+    assert chat[0]["clip"] is None and chat[1]["clip"]["seconds"] == 1.0 and max(chat[1]["clip"]["bars"]) == 100
+    with wave.open(chat[1]["clip"]["file"]["path"]) as file:
         assert file.readframes(file.getnframes()) == pcm
     assert service.requests[0].sampling == replace(DEFAULTS, seed=7)
     assert service.requests[0].session_id != CALLER.session_hash
@@ -101,7 +103,7 @@ async def test_stop_ends_the_reply_of_its_own_session_only(handlers, service):
     others = asyncio.ensure_future(collect(other))
     assert await soon(lambda: len(service.open) == 2 and conversation.turns and any(conversation.turns[0].pcm))
     chat = await handlers.stop("", conversation, CALLER)
-    assert "Stopped." in chat[1]["content"] and len(service.open) == 1
+    assert chat[1]["note"] == "Stopped." and len(service.open) == 1
     assert (await mine)[-1]["state"] == "stopped"
     handlers.leave(SimpleNamespace(session_hash="another-tab"))
     assert (await others)[-1]["state"] == "stopped" and service.open == {}
@@ -146,10 +148,46 @@ async def test_turns_are_history_only_for_modes_that_have_one(handlers, service)
     assert [len(request.messages) for request in service.requests] == [1, 3, 1, 5]
 
 
-async def test_what_was_typed_is_escaped_for_the_chat(handlers):
+async def test_stop_may_come_before_its_question(handlers, service):
+    conversation = Conversation()
+    assert await handlers.stop("0123abcd:0", None, CALLER) == gr.skip()
+    shown = await collect(reply(handlers, conversation, run="0123abcd"))
+    assert [message["state"] for message in shown] == ["waiting", "stopped"] and shown[-1]["end"]
+    assert service.requests == [] and conversation.turns == []
+    assert (await collect(reply(handlers, conversation, run="0123abce")))[-1]["state"] == "done"
+    elsewhere = SimpleNamespace(session_hash="another-tab")
+    another = handlers.reply(**VALUES | {"run": "0123abcd"}, conversation=None, request=elsewhere)
+    assert (await collect(another))[-1]["state"] == "done", "a run is known by its session and its name"
+
+
+async def test_a_question_replaces_the_one_before_it(handlers, service):
+    service.script = Script(seconds=30.0, rtf=0.5)
+    conversation = Conversation()
+    first = asyncio.ensure_future(collect(reply(handlers, conversation, run="00000001")))
+    assert await soon(lambda: conversation.turns and any(conversation.turns[0].pcm))
+    service.script = Script(seconds=0.5, first_s=0.01, rtf=0.02)
+    second = await collect(reply(handlers, conversation, run="00000002", heard="00000001:0"))
+    assert (await first)[-1]["state"] == "stopped" and second[-1]["state"] == "done"
+    assert {message["run"] for message in second} == {"00000002"}
+
+
+async def test_programs_may_ask_several_things_at_once(handlers, service):
+    service.script = Script(seconds=1.0, rtf=0.2)
+    both = await asyncio.gather(*(collect(reply(handlers, text=text)) for text in ("One.", "Two.")))
+    assert [messages[-1]["state"] for messages in both] == ["done", "done"]
+
+
+async def test_text_pieces_come_with_their_ids(handlers):
+    shown = await collect(reply(handlers))
+    texts = [i for message in shown for i in message["ids"] if i >= 0]
+    pieces = {key: piece for message in shown for key, piece in message.get("pieces", {}).items()}
+    assert texts and pieces == {str(i): f"piece {i}" for i in texts}
+
+
+async def test_what_was_typed_stands_in_the_chat_as_it_is(handlers):
     conversation = Conversation()
     await collect(reply(handlers, conversation, text="<script>alert(1)</script> & more"))
-    assert (await handlers.chat(conversation))[0]["content"] == "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more"
+    assert (await handlers.chat(conversation))[0]["text"] == "<script>alert(1)</script> & more"
 
 
 class Told:

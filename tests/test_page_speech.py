@@ -58,9 +58,9 @@ async def test_a_recording_is_asked_as_its_codes_and_can_be_heard_again(handlers
     await listen(handlers, conversation)
     assert service.requests[0].messages[-1].content == Speech((50,) * 7)
     chat = await handlers.chat(conversation)
-    assert [entry["role"] for entry in chat] == ["user", "user", "assistant", "assistant"]
-    assert chat[0]["content"] == "Spoken, 0.5 s" and chat[2]["content"] == "7 codes were heard."
-    with wave.open(chat[1]["content"]["path"]) as file:
+    assert [entry["role"] for entry in chat] == ["user", "assistant"]
+    assert chat[0]["text"] == "" and chat[1]["text"] == "7 codes were heard."
+    with wave.open(chat[0]["clip"]["file"]["path"]) as file:
         assert (file.getframerate(), file.getnframes()) == (RATE_HZ, RATE_HZ // 2)
 
 
@@ -132,9 +132,9 @@ async def stop_at(handlers: Handlers, service: FakeService, samples: int) -> tup
 async def test_a_stopped_reply_is_remembered_as_far_as_it_was_heard(handlers, service):
     heard = 10 * CODE_SAMPLES + 1
     conversation, chat = await stop_at(handlers, service, heard)
-    with wave.open(chat[-1]["content"]["path"]) as file:
+    with wave.open(chat[-1]["clip"]["file"]["path"]) as file:
         assert file.getnframes() == heard
-    assert "Stopped." in chat[2]["content"]
+    assert chat[1]["note"] == "Stopped."
     service.script = Script(seconds=0.5, rtf=0.01, first_s=0.01)
     await listen(handlers, conversation)
     _, answer, _ = service.requests[-1].messages
@@ -149,7 +149,7 @@ async def test_a_reply_that_was_over_is_cut_too(handlers, service):
     await handlers.chat(conversation)
     assert conversation.turns[0].over
     chat = await handlers.stop(f"{shown[-1]['run']}:4800", conversation, CALLER)
-    with wave.open(chat[-1]["content"]["path"]) as file:
+    with wave.open(chat[-1]["clip"]["file"]["path"]) as file:
         assert file.getnframes() == 4800
     assert len(conversation.history(IDS, CODE_SAMPLES)[1].content.rows) < len(conversation.turns[0].rows)
 
@@ -174,7 +174,7 @@ async def test_what_is_said_about_another_reply_changes_nothing(handlers, heard)
 async def test_a_reply_of_which_nothing_was_heard_was_never_said(handlers, service):
     conversation, chat = await stop_at(handlers, service, 0)
     assert conversation.history(IDS, CODE_SAMPLES) == ()
-    assert [entry["role"] for entry in chat] == ["user", "user", "assistant"]
+    assert [entry["role"] for entry in chat] == ["user", "assistant"]
 
 
 async def test_who_goes_on_talking_asks_one_question(handlers, service):
@@ -212,10 +212,10 @@ async def test_turns_that_do_not_fit_are_left_out_and_that_is_said(handlers, ser
     service.submit = small
     await listen(handlers, conversation)
     assert len(service.requests[-1].messages) == 5
-    assert "first 3 turns no longer fit" in (await handlers.chat(conversation))[-2]["content"]
+    assert "first 3 turns no longer fit" in (await handlers.chat(conversation))[-1]["note"]
     await listen(handlers, conversation)
     assert len(service.requests[-1].messages) == 3
-    assert "first 5 turns no longer fit" in (await handlers.chat(conversation))[-2]["content"]
+    assert "first 5 turns no longer fit" in (await handlers.chat(conversation))[-1]["note"]
 
     def none(request):
         raise ContextError("The question is too long; ask a shorter one.")

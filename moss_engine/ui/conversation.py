@@ -7,9 +7,7 @@ replies up to the last sample that reached the ear, so that their keys and value
 from __future__ import annotations
 
 import base64
-import html
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from moss_engine.audio import read_wav, write_wav
 from moss_engine.request import Message, Reply, Speech, Text
 from moss_engine.tokens import Row, SpecialIds, rows_until_code
+from moss_engine.ui.clip import Clip, cut_clip, write_clip
 from moss_engine.ui.hearing import Said
 from moss_engine.ui.view import NOTES, View
 
@@ -30,12 +28,14 @@ HEARD = re.compile(r"(?P<run>[0-9a-f]{8}):(?P<samples>\d{1,12})")
 class Turn:
     """What was typed or said, and what became of it.
 
-    `remembered`: it is history for later turns. `pcm` is the reply's sound so far, `rows` its rows, `heard` the samples
-    that reached the ear if not all did. `left_out` earlier turns did not fit beside this one.
+    `remembered`: it is history for later turns; `speaks`: it is answered by speech. `pcm` is the reply's sound so far,
+    `rows` its rows, `heard` the samples that reached the ear if not all did. `left_out` earlier
+    turns did not fit beside this one.
     """
 
     asked: str | Said
     remembered: bool
+    speaks: bool = True
     run: str = ""
     said: list[tuple[int, str]] = field(default_factory=list)  # (first sample, text)
     note: str = ""
@@ -46,8 +46,8 @@ class Turn:
     over: bool = False
     heard: int | None = None
     left_out: int = 0
-    question_wav: Path | None = None
-    answer_wav: Path | None = None
+    question_clip: Clip | None = None
+    answer_clip: Clip | None = None
 
     @property
     def content(self) -> Text | Speech:
@@ -78,9 +78,9 @@ class Turn:
 
     def cut(self, heard: int) -> None:
         """Only the first `heard` samples reached the ear; the rest was never said."""
-        if self.heard is None and (heard < self.num_samples or not self.num_samples):
+        if self.speaks and self.heard is None and (heard < self.num_samples or not self.num_samples):
             self.heard, self.note = heard, NOTES["stopped"]
-            self.answer_wav = _cut_wav(self.answer_wav, heard)
+            self.answer_clip = cut_clip(self.answer_clip, heard) if self.answer_clip else None
 
     def heard_rows(self, ids: SpecialIds, samples_per_code: int) -> tuple[Row, ...]:
         """The rows of what was heard; a code that had begun to sound counts as a whole."""
@@ -129,22 +129,21 @@ class Conversation:
             if found and turn.remembered and turn.run == found["run"]:
                 turn.cut(int(found["samples"]))
 
-    def messages(self, folder: Path) -> list[dict[str, Any]]:
-        """The conversation as gr.Chatbot messages; sound of finished turns is written to `folder` once."""
-        return [message for turn in self.turns for message in (*_question(turn, folder), *_answer(turn, folder))]
+    def entries(self, folder: Path) -> list[dict[str, Any]]:
+        """What was said so far, for the page's Transcript; sound of finished turns is written to `folder` once."""
+        return [entry for turn in self.turns for entry in (_question(turn, folder), *_answer(turn, folder))]
 
     def _remembered(self, ids: SpecialIds, samples_per_code: int) -> list[tuple[Turn, tuple[Row, ...]]]:
         found = [(turn, turn.heard_rows(ids, samples_per_code)) for turn in self.turns if turn.remembered]
         return [(turn, rows) for turn, rows in found if rows]
 
 
-def _question(turn: Turn, folder: Path) -> list[dict[str, Any]]:
+def _question(turn: Turn, folder: Path) -> dict[str, Any]:
     if isinstance(turn.asked, str):
-        return [{"role": "user", "content": _plain(turn.asked)}]
-    if turn.question_wav is None:
-        turn.question_wav = _write_wav(folder, turn.asked.pcm, turn.asked.rate_hz)
-    label = f"Spoken, {turn.asked.seconds:.1f} s"
-    return [{"role": "user", "content": label}, *_player("user", turn.question_wav, label)]
+        return _entry("user", turn.asked)
+    if turn.question_clip is None:
+        turn.question_clip = write_clip(folder, turn.asked.pcm, turn.asked.rate_hz)
+    return _entry("user", "", clip=turn.question_clip)
 
 
 def _answer(turn: Turn, folder: Path) -> list[dict[str, Any]]:
@@ -152,34 +151,11 @@ def _answer(turn: Turn, folder: Path) -> list[dict[str, Any]]:
         return []
     left_out = f"The first {turn.left_out} turns no longer fit beside this one and were left out." \
         if turn.left_out else ""
-    said = "\n".join(part for part in (turn.spoken.strip(), turn.note, left_out) if part)
-    if turn.answer_wav is None and len(pcm := turn.sound()):
-        turn.answer_wav = _write_wav(folder, pcm, turn.sample_rate_hz)
-    shown = [{"role": "assistant", "content": _plain(said)}] if said else []
-    return shown + _player("assistant", turn.answer_wav, turn.spoken)
+    if turn.answer_clip is None and len(pcm := turn.sound()):
+        turn.answer_clip = write_clip(folder, pcm, turn.sample_rate_hz)
+    note = " ".join(part for part in (turn.note, left_out) if part)
+    return [_entry("assistant", turn.spoken.strip(), note, turn.answer_clip)]
 
 
-def _plain(text: str) -> str:
-    """gr.Chatbot shows text as HTML even where it renders no Markdown."""
-    return html.escape(text, quote=False)
-
-
-def _player(role: str, wav: Path | None, text: str) -> list[dict[str, Any]]:
-    if wav is None or not wav.exists():
-        return []
-    return [{"role": role, "content": {"path": str(wav), "alt_text": text}}]
-
-
-def _write_wav(folder: Path, pcm: np.ndarray, rate_hz: int) -> Path:
-    path = folder / secrets.token_urlsafe(16) / "moss-speech.wav"
-    path.parent.mkdir(parents=True)
-    write_wav(path, pcm, rate_hz)
-    return path
-
-
-def _cut_wav(path: Path | None, num_samples: int) -> Path | None:
-    """The first samples of a finished file as a new one: browsers keep what they know under the old name."""
-    if path is None or not path.exists() or num_samples == 0:
-        return None
-    pcm, rate_hz = read_wav(path)
-    return _write_wav(path.parent.parent, pcm[:num_samples], rate_hz)
+def _entry(role: str, text: str, note: str = "", clip: Clip | None = None) -> dict[str, Any]:
+    return {"role": role, "text": text, "note": note, "clip": clip.message() if clip and clip.path.exists() else None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -33,7 +34,8 @@ ANSWERS_BY_HEART = Closed("Free conversation",
 @dataclass(frozen=True)
 class Facts:
     """`sampling` holds the checkpoint's defaults; `runtime` is shown as it stands; `no_hands_free` is a sentence that
-    says why turns must be ended by hand, or None; `own_voice` says whether visitors may bring their own.
+    says why turns must be ended by hand, or None; `own_voice` says whether visitors may bring their own; `piece` says
+    what a text id stands for.
     """
 
     runtime: RuntimeInfo
@@ -45,6 +47,7 @@ class Facts:
     max_text_chars: int
     max_speech_s: float
     ids: SpecialIds
+    piece: Callable[[int], str]
     no_hands_free: str | None = None
     own_voice: bool = False
 
@@ -71,4 +74,4 @@ def facts_of(service: Service, config: EngineConfig) -> Facts:
     processor, codec = cast("Processor", service.engine.processor), service.codec
     return Facts(service.engine.runtime.info, processor.modes, tuple(codec.voices), processor.default_sampling,
                  codec.sample_rate_hz, samples_per_code(codec), config.max_text_chars, config.max_speech_s,
-                 processor.ids)
+                 processor.ids, processor.piece)

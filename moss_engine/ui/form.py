@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,18 +17,20 @@ from moss_engine.validation import check_sampling, check_text
 CONTROLS = (
     "text", "mode", "voice", "text_temperature", "text_top_k", "text_top_p", "text_repetition_penalty",
     "speech_temperature", "speech_top_k", "speech_top_p", "speech_repetition_penalty", "seed", "new_seed", "max_rows",
-    "system", "utterance", "heard",
+    "system", "utterance", "heard", "run",
 )
 """The inputs of a reply, in order; these are also the argument names of the `/reply` endpoint. `utterance` names what
-was said, in a mode that takes speech; `heard` how much of the reply before reached the ear, if not all of it did."""
+was said, in a mode that takes speech; `heard` how much of the reply before reached the ear, if not all of it did, which
+ends that reply; `run` is what the caller will call this one, so that it can be stopped before it has begun."""
 
+RUN = re.compile(r"[0-9a-f]{8}")
 MAX_SEED = 2**31 - 1
 
 
 def defaults(facts: Facts) -> dict[str, Any]:
     """The values that the page opens with."""
     values = {"text": "", "mode": facts.default_mode.name, "voice": facts.voices[0], "seed": 0, "new_seed": True,
-              "max_rows": facts.sampling.max_rows, "system": "", "utterance": "", "heard": ""}
+              "max_rows": facts.sampling.max_rows, "system": "", "utterance": "", "heard": "", "run": ""}
     for name, channel in (("text", facts.sampling.text), ("speech", facts.sampling.audio)):
         values |= {f"{name}_{field}": value for field, value in asdict(channel).items()}
     return {name: values[name] for name in CONTROLS}
@@ -47,6 +50,8 @@ def check(values: Mapping[str, Any], facts: Facts, own_voice: str = "") -> None:
         raise ParameterError(f"There is no voice {_short(values['voice'])}; choose one of {', '.join(facts.voices)}.")
     if not isinstance(values["heard"], str):
         raise ParameterError("heard must be a text; leave it empty.")
+    if not isinstance(values["run"], str) or (values["run"] and not RUN.fullmatch(values["run"])):
+        raise ParameterError("run must be eight digits from 0 to f, or empty.")
     if not isinstance(values["system"], str) or (values["system"].strip() and not mode.own_system):
         raise ParameterError(f"The mode {mode.name!r} has a fixed system turn; leave the system prompt empty.")
     if values["system"].strip():

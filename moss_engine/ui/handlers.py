@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import secrets
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -23,14 +24,15 @@ from moss_engine.errors import ContextError, MossError, ParameterError
 from moss_engine.handle import Handle
 from moss_engine.service import Service
 from moss_engine.ui import form
-from moss_engine.ui.conversation import Conversation, Turn
+from moss_engine.ui.conversation import HEARD, Conversation, Turn
 from moss_engine.ui.facts import Facts
 from moss_engine.ui.hearing import Hearing, Said
 from moss_engine.ui.own_voice import OwnVoices
 from moss_engine.ui.stream import messages
-from moss_engine.ui.view import View, fail, take
+from moss_engine.ui.view import View, fail, halt, take
 
 SETTLE_S = 1.0  # how long Stop waits for the reply's handler to close its books
+MAX_STOPPED = 256
 
 
 class Handlers:
@@ -48,6 +50,7 @@ class Handlers:
         self.wav_folder = wav_folder
         self._run_ahead_s = run_ahead_s
         self._key = secrets.token_bytes(16)
+        self._stopped: deque[tuple[str, str]] = deque(maxlen=MAX_STOPPED)  # sessions and their runs, the newest ones
 
     def __deepcopy__(self, memo: dict) -> Handlers:
         """Itself: Gradio copies the page's description for every visitor, and the model hangs on these methods."""
@@ -55,7 +58,7 @@ class Handlers:
 
     def validate(self, text, mode, voice, text_temperature, text_top_k, text_top_p, text_repetition_penalty,
                  speech_temperature, speech_top_k, speech_top_p, speech_repetition_penalty, seed, new_seed, max_rows,
-                 system, utterance, heard, conversation):
+                 system, utterance, heard, run, conversation):
         """Before anything is queued: a refusal is HTTP 422 and a sentence under the text.
 
         Where there is no text box, the reply itself says it."""
@@ -72,7 +75,7 @@ class Handlers:
     async def reply(self, text: str, mode: str, voice: str, text_temperature: float, text_top_k: int, text_top_p: float,
                     text_repetition_penalty: float, speech_temperature: float, speech_top_k: int, speech_top_p: float,
                     speech_repetition_penalty: float, seed: int, new_seed: bool, max_rows: int, system: str,
-                    utterance: str, heard: str, conversation: Conversation | None,
+                    utterance: str, heard: str, run: str, conversation: Conversation | None,
                     request: gr.Request) -> AsyncIterator[tuple[Any, Any]]:
         """Answer `text`, or the recording named by `utterance`. Yields the reply's messages while it is made, with
         int16 PCM in base64."""
@@ -80,7 +83,8 @@ class Handlers:
         conversation = conversation or Conversation()
         conversation.session_id = self.session_id(request)
         speaks = self.facts.mode(mode).output == "speech"
-        view = View(run=secrets.token_hex(4), seed=form.draw_seed(values), speaks=speaks, received_s=time.monotonic())
+        name = run if form.RUN.fullmatch(str(run)) else secrets.token_hex(4)
+        view = View(run=name, seed=form.draw_seed(values), speaks=speaks, received_s=time.monotonic())
         message, view = take(view, time.monotonic())
         yield message, conversation
         try:
@@ -95,10 +99,14 @@ class Handlers:
     async def _stream(self, values: dict[str, Any], view: View,
                       conversation: Conversation) -> AsyncGenerator[dict[str, Any], None]:
         form.check(values, self.facts, conversation.voice)  # a program may come here without the validator
-        turn = Turn(await self._asked(values), self.facts.mode(values["mode"]).history)
+        turn = Turn(await self._asked(values), self.facts.mode(values["mode"]).history, view.speaks)
         await asyncio.to_thread(conversation.cut, values["heard"])
-        if isinstance(turn.asked, Said):  # whoever talks has the floor
+        self._note_stop(conversation.session_id, values["heard"])
+        if isinstance(turn.asked, Said) or values["heard"]:  # whoever talks has the floor
             self.service.cancel_session(conversation.session_id)
+        if (conversation.session_id, view.run) in self._stopped:  # Stop came before the question
+            yield take(halt(view), time.monotonic())[0]
+            return
         try:
             stream = messages(self._submit(values, view, conversation, turn), view, self.pool,
                               run_ahead_s=self._run_ahead_s)
@@ -107,7 +115,7 @@ class Handlers:
                     turn.take(message, view)
                     if view.accepted:
                         conversation.add(turn)
-                    yield message
+                    yield message | {"pieces": {str(i): self.facts.piece(i) for i in message["ids"] if i >= 0}}
         finally:
             turn.close()
         if view.state == "failed":
@@ -141,32 +149,43 @@ class Handlers:
         return await self.chat(conversation), "" if text == sent else gr.skip()
 
     async def chat(self, conversation: Conversation) -> list[dict[str, Any]]:
-        """The conversation so far, for gr.Chatbot."""
-        return await asyncio.to_thread(conversation.messages, self.wav_folder)
+        """The conversation so far, for the page's Transcript."""
+        return await asyncio.to_thread(conversation.entries, self.wav_folder)
 
     async def stop(self, heard: str, conversation: Conversation | None, request: gr.Request) -> Any:
         """Stop this session's reply at once; answers with the conversation so far. `heard` may say, as the reply's run
         and a number of samples, how much of it reached the ear: in a conversation, the rest was never said."""
-        self.service.cancel_session(self.session_id(request))
+        session_id = self.session_id(request)
+        self._note_stop(session_id, heard)
+        self.service.cancel_session(session_id)
         if conversation is None:
             return gr.skip()
         deadline_s = time.monotonic() + SETTLE_S
-        while not all(turn.over for turn in conversation.turns) and time.monotonic() < deadline_s:
+        turns = list(conversation.turns)  # a question that comes meanwhile is not meant
+        while not all(turn.over for turn in turns) and time.monotonic() < deadline_s:
             await asyncio.sleep(0.02)
-        for turn in conversation.turns:
+        for turn in turns:
             turn.close()
         await asyncio.to_thread(conversation.cut, heard)
         return await self.chat(conversation)
 
-    async def clear(self, conversation: Conversation | None,
+    async def clear(self, heard: str, conversation: Conversation | None,
                     request: gr.Request) -> tuple[list[Any], Conversation]:
-        """Begin a new conversation, with the same voice."""
-        self.service.cancel_session(self.session_id(request))
+        """Begin a new conversation, with the same voice; `heard` as for `stop`."""
+        session_id = self.session_id(request)
+        self._note_stop(session_id, heard)
+        self.service.cancel_session(session_id)
         return [], Conversation(voice=conversation.voice if conversation else "")
 
+    def _note_stop(self, session_id: str, heard: str) -> None:
+        """A run is unwanted, even if its question is still on its way."""
+        if found := HEARD.fullmatch(heard):
+            self._stopped.append((session_id, found["run"]))
+
     async def take_voice(self, consent: bool, utterance: str, conversation: Conversation | None,
-                         request: gr.Request) -> tuple[Any, Conversation]:
-        """Make a voice of a recording whose speaker agreed, and choose it; answers with the voices to choose from."""
+                         request: gr.Request) -> tuple[Any, Conversation, str]:
+        """Make a voice of a recording whose speaker agreed, and choose it; answers with the voices to choose from, and
+        a sentence for the visitor."""
         conversation = conversation or Conversation()
         conversation.session_id = self.session_id(request)
         if not consent:
@@ -178,9 +197,9 @@ class Handlers:
             conversation.voice, advice = await asyncio.to_thread(self.own_voices.make, conversation.session_id, said)
         except MossError as error:
             raise gr.Error(str(error), print_exception=False) from None
-        gr.Info(" ".join(part for part in ("Answers now come in your voice.", advice) if part))
+        told = " ".join(part for part in ("Answers now come in your voice.", advice) if part)
         choices = [*self.facts.voices, ("Your voice", conversation.voice)]
-        return gr.Dropdown(choices=choices, value=conversation.voice, interactive=True), conversation
+        return gr.Dropdown(choices=choices, value=conversation.voice, interactive=True), conversation, told
 
     def listen(self) -> str:
         """A key for sending recordings: POST them to /gradio_api/hear/KEY/file, and name the utterance to /reply."""

@@ -14,30 +14,59 @@ const blank = () => ({
   total: 0, played: 0, buffered: 0, underruns: 0, starved: 0, target: 0,
   clickMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
   offsetLowMs: null, offsetHighMs: Infinity,
-  stages: {}, figures: {}, pool: {}, ids: [], rate, again: false,
+  stages: {}, figures: {}, pool: {}, ids: [], pieces: {}, rate, again: false,
 });
 let live = blank();
 let pcm = []; // every chunk of the reply, for replay and download
-let discard = false; // after Stop, until the next run begins
+let discard = true; // after Stop, until the next run begins
+let expected = -Infinity; // when somebody pressed something that will ask for a reply
+let unwanted = false; // and Stop after it, before it had asked
 let clock = null;
 let cut = ""; // the newest reply and how much of it was heard, where it was not heard whole
 const BUSY = ["sent", "waiting", "thinking", "speaking"];
+const EXPECTED_MS = 1000; // the longest that a press may take to become a question
 
 // ---- what the page calls
 
 // A click or key press that asks for a reply: start sound inside the gesture and start the stopwatch. The value at
-// `place` tells the server what was heard of the reply before.
-function submit(values, place) {
+// `place` tells the server what was heard of the reply before, and the one behind it how this one is called.
+// It resolves when the reply before has said its last word: of two at once, one message could replace the other's.
+async function submit(values, place) {
   noteCut();
-  values[place] = cut;
   player.unlock();
   begin();
   live.clickMs = performance.now();
+  live.run = Array.from(crypto.getRandomValues(new Uint8Array(4)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  [values[place], values[place + 1]] = [cut, live.run];
   phase("sent");
+  if (unwanted) setTimeout(() => trigger("unwanted"));
+  expected = -Infinity;
+  unwanted = false;
+  const before = open;
+  open = new Open(live.run);
+  if (before.going) {
+    trigger("replaced");
+    await before.giveUp();
+  }
   return values;
 }
 
+let open = new Open(null);
+
+// What the server has to know of a reply that another one replaces.
+function told(values) {
+  values[0] = cut;
+  return values;
+}
+
+// A press was made that will call `submit` in a moment.
+function expect() {
+  expected = performance.now();
+  unwanted = false;
+}
+
 function stop(values) {
+  unwanted = performance.now() - expected < EXPECTED_MS;
   if (BUSY.includes(live.phase)) {
     noteCut();
     freeze(false);
@@ -58,12 +87,14 @@ function halt(values, place) {
 }
 
 function noteCut() {
-  if (BUSY.includes(live.phase) && live.run !== null && live.speaks && !live.again) cut = `${live.run}:${Math.ceil(heard())}`;
+  if (BUSY.includes(live.phase) && !live.again) cut = `${live.run}:${Math.ceil(heard())}`;
 }
 
 // The server would not even begin: Gradio shows the sentence, but tells its components nothing.
 function refused() {
-  if (live.run === null && live.phase === "sent") phase("refused");
+  if (live.seq >= 0 || live.phase !== "sent") return;
+  open.close();
+  phase("refused");
 }
 new PerformanceObserver((list) => {
   if (list.getEntries().some((entry) => entry.responseStatus >= 400 && entry.name.includes("/queue/join"))) refused();
@@ -85,15 +116,9 @@ function begin() {
 
 function take(message) {
   const now = performance.now();
-  if (!message || message.seq === undefined) return;
-  if (message.run !== live.run) {
-    if (message.seq !== 0 || (discard && live.clickMs === null)) return;
-    if (live.run !== null || discard) begin();
-    live.run = message.run;
-    cut = "";
-    live.clickMs ??= now;
-  }
-  if (discard || message.seq <= live.seq) return;
+  if (message?.end && message.run === open.run) open.close();
+  if (discard || message?.run !== live.run || message.seq <= live.seq) return;
+  if (live.seq < 0) cut = "";
   if (message.seq !== live.seq + 1) {
     live.lost += message.seq - live.seq - 1;
     console.warn(`live audio: ${live.lost} messages of this reply are missing`);
@@ -108,6 +133,7 @@ function take(message) {
   Object.assign(live.figures, message.figures);
   Object.assign(live.pool, message.pool);
   live.ids.push(...message.ids);
+  Object.assign(live.pieces, message.pieces);
   live.seed = message.seed;
   live.speaks = message.speaks;
   for (const [start, text] of message.text) captions.add(start, text);
@@ -137,7 +163,7 @@ function finish(message) {
   player.end();
   $(".la-spoken").textContent = captions.text;
   if (message.state === "failed") phase("failed");
-  else if (live.total === 0) phase("done");
+  else if (live.total === 0) phase(message.state === "stopped" ? "stopped" : "done");
   if (live.offsetLowMs !== null) trigger("over");
 }
 
@@ -237,18 +263,8 @@ function pauseOrReplay() {
 }
 
 function save() {
-  const samples = pcm.reduce((sum, chunk) => sum + chunk.length, 0);
-  const view = new DataView(new ArrayBuffer(44 + 2 * samples));
-  const word = (at, text) => [...text].forEach((letter, i) => view.setUint8(at + i, letter.charCodeAt(0)));
-  word(0, "RIFF"); view.setUint32(4, 36 + 2 * samples, true); word(8, "WAVEfmt ");
-  view.setUint32(16, 16, true); view.setUint16(20, 1, true); view.setUint16(22, 1, true);
-  view.setUint32(24, rate, true); view.setUint32(28, 2 * rate, true);
-  view.setUint16(32, 2, true); view.setUint16(34, 16, true);
-  word(36, "data"); view.setUint32(40, 2 * samples, true);
-  let at = 44;
-  for (const chunk of pcm) for (const sample of chunk) { view.setInt16(at, sample, true); at += 2; }
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([view], { type: "audio/wav" }));
+  link.href = URL.createObjectURL(wavOf(pcm, rate));
   link.download = `moss-speech-${live.run || "reply"}.wav`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
@@ -277,5 +293,5 @@ document.addEventListener("visibilitychange", () => {
 });
 element.classList.toggle("la-plain", !player.exact);
 watch("value", () => take(props.value));
-window.liveAudio = { ready: true, submit, stop, halt, player, get state() { return live; }, get heard() { return heard(); } };
+window.liveAudio = { ready: true, submit, expect, stop, halt, told, player, get state() { return live; }, get heard() { return heard(); } };
 phase("idle");

@@ -14,7 +14,8 @@ from typing import Any
 import gradio as gr
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("live_audio_mel.js", "live_audio_player.js", "live_audio_stage.js", "live_audio.js")
+PARTS = ("live_audio_mel.js", "live_audio_player.js", "live_audio_stage.js", "live_audio_open.js",
+         "live_audio.js")
 
 # Constant: a template that mentioned the value would be rebuilt for every chunk.
 TEMPLATE = """
@@ -22,7 +23,7 @@ TEMPLATE = """
 <p class="la-spoken" aria-live="polite"></p>
 <div class="la-scope" role="img" aria-label="Waveform and mel spectrogram of the answer"
   title="Waveform, and below it 80 mel bands from 0 to 8 kHz, every 20 ms, from -84 to -20 dB of full scale">
-  <canvas></canvas><div class="la-ahead"></div><div class="la-playhead"></div>
+  <canvas></canvas><div class="la-ahead"></div><div class="la-playhead"></div><canvas class="la-axes"></canvas>
 </div>
 <div class="la-bar">
   <button type="button" class="la-pause" disabled aria-label="Pause or play again">

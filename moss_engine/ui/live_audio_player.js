@@ -156,3 +156,18 @@ class Player {
     return performance.now() - 1000 * (this.context.currentTime - contextS);
   }
 }
+
+// The same chunks as a WAV file.
+function wavOf(pcm, rate) {
+  const samples = pcm.reduce((sum, chunk) => sum + chunk.length, 0);
+  const view = new DataView(new ArrayBuffer(44 + 2 * samples));
+  const word = (at, text) => [...text].forEach((letter, i) => view.setUint8(at + i, letter.charCodeAt(0)));
+  word(0, "RIFF"); view.setUint32(4, 36 + 2 * samples, true); word(8, "WAVEfmt ");
+  view.setUint32(16, 16, true); view.setUint16(20, 1, true); view.setUint16(22, 1, true);
+  view.setUint32(24, rate, true); view.setUint32(28, 2 * rate, true);
+  view.setUint16(32, 2, true); view.setUint16(34, 16, true);
+  word(36, "data"); view.setUint32(40, 2 * samples, true);
+  let at = 44;
+  for (const chunk of pcm) for (const sample of chunk) { view.setInt16(at, sample, true); at += 2; }
+  return new Blob([view], { type: "audio/wav" });
+}

@@ -69,7 +69,8 @@ class Captions {
 
 class Scope {
   constructor(element, rate) {
-    Object.assign(this, { element, rate, canvas: element.querySelector("canvas") });
+    const [canvas, axes] = element.querySelectorAll("canvas");
+    Object.assign(this, { element, rate, canvas, axes });
     this.playhead = element.querySelector(".la-playhead");
     this.ahead = element.querySelector(".la-ahead");
     this.mel = new MelMaker(rate);
@@ -127,7 +128,8 @@ class Scope {
   recolour() {
     const style = getComputedStyle(this.element);
     const value = (name) => style.getPropertyValue(name).trim();
-    this.colours = { wave: value("--la-wave"), grid: value("--la-grid"), label: value("--la-label"), font: style.fontFamily };
+    this.colours = { wave: value("--la-wave"), grid: value("--la-grid"), label: value("--la-label"),
+      back: `rgb(${value("--la-back")})`, font: style.fontFamily };
     const stops = [0, 1, 2, 3, 4].map((i) => value(`--la-mel-${i}`).match(/\d+/g).map(Number));
     this.palette = Array.from({ length: 256 }, (_, level) => {
       const place = (level / 255) * (stops.length - 1);
@@ -155,9 +157,11 @@ class Scope {
     const ratio = devicePixelRatio || 1;
     this.width = this.element.clientWidth;
     this.height = this.element.clientHeight;
-    this.canvas.width = this.width * ratio;
-    this.canvas.height = this.height * ratio;
-    this.canvas.getContext("2d").scale(ratio, ratio);
+    for (const canvas of [this.canvas, this.axes]) {
+      canvas.width = this.width * ratio;
+      canvas.height = this.height * ratio;
+      canvas.getContext("2d").scale(ratio, ratio);
+    }
   }
 
   draw(resized) {
@@ -171,9 +175,22 @@ class Scope {
     const axis = 18;
     const waveHeight = Math.round((height - axis) * 0.3);
     const mel = { top: waveHeight + 6, height: height - axis - waveHeight - 6 };
+    this.drawGround(paint, width, waveHeight, mel);
     this.drawMel(paint, mel);
     this.drawWave(paint, waveHeight);
-    this.drawAxes(paint, width, height, mel);
+    const above = this.axes.getContext("2d");
+    above.clearRect(0, 0, width, height);
+    this.drawAxes(above, width, height, mel);
+  }
+
+  // Where sound will be: the line of silence, and the room for the mel.
+  drawGround(paint, width, waveHeight, mel) {
+    paint.fillStyle = this.colours.grid;
+    paint.globalAlpha = 0.5;
+    paint.fillRect(0, Math.round(waveHeight / 2), width, 1);
+    paint.globalAlpha = 0.09;
+    paint.fillRect(0, mel.top, width, mel.height);
+    paint.globalAlpha = 1;
   }
 
   drawMel(paint, { top, height }) {
@@ -226,9 +243,14 @@ class Scope {
       paint.stroke();
     }
     paint.textAlign = "right";
+    paint.strokeStyle = this.colours.back; // a rim, so that they can be read on the mel
+    paint.lineWidth = 3;
+    paint.lineJoin = "round";
     for (const hz of [500, 1000, 2000, 4000]) {
       const y = mel.top + mel.height * (1 - hzToMel(hz) / hzToMel(MEL.maxHz));
-      paint.fillText(hz < 1000 ? `${hz} Hz` : `${hz / 1000} kHz`, width - 4, y + 3);
+      const text = hz < 1000 ? `${hz} Hz` : `${hz / 1000} kHz`;
+      paint.strokeText(text, width - 5, y + 3);
+      paint.fillText(text, width - 5, y + 3);
     }
   }
 }

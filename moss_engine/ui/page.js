@@ -23,6 +23,24 @@ document.addEventListener("keydown", (event) => {
   if (document.body.dataset.input === "text") byId("text")?.querySelector("textarea")?.focus();
 });
 
+// Two presses at once are one, so that a double click asks once.
+const TWICE_MS = 500;
+let sent = { text: "", at: -Infinity };
+function press(event) {
+  const { value } = byId("text").querySelector("textarea");
+  if (performance.now() - sent.at < TWICE_MS && (!value.trim() || value === sent.text)) {
+    event.stopImmediatePropagation();
+    event.preventDefault();
+    return;
+  }
+  sent = { text: value, at: performance.now() };
+  window.liveAudio.expect();
+}
+document.addEventListener("click", (event) => event.target.closest?.("#send") && press(event), true);
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.closest?.("#text")) press(event);
+}, true);
+
 // An example goes into the text box and is spoken at once.
 document.addEventListener("click", ({ target }) => {
   const chip = target.closest?.(".chip");
@@ -45,12 +63,15 @@ function showMode() {
   for (const part of document.querySelectorAll("#talk [data-mode]")) part.hidden = part.dataset.mode !== chosen;
   const note = document.querySelector(`#mode-notes [data-mode="${CSS.escape(chosen)}"]`);
   document.body.dataset.input = note.dataset.input;
+  byId("send").textContent = note.dataset.verb;
+  byId("text").querySelector("textarea").placeholder = note.dataset.wish;
   showSystem();
   document.dispatchEvent(new Event("modechange"));
 }
 document.addEventListener("change", ({ target }) => target.closest?.("#mode") && showMode());
 const settled = new MutationObserver(() => {
-  if (!document.querySelector("#examples .chips") || !document.querySelector("#mode input:checked")) return;
+  const parts = ["#examples .chips", "#mode-notes p", "#mode input:checked", "#text textarea", "#send"];
+  if (!parts.every((part) => document.querySelector(part))) return;
   settled.disconnect();
   showMode();
   new MutationObserver(showSystem).observe(byId("talk"), { childList: true, subtree: true });

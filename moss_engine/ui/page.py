@@ -7,12 +7,14 @@ from pathlib import Path
 
 import gradio as gr
 
+from moss_engine.modes import Mode
 from moss_engine.ui import form
 from moss_engine.ui.facts import Facts
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.live_audio import LiveAudio
 from moss_engine.ui.panel import make_panel
 from moss_engine.ui.recorder import Recorder
+from moss_engine.ui.transcript import Transcript
 from moss_engine.ui.voice_sample import VoiceSample
 from moss_engine.validation import CHANNEL_RANGES
 
@@ -46,8 +48,9 @@ NOTICE = (
     f"{(CACHE_CHECK_S + CACHE_AGE_S) // 60} minutes. Nothing is used for training. Not for emergencies or medical use."
 )
 ASK = f"(...values) => window.liveAudio.submit(values, {form.CONTROLS.index('heard')})"
+KEEP_SEED = "(fresh, seed) => fresh ? seed : window.liveAudio.state.seed ?? seed"
+TOLD = "(...values) => window.liveAudio.told(values)"
 HALT = "(...values) => window.liveAudio.halt(values, 0)"
-CLEAR = "(...values) => window.liveAudio.stop(values)"
 
 
 def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr.Blocks:
@@ -74,22 +77,27 @@ def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr
         reply = {"fn": handlers.reply, "inputs": [*controls.values(), conversation], "outputs": [live, conversation],
                  "js": ASK, "validator": handlers.validate, "concurrency_id": "engine",
                  "concurrency_limit": max_sessions + max_waiting, "show_progress": "hidden"}
-        asked = [gr.on([send.click, controls["text"].submit], **reply, api_name="reply", trigger_mode="once"),
-                 recorder.spoken(**reply, api_visibility="private", trigger_mode="multiple")]
+        # A question replaces the one before it; page.js takes two presses for one. Replies are stopped at the service,
+        # never by Gradio's `cancels`, which would leave the reply's last message out.
+        gr.on([send.click, controls["text"].submit], **reply, api_name="reply", trigger_mode="multiple")
+        recorder.spoken(**reply, api_visibility="private", trigger_mode="multiple")
         live.accepted(handlers.accepted, [controls["text"], conversation], [chat, controls["text"]],
                       api_visibility="private", **quietly)
         live.over(handlers.chat, conversation, chat, api_visibility="private", **quietly)
         halt = {"fn": handlers.stop, "inputs": [controls["heard"], conversation], "outputs": chat, "js": HALT,
-                "cancels": asked, **quietly}
+                **quietly}
         stop.click(**halt, api_name="stop")
         recorder.interrupted(**halt, api_visibility="private")
-        clear.click(handlers.clear, conversation, [chat, conversation], js=CLEAR, api_visibility="private",
-                    cancels=asked, **quietly)
+        live.unwanted(**halt, api_visibility="private")
+        live.replaced(**{**halt, "js": TOLD}, api_visibility="private")
+        clear.click(handlers.clear, [controls["heard"], conversation], [chat, conversation], js=HALT,
+                    api_visibility="private", **quietly)
         if own is not None:
             consent, sample = own
             made = sample.sampled(handlers.take_voice, [consent, sample, conversation],
-                                  [controls["voice"], conversation], api_visibility="private", **quietly)
+                                  [controls["voice"], conversation, sample], api_visibility="private", **quietly)
             made.then(None, js="() => document.dispatchEvent(new Event('voicemade'))")
+        controls["new_seed"].input(None, [controls["new_seed"], controls["seed"]], controls["seed"], js=KEEP_SEED)
         if facts.hears:
             gr.api(handlers.listen, api_name="listen", queue=False)
         page.unload(handlers.leave)
@@ -102,19 +110,18 @@ def talk(facts: Facts):
     with gr.Row(elem_id="talk-head"):
         gr.HTML("<h2>Conversation</h2>", apply_default_css=False)
         clear = gr.Button("New", size="sm", elem_id="clear", min_width=60, scale=0)
-    chat = gr.Chatbot(show_label=False, label="Conversation", height=None, layout="bubble", render_markdown=False,
-                      allow_tags=False, buttons=[], feedback_options=None, elem_id="chat", container=False,
-                      placeholder="Nothing said yet")
-    verb, wish = ("Ask", "Type your question") if facts.hears else ("Speak", "Type what you want to hear")
+    chat = Transcript(elem_id="chat", label="Conversation", empty="Nothing said yet")
     with gr.Column(elem_id="composer"):
         mode = gr.Radio([(mode.label, mode.name) for mode in facts.modes], value=facts.default_mode.name, label="Mode",
                         show_label=False, container=False, elem_id="mode")
         gr.HTML(mode_notes(facts), elem_id="mode-notes", apply_default_css=False)
-        text = gr.Textbox("", show_label=False, label="Your text", placeholder=wish, lines=1,
-                          max_lines=7, max_length=facts.max_text_chars, container=False, autofocus=True, elem_id="text")
+        verb, wish = ask_words(facts.default_mode)
+        # Of any length: a browser would cut what is too long without a word, the server says so.
+        text = gr.Textbox("", show_label=False, label="Your text", placeholder=wish, lines=1, max_lines=7,
+                          container=False, autofocus=True, elem_id="text")
         recorder = Recorder(max_s=facts.max_speech_s, no_hands_free=facts.no_hands_free, elem_id="recorder",
                             label="Recording", visible=facts.hears)
-        heard = gr.Textbox("", show_label=False, label="Heard", visible=False)
+        heard, run = (gr.Textbox("", show_label=False, label=label, visible=False) for label in ("Heard", "Run"))
         with gr.Row(elem_id="send-row"):
             gr.HTML(KEYS, apply_default_css=False)
             stop = gr.Button("Stop", elem_id="stop", min_width=76, scale=0)
@@ -123,7 +130,7 @@ def talk(facts: Facts):
     if facts.closed:
         gr.HTML(not_here(facts), elem_id="not-here", apply_default_css=False)
     inner, own = settings(facts)
-    controls = {"text": text, "mode": mode, "utterance": recorder, "heard": heard, **inner}
+    controls = {"text": text, "mode": mode, "utterance": recorder, "heard": heard, "run": run, **inner}
     return chat, {name: controls[name] for name in form.CONTROLS}, send, stop, clear, own
 
 
@@ -134,16 +141,18 @@ def settings(facts: Facts) -> tuple[dict[str, gr.components.Component], tuple[gr
         with gr.Row():
             controls["voice"] = gr.Dropdown(list(facts.voices), value=facts.voices[0], label="Voice", min_width=120,
                                             interactive=len(facts.voices) > 1)
-            most = facts.sampling.max_rows
-            controls["max_rows"] = gr.Slider(
-                16, max(4096, most), value=most, step=1, label="Longest reply, rows", min_width=160)
+            most, rows_per_s = facts.sampling.max_rows, facts.sample_rate_hz / facts.samples_per_code
+            controls["max_rows"] = gr.Slider(16, max(4096, most), value=most, step=1, min_width=160,
+                                             label=f"Longest reply, rows ({rows_per_s:g} = 1 s)")
         own = own_voice(facts)
         controls["system"] = gr.Textbox("", label="System prompt", lines=2, max_lines=5, elem_id="system",
                                         max_length=facts.max_text_chars,
                                         visible=any(mode.own_system for mode in facts.modes))
         with gr.Row():
-            controls["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=form.MAX_SEED, min_width=120)
-            controls["new_seed"] = gr.Checkbox(True, label="New seed for every reply", min_width=160)
+            controls["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=form.MAX_SEED, min_width=120,
+                                         elem_id="seed")
+            controls["new_seed"] = gr.Checkbox(True, label="New seed for every reply", min_width=160,
+                                               elem_id="new-seed")
         for name, title, channel in (("speech", "Speech", facts.sampling.audio), ("text", "Text", facts.sampling.text)):
             gr.HTML(f"<h3>{title} head</h3>", apply_default_css=False)
             with gr.Row():
@@ -185,8 +194,14 @@ def masthead(facts: Facts) -> str:
 def mode_notes(facts: Facts) -> str:
     """A sentence for each mode."""
     return "".join(f'<p data-mode="{html.escape(mode.name)}" data-input="{mode.input}" '
-                   f'data-system="{html.escape(mode.system)}">{html.escape(mode.note or "")}</p>'
+                   f'data-system="{html.escape(mode.system)}" data-verb="{ask_words(mode)[0]}" '
+                   f'data-wish="{ask_words(mode)[1]}">{html.escape(mode.note or "")}</p>'
                    for mode in facts.modes)
+
+
+def ask_words(mode: Mode) -> tuple[str, str]:
+    """What the button says in a mode, and the empty text box: a mode that splits its text into sentences reads it."""
+    return ("Speak", "Type what you want to hear") if mode.split_sentences else ("Ask", "Type your question")
 
 
 def not_here(facts: Facts) -> str:

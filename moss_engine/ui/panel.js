@@ -1,19 +1,23 @@
 // Fills the status panel from the live player's state, at most ten times a second.
 
 const SHOWN_IDS = 240;
+const RTF_SINCE_S = 2; // of sound: before, the time to the first of it outweighs the rest
+const SIGNS = { "": "∅", " ": "␣", "\n": "↵", "\n\n": "↵↵", "\t": "⇥" };
 const cell = (key) => element.querySelector(`[data-key="${key}"]`);
+const NONE = "–";
 const roll = element.querySelector(".ids-roll");
 let shownRun = null;
 let shownIds = 0;
 
 function number(value, digits) {
-  return value === null || value === undefined ? "–" : value.toFixed(digits);
+  return value === null || value === undefined ? NONE : value.toFixed(digits);
 }
 
 function put(key, text, note) {
   const box = cell(key);
   const value = box.querySelector("b");
   if (value.textContent !== text) value.textContent = text;
+  box.classList.toggle("none", text === NONE);
   if (note !== undefined) box.querySelector("small").textContent = note;
 }
 
@@ -24,12 +28,12 @@ function showFigures(live) {
   put("rtf", number(figures.rtf, 2));
   for (const key of ["audio_rows_per_s", "text_rows_per_s"]) put(key, number(figures[key], 0));
   put("buffered", number(live.total ? live.buffered / live.rate : null, 1));
-  put("underruns", live.total ? String(live.underruns) : "–", live.underruns ? `${Math.round((1000 * live.starved) / live.rate)} ms` : "");
+  put("underruns", live.total ? String(live.underruns) : NONE, live.underruns ? `${Math.round((1000 * live.starved) / live.rate)} ms` : "");
   put("prompt", number(figures.num_prompt_rows, 0), figures.num_cached_rows ? `rows, ${figures.num_cached_rows} cached` : "rows");
-  put("seed", live.seed === null ? "–" : String(live.seed));
+  put("seed", live.seed === null ? NONE : String(live.seed));
   if (pool.used !== undefined) put("blocks", `${pool.used} / ${pool.cached} / ${pool.free}`);
   cell("underruns").classList.toggle("bad", live.underruns > 0);
-  cell("rtf").classList.toggle("bad", figures.rtf >= 1);
+  cell("rtf").classList.toggle("bad", figures.rtf >= 1 && figures.audio_s >= RTF_SINCE_S);
 }
 
 // Times of one request in milliseconds since the click. The server's clock is placed between the bounds that the
@@ -63,7 +67,7 @@ function showWaterfall(live) {
     const bar = row.querySelector("i");
     bar.style.marginLeft = known ? `${(100 * start) / scale}%` : "0";
     bar.style.width = known ? `${Math.max(0.6, (100 * (end - start)) / scale)}%` : "0";
-    row.querySelector("b").textContent = known ? `${number(end - start, end - start < 9.95 ? 1 : 0)} ms` : "–";
+    row.querySelector("b").textContent = known ? `${number(end - start, end - start < 9.95 ? 1 : 0)} ms` : NONE;
     if (fall && ["sent", "way"].includes(row.dataset.stage)) row.querySelector("b").title = `± ${number(fall.uncertainty, 1)} ms`;
   }
   element.querySelector(".fall-total").textContent = fall && fall.total !== null ? `${number(fall.total, 0)} ms to the ear` : "";
@@ -82,12 +86,16 @@ function showIds(live) {
   roll.append(...fresh.map((id) => {
     const chip = document.createElement("span");
     chip.className = id < 0 ? "code" : "text";
-    chip.textContent = id < 0 ? ~id : id;
+    const piece = live.pieces[id];
+    chip.textContent = id < 0 ? ~id : SIGNS[piece] ?? piece.trim();
+    chip.title = id < 0 ? `speech code ${~id}` : `text id ${id}: ${JSON.stringify(piece)}`;
     return chip;
   }));
   while (roll.childElementCount > SHOWN_IDS) roll.firstChild.remove();
   if (following) roll.scrollTop = roll.scrollHeight;
 }
+
+for (const box of element.querySelectorAll(".tile")) put(box.dataset.key, NONE);
 
 document.addEventListener("liveaudio", ({ detail }) => {
   showFigures(detail);

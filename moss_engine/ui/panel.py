@@ -1,4 +1,4 @@
-"""The status panel: figures, waterfall and sampled ids of the reply that is playing.
+"""The status panel: figures, waterfall and sampled tokens of the reply that is playing.
 
 Constant HTML: panel.js fills it from the messages that LiveAudio receives, so it costs no update of its own.
 """
@@ -86,9 +86,9 @@ def panel_html() -> str:
 <div class="panel-pair">
   <section class="fall" aria-label="Waterfall of this request">
     <h3>One request, one clock <em class="fall-total"></em></h3>{rows}</section>
-  <section class="ids" aria-label="Sampled ids">
-    <h3>Sampled ids <em><i class="key-text"></i>text <i class="key-code"></i>speech</em></h3>
-    <div class="ids-roll" tabindex="0"></div></section>
+  <section class="ids" aria-label="Sampled tokens">
+    <h3>Sampled tokens <em><i class="key-text"></i>text <i class="key-code"></i>speech</em></h3>
+    <div class="ids-roll" tabindex="0" role="group" aria-label="Text pieces and speech codes in order"></div></section>
 </div>"""
 
 

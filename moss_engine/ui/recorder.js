@@ -144,10 +144,11 @@ async function sendFile(file, take = null) {
 const SAYS = {
   off: "Press and ask", opening: "Waiting for the microphone", recording: "Recording", sending: "Sending",
   listening: "Listening", hearing: "Hearing you", sent: "Thinking", waiting: "Waiting for a place",
-  thinking: "Thinking", speaking: "Speaking",
+  thinking: "Thinking", speaking: "Answering",
 };
 const HINTS = {
   off: "or switch to hands-free", recording: "press again to send", listening: "ask whenever you like",
+  speaking: "press to interrupt",
 };
 
 // Where nothing is being said, the reply is what matters.
@@ -170,7 +171,7 @@ function show() {
   if ($(".rec-state").textContent !== text) $(".rec-state").textContent = text;
   let hint = HINTS[name] || "";
   if (open && handsFree() && BUSY.includes(name)) hint = "talk to interrupt";
-  if (name === "off" && $(".rec-free input").disabled) hint = "";
+  if ($(".rec-free input").disabled && (name === "off" || $(".rec-talk").disabled)) hint = "";
   $(".rec-hint").textContent = hint;
   const talk = $(".rec-talk");
   talk.setAttribute("aria-pressed", open);

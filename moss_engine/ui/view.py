@@ -110,6 +110,11 @@ def fail(view: View, message: str) -> View:
     return replace(view, state="failed", note=message)
 
 
+def halt(view: View) -> View:
+    """The reply was stopped before it began."""
+    return replace(view, state="stopped", note=NOTES["stopped"])
+
+
 def urgent(event: Event, before: View) -> bool:
     """Whether the browser should hear of an event at once, rather than with the next regular message."""
     first_row = isinstance(event, Sampled) and before.timeline.first_row_s is None

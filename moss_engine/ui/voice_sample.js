@@ -3,11 +3,12 @@
 const SAMPLE_S = 5;
 const $ = (selector) => element.querySelector(selector);
 const buttons = [$(".vs-record"), $(".vs-file")];
+const MAKING = "Making the voice";
 let taking = false;
 
 function take(utterance) {
   taking = false;
-  $(".vs-state").textContent = "Making the voice";
+  $(".vs-state").textContent = MAKING;
   props.value = utterance;
   trigger("sampled");
 }
@@ -40,5 +41,6 @@ document.addEventListener("recorder", ({ detail }) => {
   $(".vs-record").textContent = state === "recording" ? "Stop" : "Record 5 seconds";
   $(".vs-state").textContent = state === "recording" ? `Recording ${seconds.toFixed(1)} s` : sentence;
 });
-// The voice was made, or not: the page says so by itself.
-document.addEventListener("voicemade", () => { $(".vs-state").textContent = ""; });
+// What the server says of the voice; where none was made, the page shows the reason.
+watch("value", () => { if ($(".vs-state").textContent === MAKING && / /.test(props.value)) $(".vs-state").textContent = props.value; });
+document.addEventListener("voicemade", () => { if ($(".vs-state").textContent === MAKING) $(".vs-state").textContent = ""; });

@@ -46,7 +46,6 @@ class ServiceStats:
     engine: EngineStats
     ready: bool
     progress_age_s: float
-    uptime_s: float
     outcomes: dict[str, int]
 
 
@@ -66,9 +65,9 @@ class Service:
         self._accepting = self._closing = False
         self._engine_wake = threading.Event()
         self._speaker = Speaker(codec, end=self._end, cancel=self.engine.cancel, clock=clock)
-        self._started_s = self._leases_seen_s = clock()
+        self._leases_seen_s = begun_s = clock()
         self._codec_settled = threading.Event()
-        self._turned_s = {"engine": self._started_s, "codec": self._started_s}
+        self._turned_s = {"engine": begun_s, "codec": begun_s}
         self._threads = [threading.Thread(target=self._run, args=(name, turn), name=name, daemon=True)
                          for name, turn in (("codec", self._speaker.turn), ("engine", self._turn_engine))]
 
@@ -124,7 +123,7 @@ class Service:
         with self._changed:
             outcomes, accepting = dict(self._outcomes), self._accepting
         ready = accepting and self.engine.fault is None and age_s < STALL_S
-        return ServiceStats(self.engine.stats(), ready, age_s, now_s - self._started_s, outcomes)
+        return ServiceStats(self.engine.stats(), ready, age_s, outcomes)
 
     def drain(self, timeout_s: float | None = None) -> None:
         """Refuse new requests, give the open ones `timeout_s` (default: `config.drain_s`) to end, then stop the rest.

@@ -64,6 +64,24 @@ def test_a_codec_error_ends_that_reply_only(caplog: pytest.LogCaptureFixture):
         assert service.stats().outcomes == {"failed": 1, "stop": 1}
 
 
+def test_a_voice_that_cannot_be_opened_ends_that_reply_only(caplog: pytest.LogCaptureFixture):
+    class Mute(FakeCodec):
+        left = 1
+
+        def open_stream(self, voice=None):
+            self.left -= 1
+            if self.left == 0:
+                raise RuntimeError("secret")
+            return super().open_stream(voice)
+
+    with served(codec=Mute()) as service, caplog.at_level(logging.CRITICAL):
+        failed = asyncio.run(listen(service, ask()))
+        fine = asyncio.run(listen(service, ask()))
+        assert_well_formed(failed)
+        assert (failed[-1].code, "secret" in failed[-1].message) == ("E_ENGINE", False)
+        assert fine[-1].reason is FinishReason.STOP
+
+
 class Crowd(FakeCodec):
     """Runs up to eight streams at once, and none of them where one has a code from `bad`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import example, given, settings
@@ -57,6 +58,9 @@ TABLE = {
     "Nov 21st": "November twenty-first",
     "November 3, 1984": "November third, nineteen eighty-four",
     "21.11.2026 at 00:00": "the twenty-first of November twenty twenty-six at midnight",
+    "31/12/2026, 99/99/2026": "December thirty-first, twenty twenty-six, ninety-nine ninety-nine twenty twenty-six",
+    "45.45.2026, 10.2.1": "forty-five point forty-five point twenty twenty-six, ten point two point one",
+    "at 3:07:45, 31:75": "at three oh seven and forty-five seconds, thirty-one to seventy-five",
     "4 July 2020": "the fourth of July twenty twenty",
     # telephones
     "555-1234": "five five five, one two three four",
@@ -106,6 +110,7 @@ TABLE = {
     "1. First\n2. Second": "one. First. two. Second",
     "How are you? 😊👍": "How are you?",
     "😊": "blush",
+    "so 😀😀 😀 nice": "so grinning nice",
     # other scripts and odd words
     "café naïve": "cafe naive",
     "日本": "ri ben",
@@ -154,6 +159,13 @@ def test_any_text_becomes_plain_words_once(text: str) -> None:
 @settings(deadline=None, max_examples=300)
 def test_no_figure_is_left(text: str) -> None:
     assert not re.search(r"\d", numbers_to_words(text))
+
+
+@pytest.mark.parametrize("unit", ["1", " ", "1+", "a.", "-", "< ", "😀", "/a", "1,111", "A"])
+def test_no_text_of_the_longest_size_takes_long(unit: str) -> None:
+    begun_s = time.process_time()
+    spoken_text(f"a{unit * (4000 // len(unit))}b")
+    assert time.process_time() - begun_s < 1.5
 
 
 def test_number_words() -> None:

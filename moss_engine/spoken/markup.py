@@ -14,6 +14,7 @@ _RULES = (
     (re.compile(r"(?P<sign>[=&#$%@|~])(?P=sign)+"), r"\g<sign>"),
     (re.compile(r"(?<![.!?:;,\s])[ \t]*\n\s*(?=(?:[-*•]|\d{1,2}[.)])[ \t])"), ".\n"),
     (re.compile(r"^[ \t]*[-*•][ \t]+", re.M), ""),
+    (re.compile(rf"(?P<emoji>{_EMOJI})(?:\s*(?P=emoji))+"), r"\g<emoji>"),
 )
 _DECORATION = re.compile(rf"(?<=[.!?,;:]) *{_EMOJIS}|{_EMOJIS}(?=[.!?,;:]|$)|^\s*{_EMOJIS}", re.M)
 

@@ -29,6 +29,7 @@ from moss_engine.spoken.tables import (
 
 MAX_WORD_LETTERS = 24
 _PASSES = 20
+_LONG_FIGURE = re.compile(r"\d{60}(?=\d)")  # the rules' time grows with the square of a run's length
 _BEFORE_NUMBER = (
     r"(?=\s*(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|[a-z]+teen|[a-z]+ty)\b)"
 )
@@ -53,6 +54,7 @@ def spoken_text(text: str) -> str:
     text = re.sub(r"\r\n?|\n", "\n", text)
     text = re.sub(r"(?<![.!?:;,\s])\s*\n\s*\n\s*", ". ", text)
     text = "".join(c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
+    text = _LONG_FIGURE.sub(r"\g<0>, ", re.sub(r"[^\S\n]+", " ", text))
     text = sums_to_words(without_markup(addresses_to_words(text)))
     text = _transliterate(text)
     text = numbers_to_words(text)

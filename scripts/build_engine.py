@@ -33,7 +33,7 @@ from moss_engine.runtime.engine_manifest import (
     plan_digest,
     write_engine_manifest,
 )
-from scripts.disk import require_space
+from scripts.disk import refuse_inside, require_space
 
 REPORT_EVERY_S = 15.0
 SAMPLE_EVERY_S = 0.1
@@ -106,6 +106,7 @@ def build(converted_folder: Path, out: Path, backend: str, weights: str | None, 
     """
     from moss_engine.runtime.make import make_limits
 
+    refuse_inside(out, converted_folder)
     _require_empty(out)
     with Watch() as watch:
         watch.say(f"checking {converted_folder}")

@@ -34,7 +34,7 @@ from moss_engine.models.load import TIED_ROWS, refuse_tied
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
 from moss_engine.models.tensor_file import StoredTensor, read_tensor
 from moss_engine.models.tensor_writer import stored_bytes, write_tensors
-from scripts.disk import require_space
+from scripts.disk import refuse_inside, require_space
 from scripts.progress import Progress
 
 JOURNAL_NAME = ".conversion.json"
@@ -48,6 +48,7 @@ def convert(checkpoint: Path, out: Path, dtype: str) -> dict[str, int]:
     CheckpointError for the checkpoint and ConfigError for the output folder.
     """
     config = ModelConfig.from_file(checkpoint / "config.json")
+    refuse_inside(out, checkpoint)
     stored = read_index(checkpoint)
     check_tensors(checkpoint, stored, expected_tensors(config))
     refuse_tied(checkpoint, {name: _first_rows(stored[name]) for name in expected_tensors(config)

@@ -1,4 +1,4 @@
-"""Room on a disk, asked for before the work and not after it."""
+"""Where a command may write, and whether there is room: asked for before the work and not after it."""
 
 from __future__ import annotations
 
@@ -16,3 +16,9 @@ def require_space(folder: Path, num_bytes: int, what: str) -> None:
     if free < num_bytes + SPARE_BYTES:
         raise ConfigError(f"{what} needs {num_bytes / 1e9:.2f} GB more in {folder} and {free / 1e9:.2f} GB are free; "
                           "free some, or name a folder on another disk.")
+
+
+def refuse_inside(out: Path, source: Path) -> None:
+    """Raise ConfigError for a folder within the one that is read, whose manifest knows no other files."""
+    if out.resolve().is_relative_to(source.resolve()):
+        raise ConfigError(f"{out} lies within {source}, which is to stay as it is; name a folder outside.")

@@ -115,8 +115,11 @@ def test_nothing_is_overwritten(converted: Path, tmp_path: Path) -> None:
     build(converted, out, "tensorrt", None, None, EngineConfig(kv_rows=512, max_step_rows=64))
     with pytest.raises(ConfigError, match="holds an engine already"):
         build(converted, out, "tensorrt", None, None, EngineConfig())
-    with pytest.raises(ConfigError, match="is no empty folder"):
-        build(converted, converted, "tensorrt", None, None, EngineConfig())
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    for folder, words in ((tmp_path / "full", "is no empty folder"), (converted / "engine", "lies within")):
+        with pytest.raises(ConfigError, match=words):
+            build(converted, folder, "tensorrt", None, None, EngineConfig())
 
 
 def test_an_unconverted_checkpoint_is_refused(checkpoint: Path, tmp_path: Path) -> None:

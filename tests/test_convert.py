@@ -198,7 +198,8 @@ def test_a_disk_that_is_full_from_the_start_is_said(checkpoint: Path, tmp_path: 
 
 def test_a_folder_that_cannot_be_made_is_said(checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for out, words in ((tmp_path / "file", "is a file; name a folder"),
+    for out, words in ((checkpoint / "converted", "lies within .*checkpoint, which is to stay as it is"),
+                       (tmp_path / "file", "is a file; name a folder"),
                        (tmp_path / "file" / "out", r"cannot be written \(Not a directory\); make it writable")):
         with pytest.raises(ConfigError, match=words):
             convert(checkpoint, out, "bfloat16")

@@ -1,10 +1,11 @@
-"""The published size within the memory of a smaller card:
+"""The whole program at its published size within the memory of a smaller card:
 
     python -m scripts.bench_budget --limit-gb 22 --float8 trunk --out OUT.json
 
 Caps what this process may allocate on the GPU, then builds the language model with random weights, KV for so many
-sessions and a BigVGAN of 112 M parameters, fills every session to its last row, decodes and vocodes. Anything above the
-cap is an out-of-memory error, and what the whole device holds more than before is reported, with the driver's own part.
+sessions, and the codec in 16 bit: speech encoder, flow and HiFT, and a BigVGAN of 112 M parameters beside it. Then it
+fills every session to its last row, decodes, encodes a question and speaks to all sessions at a time. Anything above
+the cap is an out-of-memory error, and what the whole device holds more than before is reported, with the driver's part.
 """
 
 from __future__ import annotations
@@ -12,17 +13,27 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence
-from moss_engine.runtime.cuda import CudaRuntime, make_random_runtime
+from moss_engine.codec.moss import MossCodec
+from moss_engine.errors import MossError
+from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.cuda_weights import Float8
-from scripts.bench_cuda import PUBLISHED, rows_of
-from scripts.bench_speech import CHUNK_FRAMES, LEFT_FRAMES, RIGHT_FRAMES, Vocoder
+from moss_engine.runtime.make import resolve_device
+from scripts.bench_codec import Parts, Sizes
+from scripts.bench_cuda import PUBLISHED, make_runtime, rows_of
+
+if TYPE_CHECKING:
+    from moss_engine.runtime.cuda import CudaRuntime
 
 STEP_ROWS = 512
+QUESTION_S = 10
+SPOKEN_CODES = 20
 
 
 def fill_sessions(runtime: CudaRuntime, num_rows: int, num_decoded: int) -> None:
@@ -42,16 +53,32 @@ def fill_sessions(runtime: CudaRuntime, num_rows: int, num_decoded: int) -> None
         assert bool(logits.text.isfinite().all()) and bool(logits.audio.isfinite().all())
 
 
+def talk(codec: MossCodec, num_sessions: int) -> None:
+    """Encode a question of 10 s, then speak to every session at a time."""
+    wave = np.random.RandomState(0).standard_normal(QUESTION_S * 16_000).astype(np.float32) * 0.1
+    codes = codec.encode(wave, 16_000)
+    streams = [codec.open_stream() for _ in range(num_sessions)]
+    waves = [codec.push_together([(stream, codes[:SPOKEN_CODES]) for stream in streams]), codec.flush_together(streams)]
+    samples = np.concatenate([piece for pieces in waves for piece in pieces])
+    assert len(samples) == num_sessions * SPOKEN_CODES * 1920 and np.isfinite(samples).all()
+
+
 def measure(limit_bytes: float, float8: Float8, sessions: int, rows: int) -> dict[str, float | str | int]:
     """Build and use everything under the cap; raises torch's OutOfMemoryError where it does not fit."""
-    device = torch.device("cuda", torch.cuda.current_device())
+    device = resolve_device("cuda")
+    from scripts.bench_speech import CHUNK_FRAMES, LEFT_FRAMES, RIGHT_FRAMES, Vocoder
+
     torch.zeros(1, device=device)  # the driver's own memory of this process counts from here on
     free, total = torch.cuda.mem_get_info(device)
     torch.cuda.set_per_process_memory_fraction(limit_bytes / total, device)
-    limits = Limits(16, sessions * math.ceil(rows / 16), sessions, STEP_ROWS, rows)
-    runtime = make_random_runtime(PUBLISHED, limits, device=device, dtype=torch.bfloat16, seed=0, float8=float8)
+    kv_rows = sessions * math.ceil(rows / 16) * 16
+    runtime = make_runtime(PUBLISHED, sessions, kv_rows, float8.value, STEP_ROWS, device=device)
+    print(f"language model ready, {torch.cuda.memory_reserved(device) / 1e9:.2f} GB reserved", flush=True)
+    codec = Parts(Sizes(), device).codec(torch.float16, sessions)
     vocoder = Vocoder(sessions, LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES, torch.float16, device)
+    print(f"codec ready, {torch.cuda.memory_reserved(device) / 1e9:.2f} GB reserved", flush=True)
     fill_sessions(runtime, rows, 8)
+    talk(codec, sessions)
     vocoder.replay()
     torch.cuda.synchronize(device)
     return {"device": torch.cuda.get_device_name(device), "torch": torch.__version__, "weights": "random, seed 0",
@@ -77,4 +104,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except MossError as error:
+        sys.exit(str(error))

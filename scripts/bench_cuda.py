@@ -99,9 +99,14 @@ def blocks_each() -> int:
 
 def make_runtime(config: ModelConfig, max_batch: int, kv_rows: int, float8: str, max_step_rows: int = 512, *,
                  device: torch.device, deferred_text: bool = False):
+    """A network with random weights; raises ConfigError, with the numbers, where there is too little memory for it."""
     from moss_engine.runtime.cuda import make_random_runtime
-    from moss_engine.runtime.cuda_weights import Float8
+    from moss_engine.runtime.cuda_weights import Float8, num_bytes
+    from moss_engine.runtime.memory import require_memory
 
+    deferred_bytes = 2 * config.hidden_size if deferred_text else 0
+    require_memory(device, num_bytes(config, torch.bfloat16, Float8(float8)),
+                   kv_rows * (kv_row_bytes(config) + deferred_bytes))
     limits = Limits(16, kv_rows // 16, max_batch, max_step_rows, min(config.max_position_embeddings, kv_rows, 4096))
     return make_random_runtime(config, limits, device=device, dtype=torch.bfloat16, seed=0,
                                float8=Float8(float8), deferred_text=deferred_text)

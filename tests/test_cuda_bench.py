@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ VOCODER = {
     "use_bias_at_final": False, "activation": "snakebeta", "snake_logscale": True, "sampling_rate": 24000,
     "n_fft": 1024, "win_size": 1024, "hop_size": 256, "num_mels": 100, "fmin": 0, "fmax": None,
 }
+CONFIG = replace(SMALL, vocab_size=160)  # float8 wants multiples of 16
 CEILINGS = Ceilings(4e12, 4e12, 8e14, 1.6e15)
 
 
@@ -35,10 +37,11 @@ def small(monkeypatch: pytest.MonkeyPatch):
     """The same program with a small network, a tiny vocoder, few repeats and, without a GPU, no device to time."""
     def runtime(config, max_batch, kv_rows, float8, max_step_rows=64, *, device, deferred_text=False):
         limits = Limits(16, kv_rows // 16, max_batch, max_step_rows, min(kv_rows, 512))
-        weights = make_weights() if DEVICE.type == "cpu" else make_weights(dtype=torch.bfloat16, float8=Float8(float8))
-        return make_runtime(weights, limits=limits, deferred_text=deferred_text)
+        weights = make_weights(CONFIG) if DEVICE.type == "cpu" else \
+            make_weights(CONFIG, torch.bfloat16, float8=Float8(float8))
+        return make_runtime(weights, CONFIG, limits=limits, deferred_text=deferred_text)
 
-    monkeypatch.setattr(bench_cuda, "PUBLISHED", SMALL)
+    monkeypatch.setattr(bench_cuda, "PUBLISHED", CONFIG)
     monkeypatch.setattr(bench_cuda, "CONTEXT_ROWS", 20)
     monkeypatch.setattr(bench_cuda, "FILLS", ((6, 16),))
     monkeypatch.setattr(bench_cuda, "make_runtime", runtime)
@@ -123,8 +126,6 @@ def test_what_was_measured_before_a_failure_is_there(small, tmp_path: Path, monk
 
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
 def test_transformers_generate_token_by_token():
-    from dataclasses import replace
-
     from scripts.bench_baselines import transformers_step_ms
 
     config = replace(SMALL, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=16)

@@ -1,0 +1,42 @@
+"""The memory proof's parts that need no GPU: the codec is used as a conversation uses it, and a GPU is asked for first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from test_bench_codec import TINY
+
+from moss_engine.errors import ConfigError
+from scripts.bench_budget import talk
+from scripts.bench_codec import Parts
+from scripts.bench_cuda import PUBLISHED, make_runtime
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_a_question_is_encoded_and_everybody_is_spoken_to(monkeypatch: pytest.MonkeyPatch):
+    codec = Parts(TINY, torch.device("cpu")).codec(torch.float32, 2)
+    encoded, spoken = [], []
+    encode, push = codec.encode, codec.push_together
+    monkeypatch.setattr(codec, "encode", lambda *args: encoded.append(args) or encode(*args))
+    monkeypatch.setattr(codec, "push_together", lambda work: spoken.append(len(work)) or push(work))
+    talk(codec, 2)
+    assert len(encoded) == 1 and len(encoded[0][0]) == 160_000 and spoken == [2]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so():
+    done = subprocess.run([sys.executable, "-m", "scripts.bench_budget"], cwd=ROOT, capture_output=True, text=True,
+                          timeout=120)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "GPU" in done.stderr
+
+
+def test_too_little_memory_is_refused_with_the_numbers(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("triton", reason="Triton is not installed")
+    monkeypatch.setattr("moss_engine.runtime.memory.free_bytes", lambda _: 20 << 30)
+    with pytest.raises(ConfigError, match=r"needs 27\.9\d GiB .* 20\.00 GiB are free"):
+        make_runtime(PUBLISHED, 4, 65_536, "none", device=torch.device("cpu"))

@@ -179,7 +179,13 @@ class _Profile(dict):
         self[name] = [tuple(low), tuple(usual), tuple(high)]
 
 
+BuilderFlag = Enum("BuilderFlag", "TF32")
+
+
 class Settings(SimpleNamespace):
+    def clear_flag(self, flag: Enum) -> None:
+        self.flags.discard(flag)
+
     def add_optimization_profile(self, profile: _Profile) -> None:
         self.profiles.append(profile)
 
@@ -199,7 +205,7 @@ class Builder:
         return Network()
 
     def create_builder_config(self) -> Settings:
-        return Settings(profiles=[])
+        return Settings(profiles=[], flags={BuilderFlag.TF32})
 
     def create_optimization_profile(self) -> _Profile:
         return _Profile()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import Enum, IntEnum
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,6 @@ from tests.trt_emulator import (  # noqa: F401
     TensorIOMode,
     TensorLocation,
     UnaryOperation,
-    Weights,
     bool,
     float16,
     float32,
@@ -31,7 +31,15 @@ from tests.trt_emulator import (  # noqa: F401
 
 __version__ = "8.6.0"
 NetworkDefinitionCreationFlag = IntEnum("NetworkDefinitionCreationFlag", "EXPLICIT_BATCH", start=0)
-BuilderFlag = Enum("BuilderFlag", "FP16 OBEY_PRECISION_CONSTRAINTS")
+BuilderFlag = Enum("BuilderFlag", "FP16 OBEY_PRECISION_CONSTRAINTS TF32")
+
+
+class Weights(new.Weights):
+    """Made of an array only."""
+
+    def __init__(self, values: np.ndarray):
+        assert isinstance(values, np.ndarray)
+        super().__init__(values)
 
 
 class _Layer(new.Layer):
@@ -59,12 +67,14 @@ class Builder(new.Builder):
         return _Network()
 
     def create_builder_config(self) -> _Settings:
-        return _Settings(profiles=[], flags=set())
+        return _Settings(profiles=[], flags={BuilderFlag.TF32})
 
     def build_serialized_network(self, network: _Network, settings: _Settings) -> Any:
         assert BuilderFlag.OBEY_PRECISION_CONSTRAINTS in settings.flags and settings.tactic_sources == 0
         halves = any(getattr(layer, "output_type", None) == "float16" for layer in network.layers)
         assert halves == (BuilderFlag.FP16 in settings.flags)
+        converted = [name for name, (_, dtype, _) in network.inputs.items() if dtype == "float16"]
+        assert not converted, f"{converted} would be converted in every step"
         return super().build_serialized_network(network, settings)
 
 
@@ -82,7 +92,9 @@ class _Engine(new.Engine):
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
         if name in self.inputs:
-            return super().get_tensor_shape(name)
+            shapes = {tuple(shape) for i in range(self.num_optimization_profiles)
+                      for shape in self.get_tensor_profile_shape(name, i)}
+            return shapes.pop() if len(shapes) == 1 else super().get_tensor_shape(name)
         sizes = {name: torch.zeros(self.get_tensor_profile_shape(name, 0)[0], dtype=getattr(torch, dtype))
                  for name, (_, dtype, _) in self.inputs.items()}
         return tuple(self.run(sizes)[name].shape)

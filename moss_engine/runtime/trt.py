@@ -28,6 +28,7 @@ from moss_engine.runtime.trt_tensors import (
     ROTARY,
     Profile,
     base_dtype,
+    border_dtype,
     outputs,
     pool_shape,
     rotary_table,
@@ -43,7 +44,7 @@ class TrtRuntime:
     def __init__(self, library: Library, plan: Any, manifest: EngineManifest, config: ModelConfig, limits: Limits,
                  weights: Mapping[str, Tensor], info: RuntimeInfo, device: torch.device, *, graphs: bool = True):
         """weights: the layout's tensors by name for an engine whose weights are bound, else nothing; they are read
-        where they lie and may serve another runtime too.
+        where they lie and may serve another runtime too, unless the library wants them wider.
         """
         self.limits = limits
         self.info = info
@@ -51,17 +52,18 @@ class TrtRuntime:
         self._device = device
         self._graphs = graphs and device.type == "cuda"
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        dtype = manifest.dtype
+        dtype = border_dtype(manifest.dtype, wide=library.wide_border)
         inputs = step_inputs(config, limits.block_size, dtype)
         if manifest.weights == "bound":
             inputs |= weight_inputs(config, manifest.max_seq_len, dtype)
-            weights = {**weights, ROTARY: rotary_table(config, manifest.max_seq_len, device)}
+            weights = {name: tensor.to(getattr(torch, dtype)) for name, tensor in weights.items()}
+            weights[ROTARY] = rotary_table(config, manifest.max_seq_len, device)
         self._engine: TrtEngine | None = TrtEngine(library, plan, check_tensors(inputs, outputs(config, dtype)), device,
                                                    self._stream_handle())
         self._profiles = [_profile(shapes) for shapes in self._engine.profile_shapes]
         most = max(limits.max_batch, *(profile.sequences[0] for profile in self._profiles))
         self._inputs = StepInputs(limits, most, device)
-        kind = getattr(torch, base_dtype(dtype))
+        kind = getattr(torch, dtype)
         self._pool = torch.zeros(pool_shape(config, limits), dtype=kind, device=device)
         self._heads = config.num_layers * 2 * config.num_key_value_heads
         self._layer_heads = torch.arange(self._heads, device=device).view(config.num_layers, 1, -1) * limits.block_size
@@ -208,13 +210,15 @@ def load_trt_runtime(config: EngineConfig, limits: Limits, device: torch.device)
     assert config.engine is not None
     manifest, plan = open_engine(
         config.engine, what_is_wanted(config, limits, library.version, compute_capability(library, device)))
-    kind = getattr(torch, base_dtype(manifest.dtype))
-    specs = weight_inputs(model, manifest.max_seq_len, manifest.dtype).values()
-    weight_bytes = sum(torch.Size(spec.shape).numel() * getattr(torch, spec.dtype).itemsize for spec in specs)
+    border = border_dtype(manifest.dtype, wide=library.wide_border)
+    kind = getattr(torch, border)
+    specs = weight_inputs(model, manifest.max_seq_len, border if manifest.weights == "bound" else manifest.dtype)
+    weight_bytes = sum(torch.Size(spec.shape).numel() * getattr(torch, spec.dtype).itemsize for spec in specs.values())
     require_memory(device, weight_bytes, torch.Size(pool_shape(model, limits)).numel() * kind.itemsize)
     weights = {}
     if manifest.weights == "bound":
-        weights = {name: tensor.to(device) for name, tensor in stream_parts(config.checkpoint, model, kind)}
+        rounded = stream_parts(config.checkpoint, model, getattr(torch, base_dtype(manifest.dtype)))
+        weights = {name: tensor.to(device).to(kind) for name, tensor in rounded}
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     info = RuntimeInfo(library.backend, library.version, name, manifest.dtype, config.checkpoint.resolve().name,
                        manifest.plan_digest)

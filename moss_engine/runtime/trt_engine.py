@@ -68,7 +68,7 @@ def _compare(name: str, what: str, found: object, wanted: object) -> None:
 
 
 class TrtEngine:
-    """`profile_shapes[i][name]` are the smallest, usual and largest shape that profile i takes of every open input."""
+    """`profile_shapes[i][name]` are the smallest, usual and largest shape that profile i takes of an input."""
 
     def __init__(self, library: Library, plan: Any, check: Check, device: torch.device, stream: int):
         """Deserialise `plan` and check its tensors; raises EngineFileError for a plan that the library refuses."""
@@ -80,8 +80,8 @@ class TrtEngine:
                                   f"{_AGAIN}")
         self.tensors = self._describe()
         check(self.tensors)
-        self.profile_shapes = [{name: [tuple(shape) for shape in self._engine.get_tensor_profile_shape(name, i)]
-                                for name, tensor in self.tensors.items() if tensor.is_input and -1 in tensor.shape}
+        self.profile_shapes = [{name: self._profile_shape(name, i) for name in self.tensors
+                                if self.tensors[name].is_input}
                                for i in range(self._engine.num_optimization_profiles)]
         self._memory = torch.empty(max(1, self._memory_bytes()) + _ALIGNMENT, dtype=torch.uint8, device=device)
         self._contexts = [self._make_context(i, stream) for i in range(self._engine.num_optimization_profiles)]
@@ -123,6 +123,13 @@ class TrtEngine:
                                        engine.get_tensor_mode(name) == self._trt.TensorIOMode.INPUT,
                                        engine.get_tensor_location(name).name)
         return found
+
+    def _profile_shape(self, name: str, profile: int) -> list[tuple[int, ...]]:
+        """Smallest, usual and largest; a release that knows one size only no longer has a profile for it."""
+        shape = self.tensors[name].shape
+        if -1 not in shape:
+            return [shape] * 3
+        return [tuple(shape) for shape in self._engine.get_tensor_profile_shape(name, profile)]
 
     def _memory_bytes(self) -> int:
         name = "device_memory_size_v2" if hasattr(self._engine, "device_memory_size_v2") else "device_memory_size"

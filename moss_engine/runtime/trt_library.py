@@ -34,6 +34,13 @@ class Library:
         return self.backend == "tensorrt_rtx" or self.release >= (10, 0)
 
     @property
+    def wide_border(self) -> bool:
+        """Whether floating-point inputs of fused layers are float32, whatever the network says: release 8.6 turns
+        float16 ones into that, and back, in every step, which takes longer than the step itself.
+        """
+        return not self.strongly_typed
+
+    @property
     def dtypes(self) -> tuple[str, ...]:
         """Number formats in which a network can be built."""
         return ("float32", "float16", "bfloat16", "float8") if self.strongly_typed else ("float32", "float16")

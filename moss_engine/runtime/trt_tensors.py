@@ -39,8 +39,15 @@ def base_dtype(dtype: str) -> str:
     return "bfloat16" if dtype == FLOAT8 else dtype
 
 
+def border_dtype(dtype: str, *, wide: bool) -> str:
+    """The format of bound weights and of the pool: the engine's own, or float32 where the library would convert every
+    float16 input to that in each step.
+    """
+    return "float32" if wide else base_dtype(dtype)
+
+
 def step_inputs(config: ModelConfig, block_size: int, dtype: str) -> dict[str, TensorSpec]:
-    """What changes from step to step, besides the pool.
+    """What changes from step to step, and the pool, in `dtype`.
 
     ids [B, R, 2] text and audio; cached [B] rows in the pool; tables [B, M] their blocks; select [B] rows of the T
     whose logits are wanted; past_index [M, block_size] and row_index [R] count 0, 1, 2, ... ; kv_pool is one piece of
@@ -69,7 +76,9 @@ def weight_inputs(config: ModelConfig, max_seq_len: int, dtype: str) -> dict[str
 
 
 def outputs(config: ModelConfig, dtype: str) -> dict[str, TensorSpec]:
-    """Logits of the selected rows, and every layer's keys (normed, rotated) and values of all rows, for the pool."""
+    """Logits of the selected rows, and every layer's keys (normed, rotated) and values of all rows, for the pool and in
+    its `dtype`.
+    """
     new_shape = (config.num_layers, ANY, 2 * config.num_key_value_heads, config.head_dim)
     return {
         LOGITS: TensorSpec("float32", (ANY, config.vocab_size)),

@@ -19,6 +19,7 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import float8_values, row_scales
 
 INIT_STD = 0.02
+_ROWS_AT_ONCE = 8192  # that are float32 on their way to float8: a large vocabulary's head would be gigabytes
 
 
 class Float8(Enum):
@@ -41,9 +42,11 @@ class Place:
         if self.scale is None:
             self.values.copy_(tensor)
             return
-        wide = tensor.to(self.values.device, torch.float32)
-        self.scale.copy_(row_scales(wide) if scale is None else scale)
-        self.values.copy_(float8_values(wide, self.scale))
+        for start in range(0, len(tensor), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            wide = tensor[rows].to(self.values.device, torch.float32)
+            self.scale[rows].copy_(row_scales(wide) if scale is None else scale[rows])
+            self.values[rows].copy_(float8_values(wide, self.scale[rows]))
 
     def widened(self) -> Tensor:
         """The values as float32."""

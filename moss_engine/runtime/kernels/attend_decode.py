@@ -89,6 +89,24 @@ def _attend_staged(q_first, q_second, k_pool_ptr, v_pool_ptr, table, pool_slot, 
     return top, total, acc
 
 
+@triton.jit
+def _store_new_row(key_ptr, value_ptr, k_first, k_second, v, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr):
+    """A new row's key, in halves, and its value to their places in the pool."""
+    halves, dims = tl.arange(0, HP), tl.arange(0, DP)
+    store_halves(key_ptr, k_first, k_second, tl.arange(0, 1), 1, halves, D)
+    tl.store(value_ptr + dims, v, mask=dims < D)
+
+
+@triton.jit
+def _store_attended(out_ptr, acc, total, is_wanted, G: tl.constexpr, D: tl.constexpr, M: tl.constexpr,
+                    DP: tl.constexpr):
+    """The weighted mean of values for each head of one KV head, where this program has all of it."""
+    heads, dims = tl.arange(0, M), tl.arange(0, DP)
+    inside = (heads < G)[:, None] & (dims < D)[None, :] & is_wanted
+    at = out_ptr + heads[:, None] * D + dims[None, :]
+    tl.store(at, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside)
+
+
 @triton.jit(do_not_specialize=["batch", "slot", "lane_slots", "num_blocks", "table_stride", "num_splits"])
 def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, tables_ptr, k_pool_ptr, v_pool_ptr,
                          out_ptr, part_acc_ptr, part_stats_ptr, counter_ptr, batch, slot, lane_slots, num_blocks,
@@ -113,7 +131,7 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     num_active = tl.maximum(tl.cdiv(num_cached, length), 1)
     if split >= num_active:
         return
-    heads, halves, dims, times = tl.arange(0, M), tl.arange(0, HP), tl.arange(0, DP), tl.arange(0, T)
+    halves, times = tl.arange(0, HP), tl.arange(0, T)
     pool_dtype = k_pool_ptr.dtype.element_ty
     pool_slot = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1)
     table = tables_ptr + sequence * table_stride
@@ -135,9 +153,7 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     if split == 0:
         block = tl.load(table + num_cached // BLOCK)
         at = place_rows(block, num_cached, pool_slot, kv_head, KV, BLOCK, D)
-        store_halves(k_pool_ptr + at, k_new_first, k_new_second, tl.arange(0, 1), 1, halves, D)
-        tl.store(v_pool_ptr + at + dims, v_new, mask=dims < D)
-
+        _store_new_row(k_pool_ptr + at, v_pool_ptr + at, k_new_first, k_new_second, v_new, D, HP, DP)
     if STAGES == 0:
         top, total, acc = _attend_ahead(q_first, q_second, ahead, blocks, k_pool_ptr, v_pool_ptr, table, pool_slot,
                                         kv_head, start, end, scale_log2, top, total, acc, KV, D, HP, DP, BLOCK, T)
@@ -148,6 +164,5 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     if SPLIT and (num_active > 1):
         is_last, acc, total = add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr,
                                            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, DP)
-    out_at = out_ptr + (tl.program_id(2).to(tl.int64) * KV + kv_head) * G * D + heads[:, None] * D + dims[None, :]
-    inside = (heads < G)[:, None] & (dims < D)[None, :]
-    tl.store(out_at, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside & is_last)
+    out = out_ptr + (tl.program_id(2).to(tl.int64) * KV + kv_head) * G * D
+    _store_attended(out, acc, total, is_last, G, D, M, DP)

@@ -81,24 +81,9 @@ def _row_sums(weights, pairs, K: tl.constexpr, CHUNK: tl.constexpr):
 
 
 @triton.jit
-def _matvec8_kernel(x_ptr, weight_ptr, scale_ptr, norm_ptr, residual_ptr, out_ptr, num_outputs, eps, K: tl.constexpr,
-                    R: tl.constexpr, CHUNK: tl.constexpr, NORM: tl.constexpr, GLU: tl.constexpr,
-                    RESIDUAL: tl.constexpr, OVERLAP: tl.constexpr):
-    """The vector stays in registers while tiles of R outputs stream by, each loaded one tile ahead.
-
-    weight_ptr is int64 [lanes, outputs, K / 8].
-    """
-    lane = tl.program_id(1)
-    first = tl.program_id(0) * R + tl.arange(0, R)
-    stride = tl.num_programs(0) * R
-    columns, packs = tl.arange(0, CHUNK), tl.arange(0, CHUNK // 8)
-    lane_outputs = lane.to(tl.int64) * num_outputs * (2 if GLU else 1)
-    weight_rows = weight_ptr + (lane_outputs + first)[:, None] * (K // 8) + packs[None, :]
-    up_offset = num_outputs.to(tl.int64) * (K // 8)
-    ahead = _load_tile(weight_rows, first < num_outputs, packs, K, CHUNK)
-    if GLU:
-        ahead_up = _load_tile(weight_rows + up_offset, first < num_outputs, packs, K, CHUNK)
-    wait_for_previous(OVERLAP)
+def _load_vector(x_ptr, norm_ptr, lane, eps, K: tl.constexpr, CHUNK: tl.constexpr, NORM: tl.constexpr):
+    """One lane's vector as pairs of float16, chunk by chunk, and what they are to be multiplied with."""
+    columns = tl.arange(0, CHUNK)
     squares = 0.0
     largest = 1e-30
     for start in tl.static_range(0, K, CHUNK):
@@ -118,6 +103,29 @@ def _matvec8_kernel(x_ptr, weight_ptr, scale_ptr, norm_ptr, residual_ptr, out_pt
         pairs += _pairs(x)
     if NORM:
         largest *= tl.rsqrt(squares / K + eps)
+    return pairs, largest
+
+
+@triton.jit
+def _matvec8_kernel(x_ptr, weight_ptr, scale_ptr, norm_ptr, residual_ptr, out_ptr, num_outputs, eps, K: tl.constexpr,
+                    R: tl.constexpr, CHUNK: tl.constexpr, NORM: tl.constexpr, GLU: tl.constexpr,
+                    RESIDUAL: tl.constexpr, OVERLAP: tl.constexpr):
+    """The vector stays in registers while tiles of R outputs stream by, each loaded one tile ahead.
+
+    weight_ptr is int64 [lanes, outputs, K / 8].
+    """
+    lane = tl.program_id(1)
+    first = tl.program_id(0) * R + tl.arange(0, R)
+    stride = tl.num_programs(0) * R
+    packs = tl.arange(0, CHUNK // 8)
+    lane_outputs = lane.to(tl.int64) * num_outputs * (2 if GLU else 1)
+    weight_rows = weight_ptr + (lane_outputs + first)[:, None] * (K // 8) + packs[None, :]
+    up_offset = num_outputs.to(tl.int64) * (K // 8)
+    ahead = _load_tile(weight_rows, first < num_outputs, packs, K, CHUNK)
+    if GLU:
+        ahead_up = _load_tile(weight_rows + up_offset, first < num_outputs, packs, K, CHUNK)
+    wait_for_previous(OVERLAP)
+    pairs, largest = _load_vector(x_ptr, norm_ptr, lane, eps, K, CHUNK, NORM)
     for done in tl.range(0, num_outputs - tl.program_id(0) * R, stride):
         outputs = first + done
         valid = outputs < num_outputs

@@ -53,6 +53,13 @@ def _sample(x_ptr, add_ptr, bias, at, samples, stride, mask, HAS_ADD: tl.constex
     return value
 
 
+@triton.jit
+def _load_taps(filter_ptr):
+    return (tl.load(filter_ptr), tl.load(filter_ptr + 1), tl.load(filter_ptr + 2), tl.load(filter_ptr + 3),
+            tl.load(filter_ptr + 4), tl.load(filter_ptr + 5), tl.load(filter_ptr + 6), tl.load(filter_ptr + 7),
+            tl.load(filter_ptr + 8), tl.load(filter_ptr + 9), tl.load(filter_ptr + 10), tl.load(filter_ptr + 11))
+
+
 @triton.jit(do_not_specialize=["samples"])
 def _activate_kernel(x_ptr, add_ptr, bias_ptr, sum_ptr, out_ptr, up_ptr, down_ptr, cycles_ptr, magnitude_ptr, channels,
                      samples, HAS_ADD: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_SUM: tl.constexpr,
@@ -62,12 +69,8 @@ def _activate_kernel(x_ptr, add_ptr, bias_ptr, sum_ptr, out_ptr, up_ptr, down_pt
     cycles = tl.load(cycles_ptr + channel, mask=mask, other=0.0)
     magnitude = tl.load(magnitude_ptr + channel, mask=mask, other=0.0)
     bias = tl.load(bias_ptr + channel, mask=mask, other=0.0).to(tl.float32) if HAS_BIAS else 0.0
-    u0, u1, u2, u3 = tl.load(up_ptr), tl.load(up_ptr + 1), tl.load(up_ptr + 2), tl.load(up_ptr + 3)
-    u4, u5, u6, u7 = tl.load(up_ptr + 4), tl.load(up_ptr + 5), tl.load(up_ptr + 6), tl.load(up_ptr + 7)
-    u8, u9, u10, u11 = tl.load(up_ptr + 8), tl.load(up_ptr + 9), tl.load(up_ptr + 10), tl.load(up_ptr + 11)
-    d0, d1, d2, d3 = tl.load(down_ptr), tl.load(down_ptr + 1), tl.load(down_ptr + 2), tl.load(down_ptr + 3)
-    d4, d5, d6, d7 = tl.load(down_ptr + 4), tl.load(down_ptr + 5), tl.load(down_ptr + 6), tl.load(down_ptr + 7)
-    d8, d9, d10, d11 = tl.load(down_ptr + 8), tl.load(down_ptr + 9), tl.load(down_ptr + 10), tl.load(down_ptr + 11)
+    u0, u1, u2, u3, u4, u5, u6, u7, u8, u9, u10, u11 = _load_taps(up_ptr)
+    d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11 = _load_taps(down_ptr)
     wait_for_previous(OVERLAP)
     base = tl.program_id(2).to(tl.int64) * samples * channels
     x_at, add_at = x_ptr + base + channel, add_ptr + base + channel

@@ -25,18 +25,17 @@ import torch
 from torch import Tensor
 
 from moss_engine.codec.cuda_flow import CudaFlow
-from moss_engine.codec.cuda_hift import CudaHift
 from moss_engine.codec.flow import OUTSIDE, Chunk, flow_voice, prompt_memory, run_chunks
 from moss_engine.codec.flow_config import FlowConfig
 from moss_engine.codec.flow_encoder import LOOK_BACK
 from moss_engine.codec.flow_memory import FlowMemory
 from moss_engine.codec.flow_weights import pack_flow
 from moss_engine.codec.hift_config import HiftConfig
-from moss_engine.codec.hift_stream import Hift
 from moss_engine.codec.hift_weights import pack_hift
-from moss_engine.codec.mel_vocoder import HiftVocoder, MelVocoder, Work
+from moss_engine.codec.mel_vocoder import MelVocoder, Work
 from moss_engine.codec.moss import HISTORY_CODES, MossCodec
 from moss_engine.codec.moss_layout import CHUNK_CODES
+from moss_engine.codec.moss_load import hift_vocoder
 from moss_engine.codec.voice import SPEAKER_DIM, Voice
 from moss_engine.codec.whisper_config import WhisperVqConfig, expected_tensors
 from moss_engine.codec.whisper_vq import WhisperVq, build_whisper_vq
@@ -81,12 +80,10 @@ class Parts:
     def codec(self, dtype: torch.dtype, max_together: int) -> MossCodec:
         """As `load_moss_codec` joins one."""
         weights = pack_flow(self.flow, self.sizes.flow, self.device, dtype)
-        vocoder = pack_hift(self.hift, self.sizes.hift, self.device)
-        on_gpu = self.device.type == "cuda"
-        shaped = CudaHift(vocoder, CHUNK_CODES * weights.config.ratio, max_together) if on_gpu else None
-        run = CudaFlow(weights, CHUNK_CODES, max_together) if on_gpu else run_chunks
-        return MossCodec(self.encoder(dtype), weights, HiftVocoder(Hift(vocoder, shaped)), [self.voice],
-                         num_codes=self.sizes.num_codes, run=run, max_together=max_together)
+        vocoder = hift_vocoder(pack_hift(self.hift, self.sizes.hift, self.device), self.sizes.flow, max_together)
+        run = CudaFlow(weights, CHUNK_CODES, max_together) if self.device.type == "cuda" else run_chunks
+        return MossCodec(self.encoder(dtype), weights, vocoder, [self.voice], num_codes=self.sizes.num_codes, run=run,
+                         max_together=max_together)
 
     def encoder(self, dtype: torch.dtype) -> WhisperVq:
         """The speech encoder alone."""

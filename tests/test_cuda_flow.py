@@ -11,15 +11,18 @@ cuda_support = pytest.importorskip("tests.cuda_support")
 
 from moss_engine.codec import cuda_flow  # noqa: E402
 from moss_engine.codec.cuda_encoder import encode  # noqa: E402
+from moss_engine.codec.cuda_estimator import last_convolution, plan_of  # noqa: E402
 from moss_engine.codec.cuda_flow import CudaFlow  # noqa: E402
 from moss_engine.codec.cuda_hift import CudaHift  # noqa: E402
 from moss_engine.codec.flow import Chunk, FlowVoice, flow_voice, prompt_memory, run_chunks  # noqa: E402
 from moss_engine.codec.flow_encoder import encode_chunk  # noqa: E402
 from moss_engine.codec.flow_estimator import ChunkRows, velocity  # noqa: E402
 from moss_engine.codec.flow_memory import FlowMemory  # noqa: E402
-from moss_engine.codec.flow_weights import FlowWeights, pack_flow  # noqa: E402
+from moss_engine.codec.flow_weights import EPS, FlowWeights, pack_flow  # noqa: E402
 from moss_engine.codec.hift_stream import Hift, Window  # noqa: E402
 from moss_engine.codec.hift_weights import pack_hift  # noqa: E402
+from moss_engine.runtime.kernels.flow_meta import Chunks  # noqa: E402
+from moss_engine.runtime.kernels.flow_step import step  # noqa: E402
 from scripts.make_tiny_moss import TINY_FLOW, TINY_HIFT, random_flow, random_hift  # noqa: E402
 from tests.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
 
@@ -57,12 +60,22 @@ def test_one_step_of_the_estimator_and_its_memory():
     voices = [make_voice(weights, 10, 1), make_voice(weights, 5, 2)]
     plain, fused = aged(weights, voices, 1 if INTERPRETED else 3), aged(weights, voices, 1 if INTERPRETED else 3)
     inputs = torch.randn(4, FRAMES, 320, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    inputs[1::2, :, :80] = inputs[::2, :, :80]  # both branches of a stream move the same mel
     given = cuda_flow._Inputs.empty(weights, 2, CODES)
     given.meta.copy_(cuda_flow._meta(fused, FRAMES, given.anchor))
     with torch.inference_mode():
-        wanted = velocity(weights, ChunkRows(plain, 4), inputs, 4)
-        found = cuda_flow._velocity(weights, given, inputs.flatten(0, 1), 4, FRAMES)
-    assert relative_error(found.view_as(wanted), wanted) < CLOSE
+        moves = velocity(weights, ChunkRows(plain, 4), inputs, 4)
+        wanted = inputs[::2, :, :80] + 0.5 * (1.7 * moves[::2] - 0.7 * moves[1::2])
+        found = inputs.flatten(0, 1).clone()
+        chunks = Chunks(given.anchor, given.meta, FRAMES)
+        y = last_convolution(weights, chunks, plan_of(4 * FRAMES, torch.float32), found, 4)
+        final = weights.estimator.final_norm
+        project = weights.estimator.project
+        step(y, final.weight, final.bias, EPS, project.weight, project.bias, found, 0.5, 0.7, FRAMES)
+    found = found.view_as(inputs)
+    assert torch.equal(found[::2, :, :80], found[1::2, :, :80])
+    assert relative_error(found[::2, :, :80], wanted) < CLOSE
+    assert torch.equal(found[..., 80:], inputs[..., 80:])
     for mine, theirs in zip(fused, plain, strict=True):
         assert relative_error(mine.notes, theirs.notes) < CLOSE
         assert relative_error(mine.tails, theirs.tails) < CLOSE
@@ -112,7 +125,7 @@ def test_chunks_of_many_streams_in_graphs(dtype, most):
 @pytest.mark.skipif(INTERPRETED, reason="CUDA graphs need a GPU")
 def test_hift_in_graphs():
     weights = pack_hift(random_hift(TINY_HIFT), TINY_HIFT, DEVICE)
-    plain, fused = Hift(weights), Hift(weights, CudaHift(weights, FRAMES, 4))
+    plain, fused = Hift(weights), Hift(weights, CudaHift(weights, FRAMES, [12, 16], 4))
     corners = torch.randn(3, 80, 14, generator=torch.Generator().manual_seed(0)).to(DEVICE) * 2 - 5
     mels = torch.nn.functional.interpolate(corners, size=72, mode="linear")
     with torch.backends.cudnn.flags(allow_tf32=False):

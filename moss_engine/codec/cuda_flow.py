@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from moss_engine.codec.cuda_encoder import encode
+from moss_engine.codec.cuda_estimator import plan_of, solve
 from moss_engine.codec.flow import OUTSIDE, Chunk
-from moss_engine.codec.flow_encoder import LOOK_BACK, linear, norm
-from moss_engine.codec.flow_memory import BRANCHES, FlowMemory, num_convolutions
-from moss_engine.codec.flow_weights import EPS, NUM_STEPS, FlowWeights, Stage
-
-if TYPE_CHECKING:
-    from moss_engine.runtime.kernels.flow_attention import Attention
+from moss_engine.codec.flow_encoder import LOOK_BACK
+from moss_engine.codec.flow_memory import BRANCHES, FlowMemory
+from moss_engine.codec.flow_weights import FlowWeights
+from moss_engine.codec.lane import open_lane
 
 COUNTS = (1, 2, 4, 8, 16)
 """Numbers of streams that graphs are made for; others run in the next larger one."""
@@ -38,11 +35,9 @@ class _Inputs:
     before: Tensor
     speaker: Tensor
     condition: Tensor
-    attention: Attention
 
     @staticmethod
     def empty(weights: FlowWeights, streams: int, chunk_codes: int) -> _Inputs:
-        from moss_engine.runtime.kernels.flow_attention import Attention
         from moss_engine.runtime.kernels.flow_meta import FIELDS
 
         config, like = weights.config, weights.noise
@@ -54,8 +49,7 @@ class _Inputs:
         anchor = torch.zeros(16, dtype=weights.dtype, device=like.device)
         return _Inputs(anchor, ids(FIELDS), ids(), ids(LOOK_BACK + chunk_codes + config.look_ahead),
                        like.new_zeros(streams, 2, config.width), like.new_zeros(streams, config.num_mels),
-                       like.new_zeros(streams, frames, config.num_mels),
-                       Attention(streams * BRANCHES, frames * config.estimator_heads, config.channels, like.device))
+                       like.new_zeros(streams, frames, config.num_mels))
 
 
 class CudaFlow:
@@ -107,7 +101,8 @@ class CudaFlow:
 
     def _capture(self, weights: FlowWeights) -> None:
         device = weights.noise.device
-        pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
+        pool, stream = torch.cuda.graph_pool_handle(), open_lane(device)
+        assert stream is not None, "graphs are of a GPU"
         with torch.cuda.device(device), torch.inference_mode():
             for count in reversed(self._counts):
                 given = _Inputs.empty(weights, count, self._chunk_codes)
@@ -153,76 +148,12 @@ def _meta(memories: Sequence[FlowMemory], valid: int, anchor: Tensor) -> Tensor:
 
 def _run(weights: FlowWeights, given: _Inputs) -> tuple[Tensor, Tensor]:
     """-> mel [streams, frames, mels] and the last codes before the upsampling [streams, 2, width]"""
+    from moss_engine.runtime.kernels.flow_meta import Chunks
+
     around, after = encode(weights, given.anchor, given.meta, given.first, given.windows, given.before)
     frames = around.shape[1]
     at = given.first[:, None] * weights.config.ratio + torch.arange(frames, device=around.device)
     fixed = torch.cat([around, given.speaker[:, None].expand_as(around), given.condition], -1)
-    return _solve(weights, given, weights.noise[at % len(weights.noise)], fixed), after
-
-
-def _solve(weights: FlowWeights, given: _Inputs, noise: Tensor, fixed: Tensor) -> Tensor:
-    """As `flow_estimator.solve`."""
-    guidance = weights.config.guidance
-    streams, frames, mels = noise.shape
-    fixed = torch.stack([fixed, torch.zeros_like(fixed)], 1)
-    x = noise
-    for step in range(NUM_STEPS):
-        inputs = torch.cat([x[:, None].expand(-1, BRANCHES, -1, -1), fixed], -1).flatten(0, 2)
-        moves = _velocity(weights, given, inputs, step, frames)
-        moves = moves.view(streams, BRANCHES, frames, mels)
-        # x + stride * ((1 + g) * with - g * without)
-        x = torch.lerp(moves[:, 1], moves[:, 0], 1 + guidance).mul_(weights.strides[step]).add_(x)
-    return x
-
-
-def _velocity(weights: FlowWeights, given: _Inputs, inputs: Tensor, step: int, frames: int) -> Tensor:
-    """inputs [rows, input channels] -> float32 [rows, mels]"""
-    from moss_engine.runtime.kernels.flow import window
-
-    estimator, kind, config = weights.estimator, weights.dtype, weights.config
-    convolutions = num_convolutions(config)
-    tail_size = max(config.input_channels, 2 * config.channels)
-    copy, place = NUM_STEPS * convolutions, step * convolutions
-    anchor, meta = given.anchor, given.meta
-    layer = step * config.num_stages * config.transformers
-    x, delta, skipped = inputs, None, inputs
-    for stage in estimator.stages:
-        if stage is estimator.stages[-1]:
-            x, delta = torch.cat([x if delta is None else x + delta, skipped], -1), None
-        windows = window(x, delta, anchor, meta, place, copy, tail_size, frames, kind)
-        x, delta = _stage(stage, given, windows, step, layer, place + 1, copy, tail_size, frames)
-        place, layer = place + 2, layer + config.transformers
-        if stage.after is not None:
-            skipped = x + delta
-            x = linear(window(skipped, None, anchor, meta, place, copy, tail_size, frames, kind), stage.after)
-            delta, place = None, place + 1
-    y = linear(window(x, delta, anchor, meta, place, copy, tail_size, frames, kind), estimator.final)
-    y = F.mish(norm(y, estimator.final_norm, EPS))
-    return linear(y.to(kind), estimator.project).float()
-
-
-def _stage(stage: Stage, given: _Inputs, windows: Tensor, step: int, layer: int, place: int, copy: int, tail_size: int,
-           frames: int) -> tuple[Tensor, Tensor]:
-    """-> x float32 [rows, channels], and what is to be added to it"""
-    from moss_engine.runtime.kernels.flow import mish_note, mish_window, norm_feed, norm_query
-
-    channels, anchor, meta = stage.second.weight.shape[0], given.anchor, given.meta
-    both = linear(windows, stage.first)
-    hidden = mish_window(both[:, :channels], stage.first_norm.weight, stage.first_norm.bias, stage.time[step], EPS,
-                         anchor, meta, place, copy, tail_size, frames)
-    delta = None
-    for i, block in enumerate(stage.transformers):
-        gain, shift = block.norm_attention.weight, block.norm_attention.bias
-        if delta is None:
-            x, noted = mish_note(linear(hidden, stage.second), stage.second_norm.weight, stage.second_norm.bias,
-                                 both[:, channels:], gain, shift, EPS, anchor, meta, layer, frames)
-            query = F.linear(noted, block.query)
-        else:
-            x, query = norm_query(x, delta, gain, shift, EPS, block.query, anchor, meta, layer + i, frames)
-        mixed = given.attention(query.view(meta.shape[0] * BRANCHES, -1, channels), anchor, meta, layer + i, frames)
-        added = linear(mixed.view(len(x), -1), block.out)
-        x, hidden = norm_feed(x, added, block.norm_ffn.weight, block.norm_ffn.bias, EPS, block.first.weight,
-                              block.first.bias)
-        delta = linear(hidden, block.second)
-    assert delta is not None, "a stage has transformers"
-    return x, delta
+    chunks = Chunks(given.anchor, given.meta, frames)
+    plan = plan_of(len(given.meta) * BRANCHES * frames, weights.dtype)
+    return solve(weights, chunks, plan, weights.noise[at % len(weights.noise)], fixed), after

@@ -1,7 +1,9 @@
-"""HiFT on a GPU: one CUDA graph for each number of windows, for the first window of a reply and for those within it."""
+"""HiFT on a GPU: CUDA graphs for each number of windows, for the first window of a reply and for those within it, and
+for the last one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +13,17 @@ from moss_engine.codec.cuda_flow import COUNTS
 from moss_engine.codec.hift import PITCH_REACH, window_wave
 from moss_engine.codec.hift_stream import LEFT_FRAMES, OVERLAP_FRAMES
 from moss_engine.codec.hift_weights import HiftWeights
+from moss_engine.codec.lane import open_lane
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Of so many windows of so many frames; `known` of them have a settled pitch, none in the first of a reply."""
+
+    count: int
+    frames: int
+    known: int
+    is_last: bool
 
 
 @dataclass(frozen=True)
@@ -19,49 +32,60 @@ class _Graph:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
 
+    def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The outputs for these inputs, of which there may be fewer than there is room for"""
+        count = len(given[0])
+        for place, values in zip(self.inputs, given, strict=True):
+            place[:count].copy_(values)
+        self.graph.replay()
+        return tuple(output[:count].clone() for output in self.outputs)
+
 
 class CudaHift:
     """`window_wave` for one HiFT on a GPU. Windows of `chunk_frames` new frames are captured when it is made, up to
-    `max_together` at a time; others, the last of each reply, run kernel by kernel. Calls come from one thread at a time
-    and run on its current CUDA stream."""
+    `max_together` at a time, and those that end a reply with one of `last_frames` new frames, one at a time; others run
+    kernel by kernel. Calls come from one thread at a time and run on its current CUDA stream."""
 
-    def __init__(self, weights: HiftWeights, chunk_frames: int, max_together: int) -> None:
+    def __init__(self, weights: HiftWeights, chunk_frames: int, last_frames: Iterable[int], max_together: int) -> None:
         self._counts = [*(count for count in COUNTS if count < max_together), max_together]
-        self._graphs: dict[tuple[int, int, int], _Graph] = {}
-        past = OVERLAP_FRAMES + LEFT_FRAMES
-        device = weights.window.device
-        pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
-        with torch.cuda.device(device), torch.backends.cudnn.flags(benchmark=True), torch.inference_mode():
-            for frames, known in ((past + chunk_frames, past - PITCH_REACH), (chunk_frames, 0)):
-                for count in reversed(self._counts):
-                    self._capture(weights, (count, frames, known), pool, stream)
+        self._graphs: dict[_Shape, _Graph] = {}
+        past, device = OVERLAP_FRAMES + LEFT_FRAMES, weights.window.device
+        known = past - PITCH_REACH
+        pool, stream = torch.cuda.graph_pool_handle(), open_lane(device)
+        assert stream is not None, "graphs are of a GPU"
+        shapes = [_Shape(count, past + chunk_frames, known, False) for count in reversed(self._counts)]
+        shapes += [_Shape(count, chunk_frames, 0, False) for count in reversed(self._counts)]
+        with torch.cuda.device(device), torch.inference_mode():
+            with torch.backends.cudnn.flags(benchmark=True):
+                for shape in shapes:
+                    self._capture(weights, shape, pool, stream)
+            for frames in last_frames:
+                self._capture(weights, _Shape(1, past + frames, known, True), pool, stream)
 
     @torch.inference_mode()
     def __call__(self, weights: HiftWeights, mel: Tensor, known_pitch: Tensor, known_phase: Tensor, noise: Tensor, *,
                  first: bool, last: bool) -> tuple[Tensor, Tensor, Tensor]:
         """See `window_wave`."""
         count, frames, known = len(mel), mel.shape[2], known_pitch.shape[1]
-        room = next((room for room in self._counts if room >= count), 0)
-        graph = self._graphs.get((room, frames, known))
-        if graph is None or last or first != (known == 0):
+        room = 1 if last else next((room for room in self._counts if room >= count), 0)
+        graph = self._graphs.get(_Shape(room, frames, known, last))
+        if graph is None or first != (known == 0):
             return window_wave(weights, mel, known_pitch, known_phase, noise, first=first, last=last)
-        for place, values in zip(graph.inputs, (mel, known_pitch, known_phase, noise), strict=True):
-            place[:count].copy_(values)
-        graph.graph.replay()
-        wave, pitch, phase = (output[:count].clone() for output in graph.outputs)
+        given = mel, known_pitch, known_phase, noise
+        results = [graph([values[at : at + room] for values in given]) for at in range(0, count, room)]
+        wave, pitch, phase = (torch.cat(parts) for parts in zip(*results, strict=True))
         return wave, pitch, phase
 
-    def _capture(self, weights: HiftWeights, shape: tuple[int, int, int], pool: tuple[int, int],
-                 stream: torch.cuda.Stream) -> None:
-        inputs = _inputs(weights, *shape)
-        first = shape[2] == 0
+    def _capture(self, weights: HiftWeights, shape: _Shape, pool: tuple[int, int], stream: torch.cuda.Stream) -> None:
+        inputs = _inputs(weights, shape.count, shape.frames, shape.known)
+        first = shape.known == 0
         stream.wait_stream(torch.cuda.current_stream(stream.device))
         with torch.cuda.stream(stream):
-            window_wave(weights, *inputs, first=first, last=False)  # chooses algorithms and compiles kernels
+            window_wave(weights, *inputs, first=first, last=shape.is_last)  # chooses algorithms and compiles kernels
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, stream=stream):
-            outputs = window_wave(weights, *inputs, first=first, last=False)
+            outputs = window_wave(weights, *inputs, first=first, last=shape.is_last)
         self._graphs[shape] = _Graph(graph, inputs, outputs)
 
 

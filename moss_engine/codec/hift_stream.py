@@ -84,29 +84,26 @@ class Hift:
         return [done[i] for i in range(len(windows))]
 
     def _together(self, windows: Sequence[Window]) -> list[tuple[Tensor, HiftState]]:
-        mel = torch.stack([torch.cat([window.state.mel, window.mel], 1) for window in windows])
-        span = torch.arange(mel.shape[2] * self.samples_per_frame, device=mel.device)
-        starts = [(w.state.frames - w.state.mel.shape[1]) * self.samples_per_frame for w in windows]
-        noise = torch.stack([self._noise[(span + start) % len(self._noise)] for start in starts])
+        """Windows of one shape. What follows from them are views, which live until the next window."""
+        states, size, is_last = [window.state for window in windows], self.samples_per_frame, windows[0].is_last
+        before, held = states[0].mel.shape[1], len(states[0].tail)
+        mel = torch.cat([torch.stack([state.mel for state in states]),
+                         torch.stack([window.mel for window in windows])], 2)
+        frames = mel.shape[2]
+        starts = torch.tensor([(state.frames - before) * size for state in states], device=mel.device)
+        at = starts[:, None] + torch.arange(frames * size, device=mel.device)
         waves, pitch, phase = self._run(
-            self.weights, mel, torch.stack([window.state.pitch for window in windows]),
-            torch.stack([window.state.phase for window in windows]), noise, first=windows[0].is_at_start,
-            last=windows[0].is_last)
-        return [self._taken(window, *parts) for window, *parts in zip(windows, mel, waves, pitch, phase, strict=True)]
-
-    def _taken(self, window: Window, mel: Tensor, wave: Tensor, pitch: Tensor, phase: Tensor,
-               ) -> tuple[Tensor, HiftState]:
-        state, size = window.state, self.samples_per_frame
-        wave = wave[state.mel.shape[1] * size - len(state.tail) :]
-        if len(state.tail):
+            self.weights, mel, torch.stack([state.pitch for state in states]),
+            torch.stack([state.phase for state in states]), self._noise[at % len(self._noise)],
+            first=windows[0].is_at_start, last=is_last)
+        waves = waves[:, before * size - held :]
+        if held:
             fade = len(self._rise)
-            faded = state.tail[:fade] + self._rise * (wave[:fade] - state.tail[:fade])
-            wave = torch.cat([faded, wave[fade:]])
-        frames = state.frames + window.mel.shape[1]
-        if window.is_last:
-            return wave, HiftState(mel[:, :0], pitch[:0], phase[:0], wave[:0], frames)
-        assert window.mel.shape[1] >= OVERLAP_FRAMES, "a window that is not the last has frames to hold back"
-        kept = slice(-min(mel.shape[1], OVERLAP_FRAMES + LEFT_FRAMES), None)
-        cut = len(wave) - OVERLAP_FRAMES * size
-        return wave[:cut], HiftState(mel[:, kept].clone(), pitch[kept][:-PITCH_REACH].clone(),
-                                     phase[kept][:-PITCH_REACH].clone(), wave[cut:].clone(), frames)
+            tails = torch.stack([state.tail[:fade] for state in states])
+            waves = torch.cat([tails + self._rise * (waves[:, :fade] - tails), waves[:, fade:]], 1)
+        assert is_last or frames - before >= OVERLAP_FRAMES, "a window that is not the last has frames to hold back"
+        cut = waves.shape[1] - (0 if is_last else OVERLAP_FRAMES * size)
+        first = frames - (0 if is_last else min(frames, OVERLAP_FRAMES + LEFT_FRAMES))
+        settled = slice(first, None if is_last else -PITCH_REACH)
+        return [(waves[i, :cut], HiftState(mel[i, :, first:], pitch[i, settled], phase[i, settled], waves[i, cut:],
+                                           state.frames + frames - before)) for i, state in enumerate(states)]

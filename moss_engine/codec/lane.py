@@ -1,4 +1,5 @@
-"""A stream of the GPU of a codec's own: its work runs beside the language model's, not behind it."""
+"""A stream of the GPU of a codec's own: its work runs beside the language model's, not behind it, and goes
+first where both want the same processors: a codec's kernels are many and short, and each would wait for a long one."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import torch
 
 
 def open_lane(device: torch.device) -> torch.cuda.Stream | None:
-    """A new stream of a GPU, None for a CPU."""
-    return torch.cuda.Stream(device) if device.type == "cuda" else None
+    """A new stream of a GPU, None for a CPU; graphs that are captured on it keep its priority."""
+    return torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
 
 
 def on_lane(lane: torch.cuda.Stream | None) -> AbstractContextManager[object]:

@@ -14,9 +14,11 @@ from moss_engine.codec.bigvgan import mel_spec_of
 from moss_engine.codec.cuda_flow import CudaFlow
 from moss_engine.codec.cuda_hift import CudaHift
 from moss_engine.codec.flow import flow_voice, run_chunks, whole_mel
+from moss_engine.codec.flow_config import FlowConfig
 from moss_engine.codec.flow_weights import FlowWeights
 from moss_engine.codec.hift import source_noise, whole_wave
 from moss_engine.codec.hift_stream import Hift
+from moss_engine.codec.hift_weights import HiftWeights
 from moss_engine.codec.mel_vocoder import HiftVocoder, MelVocoder, bigvgan_vocoder
 from moss_engine.codec.moss import MossCodec, RunChunks
 from moss_engine.codec.moss_layout import CHUNK_CODES, load_flow, load_hift, read_configs
@@ -110,13 +112,20 @@ def check_vocoder_mel(folder: Path, vocoder_folder: Path) -> MelSpec:
 
 def _load_vocoder(folder: Path, vocoder: str, vocoder_folder: Path | None, flow: FlowWeights, device: torch.device,
                   max_together: int) -> MelVocoder:
-    frames = CHUNK_CODES * flow.config.ratio
     if vocoder == "hift":
-        weights = load_hift(folder, device)
-        return HiftVocoder(Hift(weights, CudaHift(weights, frames, max_together) if device.type == "cuda" else None))
+        return hift_vocoder(load_hift(folder, device), flow.config, max_together)
+    frames = CHUNK_CODES * flow.config.ratio
     assert vocoder_folder is not None
     generator, config = load_vocoder(vocoder_folder, device)
     return bigvgan_vocoder(generator, config, frames, device, max_together)
+
+
+def hift_vocoder(weights: HiftWeights, flow: FlowConfig, max_together: int) -> HiftVocoder:
+    """HiFT where its weights are, for the chunks of a flow; on a GPU `max_together` replies at a time."""
+    if weights.window.device.type != "cuda":
+        return HiftVocoder(Hift(weights))
+    last = [flow.ratio * codes for codes in range(flow.look_ahead, flow.look_ahead + CHUNK_CODES)]
+    return HiftVocoder(Hift(weights, CudaHift(weights, CHUNK_CODES * flow.ratio, last, max_together)))
 
 
 def _runner(flow: FlowWeights, device: torch.device, max_together: int) -> tuple[RunChunks, int]:

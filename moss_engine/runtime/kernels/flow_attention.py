@@ -8,16 +8,44 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from moss_engine.runtime.kernels.flow_meta import BRANCHES, field, place, precision
+from moss_engine.runtime.kernels.flow_meta import BRANCHES, Chunks, Tiles, field, place, precision
 from moss_engine.runtime.kernels.launch import next_power_of_2, options, wait_for_previous
 
 
+@triton.jit
+def _history(anchor_ptr, prompt, ring, block, in_prompt, prompt_frames, seen, slot, frames, offsets, inside, size,
+             BLOCK: tl.constexpr):
+    """Notes of a block of prompt or ring, and which of them a chunk sees: all but those of its own place"""
+    is_prompt = block < in_prompt
+    first = tl.where(is_prompt, block, block - in_prompt) * BLOCK
+    left = (tl.where(is_prompt, prompt_frames, seen) - first).to(tl.int32)
+    gap = tl.where(is_prompt, left, slot - first).to(tl.int32)
+    rows = tl.arange(0, BLOCK)
+    known = (rows < left) & ((rows < gap) | (rows >= gap + frames))
+    start = anchor_ptr + tl.where(is_prompt, prompt, ring) + first * size
+    return tl.load(start + offsets, mask=known[:, None] & inside[None, :], other=0.0), known
+
+
+@triton.jit
+def _absorbed(query, notes, known, best, total, mixed, PRECISION: tl.constexpr):
+    """The running softmax, to the base 2, with a block of notes more. `best` begins far above what stands for a score
+    that does not count, so that such a one weighs nothing."""
+    hidden = tl.where(known, 0.0, -1e30)
+    scores = tl.dot(query, tl.trans(notes), input_precision=PRECISION) * 1.4426950408889634 + hidden[None, :]
+    higher = tl.maximum(best, tl.max(scores, 1))
+    weights = tl.exp2(scores - higher[:, None])
+    shrink = tl.exp2(best - higher)
+    total = total * shrink + tl.sum(weights, 1)
+    mixed = tl.dot(weights.to(notes.dtype), notes, mixed * shrink[:, None], input_precision=PRECISION)
+    return higher, total, mixed
+
+
 @triton.jit(do_not_specialize=["layer"])
-def _attend_kernel(query_ptr, out_ptr, anchor_ptr, meta_ptr, parts_ptr, sums_ptr, arrivals_ptr, layer, queries, chunk,
-                   size, TILE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
-                   PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
-    """Each program mixes every SPLITS-th block of notes for ROWS queries; the last to arrive joins their results."""
-    group = tl.program_id(1)
+def _attend_kernel(query_ptr, parts_ptr, tops_ptr, anchor_ptr, meta_ptr, layer, queries, frames, size,
+                   TILE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, OWN: tl.constexpr,
+                   SPLITS: tl.constexpr, PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
+    """Each program mixes every SPLITS-th block of notes for ROWS queries; the last split also the chunk's own."""
+    group, split = tl.program_id(1), tl.program_id(2)
     stream, branch = group // BRANCHES, group % BRANCHES
     columns = tl.arange(0, TILE)
     inside = columns < size
@@ -25,88 +53,53 @@ def _attend_kernel(query_ptr, out_ptr, anchor_ptr, meta_ptr, parts_ptr, sums_ptr
     cells = (group * queries + at[:, None]) * size + columns[None, :]
     wanted = (at < queries)[:, None] & inside[None, :]
     layer = layer.to(tl.int64) * BRANCHES + branch
-    wait_for_previous(OVERLAP)
-    prompt_frames, seen = field(meta_ptr, stream, 6), field(meta_ptr, stream, 3)
-    hole = field(meta_ptr, stream, 2) + field(meta_ptr, stream, 4)
-    hole_end = field(meta_ptr, stream, 2) + chunk
+    prompt_frames, seen, slot = field(meta_ptr, stream, 6), field(meta_ptr, stream, 3), field(meta_ptr, stream, 2)
+    valid = field(meta_ptr, stream, 4)
     prompt = place(meta_ptr, stream, 5) + layer * prompt_frames * size
-    notes = place(meta_ptr, stream, 0) + layer * field(meta_ptr, stream, 1) * size
+    ring = place(meta_ptr, stream, 0) + layer * field(meta_ptr, stream, 1) * size
+    in_prompt = (prompt_frames + BLOCK - 1) // BLOCK
+    blocks = (in_prompt + (seen + BLOCK - 1) // BLOCK).to(tl.int32)
+    offsets = tl.arange(0, BLOCK)[:, None] * size + columns[None, :]
+    # earlier runs wrote the history, so that it can be read while the previous kernel is still busy
+    if SPLITS > 1:
+        notes, known = _history(anchor_ptr, prompt, ring, split, in_prompt, prompt_frames, seen, slot, frames, offsets,
+                                inside, size, BLOCK)
+    wait_for_previous(OVERLAP)
     query = tl.load(query_ptr + cells, mask=wanted, other=0.0)
-    best = tl.full([ROWS], -1e30, tl.float32)
+    best = tl.full([ROWS], -1e20, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, TILE], tl.float32)
-    in_prompt = (prompt_frames + BLOCK - 1) // BLOCK
-    blocks = in_prompt + (seen + BLOCK - 1) // BLOCK
-    for block in range(tl.program_id(2), blocks, SPLITS):
-        is_prompt = block < in_prompt
-        rows = tl.where(is_prompt, block, block - in_prompt) * BLOCK + tl.arange(0, BLOCK)
-        gap, gap_end = tl.where(is_prompt, prompt_frames, hole), tl.where(is_prompt, prompt_frames, hole_end)
-        known = ((rows < gap) | (rows >= gap_end)) & (rows < tl.where(is_prompt, prompt_frames, seen))
-        source = tl.where(is_prompt, prompt, notes) + rows * size
-        keys = tl.load(anchor_ptr + source[:, None] + columns[None, :], mask=known[:, None] & inside[None, :],
-                       other=0.0)
-        scores = tl.dot(query, tl.trans(keys), input_precision=PRECISION)
-        scores = tl.where(known[None, :], scores, -1e30)
-        higher = tl.maximum(best, tl.max(scores, 1))
-        weights = tl.where(known[None, :], tl.exp(scores - higher[:, None]), 0.0)
-        shrink = tl.exp(best - higher)
-        total = total * shrink + tl.sum(weights, 1)
-        mixed = mixed * shrink[:, None] + tl.dot(weights.to(keys.dtype), keys, input_precision=PRECISION)
-        best = higher
-    if SPLITS == 1:
-        tl.store(out_ptr + cells, (mixed * (1.0 / total)[:, None]).to(out_ptr.dtype.element_ty), mask=wanted)
-    else:
-        part = (group * tl.num_programs(0) + tl.program_id(0)) * SPLITS
-        within = tl.arange(0, ROWS)
-        parts = parts_ptr + within[:, None] * TILE + columns[None, :]
-        own = part + tl.program_id(2)
-        tl.store(parts + own.to(tl.int64) * ROWS * TILE, mixed)
-        tl.store(sums_ptr + own * 2 * ROWS + within, best)
-        tl.store(sums_ptr + own * 2 * ROWS + ROWS + within, total)
-        tl.debug_barrier()
-        arrived = tl.atomic_add(arrivals_ptr + part // SPLITS, 1, sem="acq_rel")
-        if arrived == SPLITS - 1:
-            best = tl.full([ROWS], -1e30, tl.float32)
-            total = tl.zeros([ROWS], tl.float32)
-            mixed = tl.zeros([ROWS, TILE], tl.float32)
-            for other in tl.static_range(SPLITS):
-                theirs = tl.load(sums_ptr + (part + other) * 2 * ROWS + within, cache_modifier=".cg")
-                count = tl.load(sums_ptr + (part + other) * 2 * ROWS + ROWS + within, cache_modifier=".cg")
-                values = tl.load(parts + (part + other).to(tl.int64) * ROWS * TILE, cache_modifier=".cg")
-                higher = tl.maximum(best, theirs)
-                shrink, grow = tl.exp(best - higher), tl.exp(theirs - higher)
-                total = total * shrink + count * grow
-                mixed = mixed * shrink[:, None] + values * grow[:, None]
-                best = higher
-            tl.store(out_ptr + cells, (mixed * (1.0 / total)[:, None]).to(out_ptr.dtype.element_ty), mask=wanted)
-            tl.store(arrivals_ptr + part // SPLITS, 0)
+    if split == SPLITS - 1:
+        steps = tl.arange(0, OWN)
+        source = ring + (slot + steps) * size
+        own = tl.load(anchor_ptr + source[:, None] + columns[None, :],
+                      mask=(steps < valid)[:, None] & inside[None, :], other=0.0)
+        best, total, mixed = _absorbed(query, own, steps < valid, best, total, mixed, PRECISION)
+    for block in range(split, blocks, SPLITS):
+        if SPLITS == 1:
+            notes, known = _history(anchor_ptr, prompt, ring, block, in_prompt, prompt_frames, seen, slot, frames,
+                                    offsets, inside, size, BLOCK)
+        best, total, mixed = _absorbed(query, notes, known, best, total, mixed, PRECISION)
+        if SPLITS > 1:
+            notes, known = _history(anchor_ptr, prompt, ring, block + SPLITS, in_prompt, prompt_frames, seen, slot,
+                                    frames, offsets, inside, size, BLOCK)
+    mixed = mixed / tl.maximum(total, 1e-30)[:, None]
+    own_part = split * tl.num_programs(1) * queries
+    tl.store(parts_ptr + own_part.to(tl.int64) * size + cells, mixed.to(parts_ptr.dtype.element_ty), mask=wanted)
+    if SPLITS > 1:
+        top = tl.where(total > 0.0, best + tl.log2(tl.maximum(total, 1e-30)), -1e30)
+        tl.store(tops_ptr + own_part + group * queries + at, top, mask=at < queries)
 
 
-class Attention:
-    """Attention of chunks over notes, with room for the parts that its programs make; for one shape of queries."""
-
-    def __init__(self, count: int, queries: int, size: int, device: torch.device) -> None:
-        self.rows, self.block, self.splits, self.warps = _plan(count)
-        tiles = count * triton.cdiv(queries, self.rows)
-        self._tile = max(16, next_power_of_2(size))
-        room = tiles * self.splits if self.splits > 1 else 0
-        self._parts = torch.empty(room, self.rows, self._tile, device=device)
-        self._sums = torch.empty(room, 2, self.rows, device=device)
-        self._arrivals = torch.zeros(tiles, dtype=torch.int32, device=device)
-
-    def __call__(self, query: Tensor, anchor: Tensor, meta: Tensor, layer: int, frames: int) -> Tensor:
-        """query [streams * 2, queries, size] -> the mixtures of prompt and ring rows, of the same shape."""
-        count, queries, size = query.shape
-        out = torch.empty_like(query)
-        _attend_kernel[(triton.cdiv(queries, self.rows), count, self.splits)](
-            query, out, anchor, meta, self._parts, self._sums, self._arrivals, layer, queries, frames, size,
-            TILE=self._tile, ROWS=self.rows, BLOCK=self.block, SPLITS=self.splits, PRECISION=precision(query),
-            **options(self.warps))
-        return out
-
-
-def _plan(count: int) -> tuple[int, int, int, int]:
-    """Queries of a program, notes of a block, programs that share a query, warps; for so many groups of queries."""
-    if count <= 2:
-        return 16, 64, 7, 8
-    return (16, 64, 4, 8) if count <= 8 else (16, 64, 1, 8)
+def attend(query: Tensor, chunks: Chunks, layer: int, tiles: Tiles) -> tuple[Tensor, Tensor]:
+    """query [streams * 2, queries, size] over the notes of `layer` -> parts of its mixtures [splits, all queries, size]
+    and the binary logarithms of their weights' sums [splits, all queries]."""
+    groups, queries, size = query.shape
+    parts = query.new_empty(tiles.parts, groups * queries, size)
+    tops = torch.empty(tiles.parts, groups * queries, device=query.device)
+    _attend_kernel[(triton.cdiv(queries, tiles.rows), groups, tiles.parts)](
+        query, parts, tops, chunks.anchor, chunks.meta, layer, queries, chunks.frames, size,
+        TILE=max(16, next_power_of_2(size)), ROWS=tiles.rows, BLOCK=tiles.cols,
+        OWN=max(16, next_power_of_2(chunks.frames)), SPLITS=tiles.parts, PRECISION=precision(query),
+        **options(tiles.warps, tiles.stages))
+    return parts, tops

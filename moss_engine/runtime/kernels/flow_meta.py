@@ -4,6 +4,7 @@ it counts, so that one captured graph serves any streams."""
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -35,6 +36,26 @@ class Field(enum.IntEnum):
     high_waves = 14
     high_past_rows = 15
     high_past_waves = 16
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The chunks of `frames` frames that a run works on, and where their streams' memories are."""
+
+    anchor: Tensor
+    meta: Tensor
+    frames: int
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a kernel's work is cut: rows and columns of a program, parts that its sums are split into, and warps."""
+
+    rows: int
+    cols: int
+    parts: int
+    warps: int
+    stages: int = 2
 
 
 FIELDS = len(Field)

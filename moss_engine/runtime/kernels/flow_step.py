@@ -1,0 +1,59 @@
+"""The end of an Euler step of the flow: both branches' last convolution -> where the mel moves. Rows are described in
+`flow_rows`."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from moss_engine.runtime.kernels.flow_meta import precision
+from moss_engine.runtime.kernels.flow_rows import mish, normed, summed
+from moss_engine.runtime.kernels.launch import next_power_of_2, options, wait_for_previous
+
+_ROWS = 8
+
+
+@triton.jit
+def _step_kernel(y_ptr, gain_ptr, shift_ptr, weight_ptr, bias_ptr, inputs_ptr, stride, guidance, count, frames, size,
+                 mels, wide, eps, PARTS: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, MELS: tl.constexpr,
+                 PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
+    """`count` counts the rows of both branches; a program makes ROWS frames of one stream."""
+    kind = weight_ptr.dtype.element_ty
+    columns, bands = tl.arange(0, TILE), tl.arange(0, MELS)
+    inside, here = columns < size, bands < mels
+    weight = tl.load(weight_ptr + bands[:, None] * size + columns[None, :], mask=here[:, None] & inside[None, :],
+                     other=0.0)
+    bias = tl.load(bias_ptr + bands, mask=here, other=0.0).to(tl.float32)
+    gain = tl.load(gain_ptr + columns, mask=inside, other=0.0)
+    shift = tl.load(shift_ptr + columns, mask=inside, other=0.0)
+    wait_for_previous(OVERLAP)
+    steps = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    rows = tl.program_id(1) * 2 * frames + steps
+    wanted = (steps < frames)[:, None] & inside[None, :]
+    cells = rows[:, None] * size + columns[None, :]
+    x = mish(normed(summed(y_ptr, y_ptr + count * size, cells, wanted, count * size, PARTS), gain, shift, inside, size,
+                    eps)).to(kind)
+    with_it = tl.dot(weight, tl.trans(x), input_precision=PRECISION) + bias[:, None]
+    cells += frames * size
+    x = mish(normed(summed(y_ptr, y_ptr + count * size, cells, wanted, count * size, PARTS), gain, shift, inside, size,
+                    eps)).to(kind)
+    without = tl.dot(weight, tl.trans(x), input_precision=PRECISION) + bias[:, None]
+    move = tl.trans(stride * ((1.0 + guidance) * with_it - guidance * without))
+    places = inputs_ptr + rows[:, None] * wide + bands[None, :]
+    mask = (steps < frames)[:, None] & here[None, :]
+    mel = tl.load(places, mask=mask, other=0.0) + move
+    tl.store(places, mel, mask=mask)
+    tl.store(places + frames * wide, mel, mask=mask)
+
+
+def step(y: Tensor, gain: Tensor, shift: Tensor, eps: float, weight: Tensor, bias: Tensor, inputs: Tensor,
+         stride: float, guidance: float, frames: int) -> None:
+    """Move the mels, the first columns of the estimator's inputs float32 [streams * 2 * frames, input channels], by
+    `stride` times the guided difference of what both branches' y say: parts [parts, rows, size], through mish(norm(y))
+    and `weight` [mels, size]."""
+    (parts, count, size), mels = y.shape, len(weight)
+    _step_kernel[(triton.cdiv(frames, _ROWS), count // (2 * frames))](
+        y, gain, shift, weight, bias, inputs, stride, guidance, count, frames, size, mels, inputs.shape[1], eps,
+        PARTS=parts - 1, TILE=max(16, next_power_of_2(size)), ROWS=_ROWS, MELS=next_power_of_2(mels),
+        PRECISION=precision(weight), **options(8))

@@ -66,8 +66,8 @@ class Scheduler:
         if turn.max_total_rows > self.max_total_rows:
             longest = max(turn.segments, key=lambda segment: segment.max_total_rows)
             raise ContextError(
-                f"The conversation needs {len(longest.prompt)} rows and the reply up to {longest.max_rows}, but only "
-                f"{self.max_total_rows} fit together; start a new conversation or shorten the reply."
+                f"What was said needs {len(longest.prompt)} rows and the reply up to {longest.max_rows}, but only "
+                f"{self.max_total_rows} fit together; send a shorter text, or allow the reply fewer rows."
             )
         session_id = turn.request.session_id
         for index, other in enumerate(self._queue):

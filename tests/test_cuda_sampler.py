@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,8 +11,8 @@ cuda_support = pytest.importorskip("tests.cuda_support")
 
 from moss_engine.request import ChannelSampling, Sampling  # noqa: E402
 from moss_engine.runtime.base import Logits, ScheduledBatch, ScheduledSequence, TextBranch  # noqa: E402
-from moss_engine.runtime.cuda_sampler import CudaSampler  # noqa: E402
-from moss_engine.sampler import Sampler  # noqa: E402
+from moss_engine.runtime.cuda_sampler import CudaSampler, uniforms  # noqa: E402
+from moss_engine.sampler import AUDIO, TEXT, Sampler, uniform  # noqa: E402
 from moss_engine.tokens import Modality  # noqa: E402
 from tests.cuda_support import DEVICE, LIMITS, SMALL, make_runtime, make_weights, random_rows  # noqa: E402
 
@@ -33,6 +34,13 @@ def random_logits(count: int, seed: int) -> Logits:
 
 def both(count: int) -> tuple[Sampler, CudaSampler]:
     return Sampler(SMALL, DEVICE), CudaSampler(SMALL, DEVICE, count)
+
+
+def test_numbers_to_draw_by_are_those_of_the_plain_sampler():
+    seeds, steps = [0, 1, 2**63, 2**64 - 1, 12345], [0, 1, 7, 4000, 2**20]
+    wanted = [[uniform(seed, step, channel) for channel in (TEXT, AUDIO)]
+              for seed, step in zip(seeds, steps, strict=True)]
+    assert uniforms(np.array(seeds, np.uint64), np.array(steps)).tolist() == wanted
 
 
 def test_same_rows_over_many_steps():

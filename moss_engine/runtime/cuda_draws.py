@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,10 +36,10 @@ class Draws:
         self._host_drawn = torch.zeros(max_rows, 3, dtype=torch.int32, pin_memory=is_gpu)
         self._read = torch.cuda.Event() if is_gpu else None
 
-    def put(self, values: Sequence[Sequence[Sequence[float]]]) -> None:
-        """Send the columns of `kernels.draw` for both channels of every row; only after the last draw was read."""
+    def put(self, values: np.ndarray) -> None:
+        """Send the columns of `kernels.draw`, float64 [rows, 2, NUM_VALUES]; only after the last draw was read."""
         count = len(values)
-        self._host_values[:count] = torch.tensor(values, dtype=torch.float64)
+        self._host_values[:count] = torch.from_numpy(values)
         self._host_values[count : self._num_put] = self._nobody
         self._num_put = count
         self._values.copy_(self._host_values, non_blocking=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,8 +13,8 @@ from moss_engine.request import ChannelSampling, Sampling
 from moss_engine.runtime.base import Logits, Runtime, ScheduledBatch
 from moss_engine.runtime.cuda import CudaRuntime
 from moss_engine.runtime.cuda_draws import Draws
-from moss_engine.runtime.kernels.sampling import MAX_TOP_K
-from moss_engine.sampler import AUDIO, TEXT, Sampler, uniform
+from moss_engine.runtime.kernels.sampling import FORBIDDEN, MAX_TOP_K, NUM_VALUES, SETTLED, UNIFORM
+from moss_engine.sampler import AUDIO, TEXT, Sampler
 from moss_engine.tokens import Modality, Row, settle_row
 
 _NOTHING = -1.0
@@ -35,6 +36,10 @@ class CudaSampler(Sampler):
             self._draws.run(*(torch.zeros(1, size, device=device) for size in self._vocab_sizes))
         self._places: dict[Hashable, int] = {}
         self._free_places = list(range(max_batch))
+        # of the sequence at each place: columns of `kernels.draw`, of which a step changes three
+        self._columns = np.zeros((max_batch, 2, NUM_VALUES))
+        self._seeds = np.zeros(max_batch, np.uint64)
+        self._min_rows = np.zeros(max_batch, np.int64)
 
     def add(self, sequence_id: Hashable, prompt_rows: Sequence[Row], sampling: Sampling) -> None:
         super().add(sequence_id, prompt_rows, sampling)
@@ -44,6 +49,9 @@ class CudaSampler(Sampler):
         history = self._histories[sequence_id]
         text, audio = self._draws.seen_of(place, self._vocab_sizes[TEXT])
         history.seen = _moved(history.seen[TEXT], text), _moved(history.seen[AUDIO], audio)
+        self._columns[place] = self._columns_of(place, sampling)
+        self._seeds[place] = sampling.seed % 2**64
+        self._min_rows[place] = sampling.min_rows
 
     def remove(self, sequence_id: Hashable) -> None:
         super().remove(sequence_id)
@@ -74,8 +82,14 @@ class CudaSampler(Sampler):
         return all(_ranks_few(sampling.text) and _ranks_few(sampling.audio) for sampling in samplings)
 
     def _put(self, sequence_ids: Sequence[Hashable], modalities: Sequence[Modality]) -> None:
-        self._draws.put([self._values_of(sequence_id, modality)
-                         for sequence_id, modality in zip(sequence_ids, modalities, strict=True)])
+        places = np.array([self._places[sequence_id] for sequence_id in sequence_ids])
+        num_rows = np.array([self._histories[sequence_id].num_rows for sequence_id in sequence_ids])
+        speaks = np.array([modality is Modality.AUDIO for modality in modalities])
+        columns = self._columns[places]
+        columns[:, :, UNIFORM] = uniforms(self._seeds[places], num_rows)
+        columns[:, AUDIO, FORBIDDEN] = np.where(num_rows + 1 < self._min_rows[places], self._ids.eosp, _NOTHING)
+        columns[:, TEXT, SETTLED] = np.where(speaks, self._ids.modality_pad, _NOTHING)
+        self._draws.put(columns)
 
     def _read(self, sequence_ids: Sequence[Hashable], modalities: Sequence[Modality]) -> list[Row | None]:
         rows: list[Row | None] = []
@@ -85,18 +99,24 @@ class CudaSampler(Sampler):
             rows.append(settle_row(modality, Row(text_id, audio_id), self._ids) if is_finite else None)
         return rows
 
-    def _values_of(self, sequence_id: Hashable, modality: Modality) -> list[list[float]]:
-        """One sequence's columns of `kernels.draw`, for both channels."""
-        history, place = self._histories[sequence_id], float(self._places[sequence_id])
-        ids, sampling = self._ids, history.sampling
-        settled = float(ids.modality_pad) if modality is Modality.AUDIO else _NOTHING
-        unripe = float(ids.eosp) if history.num_rows + 1 < sampling.min_rows else _NOTHING
-        limits = ((TEXT, sampling.text, float(self._vocab_sizes[TEXT]), _NOTHING, settled),
-                  (AUDIO, sampling.audio, float(ids.eosp + 1), unripe, _NOTHING))
+    def _columns_of(self, place: int, sampling: Sampling) -> list[list[float]]:
+        """A sequence's columns of `kernels.draw` for both channels, as far as they stay the same."""
+        channels = ((sampling.text, self._vocab_sizes[TEXT]), (sampling.audio, self._ids.eosp + 1))
         # rounding lets the sum before the last id reach 1, hence 2 for "keep all"
         return [[place, values.temperature, values.top_k, values.top_p if values.top_p < 1 else 2.0,
-                 values.repetition_penalty, uniform(sampling.seed, history.num_rows, channel), *rest]
-                for channel, values, *rest in limits]
+                 values.repetition_penalty, 0.0, first_forbidden, _NOTHING, _NOTHING]
+                for values, first_forbidden in channels]
+
+
+def uniforms(seeds: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """`moss_engine.sampler.uniform` of both channels: seeds uint64 [n], steps [n] -> float64 [n, 2]."""
+    x = np.repeat(seeds[:, None], 2, axis=1)
+    for counter in (steps[:, None] + 1, np.array([[TEXT + 1, AUDIO + 1]])):
+        x = x + counter.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+    return (x >> np.uint64(32)) / 2**32
 
 
 def _moved(seen: Tensor | None, place: Tensor) -> Tensor | None:

@@ -2,6 +2,8 @@
 
 All functions compute `out[lane] = epilogue(weight[lane] @ prologue(x[lane]))`. A lane is one of several equal networks
 run side by side: one for the trunk, two for the text and audio branches. Products are summed in float32.
+
+Weights on their way are kept in registers: through shared memory, by asynchronous copies, they come more slowly.
 """
 
 from __future__ import annotations

@@ -82,6 +82,10 @@ def check_codec(folder: Path, voices: Path) -> Iterator[Finding]:
     if not is_moss_codec(folder) and (folder / "codec").is_dir():
         yield from _look("codec", lambda: f"built-in, voices: {', '.join(load_codec(folder).voices)}")
         return
+    if not is_moss_codec(folder) and not (folder / PREPROCESSOR_NAME).is_file():
+        yield Finding("codec", f"{folder} holds no codec; name the folder of one after the language model's (for "
+                               "app.py: --codec).", is_fault=True)
+        return
     yield from _look("config.json", lambda: _describe_encoder(folder))
     yield from _look(PREPROCESSOR_NAME, lambda: _settings(folder))
     yield from _look("model.safetensors", lambda: _encoder_tensors(folder))

@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     faulty |= report(f"Codec {codec}", check_codec(codec, args.voices or codec / VOICES_FOLDER))
     faulty |= report("Together", check_together(args.checkpoint, codec))
     if faulty:
-        print("Something is wrong; each line above ends with what to do.")
+        print("Something is wrong; each line marked FAULT ends with what to do.")
         return 1
     model = ModelConfig.from_file(args.checkpoint / "config.json")
     command = f"python app.py --checkpoint {args.checkpoint}" + (f" --codec {args.codec}" if args.codec else "")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import shlex
+import site
 import subprocess
 import sys
 
@@ -29,6 +30,8 @@ def ensure_vocoder_package() -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "-r", str(REQUIREMENTS)]
     print("Installing the vocoder package bigvgan (40 kB), once.", flush=True)
     result = subprocess.run(command, capture_output=True, text=True)
+    if site.ENABLE_USER_SITE:  # where the interpreter's own folder is not writable, pip may just have made this one
+        site.addsitedir(site.getusersitepackages())
     importlib.invalidate_caches()
     if result.returncode or importlib.util.find_spec("bigvgan") is None:
         reason = (result.stderr.strip().splitlines() or ["pip said nothing"])[-1]

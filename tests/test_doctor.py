@@ -236,3 +236,11 @@ def test_too_small_a_gpu_is_said():
     model = ModelConfig.from_dict(PUBLISHED, source="published")
     lines = list(doctor.advice(model, 8 * 10**9, 1_300_000_000, "python app.py"))
     assert lines[-1].startswith("Nothing fits") and all("does not fit" in line for line in lines[1:-1])
+
+
+def test_a_checkpoint_without_its_codec_is_one_sentence(whole, capsys):
+    assert doctor.main([str(whole / "model")]) == 1
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  FAULT")]
+    assert len(told) == 1 and "holds no codec; name the folder of one after the language model's" in told[0]
+    with pytest.raises(MossError, match="holds no codec; name the codec's folder with --codec"):
+        build.build_service(EngineConfig(checkpoint=whole / "model", device="cpu"))

@@ -187,3 +187,15 @@ def test_a_signal_lets_the_open_reply_end(tiny_checkpoint):
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_public_link_that_cannot_be_made_stops_the_start(service, monkeypatch):
+    def no_tunnel(*_, **__):
+        raise RuntimeError("no network")
+
+    monkeypatch.setattr("gradio.networking.setup_tunnel", no_tunnel)
+    port = free_port()
+    with pytest.raises(ConfigError, match=r"No public link could be made.*leave --share away"):
+        launch(service, EngineConfig(port=port, share=True))
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://127.0.0.1:{port}/healthz")

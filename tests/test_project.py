@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import re
 import shutil
+import site
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,21 @@ def test_an_installed_vocoder_package_is_left_alone(monkeypatch):
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("pip was called"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     assert install_vocoder.ensure_vocoder_package() is None
+
+
+def test_an_installation_into_a_new_user_folder_is_found(monkeypatch, tmp_path):
+    def install(*_, **__):
+        (tmp_path / "user" / "bigvgan").mkdir(parents=True)
+        (tmp_path / "user" / "bigvgan" / "__init__.py").touch()
+        return subprocess.CompletedProcess([], 0, "", "")
+
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not (Path(path) / "bigvgan").exists()])
+    monkeypatch.delitem(sys.modules, "bigvgan", raising=False)
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", True)
+    monkeypatch.setattr(site, "getusersitepackages", lambda: str(tmp_path / "user"))
+    monkeypatch.setattr(subprocess, "run", install)
+    install_vocoder.ensure_vocoder_package()
+    assert importlib.util.find_spec("bigvgan").origin == str(tmp_path / "user" / "bigvgan" / "__init__.py")
 
 
 def test_a_failed_installation_names_its_command(monkeypatch, capsys):

@@ -85,7 +85,7 @@ def test_commands_exist(command):
             assert option not in ("-r", "-c") or (ROOT / name).is_file(), f"{name} does not exist"
         assert all(word in PINS for word in rest if "==" in word), "the README installs another version than is pinned"
     else:
-        assert program in ("python3", ".", "ssh"), f"unknown command {program}"
+        assert program in ("python3", ".", "ssh", "hf"), f"unknown command {program}"
 
 
 def test_a_space_accepts_the_front_matter():

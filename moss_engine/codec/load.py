@@ -32,6 +32,8 @@ def load_codec(folder: Path, device: torch.device | str = "cpu", *, dtype: str =
             raise ConfigError("--vocoder-folder names a BigVGAN; ask for it with --vocoder bigvgan.")
         return load_moss_codec(folder, device, dtype=dtype, vocoder="hift" if vocoder == "auto" else vocoder,
                                vocoder_folder=vocoder_folder or DEFAULT_VOCODER, voices=voices)
+    if not (folder / "codec").is_dir():
+        raise CheckpointError(f"{folder} holds no codec; name the codec's folder with --codec.")
     kind = read_config(folder / "codec")["type"]
     if kind != FSQ_TYPE:
         raise CheckpointError(f"{folder} holds a codec of type {kind!r}; this version knows {FSQ_TYPE!r} and the "

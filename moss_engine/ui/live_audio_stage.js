@@ -231,6 +231,7 @@ class Scope {
     paint.font = `10px ${this.colours.font}`;
     paint.fillStyle = this.colours.label;
     paint.strokeStyle = this.colours.grid;
+    paint.lineWidth = 1;
     const { span } = this;
     const step = (span / (width > 560 ? 8 : 4));
     for (let second = 0; second <= span; second += step) {

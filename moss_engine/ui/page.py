@@ -143,7 +143,7 @@ def settings(facts: Facts) -> tuple[dict[str, gr.components.Component], tuple[gr
                                             interactive=len(facts.voices) > 1)
             most, rows_per_s = facts.sampling.max_rows, facts.sample_rate_hz / facts.samples_per_code
             controls["max_rows"] = gr.Slider(16, max(4096, most), value=most, step=1, min_width=160,
-                                             label=f"Longest reply, rows ({rows_per_s:g} = 1 s)")
+                                             label=f"Most rows ({rows_per_s:g} = 1 s)")
         own = own_voice(facts)
         controls["system"] = gr.Textbox("", label="System prompt", lines=2, max_lines=5, elem_id="system",
                                         max_length=facts.max_text_chars,
@@ -180,7 +180,7 @@ def masthead(facts: Facts) -> str:
              ("format", run.dtype)]
     if run.engine_digest:
         chips.append(("engine", run.engine_digest[:12]))
-    items = "".join(f"<li><span>{name}</span>{html.escape(value)}</li>" for name, value in chips)
+    items = "".join(f"<li><span>{name}</span> {html.escape(value)}</li>" for name, value in chips)
     return f"""
 <header class="mast">
   <svg class="mark" viewBox="0 0 32 32" aria-hidden="true">

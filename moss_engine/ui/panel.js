@@ -85,7 +85,7 @@ function showIds(live) {
   const following = roll.scrollTop + roll.clientHeight >= roll.scrollHeight - 24;
   roll.append(...fresh.map((id) => {
     const chip = document.createElement("span");
-    chip.className = id < 0 ? "code" : "text";
+    chip.className = id < 0 ? "code" : live.pieces[id].startsWith("<|") ? "mark" : "text";
     const piece = live.pieces[id];
     chip.textContent = id < 0 ? ~id : SIGNS[piece] ?? piece.trim();
     chip.title = id < 0 ? `speech code ${~id}` : `text id ${id}: ${JSON.stringify(piece)}`;

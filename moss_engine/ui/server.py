@@ -64,7 +64,7 @@ def calls_of(page: gr.Blocks) -> Calls:
 def launch(service: Service, config: EngineConfig) -> gr.Blocks:
     """Serve the page in a thread of its own; returns when it can be visited.
 
-    Raises ConfigError if the port is taken, EngineFaultError if the service cannot speak.
+    Raises ConfigError if the port is taken or --share brings no link, EngineFaultError if the service cannot speak.
     """
     cache = Path(tempfile.mkdtemp(prefix="moss-speech-"))  # mode 0700, emptied by Gradio as files grow old
     os.environ.update(GRADIO_TEMP_DIR=str(cache), GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1")
@@ -93,6 +93,10 @@ def launch(service: Service, config: EngineConfig) -> gr.Blocks:
         )
     except OSError:
         raise ConfigError(f"Port {config.port} is taken; give another with --port.") from None
+    if config.share and not page.share_url:
+        page.close(verbose=False)
+        raise ConfigError("No public link could be made, as Gradio says above; check the network, or leave "
+                          "--share away.")
     rehearse_gradio(page)
     return page
 

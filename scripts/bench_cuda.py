@@ -10,7 +10,7 @@ import torch
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence, TextBranch
 from moss_engine.tokens import Row
-from scripts.bench_timing import Ceilings, Figure, device_times_ms, figure, wall_times_ms
+from scripts.bench_timing import REST_S, Ceilings, Figure, device_times_ms, figure, wall_times_ms
 
 if TYPE_CHECKING:
     from moss_engine.runtime.cuda import CudaRuntime
@@ -133,12 +133,16 @@ def measure_decode(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceilings
 
 def measure_prefill(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceilings | None,
                     float8: str) -> Iterator[Figure]:
+    """Each after a moment of rest, as prompts come, and the longest also one after another."""
     for rows, cached in FILLS:
         step = ScheduledBatch((sequence(config, 0, cached, rows, (cached + rows) // 16 + 1),))
         limit_ms = fill_limit_ms(config, ceilings, rows, cached, float8)
         name = f"prefill {rows} rows on {cached} cached"
-        for note, times_ms in (("device", device_times_ms), ("wall", wall_times_ms)):
-            yield figure(name, times_ms(lambda: runtime.forward(step)), limit_ms, note)  # noqa: B023
+        run = lambda: runtime.forward(step)  # noqa: B023, E731
+        yield figure(name, device_times_ms(run, rest_s=REST_S), limit_ms, "device")
+        yield figure(name, wall_times_ms(run, rest_s=REST_S), limit_ms, "wall")
+        if rows == max(FILLS)[0]:
+            yield figure(f"{name}, one after another", wall_times_ms(run), limit_ms, "wall")
 
 
 def measure_baselines(config: ModelConfig, ceilings: Ceilings | None) -> Iterator[Figure]:

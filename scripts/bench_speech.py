@@ -55,7 +55,7 @@ def measure_vocoder(ceilings: Ceilings | None, device: torch.device) -> Iterator
 
 
 def measure_speech(runtime: CudaRuntime, config: ModelConfig, prompt: tuple[Row, ...], device: torch.device,
-                   num_codes: int = 50) -> Iterator[Figure]:
+                   num_codes: int = 100) -> Iterator[Figure]:
     """Wall times of a spoken reply to a prompt: to the first samples on the host, and of all per second of audio.
 
     As it is served: unused heads are left out, the vocoder is in float16.

@@ -13,6 +13,9 @@ from typing import Any
 import torch
 
 REPEATS = 30
+REST_S = 0.02
+"""Before each time of arithmetic that fills the GPU: a prompt comes alone, and one after another they meet the limit of
+its power, by which an H200 lowers its clock from 1,980 to 1,575 MHz."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,17 @@ class Figure:
     dtype: str = ""
 
 
-def device_times_ms(run: Callable[[], object], repeats: int = REPEATS, warm: int = 3) -> list[float]:
-    """Times between two device events around one call."""
+def device_times_ms(run: Callable[[], object], repeats: int = REPEATS, warm: int = 3,
+                    rest_s: float = 0.0) -> list[float]:
+    """Times between two device events around one call, with rest before each or one right after another."""
     for _ in range(warm):
         run()
     torch.cuda.synchronize()
     events = []
     for _ in range(repeats):
+        if rest_s:
+            torch.cuda.synchronize()
+            time.sleep(rest_s)
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         run()
@@ -46,11 +53,13 @@ def device_times_ms(run: Callable[[], object], repeats: int = REPEATS, warm: int
     return [start.elapsed_time(end) for start, end in events]
 
 
-def wall_times_ms(run: Callable[[], object], repeats: int = REPEATS, warm: int = 3) -> list[float]:
-    """Host times of one call each, the device idle before and after."""
+def wall_times_ms(run: Callable[[], object], repeats: int = REPEATS, warm: int = 3,
+                  rest_s: float = 0.0) -> list[float]:
+    """Host times of one call each, the device idle before, for `rest_s`, and after."""
     times = []
     for i in range(warm + repeats):
         torch.cuda.synchronize()
+        time.sleep(rest_s)
         start = time.perf_counter()
         run()
         torch.cuda.synchronize()
@@ -100,7 +109,7 @@ def measure_ceilings() -> Ceilings:
     read_s = statistics.median(device_times_ms(read)) / 1e3
     copy_s = statistics.median(device_times_ms(lambda: torch.bitwise_not(source, out=target))) / 1e3
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    dense_s = statistics.median(device_times_ms(lambda: a @ b)) / 1e3
+    dense_s = statistics.median(device_times_ms(lambda: a @ b, rest_s=REST_S)) / 1e3
     return Ceilings(528 * per_program * 4 / read_s, 2 * source.numel() * 4 / copy_s, 2 * 8192**3 / dense_s,
                     _float8_rate(a, b))
 
@@ -111,7 +120,7 @@ def _float8_rate(a: torch.Tensor, b: torch.Tensor) -> float | None:
         return None
     a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
     one = torch.ones((), device=a.device)
-    times = device_times_ms(lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16))
+    times = device_times_ms(lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16), rest_s=REST_S)
     return 2 * len(a) ** 3 / statistics.median(times) * 1e3
 
 

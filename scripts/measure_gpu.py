@@ -39,7 +39,7 @@ STEPS = (
     Step("full_size", 600, (
         *FULL_SIZE, "--dtype", "bfloat16,float8-all,float8", "--batches", "1,2,4,8,16,32,64,128,256", "--parts",
         "decode,prefill,speech,deferred,agreement,streams,sampler,vocoder,baselines", "--codes", "64", "--hasty",
-        "1:30,4:40,16:64,64:128", "--listeners", "64:128,256:512", "--arrivals", "12:120,30:300", "--json", OUT_FILE),
+        "1:30,2:30,4:40,8:48,16:64,32:96,64:128", "--listeners", "64:128,256:512", "--arrivals", "12:120,30:300", "--json", OUT_FILE),
          "full_size"),
     Step("budget", 120, ("scripts.bench_budget", "--limit-gb", "22", "--out", OUT_FILE), "budget"),
     Step("codec", 240, ("scripts.bench_codec", "--out", OUT_FILE), "codec"),
@@ -72,7 +72,7 @@ def bars(reports: dict[str, dict[str, Any]]) -> list[Bar]:
     full = reports.get("full_size", {})
     token, row, speech = (figure_of(full, name, "wall", dtype) for name, dtype in (
         ("transformers generate, a token", ""), ("forward of one row, batch 1", "bfloat16"),
-        ("per second of speech, 50 codes", "bfloat16")))
+        ("per second of speech, 100 codes", "bfloat16")))
     streams = full.get("streams", {}).get("load", [])
     in_time = [load["concurrency"] for load in streams
                if load["arrivals_per_s"] is None and load["late_chunks"] == 0 and load["worst_rtf"] < REAL_TIME_RTF]

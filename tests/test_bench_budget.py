@@ -1,4 +1,4 @@
-"""The memory proof's parts that need no GPU: the codec is used as a conversation uses it, and a GPU is asked for first."""
+"""The memory proof's parts that need no GPU: the codec is used as in a conversation, and a GPU is asked for first."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_steps_are_shown_by_number_format(folder):
                step("prefill 512 rows on 0 cached", "wall", 12.0, None),
                step("forward of one row, batch 1", "wall", 5.0, 3.0),
                step("prefill 512 rows on 0 cached", "device", 11.0, None),
-               step("per second of speech, 50 codes", "wall", 61.0, None),
+               step("per second of speech, 100 codes", "wall", 61.0, None),
                step("transformers generate, a token", "wall", 30.0, 3.0, "")]
     write(folder / "gpu.json", full_size(figures=figures))
     text = bench_tables.benchmarks()

@@ -58,8 +58,8 @@ def small(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(bench_preset, "resolve_device", lambda _: DEVICE)
         monkeypatch.setattr(bench_speech, "captured", _called_once)
         for module in (bench_cuda, bench_speech):
-            monkeypatch.setattr(module, "device_times_ms", lambda run, *_: wall_times_ms(run, 1, 0))
-            monkeypatch.setattr(module, "wall_times_ms", lambda run, *_: wall_times_ms(run, 1, 0))
+            monkeypatch.setattr(module, "device_times_ms", lambda run, *_, **__: wall_times_ms(run, 1, 0))
+            monkeypatch.setattr(module, "wall_times_ms", lambda run, *_, **__: wall_times_ms(run, 1, 0))
 
 
 def _called_once(run):
@@ -99,7 +99,7 @@ def test_steps_of_every_format_and_their_agreement(small, tmp_path: Path, capsys
 def test_a_spoken_reply_and_a_deferred_one(small, tmp_path: Path):
     report = measure(tmp_path / "b.json", "speech,deferred,sampler,vocoder")
     names = [figure["name"] for figure in report["figures"]]
-    assert "to the first 5 codes' samples, 24 rows" in names and "per second of speech, 50 codes" in names
+    assert "to the first 5 codes' samples, 24 rows" in names and "per second of speech, 100 codes" in names
     assert "sampling by kernels, batch 32" in names and "vocoder, 1 window of 78 frames, float16" in names
     (deferred,) = report["deferred"]
     assert deferred["spoken_rows"] == 3 and deferred["relative_difference"] < 0.05 and deferred["step_ms"] > 0

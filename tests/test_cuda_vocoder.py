@@ -14,6 +14,7 @@ if importlib.util.find_spec("bigvgan") is None:
 
 from moss_engine.codec.bigvgan import build_generator  # noqa: E402
 from moss_engine.codec.cuda_vocoder import CudaVocoder, FusedGenerator, _Activation  # noqa: E402
+from moss_engine.runtime.kernels.launch import num_multiprocessors  # noqa: E402
 from moss_engine.runtime.kernels.snake import mix  # noqa: E402
 from tests.cuda_support import DEVICE, relative_error  # noqa: E402
 
@@ -44,6 +45,19 @@ def test_activation(samples):
     plain = generator().resblocks[0].activations[0]
     x = 2 * random_signal(2, 6, 1, samples, seed=samples)
     assert relative_error(_Activation(plain)(x)[:, :, 0], plain(x[:, :, 0])) < 1e-5
+
+
+@pytest.mark.parametrize("samples", [
+    4 * 12 * 3 + 5, 4 * 60 * (4 * num_multiprocessors() + 2) + 7], ids=["short ways", "long ways"])
+def test_activation_far_from_the_edges(samples):
+    """Signals that many programs share, most of which see neither end; more of them go long ways."""
+    plain = generator(upsample_initial_channel=128).resblocks[0].activations[0]
+    x = 2 * random_signal(1, 64, 1, samples)
+    bias, add, total = torch.arange(64.0, device=DEVICE) / 70, random_signal(1, 64, 1, samples, seed=1), x.clone()
+    wanted = plain((x + bias[:, None, None] + add)[:, :, 0])
+    found = _Activation(plain)(x, bias, add, total)[:, :, 0]
+    assert relative_error(found, wanted) < 1e-5
+    assert (found - wanted).abs().max() < 1e-4 * wanted.abs().max()
 
 
 def test_activation_adds_up_what_comes_before_it():

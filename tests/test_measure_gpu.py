@@ -32,7 +32,7 @@ def test_bars_are_read_from_the_reports() -> None:
         "figures": [
             figure("decode step, batch 1", "device", 4.4), figure("decode step, batch 32", "device", 9.0),
             figure("decode step, batch 1", "device", 3.1, "float8"), figure("forward of one row, batch 1", "wall", 4.5),
-            figure("per second of speech, 50 codes", "wall", 50.0),
+            figure("per second of speech, 100 codes", "wall", 50.0),
             figure("prefill 512 rows on 0 cached", "wall", 14.1), figure("prefill 512 rows on 0 cached", "device", 9.0),
             figure("transformers generate, a token", "wall", 29.0, "")],
         "streams": {"load": [

@@ -39,8 +39,8 @@ STEPS = (
     Step("full_size", 600, (
         *FULL_SIZE, "--dtype", "bfloat16,float8-all,float8", "--batches", "1,2,4,8,16,32,64,128,256", "--parts",
         "decode,prefill,speech,deferred,agreement,streams,sampler,vocoder,baselines", "--codes", "64", "--hasty",
-        "1:30,2:30,4:40,8:48,16:64,32:96,64:128", "--listeners", "64:128,256:512", "--arrivals", "12:120,30:300", "--json", OUT_FILE),
-         "full_size"),
+        "1:30,2:30,4:40,8:48,16:64,32:96,64:128", "--listeners", "64:128,256:512", "--arrivals", "25:250,45:450",
+        "--json", OUT_FILE), "full_size"),
     Step("budget", 120, ("scripts.bench_budget", "--limit-gb", "22", "--out", OUT_FILE), "budget"),
     Step("codec", 240, ("scripts.bench_codec", "--out", OUT_FILE), "codec"),
     Step("moss", 240, ("scripts.bench_moss", "--out", OUT_FILE), "moss"),

@@ -16,6 +16,7 @@ import dataclasses
 import json
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +29,7 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import parts
 from moss_engine.runtime.base import Limits, RuntimeInfo, ScheduledBatch
 from moss_engine.runtime.engine_manifest import read_plan
-from moss_engine.runtime.trt import TrtRuntime
+from moss_engine.runtime.trt import TrtRuntime, bound_weights
 from moss_engine.runtime.trt_library import Library, compute_capability, load_library
 from scripts.bench_cuda import CONTEXT_ROWS, PUBLISHED, sequence, step_bytes
 from scripts.bench_timing import Figure, device_times_ms, figure, table, wall_times_ms
@@ -49,7 +50,7 @@ def main() -> None:
     parser.add_argument("--branch-layers", type=int, default=PUBLISHED.num_modality_layers, help="layers of a branch")
     parser.add_argument("--batch", type=int, default=1, help="sequences of one step at full width")
     parser.add_argument("--effort", type=int, default=EFFORT, help="the builder's optimisation level, 0 to 5")
-    parser.add_argument("--beside", type=Path, help="figures of scripts.bench_cuda of the same hour, kept with these")
+    parser.add_argument("--beside", type=Path, help="figures of scripts.bench of the same hour, kept with these")
     parser.add_argument("--replies", type=Path, help="where to write the greedy replies, and to read them")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -84,12 +85,14 @@ def measure_published(library: Library, config: ModelConfig, dtype: str, weights
     capability = compute_capability(library, device)
     kind, baked = getattr(torch, dtype), None
     if weights == "baked":
-        baked = {name: tensor.cpu() for name, tensor in random_layout(config, kind, device).items()}
+        baked = {name: tensor.cpu() for name, tensor in random_tensors(config, kind, device)}
     with TemporaryDirectory() as name:
         folder = Path(name)
         manifest, build_s = make_engine(library, config, dtype, limits, folder, baked, capability, effort)
         del baked
-        bound = random_layout(config, kind, device) if weights == "bound" else {}
+        bound = {}
+        if weights == "bound":
+            bound = bound_weights(library, dtype, random_tensors(config, kind, device), device)
         torch.cuda.synchronize()
         start = time.perf_counter()
         info = RuntimeInfo(library.backend, library.version, str(device), dtype, "random", manifest.plan_digest)
@@ -161,12 +164,12 @@ def kernel_table(kernels: list[tuple[str, int, float]]) -> dict[str, object]:
             "most": [{"name": name, "count": count, "us": round(us, 1)} for name, count, us in kernels[:NUM_KERNELS]]}
 
 
-def random_layout(config: ModelConfig, kind: torch.dtype, device: torch.device) -> dict[str, Tensor]:
-    """The layout's tensors, normal with deviation 0.02, norms near one."""
+def random_tensors(config: ModelConfig, kind: torch.dtype, device: torch.device) -> Iterator[tuple[str, Tensor]]:
+    """The layout's tensors, one at a time: normal with deviation 0.02, norms near one."""
     generator = torch.Generator(device).manual_seed(0)
-    return {name: torch.empty(part.shape, dtype=kind, device=device).normal_(float(len(part.shape) == 1), INIT_STD,
-                                                                             generator=generator)
-            for name, part in parts(config).items()}
+    for name, part in parts(config).items():
+        yield name, torch.empty(part.shape, dtype=kind, device=device).normal_(float(len(part.shape) == 1), INIT_STD,
+                                                                                generator=generator)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from moss_engine.runtime.engine_manifest import (
     write_engine_manifest,
 )
 from moss_engine.runtime.pytorch import load_torch_runtime
-from moss_engine.runtime.trt import TrtRuntime
+from moss_engine.runtime.trt import TrtRuntime, bound_weights
 from moss_engine.runtime.trt_library import Library, compute_capability
 from moss_engine.sampler import Sampler
 from moss_engine.tokens import Modality, Row, is_audio_row, spoken_codes
@@ -101,7 +101,7 @@ def measure_parity(library: Library, dtype: str, kinds: list[str], effort: int,
             folder = Path(name)
             manifest, build_s = make_engine(library, config, dtype, limits, folder,
                                             layout if weights == "baked" else None, capability, effort)
-            bound = {} if weights == "baked" else {name: tensor.to(device) for name, tensor in layout.items()}
+            bound = {} if weights == "baked" else bound_weights(library, dtype, layout.items(), device)
             info = RuntimeInfo(library.backend, library.version, str(device), dtype, "nano", manifest.plan_digest)
             runtime = TrtRuntime(library, read_plan(folder, manifest), manifest, config, limits, bound, info, device)
         found = replies[weights] = greedy_replies(runtime, config, device)

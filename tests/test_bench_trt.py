@@ -53,7 +53,7 @@ def test_where_a_reply_leaves_the_other_is_told_with_the_gap():
 def test_random_weights_fill_the_layout():
     config = dataclasses.replace(ModelConfig.from_file(NANO_CHECKPOINT / "config.json"), num_shared_layers=1,
                                  num_modality_layers=1)
-    layout = bench_trt.random_layout(config, torch.float16, CPU)
+    layout = dict(bench_trt.random_tensors(config, torch.float16, CPU))
     assert layout["layers.2.qkv"].shape == ((6 + 2 * 2) * 64, 384) and layout["layers.2.qkv"].dtype is torch.float16
     assert abs(float(layout["text.norm"].float().mean()) - 1) < 0.01 < float(layout["embed.audio"].float().std())
 

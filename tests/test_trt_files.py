@@ -25,6 +25,7 @@ from moss_engine.runtime.engine_manifest import (
     plan_digest,
     write_engine_manifest,
 )
+from moss_engine.runtime.trt_part_tensors import PARTS, join_plans
 from moss_engine.tokens import Row
 from tests.trt_support import EMULATOR, manifest_of
 
@@ -113,10 +114,18 @@ def test_a_plan_that_is_not_the_one_that_was_built_is_refused(tiny_checkpoint, e
 
 
 def test_a_plan_that_the_library_refuses_is_a_sentence(tiny_checkpoint, engine):
-    (engine / PLAN_NAME).write_bytes(b"no plan at all")
+    (engine / PLAN_NAME).write_bytes(join_plans(dict.fromkeys(PARTS, b"no plan at all")))
     digest, num_bytes = plan_digest(engine / PLAN_NAME)
     alter(engine, plan_digest=digest, plan_bytes=num_bytes)
     with pytest.raises(EngineFileError, match=r"tensorrt 10\.16\.1\.11 refuses the plan"):
+        load(tiny_checkpoint, engine)
+
+
+def test_a_plan_that_is_not_in_parts_is_a_sentence(tiny_checkpoint, engine):
+    (engine / PLAN_NAME).write_bytes(b"a whole engine, or half of one")
+    digest, num_bytes = plan_digest(engine / PLAN_NAME)
+    alter(engine, plan_digest=digest, plan_bytes=num_bytes)
+    with pytest.raises(EngineFileError, match=r"holds 30 bytes and not the three parts .*scripts\.build_engine"):
         load(tiny_checkpoint, engine)
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 import torch
 
+from moss_engine.export.target import BuildTarget
+from moss_engine.export.tensorrt import build_plan
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.trt import TrtRuntime
 from moss_engine.tokens import Row
+from scripts.bench_trt import random_tensors
+from tests import trt_emulator_old
 from tests.runtime_contract import LIMITS, RuntimeContract
 from tests.trt_support import (
     EMULATOR,
@@ -55,6 +60,46 @@ class TestOldFloat16(TestBakedFloat16):
     @classmethod
     def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
         return make_runtime(OLD_EMULATOR, tiny_checkpoint, LIMITS, "float16", "bound", CPU)
+
+
+@pytest.mark.parametrize("library", [EMULATOR, OLD_EMULATOR], ids=["new", "old"])
+@pytest.mark.parametrize(("shared", "of_a_branch"), [(3, 2), (4, 2), (2, 4)])
+def test_layers_run_in_parts_give_what_the_whole_network_gives(library, shared, of_a_branch):
+    """One, two and two layers at a time; branches of two parts and of one."""
+    config = ModelConfig(
+        hidden_size=48, intermediate_size=80, num_attention_heads=6, num_key_value_heads=2, head_dim=16,
+        num_shared_layers=shared, num_modality_layers=of_a_branch, rope_theta=1e6, rms_norm_eps=1e-6,
+        max_position_embeddings=512, vocab_size=150, audio_vocab_size=80, sosp_token_id=140, eosp_token_id=64,
+        modality_pad_token_id=141, audio_pad_token_id=65, eos_token_id=142, pad_token_id=143)
+    layout = dict(random_tensors(config, torch.float32, CPU))
+    parts, whole = (open_runtime(library, config, layout, LIMITS, "float32", weights, CPU)
+                    for weights in ("bound", "baked"))
+    rows = tuple(Row(text, 3) for text in range(7, 27))
+    for start, end in ((0, 13), (13, 14), (14, 20)):
+        batch = ScheduledBatch((ScheduledSequence(rows[start:end], start, (5, 0, 3, 1, 2), True),))
+        for found, wanted in zip(parts.forward(batch), whole.forward(batch), strict=True):
+            assert (found - wanted).abs().max() < 1e-5 < wanted.abs().max()
+
+
+def test_an_engine_for_one_row_at_a_time_has_fixed_sizes(tiny_checkpoint):
+    """An older release then knows no profile of ids any more."""
+    limits = dataclasses.replace(LIMITS, max_batch=1, max_step_rows=1)
+    runtime = make_runtime(OLD_EMULATOR, tiny_checkpoint, limits, "float16", "bound", CPU)
+    for at in range(3):
+        batch = ScheduledBatch((ScheduledSequence((Row(7 + at, 3),), at, (0,), True),))
+        assert runtime.forward(batch).text.isfinite().all()
+
+
+def test_float32_is_not_rounded_to_tf32(tiny_checkpoint, monkeypatch):
+    """Where float32 was asked for; float16 values lose nothing by it."""
+    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    used = []
+    monkeypatch.setattr(trt_emulator_old.Builder, "build_serialized_network",
+                        lambda self, network, settings: used.append(settings.flags) or b"")
+    for dtype in ("float32", "float16"):
+        build_plan(OLD_EMULATOR, config, dtype, BuildTarget("tensorrt", "bound", None, LIMITS), None, print)
+    allowed = [trt_emulator_old.BuilderFlag.TF32 in flags for flags in used]
+    assert allowed == [False] * 3 + [True] * 3
 
 
 def test_gated_values_beyond_float16_pass(tiny_checkpoint):

@@ -14,7 +14,7 @@ from moss_engine.models.float8_parts import INPUT_SCALE, WEIGHT_SCALE, is_float8
 from moss_engine.models.layout import parts, stream_parts
 from moss_engine.runtime.base import Limits, RuntimeInfo, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.engine_manifest import EngineManifest
-from moss_engine.runtime.trt import TrtRuntime
+from moss_engine.runtime.trt import TrtRuntime, bound_weights
 from moss_engine.runtime.trt_library import Library, describe
 from moss_engine.tokens import Row
 from tests import trt_emulator, trt_emulator_old
@@ -76,6 +76,6 @@ def open_runtime(library: Library, config: ModelConfig, layout: dict[str, Tensor
     target = BuildTarget(library.backend, weights, None, limits)
     plan = build_plan(library, config, dtype, target, layout.items() if weights == "baked" else None, lambda line: None,
                       effort=0)
-    bound = {name: tensor.to(device) for name, tensor in layout.items()} if weights == "bound" else {}
+    bound = bound_weights(library, dtype, layout.items(), device) if weights == "bound" else {}
     return TrtRuntime(library, plan, manifest_of(library, limits, dtype, weights), config, limits, bound,
                       RuntimeInfo(library.backend, library.version, str(device), dtype, "test"), device)

@@ -6,7 +6,7 @@ keys and values of the new rows are an output, which the runtime writes into the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,8 @@ import numpy as np
 from moss_engine.export.ops import Ops, Value
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8_parts import INPUT_SCALE, WEIGHT_SCALE
-from moss_engine.runtime.trt_tensors import AUDIO_LOGITS, LOGITS, NEW_KV, ROTARY, base_dtype, step_inputs
+from moss_engine.runtime.trt_part_tensors import AUDIO_HIDDEN, HIDDEN, LAYERED, TEXT_HIDDEN
+from moss_engine.runtime.trt_tensors import AUDIO_LOGITS, LOGITS, NEW_KV, ROTARY, base_dtype
 
 DOWN_SCALE = 64.0
 """float16 ends at 65504, which gated values and their sums reach; they are made smaller before and larger after."""
@@ -30,7 +31,8 @@ Weight = Callable[[str], Value]
 class Step:
     """What all layers share. cos, sin [T, 1, head_dim / 2]; mask [B, 1, R * G, K + R] is added to scores; pieces
     [B, kv_heads, M] are a block's pieces of slot 0's keys; q_sizes and kv_sizes are shapes as tensors: [B, R, kv_heads,
-    heads of each, head_dim] and [B, R, kv_heads, head_dim]; num_rows and num_selected are T and S as tensors.
+    heads of each, head_dim] and [B, R, kv_heads, head_dim]; num_rows is T as a tensor; select the rows [S] that both
+    heads want, None where all go on.
     """
 
     cos: Value
@@ -40,60 +42,94 @@ class Step:
     pool: Value
     q_sizes: Value
     kv_sizes: Value
-    select: Value
+    select: Value | None
     num_rows: Value
-    num_selected: Value
 
 
 class Network:
-    """Defines the network with `ops`; `weight` gives its parameters."""
+    """Defines the network, or a part of it, with `ops`.
 
-    def __init__(self, ops: Ops, config: ModelConfig, dtype: str, block_size: int, weight: Weight):
+    `inputs` and `weight` give its inputs and parameters; the latter have `dtype`, the pool has `border`. With `turned`,
+    matrices of products are [inputs, outputs].
+    """
+
+    def __init__(self, ops: Ops, config: ModelConfig, dtype: str, border: str, inputs: Mapping[str, Value],
+                 weight: Weight, *, turned: bool = False):
         self._ops = ops
         self._config = config
         self._dtype = base_dtype(dtype)
+        self._border = border
         self._weight = weight
         self._down_scale = DOWN_SCALE if dtype == "float16" else 1.0
-        self._inputs = {name: ops.input(name, spec)
-                        for name, spec in step_inputs(config, block_size, dtype).items()}
+        self._inputs = inputs
+        self._turned = turned
         self._new_kv: list[Value] = []
 
     def define(self) -> None:
         """Add all layers and mark the outputs of `trt_tensors.outputs`."""
         ops, config = self._ops, self._config
         ids = ops.reshape(self._inputs["ids"], (-1, 2))  # [T, 2]
-        step = self._step(ops.num_rows(ids))
-        x = self._embed(ids, step)
+        step = self._step(self._inputs["ids"], self._inputs["select"])
+        x = self._embed(ids)
         slot = 0
         for slot in range(config.num_shared_layers):
             x = self._layer(slot, x, step, is_last=False)
-        for branch, name, size in (("text", LOGITS, config.vocab_size),
-                                   ("audio", AUDIO_LOGITS, config.audio_vocab_size)):
+        for branch, name, size in self._heads():
             branch_x = x
             for index in range(config.num_modality_layers):
                 slot += 1
                 branch_x = self._layer(slot, branch_x, step, is_last=index == config.num_modality_layers - 1)
-            normed = self._norm(branch_x, f"{branch}.norm")
-            logits = self._product(normed, f"{branch}.head")
-            assert logits.shape[-1] == size
-            ops.output(ops.cast(logits, "float32"), name)
-        ops.output(ops.concatenate(self._new_kv, 0), NEW_KV)
+            self._logits(branch_x, branch, name, size)
+        self._output_new_kv()
 
-    def _step(self, num_rows: Value) -> Step:
+    def define_embed(self) -> None:
+        """The part that makes hidden rows of ids."""
+        ops = self._ops
+        ops.output(self._embed(ops.reshape(self._inputs["ids"], (-1, 2))), HIDDEN)
+
+    def define_layers(self, count: int) -> None:
+        """The part of `count` layers, those of slots 0, 1, ... of the pool that it is given."""
+        ops, hidden = self._ops, self._inputs[HIDDEN]
+        step = self._step(hidden, None)
+        x = ops.reshape(hidden, (-1, self._config.hidden_size))
+        for slot in range(count):
+            x = self._layer(slot, x, step, is_last=False)
+        ops.output(x, LAYERED)
+        self._output_new_kv()
+
+    def define_heads(self) -> None:
+        """The part that makes logits of both branches' hidden rows."""
+        for (branch, name, size), hidden in zip(self._heads(), (TEXT_HIDDEN, AUDIO_HIDDEN), strict=True):
+            self._logits(self._ops.gather(self._inputs[hidden], self._inputs["select"]), branch, name, size)
+
+    def _heads(self) -> tuple[tuple[str, str, int], ...]:
+        return (("text", LOGITS, self._config.vocab_size), ("audio", AUDIO_LOGITS, self._config.audio_vocab_size))
+
+    def _logits(self, x: Value, branch: str, name: str, size: int) -> None:
+        """Logits of the hidden rows that are wanted: an output."""
+        logits = self._product(self._norm(x, f"{branch}.norm"), f"{branch}.head")
+        assert logits.shape[-1] == size
+        self._ops.output(self._ops.cast(logits, "float32"), name)
+
+    def _output_new_kv(self) -> None:
+        self._ops.output(self._ops.cast(self._ops.concatenate(self._new_kv, 0), self._border), NEW_KV)
+
+    def _step(self, sized: Value, select: Value | None) -> Step:
+        """`sized` has B and R for its first two sizes."""
         ops, config, inputs = self._ops, self._config, self._inputs
         heads, kv_heads, head_dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         cached = ops.reshape(inputs["cached"], (-1, 1))
         row_index = ops.reshape(inputs["row_index"], (1, -1))
         positions = ops.reshape(ops.binary("SUM", cached, row_index), (-1,))  # [T]
+        num_rows = ops.num_rows(positions)
         turns = ops.gather(self._weight(ROTARY), positions)  # [T, head_dim]
         half = head_dim // 2
         cos, sin = (ops.reshape(ops.part(turns, start, half, num_rows), (0, 1, half)) for start in (0, half))
-        sizes = ops.shape_of(inputs["ids"])
-        sizes = ops.gather(sizes, ops.constant([0, 1], "int32"))
+        sizes = ops.gather(ops.shape_of(sized), ops.constant([0, 1], "int32"))
         q_sizes, kv_sizes = (ops.concatenate([sizes, ops.constant(rest, ops.size_dtype)], 0)
                              for rest in ([kv_heads, heads // kv_heads, head_dim], [kv_heads, head_dim]))
         return Step(cos, sin, self._mask(cached, row_index), self._pieces(), inputs["kv_pool"], q_sizes, kv_sizes,
-                    inputs["select"], num_rows, ops.num_rows(inputs["select"]))
+                    select, num_rows)
 
     def _mask(self, cached: Value, row_index: Value) -> Value:
         """A cached row is seen by all, a new one by itself and those behind it, a place without a row by none."""
@@ -114,10 +150,11 @@ class Network:
         first = ops.reshape(first, (0, 1, -1))
         return ops.binary("SUM", first, ops.constant(np.arange(kv_heads).reshape(1, -1, 1), "int32"))
 
-    def _embed(self, ids: Value, step: Step) -> Value:
+    def _embed(self, ids: Value) -> Value:
         """Select, never sum: [T, 2] -> float32 [T, hidden]."""
         ops = self._ops
-        text, audio = (ops.part(ids, channel, 1, step.num_rows) for channel in range(2))  # [T, 1]
+        num_rows = ops.num_rows(ids)
+        text, audio = (ops.part(ids, channel, 1, num_rows) for channel in range(2))  # [T, 1]
         is_audio = ops.binary("EQUAL", text, self._config.modality_pad_token_id)
         zero = ops.scalar(0, audio)
         audio = ops.select(is_audio, audio, zero)  # the channel that does not count holds anything
@@ -141,10 +178,13 @@ class Network:
         new = ops.concatenate([k, v], 1)  # [T, 2 * kv_heads, head_dim]
         self._new_kv.append(ops.reshape(new, (1, -1, 2 * kv_heads, head_dim)))
         attended = self._attend(slot, q, k, v, step)
+        num_rows = step.num_rows
         if is_last:
+            assert step.select is not None
             x, attended = ops.gather(x, step.select), ops.gather(attended, step.select)
+            num_rows = ops.num_rows(step.select)
         x = ops.binary("SUM", x, self._linear(attended, prefix + "o"))
-        return ops.binary("SUM", x, self._mlp(x, prefix, step.num_selected if is_last else step.num_rows))
+        return ops.binary("SUM", x, self._mlp(x, prefix, num_rows))
 
     def _attend(self, slot: int, q: Value, k: Value, v: Value, step: Step) -> Value:
         """q [T, heads, head_dim], k and v [T, kv_heads, head_dim] -> [T, heads * head_dim]."""
@@ -163,7 +203,8 @@ class Network:
         """Cached rows' keys (0) or values (1) of a slot, then those of the new rows: [B, kv_heads, K + R, head_dim]."""
         ops, kv_heads, head_dim = self._ops, self._config.num_key_value_heads, self._config.head_dim
         pieces = ops.binary("SUM", step.pieces, (2 * slot + which) * kv_heads)
-        past = ops.reshape(ops.gather(step.pool, pieces), (0, kv_heads, -1, head_dim))
+        past = ops.cast(ops.gather(step.pool, pieces), self._dtype)
+        past = ops.reshape(past, (0, kv_heads, -1, head_dim))
         new = ops.transpose(ops.reshape(new, (-1, -1, kv_heads, head_dim), sizes=step.kv_sizes), (0, 2, 1, 3))
         return ops.concatenate([past, new], 2)
 
@@ -188,7 +229,7 @@ class Network:
             scale = self._weight(name + INPUT_SCALE)
             x = ops.dequantize(ops.quantize(x, scale), scale, self._dtype)
             weight = ops.dequantize(weight, self._weight(name + WEIGHT_SCALE), self._dtype)
-        return ops.product(x, weight, transposed=True)
+        return ops.product(x, weight, transposed=not self._turned)
 
     def _norm(self, x: Value, name: str) -> Value:
         """RMSNorm over the last axis: float32 [n, hidden] -> [n, hidden] in the engine's dtype."""

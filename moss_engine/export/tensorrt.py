@@ -16,13 +16,23 @@ from moss_engine.export.ops import Ops, Value
 from moss_engine.export.target import BuildTarget, BuiltPlan, Report
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.trt_library import Library, compute_capability, load_library
+from moss_engine.runtime.trt_part_tensors import (
+    EMBED,
+    HEADS,
+    PARTS,
+    join_plans,
+    layers_at_a_time,
+    part_inputs,
+    part_profile_shapes,
+)
 from moss_engine.runtime.trt_tensors import (
     FLOAT8,
     ROTARY,
-    Profile,
+    border_dtype,
     profile_shapes,
     profiles,
     rotary_table,
+    step_inputs,
     weight_inputs,
 )
 
@@ -59,21 +69,58 @@ def build_plan(library: Library, config: ModelConfig, dtype: str, target: BuildT
         raise ConfigError(f"{target.backend} {library.version} has no {dtype}; convert the checkpoint with one of "
                           f"{', '.join(library.dtypes)}.")
     assert (weights is None) == (target.weights == "bound"), "weights are given to be baked, and only then"
-    trt = library.module
-    builder = trt.Builder(library.logger())
-    network = builder.create_network(_network_flags(library))
+    border = border_dtype(dtype, wide=library.wide_border)
+    if weights is None:
+        return memoryview(join_plans({part: bytes(_build_part(library, part, config, dtype, border, target, report,
+                                                              effort)) for part in PARTS}))
+    builder, network = _start(library)
     ops = Ops(library, network)
     report(f"defining {config.num_layers} layers")
+    values = _constants(ops, config, target, weights)
     specs = weight_inputs(config, target.limits.max_seq_len, dtype)
-    if weights is None:
-        values = {name: ops.input(name, spec) for name, spec in specs.items()}
-    else:
-        values = _constants(ops, config, target, weights)
     assert values.keys() == specs.keys() and all(values[name].shape == spec.shape for name, spec in specs.items())
-    Network(ops, config, dtype, target.limits.block_size, values.__getitem__).define()
-    settings = _settings(library, builder, target, dtype, effort)
-    for profile in profiles(target.limits):
-        settings.add_optimization_profile(_profile(builder, profile, config, target))
+    specs = step_inputs(config, target.limits.block_size, border)
+    inputs = {name: ops.input(name, spec) for name, spec in specs.items()}
+    Network(ops, config, dtype, border, inputs, values.__getitem__).define()
+    shapes = [profile_shapes(profile, config, target.limits) for profile in profiles(target.limits)]
+    return _build(library, builder, network, shapes, target, dtype, dtype, report, effort)
+
+
+def _build_part(library: Library, part: str, config: ModelConfig, dtype: str, border: str, target: BuildTarget,
+                report: Report, effort: int) -> Any:
+    """The plan of one part of an engine with bound weights."""
+    builder, network = _start(library)
+    ops, turned = Ops(library, network), library.wide_border
+    specs = part_inputs(part, config, target.limits.block_size, target.limits.max_seq_len, border, turned=turned)
+    values = {name: ops.input(name, spec) for name, spec in specs.items()}
+    made = Network(ops, config, border, border, values, values.__getitem__, turned=turned)
+    report(f"defining the {part}")
+    if part == EMBED:
+        made.define_embed()
+    elif part == HEADS:
+        made.define_heads()
+    else:
+        made.define_layers(layers_at_a_time(config))
+    shapes = [part_profile_shapes(specs, profile, config, target.limits) for profile in profiles(target.limits)]
+    return _build(library, builder, network, shapes, target, dtype, border, report, effort)
+
+
+def _start(library: Library) -> tuple[Any, Any]:
+    builder = library.module.Builder(library.logger())
+    return builder, builder.create_network(_network_flags(library))
+
+
+def _build(library: Library, builder: Any, network: Any, shapes: list[dict[str, list[tuple[int, ...]]]],
+           target: BuildTarget, dtype: str, inside: str, report: Report, effort: int) -> Any:
+    """dtype: of the engine; inside: of its weights. `shapes` are those of every profile."""
+    settings = _settings(library, builder, target, inside, effort)
+    if dtype == "float32":
+        settings.clear_flag(library.module.BuilderFlag.TF32)
+    for profile in shapes:
+        made = builder.create_optimization_profile()
+        for name, sizes in profile.items():
+            made.set_shape(name, *sizes)
+        settings.add_optimization_profile(made)
     report(f"building for {target.compute_capability or 'this GPU'} with {library.backend} {library.version}")
     plan = builder.build_serialized_network(network, settings)
     if plan is None:
@@ -131,9 +178,3 @@ def _constants(ops: Ops, config: ModelConfig, target: BuildTarget,
     rotary = rotary_table(config, target.limits.max_seq_len, torch.device("cpu"))
     return {ROTARY: ops.weight(rotary), **{name: ops.weight(tensor) for name, tensor in weights}}
 
-
-def _profile(builder: Any, profile: Profile, config: ModelConfig, target: BuildTarget) -> Any:
-    made = builder.create_optimization_profile()
-    for name, shapes in profile_shapes(profile, config, target.limits).items():
-        made.set_shape(name, *shapes)
-    return made

@@ -6,7 +6,7 @@ behind the step. Decode steps run as CUDA graphs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ from moss_engine.runtime.memory import require_memory
 from moss_engine.runtime.trt_engine import TrtEngine, check_tensors
 from moss_engine.runtime.trt_inputs import StepInputs, StepShape
 from moss_engine.runtime.trt_library import Library, compute_capability, load_library
+from moss_engine.runtime.trt_part_tensors import bound_weight
+from moss_engine.runtime.trt_parts import TrtParts
 from moss_engine.runtime.trt_tensors import (
     AUDIO_LOGITS,
     LOGITS,
@@ -43,9 +45,7 @@ class TrtRuntime:
 
     def __init__(self, library: Library, plan: Any, manifest: EngineManifest, config: ModelConfig, limits: Limits,
                  weights: Mapping[str, Tensor], info: RuntimeInfo, device: torch.device, *, graphs: bool = True):
-        """weights: the layout's tensors by name for an engine whose weights are bound, else nothing; they are read
-        where they lie and may serve another runtime too, unless the library wants them wider.
-        """
+        """weights: `bound_weights` for an engine that has them bound, else nothing; they are read where they lie."""
         self.limits = limits
         self.info = info
         self._config = config
@@ -53,19 +53,21 @@ class TrtRuntime:
         self._graphs = graphs and device.type == "cuda"
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         dtype = border_dtype(manifest.dtype, wide=library.wide_border)
-        inputs = step_inputs(config, limits.block_size, dtype)
+        kind = getattr(torch, dtype)
+        self._engine: TrtEngine | TrtParts | None
         if manifest.weights == "bound":
-            inputs |= weight_inputs(config, manifest.max_seq_len, dtype)
-            weights = {name: tensor.to(getattr(torch, dtype)) for name, tensor in weights.items()}
-            weights[ROTARY] = rotary_table(config, manifest.max_seq_len, device)
-        self._engine: TrtEngine | None = TrtEngine(library, plan, check_tensors(inputs, outputs(config, dtype)), device,
-                                                   self._stream_handle())
+            weights = {**weights, ROTARY: rotary_table(config, manifest.max_seq_len, device)}
+            self._engine = TrtParts(library, plan, config, limits.block_size, manifest.max_seq_len, dtype, device,
+                                    self._stream_handle())
+        else:
+            check = check_tensors(step_inputs(config, limits.block_size, dtype), outputs(config, dtype))
+            self._engine = TrtEngine(library, plan, check, device, self._stream_handle())
         self._profiles = [_profile(shapes) for shapes in self._engine.profile_shapes]
         most = max(limits.max_batch, *(profile.sequences[0] for profile in self._profiles))
         self._inputs = StepInputs(limits, most, device)
-        kind = getattr(torch, dtype)
-        self._pool = torch.zeros(pool_shape(config, limits), dtype=kind, device=device)
         self._heads = config.num_layers * 2 * config.num_key_value_heads
+        pieces, *piece = pool_shape(config, limits)
+        self._pool = torch.zeros(pieces + self._heads, *piece, dtype=kind, device=device)[:pieces]
         self._layer_heads = torch.arange(self._heads, device=device).view(config.num_layers, 1, -1) * limits.block_size
         rows = max(most, limits.max_step_rows)
         self._new_kv = torch.empty(rows * self._heads * config.head_dim, dtype=kind, device=device)
@@ -200,6 +202,15 @@ def _profile(shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> Profile:
     return Profile("", sequences, rows, blocks)  # pyright: ignore[reportArgumentType]
 
 
+def bound_weights(library: Library, dtype: str, layout: Iterable[tuple[str, Tensor]],
+                  device: torch.device) -> dict[str, Tensor]:
+    """The layout's tensors as an engine of this dtype reads them: where nothing has to change, they are not copied and
+    may serve another runtime too.
+    """
+    kind = getattr(torch, border_dtype(dtype, wide=library.wide_border))
+    return {name: bound_weight(name, tensor.to(device), kind, turned=library.wide_border) for name, tensor in layout}
+
+
 def load_trt_runtime(config: EngineConfig, limits: Limits, device: torch.device) -> TrtRuntime:
     """The runtime of `--runtime tensorrt` and `tensorrt_rtx` for the engine file of `--engine`.
 
@@ -218,7 +229,7 @@ def load_trt_runtime(config: EngineConfig, limits: Limits, device: torch.device)
     weights = {}
     if manifest.weights == "bound":
         rounded = stream_parts(config.checkpoint, model, getattr(torch, base_dtype(manifest.dtype)))
-        weights = {name: tensor.to(device).to(kind) for name, tensor in rounded}
+        weights = bound_weights(library, manifest.dtype, rounded, device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     info = RuntimeInfo(library.backend, library.version, name, manifest.dtype, config.checkpoint.resolve().name,
                        manifest.plan_digest)

@@ -101,8 +101,12 @@ class TrtEngine:
             if bound.get(name) == (tensor.data_ptr(), shape):
                 continue
             assert tensor.is_contiguous() and (tensor.data_ptr() % _ALIGNMENT == 0 or tensor.device.type == "cpu"), name
-            if self.tensors[name].is_input and (-1 in self.tensors[name].shape or (shapes and name in shapes)):
-                self._require(context.set_input_shape(name, shape), f"set_input_shape({name}, {shape})")
+            known = self.tensors[name]
+            if known.is_input and (-1 in known.shape or (shapes and name in shapes)):
+                if name not in bound or bound[name][1] != shape:
+                    self._require(context.set_input_shape(name, shape), f"set_input_shape({name}, {shape})")
+            else:
+                assert not known.is_input or shape == known.shape, f"{name}: {shape} instead of {known.shape}"
             self._require(context.set_tensor_address(name, tensor.data_ptr()), f"set_tensor_address({name})")
             bound[name] = tensor.data_ptr(), shape
 

@@ -26,7 +26,7 @@ OFFLINE = "export"  # reads the models; read by scripts only
 
 # Third-party packages and the only modules that name them.
 HOMES = {
-    "torch": ("models", "sampler", "runtime", "codec", "service", "build", "export"),
+    "torch": ("models", "sampler", "runtime", "codec", "service", "speaker", "build", "export"),
     "safetensors": ("models",),
     "tokenizers": ("tokenizer",),
     "anyascii": ("spoken",),

@@ -73,9 +73,10 @@ def fill_limit_ms(config: ModelConfig, ceilings: Ceilings | None, rows: int, cac
 
 def products_s(ceilings: Ceilings, flop: float, float8_flop: float) -> float | None:
     """Least time of so many operations in bfloat16 and in float8."""
-    if float8_flop and ceilings.float8_flop_per_s is None:
-        return None
-    return flop / ceilings.dense_flop_per_s + (float8_flop / ceilings.float8_flop_per_s if float8_flop else 0)
+    product_s = flop / ceilings.dense_flop_per_s
+    if not float8_flop:
+        return product_s
+    return None if ceilings.float8_flop_per_s is None else product_s + float8_flop / ceilings.float8_flop_per_s
 
 
 def rows_of(count: int, config: ModelConfig, seed: int) -> tuple[Row, ...]:

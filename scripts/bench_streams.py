@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from moss_engine.codec.base import MOSS_MEL, samples_per_code
+from moss_engine.codec.base import MOSS_MEL, SpeechCodec, samples_per_code
 from moss_engine.codec.bigvgan import build_generator
 from moss_engine.codec.cuda_vocoder import FusedGenerator
 from moss_engine.codec.fsq import FsqConfig, NanoFsq
@@ -89,7 +89,7 @@ def random_codec(setup: StreamSetup, device: torch.device, vocoder: dict[str, An
     return join(fsq, generator.to(device), CONTEXT_FRAMES, setup.chunk_codes, device, setup.max_together)
 
 
-def random_service(model: ModelConfig, runtime: Runtime, sampler: Sampler, codec: NanoCodec,
+def random_service(model: ModelConfig, runtime: Runtime, sampler: Sampler, codec: SpeechCodec,
                    setup: StreamSetup) -> Service:
     """A service of a runtime and a codec that are made already; prompts and replies have the sizes of `setup`."""
     limits = runtime.limits

@@ -104,7 +104,7 @@ def measure_ceilings() -> Ceilings:
     per_program = source.numel() // 528 // 8192 * 8192
 
     def read() -> None:
-        read_kernel[(528,)](source, sums, per_program, TILE=2048, num_warps=8)  # pyright: ignore[reportCallIssue]
+        read_kernel[(528,)](source, sums, per_program, TILE=2048, num_warps=8)  # pyright: ignore
 
     read_s = statistics.median(device_times_ms(read)) / 1e3
     copy_s = statistics.median(device_times_ms(lambda: torch.bitwise_not(source, out=target))) / 1e3

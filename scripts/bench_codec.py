@@ -1,6 +1,6 @@
 """Speed, memory and rounding of the MOSS-Speech codec at its published size, with random weights.
 
-python -m scripts.bench_codec [--parts speed,memory,rounding,history] [--device cpu] [--out FILE.json]
+python -m scripts.bench_codec [--parts memory,speed,rounding,history] [--device cpu] [--out FILE.json]
 
 A chunk is 5 codes of each reply, 400 ms of sound, through flow and vocoder to samples on the host. Replies of 60 s are
 spoken to the end, so that a cost that grew with their length would show. Memory is that of the tensors that the codec
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.cuda_flow import CudaFlow
 from moss_engine.codec.flow import OUTSIDE, Chunk, flow_voice, prompt_memory, run_chunks
 from moss_engine.codec.flow_config import FlowConfig
@@ -32,6 +34,7 @@ from moss_engine.codec.flow_memory import FlowMemory
 from moss_engine.codec.flow_weights import pack_flow
 from moss_engine.codec.hift_config import HiftConfig
 from moss_engine.codec.hift_weights import pack_hift
+from moss_engine.codec.mel import log_mel
 from moss_engine.codec.mel_vocoder import MelVocoder, Work
 from moss_engine.codec.moss import HISTORY_CODES, MossCodec
 from moss_engine.codec.moss_layout import CHUNK_CODES
@@ -42,7 +45,7 @@ from moss_engine.codec.whisper_vq import WhisperVq, build_whisper_vq
 from scripts.make_tiny_encoder import PUBLISHED_CONFIG
 from scripts.make_tiny_moss import random_flow, random_hift
 
-PARTS = ("speed", "memory", "rounding", "history")
+PARTS = ("memory", "speed", "rounding", "history")
 NARROW = (torch.float16, torch.bfloat16)
 
 
@@ -112,14 +115,16 @@ def main() -> None:
     if not set(args.parts) <= set(PARTS):
         parser.error(f"--parts are {', '.join(PARTS)}")
     sizes = Sizes(voice_codes=args.voice_codes, compared_codes=args.compared_codes)
-    text = json.dumps(measure(sizes, args.device, args.parts), indent=1)
+    text = ""
+    for report in measure(sizes, args.device, args.parts):
+        text = json.dumps(report, indent=1)
+        if args.out:
+            args.out.write_text(text + "\n", encoding="utf-8")
     print(text, flush=True)
-    if args.out:
-        args.out.write_text(text + "\n", encoding="utf-8")
 
 
-def measure(sizes: Sizes, device: torch.device, parts: Sequence[str] = PARTS) -> dict[str, Any]:
-    """All figures of these parts; speed and memory in float16 on a GPU, in float32 elsewhere."""
+def measure(sizes: Sizes, device: torch.device, parts: Sequence[str] = PARTS) -> Iterator[dict[str, Any]]:
+    """The figures of these parts so far, after each; speed in float16 on a GPU, in float32 elsewhere."""
     print("making random weights", flush=True)
     weights = Parts(sizes, device)
     kind = torch.float16 if device.type == "cuda" else torch.float32
@@ -127,15 +132,13 @@ def measure(sizes: Sizes, device: torch.device, parts: Sequence[str] = PARTS) ->
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU", "torch": torch.__version__,
         "weights": "random, seed 0", "voice_codes": sizes.voice_codes, "history_codes": sizes.history_codes,
     }  # fmt: skip
-    if "memory" in parts:
-        report |= memory(weights)
-    if "speed" in parts:
-        report |= speed(weights, kind)
-    if "rounding" in parts:
-        report |= rounding(weights)
-    if "history" in parts:
-        report |= history(weights)
-    return report
+    found = {"memory": memory, "speed": functools.partial(speed, kind=kind), "rounding": rounding, "history": history}
+    for part in PARTS:
+        if part in parts:
+            start_s = time.perf_counter()
+            report |= found[part](weights)
+            print(f"{part} measured in {time.perf_counter() - start_s:.0f} s", flush=True)
+            yield report
 
 
 def speed(weights: Parts, kind: torch.dtype) -> dict[str, Any]:
@@ -245,20 +248,22 @@ class Listener:
 
 
 def rounding(weights: Parts) -> dict[str, Any]:
-    """Mel and wave of one reply in each 16-bit format against float32: relative root mean square."""
+    """Mel and wave of one reply in each 16-bit format against float32, and the wave's own log-mel, which does not hear
+    its phase: relative root mean square."""
     sizes = weights.sizes
     codes = np.random.RandomState(2).randint(0, sizes.num_codes, sizes.compared_codes).tolist()
-    results: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
+    results: dict[torch.dtype, dict[str, Tensor]] = {}
     for dtype in (torch.float32, *NARROW):
         codec = weights.codec(dtype, 1)
         codec.vocoder = listener = Listener(codec.vocoder)
         stream = codec.open_stream()
-        wave = np.concatenate([*(stream.push(codes[i : i + 5]) for i in range(0, len(codes), 5)), stream.flush()])
-        results[dtype] = torch.cat(listener.mels, 1), torch.from_numpy(wave)
+        wave = torch.from_numpy(np.concatenate([*(stream.push(codes[i : i + 5]) for i in range(0, len(codes), 5)),
+                                                stream.flush()]))
+        results[dtype] = {"mel": torch.cat(listener.mels, 1), "wave": wave, "log_mel_of_wave": log_mel(wave, MOSS_MEL)}
     found: dict[str, Any] = {"compared_codes": sizes.compared_codes}
     for dtype in NARROW:
-        for part, value, wanted in zip(("mel", "wave"), results[dtype], results[torch.float32], strict=True):
-            share = float((value - wanted).norm() / wanted.norm())
+        for part, wanted in results[torch.float32].items():
+            share = float((results[dtype][part] - wanted).norm() / wanted.norm())
             name = f"{part}_in_{str(dtype).removeprefix('torch.')}_against_float32"
             found |= {f"{name}_rms": round(share, 5), f"{name}_db": round(20 * math.log10(share), 1)}
     return found

@@ -24,7 +24,7 @@ TINY = Sizes(TINY_FLOW, TINY_HIFT, TINY_CONFIG, voice_codes=10, reply_codes=28, 
 
 def test_every_part_is_measured():
     torch.set_num_threads(1)
-    report = measure(TINY, torch.device("cpu"))
+    *_, report = measure(TINY, torch.device("cpu"))
     for name in ("encode_10_s_p50_ms", "first_sound_of_8_codes_all_at_once_ms", "chunk_of_1_p50_ms",
                  "chunk_of_3_last_tenth_p50_ms", "prompt_of_a_voice_once_ms"):
         assert report[name] > 0
@@ -33,6 +33,7 @@ def test_every_part_is_measured():
     near, far = report["mel_in_float16_against_float32_rms"], report["mel_in_bfloat16_against_float32_rms"]
     assert 0 < near < far < 0.1
     assert report["wave_in_float16_against_float32_db"] < 0
+    assert report["log_mel_of_wave_in_float16_against_float32_db"] < 0
     assert 0 < report["mel_with_bounded_history_rms"] < 1
 
 

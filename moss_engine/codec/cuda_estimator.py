@@ -51,7 +51,7 @@ def plan_of(rows: int, dtype: torch.dtype) -> Plan:
                     query=Tiles(8, 128, 1, 8), attend=Tiles(32, 64, 2, 8, 3), join=Tiles(16, 64, 8, 4),
                     feed=Tiles(16, 128, 8, 8))
     return Plan(convolve=Tiles(32, 128, 1, 8), wide=Tiles(32, 64, 1, 4), bend=Tiles(32, 128, 1, 8),
-                query=Tiles(32, 256, 1, 8), attend=Tiles(64, 64, 1, 8, 3), join=Tiles(64, 128, 4, 8),
+                query=Tiles(32, 256, 1, 8), attend=Tiles(64, 64, 1, 4, 3), join=Tiles(64, 128, 4, 8),
                 feed=Tiles(32, 128, 4, 8))
 
 

@@ -32,7 +32,7 @@ def settled(x: Tensor) -> Stream:
     return Stream(x, x.new_empty(0, *x.shape))
 
 
-@triton.jit(do_not_specialize=["layer"])
+@triton.jit(do_not_specialize=["layer", "count"])
 def _query_kernel(x_ptr, parts_ptr, mish_gain_ptr, mish_shift_ptr, straight_ptr, straight_stride, gain_ptr, shift_ptr,
                   weight_ptr, x_out_ptr, out_ptr, anchor_ptr, meta_ptr, layer, count, frames, size, outputs, eps,
                   PARTS: tl.constexpr, STRAIGHTS: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
@@ -94,7 +94,7 @@ def _mixed(parts_ptr, tops_ptr, rows, head, heads, count, columns, wanted, size,
     return (mixed / total[:, None]).to(parts_ptr.dtype.element_ty)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _join_kernel(parts_ptr, tops_ptr, weight_ptr, bias_ptr, out_ptr, count, heads, size, SPLITS: tl.constexpr,
                  HEADS: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
                  PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
@@ -121,7 +121,7 @@ def _join_kernel(parts_ptr, tops_ptr, weight_ptr, bias_ptr, out_ptr, count, head
              tl.trans(y).to(out_ptr.dtype.element_ty), mask=(rows < count)[:, None] & here[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _feed_kernel(x_ptr, parts_ptr, gain_ptr, shift_ptr, first_ptr, first_bias_ptr, second_ptr, second_bias_ptr,
                  x_out_ptr, out_ptr, count, size, hidden, eps, PARTS: tl.constexpr, SLABS: tl.constexpr,
                  TILE: tl.constexpr, ROWS: tl.constexpr, SLAB: tl.constexpr, PRECISION: tl.constexpr,

@@ -26,7 +26,7 @@ class Tails:
     size: int
 
 
-@triton.jit(do_not_specialize=["layer", "copy"])
+@triton.jit(do_not_specialize=["layer", "copy", "count"])
 def _convolve_kernel(x_ptr, stride, apart, parts_ptr, gain_ptr, shift_ptr, time_ptr, weight_ptr, bias_ptr, out_ptr,
                      anchor_ptr, meta_ptr, layer, copy, tail_size, count, frames, size, outputs, eps,
                      PARTS: tl.constexpr, NORMS: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,

@@ -14,7 +14,7 @@ from moss_engine.runtime.kernels.launch import next_power_of_2, options, wait_fo
 _ROWS = 8
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _step_kernel(y_ptr, gain_ptr, shift_ptr, weight_ptr, bias_ptr, inputs_ptr, stride, guidance, count, frames, size,
                  mels, wide, eps, PARTS: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, MELS: tl.constexpr,
                  PRECISION: tl.constexpr, OVERLAP: tl.constexpr):

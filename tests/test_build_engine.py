@@ -129,7 +129,7 @@ def test_an_unconverted_checkpoint_is_refused(checkpoint: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("backend", "words"), [
-    ("tensorrt", "--runtime tensorrt needs the package tensorrt"),
+    ("tensorrt", "tensorrt needs the package tensorrt"),
     ("tensorrt_llm", "--backend tensorrt_llm cannot be loaded"),
 ])
 def test_a_missing_package_is_a_sentence(backend: str, words: str, checkpoint: Path, tmp_path: Path,

@@ -138,7 +138,7 @@ def test_tensors_that_are_not_the_known_ones_are_named(tiny_checkpoint, engine):
 
 def test_a_missing_package_is_a_sentence(monkeypatch):
     monkeypatch.setitem(trt_library._MODULES, "tensorrt", ("no_such_tensorrt",))
-    with pytest.raises(MissingPackageError, match=r"pip install .*tensorrt.*use --runtime torch"):
+    with pytest.raises(MissingPackageError, match=r"pip install .*tensorrt.*--runtime torch"):
         trt_library.load_library("tensorrt")
 
 

@@ -51,8 +51,10 @@ def test_three_layers_of_full_width_are_built_with_bound_weights(tmp_path: Path)
     assert 1 << 20 < (tmp_path / "plan").stat().st_size < 1 << 26
 
 
-def test_a_gpu_that_rtx_does_not_serve_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("wanted", "refused"), [("9.0", "'9.0'"), ("8.9,banana", "'banana'"), ("8.9,", "''")])
+def test_a_gpu_that_rtx_does_not_serve_is_refused(tmp_path: Path, wanted: str, refused: str) -> None:
+    """Before anything is done: the weights to be baked are not even asked for."""
     config = dataclasses.replace(PUBLISHED, num_shared_layers=1, num_modality_layers=1)
-    target = BuildTarget("tensorrt_rtx", "bound", "9.0", Limits(16, 64, 1, 64, 512))
-    with pytest.raises(ConfigError, match=r"builds nothing for compute capability 9\.0"):
+    target = BuildTarget("tensorrt_rtx", "baked", wanted, Limits(16, 64, 1, 64, 512))
+    with pytest.raises(ConfigError, match=f"builds nothing for compute capability {refused}"):
         build_tensorrt_plan(config, "bfloat16", target, tmp_path / "plan", None, print)

@@ -150,17 +150,18 @@ def _settings(library: Library, builder: Any, target: BuildTarget, dtype: str, e
         wanted = target.compute_capability.split(",")
         settings.num_compute_capabilities = len(wanted)
         for i, capability in enumerate(wanted):
-            name = f"SM{capability.replace('.', '')}"
-            if not hasattr(trt.ComputeCapability, name):
-                raise ConfigError(f"TensorRT-RTX {library.version} builds nothing for compute capability {capability}; "
-                                  "choose 7.5, 8.0, 8.6, 8.9 or 12.0, or --backend tensorrt.")
-            settings.set_compute_capability(getattr(trt.ComputeCapability, name), i)
+            settings.set_compute_capability(getattr(trt.ComputeCapability, _name_of(capability)), i)
     return settings
 
 
 def _capability(library: Library, target: BuildTarget) -> str:
     """What the plan will be for; raises ConfigError where that cannot be built here."""
     if library.backend == "tensorrt_rtx" and target.compute_capability is not None:
+        for capability in target.compute_capability.split(","):
+            if not hasattr(library.module.ComputeCapability, _name_of(capability)):
+                raise ConfigError(f"TensorRT-RTX {library.version} builds nothing for compute capability "
+                                  f"{capability!r}; choose 7.5, 8.0, 8.6, 8.9 or 12.0, several joined by commas, or "
+                                  "--backend tensorrt.")
         return target.compute_capability
     if not torch.cuda.is_available():
         raise ConfigError(f"{target.backend} builds on the GPU that the engine is for, and there is none here; build "
@@ -171,6 +172,11 @@ def _capability(library: Library, target: BuildTarget) -> str:
                           f"and not {target.compute_capability}; build on the other GPU, or leave out "
                           "--compute-capability.")
     return found
+
+
+def _name_of(capability: str) -> str:
+    """What TensorRT-RTX calls a compute capability like 8.9."""
+    return f"SM{capability.replace('.', '')}"
 
 
 def _constants(ops: Ops, config: ModelConfig, target: BuildTarget,

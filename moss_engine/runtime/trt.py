@@ -63,7 +63,7 @@ class TrtRuntime:
             check = check_tensors(step_inputs(config, limits.block_size, dtype), outputs(config, dtype))
             self._engine = TrtEngine(library, plan, check, device, self._stream_handle())
         self._profiles = [_profile(shapes) for shapes in self._engine.profile_shapes]
-        most = max(limits.max_batch, *(profile.sequences[0] for profile in self._profiles))
+        most = limits.max_batch
         self._inputs = StepInputs(limits, most, device)
         self._heads = config.num_layers * 2 * config.num_key_value_heads
         pieces, *piece = pool_shape(config, limits)
@@ -127,9 +127,7 @@ class TrtRuntime:
     def _shape(self, sequences: int, rows: int, cached: int) -> StepShape:
         blocks = max(1, -(-cached // self.limits.block_size))
         if rows == 1:
-            least = min(profile.sequences[0] for profile in self._profiles
-                        if profile.rows[0] == 1 and profile.sequences[2] >= sequences)
-            sequences = max(least, _next_size(sequences, self.limits.max_batch))
+            sequences = _next_size(sequences, self.limits.max_batch)
             blocks = _next_size(blocks, self._inputs.max_blocks)
         return StepShape(sequences, rows, blocks)
 

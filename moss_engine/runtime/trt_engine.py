@@ -74,7 +74,7 @@ class TrtEngine:
         """Deserialise `plan` and check its tensors; raises EngineFileError for a plan that the library refuses."""
         self._trt = library.module
         self._runtime = self._trt.Runtime(library.logger())
-        self._engine = self._runtime.deserialize_cuda_engine(plan)
+        self._engine: Any = self._runtime.deserialize_cuda_engine(plan)
         if self._engine is None:
             raise EngineFileError(f"{library.backend} {library.version} refuses the plan (its messages are above); "
                                   f"{_AGAIN}")
@@ -122,7 +122,7 @@ class TrtEngine:
     def _describe(self) -> dict[str, EngineTensor]:
         engine, found = self._engine, {}
         for name in (engine.get_tensor_name(i) for i in range(engine.num_io_tensors)):
-            dtype = engine.get_tensor_dtype(name).name
+            dtype = str(engine.get_tensor_dtype(name).name)
             found[name] = EngineTensor(_TORCH_NAMES.get(dtype, dtype), tuple(engine.get_tensor_shape(name)),
                                        engine.get_tensor_mode(name) == self._trt.TensorIOMode.INPUT,
                                        engine.get_tensor_location(name).name)

@@ -73,7 +73,7 @@ def describe(backend: str, module: Any) -> Library:
     if release < _OLDEST[backend]:
         oldest = ".".join(map(str, _OLDEST[backend]))
         raise ConfigError(f"{backend} {version} is installed and {oldest} is the oldest that can be used; install one "
-                          f"with `{_install(backend)}`.")
+                          f"with {_install(backend)}.")
     return Library(backend, module, version, release)
 
 
@@ -87,10 +87,11 @@ def compute_capability(library: Library, device: torch.device) -> str:
 
 
 def _install(backend: str) -> str:
-    index = "" if backend == "tensorrt_rtx" else " --extra-index-url with NVIDIA's own package index"
-    return f"pip install 'moss-speech-live[{backend}]'{index}"
+    command = f'`pip install ".[{backend}]"` in this program\'s folder'
+    return command if backend == "tensorrt_rtx" else command + " (give pip NVIDIA's own package index with " \
+        "--extra-index-url)"
 
 
 def _missing(backend: str, reason: str) -> MissingPackageError:
-    return MissingPackageError(f"--runtime {backend} needs the package {_MODULES[backend][0]} ({reason}); install it "
-                               f"with `{_install(backend)}`, or use --runtime torch.")
+    return MissingPackageError(f"{backend} needs the package {_MODULES[backend][0]} ({reason}); install it with "
+                               f"{_install(backend)}, or do without engine files: --runtime torch.")

@@ -110,13 +110,13 @@ def join_plans(plans: Mapping[str, bytes]) -> bytes:
 
 def split_plan(plan: bytes) -> dict[str, bytes]:
     """Raises EngineFileError for a file that does not hold what its first bytes say."""
-    plan = memoryview(plan)
-    lengths = _LENGTHS.unpack(plan[: _LENGTHS.size]) if len(plan) >= _LENGTHS.size else (0, 0, 0)
-    if sum(lengths) + _LENGTHS.size != len(plan):
-        raise EngineFileError(f"The plan holds {len(plan)} bytes and not the three parts of an engine with bound "
+    whole = memoryview(plan)
+    lengths = _LENGTHS.unpack(whole[: _LENGTHS.size]) if len(whole) >= _LENGTHS.size else (0, 0, 0)
+    if sum(lengths) + _LENGTHS.size != len(whole):
+        raise EngineFileError(f"The plan holds {len(whole)} bytes and not the three parts of an engine with bound "
                               "weights; build the engine again with `python -m scripts.build_engine`.")
     found, at = {}, _LENGTHS.size
     for part, length in zip(PARTS, lengths, strict=True):
-        found[part] = bytes(plan[at : at + length])
+        found[part] = bytes(whole[at : at + length])
         at += length
     return found

@@ -18,8 +18,6 @@ from moss_engine.runtime.base import Limits
 
 ANY = -1
 """A size that the runtime chooses, within the profile."""
-DECODE_SEQUENCES = 1
-"""What a step of one sequence is filled up to: kernels for a few rows may read weights faster than those for one."""
 ROTARY = "rotary"
 LOGITS, AUDIO_LOGITS, NEW_KV = "logits", "audio_logits", "new_kv"
 FLOAT8 = "float8"
@@ -119,10 +117,9 @@ def profiles(limits: Limits, usual_rows: int = 600) -> list[Profile]:
     """One sequence's decode, several sequences' decode, and prefill. `usual_rows` is the context to tune for."""
     most = -(-limits.max_seq_len // limits.block_size)
     blocks = (1, min(most, -(-usual_rows // limits.block_size)), most)
-    found = [Profile("decode", (DECODE_SEQUENCES,) * 3, (1, 1, 1), blocks)]
-    if limits.max_batch > DECODE_SEQUENCES:
-        sequences = (DECODE_SEQUENCES + 1, max(min(4, limits.max_batch), DECODE_SEQUENCES + 1), limits.max_batch)
-        found.append(Profile("decode of several", sequences, (1, 1, 1), blocks))
+    found = [Profile("decode", (1, 1, 1), (1, 1, 1), blocks)]
+    if limits.max_batch > 1:
+        found.append(Profile("decode of several", (2, min(4, limits.max_batch), limits.max_batch), (1, 1, 1), blocks))
     if limits.max_step_rows > 1:
         rows = (2, min(512, limits.max_step_rows), limits.max_step_rows)
         found.append(Profile("prefill", (1, 1, 1), rows, (1, 1, most)))

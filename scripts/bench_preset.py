@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -224,12 +225,18 @@ def main(argv: list[str] | None = None) -> None:
     report.values["ceilings"] = asdict(ceilings)
     for name, known in {**values["card"], "ceilings": asdict(ceilings)}.items():
         report.say(", ".join([name, *(f"{what} {value:,.5g}" for what, value in known.items() if value is not None)]))
-    bench = Bench(args, config, ceilings, report, device)
+    bench, failed = Bench(args, config, ceilings, report, device), []
     if set(ON_RUNTIME) & set(args.parts):
         formats = args.dtype if set(IN_EVERY_FORMAT) & set(args.parts) else args.dtype[:1]
         for index, dtype in enumerate(formats):
-            bench.measure_format(dtype, is_first=index == 0)
+            try:
+                bench.measure_format(dtype, is_first=index == 0)
+            except RuntimeError as error:  # the other formats can be measured all the same
+                failed.append(f"{dtype} was not measured to the end ({type(error).__name__}: {error}).")
+                report.say(failed[-1])
             torch.cuda.empty_cache()
     bench.measure_rest()
     report.save()
     report.say("done")
+    if failed:
+        sys.exit("\n".join(failed))

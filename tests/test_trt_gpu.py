@@ -23,9 +23,9 @@ def make(folder: Path, dtype: str, weights: str) -> TrtRuntime:
 
 
 class TestFloat32(RuntimeContract):
-    """Products may be rounded to the 10 bits of mantissa of TF32."""
+    """Only the order of sums differs from the reference."""
 
-    tolerance = drift = 0.02
+    tolerance = drift = 1e-3
     exact_batch = False
 
     @pytest.fixture(scope="class")
@@ -35,7 +35,7 @@ class TestFloat32(RuntimeContract):
 
 
 class TestBoundFloat16(RuntimeContract):
-    """Weights, activations and KV are rounded to 11 bits of mantissa."""
+    """Weights, and what products are made of, are rounded to 11 bits of mantissa."""
 
     tolerance = drift = 0.02
     exact_batch = False

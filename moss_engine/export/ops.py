@@ -72,6 +72,8 @@ class Ops:
         """From a tensor in CPU memory."""
         tensor = tensor.contiguous()
         dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype in ("float32", "float16"):
+            return self.constant(tensor.numpy(), dtype)  # the one form that every release has
         self._kept.append(tensor)
         weights = self._trt.Weights(self.type_of(dtype), tensor.data_ptr(), tensor.numel())
         return self._typed(self._network.add_constant(tuple(tensor.shape), weights), dtype, tuple(tensor.shape))

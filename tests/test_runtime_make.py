@@ -42,12 +42,12 @@ def test_limits_are_those_of_the_options(config: EngineConfig) -> None:
 @pytest.mark.parametrize(("faster", "dtype"), [(True, "int8"), (False, "float32")])
 def test_auto_takes_int8_where_it_is_stored_and_faster(faster: bool, dtype: str, config: EngineConfig,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(make, "int8_decodes_faster", lambda threads: faster)
+    monkeypatch.setattr(make, "int8_decodes_well", lambda threads: faster)
     assert make_runtime(config).info.dtype == dtype
 
 
 def test_auto_keeps_float_weights_exact(config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(make, "int8_decodes_faster", lambda threads: True)
+    monkeypatch.setattr(make, "int8_decodes_well", lambda threads: True)
     monkeypatch.setattr(make, "stores_int8", lambda folder: False)
     assert make.resolve_dtype(config, torch.device("cpu")) is torch.float32
 
@@ -60,7 +60,7 @@ def test_what_was_asked_for_runs(dtype: str, config: EngineConfig) -> None:
 
 def test_measuring_leaves_the_threads_as_they_were() -> None:
     before = torch.get_num_threads()
-    assert linear.int8_decodes_faster(before + 1) in (True, False)
+    assert linear.int8_decodes_well(before + 1) in (True, False)
     assert linear.fastest_prefill_dtype(before + 1) in (torch.float32, torch.bfloat16)
     assert torch.get_num_threads() == before
 

@@ -60,29 +60,35 @@ class Int8Linear:
         return F.linear(x.to(self.prefill_dtype), self.values.to(self.prefill_dtype)) * self.scale
 
 
-def int8_decodes_faster(threads: int) -> bool:
-    """Whether this CPU multiplies one row by int8 weights in less time than by float32 weights (takes a few ms).
+CLEARLY = 1.3
+"""A number format is changed for another that is faster by so much: what else the machine does must not decide it."""
 
-    Without the vector instructions that torch's kernel is written for, it can be far slower.
+
+def int8_decodes_well(threads: int) -> bool:
+    """Whether this CPU multiplies one row by int8 weights about as fast as by float32 weights, or faster (takes a few
+    ms). Without the vector instructions that torch's kernel is written for, it can be far slower.
     """
     size, num_matrices = 768, 8  # 19 MB of float32 in all: as in a model, more than the caches near the core
     weights = [torch.randn(size, size) for _ in range(num_matrices)]
     values = [weight.mul(10).to(torch.int8) for weight in weights]
     x, ones = torch.randn(1, size), torch.ones(size, dtype=torch.bfloat16)
-    int8_s = _fastest_s(lambda: [torch.ops.aten._weight_int8pack_mm(x.bfloat16(), v, ones) for v in values], threads)
-    return int8_s < _fastest_s(lambda: [F.linear(x, w) for w in weights], threads)
+    int8_s, float32_s = _fastest_s(
+        threads, lambda: [torch.ops.aten._weight_int8pack_mm(x.bfloat16(), v, ones) for v in values],
+        lambda: [F.linear(x, w) for w in weights])
+    return int8_s < CLEARLY * float32_s
 
 
 def fastest_prefill_dtype(threads: int) -> torch.dtype:
     """bfloat16, unless this CPU multiplies matrices of many rows clearly faster in float32 (takes a few ms)."""
     values, x = torch.ones(512, 512, dtype=torch.int8), torch.randn(64, 512)
-    bfloat16_s = _fastest_s(lambda: F.linear(x.bfloat16(), values.bfloat16()), threads)
-    float32_s = _fastest_s(lambda: F.linear(x, values.float()), threads)
-    return torch.float32 if float32_s * 1.3 < bfloat16_s else torch.bfloat16
+    bfloat16_s, float32_s = _fastest_s(threads, lambda: F.linear(x.bfloat16(), values.bfloat16()),
+                                       lambda: F.linear(x, values.float()))
+    return torch.float32 if CLEARLY * float32_s < bfloat16_s else torch.bfloat16
 
 
-def _fastest_s(run: Callable[[], object], threads: int, times: int = 5) -> float:
-    def once() -> float:
+def _fastest_s(threads: int, *runs: Callable[[], object], times: int = 9) -> list[float]:
+    """The shortest time of each, taken in turns, so that a busy moment hits all of them."""
+    def once(run: Callable[[], object]) -> float:
         start = time.perf_counter()
         run()
         return time.perf_counter() - start
@@ -90,6 +96,6 @@ def _fastest_s(run: Callable[[], object], threads: int, times: int = 5) -> float
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return min(once() for _ in range(times))
+        return [min(taken) for taken in zip(*([once(run) for run in runs] for _ in range(times)), strict=True)]
     finally:
         torch.set_num_threads(before)

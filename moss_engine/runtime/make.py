@@ -15,7 +15,7 @@ from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest
 from moss_engine.runtime.base import Limits, Runtime
 from moss_engine.runtime.cuda_weights import Float8, num_bytes
 from moss_engine.runtime.engine_manifest import BACKENDS
-from moss_engine.runtime.linear import int8_decodes_faster
+from moss_engine.runtime.linear import int8_decodes_well
 from moss_engine.runtime.memory import require_memory
 from moss_engine.runtime.pytorch import TorchRuntime, load_torch_runtime
 from moss_engine.sampler import Sampler
@@ -97,7 +97,7 @@ def resolve_device(name: str) -> torch.device:
 def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | str:
     """The number format: what was asked for, or the fastest in which the checkpoint's weights keep their values.
 
-    auto on a CPU is "int8" where the checkpoint stores int8 and this CPU is faster with it, otherwise float32.
+    auto on a CPU is "int8" where the checkpoint stores int8 and this CPU is not clearly slower with it, otherwise float32.
     """
     if device.type == "cuda":
         if config.dtype == "int8":
@@ -108,7 +108,7 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | s
     if config.dtype in _FLOAT8:
         raise ConfigError(f"--dtype {config.dtype} runs on a GPU only; use int8 or float32, or --device cuda.")
     if config.dtype == "auto":
-        int8 = stores_int8(config.checkpoint) and int8_decodes_faster(config.threads)
+        int8 = stores_int8(config.checkpoint) and int8_decodes_well(config.threads)
         return "int8" if int8 else torch.float32
     return "int8" if config.dtype == "int8" else getattr(torch, config.dtype)
 

@@ -97,7 +97,7 @@ def resolve_device(name: str) -> torch.device:
 def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | str:
     """The number format: what was asked for, or the fastest in which the checkpoint's weights keep their values.
 
-    auto on a CPU is "int8" where the checkpoint stores int8 and this CPU is not clearly slower with it, otherwise float32.
+    auto on a CPU is "int8" where the checkpoint stores int8 and this CPU is not clearly slower with it, else float32.
     """
     if device.type == "cuda":
         if config.dtype == "int8":

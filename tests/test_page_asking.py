@@ -111,7 +111,7 @@ def test_stop_before_the_question_has_reached_the_server(service, tab):
     tab.wait("stopped")
     tab.page.wait_for_timeout(300)
     for route in held:
-        route.continue_()
+        route.continue_(post_data=route.request.post_data)
     tab.page.wait_for_timeout(600)
     assert service.requests == [] and tab.state("phase") == "stopped"
     assert tab.text.input_value() == "Too slow." and said(tab, "user") == []
@@ -169,3 +169,21 @@ def test_the_seed_of_a_reply_can_be_kept(service, tab):
     tab.wait("sent", "waiting", "thinking", "speaking")
     tab.wait("done")
     assert service.requests[-1].sampling.seed == seed and len(service.requests) == 2
+
+
+def test_markup_is_shown_as_it_was_typed(service, tab):
+    text = "Is <b>2</b> < 3 & *4* > 1? <img src=x onerror=alert(1)>"
+    tab.ask(text)
+    tab.wait("done")
+    assert tab.page.locator("#chat .tr-user .tr-text").inner_text() == text
+    assert tab.page.locator("#chat b, #chat img").count() == 0
+
+
+def test_an_example_is_spoken_at_once(service, tab):
+    chip = tab.page.locator(".chip:visible").nth(1)
+    chip.click()
+    tab.wait("done")
+    assert service.requests[-1].messages[-1].content.text == chip.inner_text()
+    tab.page.locator("#mode label", has_text="Small talk").click()
+    assert tab.page.locator(".chip:visible").first.inner_text() == "Hello! Who are you?"
+    assert tab.page.locator("#mode-notes p:visible").first.inner_text() == "Greetings, sums, days."

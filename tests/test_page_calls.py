@@ -20,7 +20,7 @@ from page_support import FakeService, Script, free_port, signal, until
 from moss_engine.audio import to_pcm16
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
-from moss_engine.errors import ConfigError
+from moss_engine.errors import ConfigError, ContextError
 from moss_engine.events import AudioChunk
 from moss_engine.request import Text
 from moss_engine.ui import form
@@ -199,3 +199,17 @@ def test_a_public_link_that_cannot_be_made_stops_the_start(service, monkeypatch)
         launch(service, EngineConfig(port=port, share=True))
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"http://127.0.0.1:{port}/healthz")
+
+
+@pytest.mark.parametrize(("host", "sentence"), [
+    ("300.1.1.1", "300.1.1.1 is no address of this machine"), ("192.0.2.1", "192.0.2.1 is no address of this machine"),
+])
+def test_an_address_of_another_machine_is_refused(service, host, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        launch(service, EngineConfig(host=host, port=free_port()))
+
+
+def test_a_pool_too_small_to_speak_with_is_refused_at_start(service):
+    service.script = Script(error=ContextError("The conversation needs 18 rows."))
+    with pytest.raises(ConfigError, match="--kv-rows 64 is too small to speak with; give 1024 or more"):
+        launch(service, EngineConfig(port=free_port(), kv_rows=64))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import errno
 import json
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -23,7 +26,7 @@ import numpy as np
 from starlette.middleware import Middleware
 
 from moss_engine.config import LOOPBACK, EngineConfig
-from moss_engine.errors import ConfigError, EngineFaultError, MissingPackageError
+from moss_engine.errors import ConfigError, ContextError, EngineFaultError, MissingPackageError
 from moss_engine.events import Failed
 from moss_engine.request import Speech, Text
 from moss_engine.service import Service
@@ -42,6 +45,7 @@ from moss_engine.voice_activity import Detector, load_detector
 REHEARSAL_ROWS = 64
 REHEARSAL_S = 30.0
 REHEARSAL_HZ = 16_000  # one second of silence for the encoder
+SMALL_KV_ROWS = 1024
 SAME_SIGNAL_S = 1.0  # supervisors send a signal to a process and to its group: that is one signal
 FAREWELL_S = 1.0  # for the last messages to leave after the last reply ended
 
@@ -64,9 +68,12 @@ def calls_of(page: gr.Blocks) -> Calls:
 def launch(service: Service, config: EngineConfig) -> gr.Blocks:
     """Serve the page in a thread of its own; returns when it can be visited.
 
-    Raises ConfigError if the port is taken or --share brings no link, EngineFaultError if the service cannot speak.
+    Raises ConfigError for an address that is taken or not this machine's, for --share where no link can be made, and
+    for a pool too small to speak with; EngineFaultError if the service cannot speak.
     """
+    require_address(config.host, config.port)
     cache = Path(tempfile.mkdtemp(prefix="moss-speech-"))  # mode 0700, emptied by Gradio as files grow old
+    atexit.register(shutil.rmtree, cache, ignore_errors=True)
     os.environ.update(GRADIO_TEMP_DIR=str(cache), GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1")
     facts, hearing = facts_of(service, config), None
     own_voices = load_own_voices(service.codec, config) if config.own_voice else None
@@ -75,7 +82,11 @@ def launch(service: Service, config: EngineConfig) -> gr.Blocks:
         facts = replace(facts, no_hands_free=no_hands_free, own_voice=config.own_voice)
         hearing = Hearing(service.codec.encode, detector, max_s=config.max_speech_s)
     with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop, as in a notebook
-        thread.submit(asyncio.run, rehearse(service, facts)).result()
+        try:
+            thread.submit(asyncio.run, rehearse(service, facts)).result()
+        except ContextError:
+            raise ConfigError(f"--kv-rows {config.kv_rows} is too small to speak with; give {SMALL_KV_ROWS} or more.") \
+                from None
     handlers = Handlers(service, facts, run_ahead_s=config.run_ahead_s, wav_folder=cache, hearing=hearing,
                         own_voices=own_voices)
     page = build_page(handlers, max_sessions=config.max_sessions, max_waiting=config.max_waiting)
@@ -99,6 +110,23 @@ def launch(service: Service, config: EngineConfig) -> gr.Blocks:
                           "--share away.")
     rehearse_gradio(page)
     return page
+
+
+def require_address(host: str, port: int) -> None:
+    """Raise ConfigError unless this machine can listen there."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(f"Port {port} is taken; give another with --port.") from None
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigError(f"{host} is no address of this machine; give --host 127.0.0.1 for visitors on it alone, "
+                              "or 0.0.0.0 for all.") from None
+        raise ConfigError(f"Port {port} of {host} cannot be opened ({error.strerror}); give another with --port.") \
+            from None
 
 
 def hands_free() -> tuple[Detector | None, str | None]:
@@ -156,7 +184,6 @@ def serve_until_signal(page: gr.Blocks, service: Service) -> None:
     time.sleep(FAREWELL_S)
     page.close(verbose=False)
     service.close()
-    shutil.rmtree(page.GRADIO_CACHE, ignore_errors=True)
 
 
 def _auth(config: EngineConfig) -> Any:

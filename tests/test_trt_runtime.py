@@ -13,6 +13,7 @@ from moss_engine.export.tensorrt import build_plan
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.trt import TrtRuntime
+from moss_engine.runtime.trt_part_tensors import new_kv_values
 from moss_engine.tokens import Row
 from scripts.bench_trt import random_tensors
 from tests import trt_emulator_old
@@ -79,6 +80,16 @@ def test_layers_run_in_parts_give_what_the_whole_network_gives(library, shared, 
         batch = ScheduledBatch((ScheduledSequence(rows[start:end], start, (5, 0, 3, 1, 2), True),))
         for found, wanted in zip(parts.forward(batch), whole.forward(batch), strict=True):
             assert (found - wanted).abs().max() < 1e-5 < wanted.abs().max()
+
+
+def test_every_part_writes_to_an_address_that_the_library_takes(tiny_checkpoint):
+    """Keys and values of a layer's single row may be smaller than what addresses are multiples of."""
+    config = dataclasses.replace(ModelConfig.from_file(tiny_checkpoint / "config.json"), head_dim=8)
+    for rows in (1, 3, 64):
+        for itemsize in (2, 4):
+            values, stride = new_kv_values(config, 1, rows, itemsize)
+            assert values == rows * 2 * config.num_key_value_heads * 8
+            assert values <= stride < values + 256 and stride * itemsize % 256 == 0
 
 
 def test_an_engine_for_one_row_at_a_time_has_fixed_sizes(tiny_checkpoint):

@@ -21,7 +21,7 @@ from moss_engine.runtime.memory import require_memory
 from moss_engine.runtime.trt_engine import TrtEngine, check_tensors
 from moss_engine.runtime.trt_inputs import StepInputs, StepShape
 from moss_engine.runtime.trt_library import Library, compute_capability, load_library
-from moss_engine.runtime.trt_part_tensors import bound_weight
+from moss_engine.runtime.trt_part_tensors import bound_weight, layers_at_a_time, new_kv_values
 from moss_engine.runtime.trt_parts import TrtParts
 from moss_engine.runtime.trt_tensors import (
     AUDIO_LOGITS,
@@ -70,7 +70,9 @@ class TrtRuntime:
         self._pool = torch.zeros(pieces + self._heads, *piece, dtype=kind, device=device)[:pieces]
         self._layer_heads = torch.arange(self._heads, device=device).view(config.num_layers, 1, -1) * limits.block_size
         rows = max(most, limits.max_step_rows)
-        self._new_kv = torch.empty(rows * self._heads * config.head_dim, dtype=kind, device=device)
+        self._kv_layers = layers_at_a_time(config) if manifest.weights == "bound" else config.num_layers
+        _, stride = new_kv_values(config, self._kv_layers, rows, kind.itemsize)
+        self._new_kv = torch.empty(config.num_layers // self._kv_layers * stride, dtype=kind, device=device)
         self._logits = Logits(*(torch.empty(most, size, device=device)
                                 for size in (config.vocab_size, config.audio_vocab_size)))
         self._kept = {**weights, "kv_pool": self._pool, NEW_KV: self._new_kv, LOGITS: self._logits.text,
@@ -159,8 +161,9 @@ class TrtRuntime:
         rows = self._inputs.pool_rows(num_rows).long()
         first = rows // block_size * (self._heads * block_size) + rows % block_size
         places = (first.view(1, -1, 1) + self._layer_heads).flatten()  # [layers * rows * 2 * kv_heads]
-        new = self._new_kv[: places.numel() * head_dim].view(-1, head_dim)
-        self._pool.view(-1, head_dim).index_copy_(0, places, new)
+        values, stride = new_kv_values(self._config, self._kv_layers, num_rows, self._new_kv.itemsize)
+        new = self._new_kv[: self._config.num_layers // self._kv_layers * stride].view(-1, stride)[:, :values]
+        self._pool.view(-1, head_dim).index_copy_(0, places, new.reshape(-1, head_dim))
 
     def _stream_handle(self) -> int:
         return 0 if self._stream is None else self._stream.cuda_stream

@@ -15,12 +15,11 @@ from torch import Tensor
 
 from moss_engine.errors import ConfigError, EngineFaultError, EngineFileError
 from moss_engine.runtime.trt_library import Library
-from moss_engine.runtime.trt_tensors import TensorSpec
+from moss_engine.runtime.trt_tensors import ALIGNMENT, TensorSpec
 
 _TORCH_NAMES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16", "FP8": "float8_e4m3fn", "INT32": "int32",
                 "INT64": "int64"}
 _AGAIN = "build the engine again with `python -m scripts.build_engine`."
-_ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class TrtEngine:
         self.profile_shapes = [{name: self._profile_shape(name, i) for name in self.tensors
                                 if self.tensors[name].is_input}
                                for i in range(self._engine.num_optimization_profiles)]
-        self._memory = torch.empty(max(1, self._memory_bytes()) + _ALIGNMENT, dtype=torch.uint8, device=device)
+        self._memory = torch.empty(max(1, self._memory_bytes()) + ALIGNMENT, dtype=torch.uint8, device=device)
         self._contexts = [self._make_context(i, stream) for i in range(self._engine.num_optimization_profiles)]
         self._bound: list[dict[str, tuple[int, tuple[int, ...]]]] = [{} for _ in self._contexts]
 
@@ -100,7 +99,7 @@ class TrtEngine:
             shape = tuple(shapes[name] if shapes and name in shapes else tensor.shape)
             if bound.get(name) == (tensor.data_ptr(), shape):
                 continue
-            assert tensor.is_contiguous() and (tensor.data_ptr() % _ALIGNMENT == 0 or tensor.device.type == "cpu"), name
+            assert tensor.is_contiguous() and (tensor.data_ptr() % ALIGNMENT == 0 or tensor.device.type == "cpu"), name
             known = self.tensors[name]
             if known.is_input and (-1 in known.shape or (shapes and name in shapes)):
                 if name not in bound or bound[name][1] != shape:
@@ -148,7 +147,7 @@ class TrtEngine:
             context = engine.create_execution_context_without_device_memory()
         if context is None:
             raise ConfigError("TensorRT has no memory for an execution context; lower --max-step-rows or --kv-rows.")
-        start = -(-self._memory.data_ptr() // _ALIGNMENT) * _ALIGNMENT
+        start = -(-self._memory.data_ptr() // ALIGNMENT) * ALIGNMENT
         if hasattr(context, "set_device_memory"):
             context.set_device_memory(start, self._memory_bytes())
         else:

@@ -18,6 +18,7 @@ from moss_engine.errors import EngineFileError
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.trt_tensors import (
+    ALIGNMENT,
     ANY,
     NEW_KV,
     ROTARY,
@@ -95,6 +96,14 @@ def part_profile_shapes(part: Mapping[str, TensorSpec], profile: Profile, config
 def hidden_shapes(sequences: int, rows: int, config: ModelConfig) -> dict[str, tuple[int, ...]]:
     total = (sequences * rows, config.hidden_size)
     return {HIDDEN: (sequences, rows, config.hidden_size), TEXT_HIDDEN: total, AUDIO_HIDDEN: total}
+
+
+def new_kv_values(config: ModelConfig, num_layers: int, num_rows: int, itemsize: int) -> tuple[int, int]:
+    """How many values the new rows' keys and values of some layers are, and how far behind them the next layers' begin:
+    an address that an engine takes.
+    """
+    values = num_layers * num_rows * 2 * config.num_key_value_heads * config.head_dim
+    return values, -(-values * itemsize // ALIGNMENT) * ALIGNMENT // itemsize
 
 
 def bound_weight(name: str, tensor: Tensor, dtype: torch.dtype, *, turned: bool) -> Tensor:

@@ -22,6 +22,7 @@ from moss_engine.runtime.trt_part_tensors import (
     TEXT_HIDDEN,
     hidden_shapes,
     layers_at_a_time,
+    new_kv_values,
     part_inputs,
     part_outputs,
     part_weights,
@@ -96,10 +97,11 @@ class TrtParts:
         """Layers slot, slot + 1, ...: weights, pool and new rows' keys and values from there on."""
         tensors, (sequences, rows, _) = self._tensors[profile], self._shapes[profile]["ids"]
         pool, new_kv, config = tensors["kv_pool"], tensors[NEW_KV], self._config
-        pieces, row = slot * 2 * config.num_key_value_heads, 2 * config.num_key_value_heads * config.head_dim
+        pieces = slot * 2 * config.num_key_value_heads
+        _, stride = new_kv_values(config, self._layers, sequences * rows, new_kv.itemsize)
         own = {name: tensors[_in_layout(name, slot)] for name in self._weights[LAYERS]}
         own["kv_pool"] = pool.as_strided(pool.shape, pool.stride(), pool.storage_offset() + pieces * pool.stride(0))
-        own[NEW_KV] = new_kv[slot * sequences * rows * row :]
+        own[NEW_KV] = new_kv[slot // self._layers * stride :]
         self._run(LAYERS, profile, stream, {**own, HIDDEN: source, LAYERED: target})
 
     def _run(self, part: str, profile: int, stream: int, own: Mapping[str, Tensor]) -> None:

@@ -21,6 +21,8 @@ ANY = -1
 ROTARY = "rotary"
 LOGITS, AUDIO_LOGITS, NEW_KV = "logits", "audio_logits", "new_kv"
 FLOAT8 = "float8"
+ALIGNMENT = 256
+"""Bytes: what the library asks of every address."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@
 Caps what this process may allocate on the GPU, then builds the language model with random weights, KV for so many
 sessions, and the codec in 16 bit: speech encoder, flow and HiFT, and a BigVGAN of 112 M parameters beside it. Then it
 fills every session to its last row, decodes, encodes a question and speaks to all sessions at a time. Anything above
-the cap is an out-of-memory error, and what the whole device holds more than before is reported, with the driver's part.
+the cap is an out-of-memory error, and what the whole device holds more than before is reported, too: with the driver's
+part, and on a GPU that is shared with what others took meanwhile.
 """
 
 from __future__ import annotations

@@ -26,12 +26,12 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
                           text=True, timeout=180)
 
 
-def test_four_sessions_and_the_vocoder_fit(tmp_path: Path) -> None:
+def test_four_sessions_and_the_codec_fit(tmp_path: Path) -> None:
     done = run("--limit-gb", "22", "--float8", "trunk", "--out", str(tmp_path / "budget.json"))
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "budget.json").read_text(encoding="utf-8"))
     assert found["sessions"] == 4 and found["rows_each"] == 2048
-    assert found["reserved_peak_gb"] < 22 and found["device_more_gb"] < 22
+    assert found["reserved_peak_gb"] < 21  # the driver's own part comes on top; other processes count as device_more_gb
 
 
 def test_the_cap_is_one() -> None:

@@ -56,9 +56,8 @@ class CudaHift:
         shapes = [_Shape(count, past + chunk_frames, known, False) for count in reversed(self._counts)]
         shapes += [_Shape(count, chunk_frames, 0, False) for count in reversed(self._counts)]
         with torch.cuda.device(device), torch.inference_mode():
-            with torch.backends.cudnn.flags(benchmark=True):
-                for shape in shapes:
-                    self._capture(weights, shape, pool, stream)
+            for shape in shapes:
+                self._capture(weights, shape, pool, stream)
             for frames in last_frames:
                 self._capture(weights, _Shape(1, past + frames, known, True), pool, stream)
 

@@ -64,6 +64,9 @@ def _table(path: Path, report: dict[str, Any], *, is_open: bool) -> str:
             head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}, " \
                 f"{report['prompts']} prompts, against {report['reference']}"
             lines = agreement_lines(report)
+        elif "parity" in report:
+            head = f"{report['device']}, {report['library']}, {report['dtype']}"
+            lines = parity_lines(report)
         elif "kernels" in report:
             head = f"{report['device']}, {report['library']}, {report['dtype']}, {report['layers']} layers"
             lines = engine_lines(report)
@@ -107,9 +110,27 @@ def engine_lines(report: dict[str, Any]) -> list[str]:
     """What `scripts.bench_trt` measured of an engine file with random weights."""
     lines = ["| what | measured |", "|---|---|",
              f"| build, weights {report['weights']} | {report['build_s']:.1f} s, {report['plan_mb']:.1f} MB |"]
+    if "load_s" in report:
+        lines.append(f"| load | {report['load_s']:.2f} s |")
     lines += [f"| {figure['name']} ({figure['note']}) | {figure['median_ms']:.2f} ms |" for figure in report["figures"]]
+    measured = {(figure["name"], figure["note"]) for figure in report["figures"]}
+    lines += [f"| the torch runtime in {figure['dtype']}: {figure['name']} ({figure['note']}) | "
+              f"{figure['median_ms']:.2f} ms |" for figure in report.get("torch_runtime", {}).get("figures", ())
+              if (figure["name"], figure["note"]) in measured]
     lines += [f"| of a {name}'s kernels, those that only convert weights | {kernels['conversions_us'] / 1e3:.2f} of "
               f"{kernels['total_us'] / 1e3:.2f} ms |" for name, kernels in report["kernels"].items()]
+    return lines
+
+
+def parity_lines(report: dict[str, Any]) -> list[str]:
+    """What `scripts.bench_trt` found of the built-in voice's engine, against the torch runtime."""
+    lines = ["| weights | built in | rows with the same best id | largest difference | equal replies | equal words |",
+             "|---|---|---|---|---|---|"]
+    for check in report["parity"]:
+        words = report.get("equal_words", {}).get(check["weights"], "")
+        lines.append(f"| {check['weights']} | {check['build_s']:.1f} s | {check['agreeing_rows']} of {check['rows']} | "
+                     f"{check['largest_difference']:.2g} of {check['largest_logit']:.3g} | {check['equal_replies']} of "
+                     f"{check['sentences']} | {words} |")
     return lines
 
 

@@ -108,7 +108,8 @@ def measure_published(library: Library, config: ModelConfig, dtype: str, weights
     figures = [*measure_decode(runtime, config, max_batch), *measure_prefill(runtime, config)]
     print(table(figures), flush=True)
     result["figures"] = [asdict(f) for f in figures]
-    result["step_gb"] = step_bytes(config) / 1e9
+    wide = weights == "bound" and library.wide_border
+    result["step_gb"] = (2 if wide else 1) * step_bytes(config) / 1e9
     steps = {"decode": sequence(config, 0, CONTEXT_ROWS, 1, CONTEXT_ROWS // 16 + 2),
              "prefill": sequence(config, 0, 0, 512, 33)}
     result["kernels"] = {name: kernels_of(runtime, ScheduledBatch((step,))) for name, step in steps.items()}

@@ -70,7 +70,7 @@ def test_the_picture_shows_what_was_measured(folder):
     figures = [*(step(f"decode step, batch {batch}", "device", 4.0 + batch, 3.0) for batch in (8, 1)),
                step("decode step, batch 8", "wall", 13.0, 3.0),
                step("decode step, batch 1", "device", 3.0, None, "float8"),
-               step("prefill 64 rows on 2000 cached", "device", 6.0, 3.0)]
+               step("prefill 64 rows on 2000 cached", "wall", 6.0, 3.0)]
     report = full_size(figures=figures)
     assert bench_plot.decode_points(report) == {"bfloat16": [(1, 5.0, 3.0), (8, 12.0, 3.0)], "float8": [(1, 3.0, None)]}
     assert bench_plot.shares(report) == {"decode 8": {"bfloat16": 0.25}, "decode 1": {"bfloat16": 0.6},
@@ -154,8 +154,18 @@ def test_an_engine_file_is_shown_with_what_it_wastes(folder):
     kernels = {"conversions_us": 1500.0, "total_us": 4000.0}
     write(folder / "engine.json", {
         "device": "A GPU", "library": "tensorrt 8.6.0", "dtype": "float16", "layers": 3, "weights": "bound",
-        "build_s": 18.6, "plan_mb": 2.9, "figures": [{"name": "decode", "note": "device", "median_ms": 6.0}],
+        "build_s": 18.6, "load_s": 0.3, "plan_mb": 2.9,
+        "figures": [{"name": "decode", "note": "device", "median_ms": 6.0}],
+        "torch_runtime": {"figures": [{"name": name, "note": "device", "median_ms": 4.8, "dtype": "bfloat16"}
+                                      for name in ("decode", "prefill")]},
         "kernels": {"decode": kernels}})
+    write(folder / "parity.json", {
+        "device": "A GPU", "library": "tensorrt 8.6.0", "dtype": "float16", "equal_words": {"torch": 20, "bound": 19},
+        "parity": [{"weights": "bound", "build_s": 29.14, "agreeing_rows": 199, "rows": 200, "largest_difference": 0.04,
+                    "largest_logit": 43.625, "equal_replies": 14, "sentences": 20}]})
     text = bench_tables.benchmarks()
     assert "A GPU, tensorrt 8.6.0, float16, 3 layers" in text and "| build, weights bound | 18.6 s, 2.9 MB |" in text
     assert "| decode (device) | 6.00 ms |" in text and "only convert weights | 1.50 of 4.00 ms |" in text
+    assert "| load | 0.30 s |" in text and "| the torch runtime in bfloat16: decode (device) | 4.80 ms |" in text
+    assert "prefill (device)" not in text
+    assert "| bound | 29.1 s | 199 of 200 | 0.04 of 43.6 | 14 of 20 | 19 |" in text

@@ -66,6 +66,11 @@ def _compare(name: str, what: str, found: object, wanted: object) -> None:
         raise EngineFileError(f"The engine's tensor {name!r} has {what} {found} where {wanted} is needed; {_AGAIN}")
 
 
+def _address(tensor: Tensor) -> int:
+    """On a CPU, where memory begins at smaller multiples, that within the memory."""
+    return tensor.data_ptr() if tensor.is_cuda else tensor.storage_offset() * tensor.itemsize
+
+
 class TrtEngine:
     """`profile_shapes[i][name]` are the smallest, usual and largest shape that profile i takes of an input."""
 
@@ -99,7 +104,7 @@ class TrtEngine:
             shape = tuple(shapes[name] if shapes and name in shapes else tensor.shape)
             if bound.get(name) == (tensor.data_ptr(), shape):
                 continue
-            assert tensor.is_contiguous() and (tensor.data_ptr() % ALIGNMENT == 0 or tensor.device.type == "cpu"), name
+            assert tensor.is_contiguous() and _address(tensor) % ALIGNMENT == 0, f"{name} lies at no address to be read"
             known = self.tensors[name]
             if known.is_input and (-1 in known.shape or (shapes and name in shapes)):
                 if name not in bound or bound[name][1] != shape:

@@ -134,13 +134,12 @@ def measure_decode(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceilings
 
 def measure_prefill(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceilings | None,
                     float8: str) -> Iterator[Figure]:
-    """Each after a moment of rest, as prompts come, and the longest also one after another."""
+    """Wall times, each after a moment of rest, as prompts come, and the longest also one after another."""
     for rows, cached in FILLS:
         step = ScheduledBatch((sequence(config, 0, cached, rows, (cached + rows) // 16 + 1),))
         limit_ms = fill_limit_ms(config, ceilings, rows, cached, float8)
         name = f"prefill {rows} rows on {cached} cached"
         run = lambda: runtime.forward(step)  # noqa: B023, E731
-        yield figure(name, device_times_ms(run, rest_s=REST_S), limit_ms, "device")
         yield figure(name, wall_times_ms(run, rest_s=REST_S), limit_ms, "wall")
         if rows == max(FILLS)[0]:
             yield figure(f"{name}, one after another", wall_times_ms(run), limit_ms, "wall")

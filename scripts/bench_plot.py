@@ -50,11 +50,11 @@ def decode_points(report: dict[str, Any]) -> dict[str, list[tuple[int, float, fl
 
 
 def shares(report: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Name of a step -> number format -> share of the limit, by its time on the device."""
+    """Name of a step -> number format -> share of the limit: decode by the device's clock, prefill by the host's."""
     found: dict[str, dict[str, float]] = {}
     for figure in report["figures"]:
         decode, prefill = DECODE.match(figure["name"]), PREFILL.match(figure["name"])
-        if figure["note"] != "device" or figure["limit_ms"] is None or not (decode or prefill):
+        if figure["limit_ms"] is None or figure["note"] != ("device" if decode else "wall") or not (decode or prefill):
             continue
         name = f"decode {decode[1]}" if decode else f"prefill {prefill[1]}" if prefill else ""
         if prefill and prefill[2] != "0":

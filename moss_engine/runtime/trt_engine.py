@@ -68,7 +68,7 @@ def _compare(name: str, what: str, found: object, wanted: object) -> None:
 
 def _address(tensor: Tensor) -> int:
     """On a CPU, where memory begins at smaller multiples, that within the memory."""
-    return tensor.data_ptr() if tensor.is_cuda else tensor.storage_offset() * tensor.itemsize
+    return tensor.data_ptr() if tensor.is_cuda else int(tensor.storage_offset()) * tensor.itemsize
 
 
 class TrtEngine:

@@ -86,27 +86,32 @@ def agreement_lines(report: dict[str, Any]) -> list[str]:
 def stream_lines(streams: dict[str, Any]) -> list[str]:
     """Many listeners: one line for each level of load."""
     setup = streams["setup"]
-    lines = [f"{setup['prompt_rows']} rows of prompt, {setup['codes']} codes of reply; {streams['memory_gib']:.0f} GiB "
-             "in all:", "",
+    memory = f"; {streams['memory_gib']:.0f} GiB in all" if "memory_gib" in streams else ""
+    lines = [f"{setup['prompt_rows']} rows of prompt, {setup['codes']} codes of reply{memory}:", "",
              "| listeners | replies | TTFA p50 / p95 / p99, ms | RTF p50 / worst | late chunks | s of audio a second |",
              "|---|---|---|---|---|---|"]
     for load in streams["load"]:
-        ttfa, rtf, rate = load["figures"]["ttfa_ms"], load["figures"]["rtf"], load["arrivals_per_s"]
+        ttfa, rate = load["figures"].get("ttfa_ms"), load["arrivals_per_s"]
+        shown = " / ".join(f"{ttfa[rank]:.0f}" for rank in ("p50", "p95", "p99")) if ttfa else ""
+        rtf = f"{load['figures']['rtf']['p50']:.3f} / " if "rtf" in load["figures"] else ""
+        made = f"{load['audio_s_per_s']:.1f}" if load["audio_s_per_s"] is not None else ""
         who = f"{load['concurrency']}, each hears replies out" if load["hears_out"] else \
             f"{load['concurrency']}, who ask again at once"
         if rate is not None:
             who = f"{rate:g} arrivals a second, up to {load['concurrency']}"
-        lines.append(f"| {who} | {load['replies']} | {ttfa['p50']:.0f} / {ttfa['p95']:.0f} / {ttfa['p99']:.0f} | "
-                     f"{rtf['p50']:.3f} / {load['worst_rtf']:.3f} | {load['late_chunks']} | "
-                     f"{load['audio_s_per_s']:.1f} |")
+        lines.append(f"| {who} | {load['replies']} | {shown} | {rtf}{load['worst_rtf']:.3f} | {load['late_chunks']} | "
+                     f"{made} |")
     return lines
 
 
 def figure_lines(figures: Figures) -> list[str]:
-    """Every figure with its share of the machine's limit."""
+    """Every figure with its share of the machine's limit, or, where it was not written by a run, what printed it."""
     lines = ["| what | format | median, ms | p90, ms | of the limit |", "|---|---|---|---|---|"]
+    if any("source" in figure for figure in figures):
+        lines[0] = lines[0].replace("of the limit", "printed by")
     for figure in figures:
         share = f"{figure['limit_ms'] / figure['median_ms']:.0%}" if figure["limit_ms"] is not None else ""
-        lines.append(f"| {figure['name']} ({figure['note']}) | {figure['dtype']} | {figure['median_ms']:.3f} | "
-                     f"{figure['p90_ms']:.3f} | {share} |")
+        p90 = f"{figure['p90_ms']:.3f}" if figure["p90_ms"] is not None else ""
+        lines.append(f"| {figure['name']} ({figure['note']}) | {figure['dtype']} | {figure['median_ms']:.3f} | {p90} | "
+                     f"{figure.get('source', share)} |")
     return lines

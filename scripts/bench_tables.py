@@ -13,7 +13,7 @@ from scripts.bench_full_tables import agreement_lines, full_size_tables
 FOLDER = REPO_ROOT / "assets" / "bench"
 NONE_YET = "No measurement is stored in `assets/bench`."
 UNITS = {"percent": "%", "ms": "ms", "mb": "MB", "gb": "GB", "s": "s"}
-ALWAYS_OPEN = ("load", "ceilings", "source")  # a report with one of these is shown at first sight
+ALWAYS_OPEN = ("load", "ceilings", "source")  # a report with one of these and no note is shown at first sight
 
 
 def benchmarks() -> str:
@@ -22,7 +22,8 @@ def benchmarks() -> str:
     if not paths:
         return NONE_YET
     reports = {path: _read(path) for path in paths}
-    is_open = {path: any(name in report for name in ALWAYS_OPEN) for path, report in reports.items()}
+    is_open = {path: "note" not in report and any(name in report for name in ALWAYS_OPEN)
+               for path, report in reports.items()}
     paths.sort(key=lambda path: not is_open[path])
     tables = [_table(path, reports[path], is_open=is_open[path]) for path in paths]
     return "\n\n".join([*_pictures(), *tables])
@@ -74,7 +75,7 @@ def _table(path: Path, report: dict[str, Any], *, is_open: bool) -> str:
             head, lines = "", figure_lines(report)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MossError(f"{path} is no measurement ({error!r}); measure again.") from None
-    notes = [part for part in (head, report.get("note", "")) if part]
+    notes = [part for part in (head, report.get("source", "") if head else "", report.get("note", "")) if part]
     title = path.relative_to(REPO_ROOT).as_posix() + (f" ({'; '.join(notes)})" if notes else "")
     if is_open:
         return "\n".join([f"{title}:", "", *lines])

@@ -41,7 +41,7 @@ STEPS = (
         "decode,prefill,speech,deferred,agreement,streams,sampler,vocoder,baselines", "--codes", "64", "--hasty",
         "1:30,2:30,4:40,8:48,16:64,32:96,64:128", "--listeners", "64:128,256:512", "--arrivals", "25:250,45:450",
         "--json", OUT_FILE), "full_size"),
-    Step("budget", 120, ("scripts.bench_budget", "--limit-gb", "22", "--out", OUT_FILE), "budget"),
+    Step("budget", 180, ("scripts.bench_budget", "--limit-gb", "22", "--out", OUT_FILE), "budget"),
     Step("codec", 240, ("scripts.bench_codec", "--out", OUT_FILE), "codec"),
     Step("moss", 240, ("scripts.bench_moss", "--out", OUT_FILE), "moss"),
     Step("agreement_nano", 300, ("scripts.float8_report", "--calibrate", "500", "--json", OUT_FILE), "agreement_nano"),

@@ -101,6 +101,24 @@ def test_streams_are_shown_by_load(folder):
     assert "| 64, who ask again at once | 128 |" in text and "| 5 arrivals a second, up to 71 | 128 |" in text
 
 
+def test_what_was_printed_but_not_written_names_its_source(folder):
+    printed = {**step("decode step, batch 1", "device", 4.0, None), "p90_ms": None, "source": "the run of noon"}
+    load = {"concurrency": 64, "replies": 128, "arrivals_per_s": None, "worst_rtf": 0.4, "late_chunks": 0,
+            "audio_s_per_s": None, "figures": {}, "hears_out": True}
+    streams = {"setup": {"prompt_rows": 64, "codes": 128}, "load": [load]}
+    write(folder / "gpu.json", full_size(figures=[printed], streams=streams, source="printed at noon"))
+    text = bench_tables.benchmarks()
+    assert text.startswith("gpu.json (A GPU, torch 2, weights: random; printed at noon):")
+    assert "| decode step, batch 1 | 4.00 |" in text
+    assert "| decode step, batch 1 (device) | bfloat16 | 4.000 |  | the run of noon |" in text
+    assert "| 64, each hears replies out | 128 |  | 0.400 | 0 |  |" in text
+
+
+def test_a_measurement_with_a_note_is_folded(folder):
+    write(folder / "gpu.json", full_size(note="an earlier state"))
+    assert bench_tables.benchmarks().startswith("<details><summary>gpu.json (A GPU, torch 2, weights: random; an ear")
+
+
 def test_deferral_is_shown_by_length(folder):
     deferral = {"spoken_rows": 100, "relative_difference": 0.0123, "same_best_id": 0.75, "step_ms": 9.87,
                 "plain_step_ms": 4.5}

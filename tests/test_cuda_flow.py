@@ -128,7 +128,7 @@ def test_hift_in_graphs():
     plain, fused = Hift(weights), Hift(weights, CudaHift(weights, FRAMES, [12, 16], 4))
     corners = torch.randn(3, 80, 14, generator=torch.Generator().manual_seed(0)).to(DEVICE) * 2 - 5
     mels = torch.nn.functional.interpolate(corners, size=72, mode="linear")
-    with torch.backends.cudnn.flags(allow_tf32=False):
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         wanted, found = ([], [])
         for hift, waves in ((plain, wanted), (fused, found)):
             states = [hift.open() for _ in mels]

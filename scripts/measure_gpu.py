@@ -44,6 +44,7 @@ STEPS = (
     Step("budget", 180, ("scripts.bench_budget", "--limit-gb", "22", "--out", OUT_FILE), "budget"),
     Step("codec", 240, ("scripts.bench_codec", "--out", OUT_FILE), "codec"),
     Step("moss", 240, ("scripts.bench_moss", "--out", OUT_FILE), "moss"),
+    Step("encode", 120, ("scripts.bench_encode", "--device", "cuda", "--out", OUT_FILE), "encode"),
     Step("agreement_nano", 300, ("scripts.float8_report", "--calibrate", "500", "--json", OUT_FILE), "agreement_nano"),
 )
 

@@ -12,14 +12,14 @@ HEADLINES = (("device", re.compile(r"decode step, batch \d+(, speaking, rows dra
 
 
 def full_size_tables(report: dict[str, Any]) -> list[str]:
-    """What one wants to know first, then every figure, folded."""
+    """What one wants to know first, then every figure."""
     figures: Figures = report["figures"]
     parts = [_headlines(figures), _singles(figures), deferred_lines(report.get("deferred", []))]
     if "agreement" in report:
         parts.append(agreement_lines(report))
     if "streams" in report:
         parts.append(stream_lines(report["streams"]))
-    every = ["<details><summary>Every figure</summary>", "", *figure_lines(figures), "", "</details>"] * bool(figures)
+    every = ["Every figure:", "", *figure_lines(figures)] if figures else []
     return [line for part in (*parts, every) if part for line in (*part, "")][:-1]
 
 
@@ -84,31 +84,34 @@ def agreement_lines(report: dict[str, Any]) -> list[str]:
 
 
 def stream_lines(streams: dict[str, Any]) -> list[str]:
-    """Many listeners: one line for each level of load."""
+    """Many listeners: one line for each level of load, one column for whatever was measured of them."""
     setup = streams["setup"]
     memory = f"; {streams['memory_gib']:.0f} GiB in all" if "memory_gib" in streams else ""
+    rows = [_stream_cells(load) for load in streams["load"]]
+    shown = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
     lines = [f"{setup['prompt_rows']} rows of prompt, {setup['codes']} codes of reply{memory}:", "",
-             "| listeners | replies | TTFA p50 / p95 / p99, ms | RTF p50 / worst | late chunks | s of audio a second |",
-             "|---|---|---|---|---|---|"]
-    for load in streams["load"]:
-        ttfa, rate = load["figures"].get("ttfa_ms"), load["arrivals_per_s"]
-        shown = " / ".join(f"{ttfa[rank]:.0f}" for rank in ("p50", "p95", "p99")) if ttfa else ""
-        rtf = f"{load['figures']['rtf']['p50']:.3f} / " if "rtf" in load["figures"] else ""
-        made = f"{load['audio_s_per_s']:.1f}" if load["audio_s_per_s"] is not None else ""
-        who = f"{load['concurrency']}, each hears replies out" if load["hears_out"] else \
-            f"{load['concurrency']}, who ask again at once"
-        if rate is not None:
-            who = f"{rate:g} arrivals a second, up to {load['concurrency']}"
-        lines.append(f"| {who} | {load['replies']} | {shown} | {rtf}{load['worst_rtf']:.3f} | {load['late_chunks']} | "
-                     f"{made} |")
-    return lines
+             f"| {' | '.join(shown)} |", "|---" * len(shown) + "|"]
+    return lines + [f"| {' | '.join(row[name] for name in shown)} |" for row in rows]
+
+
+def _stream_cells(load: dict[str, Any]) -> dict[str, str]:
+    ttfa, rtf, rate, made = (*(load["figures"].get(name) for name in ("ttfa_ms", "rtf")), load["arrivals_per_s"],
+                             load["audio_s_per_s"])
+    who = f"{load['concurrency']}, each hears replies out" if load["hears_out"] else \
+        f"{load['concurrency']}, who ask again at once"
+    if rate is not None:
+        who = f"{rate:g} arrivals a second, up to {load['concurrency']}"
+    waits = " / ".join(f"{ttfa[rank]:.0f}" for rank in ("p50", "p95", "p99")) if ttfa else ""
+    return {"listeners": who, "replies": str(load["replies"]), "TTFA p50 / p95 / p99, ms": waits,
+            "RTF p50": f"{rtf['p50']:.3f}" if rtf else "", "worst RTF": f"{load['worst_rtf']:.3f}",
+            "late chunks": str(load["late_chunks"]), "s of audio a second": "" if made is None else f"{made:.1f}"}
 
 
 def figure_lines(figures: Figures) -> list[str]:
-    """Every figure with its share of the machine's limit, or, where it was not written by a run, what printed it."""
+    """Every figure with its share of the machine's limit, or, where it tells, the run it is of."""
     lines = ["| what | format | median, ms | p90, ms | of the limit |", "|---|---|---|---|---|"]
     if any("source" in figure for figure in figures):
-        lines[0] = lines[0].replace("of the limit", "printed by")
+        lines[0] = lines[0].replace("of the limit", "run")
     for figure in figures:
         share = f"{figure['limit_ms'] / figure['median_ms']:.0%}" if figure["limit_ms"] is not None else ""
         p90 = f"{figure['p90_ms']:.3f}" if figure["p90_ms"] is not None else ""

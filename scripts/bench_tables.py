@@ -1,8 +1,9 @@
-"""The measurements in assets/bench as tables: what the README shows of them."""
+"""The measurements in assets/bench as tables: all of them, as assets/bench/README.md shows them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,24 @@ from scripts.bench_full_tables import agreement_lines, full_size_tables
 FOLDER = REPO_ROOT / "assets" / "bench"
 NONE_YET = "No measurement is stored in `assets/bench`."
 UNITS = {"percent": "%", "ms": "ms", "mb": "MB", "gb": "GB", "s": "s"}
-ALWAYS_OPEN = ("load", "ceilings", "source")  # a report with one of these and no note is shown at first sight
+INTRODUCTION = """# Measurements
+
+Every file of this folder as a table; made by `python -m scripts.readme --write`. What each figure means, and the
+commands that measure them again, are in the [README](../../README.md#speed)."""
+SAID_ABOVE = ("source", "note")
+
+Report = dict[str, Any]
 
 
-def benchmarks() -> str:
-    """The pictures of assets/bench, then what each file holds: open for a whole program under load, else folded."""
-    paths = sorted(FOLDER.glob("*.json"))
-    if not paths:
-        return NONE_YET
-    reports = {path: _read(path) for path in paths}
-    is_open = {path: "note" not in report and any(name in report for name in ALWAYS_OPEN)
-               for path, report in reports.items()}
-    paths.sort(key=lambda path: not is_open[path])
-    tables = [_table(path, reports[path], is_open=is_open[path]) for path in paths]
-    return "\n\n".join([*_pictures(), *tables])
+def measurements() -> str:
+    """Every measurement of assets/bench, one section a file: the text of assets/bench/README.md."""
+    parts = [f"## {path.name}\n\n" + "\n".join(table(path, lambda report=report: _section(report)))
+             for path, report in read_all().items()]
+    return "\n\n".join([INTRODUCTION, *(parts or [NONE_YET])]) + "\n"
 
 
-def _pictures() -> list[str]:
-    """Each for bright pages, and for dark ones where NAME_dark is there."""
+def pictures() -> list[str]:
+    """The pictures of the folder, each for bright pages, and for dark ones where NAME_dark is there."""
     shown = []
     for path in sorted(FOLDER.glob("*.svg")):
         if path.stem.endswith("_dark"):
@@ -42,7 +43,12 @@ def _pictures() -> list[str]:
     return shown
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_all() -> dict[Path, Report]:
+    """What every file holds, by path; raises MossError for one that is no measurement."""
+    return {path: _read(path) for path in sorted(FOLDER.glob("*.json"))}
+
+
+def _read(path: Path) -> Report:
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
         assert isinstance(report, dict)
@@ -51,38 +57,55 @@ def _read(path: Path) -> dict[str, Any]:
     return report
 
 
-def _table(path: Path, report: dict[str, Any], *, is_open: bool) -> str:
+def table(path: Path, make: Callable[[], list[str]]) -> list[str]:
+    """The lines that `make` draws from the report of `path`; raises MossError where something is missing in it."""
     try:
-        if "load" in report:
-            head, lines = _machine(report["machine"]), load_lines(report["load"])
-        elif "ceilings" in report:
-            head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}"
-            lines = full_size_tables(report)
-        elif "host" in report:
-            head = f"{report['cpu']}, {report['cores']} cores, load {report['load_average']}, Python {report['python']}"
-            lines = host_lines(report)
-        elif "agreement" in report:
-            head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}, " \
-                f"{report['prompts']} prompts, against {report['reference']}"
-            lines = agreement_lines(report)
-        elif "parity" in report:
-            head = f"{report['device']}, {report['library']}, {report['dtype']}"
-            lines = parity_lines(report)
-        elif "kernels" in report:
-            head = f"{report['device']}, {report['library']}, {report['dtype']}, {report['layers']} layers"
-            lines = engine_lines(report)
-        else:
-            head, lines = "", figure_lines(report)
+        return make()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MossError(f"{path} is no measurement ({error!r}); measure again.") from None
-    notes = [part for part in (head, report.get("source", "") if head else "", report.get("note", "")) if part]
-    title = path.relative_to(REPO_ROOT).as_posix() + (f" ({'; '.join(notes)})" if notes else "")
-    if is_open:
-        return "\n".join([f"{title}:", "", *lines])
-    return "\n".join([f"<details><summary>{title}</summary>", "", *lines, "", "</details>"])
 
 
-def _machine(values: dict[str, Any]) -> str:
+def _section(report: Report) -> list[str]:
+    said = [sentence for sentence in (title(report), report.get("note", "")) if sentence]
+    return [*([f"{'. '.join(said)}.", ""] if said else []), *_lines(report)]
+
+
+def title(report: Report) -> str:
+    """What was measured: machine, library, number format, weights and, where it is told, by which run."""
+    if "load" in report:
+        head = machine(report["machine"])
+    elif "ceilings" in report:
+        head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}"
+    elif "host" in report:
+        head = f"{report['cpu']}, {report['cores']} cores, load {report['load_average']}, Python {report['python']}"
+    elif "agreement" in report:
+        head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}, " \
+            f"{report['prompts']} prompts, against {report['reference']}"
+    elif "parity" in report:
+        head = f"{report['device']}, {report['library']}, {report['dtype']}"
+    elif "kernels" in report:
+        head = f"{report['device']}, {report['library']}, {report['dtype']}, {report['layers']} layers"
+    else:
+        head = ""
+    return "; ".join(part for part in (head, report.get("source", "")) if part)
+
+
+def _lines(report: Report) -> list[str]:
+    if "load" in report:
+        return load_lines(report["load"])
+    if "ceilings" in report:
+        return full_size_tables(report)
+    if "host" in report:
+        return host_lines(report)
+    if "agreement" in report:
+        return agreement_lines(report)
+    if "parity" in report:
+        return parity_lines(report)
+    return engine_lines(report) if "kernels" in report else figure_lines(report)
+
+
+def machine(values: dict[str, Any]) -> str:
+    """The machine and the program of a load, in a line."""
     device = values["device"] if values["device"] != "CPU" else f"{values['cpu']}, {values['cores']} cores"
     return f"{device}, {values['runtime']} {values['version']}, {values['dtype']}, checkpoint {values['checkpoint']}"
 
@@ -99,7 +122,7 @@ def load_lines(loads: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def host_lines(report: dict[str, Any]) -> list[str]:
+def host_lines(report: Report) -> list[str]:
     """What `scripts.bench_host` measured: the program around the network, by the number of streams."""
     lines = ["| streams | engine's thread, CPU ms a step | all threads, CPU ms a step | share of an interpreter |",
              "|---|---|---|---|"]
@@ -107,7 +130,7 @@ def host_lines(report: dict[str, Any]) -> list[str]:
                     f"{h['interpreter_share']:.1%} |" for h in report["host"]]
 
 
-def engine_lines(report: dict[str, Any]) -> list[str]:
+def engine_lines(report: Report) -> list[str]:
     """What `scripts.bench_trt` measured of an engine file with random weights."""
     lines = ["| what | measured |", "|---|---|",
              f"| build, weights {report['weights']} | {report['build_s']:.1f} s, {report['plan_mb']:.1f} MB |"]
@@ -123,7 +146,7 @@ def engine_lines(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def parity_lines(report: dict[str, Any]) -> list[str]:
+def parity_lines(report: Report) -> list[str]:
     """What `scripts.bench_trt` found of the built-in voice's engine, against the torch runtime."""
     lines = ["| weights | built in | rows with the same best id | largest difference | equal replies | equal words |",
              "|---|---|---|---|---|---|"]
@@ -135,10 +158,12 @@ def parity_lines(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def figure_lines(report: dict[str, Any]) -> list[str]:
+def figure_lines(report: Report) -> list[str]:
     """Single figures, such as those of `scripts.nano.evaluate`."""
     lines = ["| what | measured |", "|---|---|"]
     for name, value in report.items():
+        if name in SAID_ABOVE:
+            continue
         words, _, last = name.rpartition("_")
         unit = UNITS.get(last)
         lines.append(f"| {(words if unit else name).replace('_', ' ')} | {value}{f' {unit}' if unit else ''} |")

@@ -1,7 +1,8 @@
-"""Rewrite what README.md derives from the program: `python -m scripts.readme --write`.
+"""Rewrite what the documents derive from the program: `python -m scripts.readme --write`.
 
-Pictures, samples, the tree, the options, the meanings of the figures and the measurements stand each between two
-comments that name them. Without --write the command only says whether the README is up to date.
+In README.md pictures, samples, folders, options, the meanings of the figures and the chosen measurements stand each
+between two comments that name them. All modules and all measurements have a document each that is derived as a whole.
+Without --write the command only says whether the documents are up to date.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from pathlib import Path
 
 from moss_engine.config import REPO_ROOT, EngineConfig
 from moss_engine.errors import MossError
-from scripts.bench_tables import benchmarks
+from scripts.bench_headlines import headlines
+from scripts.bench_tables import measurements
 
 README = REPO_ROOT / "README.md"
+MODULES = REPO_ROOT / "moss_engine" / "README.md"
+MEASUREMENTS = REPO_ROOT / "assets" / "bench" / "README.md"
 SCREENSHOT = "assets/screenshot.png"
 SAMPLES = "assets/samples"
 NAME_WIDTH = 26
@@ -26,13 +30,32 @@ MAX_CHARS = 92
 
 
 def tree() -> str:
-    """Every module of the program with the first sentence it says of itself."""
+    """Every folder and package with the first sentence it says of itself; their modules are in MODULES."""
+    lines = [_line("app.py", REPO_ROOT / "app.py"), _folder("moss_engine", "")]
+    lines += [_folder(path.relative_to(REPO_ROOT).as_posix(), "  " * (len(path.relative_to(REPO_ROOT).parts) - 1))
+              for path in sorted(path.parent for path in (REPO_ROOT / "moss_engine").rglob("*/__init__.py"))]
+    lines += [_folder("scripts", ""), _folder("scripts/nano", "  ")]
+    lines += [_folder(f"assets/{name}", "") for name in ("nano", "bench")]
+    return _block([*lines, _folder("tests", "")])
+
+
+def modules() -> str:
+    """The text of MODULES: every module and command with the first sentence it says of itself."""
     lines = [_line("app.py", REPO_ROOT / "app.py")]
     for folder in ("moss_engine", "scripts"):
-        lines.append(_line(f"{folder}/", REPO_ROOT / folder / "__init__.py"))
+        lines.append(_folder(folder, ""))
         lines += _folder_lines(REPO_ROOT / folder, "  ")
-    lines += [_line(f"{folder}/", REPO_ROOT / folder / "__init__.py") for folder in ("assets", "tests")]
+    lines.append(_folder("tests", ""))
+    return f"# Every module and command\n\nMade by `python -m scripts.readme --write`.\n\n{_block(lines)}\n"
+
+
+def _block(lines: list[str]) -> str:
     return "\n".join(["```", *(line.rstrip() for line in lines), "```"])
+
+
+def _folder(name: str, indent: str) -> str:
+    shown = name if not indent else name.rpartition("/")[2]
+    return _line(f"{indent}{shown}/", REPO_ROOT / name / "__init__.py")
 
 
 def _folder_lines(folder: Path, indent: str) -> list[str]:
@@ -40,7 +63,7 @@ def _folder_lines(folder: Path, indent: str) -> list[str]:
     for path in sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name)):
         if path.is_dir() and any(path.glob("*.py")):
             lines.append(_line(f"{indent}{path.name}/", path / "__init__.py"))
-            if path.name != "nano":  # its own README lists its stages
+            if path.parent.name != "scripts":  # the folder's own README lists its stages
                 lines += _folder_lines(path, indent + "  ")
         elif path.suffix in (".py", ".js", ".sh") and path.name != "__init__.py":
             lines.append(_line(f"{indent}{path.name}", path))
@@ -48,15 +71,17 @@ def _folder_lines(folder: Path, indent: str) -> list[str]:
 
 
 FOLDERS = {
-    "assets": "the built-in voice, measurements, pictures",
-    "nano": "how the built-in voice was made; see its README",
-    "scripts": "commands over moss_engine",
-    "tests": "what must hold; those of the page drive a browser",
+    "assets/nano": "The built-in voice",
+    "assets/bench": "Measurements",
+    "scripts": "Commands over moss_engine",
+    "scripts/nano": "How the built-in voice was made",
+    "tests": "What must hold; those of the page drive a browser",
 }
 
 
 def _line(name: str, path: Path) -> str:
-    own = FOLDERS.get(path.parent.name) if path.name == "__init__.py" and not path.exists() else purpose(path)
+    folder = path.parent.relative_to(REPO_ROOT).as_posix()
+    own = FOLDERS.get(folder) if path.name == "__init__.py" and not path.exists() else purpose(path)
     return f"{name:<{NAME_WIDTH}} {own or ''}"
 
 
@@ -117,7 +142,7 @@ def samples() -> str:
 
 SECTIONS: dict[str, Callable[[], str]] = {
     "screenshot": screenshot, "samples": samples, "tree": tree, "options": options, "figures": figures,
-    "benchmarks": benchmarks,
+    "benchmarks": headlines,
 }
 
 
@@ -132,16 +157,20 @@ def render(text: str) -> str:
     return text
 
 
+def documents() -> dict[Path, str]:
+    """What every derived document should hold; raises MossError where a part's place is missing."""
+    return {README: render(README.read_text(encoding="utf-8")), MODULES: modules(), MEASUREMENTS: measurements()}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m scripts.readme", description="Rewrite README.md.")
-    parser.add_argument("--write", action="store_true", help="rewrite README.md instead of only comparing")
+    parser = argparse.ArgumentParser(prog="python -m scripts.readme", description="Rewrite the derived documents.")
+    parser.add_argument("--write", action="store_true", help="rewrite them instead of only comparing")
     args = parser.parse_args()
-    old = README.read_text(encoding="utf-8")
-    new = render(old)
-    if args.write:
-        README.write_text(new, encoding="utf-8")
-    elif new != old:
-        raise MossError("README.md is out of date; run: python -m scripts.readme --write")
+    for path, text in documents().items():
+        if args.write:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            raise MossError(f"{path.relative_to(REPO_ROOT)} is out of date; run: python -m scripts.readme --write")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The README's tables of measurements."""
+"""Tables of measurements: all of them, and those that the README shows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from moss_engine.errors import MossError
-from scripts import bench_plot, bench_tables
+from scripts import bench_headlines, bench_plot, bench_tables
 
 
 @pytest.fixture
@@ -22,7 +22,8 @@ def write(path, report) -> None:
 
 
 def test_without_measurements_it_says_so(folder):
-    assert bench_tables.benchmarks() == bench_tables.NONE_YET
+    assert bench_tables.measurements().endswith(f"\n\n{bench_tables.NONE_YET}\n")
+    assert bench_headlines.headlines() == bench_tables.NONE_YET
 
 
 def test_load_is_shown_by_listeners(folder):
@@ -32,9 +33,12 @@ def test_load_is_shown_by_listeners(folder):
     load = {"concurrency": 4, "rows_per_s": 99.6, "without_underrun": 0.5,
             "figures": {"ttfa_ms": {"p50": 120.4, "p95": 151.0}, "prefill_ms": {"p50": 9.96}, "rtf": spread}}
     write(folder / "cpu.json", {"machine": machine, "load": [load]})
-    text = bench_tables.benchmarks()
+    text = bench_tables.measurements()
     assert "A CPU, 2 cores, torch 2, int8, checkpoint nano" in text
     assert "| 4 | 120 / 151 | 10.0 | 0.250 / 0.500 | 100 | 50% |" in text
+    text = bench_headlines.headlines()
+    assert text.startswith("**The built-in voice**, A CPU, 2 cores, torch 2, int8, checkpoint nano\n\n| at a time |")
+    assert text.endswith("| 4 | 120 / 151 | 10.0 | 0.250 / 0.500 | 100 | 50% |")
 
 
 def step(name: str, note: str, median_ms: float, limit_ms: float | None, dtype: str = "bfloat16") -> dict[str, object]:
@@ -55,14 +59,14 @@ def test_steps_are_shown_by_number_format(folder):
                step("per second of speech, 100 codes", "wall", 61.0, None),
                step("transformers generate, a token", "wall", 30.0, 3.0, "")]
     write(folder / "gpu.json", full_size(figures=figures))
-    text = bench_tables.benchmarks()
-    assert text.startswith("gpu.json (A GPU, torch 2, weights: random):\n\n")
+    text = bench_tables.measurements()
+    assert "## gpu.json\n\nA GPU, torch 2, weights: random.\n\n" in text
     assert "| ms, share of the limit | bfloat16 | float8 |" in text
     assert "| decode step, batch 1 | 4.00, 75% | 2.50, 60% |" in text
     assert "| prefill 512 rows on 0 cached | 12.00 |  |" in text
     assert "- Real-time factor of one stream with that vocoder: 0.061." in text
     assert "30.0 ms a token, 6.0 times as long." in text
-    assert "| decode step, batch 1 (device) | float8 | 2.500 | 3.500 | 60% |" in text.partition("Every figure")[2]
+    assert "| decode step, batch 1 (device) | float8 | 2.500 | 3.500 | 60% |" in text.partition("Every figure:")[2]
 
 
 def test_the_picture_shows_what_was_measured(folder):
@@ -81,9 +85,9 @@ def test_the_picture_shows_what_was_measured(folder):
     assert "prefill 64 on 2000" in bright and "bfloat16" in dark and len(bright) < 100_000
     assert bright == bench_plot.draw(report, folder / "full_size.svg")[0].read_text()
     write(folder / "gpu.json", report)
-    assert bench_tables.benchmarks().startswith(
+    assert bench_headlines.headlines().startswith(
         '<picture><source media="(prefers-color-scheme: dark)" srcset="full_size_dark.svg">'
-        '<img alt="full size" src="full_size.svg"></picture>\n\n')
+        '<img alt="full size" src="full_size.svg"></picture>')
     with pytest.raises(MossError, match="decode"):
         bench_plot.draw({**report, "figures": []}, folder / "none.svg")
 
@@ -95,9 +99,10 @@ def test_streams_are_shown_by_load(folder):
     streams = {"setup": {"prompt_rows": 64, "codes": 128}, "memory_gib": 31.4,
                "load": [load, {**load, "hears_out": False}, {**load, "arrivals_per_s": 5.0, "concurrency": 71}]}
     write(folder / "gpu.json", full_size(streams=streams))
-    text = bench_tables.benchmarks()
+    text = bench_tables.measurements()
     assert "64 rows of prompt, 128 codes of reply; 31 GiB in all:" in text
-    assert "| 64, each hears replies out | 128 | 70 / 100 / 120 | 0.250 / 0.400 | 3 | 63.2 |" in text
+    assert "| 64, each hears replies out | 128 | 70 / 100 / 120 | 0.250 | 0.400 | 3 | 63.2 |" in text
+    assert text.partition("**Listeners")[0] == text and "**Listeners of the full size**" in bench_headlines.headlines()
     assert "| 64, who ask again at once | 128 |" in text and "| 5 arrivals a second, up to 71 | 128 |" in text
 
 
@@ -107,23 +112,24 @@ def test_what_was_printed_but_not_written_names_its_source(folder):
             "audio_s_per_s": None, "figures": {}, "hears_out": True}
     streams = {"setup": {"prompt_rows": 64, "codes": 128}, "load": [load]}
     write(folder / "gpu.json", full_size(figures=[printed], streams=streams, source="printed at noon"))
-    text = bench_tables.benchmarks()
-    assert text.startswith("gpu.json (A GPU, torch 2, weights: random; printed at noon):")
+    text = bench_tables.measurements()
+    assert "## gpu.json\n\nA GPU, torch 2, weights: random; printed at noon.\n\n" in text
     assert "| decode step, batch 1 | 4.00 |" in text
     assert "| decode step, batch 1 (device) | bfloat16 | 4.000 |  | the run of noon |" in text
-    assert "| 64, each hears replies out | 128 |  | 0.400 | 0 |  |" in text
+    assert "| listeners | replies | worst RTF | late chunks |" in text
+    assert "| 64, each hears replies out | 128 | 0.400 | 0 |" in text
 
 
-def test_a_measurement_with_a_note_is_folded(folder):
+def test_a_note_is_told(folder):
     write(folder / "gpu.json", full_size(note="an earlier state"))
-    assert bench_tables.benchmarks().startswith("<details><summary>gpu.json (A GPU, torch 2, weights: random; an ear")
+    assert "weights: random. an earlier state.\n" in bench_tables.measurements()
 
 
 def test_deferral_is_shown_by_length(folder):
     deferral = {"spoken_rows": 100, "relative_difference": 0.0123, "same_best_id": 0.75, "step_ms": 9.87,
                 "plain_step_ms": 4.5}
     write(folder / "gpu.json", full_size(deferred=[deferral]))
-    assert "| 100 | 1.23% | 75% | 9.9 | 4.5 |" in bench_tables.benchmarks()
+    assert "| 100 | 1.23% | 75% | 9.9 | 4.5 |" in bench_tables.measurements()
 
 
 def test_formats_are_shown_against_the_reference(folder):
@@ -133,8 +139,8 @@ def test_formats_are_shown_against_the_reference(folder):
     write(folder / "f.json", {"device": "A GPU", "torch": "2", "weights": "nano", "reference": "bfloat16",
                               "prompts": 60, "agreement": [found, {**found, "rows_changed": None}], "free": [free],
                               "note": "a remark"})
-    text = bench_tables.benchmarks()
-    assert "against bfloat16; a remark)</summary>" in text
+    text = bench_tables.measurements()
+    assert "against bfloat16. a remark." in text
     assert "| float8 | audio | 2664 | 1.90% | 0.0022 / 0.011 | 95.60% | 9.4% |" in text
     assert "95.60% |  |" in text and "10% equal, the others after 12.5 rows." in text
 
@@ -142,30 +148,47 @@ def test_formats_are_shown_against_the_reference(folder):
 def test_the_host_is_shown_by_streams(folder):
     cost = {"streams": 64, "engine_thread_ms": 0.456, "all_threads_ms": 1.2, "interpreter_share": 0.015}
     write(folder / "host.json", {"cpu": "A CPU", "cores": 2, "load_average": 9.5, "python": "3.11.7", "host": [cost]})
-    text = bench_tables.benchmarks()
-    assert "(A CPU, 2 cores, load 9.5, Python 3.11.7)</summary>" in text and "| 64 | 0.46 | 1.20 | 1.5% |" in text
+    text = bench_tables.measurements()
+    assert "A CPU, 2 cores, load 9.5, Python 3.11.7." in text and "| 64 | 0.46 | 1.20 | 1.5% |" in text
 
 
-def test_whole_programs_are_shown_first_and_all_else_folded(folder):
-    write(folder / "a.json", {"figure": 1})
-    write(folder / "z.json", full_size())
-    text = bench_tables.benchmarks()
-    assert text.index("z.json") < text.index("a.json")
-    assert text.endswith("<details><summary>a.json</summary>\n\n| what | measured |\n|---|---|\n| figure | 1 |\n\n"
-                         "</details>")
+def test_the_full_size_is_held_against_its_bars(folder):
+    write(folder / "h200_full_size.json", full_size(figures=[step("decode step, batch 1", "device", 4.35, None)],
+                                                    source="the run of noon"))
+    write(folder / "h200_sweep.json", full_size(figures=[step("decode step, batch 1", "device", 4.9, None),
+                                                         step("decode step, batch 32", "device", 8.5, None)],
+                                                source="the run of dawn"))
+    text = bench_headlines.headlines()
+    assert "| decode step, batch 1, ms | 4.35 | ≤ 4.7 | ≤ 4.2 | met |" in text
+    assert "| decode step, batch 32, ms | 8.5 | ≤ 8 | ≤ 6 | missed * |" in text
+    assert "| times as fast as transformers |  | ≥ 4 | ≥ 6 | not measured |" in text
+    assert "- `h200_full_size.json`: the run of noon." in text and "`h200_sweep.json`: the run of dawn." in text
+
+
+def test_voice_and_page_are_headlines(folder):
+    write(folder / "nano.json", {"recogniser": "ears 1", "wer_everyday_percent": 1.6, "wer_harvard_percent": 3.8,
+                                 "app_memory_mb": 502})
+    talk = {f"{name}_{rank}_ms": 60.1 for name in ("send", "stop", "turn") for rank in ("median", "worst")}
+    write(folder / "page_talk.json", {"turns": 8, **talk})
+    text = bench_headlines.headlines()
+    assert "- A recogniser (ears 1) mistakes 1.6 % of the words of everyday sentences and 3.8 %" in text
+    assert text.count(": 60 ms, at worst 60 ms in 8 turns.") == 3
+    write(folder / "page_talk.json", {"turns": 8})
+    with pytest.raises(MossError, match="is no measurement"):
+        bench_headlines.headlines()
 
 
 def test_single_figures_keep_their_units(folder):
     write(folder / "nano.json", {"wer_harvard_percent": 3.5, "ttfa_median_ms": 150.2, "stress_faithful": 99})
-    lines = bench_tables.benchmarks().splitlines()
-    assert lines[-5:-2] == ["| wer harvard | 3.5 % |", "| ttfa median | 150.2 ms |", "| stress faithful | 99 |"]
+    lines = bench_tables.measurements().splitlines()
+    assert lines[-3:] == ["| wer harvard | 3.5 % |", "| ttfa median | 150.2 ms |", "| stress faithful | 99 |"]
 
 
 @pytest.mark.parametrize("text", ["{", '{"load": [{}], "machine": {}}', "[]"])
 def test_a_file_that_is_no_measurement_is_named(folder, text):
     (folder / "bad.json").write_text(text)
     with pytest.raises(MossError, match=r"bad\.json is no measurement"):
-        bench_tables.benchmarks()
+        bench_tables.measurements()
 
 
 def test_an_engine_file_is_shown_with_what_it_wastes(folder):
@@ -173,17 +196,23 @@ def test_an_engine_file_is_shown_with_what_it_wastes(folder):
     write(folder / "engine.json", {
         "device": "A GPU", "library": "tensorrt 8.6.0", "dtype": "float16", "layers": 3, "weights": "bound",
         "build_s": 18.6, "load_s": 0.3, "plan_mb": 2.9,
-        "figures": [{"name": "decode", "note": "device", "median_ms": 6.0}],
+        "figures": [{"name": "decode step, batch 1", "note": "device", "median_ms": 6.0}],
         "torch_runtime": {"figures": [{"name": name, "note": "device", "median_ms": 4.8, "dtype": "bfloat16"}
-                                      for name in ("decode", "prefill")]},
+                                      for name in ("decode step, batch 1", "prefill")]},
         "kernels": {"decode": kernels}})
     write(folder / "parity.json", {
         "device": "A GPU", "library": "tensorrt 8.6.0", "dtype": "float16", "equal_words": {"torch": 20, "bound": 19},
         "parity": [{"weights": "bound", "build_s": 29.14, "agreeing_rows": 199, "rows": 200, "largest_difference": 0.04,
                     "largest_logit": 43.625, "equal_replies": 14, "sentences": 20}]})
-    text = bench_tables.benchmarks()
+    text = bench_tables.measurements()
     assert "A GPU, tensorrt 8.6.0, float16, 3 layers" in text and "| build, weights bound | 18.6 s, 2.9 MB |" in text
-    assert "| decode (device) | 6.00 ms |" in text and "only convert weights | 1.50 of 4.00 ms |" in text
-    assert "| load | 0.30 s |" in text and "| the torch runtime in bfloat16: decode (device) | 4.80 ms |" in text
+    assert "| decode step, batch 1 (device) | 6.00 ms |" in text and "only convert weights | 1.50 of 4.00 ms |" in text
+    assert "| load | 0.30 s |" in text
+    assert "| the torch runtime in bfloat16: decode step, batch 1 (device) | 4.80 ms |" in text
     assert "prefill (device)" not in text
     assert "| bound | 29.1 s | 199 of 200 | 0.04 of 43.6 | 14 of 20 | 19 |" in text
+    text = bench_headlines.headlines()
+    assert "A GPU, tensorrt 8.6.0, float16, 3 layers, weights bound: built in 19 s, loaded in 0.3 s\n" in text
+    assert "| ms | engine file, float16 | torch runtime, bfloat16 |" in text
+    assert "| decode step, batch 1 | 6.00 | 4.80 |" in text and "prefill" not in text
+    assert "| float16, bound | 199 of 200 | 0.04 of 43.6 | 14 of 20 | 19 |" in text

@@ -42,7 +42,8 @@ def help_of(command: tuple[str, ...]) -> str:
 
 
 def test_what_is_derived_is_up_to_date():
-    assert readme.render(TEXT) == TEXT, "run: python -m scripts.readme --write"
+    for path, text in readme.documents().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path} is out of date; run: python -m scripts.readme --write"
 
 
 def test_a_missing_place_is_named():
@@ -50,12 +51,33 @@ def test_a_missing_place_is_named():
         readme.render(TEXT.replace("<!-- end of options -->", ""))
 
 
-def test_the_tree_names_every_module():
-    tree = TEXT.partition("<!-- tree:")[2].partition("<!-- end of tree -->")[0]
-    named = {line.split()[0].rstrip("/") for line in tree.splitlines() if len(line.split()) > 1}
+def names_in(tree: str) -> set[str]:
+    return {line.split()[0].rstrip("/") for line in tree.splitlines() if len(line.split()) > 1}
+
+
+def test_the_tree_names_every_package():
+    named = names_in(TEXT.partition("<!-- tree:")[2].partition("<!-- end of tree -->")[0])
+    for path in (ROOT / "moss_engine").rglob("__init__.py"):
+        assert path.parent.name in named, f"{path.parent} is not in the tree"
+
+
+def test_every_module_is_named():
+    named = names_in(readme.MODULES.read_text(encoding="utf-8"))
     for path in (ROOT / "moss_engine").rglob("*.py"):
         name = path.parent.name if path.name == "__init__.py" else path.name
-        assert name in named, f"{name} is not in the tree"
+        assert name in named, f"{name} is not in {readme.MODULES}"
+
+
+def test_an_outdated_document_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(readme, "REPO_ROOT", tmp_path)
+    monkeypatch.setattr(readme, "documents", lambda: {tmp_path / "A.md": "new"})
+    monkeypatch.setattr(sys, "argv", ["readme"])
+    (tmp_path / "A.md").write_text("old")
+    with pytest.raises(MossError, match=r"^A\.md is out of date"):
+        readme.main()
+    monkeypatch.setattr(sys, "argv", ["readme", "--write"])
+    readme.main()
+    assert (tmp_path / "A.md").read_text() == "new"
 
 
 def test_every_module_says_what_it_is_for():
@@ -99,6 +121,8 @@ def test_a_space_accepts_the_front_matter():
     assert {head["colorFrom"], head["colorTo"]} <= colours
 
 
-def test_linked_files_exist():
-    for target in re.findall(r"\]\(([^)#:]+)\)", TEXT) + re.findall(r'src="([^":]+)"', TEXT):
-        assert (ROOT / target).is_file(), f"the README links to {target}, which does not exist"
+@pytest.mark.parametrize("path", [readme.README, readme.MODULES, readme.MEASUREMENTS], ids=str)
+def test_linked_files_exist(path):
+    text = path.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#:]+)[^)]*\)", text) + re.findall(r'src="([^":]+)"', text):
+        assert (path.parent / target).is_file(), f"{path} links to {target}, which does not exist"

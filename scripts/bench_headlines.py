@@ -1,0 +1,113 @@
+"""The measurements in assets/bench that the README shows: the built-in voice, the full size against its bars,
+listeners, engine files. All of them are in assets/bench/README.md, which `scripts.bench_tables` makes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scripts.bench_full_tables import stream_lines
+from scripts.bench_tables import NONE_YET, load_lines, machine, pictures, read_all, table, title
+from scripts.measure_gpu import Bar, bars
+
+CARD = "h200"
+SWEEP = f"{CARD}_sweep"
+SIDE_BY_SIDE = (("decode step, batch 1", "device"), ("prefill 512 rows on 0 cached", "device"),
+                ("prefill 64 rows on 2000 cached", "device"))
+TALK = (("From the end of a recording until the answer is asked for", "send"),
+        ("From the first sound of speech over an answer until it is silent", "stop"),
+        ("Hands-free, from the last word until the answer is asked for, its pause included", "turn"))
+
+LISTENERS = "**Listeners of the full size**"
+Report = dict[str, Any]
+
+
+def headlines() -> str:
+    """What a visitor wants to know; raises MossError for a file that is no measurement."""
+    reports = {path.stem: (path, report) for path, report in read_all().items()}
+    if not reports:
+        return NONE_YET
+    parts = [table(path, lambda report=report: load_part(report)) for path, report in reports.values()
+             if "load" in report]
+    if "nano" in reports and "page_talk" in reports:
+        (path, voice), (_, talk) = reports["nano"], reports["page_talk"]
+        parts.append(table(path, lambda: voice_part(voice, talk)))
+    parts.append(bar_part({name: report for name, (_, report) in reports.items()}))
+    parts += [table(path, lambda report=report: [LISTENERS, "", *stream_lines(report["streams"])])
+              for path, report in reports.values() if "streams" in report]
+    parts += [table(path, lambda report=report: engine_part(report)) for path, report in reports.values()
+              if "torch_runtime" in report]
+    parts.append(parity_part([(path, report) for path, report in reports.values() if "parity" in report]))
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def load_part(report: Report) -> list[str]:
+    """A whole program under load."""
+    return [f"**The built-in voice**, {machine(report['machine'])}", "", *load_lines(report["load"])]
+
+
+def voice_part(voice: Report, talk: Report) -> list[str]:
+    """How well the built-in voice is understood, and how fast the page reacts to a voice."""
+    lines = [f"- A recogniser ({voice['recogniser']}) mistakes {voice['wer_everyday_percent']} % of the words of "
+             f"everyday sentences and {voice['wer_harvard_percent']} % of the Harvard sentences'. The page takes "
+             f"{voice['app_memory_mb']} MB of memory."]
+    return lines + [f"- {what}: {talk[f'{name}_median_ms']:.0f} ms, at worst {talk[f'{name}_worst_ms']:.0f} ms in "
+                    f"{talk['turns']} turns." for what, name in TALK]
+
+
+def bar_part(reports: dict[str, Report]) -> list[str]:
+    """The full size against its bars: by the run of the whole program, else by the sweep over batch sizes."""
+    by_step = {name.removeprefix(f"{CARD}_"): report for name, report in reports.items() if name.startswith(CARD)}
+    now, before = bars(by_step), bars({"full_size": reports.get(SWEEP, {})})
+    rows = [_bar_line(bar, "") if bar.measured is not None else _bar_line(older, " *")
+            for bar, older in zip(now, before, strict=True)]
+    if all(bar.measured is None for bar in (*now, *before)):
+        return pictures()
+    lines = [*(f"{picture}\n" for picture in pictures()),
+             "**The full size on one NVIDIA H200**, with random weights, against what it must reach and aims at", "",
+             "| what | measured | must | aim | |", "|---|---|---|---|---|", *rows]
+    sources = [f"- `{CARD}_{name}.json`: {source}." for name, report in by_step.items()
+               if name in ("full_size", "codec", "moss") and (source := report.get("source"))]
+    if "source" in reports.get(SWEEP, {}):
+        sources.append(f"- \\* and the picture, `{SWEEP}.json`: {reports[SWEEP]['source']}.")
+    return [*lines, *([""] if sources else []), *sources]
+
+
+def _bar_line(bar: Bar, mark: str) -> str:
+    measured = "" if bar.measured is None else f"{bar.measured:.4g}"
+    verdict = bar.verdict() + (mark if bar.measured is not None else "")
+    sign = "≤" if bar.lower else "≥"
+    return f"| {bar.name} | {measured} | {sign} {bar.must:g} | {sign} {bar.aim:g} | {verdict} |"
+
+
+def engine_part(report: Report) -> list[str]:
+    """An engine file beside the torch runtime, on the clock of the device."""
+    plan, torch = (_medians(figures) for figures in (report["figures"], report["torch_runtime"]["figures"]))
+    dtype = report["torch_runtime"]["figures"][0]["dtype"]
+    remark = f"; {report['note']}" if "note" in report else ""
+    lines = [f"**An engine file of the full size**, {title(report)}, weights {report['weights']}: built in "
+             f"{report['build_s']:.0f} s, loaded in {report['load_s']:.1f} s{remark}", "",
+             f"| ms | engine file, {report['dtype']} | torch runtime, {dtype} |", "|---|---|---|"]
+    return lines + [f"| {key[0]} | {plan[key]:.2f} | {torch[key]:.2f} |" for key in SIDE_BY_SIDE
+                    if key in plan and key in torch]
+
+
+def _medians(figures: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
+    return {(figure["name"], figure["note"]): figure["median_ms"] for figure in figures}
+
+
+def parity_part(reports: list[tuple[Path, Report]]) -> list[str]:
+    """The built-in voice from engine files against the torch runtime in the same number format."""
+    lines = [line for path, report in reports for line in table(path, lambda report=report: _parity_lines(report))]
+    head = ["**The built-in voice from an engine file** against the torch runtime in the same number format", "",
+            "| engine file | rows with the same best id | largest difference of logits | replies of the same rows | "
+            "of the same words |", "|---|---|---|---|---|"]
+    return [*head, *lines] if lines else []
+
+
+def _parity_lines(report: Report) -> list[str]:
+    words = report.get("equal_words", {})
+    return [f"| {report['dtype']}, {check['weights']} | {check['agreeing_rows']} of {check['rows']} | "
+            f"{check['largest_difference']:.2g} of {check['largest_logit']:.3g} | {check['equal_replies']} of "
+            f"{check['sentences']} | {words.get(check['weights'], '')} |" for check in report["parity"]]

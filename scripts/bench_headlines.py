@@ -68,7 +68,7 @@ def bar_part(reports: dict[str, Report]) -> list[str]:
              "**The full size on one NVIDIA H200**, with random weights, against what it must reach and aims at", "",
              "| what | measured | must | aim | |", "|---|---|---|---|---|", *rows]
     sources = [f"- `{CARD}_{name}.json`: {source}." for name, report in by_step.items()
-               if name in ("full_size", "codec", "moss") and (source := report.get("source"))]
+               if name in ("full_size", "budget", "codec", "moss") and (source := report.get("source"))]
     if "source" in reports.get(SWEEP, {}):
         sources.append(f"- \\* and the picture, `{SWEEP}.json`: {reports[SWEEP]['source']}.")
     return [*lines, *([""] if sources else []), *sources]

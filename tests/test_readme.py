@@ -121,8 +121,9 @@ def test_a_space_accepts_the_front_matter():
     assert {head["colorFrom"], head["colorTo"]} <= colours
 
 
-@pytest.mark.parametrize("path", [readme.README, readme.MODULES, readme.MEASUREMENTS], ids=str)
+@pytest.mark.parametrize("path", [
+    readme.README, readme.MODULES, readme.MEASUREMENTS, ROOT / "docs" / "full_size.md"], ids=str)
 def test_linked_files_exist(path):
     text = path.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#:]+)[^)]*\)", text) + re.findall(r'src="([^":]+)"', text):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) + re.findall(r'src="([^":]+)"', text):
         assert (path.parent / target).is_file(), f"{path} links to {target}, which does not exist"

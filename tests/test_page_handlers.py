@@ -292,5 +292,5 @@ def test_the_masthead_names_the_engine_file() -> None:
     engine = RuntimeInfo("tensorrt_llm", "10.14.1", "a GPU", "bfloat16", "published", "0123456789abcdef" * 4)
     chips = [masthead(SimpleNamespace(runtime=info)) for info in (plain, engine)]  # type: ignore[arg-type]
     assert "<span>engine</span>" not in chips[0]
-    for words in ("tensorrt_llm 10.14.1", "bfloat16", "<span>engine</span>0123456789ab<"):
+    for words in ("tensorrt_llm 10.14.1", "bfloat16", "<span>engine</span> 0123456789ab<"):
         assert words in chips[1]

@@ -107,11 +107,13 @@ def test_stop_before_the_question_has_reached_the_server(service, tab):
     tab.ask("Too slow.")
     tab.page.wait_for_function("liveAudio.state.phase === 'sent'")
     assert until(lambda: tab.page.wait_for_timeout(20) or held)
-    tab.page.locator("#stop").click()
+    with tab.page.expect_response("**/gradio_api/run/predict"):  # Stop has reached the server
+        tab.page.locator("#stop").click()
     tab.wait("stopped")
-    tab.page.wait_for_timeout(300)
     for route in held:
-        route.continue_(post_data=route.request.post_data)
+        with tab.page.expect_response(HELD) as answer:
+            route.continue_()
+        assert answer.value.ok
     tab.page.wait_for_timeout(600)
     assert service.requests == [] and tab.state("phase") == "stopped"
     assert tab.text.input_value() == "Too slow." and said(tab, "user") == []

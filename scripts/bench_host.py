@@ -14,6 +14,7 @@ import json
 import os
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Hashable, Sequence
 from fractions import Fraction
@@ -26,8 +27,9 @@ import torch
 from moss_engine.config import EngineConfig
 from moss_engine.engine import Engine
 from moss_engine.errors import MossError
+from moss_engine.events import Accepted
 from moss_engine.models.config import ModelConfig
-from moss_engine.request import Sampling
+from moss_engine.request import Request, Sampling
 from moss_engine.runtime.base import Limits, Logits, Runtime, RuntimeInfo, ScheduledBatch
 from moss_engine.sampler import Sampler
 from moss_engine.service import Service
@@ -116,13 +118,26 @@ class NoStream:
 
 
 class TimedEngine(Engine):
-    """Notes what the thread that steps has used of the CPU at each step: service and engine together."""
+    """Notes what the thread that steps has used of the CPU at each step: service and engine together.
 
-    def __init__(self, *args: Any, **values: Any) -> None:
+    The first step waits for all `streams` requests, however late some of them come.
+    """
+
+    def __init__(self, streams: int, *args: Any, **values: Any) -> None:
         super().__init__(*args, **values)
         self.used_s: list[tuple[int, float]] = []
+        self._missing = streams
+        self._complete = threading.Event()
+
+    def submit(self, request: Request) -> Accepted:
+        accepted = super().submit(request)
+        self._missing -= 1
+        if not self._missing:
+            self._complete.set()
+        return accepted
 
     def step(self, *args: Any) -> Any:
+        self._complete.wait()
         result = super().step(*args)
         self.used_s.append((result.num_rows, time.thread_time()))
         return result
@@ -135,7 +150,7 @@ def measure(streams: int, setup: StreamSetup = SETUP) -> HostCost:
     config = EngineConfig(max_sessions=streams, max_waiting=streams, max_step_rows=limits.max_step_rows,
                           kv_rows=limits.num_blocks * limits.block_size, run_ahead_s=600.0)
     processor = FixedSize(PUBLISHED.special, Silent, setup.prompt_rows, setup.codes)
-    engine = TimedEngine(runtime, NoSampler(PUBLISHED), processor, config, samples_per_code=1920)
+    engine = TimedEngine(streams, runtime, NoSampler(PUBLISHED), processor, config, samples_per_code=1920)
     service = Service(engine, codec, config)
     service.start()
     start_s = time.process_time()

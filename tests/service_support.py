@@ -55,6 +55,18 @@ def wait_until(condition) -> None:
         time.sleep(0.002)
 
 
+def hold_at(runtime: FakeRuntime, step: int) -> threading.Event:
+    """The runtime waits before this step, and all after it, until the event is set."""
+    go_on = threading.Event()
+    runtime.before_forward = lambda: len(runtime.batches) < step or go_on.wait(PATIENCE_S)
+    return go_on
+
+
+async def reached(runtime: FakeRuntime, step: int) -> None:
+    """The runtime is at this step."""
+    await asyncio.to_thread(wait_until, lambda: len(runtime.batches) >= step)
+
+
 def talking(**limits: int) -> FakeRuntime:
     return FakeRuntime(scripted(TALK), replace(LIMITS, num_blocks=256, **limits))
 

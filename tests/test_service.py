@@ -17,8 +17,10 @@ from service_support import (
     ask,
     assert_well_formed,
     heard,
+    hold_at,
     listen,
     listen_to,
+    reached,
     served,
     sound_of,
     take,
@@ -124,13 +126,14 @@ def test_leaving_a_stream_stops_the_reply(kind: type):
 def test_cancelling_the_task_that_listens_stops_the_reply():
     async def main(service: Service) -> None:
         task = asyncio.ensure_future(listen(service, ask()))
-        await asyncio.sleep(0.05)
+        await reached(runtime, 10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        go_on.set()
 
     runtime = talking()
-    runtime.before_forward = lambda: time.sleep(0.002)
+    go_on = hold_at(runtime, 10)
     with served(runtime) as service:
         asyncio.run(main(service))
         wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
@@ -140,15 +143,16 @@ def test_cancel_and_cancel_session_end_the_stream_with_its_rows():
     async def main(service: Service) -> list[list[Event]]:
         requests = [ask(session="mine"), ask(session="other"), ask(session="other")]
         tasks = [asyncio.ensure_future(listen(service, request)) for request in requests]
-        await asyncio.sleep(0.05)
+        await reached(runtime, 10)
         service.cancel(requests[0].request_id)
         service.cancel_session("other")
         service.cancel_session("other")
         service.cancel("unknown")
+        go_on.set()
         return await asyncio.gather(*tasks)
 
     runtime = talking()
-    runtime.before_forward = lambda: time.sleep(0.005)
+    go_on = hold_at(runtime, 10)
     with served(runtime) as service:
         for events in asyncio.run(main(service)):
             assert_well_formed(events)

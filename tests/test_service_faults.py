@@ -18,8 +18,10 @@ from service_support import (
     assert_well_formed,
     broken,
     heard,
+    hold_at,
     listen,
     listen_to,
+    reached,
     served,
     sound_of,
     take,
@@ -37,12 +39,13 @@ from moss_engine.service import Service
 
 def test_a_runtime_error_ends_every_stream_and_turns_the_service_unready(caplog: pytest.LogCaptureFixture):
     runtime = talking()
-    runtime.before_forward = lambda: time.sleep(0.005)
+    go_on = hold_at(runtime, 10)
 
     async def main(service: Service) -> list[list[Event]]:
         tasks = [asyncio.ensure_future(listen(service, ask())) for _ in range(6)]
-        await asyncio.sleep(0.05)
+        await reached(runtime, 10)
         runtime.before_forward = broken(RuntimeError("device lost"))
+        go_on.set()
         return await asyncio.gather(*tasks)
 
     with served(runtime) as service, caplog.at_level(logging.CRITICAL):
@@ -72,8 +75,7 @@ def test_drain_lets_replies_end_and_refuses_new_ones():
         tasks = [asyncio.ensure_future(listen(service, ask())) for _ in range(6)]
         await asyncio.sleep(0.02)
         drained = asyncio.ensure_future(asyncio.to_thread(service.drain, PATIENCE_S))
-        await asyncio.sleep(0.02)
-        assert not service.stats().ready
+        await asyncio.to_thread(wait_until, lambda: not service.stats().ready)
         with pytest.raises(ShuttingDownError):
             service.submit(ask())
         await drained

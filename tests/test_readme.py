@@ -122,7 +122,7 @@ def test_a_space_accepts_the_front_matter():
 
 
 @pytest.mark.parametrize("path", [
-    readme.README, readme.MODULES, readme.MEASUREMENTS, ROOT / "docs" / "full_size.md"], ids=str)
+    readme.README, readme.MODULES, readme.MEASUREMENTS, ROOT / "moss_engine" / "FULL_SIZE.md"], ids=str)
 def test_linked_files_exist(path):
     text = path.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) + re.findall(r'src="([^":]+)"', text):

@@ -15,6 +15,8 @@ FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "-
          "--disable-background-networking", "--disable-component-update",
          "--autoplay-policy=no-user-gesture-required"]
 
+PATIENCE_MS = 60_000  # how long a test waits for what must happen; a busy machine takes its time
+
 TAP = """
 (() => {
   const connect = AudioNode.prototype.connect;
@@ -89,6 +91,7 @@ class Visit:
     def __init__(self, browser: Browser, url: str, **options):
         quiet = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
         self.context = browser.new_context(**{**quiet, **options})
+        self.context.set_default_timeout(PATIENCE_MS)
         self.page: Page = self.context.new_page()
         self.problems: list[str] = []
         self.requests: list[str] = []
@@ -109,7 +112,7 @@ class Visit:
         self.text.press("Enter")
 
     def wait(self, *phases: str) -> None:
-        self.page.wait_for_function(f"{list(phases)}.includes(liveAudio.state.phase)", timeout=20_000)
+        self.page.wait_for_function(f"{list(phases)}.includes(liveAudio.state.phase)")
 
     def state(self, name: str):
         return self.page.evaluate(f"liveAudio.state.{name}")
@@ -134,6 +137,13 @@ class Visit:
 
     def forget(self) -> None:
         self.page.evaluate("Object.assign(tap, {blocks: [], firstAt: null, lastAt: null})")
+
+    def assert_silent(self) -> None:
+        """Nothing sounds any more."""
+        self.page.wait_for_timeout(500)
+        last = self.page.evaluate("tap.lastAt")
+        self.page.wait_for_timeout(500)
+        assert self.page.evaluate("tap.lastAt") == last, "sound goes on"
 
     def close(self) -> None:
         self.context.close()

@@ -22,6 +22,7 @@ from moss_engine.request import ChannelSampling, Request, Sampling, Text
 from moss_engine.runtime.base import RuntimeInfo
 from moss_engine.tokens import Modality, Row, SpecialIds
 
+PATIENCE_S = 30.0  # how long a test waits for what must happen
 RATE_HZ = 24_000
 IDS = SpecialIds(sosp=1, eosp=4096, modality_pad=2, audio_pad=4097, im_end=3, text_pad=4)
 CODE_SAMPLES = 960
@@ -46,7 +47,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def until(condition, seconds: float = 5.0) -> bool:
+def until(condition, seconds: float = PATIENCE_S) -> bool:
     """Whether a condition becomes true in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and not condition():
@@ -56,11 +57,10 @@ def until(condition, seconds: float = 5.0) -> bool:
 
 async def soon(condition) -> bool:
     """The same on an event loop."""
-    for _ in range(100):
-        if condition():
-            return True
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end and not condition():
         await asyncio.sleep(0.02)
-    return False
+    return bool(condition())
 
 
 async def collect(stream) -> list[dict]:

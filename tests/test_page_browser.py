@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 import wave
 from types import SimpleNamespace
 
@@ -118,9 +117,9 @@ def test_captions_follow_the_ear_and_not_the_model(service, visit):
     service.script = Script(seconds=4.0, rtf=0.05)
     tab = visit()
     tab.ask("one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen")
-    tab.page.wait_for_function("liveAudio.state.ended && liveAudio.heard > 30000")
-    said, words = tab.page.evaluate("[document.querySelectorAll('.la-text .said').length, "
-                                    "document.querySelectorAll('.la-text span span').length]")
+    said, words = tab.page.wait_for_function(
+        "liveAudio.state.ended && liveAudio.heard > 30000 && [document.querySelectorAll('.la-text .said').length, "
+        "document.querySelectorAll('.la-text span span').length]").json_value()
     assert words == 16 and 2 <= said <= 12
     tab.wait("done")
     assert until(lambda: tab.page.locator(".la-text .said").count() == 16)
@@ -155,19 +154,17 @@ def test_a_starved_reply_fades_out_and_in_and_loses_nothing(service, visit):
 
 
 def test_stop_silences_the_page_and_frees_the_reply(service, visit):
-    service.script = Script(seconds=8.0, rtf=0.9)
+    service.script = Script(seconds=40.0, rtf=0.9)
     tab = visit()
     tab.ask("A long story that nobody wants to hear.")
     tab.wait("speaking")
     tab.page.wait_for_function("liveAudio.heard > 8000")
-    pressed = time.time()
     tab.text.press("Escape")
     tab.wait("stopped")
     assert until(lambda: not service.open), "the reply was not cancelled"
-    tab.page.wait_for_timeout(500)
-    assert tab.page.evaluate("tap.lastAt") / 1000 - pressed < 0.3, "sound went on after Stop"
+    tab.assert_silent()
     heard = np.trim_zeros(tab.sound(), "b")
-    assert 8000 < len(heard) < 5 * 24_000
+    assert len(heard) > 8000
     assert np.abs(np.diff(heard)).max() < 0.2 and abs(heard[-1]) < 0.05, "the sound was cut instead of faded out"
     assert until(lambda: "Stopped." in tab.page.locator("#chat .tr-assistant").first.inner_text())
     tab.page.wait_for_selector("#chat .clip")
@@ -177,7 +174,7 @@ def test_stop_silences_the_page_and_frees_the_reply(service, visit):
 
 
 def test_stop_before_the_first_sound(service, visit):
-    service.script = Script(seconds=2.0, first_s=5.0)
+    service.script = Script(seconds=2.0, first_s=20.0)
     tab = visit()
     tab.ask("Never mind.")
     tab.wait("thinking")
@@ -189,14 +186,14 @@ def test_stop_before_the_first_sound(service, visit):
 
 
 def test_two_tabs_speak_at_the_same_time(service, visit):
-    service.script = Script(seconds=2.5, rtf=0.3)
+    service.script = Script(seconds=2.5, rtf=0.3, first_s=3.0)  # time to ask in both
     first, second = visit(), visit()
     for _ in range(4):
         before = len(service.requests)
         for tab in (first, second):
             tab.forget()
             tab.ask("Both of us.")
-        together = until(lambda: len(service.open) == 2, 1.0)
+        together = until(lambda: len(service.open) == 2, 3.0)
         for tab in (first, second):
             tab.wait("speaking", "done")
             tab.wait("done")
@@ -239,7 +236,7 @@ def test_closing_the_tab_ends_its_reply(service, visit):
     tab.ask("Gone before the end.")
     tab.wait("speaking")
     tab.close()
-    assert until(lambda: not service.open, 5.0)
+    assert until(lambda: service.cancelled and not service.open)
 
 
 def test_without_a_secure_context_sound_is_scheduled_and_still_exact(service, visit):

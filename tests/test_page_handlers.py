@@ -243,7 +243,7 @@ async def test_a_closed_tab_is_noticed_although_nothing_happens():
             yield Accepted("r", 0.0, 0, 1)
 
     stream = messages(Silent(), View("run", 0), dict, run_ahead_s=1.0)
-    message, _ = await asyncio.wait_for(anext(stream), 5.0)
+    message, _ = await asyncio.wait_for(anext(stream), 30.0)
     assert message["pcm"] == "" and not message["end"]
     await stream.aclose()
 

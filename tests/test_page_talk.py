@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 
 import numpy as np
 import pytest
@@ -87,14 +86,14 @@ def visit(browser, served):
 
 
 def shown(tab, *states: str) -> None:
-    tab.page.wait_for_function(f"{list(states)}.includes(recorder.shown)", timeout=20_000)
+    tab.page.wait_for_function(f"{list(states)}.includes(recorder.shown)")
 
 
 def record(tab, seconds: float) -> None:
     """Press, wait until so much has reached the server, press again."""
     tab.page.locator(".rec-talk").click()
     shown(tab, "recording")
-    tab.page.wait_for_function(f"recorder.seconds >= {seconds}", timeout=20_000)
+    tab.page.wait_for_function(f"recorder.seconds >= {seconds}")
     tab.page.locator(".rec-talk").click()
 
 
@@ -179,7 +178,7 @@ def test_hands_free_ends_the_turn_and_a_voice_ends_the_answer(service, visit):
     tab.page.wait_for_function("window.cutAt !== undefined")
     heard, at_ms = tab.page.evaluate("cutAt")
     assert until(lambda: service.cancelled), "the answer was not stopped"
-    assert until(lambda: len(service.requests) == 2, 15.0)
+    assert until(lambda: len(service.requests) == 2)
     assert tab.page.evaluate("tap.firstAt") < at_ms
     asked, answer, again = service.requests[1].messages
     assert isinstance(asked.content, Speech) and isinstance(answer.content, Reply) and isinstance(again.content, Speech)
@@ -199,9 +198,7 @@ def test_the_answer_falls_silent_as_soon_as_somebody_talks(service, visit):
     tab.page.locator(".rec-free").click()
     shown(tab, "speaking")
     shown(tab, "hearing")
-    noticed_s = time.time()
-    tab.page.wait_for_timeout(400)
-    assert tab.page.evaluate("tap.lastAt") / 1000 - noticed_s < 0.3, "sound went on"
+    tab.assert_silent()
 
 
 def test_a_file_is_asked_at_once(service, visit):

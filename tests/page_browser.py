@@ -138,6 +138,13 @@ class Visit:
     def forget(self) -> None:
         self.page.evaluate("Object.assign(tap, {blocks: [], firstAt: null, lastAt: null})")
 
+    def buffer_whole_replies(self) -> None:
+        """From the next reply on, sound begins when all of it has come: no machine is too slow to play it."""
+        self.page.evaluate("""() => {
+          liveAudio.player.context.close();
+          Object.assign(liveAudio.player, { context: null, prebufferMs: 10000 });
+        }""")
+
     def assert_silent(self) -> None:
         """Nothing sounds any more."""
         self.page.wait_for_timeout(500)

@@ -131,6 +131,7 @@ def test_a_question_is_recorded_and_its_answer_heard_sample_by_sample(service, v
         if tab.state("underruns") == 0:
             break
         tab.page.wait_for_timeout(300)
+        tab.buffer_whole_replies()
     tab.assert_heard(service.sent())
     assert isinstance(service.requests[-1].messages[-1].content, Speech)
     wave, rate_hz = service.encoded[-1]

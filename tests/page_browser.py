@@ -143,6 +143,7 @@ class Visit:
         self.page.evaluate("""() => {
           liveAudio.player.context.close();
           Object.assign(liveAudio.player, { context: null, prebufferMs: 10000 });
+          return liveAudio.player.unlock();
         }""")
 
     def assert_silent(self) -> None:

@@ -67,7 +67,6 @@ class TrtParts:
         """Enqueue one step with what is bound."""
         config, (trunk, other, one, two) = self._config, self._rows
         self._run(EMBED, profile, stream, {HIDDEN: trunk})
-        slot = 0
         for slot in range(0, config.num_shared_layers, self._layers):
             self._run_layers(slot, profile, stream, trunk, other)
             trunk, other = other, trunk

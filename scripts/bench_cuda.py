@@ -25,17 +25,21 @@ FILLS = ((512, 0), (64, 2000), (64, 0), (128, 0), (256, 0))
 """New rows and cached ones of the prefills that are timed."""
 
 
-def step_parameters(config: ModelConfig) -> int:
-    """Weights that one step with both branches reads."""
-    heads = (config.vocab_size + config.audio_vocab_size) * config.hidden_size
-    return config.num_layers * layer_parameters(config) + heads
+def step_parameters(config: ModelConfig, text: TextBranch = TextBranch.SAMPLED) -> int:
+    """Weights that one step reads. The text head is needed only to sample text; while a reply speaks, only keys and
+    values of the last text layer; with the branch deferred, nothing of it.
+    """
+    head_rows = config.audio_vocab_size + (config.vocab_size if text is TextBranch.SAMPLED else 0)
+    layers = config.num_layers - (config.num_modality_layers if text is TextBranch.DEFERRED else 0)
+    unused = last_layer_unused(config) if text is TextBranch.FILLED else 0
+    return layers * layer_parameters(config) - unused + head_rows * config.hidden_size
 
 
-def step_bytes(config: ModelConfig, float8: str = "none") -> int:
-    """Weight bytes that one step with both branches reads: one byte a float8 weight, two a bfloat16 one."""
+def step_bytes(config: ModelConfig, float8: str = "none", text: TextBranch = TextBranch.SAMPLED) -> int:
+    """Weight bytes that one step reads: one byte a float8 weight, two a bfloat16 one."""
     in_float8 = {"none": 0, "trunk": config.num_shared_layers * layer_parameters(config),
-                 "all": step_parameters(config)}[float8]
-    return 2 * step_parameters(config) - in_float8
+                 "all": step_parameters(config, text)}[float8]
+    return 2 * step_parameters(config, text) - in_float8
 
 
 def layer_parameters(config: ModelConfig) -> int:
@@ -43,18 +47,28 @@ def layer_parameters(config: ModelConfig) -> int:
     return config.hidden_size * (2 * q_size + 2 * kv_size + 3 * config.intermediate_size)
 
 
-def kv_row_bytes(config: ModelConfig) -> int:
-    return config.num_layers * 2 * config.num_key_value_heads * config.head_dim * 2
+def last_layer_unused(config: ModelConfig) -> int:
+    """Weights of a layer of which only keys and values are wanted, without those of the two."""
+    return layer_parameters(config) - config.hidden_size * 2 * config.num_key_value_heads * config.head_dim
 
 
-def decode_limit_ms(config: ModelConfig, ceilings: Ceilings | None, batch: int, context: int,
-                    float8: str = "none") -> float | None:
-    """The larger of reading weights and KV once and of doing every product; None where a rate is not known."""
+def kv_row_bytes(config: ModelConfig, text: TextBranch = TextBranch.SAMPLED) -> int:
+    """Bytes of keys and values that a step reads for each cached row."""
+    unread = {TextBranch.SAMPLED: 0, TextBranch.FILLED: 1, TextBranch.DEFERRED: config.num_modality_layers}[text]
+    return (config.num_layers - unread) * 2 * config.num_key_value_heads * config.head_dim * 2
+
+
+def decode_limit_ms(config: ModelConfig, ceilings: Ceilings | None, batch: int, context: int, float8: str = "none",
+                    text: TextBranch = TextBranch.SAMPLED) -> float | None:
+    """The larger of reading what the step needs of weights and KV once and of doing every product; None where a rate is
+    not known.
+    """
     if ceilings is None:
         return None
-    read_s = (step_bytes(config, float8) + batch * context * kv_row_bytes(config)) / ceilings.read_bytes_per_s
-    in_float8 = 2 * step_parameters(config) - step_bytes(config, float8)
-    product_s = products_s(ceilings, 2 * batch * (step_parameters(config) - in_float8), 2 * batch * in_float8)
+    weight_bytes, weights = step_bytes(config, float8, text), step_parameters(config, text)
+    read_s = (weight_bytes + batch * context * kv_row_bytes(config, text)) / ceilings.read_bytes_per_s
+    in_float8 = 2 * weights - weight_bytes
+    product_s = products_s(ceilings, 2 * batch * (weights - in_float8), 2 * batch * in_float8)
     return None if product_s is None else 1e3 * max(read_s, product_s)
 
 
@@ -115,7 +129,7 @@ def make_runtime(config: ModelConfig, max_batch: int, kv_rows: int, float8: str,
 
 def measure_decode(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceilings | None, batches: list[int],
                    float8: str) -> Iterator[Figure]:
-    """Steps up to both logits, and as they are served; shares are of reading both branches and heads."""
+    """Steps up to both logits, and as they are served; each is compared with the time of reading what it needs."""
     variants = [("rows drawn", TextBranch.SAMPLED), ("speaking, rows drawn", TextBranch.FILLED)]
     if runtime.defers_text:
         variants.append(("speaking, text deferred, rows drawn", TextBranch.DEFERRED))
@@ -127,7 +141,8 @@ def measure_decode(runtime: CudaRuntime, config: ModelConfig, ceilings: Ceilings
         yield figure(f"decode step, batch {batch}", device_times_ms(runtime.decode_again(batch)), limit_ms, "device")
         for name, text in variants:
             times_ms = device_times_ms(runtime.decode_again(batch, text, draw=True))
-            yield figure(f"decode step, batch {batch}, {name}", times_ms, limit_ms, "device")
+            least_ms = decode_limit_ms(config, ceilings, batch, CONTEXT_ROWS, float8, text)
+            yield figure(f"decode step, batch {batch}, {name}", times_ms, least_ms, "device")
         yield figure(f"forward of one row, batch {batch}", wall_times_ms(lambda: runtime.forward(step)),  # noqa: B023
                      limit_ms, "wall")
 

@@ -87,34 +87,28 @@ def stream_lines(streams: dict[str, Any]) -> list[str]:
     """Many listeners: one line for each level of load, one column for whatever was measured of them."""
     setup = streams["setup"]
     memory = f"; {streams['memory_gib']:.0f} GiB in all" if "memory_gib" in streams else ""
-    rows = [_stream_cells(load) for load in streams["load"]]
-    shown = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
     lines = [f"{setup['prompt_rows']} rows of prompt, {setup['codes']} codes of reply{memory}:", "",
-             f"| {' | '.join(shown)} |", "|---" * len(shown) + "|"]
-    return lines + [f"| {' | '.join(row[name] for name in shown)} |" for row in rows]
+             "| listeners | replies | TTFA p50 / p95 / p99, ms | RTF p50 | worst RTF | late chunks | "
+             "s of audio a second |",
+             "|---|---|---|---|---|---|---|"]
+    return lines + [_stream_line(load) for load in streams["load"]]
 
 
-def _stream_cells(load: dict[str, Any]) -> dict[str, str]:
-    ttfa, rtf, rate, made = (*(load["figures"].get(name) for name in ("ttfa_ms", "rtf")), load["arrivals_per_s"],
-                             load["audio_s_per_s"])
+def _stream_line(load: dict[str, Any]) -> str:
+    ttfa, rtf, rate = load["figures"]["ttfa_ms"], load["figures"]["rtf"], load["arrivals_per_s"]
     who = f"{load['concurrency']}, each hears replies out" if load["hears_out"] else \
         f"{load['concurrency']}, who ask again at once"
     if rate is not None:
         who = f"{rate:g} arrivals a second, up to {load['concurrency']}"
-    waits = " / ".join(f"{ttfa[rank]:.0f}" for rank in ("p50", "p95", "p99")) if ttfa else ""
-    return {"listeners": who, "replies": str(load["replies"]), "TTFA p50 / p95 / p99, ms": waits,
-            "RTF p50": f"{rtf['p50']:.3f}" if rtf else "", "worst RTF": f"{load['worst_rtf']:.3f}",
-            "late chunks": str(load["late_chunks"]), "s of audio a second": "" if made is None else f"{made:.1f}"}
+    return (f"| {who} | {load['replies']} | {ttfa['p50']:.0f} / {ttfa['p95']:.0f} / {ttfa['p99']:.0f} | "
+            f"{rtf['p50']:.3f} | {load['worst_rtf']:.3f} | {load['late_chunks']} | {load['audio_s_per_s']:.1f} |")
 
 
 def figure_lines(figures: Figures) -> list[str]:
-    """Every figure with its share of the machine's limit, or, where it tells, the run it is of."""
+    """Every figure with its share of the machine's limit."""
     lines = ["| what | format | median, ms | p90, ms | of the limit |", "|---|---|---|---|---|"]
-    if any("source" in figure for figure in figures):
-        lines[0] = lines[0].replace("of the limit", "run")
     for figure in figures:
         share = f"{figure['limit_ms'] / figure['median_ms']:.0%}" if figure["limit_ms"] is not None else ""
-        p90 = f"{figure['p90_ms']:.3f}" if figure["p90_ms"] is not None else ""
-        lines.append(f"| {figure['name']} ({figure['note']}) | {figure['dtype']} | {figure['median_ms']:.3f} | {p90} | "
-                     f"{figure.get('source', share)} |")
+        lines.append(f"| {figure['name']} ({figure['note']}) | {figure['dtype']} | {figure['median_ms']:.3f} | "
+                     f"{figure['p90_ms']:.3f} | {share} |")
     return lines

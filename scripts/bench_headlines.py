@@ -12,9 +12,9 @@ from scripts.bench_tables import NONE_YET, load_lines, machine, pictures, read_a
 from scripts.measure_gpu import Bar, bars
 
 CARD = "h200"
-SWEEP = f"{CARD}_sweep"
-SIDE_BY_SIDE = (("decode step, batch 1", "device"), ("prefill 512 rows on 0 cached", "device"),
-                ("prefill 64 rows on 2000 cached", "device"))
+SIDE_BY_SIDE = (("decode step, batch 1", "device"), ("prefill 512 rows on 0 cached", "wall"),
+                ("prefill 64 rows on 2000 cached", "wall"))
+"""Steps of an engine file and of the torch runtime, each with the clock that both were timed by."""
 TALK = (("From the end of a recording until the answer is asked for", "send"),
         ("From the first sound of speech over an answer until it is silent", "stop"),
         ("Hands-free, from the last word until the answer is asked for, its pause included", "turn"))
@@ -57,39 +57,30 @@ def voice_part(voice: Report, talk: Report) -> list[str]:
 
 
 def bar_part(reports: dict[str, Report]) -> list[str]:
-    """The full size against its bars: by the run of the whole program, else by the sweep over batch sizes."""
-    by_step = {name.removeprefix(f"{CARD}_"): report for name, report in reports.items() if name.startswith(CARD)}
-    now, before = bars(by_step), bars({"full_size": reports.get(SWEEP, {})})
-    rows = [_bar_line(bar, "") if bar.measured is not None else _bar_line(older, " *")
-            for bar, older in zip(now, before, strict=True)]
-    if all(bar.measured is None for bar in (*now, *before)):
+    """The full size against its bars."""
+    found = bars({name.removeprefix(f"{CARD}_"): report for name, report in reports.items() if name.startswith(CARD)})
+    if all(bar.measured is None for bar in found):
         return pictures()
-    lines = [*(f"{picture}\n" for picture in pictures()),
-             "**The full size on one NVIDIA H200**, with random weights, against what it must reach and aims at", "",
-             "| what | measured | must | aim | |", "|---|---|---|---|---|", *rows]
-    sources = [f"- `{CARD}_{name}.json`: {source}." for name, report in by_step.items()
-               if name in ("full_size", "budget", "codec", "moss") and (source := report.get("source"))]
-    if "source" in reports.get(SWEEP, {}):
-        sources.append(f"- \\* and the picture, `{SWEEP}.json`: {reports[SWEEP]['source']}.")
-    return [*lines, *([""] if sources else []), *sources]
+    return [*(f"{picture}\n" for picture in pictures()),
+            "**The full size on one NVIDIA H200**, with random weights, against what it must reach and aims at", "",
+            "| what | measured | must | aim | |", "|---|---|---|---|---|", *(_bar_line(bar) for bar in found)]
 
 
-def _bar_line(bar: Bar, mark: str) -> str:
+def _bar_line(bar: Bar) -> str:
     measured = "" if bar.measured is None else f"{bar.measured:.4g}"
-    verdict = bar.verdict() + (mark if bar.measured is not None else "")
     sign = "≤" if bar.lower else "≥"
-    return f"| {bar.name} | {measured} | {sign} {bar.must:g} | {sign} {bar.aim:g} | {verdict} |"
+    return f"| {bar.name} | {measured} | {sign} {bar.must:g} | {sign} {bar.aim:g} | {bar.verdict()} |"
 
 
 def engine_part(report: Report) -> list[str]:
-    """An engine file beside the torch runtime, on the clock of the device."""
+    """An engine file beside the torch runtime."""
     plan, torch = (_medians(figures) for figures in (report["figures"], report["torch_runtime"]["figures"]))
     dtype = report["torch_runtime"]["figures"][0]["dtype"]
     remark = f"; {report['note']}" if "note" in report else ""
     lines = [f"**An engine file of the full size**, {title(report)}, weights {report['weights']}: built in "
              f"{report['build_s']:.0f} s, loaded in {report['load_s']:.1f} s{remark}", "",
              f"| ms | engine file, {report['dtype']} | torch runtime, {dtype} |", "|---|---|---|"]
-    return lines + [f"| {key[0]} | {plan[key]:.2f} | {torch[key]:.2f} |" for key in SIDE_BY_SIDE
+    return lines + [f"| {key[0]} ({key[1]}) | {plan[key]:.2f} | {torch[key]:.2f} |" for key in SIDE_BY_SIDE
                     if key in plan and key in torch]
 
 

@@ -18,7 +18,6 @@ INTRODUCTION = """# Measurements
 
 Every file of this folder as a table; made by `python -m scripts.readme --write`. What each figure means, and the
 commands that measure them again, are in the [README](../../README.md#speed)."""
-SAID_ABOVE = ("source", "note")
 
 Report = dict[str, Any]
 
@@ -71,23 +70,21 @@ def _section(report: Report) -> list[str]:
 
 
 def title(report: Report) -> str:
-    """What was measured: machine, library, number format, weights and, where it is told, by which run."""
+    """What was measured: machine, library, number format and weights, where the file names them apart."""
     if "load" in report:
-        head = machine(report["machine"])
-    elif "ceilings" in report:
-        head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}"
-    elif "host" in report:
-        head = f"{report['cpu']}, {report['cores']} cores, load {report['load_average']}, Python {report['python']}"
-    elif "agreement" in report:
-        head = f"{report['device']}, torch {report['torch']}, weights: {report['weights']}, " \
+        return machine(report["machine"])
+    if "ceilings" in report:
+        return f"{report['device']}, torch {report['torch']}, weights: {report['weights']}"
+    if "host" in report:
+        return f"{report['cpu']}, {report['cores']} cores, load {report['load_average']}, Python {report['python']}"
+    if "agreement" in report:
+        return f"{report['device']}, torch {report['torch']}, weights: {report['weights']}, " \
             f"{report['prompts']} prompts, against {report['reference']}"
-    elif "parity" in report:
-        head = f"{report['device']}, {report['library']}, {report['dtype']}"
-    elif "kernels" in report:
-        head = f"{report['device']}, {report['library']}, {report['dtype']}, {report['layers']} layers"
-    else:
-        head = ""
-    return "; ".join(part for part in (head, report.get("source", "")) if part)
+    if "parity" in report:
+        return f"{report['device']}, {report['library']}, {report['dtype']}"
+    if "kernels" in report:
+        return f"{report['device']}, {report['library']}, {report['dtype']}, {report['layers']} layers"
+    return ""
 
 
 def _lines(report: Report) -> list[str]:
@@ -162,7 +159,7 @@ def figure_lines(report: Report) -> list[str]:
     """Single figures, such as those of `scripts.nano.evaluate`."""
     lines = ["| what | measured |", "|---|---|"]
     for name, value in report.items():
-        if name in SAID_ABOVE:
+        if name == "note":
             continue
         words, _, last = name.rpartition("_")
         unit = UNITS.get(last)

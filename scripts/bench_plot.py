@@ -20,6 +20,8 @@ from scripts.bench_tables import FOLDER
 
 OUT = FOLDER / "full_size.svg"
 DECODE = re.compile(r"decode step, batch (\d+)$")
+LABEL_GAP = 0.055
+"""Between two names, of the highest time."""
 PREFILL = re.compile(r"prefill (\d+) rows on (\d+) cached$")
 
 
@@ -100,14 +102,25 @@ def _draw_times(axes: Any, points: dict[str, list[tuple[int, float, float | None
         limits = [(count, limit) for count, _, limit in found if limit is not None]
         if limits:
             axes.plot(*zip(*limits, strict=True), ":", color=colour, linewidth=1.5)
-        axes.annotate(dtype, (counts[-1], times[-1]), (6, 0), textcoords="offset points", color=colour, va="center",
-                      annotation_clip=False)
+    ends = {dtype: found[-1][1] for dtype, found in points.items()}
+    heights = label_heights(ends, LABEL_GAP * max(time for found in points.values() for _, time, _ in found))
+    for colour, (dtype, found) in zip(look.formats, points.items(), strict=False):
+        axes.annotate(dtype, (found[-1][0], heights[dtype]), (6, 0), textcoords="offset points", color=colour,
+                      va="center", annotation_clip=False)
     axes.set(xscale="log", xlabel="sequences in a step (dotted: the least possible)", ylim=(0, None))
     axes.set_title("Time of a decode step, ms", loc="left", fontsize=11)
     ticks = sorted({count for found in points.values() for count, *_ in found})
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.minorticks_off()
     axes.grid(axis="y", linewidth=0.6)
+
+
+def label_heights(ends: dict[str, float], gap: float) -> dict[str, float]:
+    """Heights at which the names of lines that end at `ends` stand at least `gap` apart, the lowest at its own."""
+    heights: dict[str, float] = {}
+    for name in sorted(ends, key=ends.__getitem__):
+        heights[name] = max([ends[name], *(height + gap for height in heights.values())])
+    return heights
 
 
 def _draw_shares(axes: Any, steps: dict[str, dict[str, float]], dtypes: list[str], look: Look) -> None:
@@ -118,7 +131,7 @@ def _draw_shares(axes: Any, steps: dict[str, dict[str, float]], dtypes: list[str
                 axes.plot(100 * of_step[dtype], place, "o", color=colour, markersize=6.5, clip_on=False)
     axes.set_yticks(range(len(steps)), list(steps))
     axes.invert_yaxis()
-    axes.set(xlim=(0, 100), xlabel="% of what memory and arithmetic allow, measured in the same run")
+    axes.set(xlim=(0, 100), xlabel="% of the least possible, by rates of the same run")
     axes.set_title("Share of the limit, by kind of step", loc="left", fontsize=11)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", linewidth=0.6)

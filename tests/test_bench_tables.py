@@ -92,6 +92,12 @@ def test_the_picture_shows_what_was_measured(folder):
         bench_plot.draw({**report, "figures": []}, folder / "none.svg")
 
 
+
+def test_names_of_lines_that_end_together_stand_apart():
+    heights = bench_plot.label_heights({"bfloat16": 14.7, "float8": 12.7, "float8-all": 12.4}, 0.8)
+    assert heights == {"float8-all": 12.4, "float8": pytest.approx(13.2), "bfloat16": 14.7}
+
+
 def test_streams_are_shown_by_load(folder):
     spread = {"ttfa_ms": {"p50": 70.2, "p95": 99.6, "p99": 120.0}, "rtf": {"p50": 0.25}}
     load = {"concurrency": 64, "replies": 128, "arrivals_per_s": None, "worst_rtf": 0.4, "late_chunks": 3,

@@ -96,16 +96,15 @@ def draw(report: dict[str, Any], out: Path) -> list[Path]:
 
 
 def _draw_times(axes: Any, points: dict[str, list[tuple[int, float, float | None]]], look: Look) -> None:
+    ends = {dtype: found[-1][1] for dtype, found in points.items()}
+    heights = label_heights(ends, LABEL_GAP * max(time for found in points.values() for _, time, _ in found))
     for colour, (dtype, found) in zip(look.formats, points.items(), strict=False):
         counts, times, _ = zip(*found, strict=True)
         axes.plot(counts, times, "o-", color=colour, linewidth=2, markersize=4.5, clip_on=False)
         limits = [(count, limit) for count, _, limit in found if limit is not None]
         if limits:
             axes.plot(*zip(*limits, strict=True), ":", color=colour, linewidth=1.5)
-    ends = {dtype: found[-1][1] for dtype, found in points.items()}
-    heights = label_heights(ends, LABEL_GAP * max(time for found in points.values() for _, time, _ in found))
-    for colour, (dtype, found) in zip(look.formats, points.items(), strict=False):
-        axes.annotate(dtype, (found[-1][0], heights[dtype]), (6, 0), textcoords="offset points", color=colour,
+        axes.annotate(dtype, (counts[-1], heights[dtype]), (6, 0), textcoords="offset points", color=colour,
                       va="center", annotation_clip=False)
     axes.set(xscale="log", xlabel="sequences in a step (dotted: the least possible)", ylim=(0, None))
     axes.set_title("Time of a decode step, ms", loc="left", fontsize=11)

@@ -1,4 +1,4 @@
-"""Attention over the paged KV pool by the runtime's kernels and by what could stand in their place, on one GPU:
+"""The paged attention kernels beside what could take their place, timed on one GPU:
 
     python -m scripts.bench_attention [--cases decode,rows,flex] [--out OUT.json]
 
@@ -28,7 +28,7 @@ from scripts.bench_baselines import captured
 from scripts.bench_cuda import PUBLISHED
 from scripts.bench_timing import Report, device_times_ms, measure_ceilings
 
-LAYERS = 40
+LAYERS, REPLAYS = 40, 12
 POOL_BYTES = 24 << 30
 LARGEST_ERROR = 0.02
 """Of the largest value: weights and values are rounded to bfloat16, 2**-9, on the way."""
@@ -42,9 +42,9 @@ CASES = {
 
 
 def layer_us(scene: Scene, run: Callable[[int], object]) -> float:
-    """Median time of one of LAYERS layers, one after another in their own slots."""
+    """Median over REPLAYS graphs of the time of a layer, LAYERS of them one after another in their own slots."""
     graph = captured(lambda: [run(i % scene.num_slots) for i in range(LAYERS)])
-    return 1e3 * statistics.median(device_times_ms(graph)) / LAYERS
+    return 1e3 * statistics.median(device_times_ms(graph, REPLAYS)) / LAYERS
 
 
 def measure(scene: Scene, method: Method, store: Callable[[int], None], ours_us: float | None) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def torch_sdpa(scene: Scene, backend: SDPBackend) -> Method:
             out = F.scaled_dot_product_attention(queries, *gathered, is_causal=not case.decodes, enable_gqa=True)
         return out.transpose(1, 2).flatten(0, 1)
 
-    stored = [tuple(part.contiguous() for part in scene.gathered(slot)) for slot in range(scene.num_slots)]
+    stored = [(keys.contiguous(), values.contiguous()) for keys, values in map(scene.gathered, range(scene.num_slots))]
     return Method(f"torch SDPA ({backend.name.lower()}), gathered KV", lambda slot: attend(stored[slot]),
                   gather=scene.gathered, attend_gathered=attend)
 
@@ -173,10 +173,11 @@ def torch_flex(scene: Scene, *, compiled: bool = True) -> Method:
         BLOCK_SIZE=FLEX_PAGE, mask_mod=seen, seq_lengths=(new, count * pages_each * FLEX_PAGE), compute_q_blocks=False)
     flex = torch.compile(flex_attention, dynamic=False, fullgraph=True) if compiled else flex_attention
     queries = scene.queries.view(count, new, *scene.queries.shape[1:]).transpose(1, 2).contiguous()
-    pools = [tuple(stored(part) for part in scene.gathered(slot)) for slot in range(scene.num_slots)]
+    pools = [(stored(keys), stored(values)) for keys, values in map(scene.gathered, range(scene.num_slots))]
 
     def attend(slot: int) -> Tensor:
-        out = flex(queries, *pools[slot], block_mask=mask, enable_gqa=True)
+        keys, values = pools[slot]
+        out = flex(queries, keys, values, block_mask=mask, enable_gqa=True)
         assert isinstance(out, Tensor)
         return out.transpose(1, 2).flatten(0, 1)
 

@@ -34,11 +34,13 @@ LARGEST_ERROR = 0.02
 """Of the largest value: weights and values are rounded to bfloat16, 2**-9, on the way."""
 
 CASES = {
-    "decode": tuple(decode_case(batch, context) for context in (600, 2048) for batch in (1, 8, 32, 64, 256)),
-    "rows": (Case("prefill, 512 rows on 0", (0,), (512,)), Case("prefill, 64 rows on 2000", (2000,), (64,)),
+    "decode": tuple(decode_case(batch, context) for context in (600, 2048) for batch in (1, 8, 32, 64, 256)
+                    if (batch, context) != (32, 2048)),
+    "rows": (Case("prefill, 512 rows on 0", (0,), (512,)),
              Case("32 decoding on 600, 256 rows on 0", (600,) * 32 + (0,), (1,) * 32 + (256,))),
-    "flex": (decode_case(32, 2048, flex=True), Case("prefill, 64 rows on 2000", (2000,), (64,), flex=True)),
+    "flex": (Case("prefill, 64 rows on 2000", (2000,), (64,), flex=True), decode_case(32, 2048, flex=True)),
 }
+"""FlexAttention is compiled for every shape anew, for seconds: it is shown for two of them."""
 
 
 def layer_us(scene: Scene, run: Callable[[int], object]) -> float:

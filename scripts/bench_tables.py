@@ -94,6 +94,8 @@ def _lines(report: Report) -> list[str]:
         return full_size_tables(report)
     if "host" in report:
         return host_lines(report)
+    if "attention" in report:
+        return attention_lines(report)
     if "agreement" in report:
         return agreement_lines(report)
     if "parity" in report:
@@ -125,6 +127,26 @@ def host_lines(report: Report) -> list[str]:
              "|---|---|---|---|"]
     return lines + [f"| {h['streams']} | {h['engine_thread_ms']:.2f} | {h['all_threads_ms']:.2f} | "
                     f"{h['interpreter_share']:.1%} |" for h in report["host"]]
+
+
+def attention_lines(report: Report) -> list[str]:
+    """What `scripts.bench_attention` measured: one line a case, one column a method."""
+    rows = report["attention"]
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    cells = {(row["case"], row["method"]): _attention_cell(row) for row in rows}
+    lines = ["Microseconds a layer: with the norms, the rotary embedding, the KV write and any gathering; in brackets "
+             "attention alone.", "", f"| case | reading the KV | {' | '.join(methods)} |",
+             "|---|---|" + "---|" * len(methods)]
+    for first in (row for row in rows if "limit_us" in row):
+        found = " | ".join(cells.get((first["case"], method), "") for method in methods)
+        lines.append(f"| {first['case']} | {first['limit_us']:.1f} | {found} |")
+    refused = [f"- Not measured: {name}: {reason}." for name, reason in report["not_measured"].items()]
+    return [*lines, *(["", *refused] if refused else [])]
+
+
+def _attention_cell(row: Report) -> str:
+    alone = "" if row["attention_us"] is None else f" ({row['attention_us']:.1f})"
+    return f"{row['layer_us']:.1f}{alone}{'' if row['agrees'] else ', differs'}"
 
 
 def engine_lines(report: Report) -> list[str]:

@@ -137,6 +137,18 @@ def test_formats_are_shown_against_the_reference(folder):
     assert "95.60% |  |" in text and "10% equal, the others after 12.5 rows." in text
 
 
+def test_attentions_are_shown_side_by_side(folder):
+    ours = {"case": "decode", "method": "ours", "attention_us": None, "layer_us": 6.04, "agrees": True}
+    prefill = {**ours, "case": "prefill", "attention_us": 9.0, "layer_us": 12.0, "limit_us": 0.5}
+    rows = [{**ours, "limit_us": 3.0}, {**ours, "method": "other", "attention_us": 7.0, "agrees": False}, prefill]
+    write(folder / "a.json", {"device": "A GPU", "torch": "2", "attention": rows,
+                              "not_measured": {"FlashInfer": "not installed"}})
+    text = bench_tables.measurements()
+    assert "A GPU, torch 2." in text and "| case | reading the KV | ours | other |" in text
+    assert "| decode | 3.0 | 6.0 | 6.0 (7.0), differs |" in text and "| prefill | 0.5 | 12.0 (9.0) |  |" in text
+    assert "- Not measured: FlashInfer: not installed." in text
+
+
 def test_the_host_is_shown_by_streams(folder):
     cost = {"streams": 64, "engine_thread_ms": 0.456, "all_threads_ms": 1.2, "interpreter_share": 0.015}
     write(folder / "host.json", {"cpu": "A CPU", "cores": 2, "load_average": 9.5, "python": "3.11.7", "host": [cost]})

@@ -77,6 +77,8 @@ def title(report: Report) -> str:
         return f"{report['device']}, torch {report['torch']}, weights: {report['weights']}"
     if "host" in report:
         return f"{report['cpu']}, {report['cores']} cores, load {report['load_average']}, Python {report['python']}"
+    if "attention" in report:
+        return f"{report['device']}, torch {report['torch']}"
     if "agreement" in report:
         return f"{report['device']}, torch {report['torch']}, weights: {report['weights']}, " \
             f"{report['prompts']} prompts, against {report['reference']}"

@@ -17,6 +17,7 @@ browsing = pytest.importorskip("page_browser", reason="playwright is not install
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(browsing.CHROMIUM is None, reason="chromium is not installed")]
 
 HELD = "**/gradio_api/queue/join*"
+AT_POINT = "([x, y]) => document.elementFromPoint(x, y)?.closest('.validation-error')?.tagName === 'DIV'"
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def test_two_presses_at_once_ask_once(service, tab):
     tab.wait("sent", "waiting", "thinking", "speaking")
     tab.wait("done")
     assert [request.messages[-1].content.text for request in service.requests] == ["Only once.", "And once more."]
-    assert tab.page.locator("#text .validation-error:visible").count() == 0
+    assert tab.page.locator("#text div.validation-error:visible").count() == 0
 
 
 def test_a_question_replaces_the_answer_before_it(service, tab):
@@ -124,8 +125,14 @@ def test_a_long_text_is_refused_whole_and_never_cut(service, tab):
     tab.text.fill(text)
     tab.text.press("Enter")
     tab.wait("refused")
-    shown = tab.page.locator("#text").inner_text()
-    assert "The text has 1,800 characters, the limit is 1,000; send it in parts." in shown
+    refusal = tab.page.locator("#text div.validation-error")
+    refusal.wait_for(state="visible", timeout=10_000)
+    assert refusal.inner_text() == "The text has 1,800 characters, the limit is 1,000; send it in parts."
+    box, composer = refusal.bounding_box(), tab.page.locator("#composer").bounding_box()
+    assert box["width"] > 200 and box["height"] > 10 and box["y"] + box["height"] < composer["y"] + composer["height"]
+    assert tab.page.evaluate(AT_POINT, [box["x"] + 5, box["y"] + box["height"] / 2]), "the sentence is covered or cut"
+    size = tab.page.evaluate("getComputedStyle(document.querySelector('#text textarea')).fontSize")
+    assert size == "17px", "the refused text is shown smaller"
     assert tab.text.input_value() == text and service.requests == []
     assert tab.problems and all("422" in problem for problem in tab.problems)
     tab.problems.clear()

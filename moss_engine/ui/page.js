@@ -73,6 +73,7 @@ const settled = new MutationObserver(() => {
   const parts = ["#examples .chips", "#mode-notes p", "#mode input:checked", "#text textarea", "#send"];
   if (!parts.every((part) => document.querySelector(part))) return;
   settled.disconnect();
+  byId("mode").setAttribute("aria-label", "Mode");
   showMode();
   new MutationObserver(showSystem).observe(byId("talk"), { childList: true, subtree: true });
 });

@@ -172,12 +172,14 @@ def torch_flex(scene: Scene, *, compiled: bool = True) -> Method:
             pages.unsqueeze(1).expand(-1, q_tiles, -1))),
         BLOCK_SIZE=FLEX_PAGE, mask_mod=seen, seq_lengths=(new, count * pages_each * FLEX_PAGE), compute_q_blocks=False)
     flex = torch.compile(flex_attention, dynamic=False, fullgraph=True) if compiled else flex_attention
+    # its kernel for few rows has no tiles for as many as 64
+    options: dict[str, Any] | None = None if case.decodes else {"FORCE_USE_FLEX_ATTENTION": True}
     queries = scene.queries.view(count, new, *scene.queries.shape[1:]).transpose(1, 2).contiguous()
     pools = [(stored(keys), stored(values)) for keys, values in map(scene.gathered, range(scene.num_slots))]
 
     def attend(slot: int) -> Tensor:
         keys, values = pools[slot]
-        out = flex(queries, keys, values, block_mask=mask, enable_gqa=True)
+        out = flex(queries, keys, values, block_mask=mask, enable_gqa=True, kernel_options=options)
         assert isinstance(out, Tensor)
         return out.transpose(1, 2).flatten(0, 1)
 
@@ -228,6 +230,7 @@ def others(scene: Scene) -> Iterator[tuple[str, Callable[[], Method]]]:
     if case.decodes or (len(case.new) == 1 and not any(case.cached)):
         for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
             yield f"torch SDPA ({backend.name.lower()})", lambda backend=backend: torch_sdpa(scene, backend)
-    yield "torch varlen_attn", lambda: torch_varlen(scene)
+    if not case.decodes:
+        yield "torch varlen_attn", lambda: torch_varlen(scene)
     if case.flex:
         yield "torch FlexAttention", lambda: torch_flex(scene)

@@ -206,7 +206,7 @@ class FakeService:
         self.cancelled += [key for key, request in self.open.items() if request.session_id == session_id]
 
     def stats(self) -> SimpleNamespace:
-        used = 12 * len(self.open)
+        used = 12 * sum(key not in self.cancelled for key in self.open)
         engine = SimpleNamespace(running=len(self.open), waiting=0, blocks_used=used, blocks_cached=40,
                                  blocks_free=984 - used, blocks_reserved=0, leaked_blocks=0)
         return SimpleNamespace(engine=engine, ready=not self.drained)

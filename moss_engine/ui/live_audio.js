@@ -6,10 +6,12 @@ const rate = props.sample_rate;
 const remote = /\.(gradio\.live|hf\.space)$/.test(location.hostname);
 const captions = new Captions($(".la-text"));
 const scope = new Scope($(".la-scope"), rate);
-const player = new Player(rate, remote ? props.remote_prebuffer_ms : props.prebuffer_ms, hear);
+const player = new Player(rate, remote ? props.remote_prebuffer_ms : props.prebuffer_ms, hear, showSilence);
+const root = (window.gradio_config?.root || "").replace(/\/$/, "");
+const watching = new Watch(`${root}/healthz`, waits, cutOff);
 
 const blank = () => ({
-  phase: null, // idle, sent, refused, waiting, thinking, speaking, stopped, done, failed
+  phase: null, // idle, sent, refused, waiting, thinking, speaking, stopped, done, failed, lost
   run: null, seq: -1, lost: 0, ended: false, speaks: true, note: "", seed: null,
   total: 0, played: 0, buffered: 0, underruns: 0, starved: 0, target: 0,
   clickMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
@@ -67,16 +69,18 @@ function expect() {
 
 function stop(values) {
   unwanted = performance.now() - expected < EXPECTED_MS;
-  if (BUSY.includes(live.phase)) {
-    noteCut();
-    freeze(false);
-    player.reset();
-    discard = true;
-    live.buffered = 0;
-    live.ended = true;
-    phase("stopped");
-  }
+  if (BUSY.includes(live.phase)) breakOff("stopped");
   return values;
+}
+
+function breakOff(name) {
+  noteCut();
+  freeze(false);
+  player.reset();
+  discard = true;
+  live.buffered = 0;
+  live.ended = true;
+  phase(name);
 }
 
 // The same, telling the server at `place` what was heard.
@@ -100,6 +104,20 @@ new PerformanceObserver((list) => {
   if (list.getEntries().some((entry) => entry.responseStatus >= 400 && entry.name.includes("/queue/join"))) refused();
 }).observe({ type: "resource" });
 
+// What is to come of the reply, as far as it is waited for: sound that has come is heard first.
+function waits() {
+  const sounding = clock?.running || (player.silent && live.buffered > 0);
+  if (!BUSY.includes(live.phase) || live.ended || sounding) return null;
+  return live.seq < 0 || live.stages.accepted === undefined ? "first" : "more";
+}
+
+// The server is gone, or knows nothing of this reply any more.
+function cutOff() {
+  breakOff("lost");
+  open.close();
+  $(".la-lost").textContent = props.lost;
+}
+
 function begin() {
   player.reset();
   live = blank();
@@ -108,7 +126,7 @@ function begin() {
   discard = false;
   captions.begin();
   scope.begin();
-  $(".la-spoken").textContent = "";
+  $(".la-spoken").textContent = $(".la-lost").textContent = "";
   $(".la-hint").textContent = props.hint;
 }
 
@@ -117,6 +135,11 @@ function begin() {
 function take(message) {
   const now = performance.now();
   if (message?.end && message.run === open.run) open.close();
+  if (message?.run === live.run) watching.heard();
+  if (message?.end && message.run === live.run && live.phase === "stopped") {
+    Object.assign(live.pool, message.pool); // its blocks are free again
+    announce();
+  }
   if (discard || message?.run !== live.run || message.seq <= live.seq) return;
   if (live.seq < 0) cut = "";
   if (message.seq !== live.seq + 1) {
@@ -177,7 +200,7 @@ function hear(report) {
     Object.assign(live, { played, buffered, underruns, starved, target: (1000 * target) / rate });
     live.latencyMs = player.outputLatencyMs;
     if (state === "done" && live.ended && live.phase === "speaking") phase("done");
-    clock = { played, at: performance.now(), running: state === "play" && !player.paused };
+    clock = { played, at: performance.now(), running: state === "play" && !player.silent };
   }
   live.heardAfterMs = live.firstMs === null ? null : live.firstMs + player.outputLatencyMs - live.clickMs;
   announce();
@@ -200,6 +223,7 @@ function freeze(running) {
 const SAYS = {
   idle: "Ready", sent: "Sending", waiting: "Waiting for a place", thinking: "Thinking",
   speaking: "Speaking", stopped: "Stopped", done: "Finished", failed: "Failed", refused: "Not sent",
+  lost: "Connection lost",
 };
 
 function phase(name) {
@@ -208,9 +232,18 @@ function phase(name) {
   element.dataset.phase = document.body.dataset.livePhase = name;
   $(".la-status").textContent = SAYS[name];
   element.classList.remove("la-paused");
-  $(".la-pause").disabled = !(name === "speaking" || ((name === "done" || name === "stopped") && live.total > 0));
+  if (player.silent) showSilence();
+  $(".la-pause").disabled = !(name === "speaking" || (["done", "stopped", "lost"].includes(name) && live.total > 0));
   $(".la-save").disabled = live.total === 0;
   announce();
+}
+
+// Whether it is held, by the visitor or by the browser, which may take the sound away at any time.
+function showSilence() {
+  if (live.phase !== "speaking") return;
+  freeze(!player.silent);
+  element.classList.toggle("la-paused", player.silent);
+  $(".la-status").textContent = player.silent ? "Paused" : SAYS.speaking;
 }
 
 let announced = 0;
@@ -242,55 +275,8 @@ setInterval(() => {
   $(".la-time").textContent = `${stamp(now)} / ${stamp(live.total)}`;
 }, TICK_MS);
 
-// ---- controls
-
-function pauseOrReplay() {
-  if (live.phase === "speaking") {
-    freeze(player.paused);
-    if (player.paused) player.resume();
-    else player.pause();
-    element.classList.toggle("la-paused", player.paused);
-  } else {
-    player.unlock();
-    player.reset();
-    clock = null;
-    live.played = 0;
-    live.again = true;
-    for (const chunk of pcm) player.push(chunk.slice());
-    player.end();
-    phase("speaking");
-  }
-}
-
-function save() {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(wavOf(pcm, rate));
-  link.download = `moss-speech-${live.run || "reply"}.wav`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
-
-$(".la-pause").addEventListener("click", pauseOrReplay);
-$(".la-save").addEventListener("click", save);
-const volume = $(".la-volume");
-const mute = $(".la-mute");
-volume.addEventListener("input", () => player.setVolume(volume.value / 100, false));
-mute.addEventListener("click", () => player.setVolume(volume.value / 100, !player.muted));
-for (const control of [volume, mute]) {
-  control.addEventListener(control === mute ? "click" : "input", () => {
-    mute.setAttribute("aria-pressed", player.muted);
-    element.classList.toggle("la-muted", player.muted || volume.value === "0");
-  });
-}
-
 // ---- start
 
-for (const gesture of ["pointerdown", "keydown"]) {
-  document.addEventListener(gesture, () => player.unlock(), { capture: true, once: true });
-}
-document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && player.context && !player.paused) player.context.resume();
-});
 element.classList.toggle("la-plain", !player.exact);
 watch("value", () => take(props.value));
 window.liveAudio = { ready: true, submit, expect, stop, halt, told, player, get state() { return live; }, get heard() { return heard(); } };

@@ -15,7 +15,7 @@ import gradio as gr
 
 HERE = Path(__file__).resolve().parent
 PARTS = ("live_audio_mel.js", "live_audio_player.js", "live_audio_stage.js", "live_audio_open.js",
-         "live_audio.js")
+         "live_audio_watch.js", "live_audio.js", "live_audio_controls.js")
 
 # Constant: a template that mentioned the value would be rebuilt for every chunk.
 TEMPLATE = """
@@ -40,10 +40,13 @@ TEMPLATE = """
   <input type="range" class="la-volume" min="0" max="100" value="100" aria-label="Volume">
   <button type="button" class="la-save" disabled><span>Save </span>WAV</button>
 </div>
+<p class="la-lost" role="alert"></p>
 <p class="la-note">This address is no secure context, so the browser offers no AudioWorklet: sound is scheduled piece by
 piece and starts later. Open the page through https or localhost for the exact player.</p>
 """
 
+LOST = ("The connection to the server was lost, and the rest of this answer with it. What was heard can be played "
+        "again; ask again when the connection is back.")
 WORDLESS = "This answer is speech alone: no text was written for it."
 
 
@@ -66,6 +69,7 @@ class LiveAudio(gr.HTML):
             remote_prebuffer_ms=remote_prebuffer_ms,
             hint=hint,
             wordless=WORDLESS,
+            lost=LOST,
             **kwargs,
         )
 

@@ -92,8 +92,9 @@ class ScheduledSink {
 }
 
 class Player {
-  constructor(rate, prebufferMs, listener) {
-    Object.assign(this, { rate, prebufferMs, volume: 1, muted: false, epoch: 0 });
+  // `changed` is called when the browser gives sound or takes it away.
+  constructor(rate, prebufferMs, listener, changed) {
+    Object.assign(this, { rate, prebufferMs, changed, volume: 1, muted: false, epoch: 0 });
     // What is still on its way from before a reset is nobody's any more.
     this.listener = (message) => message.epoch === this.epoch && listener(message);
     this.exact = window.isSecureContext; // elsewhere browsers offer no AudioWorklet
@@ -104,6 +105,7 @@ class Player {
     if (!this.context) {
       if (navigator.audioSession) navigator.audioSession.type = "playback"; // else the iPhone's ringer switch mutes us
       this.context = new AudioContext({ sampleRate: this.rate, latencyHint: "interactive" });
+      this.context.onstatechange = this.changed;
       this.gain = new GainNode(this.context, { gain: this.loudness() });
       this.gain.connect(this.context.destination);
       const Sink = this.exact ? WorkletSink : ScheduledSink;
@@ -135,6 +137,11 @@ class Player {
   resume() {
     this.paused = false;
     this.context?.resume();
+  }
+
+  // Nothing can be heard now: it is held, or the browser gives no sound.
+  get silent() {
+    return Boolean(this.paused || (this.context && this.context.state !== "running"));
   }
 
   loudness() {

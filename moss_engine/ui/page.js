@@ -23,6 +23,14 @@ document.addEventListener("keydown", (event) => {
   if (document.body.dataset.input === "text") byId("text")?.querySelector("textarea")?.focus();
 });
 
+// What was typed and not sent outlives the page, which Gradio loads anew after a lost connection.
+window.addEventListener("pagehide", () => sessionStorage.setItem("moss-draft", byId("text").querySelector("textarea").value));
+function restoreDraft() {
+  const box = byId("text").querySelector("textarea");
+  box.value ||= sessionStorage.getItem("moss-draft") ?? "";
+  box.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
 // Two presses at once are one, so that a double click asks once.
 const TWICE_MS = 500;
 let sent = { text: "", at: -Infinity };
@@ -74,6 +82,7 @@ const settled = new MutationObserver(() => {
   if (!parts.every((part) => document.querySelector(part))) return;
   settled.disconnect();
   byId("mode").setAttribute("aria-label", "Mode");
+  restoreDraft();
   showMode();
   new MutationObserver(showSystem).observe(byId("talk"), { childList: true, subtree: true });
 });

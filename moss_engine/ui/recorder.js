@@ -178,7 +178,7 @@ function show() {
   talk.setAttribute("aria-label", !open ? "Talk" : handsFree() ? "Stop listening" : "Send what you said");
   const sentence = $(".rec-note").textContent;
   document.dispatchEvent(new CustomEvent("recorder", { detail: { state, seconds, sentence } }));
-  $(".rec-again").hidden = !(lastSaid && state === "off" && ["failed", "refused"].includes(live));
+  $(".rec-again").hidden = !(lastSaid && state === "off" && ["failed", "refused", "lost"].includes(live));
 }
 
 function note(sentence) {

@@ -7,6 +7,8 @@ them, and what the loudspeaker still holds neither.
     stop    from the first loud block of the voice to the answer falling silent: hands-free, while it is speaking
     turn    from the last loud block to the question being asked in the page: the pause that ends a turn is in it
     send    from the second press of the button to the service being asked, with the codes of the recording
+
+Every sentence is waited for as long as it takes to be said: 8 turns take a minute and a half, more on a busy machine.
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ from moss_engine.config import REPO_ROOT, EngineConfig
 from moss_engine.errors import ConfigError, MossError
 from moss_engine.turn_taking import END_S, INTERRUPT_S
 from scripts.bench_page import tools
+from scripts.progress import Progress
 
 SAMPLE = REPO_ROOT / "assets" / "samples" / "good_morning.flac"
 PAUSE_S = 3.0
 LOUD = 0.05
+TURN_LIMIT_S = 60.0  # many times what a turn takes
+TALKED = "Math.min(seen.stops.length, seen.turns.length)"
 WATCH = """() => {
   window.seen = { stops: [], turns: [], loud: 0, onset: 0 };
   const listener = recorder.capture.listener;
@@ -87,8 +92,9 @@ def measure(turns: int, port: int) -> dict[str, list[float]]:
             visit = browsing.Visit(browser, f"http://127.0.0.1:{port}/", permissions=["microphone"])
             visit.page.wait_for_function("window.recorder?.ready")
             visit.page.locator("#mode label", has_text="Speak to it").click()
-            sends = [send(visit, service) for _ in range(turns)]
-            return {"send": sends, **talk(visit, turns)}
+            progress = Progress(2 * turns, "questions")
+            sends = [send(visit, service, progress) for _ in range(turns)]
+            return {"send": sends, **talk(visit, turns, progress)}
     finally:
         page.close(verbose=False)
 
@@ -103,7 +109,7 @@ def write_question(folder: Path) -> Path:
     return path
 
 
-def send(visit: Any, service: Any) -> float:
+def send(visit: Any, service: Any, progress: Progress) -> float:
     """One question by the button: milliseconds on the wall clock, which browser and service share here."""
     visit.page.locator(".rec-talk").click()
     visit.page.wait_for_function("recorder.seconds > 1")
@@ -115,15 +121,24 @@ def send(visit: Any, service: Any) -> float:
     visit.wait("speaking")
     visit.page.locator("#stop").click()
     visit.wait("stopped")
+    progress.advance(1)
     return 1000 * service.asked_s[-1] - pressed_ms
 
 
-def talk(visit: Any, turns: int) -> dict[str, list[float]]:
-    """A hands-free conversation, every answer interrupted by the next question."""
+def talk(visit: Any, turns: int, progress: Progress) -> dict[str, list[float]]:
+    """A hands-free conversation, every answer interrupted by the next question.
+
+    Raises MossError, with what the page says, when it listens no longer.
+    """
     visit.page.evaluate(WATCH)
     visit.page.locator(".rec-free").click()
-    visit.page.wait_for_function(f"seen.stops.length >= {turns} && seen.turns.length >= {turns}",
-                                 timeout=20_000 * (turns + 1))
+    for turn in range(1, turns + 1):
+        visit.page.wait_for_function(f"{TALKED} >= {turn} || recorder.state === 'off'", timeout=1000 * TURN_LIMIT_S)
+        if visit.page.evaluate(TALKED) < turn:
+            said = visit.page.locator(".rec-note").inner_text()
+            raise MossError(f"The page closed its microphone after {turn - 1} turns: {said or 'it does not say why.'}")
+        progress.advance(1)
+    progress.end()
     seen = visit.page.evaluate("seen")
     return {"stop": seen["stops"][:turns], "turn": seen["turns"][:turns]}
 

@@ -11,10 +11,12 @@ from page_support import IDS, FakeService, Script, free_port, until
 from test_turn_taking import SAMPLE
 
 from moss_engine.config import EngineConfig
-from moss_engine.errors import BusyError
+from moss_engine.errors import BusyError, MossError
 from moss_engine.request import Reply, Speech
 from moss_engine.tokens import code_of
 from moss_engine.turn_taking import RATE_HZ
+from scripts import bench_talk
+from scripts.progress import Progress
 
 browsing = pytest.importorskip("page_browser", reason="playwright is not installed")
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(browsing.CHROMIUM is None, reason="chromium is not installed")]
@@ -362,3 +364,15 @@ def test_the_recorder_fits_and_can_be_read(service, visit, width, scheme):
                  "#chat .tr-user .clip-time"]
     ratios = dict(tab.page.evaluate(browsing.CONTRAST.replace("SELECTORS", str(selectors))))
     assert {selector: round(ratio, 2) for selector, ratio in ratios.items() if ratio < 4.5} == {}
+
+
+def test_the_bench_ends_with_the_pages_words_when_it_listens_no_longer(service, visit):
+    service.script = Script(seconds=60.0, rtf=0.2)
+    tab, progress = visit(), Progress(4, "questions", stream=io.StringIO())
+    tab.page.route("**/gradio_api/hear/*", lambda route: route.fulfill(status=503, json={"detail": "No ear is free."}))
+    with pytest.raises(MossError, match=r"closed its microphone after 0 turns: No ear is free\."):
+        bench_talk.talk(tab, 2, progress)
+    tab.page.unroute("**/gradio_api/hear/*")
+    measured = bench_talk.talk(tab, 2, progress)
+    assert [len(values) for values in measured.values()] == [2, 2]
+    assert min(measured["turn"]) > 500 and min(measured["stop"]) > 0

@@ -21,6 +21,8 @@ def parse_config(arguments: list[str] | None = None) -> EngineConfig:
 
 def main() -> None:
     config = parse_config()
+    if sys.stderr.isatty():
+        print(f"Loading {config.checkpoint.name}.", file=sys.stderr, flush=True)
     from scripts.install_vocoder import ensure_vocoder_package
 
     ensure_vocoder_package()
@@ -41,3 +43,5 @@ if __name__ == "__main__":
         main()
     except MossError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:  # before there was anything to end
+        sys.exit(130)

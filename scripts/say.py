@@ -117,15 +117,15 @@ def to_bytes(chunk: AudioChunk) -> bytes:
 
 @contextlib.contextmanager
 def _open_wav(path: Path, sample_rate_hz: int) -> Iterator[wave.Wave_write]:
+    """A WAV file to write; raises MossError where that cannot be begun or, as on a full disk, cannot go on."""
     try:
-        raw = path.open("wb")
+        with path.open("wb") as raw, wave.open(raw, "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(sample_rate_hz)
+            yield file
     except OSError as error:
         raise MossError(f"{path} cannot be written ({error.strerror}); name another file with --out.") from None
-    with raw, wave.open(raw, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(sample_rate_hz)
-        yield file
 
 
 def table(metrics: RequestMetrics) -> str:
@@ -155,6 +155,8 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConf
     args = parser.parse_args(argv)
     if (args.text is None) == (args.speech is None):
         raise ConfigError("Give either a text or a recording with --speech.")
+    if args.out == Path("-"):
+        raise ConfigError("Sound goes into a file, since the text is on standard output; name one with --out.")
     return args, config_from_args(args)
 
 

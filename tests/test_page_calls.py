@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import contextlib
 import os
 import signal as signals
 import subprocess
@@ -169,6 +170,26 @@ def test_without_a_checkpoint_the_program_says_what_is_missing(tmp_path):
     out, error = process.communicate(timeout=120)
     assert process.returncode == 1 and out == ""
     assert error.count("\n") == 1 and "holds no checkpoint" in error
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")
+def test_a_start_that_is_broken_off_ends_without_a_traceback():
+    terminal, process_end = os.openpty()
+    process = subprocess.Popen([sys.executable, "app.py", "--port", str(free_port())], cwd=ROOT, stderr=process_end,
+                               stdout=process_end)
+    try:
+        assert os.read(terminal, 1000) == b"Loading nano.\r\n"
+        process.send_signal(signals.SIGINT)
+        assert process.wait(timeout=60) == 130
+        os.close(process_end)
+        more = b""
+        with contextlib.suppress(OSError):  # Linux says so that nobody is left to write
+            more = os.read(terminal, 1000)
+        assert more == b""
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
 
 
 def test_a_signal_lets_the_open_reply_end(tiny_checkpoint):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import wave
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,6 +56,18 @@ async def test_the_file_holds_what_was_spoken(service, tmp_path, capsys):
     expected = np.repeat(np.array([7, 8, 9], dtype=np.float32) / 100, 960)
     assert np.abs(pcm / 32767 - expected).max() < 1e-4
     assert metrics.audio_s == pytest.approx(3 * 960 / 24_000)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+async def test_a_full_disk_is_a_sentence(service):
+    request = say.make_request(service, Text("hello"), SPEAK)
+    with pytest.raises(MossError, match=r"/dev/full cannot be written \(No space left on device\); name another file"):
+        await say.speak(service, request, Path("/dev/full"))
+
+
+def test_sound_is_not_mixed_with_the_text_on_standard_output():
+    with pytest.raises(ConfigError, match="name one with --out"):
+        say.parse(["Hello.", "--out", "-"])
 
 
 async def test_an_unknown_voice_is_refused(service, tmp_path):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import contextlib
+import json
 import os
 import signal as signals
 import subprocess
@@ -177,19 +177,18 @@ def test_a_start_that_is_broken_off_ends_without_a_traceback():
     terminal, process_end = os.openpty()
     process = subprocess.Popen([sys.executable, "app.py", "--port", str(free_port())], cwd=ROOT, stderr=process_end,
                                stdout=process_end)
+    os.close(process_end)
+    said = os.fdopen(terminal, "rb")
     try:
-        assert os.read(terminal, 1000) == b"Loading nano.\r\n"
+        assert said.readline() == b"Loading nano.\r\n"
         process.send_signal(signals.SIGINT)
         assert process.wait(timeout=60) == 130
-        os.close(process_end)
-        more = b""
         with contextlib.suppress(OSError):  # Linux says so that nobody is left to write
-            more = os.read(terminal, 1000)
-        assert more == b""
+            assert said.read() == b""
     finally:
         process.kill()
         process.wait()
-        os.close(terminal)
+        said.close()
 
 
 def test_a_signal_lets_the_open_reply_end(tiny_checkpoint):

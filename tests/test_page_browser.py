@@ -340,6 +340,22 @@ def test_keyboard_alone_is_enough(service, visit):
     assert tab.page.locator("#tip-rtf").is_visible() and "Real-time factor" in tab.page.locator("#tip-rtf").inner_text()
 
 
+def test_every_control_has_a_name_of_its_own_for_those_who_hear_the_page(visit):
+    tab = visit()
+    tab.page.locator("#settings button").first.click()
+    for head in ("Speech head", "Text head"):
+        group = tab.page.get_by_role("group", name=head, exact=True)
+        group.get_by_role("slider", name="Temperature").wait_for()
+        assert group.get_by_role("slider").count() == 4
+    assert tab.page.get_by_role("group", name="Mode", exact=True).get_by_role("radio").count() == len(MODES)
+    nodes = tab.context.new_cdp_session(tab.page).send("Accessibility.getFullAXTree")["nodes"]
+    roles = {"button", "checkbox", "combobox", "group", "img", "link", "radio", "region", "slider", "spinbutton",
+             "switch", "textbox"}
+    named = [(node["role"]["value"], node["name"]["value"].strip()) for node in nodes
+             if not node["ignored"] and node["role"]["value"] in roles]
+    assert len(named) > 40 and [role for role, name in named if not name] == []
+
+
 @pytest.mark.parametrize("width", [390, 768, 1280])
 def test_nothing_is_wider_than_the_window(service, visit, width):
     tab = visit(viewport={"width": width, "height": 844})

@@ -59,8 +59,13 @@ document.addEventListener("click", ({ target }) => {
   setTimeout(() => byId("send").click(), 0);
 });
 
-// The chosen mode's own system turn, where another may be written. Closed settings are not there yet.
-function showSystem() {
+// What is said of settings: the chosen mode's own system turn, where another may be written, and which head the numbers
+// are of. Closed settings are not there yet.
+function showSettings() {
+  for (const head of ["speech", "text"]) {
+    byId(`${head}-sampling`)?.setAttribute("role", "group");
+    byId(`${head}-sampling`)?.setAttribute("aria-labelledby", `${head}-head`);
+  }
   const system = byId("system")?.querySelector("textarea");
   if (system) system.placeholder = document.querySelector("#mode-notes p[data-mode]:not([hidden])").dataset.system;
 }
@@ -73,7 +78,7 @@ function showMode() {
   document.body.dataset.input = note.dataset.input;
   byId("send").textContent = note.dataset.verb;
   byId("text").querySelector("textarea").placeholder = note.dataset.wish;
-  showSystem();
+  showSettings();
   document.dispatchEvent(new Event("modechange"));
 }
 document.addEventListener("change", ({ target }) => target.closest?.("#mode") && showMode());
@@ -84,6 +89,6 @@ const settled = new MutationObserver(() => {
   byId("mode").setAttribute("aria-label", "Mode");
   restoreDraft();
   showMode();
-  new MutationObserver(showSystem).observe(byId("talk"), { childList: true, subtree: true });
+  new MutationObserver(showSettings).observe(byId("talk"), { childList: true, subtree: true });
 });
 settled.observe(document.body, { childList: true, subtree: true });

@@ -154,8 +154,8 @@ def settings(facts: Facts) -> tuple[dict[str, gr.components.Component], tuple[gr
             controls["new_seed"] = gr.Checkbox(True, label="New seed for every reply", min_width=160,
                                                elem_id="new-seed")
         for name, title, channel in (("speech", "Speech", facts.sampling.audio), ("text", "Text", facts.sampling.text)):
-            gr.HTML(f"<h3>{title} head</h3>", apply_default_css=False)
-            with gr.Row():
+            gr.HTML(f'<h3 id="{name}-head">{title} head</h3>', apply_default_css=False)
+            with gr.Row(elem_id=f"{name}-sampling"):
                 for field, step in (("temperature", 0.05), ("top_k", 1), ("top_p", 0.01), ("repetition_penalty", 0.01)):
                     allowed = CHANNEL_RANGES[field]
                     label = field.replace("_", " ").replace("top ", "top-").capitalize()

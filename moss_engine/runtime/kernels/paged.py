@@ -1,4 +1,9 @@
-"""Attention over the paged KV pool as functions of tensors: shapes, splits and scratch memory of their kernels."""
+"""Attention over the paged KV pool as functions of tensors: shapes, splits and scratch memory of their kernels.
+
+Own kernels rather than a library's, because the decode kernel norms, rotates and writes the new row itself, reads the
+block tables on the device, so that a captured graph needs no planning by the host, and loads before the kernel ahead of
+it has ended. `scripts.bench_attention` compares them with FlashInfer's and torch's in one run.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +31,12 @@ class _Tuning:
     stages: int
 
 
-# One sequence's attention is latency: more programs, all of which load at once. Tiles of rows compute, and adding up
-# their larger parts costs more.
-_ALONE, _TOGETHER, _ROWS = _Tuning(512, 64, 8, 0), _Tuning(256, 128, 8, 3), _Tuning(264, 64, 4, 3)
+# One sequence's attention is latency: more programs, all of which load at once. Where there are several programs for
+# every multiprocessor anyway, two smaller ones share it. Tiles of rows compute, and adding up their larger parts costs
+# more.
+_ALONE, _FEW, _MANY, _ROWS = _Tuning(512, 64, 8, 0), _Tuning(256, 128, 8, 3), _Tuning(256, 64, 4, 3), \
+    _Tuning(264, 64, 4, 3)
+_FEWEST_MANY = 64  # lanes times sequences
 _SMALLEST_DOT = 16
 _LARGEST_TILE = 64  # rows
 _PART_VALUES = 1 << 25
@@ -85,7 +93,7 @@ class PagedAttention:
         slot + i * lane_slots.
         """
         lanes, batch, _ = out.shape
-        tuning = _ALONE if batch == 1 else _TOGETHER
+        tuning = _ALONE if batch == 1 else _FEW if lanes * batch < _FEWEST_MANY else _MANY
         splits = self._num_splits(lanes * batch, lanes * batch, self._decode_rows, tuning.programs)
         grid = (splits, self._shape["KV"], lanes * batch)
         attend_decode_kernel[grid](

@@ -394,6 +394,24 @@ def test_the_shade_can_be_switched_and_is_kept(visit):
     assert until(lambda: tab.page.evaluate("document.body.classList.contains('dark')"))
 
 
+def test_where_the_browser_chooses_the_colours_lines_say_what_they_said(service, visit):
+    tab = visit(forced_colors="active")
+    tab.ask("In few colours.")
+    tab.wait("done")
+    tab.page.wait_for_selector("#chat .tr-user .tr-text")
+
+    def style(selector: str, name: str) -> str:
+        return tab.page.evaluate(f"getComputedStyle(document.querySelector({selector!r}))[{name!r}]")
+    assert style("#mode label.selected", "outlineStyle") == "solid"
+    assert style("#mode label:not(.selected)", "outlineStyle") == "none"
+    assert style("#composer", "outlineStyle") == "solid", "the focus cannot be seen"
+    for framed in ("#send", ".la-pause", "#chat .tr-user .tr-text"):
+        assert style(framed, "borderTopStyle") == "solid", framed
+    shown = tab.page.evaluate("[...document.querySelectorAll('.fall-track i')].map((bar) => getComputedStyle(bar))"
+                              ".map(({forcedColorAdjust}) => forcedColorAdjust)")
+    assert set(shown) == {"none"}, "the bars of the waterfall cannot be seen"
+
+
 def test_nothing_moves_for_those_who_asked_for_it(service, visit):
     tab = visit(reduced_motion="reduce")
     tab.ask("Quietly.")

@@ -100,6 +100,7 @@ def test_the_wire_refuses_what_is_no_call(service, url):
         assert http.get("/gradio_api/file=/etc/passwd").status_code == 403
         assert http.get("/gradio_api/file=app.py").status_code == 403
         assert http.get("/", headers={"Host": "rebound.example"}).status_code == 403
+        assert http.get("/favicon.ico").content == (ROOT / "moss_engine" / "ui" / "icon.png").read_bytes()
         for answer in (http.get("/"), http.get("/healthz"), http.get("/readyz"), http.get("/config")):
             assert answer.status_code == 200 and answer.headers["x-content-type-options"] == "nosniff"
     assert service.requests == []

@@ -113,7 +113,7 @@ def test_a_cut_connection_is_said_and_the_page_comes_back_with_what_was_typed(se
     wire.cut()
     try:
         tab.wait("lost")
-        assert status(tab) == "Connection lost" and SENTENCE in tab.page.locator(".la-lost[role=alert]").inner_text()
+        assert status(tab) == "Cut off" and SENTENCE in tab.page.locator(".la-lost[role=alert]").inner_text()
         assert until(lambda: not service.open), "the reply goes on for nobody"
         tab.assert_silent()
         tab.page.locator(".la-pause").click()

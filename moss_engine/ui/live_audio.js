@@ -223,7 +223,7 @@ function freeze(running) {
 const SAYS = {
   idle: "Ready", sent: "Sending", waiting: "Waiting for a place", thinking: "Thinking",
   speaking: "Speaking", stopped: "Stopped", done: "Finished", failed: "Failed", refused: "Not sent",
-  lost: "Connection lost",
+  lost: "Cut off",
 };
 
 function phase(name) {

@@ -97,7 +97,7 @@ def launch(service: Service, config: EngineConfig) -> gr.Blocks:
         page.launch(
             server_name=config.host, server_port=config.port, share=config.share, auth=_auth(config), quiet=True,
             prevent_thread_lock=True, theme=make_theme(), css_paths=[HERE / "page.css"], footer_links=[],
-            show_error=False,
+            favicon_path=HERE / "icon.png", show_error=False,
             max_file_size="8mb", allowed_paths=[], blocked_paths=[str(config.checkpoint)], enable_monitoring=False,
             run_history=False, strict_cors=True, ssr_mode=False, mcp_server=False, pwa=False, max_threads=40,
             state_session_capacity=200, app_kwargs={"middleware": [guard]},

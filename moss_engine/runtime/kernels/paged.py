@@ -31,10 +31,10 @@ class _Tuning:
     stages: int
 
 
-# One sequence's attention is latency: more programs, all of which load at once. Where there are several programs for
-# every multiprocessor anyway, two smaller ones share it. Tiles of rows compute, and adding up their larger parts costs
-# more.
-_ALONE, _FEW, _MANY, _ROWS = _Tuning(512, 64, 8, 0), _Tuning(256, 128, 8, 3), _Tuning(256, 64, 4, 3), \
+# One sequence's attention is latency: as many programs as run at once, all of which load at once. Where there are
+# several programs for every multiprocessor anyway, two smaller ones share it. Tiles of rows compute, and adding up
+# their larger parts costs more.
+_ALONE, _FEW, _MANY, _ROWS = _Tuning(128, 64, 8, 0), _Tuning(256, 128, 8, 3), _Tuning(256, 64, 4, 3), \
     _Tuning(264, 64, 4, 3)
 _FEWEST_MANY = 64  # lanes times sequences
 _SMALLEST_DOT = 16

@@ -65,7 +65,7 @@ def served():
     from moss_engine.ui.server import launch
 
     service, port = FakeService(), free_port()
-    page = launch(service, EngineConfig(port=port))
+    page = launch(service, EngineConfig(port=port, host="0.0.0.0"))
     wire = Wire(port)
     yield service, wire
     wire.cut()
@@ -85,13 +85,14 @@ def service(served):
 
 @pytest.fixture(scope="module")
 def browser():
-    with browsing.chromium() as browser:
+    with browsing.chromium("--host-resolver-rules=MAP speech.test 127.0.0.1") as browser:
         yield browser
 
 
 @pytest.fixture
-def tab(browser, served):
-    tab = browsing.Visit(browser, f"http://127.0.0.1:{served[1].port}/")
+def tab(browser, served, request):
+    host = getattr(request, "param", "127.0.0.1")
+    tab = browsing.Visit(browser, f"http://{host}:{served[1].port}/")
     yield tab
     tab.close()
 
@@ -133,6 +134,7 @@ def test_a_cut_connection_is_said_and_the_page_comes_back_with_what_was_typed(se
     assert not tab.page.locator(".la-lost").is_visible()
 
 
+@pytest.mark.parametrize("tab", ["127.0.0.1", "speech.test"], indirect=True, ids=["worklet", "scheduled"])
 def test_an_answer_that_silently_breaks_off_is_said_and_the_next_one_is_heard(service, wire, tab):
     service.script = LONG
     tab.ask("Nobody says that this is over.")

@@ -106,7 +106,7 @@ new PerformanceObserver((list) => {
 
 // What is to come of the reply, as far as it is waited for: sound that has come is heard first.
 function waits() {
-  const sounding = clock?.running || (player.silent && live.buffered > 0);
+  const sounding = live.buffered > 0 && (clock?.running || player.silent);
   if (!BUSY.includes(live.phase) || live.ended || sounding) return null;
   return live.seq < 0 || live.stages.accepted === undefined ? "first" : "more";
 }

@@ -30,6 +30,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.replies < 1:
         raise ConfigError("Give --replies from 1 on.")
+    if not options.out.parent.is_dir():
+        raise ConfigError(f"There is no folder {options.out.parent}; make it, or name another file with --out.")
     picture, heard_after_ms = take(EngineConfig(checkpoint=options.checkpoint, port=options.port), options.replies)
     options.out.write_bytes(picture)
     print(f"{options.out}: a reply that was heard after {heard_after_ms:.0f} ms")

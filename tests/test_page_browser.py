@@ -11,7 +11,8 @@ import pytest
 from page_support import DEFAULTS, IDS, MODES, FakeService, Script, free_port, until
 
 from moss_engine.config import EngineConfig
-from moss_engine.errors import BusyError
+from moss_engine.errors import BusyError, ConfigError
+from scripts import screenshot
 
 browsing = pytest.importorskip("page_browser", reason="playwright is not installed")
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(browsing.CHROMIUM is None, reason="chromium is not installed")]
@@ -417,3 +418,10 @@ def test_nothing_moves_for_those_who_asked_for_it(service, visit):
     tab.ask("Quietly.")
     tab.wait("speaking")
     assert tab.page.evaluate("getComputedStyle(document.querySelector('.la-playhead')).transitionDuration") == "0s"
+
+
+def test_a_picture_needs_a_folder_to_go_to(monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", ["screenshot", "--out", str(tmp_path / "missing" / "page.png")])
+    monkeypatch.setattr(screenshot, "take", lambda *_: pytest.fail("the picture was taken before its place was known"))
+    with pytest.raises(ConfigError, match=r"There is no folder .*missing; make it, or name another file with --out\."):
+        screenshot.main()

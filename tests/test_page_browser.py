@@ -420,6 +420,31 @@ def test_nothing_moves_for_those_who_asked_for_it(service, visit):
     assert tab.page.evaluate("getComputedStyle(document.querySelector('.la-playhead')).transitionDuration") == "0s"
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_form_for_the_password_can_be_seen(browser, scheme):
+    from moss_engine.ui.server import launch
+
+    service, port = FakeService(), free_port()
+    page = launch(service, EngineConfig(port=port, auth="guest:secret"))
+    tab = browser.new_context(color_scheme=scheme).new_page()
+    tab.goto(f"http://127.0.0.1:{port}/")
+    tab.locator("input[type=password]").wait_for()
+    contrast = browsing.CONTRAST.replace("SELECTORS", str(["label span", "button", "input[type=password]"]))
+    assert {selector: ratio for selector, ratio in tab.evaluate(contrast) if ratio < 4.5} == {}
+    looks = ("(part) => ['backgroundColor', 'borderTopColor', 'borderTopWidth']"
+             ".map((name) => getComputedStyle(part)[name])")
+    field, button, card = (tab.locator(part).evaluate(looks) for part in ("input[type=password]", "button", ".panel"))
+    assert field[1] != card[0] and field[2] == "1px", "the field cannot be told from the page"
+    assert button[0] not in (card[0], "rgba(0, 0, 0, 0)"), "the button cannot be told from the page"
+    assert "MOSS-Speech Live" in tab.locator(".panel").inner_text()
+    tab.locator("input").first.fill("guest")
+    tab.locator("input[type=password]").fill("secret")
+    tab.get_by_role("button", name="Login").click()
+    tab.wait_for_function("window.liveAudio?.ready")
+    tab.context.close()
+    page.close(verbose=False)
+
+
 def test_a_picture_needs_a_folder_to_go_to(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["screenshot", "--out", str(tmp_path / "missing" / "page.png")])
     monkeypatch.setattr(screenshot, "take", lambda *_: pytest.fail("the picture was taken before its place was known"))

@@ -36,7 +36,7 @@ from moss_engine.ui.guard import Calls, Guard
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.hearing import Hearing
 from moss_engine.ui.own_voice import load_own_voices
-from moss_engine.ui.page import HERE, build_page
+from moss_engine.ui.page import HERE, TITLE, build_page
 from moss_engine.ui.recorder import Recorder
 from moss_engine.ui.theme import make_theme
 from moss_engine.ui.voice_sample import VoiceSample
@@ -95,7 +95,8 @@ def launch(service: Service, config: EngineConfig) -> gr.Blocks:
                        hearing=hearing)
     try:
         page.launch(
-            server_name=config.host, server_port=config.port, share=config.share, auth=_auth(config), quiet=True,
+            server_name=config.host, server_port=config.port, share=config.share, quiet=True,
+            auth=_auth(config), auth_message=login_message(),
             prevent_thread_lock=True, theme=make_theme(), css_paths=[HERE / "page.css"], footer_links=[],
             favicon_path=HERE / "icon.png", show_error=False,
             max_file_size="8mb", allowed_paths=[], blocked_paths=[str(config.checkpoint)], enable_monitoring=False,
@@ -184,6 +185,11 @@ def serve_until_signal(page: gr.Blocks, service: Service) -> None:
     time.sleep(FAREWELL_S)
     page.close(verbose=False)
     service.close()
+
+
+def login_message() -> str:
+    """HTML above the form for the password: the program's name, and the page's look, which Gradio leaves out there."""
+    return f"<style>{(HERE / 'page.css').read_text(encoding='utf-8')}</style><b>{TITLE}</b>"
 
 
 def _auth(config: EngineConfig) -> Any:

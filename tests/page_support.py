@@ -153,12 +153,17 @@ class FakeService:
             yield event
 
     async def told(self, request: Request) -> AsyncIterator[Event]:
-        self.open[request.request_id] = request
+        """Leaving early cancels the reply, whoever is the first to notice that the tab was closed."""
+        key, over = request.request_id, False
+        self.open[key] = request
         try:
             async for event in self._events(request):
+                over = isinstance(event, Finished)
                 yield event
         finally:
-            del self.open[request.request_id]
+            if not over and key not in self.cancelled:
+                self.cancelled.append(key)
+            del self.open[key]
 
     async def _events(self, request: Request) -> AsyncIterator[Event]:
         script, key = self.script, request.request_id

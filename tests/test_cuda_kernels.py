@@ -9,6 +9,7 @@ from torch.nn import functional as F
 pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.cuda_support")
 
+from moss_engine.runtime.kernels.few_rows import FewRows, has_few_rows  # noqa: E402
 from moss_engine.runtime.kernels.float8 import quantise_rows, rescale  # noqa: E402
 from moss_engine.runtime.kernels.matvec import matvec  # noqa: E402
 from moss_engine.runtime.kernels.matvec8 import matvec8  # noqa: E402
@@ -54,6 +55,28 @@ def test_gated_matvec(dtype, lanes, inputs, outputs):
     out = torch.full((lanes, outputs), torch.nan, device=DEVICE, dtype=dtype)
     matvec(x, weight, out, norm=norm, eps=1e-3, gated=True)
     first, second = product(normed(x, norm, 1e-3), weight).chunk(2, -1)
+    assert relative_error(out, F.silu(first) * second) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", DTYPES[-1:])
+@pytest.mark.parametrize(("lanes", "rows", "inputs", "outputs"), [(1, 2, 48, 100), (2, 9, 512, 72), (1, 64, 160, 8200)])
+def test_products_of_few_rows(dtype, lanes, rows, inputs, outputs):
+    """Outputs and rows past the last tile, padding rows, and columns split over programs (512 of them)."""
+    if not has_few_rows():
+        pytest.skip("the kernel is for compute capability 9")
+    few_rows = FewRows(lanes, DEVICE)
+    x = normal(lanes, rows, inputs, dtype=dtype, seed=1) / inputs**0.5
+    weight = normal(lanes, outputs, inputs, dtype=dtype, seed=2)
+    residual = normal(lanes, rows, outputs, dtype=dtype, seed=4)
+    wanted = torch.einsum("lrk,lnk->lrn", x.double(), weight.double())
+    for _ in range(2):  # the second finds what the first has left in the scratch memory
+        few_rows(x, weight, out := torch.full_like(residual, torch.nan))
+        assert relative_error(out, wanted) < TOLERANCE[dtype]
+    few_rows(x, weight, out := residual.clone(), residual=out)
+    assert relative_error(out, residual.double() + wanted) < TOLERANCE[dtype]
+    out = torch.full((lanes, rows, outputs // 2), torch.nan, device=DEVICE, dtype=dtype)
+    few_rows(x, weight, out, gated=True)
+    first, second = wanted.chunk(2, -1)
     assert relative_error(out, F.silu(first) * second) < TOLERANCE[dtype]
 
 

@@ -21,8 +21,9 @@ from moss_engine.codec.flow_memory import FlowMemory  # noqa: E402
 from moss_engine.codec.flow_weights import EPS, FlowWeights, pack_flow  # noqa: E402
 from moss_engine.codec.hift_stream import Hift, Window  # noqa: E402
 from moss_engine.codec.hift_weights import pack_hift  # noqa: E402
+from moss_engine.runtime.kernels import flow_step  # noqa: E402
 from moss_engine.runtime.kernels.flow_meta import Chunks  # noqa: E402
-from moss_engine.runtime.kernels.flow_step import step  # noqa: E402
+from moss_engine.runtime.kernels.launch import shared_memory_bytes  # noqa: E402
 from scripts.make_tiny_moss import TINY_FLOW, TINY_HIFT, random_flow, random_hift  # noqa: E402
 from tests.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
 
@@ -55,7 +56,9 @@ def aged(weights: FlowWeights, voices: list[FlowVoice], chunks: int = 3) -> list
     return memories
 
 
-def test_one_step_of_the_estimator_and_its_memory():
+@pytest.mark.parametrize("weight_bytes", [64 << 10, 2 << 10], ids=["whole", "bands apart"])
+def test_one_step_of_the_estimator_and_its_memory(monkeypatch, weight_bytes):
+    monkeypatch.setattr(flow_step, "_WEIGHT_BYTES", weight_bytes)
     weights = make_weights()
     voices = [make_voice(weights, 10, 1), make_voice(weights, 5, 2)]
     plain, fused = aged(weights, voices, 1 if INTERPRETED else 3), aged(weights, voices, 1 if INTERPRETED else 3)
@@ -68,10 +71,11 @@ def test_one_step_of_the_estimator_and_its_memory():
         wanted = inputs[::2, :, :80] + 0.5 * (1.7 * moves[::2] - 0.7 * moves[1::2])
         found = inputs.flatten(0, 1).clone()
         chunks = Chunks(given.anchor, given.meta, FRAMES)
-        y = last_convolution(weights, chunks, plan_of(4 * FRAMES, torch.float32), found, 4)
+        y = last_convolution(weights, chunks, plan_of(4 * FRAMES, torch.float32, shared_memory_bytes()), found, 4)
         final = weights.estimator.final_norm
         project = weights.estimator.project
-        step(y, final.weight, final.bias, EPS, project.weight, project.bias, found, 0.5, 0.7, FRAMES)
+        flow_step.step(y, final.weight, final.bias, EPS, project.weight, project.bias, found, 0.5,
+                       0.7, FRAMES)
     found = found.view_as(inputs)
     assert torch.equal(found[::2, :, :80], found[1::2, :, :80])
     assert relative_error(found[::2, :, :80], wanted) < CLOSE

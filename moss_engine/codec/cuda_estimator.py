@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from moss_engine.runtime.kernels.flow_convolution import Tails
     from moss_engine.runtime.kernels.flow_meta import Chunks, Tiles
 
+_MOST_SHARED = 150 << 10
+"""Bytes of shared memory that the largest program of a plan takes."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -34,18 +37,24 @@ class Plan:
     feed: Tiles
 
 
-def plan_of(rows: int, dtype: torch.dtype) -> Plan:
-    """For so many rows. A program's share of float32 is smaller, as it takes twice the room."""
+def plan_of(rows: int, dtype: torch.dtype, shared_bytes: int) -> Plan:
+    """For so many rows on a GPU whose programs have so much shared memory. A program's share of float32, which takes
+    twice the room, and its share on GeForce cards is smaller, so that 99 KB are enough."""
     from moss_engine.runtime.kernels.flow_meta import Tiles
 
     if dtype == torch.float32:
-        narrow = Tiles(8, 64, 1, 8, 1)
-        return Plan(convolve=narrow, wide=narrow, bend=narrow, query=narrow, attend=Tiles(16, 16, 4, 8, 1),
+        narrow, thin = Tiles(8, 64, 1, 8, 1), Tiles(8, 32, 1, 8, 1)
+        return Plan(convolve=thin, wide=thin, bend=thin, query=narrow, attend=Tiles(16, 16, 4, 8, 1),
                     join=Tiles(8, 64, 8, 8, 1), feed=Tiles(8, 64, 16, 8, 1))
+    is_small = shared_bytes < _MOST_SHARED
     if rows <= 80:
         narrow = Tiles(8, 64, 1, 4)
         return Plan(convolve=narrow, wide=narrow, bend=narrow, query=narrow, attend=Tiles(16, 64, 8, 4),
-                    join=Tiles(16, 64, 8, 4), feed=Tiles(8, 128, 8, 8))
+                    join=Tiles(16, 64, 8, 4), feed=Tiles(8, 64 if is_small else 128, 8, 8))
+    if is_small:
+        middle = Tiles(32, 64, 1, 4)
+        return Plan(convolve=middle, wide=middle, bend=middle, query=middle, attend=Tiles(64, 64, 1, 4),
+                    join=Tiles(64, 64, 4, 8), feed=Tiles(32, 64, 4, 8))
     if rows <= 160:
         return Plan(convolve=Tiles(16, 128, 1, 8), wide=Tiles(16, 64, 1, 4), bend=Tiles(8, 64, 1, 4),
                     query=Tiles(8, 128, 1, 8), attend=Tiles(32, 64, 2, 8, 3), join=Tiles(16, 64, 8, 4),

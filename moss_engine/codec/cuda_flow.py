@@ -149,11 +149,12 @@ def _meta(memories: Sequence[FlowMemory], valid: int, anchor: Tensor) -> Tensor:
 def _run(weights: FlowWeights, given: _Inputs) -> tuple[Tensor, Tensor]:
     """-> mel [streams, frames, mels] and the last codes before the upsampling [streams, 2, width]"""
     from moss_engine.runtime.kernels.flow_meta import Chunks
+    from moss_engine.runtime.kernels.launch import shared_memory_bytes
 
     around, after = encode(weights, given.anchor, given.meta, given.first, given.windows, given.before)
     frames = around.shape[1]
     at = given.first[:, None] * weights.config.ratio + torch.arange(frames, device=around.device)
     fixed = torch.cat([around, given.speaker[:, None].expand_as(around), given.condition], -1)
     chunks = Chunks(given.anchor, given.meta, frames)
-    plan = plan_of(len(given.meta) * BRANCHES * frames, weights.dtype)
+    plan = plan_of(len(given.meta) * BRANCHES * frames, weights.dtype, shared_memory_bytes())
     return solve(weights, chunks, plan, weights.noise[at % len(weights.noise)], fixed), after

@@ -12,15 +12,16 @@ from moss_engine.runtime.kernels.flow_rows import mish, normed, summed
 from moss_engine.runtime.kernels.launch import next_power_of_2, options, wait_for_previous
 
 _ROWS = 8
+_WEIGHT_BYTES = 64 << 10  # in one program, whose shared memory they take
 
 
 @triton.jit(do_not_specialize=["count"])
 def _step_kernel(y_ptr, gain_ptr, shift_ptr, weight_ptr, bias_ptr, inputs_ptr, stride, guidance, count, frames, size,
                  mels, wide, eps, PARTS: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, MELS: tl.constexpr,
                  PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
-    """`count` counts the rows of both branches; a program makes ROWS frames of one stream."""
+    """`count` counts the rows of both branches; a program makes MELS bands of ROWS frames of one stream."""
     kind = weight_ptr.dtype.element_ty
-    columns, bands = tl.arange(0, TILE), tl.arange(0, MELS)
+    columns, bands = tl.arange(0, TILE), tl.program_id(2) * MELS + tl.arange(0, MELS)
     inside, here = columns < size, bands < mels
     weight = tl.load(weight_ptr + bands[:, None] * size + columns[None, :], mask=here[:, None] & inside[None, :],
                      other=0.0)
@@ -53,7 +54,9 @@ def step(y: Tensor, gain: Tensor, shift: Tensor, eps: float, weight: Tensor, bia
     `stride` times the guided difference of what both branches' y say: parts [parts, rows, size], through mish(norm(y))
     and `weight` [mels, size]."""
     (parts, count, size), mels = y.shape, len(weight)
-    _step_kernel[(triton.cdiv(frames, _ROWS), count // (2 * frames))](
+    tile = max(16, next_power_of_2(size))
+    bands = min(next_power_of_2(mels), _WEIGHT_BYTES // (tile * weight.element_size()))
+    _step_kernel[(triton.cdiv(frames, _ROWS), count // (2 * frames), triton.cdiv(mels, bands))](
         y, gain, shift, weight, bias, inputs, stride, guidance, count, frames, size, mels, inputs.shape[1], eps,
-        PARTS=parts - 1, TILE=max(16, next_power_of_2(size)), ROWS=_ROWS, MELS=next_power_of_2(mels),
+        PARTS=parts - 1, TILE=tile, ROWS=_ROWS, MELS=bands,
         PRECISION=precision(weight), **options(8))

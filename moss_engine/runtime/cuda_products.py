@@ -52,8 +52,8 @@ class Products:
             return
         normed = _view(self._normed, x.shape)
         rms_norm(x, norm, self._eps, normed)
-        if self._takes(x, linear):
-            self._few_rows(normed, linear.weight, out)
+        if (few_rows := self._few_rows_for(x, linear)) is not None:
+            few_rows(normed, linear.weight, out)
             return
         if linear.scale is None:
             _product(normed, linear.weight, out)
@@ -67,10 +67,10 @@ class Products:
         if x.shape[1] == 1:
             _one_row(x, linear, out, norm=norm, eps=self._eps, gated=True)
             return
-        if self._takes(x, linear):
+        if (few_rows := self._few_rows_for(x, linear)) is not None:
             normed = _view(self._normed, x.shape)
             rms_norm(x, norm, self._eps, normed)
-            self._few_rows(normed, linear.weight, out, gated=True)
+            few_rows(normed, linear.weight, out, gated=True)
             return
         gate_up = _view(self._gate_up, (*out.shape[:2], 2 * out.shape[2]))
         self.normed(x, norm, linear, gate_up)
@@ -81,8 +81,8 @@ class Products:
         if x.shape[1] == 1:
             _one_row(x, linear, out, residual=out)
             return
-        if self._takes(x, linear):
-            self._few_rows(x, linear.weight, out, residual=out)
+        if (few_rows := self._few_rows_for(x, linear)) is not None:
+            few_rows(x, linear.weight, out, residual=out)
             return
         if linear.scale is None:
             if len(x) == 1:
@@ -95,12 +95,12 @@ class Products:
             self._float8_product(x[lane], linear.weight[lane], product)
             rescale(product, self._row_scale, linear.scale[lane], out[lane], residual=out[lane])
 
-    def _takes(self, x: Tensor, linear: Linear) -> bool:
-        """Whether our own kernels for few rows are the faster ones, and can do it."""
+    def _few_rows_for(self, x: Tensor, linear: Linear) -> FewRows | None:
+        """Our own kernels for few rows, where they are the faster ones and can do it."""
         _, outputs, inputs = linear.weight.shape
         most = MOST_ROWS if outputs * inputs >= _LARGE else _FEW
-        can = self._few_rows is not None and linear.scale is None and linear.weight.is_contiguous()
-        return can and x.shape[1] <= most and inputs * x.element_size() % 16 == 0
+        can = linear.scale is None and linear.weight.is_contiguous() and inputs * x.element_size() % 16 == 0
+        return self._few_rows if can and x.shape[1] <= most else None
 
     def _float8_product(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """out = float8 rows times float8 weights, without either's scales; the rows' are left in `_row_scale`."""

@@ -1,41 +1,53 @@
-"""MOSS-Speech Live: options -> service -> page -> launch. `python app.py --help` lists the options."""
+"""MOSS-Speech Live: options -> service -> page. `python app.py --help` lists the options."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 
-from moss_engine.config import EngineConfig, add_options, config_from_args
-from moss_engine.errors import MossError
+from moss_engine.api.errors import MossError
+from moss_engine.config import EngineConfig
+from moss_engine.options import add_options, from_args
+from moss_engine.ui.config import PageConfig
 
 
-def parse_config(arguments: list[str] | None = None) -> EngineConfig:
+def parse_configs(arguments: list[str] | None = None) -> tuple[EngineConfig, PageConfig]:
     """The options of the command line; a Hugging Face Space wants to be reached from outside."""
-    parser = argparse.ArgumentParser(description="MOSS-Speech Live: type a sentence, hear it while it is being made.")
-    add_options(parser)
+    parser = argparse.ArgumentParser(
+        description="MOSS-Speech Live: type a sentence, hear it while it is being made."
+    )
+    add_options(parser, EngineConfig)
+    add_options(parser, PageConfig)
     if "SPACE_ID" in os.environ:
         parser.set_defaults(host="0.0.0.0")
-    return config_from_args(parser.parse_args(arguments))
+    args = parser.parse_args(arguments)
+    return from_args(EngineConfig, args), from_args(PageConfig, args)
 
 
 def main() -> None:
-    config = parse_config()
+    engine, page = parse_configs()
     if sys.stderr.isatty():
-        print(f"Loading {config.checkpoint.name}.", file=sys.stderr, flush=True)
+        print(f"Loading {engine.checkpoint.name}.", file=sys.stderr, flush=True)
     from scripts.install_vocoder import ensure_vocoder_package
 
     ensure_vocoder_package()
     from moss_engine.build import build_service
     from moss_engine.ui.server import launch, serve_until_signal
 
-    service = build_service(config)
+    service = build_service(engine, clones_voices=page.own_voice)
     service.start()
-    page = launch(service, config)
-    info = service.engine.runtime.info
-    print(f"{page.share_url or page.local_url} speaks with {config.checkpoint.name}: {info.name} {info.version}, "
-          f"{info.device}, {info.dtype}. Press Ctrl+C to stop.", flush=True)
-    serve_until_signal(page, service)
+    blocks = launch(service, page, blocked_paths=(engine.checkpoint,))
+    runtime = asyncio.run(service.describe()).runtime
+    print(
+        f"Serving {engine.checkpoint.name} at {blocks.share_url or blocks.local_url} "
+        f"({runtime.name} {runtime.version}, {runtime.device}, {runtime.dtype}). "
+        "Press Ctrl+C to stop.",
+        flush=True,
+    )
+    serve_until_signal(blocks, service)
+    service.close()
 
 
 if __name__ == "__main__":

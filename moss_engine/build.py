@@ -2,41 +2,96 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from moss_engine.api.errors import CheckpointError
+from moss_engine.api.info import ServiceInfo
 from moss_engine.checkup import require_codec_tensors, require_network_tensors
 from moss_engine.codec.base import samples_per_code
-from moss_engine.codec.load import load_codec
+from moss_engine.codec.load import load_cloner, load_codec
 from moss_engine.config import EngineConfig
-from moss_engine.engine import Engine
-from moss_engine.errors import CheckpointError
+from moss_engine.engine.engine import Engine, Preparer
 from moss_engine.models.config import ModelConfig
-from moss_engine.processor import load_processor
-from moss_engine.runtime.make import make_runtime, make_sampler, resolve_device
-from moss_engine.service import Service
+from moss_engine.runtime.make import make_runtime, require_runtime, resolve_device
+from moss_engine.service.cloned_voices import ClonedVoices
+from moss_engine.service.core import ServiceCore
+from moss_engine.service.local import LocalService
+from moss_engine.text.processor import Processor, load_processor
 
 
-def build_service(config: EngineConfig) -> Service:
-    """Everything that `config` asks for, joined but not started.
+def build_service(config: EngineConfig, *, clones_voices: bool = False) -> LocalService:
+    """Everything that `config` asks for, joined but not started; with `clones_voices` it makes
+    voices of recordings. Raises as `build_core` does."""
+    core, processor = build_core(config)
+    voices = None
+    if clones_voices:
+        voices = ClonedVoices(load_cloner(core.codec, config.codec or config.checkpoint))
+    return LocalService(core, service_info(core, processor, clones_voices), voices)
 
-    Small files are read first and weights last, so that what is missing is said at once. Raises a MossError: a
-    CheckpointError or MelSpecError for files, a ConfigError for options that this machine cannot serve, a
-    MissingPackageError for a package that is not installed.
+
+def build_core(
+    config: EngineConfig, *, wrap_processor: Callable[[Processor], Preparer] | None = None
+) -> tuple[ServiceCore, Processor]:
+    """The threads of a service, not started, and its processor; `wrap_processor` may put another in
+    front of it.
+
+    Small files are read first and weights last, so that what is missing is said at once. Raises a
+    MossError: a CheckpointError or MelSpecError for files, a ConfigError for options that this
+    machine cannot serve, a MissingPackageError for a package that is not installed.
     """
     folder = config.checkpoint
     if not (folder / "config.json").is_file():
-        raise CheckpointError(f"{folder} holds no checkpoint, as config.json is missing in it; name a complete "
-                              "checkpoint folder with --checkpoint.")
+        raise CheckpointError(
+            f"{folder} holds no checkpoint, as config.json is missing in it; name a complete "
+            "checkpoint folder with --checkpoint."
+        )
+    require_runtime(config)
     model = ModelConfig.from_file(folder / "config.json")
     device = resolve_device(config.device)
     processor = load_processor(folder, model, config.max_text_chars)
     require_network_tensors(folder, model)
     codec_folder = config.codec or folder
     require_codec_tensors(codec_folder)
-    codec = load_codec(codec_folder, device, dtype=config.codec_dtype, vocoder=config.vocoder,
-                       vocoder_folder=config.vocoder_folder, voices=config.voices)
+    codec = load_codec(
+        codec_folder,
+        device,
+        dtype=config.codec_dtype,
+        vocoder=config.vocoder,
+        vocoder_folder=config.vocoder_folder,
+        voices=config.voices,
+    )
     if codec.num_codes != model.special.num_codes:
-        raise CheckpointError(f"The codec of {codec_folder} has {codec.num_codes} codes and the network of {folder} "
-                              f"{model.special.num_codes}; use parts of one checkpoint.")
-    runtime = make_runtime(config)
-    engine = Engine(runtime, make_sampler(runtime, model, device), processor, config,
-                    samples_per_code=samples_per_code(codec))
-    return Service(engine, codec, config)
+        raise CheckpointError(
+            f"The codec of {codec_folder} has {codec.num_codes} codes and the network of {folder} "
+            f"{model.special.num_codes}; use parts of one checkpoint."
+        )
+    engine = Engine(
+        make_runtime(config),
+        wrap_processor(processor) if wrap_processor else processor,
+        config,
+        samples_per_code=samples_per_code(codec),
+    )
+    return ServiceCore(engine, codec, config, voices=processor.speakers.names), processor
+
+
+def service_info(core: ServiceCore, processor: Processor, clones_voices: bool) -> ServiceInfo:
+    """What a service of these parts says of itself."""
+    config = core.config
+    return ServiceInfo(
+        runtime=core.engine.runtime.info,
+        modes=processor.modes,
+        voices=core.voices,
+        sampling=processor.default_sampling,
+        sample_rate_hz=core.codec.sample_rate_hz,
+        samples_per_code=core.samples_per_code,
+        ids=processor.ids,
+        pieces=processor.pieces(),
+        max_text_chars=config.max_text_chars,
+        max_speech_s=config.max_speech_s,
+        max_sessions=config.max_sessions,
+        max_waiting=config.max_waiting,
+        kv_rows=config.kv_rows,
+        run_ahead_s=config.run_ahead_s,
+        clones_voices=clones_voices,
+        speeds=processor.speakers.speeds,
+    )

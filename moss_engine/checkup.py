@@ -1,6 +1,7 @@
-"""What is wrong with checkpoint folders, file by file, from headers and configurations alone: no device, no weights.
+"""Checks of checkpoint folders from headers and configurations alone: no device, no weights.
 
-Nothing that a file holds is run: safetensors headers are JSON, torch files are read as plain tensors.
+Nothing that a file holds is run: safetensors headers are JSON, torch files are read as plain
+tensors.
 """
 
 from __future__ import annotations
@@ -11,23 +12,30 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from moss_engine.codec.campplus import CAMPPLUS_NAME, INSTALL, SpeakerEncoder
-from moss_engine.codec.flow_config import flow_shapes, read_flow_config
-from moss_engine.codec.hift_config import hift_shapes, read_hift_config
-from moss_engine.codec.hift_weights import fold_weight_norm
+from moss_engine.api.errors import CheckpointError, MossError
 from moss_engine.codec.load import load_codec
-from moss_engine.codec.moss_layout import CONFIG, FLOW_CHUNK, FLOW_WHOLE, HIFT, is_moss_codec, read_configs
+from moss_engine.codec.moss.campplus import CAMPPLUS_NAME, INSTALL, SpeakerEncoder
+from moss_engine.codec.moss.flow.config import flow_shapes, read_flow_config
+from moss_engine.codec.moss.layout import (
+    CONFIG,
+    FLOW_CHUNK,
+    FLOW_WHOLE,
+    HIFT,
+    is_moss_codec,
+    read_configs,
+)
+from moss_engine.codec.moss.voice import list_voices, load_voice
+from moss_engine.codec.moss.whisper.config import WhisperVqConfig, codec_digest, read_encoder_header
+from moss_engine.codec.moss.whisper.config import expected_tensors as expected_encoder
+from moss_engine.codec.moss.whisper.features import PREPROCESSOR_NAME, check_settings
 from moss_engine.codec.torch_file import check_tensors as check_torch_tensors
 from moss_engine.codec.torch_file import read_tensors
-from moss_engine.codec.voice import list_voices, load_voice
-from moss_engine.codec.whisper_config import WhisperVqConfig, codec_digest, read_encoder_header
-from moss_engine.codec.whisper_config import expected_tensors as expected_encoder
-from moss_engine.codec.whisper_features import PREPROCESSOR_NAME, check_settings
-from moss_engine.errors import CheckpointError, MossError
+from moss_engine.codec.vocoder.hift.config import hift_shapes, read_hift_config
+from moss_engine.codec.vocoder.hift.weights import fold_weight_norm
 from moss_engine.models.checkpoint import check_tensors, expected_tensors, read_index
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest
-from moss_engine.processor import load_processor
+from moss_engine.text.processor import load_processor
 
 MAX_TEXT_CHARS = 4000
 
@@ -43,7 +51,9 @@ class Finding:
 
 def check_network(folder: Path) -> Iterator[Finding]:
     """The language model: configuration, tokenizer, and every tensor's name and shape."""
-    yield from _look("config.json", lambda: _describe_config(ModelConfig.from_file(folder / "config.json")))
+    yield from _look(
+        "config.json", lambda: _describe_config(ModelConfig.from_file(folder / "config.json"))
+    )
     try:
         model = ModelConfig.from_file(folder / "config.json")
     except MossError:
@@ -51,25 +61,32 @@ def check_network(folder: Path) -> Iterator[Finding]:
     yield from _look("tokenizer.json", lambda: _describe_tokenizer(folder, model))
     yield from _look("tensors", lambda: require_network_tensors(folder, model))
     if (folder / MANIFEST_NAME).exists():
-        yield from _look(MANIFEST_NAME, lambda: str(verify_manifest(folder) and "every file is as it was released"))
+        yield from _look(
+            MANIFEST_NAME,
+            lambda: str(verify_manifest(folder) and "every file is as it was released"),
+        )
 
 
 def require_network_tensors(folder: Path, model: ModelConfig) -> str:
-    """Raise CheckpointError unless the folder holds the network's tensors, no fewer and no others; says what they are.
-    """
+    """Describe the network's tensors; raises CheckpointError unless exactly they are stored."""
     stored, expected = read_index(folder), expected_tensors(model)
     check_tensors(folder, stored, expected)
     dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in stored.values()}
     files = len({tensor.path for tensor in stored.values()})
     num_bytes = sum(tensor.num_bytes for tensor in stored.values())
-    return (f"{len(expected)} tensors in {files} {'file' if files == 1 else 'files'}, {', '.join(sorted(dtypes))}, "
-            f"{num_bytes / 1e9:.2f} GB")
+    return (
+        f"{len(expected)} tensors in {files} {'file' if files == 1 else 'files'}, "
+        f"{', '.join(sorted(dtypes))}, {num_bytes / 1e9:.2f} GB"
+    )
 
 
 def _describe_config(model: ModelConfig) -> str:
     num_values = sum(math.prod(shape) for shape in expected_tensors(model).values())
-    return (f"MOSS-Speech, {num_values / 1e9:.3f} billion parameters, {model.num_shared_layers} + 2 x "
-            f"{model.num_modality_layers} layers, rope_theta {model.rope_theta:,.0f}, {model.special.num_codes} codes")
+    return (
+        f"MOSS-Speech, {num_values / 1e9:.3f} billion parameters, {model.num_shared_layers} + 2 x "
+        f"{model.num_modality_layers} layers, rope_theta {model.rope_theta:,.0f}, "
+        f"{model.special.num_codes} codes"
+    )
 
 
 def _describe_tokenizer(folder: Path, model: ModelConfig) -> str:
@@ -78,13 +95,19 @@ def _describe_tokenizer(folder: Path, model: ModelConfig) -> str:
 
 
 def check_codec(folder: Path, voices: Path) -> Iterator[Finding]:
-    """The codec: the published one part by part, with its voices; the built-in one by loading it."""
+    """Checks of the codec: the published one part by part, the built-in one by loading it."""
     if not is_moss_codec(folder) and (folder / "codec").is_dir():
-        yield from _look("codec", lambda: f"built-in, voices: {', '.join(load_codec(folder).voices)}")
+        yield from _look(
+            "codec", lambda: f"built-in, voices: {', '.join(load_codec(folder).voices)}"
+        )
         return
     if not is_moss_codec(folder) and not (folder / PREPROCESSOR_NAME).is_file():
-        yield Finding("codec", f"{folder} holds no codec; name the folder of one after the language model's (for "
-                               "app.py: --codec).", is_fault=True)
+        yield Finding(
+            "codec",
+            f"{folder} holds no codec; name the folder of one after the language model's (for "
+            "app.py: --codec).",
+            is_fault=True,
+        )
         return
     yield from _look("config.json", lambda: _describe_encoder(folder))
     yield from _look(PREPROCESSOR_NAME, lambda: _settings(folder))
@@ -98,17 +121,28 @@ def check_codec(folder: Path, voices: Path) -> Iterator[Finding]:
 
 
 def require_codec_tensors(folder: Path) -> None:
-    """Raise CheckpointError unless a published codec holds what replies need: settings, names and shapes. Other codecs
-    are small enough to be checked while they are loaded."""
+    """Raise CheckpointError unless a published codec holds what replies need.
+
+    Settings, names and shapes; other codecs are small enough to be checked by loading.
+    """
     if is_moss_codec(folder):
-        for check in (_describe_encoder, _settings, _encoder_tensors, _describe_decoder, _hift_tensors):
+        for check in (
+            _describe_encoder,
+            _settings,
+            _encoder_tensors,
+            _describe_decoder,
+            _hift_tensors,
+        ):
             check(folder)
         _flow_tensors(folder, FLOW_CHUNK)
 
 
 def _describe_encoder(folder: Path) -> str:
     config = WhisperVqConfig.from_folder(folder)
-    return f"causal Whisper-VQ, {config.num_layers} of {config.declared_layers} layers, {config.num_codes} codes"
+    return (
+        f"causal Whisper-VQ, {config.num_layers} of {config.declared_layers} layers, "
+        f"{config.num_codes} codes"
+    )
 
 
 def _settings(folder: Path) -> str:
@@ -152,22 +186,31 @@ def _speaker(folder: Path) -> str:
 def _check_voices(folder: Path, voices: Path) -> Iterator[Finding]:
     names = list_voices(voices)
     if not names:
-        yield Finding("voices", f"none in {voices}; make one with: python -m scripts.voice make sample.wav NAME")
+        yield Finding(
+            "voices",
+            f"none in {voices}; make one with: python -m scripts.voice make sample.wav NAME",
+        )
     for name in names:
-        yield from _look(f"voice {name}",
-                         lambda name=name: f"{len(load_voice(voices / name, codec_digest(folder)).codes)} codes")
+        yield from _look(
+            f"voice {name}",
+            lambda name=name: f"{len(load_voice(voices / name, codec_digest(folder)).codes)} codes",
+        )
 
 
 def check_together(network: Path, codec: Path) -> Iterator[Finding]:
-    """Whether network and codec speak of the same codes; silent where one of them could not be read."""
+    """Whether network and codec have the same codes; silent if one could not be read."""
     if not is_moss_codec(codec):
         return
     try:
-        spoken, heard = ModelConfig.from_file(network / "config.json").special.num_codes, \
-            WhisperVqConfig.from_folder(codec).num_codes
+        spoken, heard = (
+            ModelConfig.from_file(network / "config.json").special.num_codes,
+            WhisperVqConfig.from_folder(codec).num_codes,
+        )
     except MossError:
         return
-    yield Finding("codes", f"the network has {spoken} and the codec {heard}", is_fault=spoken != heard)
+    yield Finding(
+        "codes", f"the network has {spoken} and the codec {heard}", is_fault=spoken != heard
+    )
 
 
 def _look(subject: str, check: Callable[[], str]) -> Iterator[Finding]:

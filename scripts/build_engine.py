@@ -1,11 +1,13 @@
 """Build an engine file from a checkpoint that `python -m scripts.convert` has converted:
 
-    python -m scripts.build_engine CONVERTED OUT --backend tensorrt|tensorrt_rtx|tensorrt_llm [--weights bound|baked]
+    python -m scripts.build_engine CONVERTED OUT --backend tensorrt|tensorrt_rtx|tensorrt_llm
+        [--weights bound|baked]
 
-With bound weights the plan holds the network alone: it is small, built and loaded in moments, and reads its weights
-from --checkpoint; baked weights are part of the plan. Serve with the same or smaller --kv-rows, --max-sessions and
---max-step-rows, and the same --block-size. OUT gets engine.plan and, last of all, engine.json, without which a folder
-is no engine. The last line is what was built, as JSON.
+With bound weights the plan holds the network alone: it is small, built and loaded in moments, and
+reads its weights from --checkpoint; baked weights are part of the plan. Serve with the same or
+smaller --kv-rows, --max-sessions and --max-step-rows, and the same --block-size. OUT gets
+engine.plan and, last of all, engine.json, without which a folder is no engine. The last line is
+what was built, as JSON.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from moss_engine.config import EngineConfig, add_options, config_from_args
-from moss_engine.errors import ConfigError, MossError
+from moss_engine.api.errors import ConfigError, MossError
+from moss_engine.config import EngineConfig
 from moss_engine.export.target import BuildTarget, BuiltPlan, Report
 from moss_engine.models.converted import Converted, open_converted
+from moss_engine.options import add_options, from_args
 from moss_engine.runtime.engine_manifest import (
     BACKENDS,
     ENGINE_MANIFEST_NAME,
@@ -40,7 +43,7 @@ SAMPLE_EVERY_S = 0.1
 
 
 class Watch:
-    """Says what a long command is doing: a line for every stage and every so often, with the most memory used."""
+    """Progress of a long command: its stages, and regularly the peak of memory."""
 
     def __init__(self) -> None:
         self._start_s = self._said_s = time.perf_counter()
@@ -54,8 +57,12 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._ended.set()
         self._thread.join()
 
@@ -72,6 +79,14 @@ class Watch:
             return None
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
+
+    def peak_memory(self) -> dict[str, object]:
+        """GiB of the host, None where the system does not tell, and of the GPU."""
+        host = self.peak_host_bytes
+        return {
+            "peak_host_gib": round(host / 2**30, 2) if host is not None else None,
+            "peak_gpu_gib": round(self.peak_gpu_bytes / 2**30, 2),
+        }
 
     def say(self, stage: str) -> None:
         self._stage = stage
@@ -98,9 +113,15 @@ class Watch:
         return total - free
 
 
-def build(converted_folder: Path, out: Path, backend: str, weights: str | None, capability: str | None,
-          config: EngineConfig) -> dict[str, object]:
-    """Build, and write the manifest; returns what was built, how long it took and the most memory it needed.
+def build(
+    converted_folder: Path,
+    out: Path,
+    backend: str,
+    weights: str | None,
+    capability: str | None,
+    config: EngineConfig,
+) -> dict[str, object]:
+    """Build, and write the manifest; returns it with the time and the peak memory of the build.
 
     Raises MossError: a CheckpointError for the converted folder, ConfigError, MissingPackageError.
     """
@@ -117,40 +138,41 @@ def build(converted_folder: Path, out: Path, backend: str, weights: str | None, 
         try:
             out.mkdir(parents=True, exist_ok=True)
             if chosen == "baked":
-                require_space(out, sum(tensor.num_bytes for tensor in converted.tensors.values()), "The plan")
+                num_bytes = sum(tensor.num_bytes for tensor in converted.tensors.values())
+                require_space(out, num_bytes, "The plan")
             started_s = watch.elapsed_s
             built = build_plan(converted, target, plan, watch.say)
             build_s = watch.elapsed_s - started_s
             watch.say("taking the plan's digest")
-            digest, num_bytes = plan_digest(plan)
-            manifest = EngineManifest(backend, converted.checkpoint_digest, built.library_version,
-                                      built.compute_capability, converted.dtype, chosen,
-                                      **dataclasses.asdict(target.limits), plan_digest=digest, plan_bytes=num_bytes,
-                                      plugin_digest=built.plugin_digest)
+            manifest = make_manifest(converted, target, built, plan)
             write_engine_manifest(out, manifest)
         except OSError as error:
             _remove(plan)
-            raise ConfigError(f"{out} cannot be written ({error.strerror}); free some space, or name a folder that "
-                              "can be written.") from None
+            raise ConfigError(
+                f"{out} cannot be written ({error.strerror}); free some space, or name a folder "
+                "that can be written."
+            ) from None
         except BaseException:
             _remove(plan)
             raise
         watch.say("done")
-    host = watch.peak_host_bytes
-    return {**dataclasses.asdict(manifest), "build_s": round(build_s, 1),
-            "peak_host_gib": round(host / 2**30, 2) if host is not None else None,
-            "peak_gpu_gib": round(watch.peak_gpu_bytes / 2**30, 2), **built.notes}
+    seconds = {"build_s": round(build_s, 1)}
+    return dataclasses.asdict(manifest) | seconds | watch.peak_memory() | dict(built.notes)
 
 
 def build_plan(converted: Converted, target: BuildTarget, plan: Path, report: Report) -> BuiltPlan:
     """Have the backend's builder write the plan; it imports its package only now."""
     if target.backend == "tensorrt_llm":
-        from moss_engine.export.trtllm_build import build_llm_plan
+        from moss_engine.export.tensorrt_llm import build_llm_plan
 
         return build_llm_plan(converted, target, plan, report)
     from moss_engine.export.tensorrt import build_tensorrt_plan
 
-    weights = None if target.weights == "bound" else ((name, converted.read(name)) for name in converted.names)
+    weights = (
+        None
+        if target.weights == "bound"
+        else ((name, converted.read(name)) for name in converted.names)
+    )
     return build_tensorrt_plan(converted.config, converted.dtype, target, plan, weights, report)
 
 
@@ -166,26 +188,65 @@ def _remove(plan: Path) -> None:
 
 def _require_empty(out: Path) -> None:
     if (out / ENGINE_MANIFEST_NAME).exists():
-        raise ConfigError(f"{out} holds an engine already; name another folder, or remove it first.")
+        raise ConfigError(
+            f"{out} holds an engine already; name another folder, or remove it first."
+        )
     others = [path.name for path in out.iterdir() if path.name != PLAN_NAME] if out.is_dir() else []
     if others or (out.exists() and not out.is_dir()):
         raise ConfigError(f"{out} is no empty folder; name another one for the engine.")
 
 
+def make_manifest(
+    converted: Converted, target: BuildTarget, built: BuiltPlan, plan: Path
+) -> EngineManifest:
+    """The manifest of a plan that was just built, with the digest of its file."""
+    digest, num_bytes = plan_digest(plan)
+    return EngineManifest(
+        target.backend,
+        converted.checkpoint_digest,
+        built.library_version,
+        built.compute_capability,
+        converted.dtype,
+        target.weights,
+        **dataclasses.asdict(target.limits),
+        plan_digest=digest,
+        plan_bytes=num_bytes,
+        plugin_digest=built.plugin_digest,
+    )
+
+
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m scripts.build_engine", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("converted", type=Path, metavar="CONVERTED", help="folder that scripts.convert made")
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.build_engine",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "converted", type=Path, metavar="CONVERTED", help="folder that scripts.convert made"
+    )
     parser.add_argument("out", type=Path, metavar="OUT", help="folder to make")
     parser.add_argument("--backend", choices=BACKENDS, required=True, help="what the engine is for")
-    parser.add_argument("--weights", choices=WEIGHTS, help="bound to the plan's inputs, or baked into it (bound; baked "
-                        "for fp8)")
-    parser.add_argument("--compute-capability", metavar="X.Y", help="of the GPU that will run it, several joined by "
-                        "commas (this machine's GPU; tensorrt_rtx builds without one)")
-    add_options(parser, groups=("capacity",))
+    parser.add_argument(
+        "--weights",
+        choices=WEIGHTS,
+        help="bound to the plan's inputs, or baked into it (bound; baked for fp8)",
+    )
+    parser.add_argument(
+        "--compute-capability",
+        metavar="X.Y",
+        help="of the GPU that will run it, several joined by "
+        "commas (this machine's GPU; tensorrt_rtx builds without one)",
+    )
+    add_options(parser, EngineConfig, groups=("capacity",))
     args = parser.parse_args(argv)
-    report = build(args.converted, args.out, args.backend, args.weights, args.compute_capability,
-                   config_from_args(args))
+    report = build(
+        args.converted,
+        args.out,
+        args.backend,
+        args.weights,
+        args.compute_capability,
+        from_args(EngineConfig, args),
+    )
     print(json.dumps(report))
 
 

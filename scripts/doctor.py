@@ -1,7 +1,8 @@
 """Check MOSS-Speech folders before serving them: `python -m scripts.doctor CHECKPOINT CODEC`.
 
-Looks at every file, tensor name and shape without a GPU and without reading weights, then says what fits into this
-GPU's memory and which options to use. Exit status: 0 nothing is wrong, 1 something is, 2 the command was wrong.
+Looks at every file, tensor name and shape without a GPU and without reading weights, then says what
+fits into this GPU's memory and which options to use. Exit status: 0 nothing is wrong, 1 something
+is, 2 the command was wrong.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from pathlib import Path
 
 import torch
 
+from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.checkup import Finding, check_codec, check_network, check_together
-from moss_engine.codec.flow_config import flow_shapes, read_flow_config
-from moss_engine.codec.hift_config import hift_shapes, read_hift_config
-from moss_engine.codec.moss_layout import CONFIG, is_moss_codec
-from moss_engine.codec.moss_load import VOICES_FOLDER
-from moss_engine.codec.whisper_config import WhisperVqConfig
-from moss_engine.codec.whisper_config import expected_tensors as expected_encoder
+from moss_engine.codec.moss.flow.config import flow_shapes, read_flow_config
+from moss_engine.codec.moss.layout import CONFIG, is_moss_codec
+from moss_engine.codec.moss.load import VOICES_FOLDER
+from moss_engine.codec.moss.whisper.config import WhisperVqConfig
+from moss_engine.codec.moss.whisper.config import expected_tensors as expected_encoder
+from moss_engine.codec.vocoder.hift.config import hift_shapes, read_hift_config
 from moss_engine.config import EngineConfig
-from moss_engine.errors import ConfigError, MossError
 from moss_engine.models.config import ModelConfig
-from moss_engine.runtime.cuda_weights import Float8, num_bytes
+from moss_engine.runtime.cuda.weights import Float8, num_bytes
 from moss_engine.runtime.memory import RESERVE_BYTES, free_bytes
 
 FORMATS = {"bfloat16": Float8.NONE, "float8": Float8.TRUNK, "float8-all": Float8.ALL}
@@ -45,11 +46,13 @@ class Fit:
 
 
 def codec_bytes(folder: Path) -> int:
-    """About what the published codec takes on a GPU in 16 bit, with its workspace; 0 for the built-in one."""
+    """Approximate GPU memory of the published codec in 16 bit; 0 for the built-in one."""
     if not is_moss_codec(folder):
         return 0
     encoder = expected_encoder(WhisperVqConfig.from_folder(folder))
-    wide = sum(_values(shape) for name, shape in encoder.items() if "codebook" in name or "embed" in name)
+    wide = sum(
+        _values(shape) for name, shape in encoder.items() if "codebook" in name or "embed" in name
+    )
     flow = sum(map(_values, flow_shapes(read_flow_config(folder / CONFIG)).values()))
     hift = sum(map(_values, hift_shapes(read_hift_config(folder / CONFIG)).values()))
     half = sum(map(_values, encoder.values())) - wide + flow
@@ -84,7 +87,11 @@ def advice(model: ModelConfig, free: int, codec: int, command: str) -> Iterator[
     table = fits(model, free, codec)
     yield f"GPU memory free: {free / 1e9:.1f} GB; codec in 16 bit: about {codec / 1e9:.1f} GB"
     for fit in table:
-        room = f"{fit.most_kv_rows:,} rows of KV" if fit.most_kv_rows >= SMALLEST_KV_ROWS else "does not fit"
+        room = (
+            f"{fit.most_kv_rows:,} rows of KV"
+            if fit.most_kv_rows >= SMALLEST_KV_ROWS
+            else "does not fit"
+        )
         yield f"  --dtype {fit.dtype:<12}{fit.weight_bytes / 1e9:6.2f} GB of weights   {room}"
     best = next((fit for fit in table if fit.most_kv_rows >= default_rows), None)
     best = best or max(table, key=lambda fit: fit.most_kv_rows)
@@ -100,18 +107,36 @@ def report(title: str, findings: Iterable[Finding]) -> bool:
     print(title, flush=True)
     faulty = False
     for finding in findings:
-        print(f"  {'FAULT' if finding.is_fault else 'ok':<7}{finding.subject:<28}{finding.detail}", flush=True)
+        print(
+            f"  {'FAULT' if finding.is_fault else 'ok':<7}{finding.subject:<28}{finding.detail}",
+            flush=True,
+        )
         faulty |= finding.is_fault
     return faulty
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m scripts.doctor", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.doctor",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("checkpoint", type=Path, help="folder of the language model")
-    parser.add_argument("codec", type=Path, nargs="?", help="folder of the codec (default: inside the checkpoint)")
-    parser.add_argument("--voices", type=Path, metavar="DIR", help="folder of voices (default: voices in the codec's)")
-    parser.add_argument("--gpu-gb", type=float, metavar="N", help="answer for a GPU with N GB free, not for this one")
+    parser.add_argument(
+        "codec", type=Path, nargs="?", help="folder of the codec (default: inside the checkpoint)"
+    )
+    parser.add_argument(
+        "--voices",
+        type=Path,
+        metavar="DIR",
+        help="folder of voices (default: voices in the codec's)",
+    )
+    parser.add_argument(
+        "--gpu-gb",
+        type=float,
+        metavar="N",
+        help="answer for a GPU with N GB free, not for this one",
+    )
     return parser.parse_args(argv)
 
 
@@ -125,9 +150,16 @@ def main(argv: list[str] | None = None) -> int:
         print("Something is wrong; each line marked FAULT ends with what to do.")
         return 1
     model = ModelConfig.from_file(args.checkpoint / "config.json")
-    command = f"python app.py --checkpoint {args.checkpoint}" + (f" --codec {args.codec}" if args.codec else "")
-    free = round(args.gpu_gb * 1e9) if args.gpu_gb is not None else \
-        free_bytes(torch.device("cuda")) if torch.cuda.is_available() else None
+    command = f"python app.py --checkpoint {args.checkpoint}" + (
+        f" --codec {args.codec}" if args.codec else ""
+    )
+    free = (
+        round(args.gpu_gb * 1e9)
+        if args.gpu_gb is not None
+        else free_bytes(torch.device("cuda"))
+        if torch.cuda.is_available()
+        else None
+    )
     if free is None:
         print(f"There is no NVIDIA GPU here. Serve on the CPU with: {command} --device cpu")
         return 0

@@ -1,9 +1,9 @@
 """Fetch the published MOSS-Speech weights: `python -m scripts.download`.
 
-Says what will come, how large it is and what is known of its licence, and asks first (`--yes` answers). Both
-repositories are pinned to one revision each; only files that are read here are fetched, no code among them. A download
-that broke off goes on where it stopped. Every large file is compared with its published SHA-256. The environment
-variable HF_ENDPOINT names a mirror of the hub.
+Says what will come, how large it is and what is known of its licence, and asks first (`--yes`
+answers). Both repositories are pinned to one revision each; only files that are read here are
+fetched, no code among them. A download that broke off goes on where it stopped. Every large file is
+compared with its published SHA-256. The environment variable HF_ENDPOINT names a mirror of the hub.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from moss_engine.api.errors import ConfigError, MissingPackageError, MossError
 from moss_engine.config import REPO_ROOT
-from moss_engine.errors import ConfigError, MissingPackageError, MossError
 
 CHECKPOINTS = REPO_ROOT / "checkpoints"
 MODEL_FOLDER, CODEC_FOLDER = CHECKPOINTS / "MOSS-Speech", CHECKPOINTS / "MOSS-Speech-Codec"
 OWNER = "OpenMOSS-Team"
 LICENCE = (
-    "Neither repository states a licence for its weights; only the publisher's code is under Apache-2.0. They are not\n"
-    "part of this program and it passes them on to nobody. Whether your use of them is permitted is between you and\n"
-    "their publisher, the OpenMOSS team: ask before you redistribute them or build a product on them."
+    "Neither repository states a licence for its weights; only the publisher's code is under "
+    "Apache-2.0. They are not\n"
+    "part of this program and it passes them on to nobody. Whether your use of them is permitted "
+    "is between you and\n"
+    "their publisher, the OpenMOSS team: ask before you redistribute them or build a product on "
+    "them."
 )
 
 
 @dataclass(frozen=True)
 class Part:
-    """One repository: the files wanted of it are those whose whole name matches a pattern, at least one for each."""
+    """One repository and patterns of the file names wanted of it, at least one match each."""
 
     name: str
     revision: str
@@ -44,9 +47,11 @@ class Part:
 
 PARTS = (
     Part("MOSS-Speech", "cff025bb41d8459d59abac0b5e44aba7f659ec9e", MODEL_FOLDER,
-         (r"config\.json", r"tokenizer\.json", r"model\.safetensors\.index\.json", r"model-\d+-of-\d+\.safetensors")),
+         (r"config\.json", r"tokenizer\.json", r"model\.safetensors\.index\.json",
+         r"model-\d+-of-\d+\.safetensors")),
     Part("MOSS-Speech-Codec", "eeec733e4e1dea7da444d332d8e1621ef257414c", CODEC_FOLDER,
-         (r"config\.json", r"preprocessor_config\.json", r"model\.safetensors", r"flow/config\.yaml", r"flow/flow\.pt",
+         (r"config\.json", r"preprocessor_config\.json", r"model\.safetensors",
+         r"flow/config\.yaml", r"flow/flow\.pt",
           r"flow/flow-chunk-5\.pt", r"flow/hift\.pt", r"flow/campplus\.onnx")),
 )  # fmt: skip
 
@@ -75,41 +80,64 @@ class HuggingFace:
         try:
             import huggingface_hub
         except ImportError:
-            raise MissingPackageError("Downloading needs huggingface_hub; run: pip install huggingface_hub") from None
+            raise MissingPackageError(
+                "Downloading needs huggingface_hub; run: pip install huggingface_hub"
+            ) from None
         self._hub = huggingface_hub
 
     def list_files(self, repo: str, revision: str) -> list[RemoteFile]:
         api = self._hub.HfApi()
         info = self._try(lambda: api.repo_info(repo, revision=revision, files_metadata=True), repo)
-        return [RemoteFile(f.rfilename, f.size or 0, f.lfs.sha256 if f.lfs else None) for f in info.siblings or ()]
+        return [
+            RemoteFile(f.rfilename, f.size or 0, f.lfs.sha256 if f.lfs else None)
+            for f in info.siblings or ()
+        ]
 
     def fetch(self, repo: str, revision: str, name: str, folder: Path) -> None:
-        self._try(lambda: self._hub.hf_hub_download(repo, name, revision=revision, local_dir=folder), repo)
+        self._try(
+            lambda: self._hub.hf_hub_download(repo, name, revision=revision, local_dir=folder), repo
+        )
 
     def _try(self, call: Callable[[], Any], repo: str) -> Any:
         try:
             return call()
-        except (self._hub.errors.RepositoryNotFoundError, self._hub.errors.RevisionNotFoundError,
-                self._hub.errors.EntryNotFoundError) as error:
-            raise MossError(f"{repo} has no such repository, revision or file any more ({type(error).__name__}); "
-                            "its owner may have moved it: name another one with --owner.") from None
-        except Exception as error:  # those of its transport have no common class, and other names in every release
-            raise MossError(f"{repo} cannot be fetched ({type(error).__name__}: {str(error)[:120]}); check the network "
-                            "and run the command again: what has come stays.") from None
+        except (
+            self._hub.errors.RepositoryNotFoundError,
+            self._hub.errors.RevisionNotFoundError,
+            self._hub.errors.EntryNotFoundError,
+        ) as error:
+            raise MossError(
+                f"{repo} has no such repository, revision or file any more "
+                f"({type(error).__name__}); "
+                "its owner may have moved it: name another one with --owner."
+            ) from None
+        except (
+            Exception
+        ) as error:  # those of its transport have no common class, and other names in every release
+            raise MossError(
+                f"{repo} cannot be fetched ({type(error).__name__}: {str(error)[:120]}); check the "
+                "network and run the command again: what has come stays."
+            ) from None
 
 
 def wanted_files(part: Part, offered: list[RemoteFile]) -> list[RemoteFile]:
     """Those of the offered files that are read here; raises MossError where one kind is missing."""
-    found = [file for file in offered if any(re.fullmatch(pattern, file.name) for pattern in part.patterns)]
+    found = [
+        file
+        for file in offered
+        if any(re.fullmatch(pattern, file.name) for pattern in part.patterns)
+    ]
     for pattern in part.patterns:
         if not any(re.fullmatch(pattern, file.name) for file in found):
-            raise MossError(f"{part.name} offers no file {pattern} at revision {part.revision[:12]}; "
-                            "it is not the repository that this program reads.")
+            raise MossError(
+                f"{part.name} offers no file {pattern} at revision {part.revision[:12]}; "
+                "it is not the repository that this program reads."
+            )
     return found
 
 
 def is_complete(file: RemoteFile, folder: Path) -> bool:
-    """Whether a file of that size lies in the folder; downloads reach their name only when they are complete."""
+    """Whether a complete file of that size lies in the folder."""
     path = folder / file.name
     return path.is_file() and path.stat().st_size == file.num_bytes
 
@@ -127,9 +155,15 @@ def size_text(num_bytes: int) -> str:
 
 
 def download(hub: Hub, parts: tuple[Part, ...], owner: str, agree: Callable[[str], bool]) -> bool:
-    """Show the plan, ask, fetch and check. False if `agree` said no; raises MossError with the remedy."""
-    plans = [(part, wanted_files(part, hub.list_files(f"{owner}/{part.name}", part.revision))) for part in parts]
-    missing = sum(f.num_bytes for part, files in plans for f in files if not is_complete(f, part.folder))
+    """Show the plan, ask, fetch and check. False if `agree` said no; raises MossError with the
+    remedy."""
+    plans = [
+        (part, wanted_files(part, hub.list_files(f"{owner}/{part.name}", part.revision)))
+        for part in parts
+    ]
+    missing = sum(
+        f.num_bytes for part, files in plans for f in files if not is_complete(f, part.folder)
+    )
     for part, files in plans:
         print(plan_text(part, files))
     print(f"To fetch: {size_text(missing)}\n\n{LICENCE}\n", flush=True)
@@ -149,8 +183,10 @@ def require_space(folder: Path, num_bytes: int) -> None:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if num_bytes > free:
-        raise ConfigError(f"{existing} has {size_text(free)} free and {size_text(num_bytes)} are needed; name another "
-                          "place with --model and --codec.")
+        raise ConfigError(
+            f"{existing} has {size_text(free)} free and {size_text(num_bytes)} are needed; name "
+            "another place with --model and --codec."
+        )
 
 
 def check_file(file: RemoteFile, folder: Path) -> None:
@@ -176,20 +212,31 @@ def ask(question: str) -> bool:
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m scripts.download", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=MODEL_FOLDER, metavar="DIR", help=f"default: {MODEL_FOLDER}")
-    parser.add_argument("--codec", type=Path, default=CODEC_FOLDER, metavar="DIR", help=f"default: {CODEC_FOLDER}")
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.download",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--model", type=Path, default=MODEL_FOLDER, metavar="DIR", help=f"default: {MODEL_FOLDER}"
+    )
+    parser.add_argument(
+        "--codec", type=Path, default=CODEC_FOLDER, metavar="DIR", help=f"default: {CODEC_FOLDER}"
+    )
     parser.add_argument("--only", choices=("model", "codec"), help="fetch one of the two")
-    parser.add_argument("--owner", default=OWNER, help=f"owner of both repositories (default: {OWNER})")
+    parser.add_argument(
+        "--owner", default=OWNER, help=f"owner of both repositories (default: {OWNER})"
+    )
     parser.add_argument("--yes", action="store_true", help="do not ask")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None, hub: Hub | None = None) -> None:
     args = parse(argv)
-    model, codec = (Part(part.name, part.revision, folder, part.patterns)
-                    for part, folder in zip(PARTS, (args.model, args.codec)))
+    model, codec = (
+        Part(part.name, part.revision, folder, part.patterns)
+        for part, folder in zip(PARTS, (args.model, args.codec))
+    )
     parts = {"model": (model,), "codec": (codec,), None: (model, codec)}[args.only]
     if not download(hub or HuggingFace(), parts, args.owner, (lambda _: True) if args.yes else ask):
         sys.exit("Nothing was fetched.")

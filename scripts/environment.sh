@@ -77,6 +77,12 @@ install() {
   printf '%s\n' "$wanted" >"$stamp"
 }
 
+# The judges of sound, without the packages that they ask for and do not need here.
+install_judges() {
+  "$(venv_python)" -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-judges.txt ||
+    fail "pip could not install the packages of requirements-judges.txt; its message above says why."
+}
+
 find_chromium() {
   command -v chromium || command -v chromium-browser || command -v google-chrome
 }

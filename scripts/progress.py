@@ -1,4 +1,4 @@
-"""What a long command shows of its way: a bar on a terminal, a line every tenth of the way elsewhere."""
+"""Progress of a long command: a bar on a terminal, elsewhere a line every tenth."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ WIDTH = 30
 
 
 class Progress:
-    """`total` in whatever unit `advance` counts; `unit_name` and `per` say how it is shown (1e9 and "GB")."""
+    """`total` in the unit of `advance`; `unit_name` and `per` say how it is shown (1e9, "GB")."""
 
-    def __init__(self, total: float, unit_name: str, per: float = 1.0, stream: TextIO | None = None):
+    def __init__(
+        self, total: float, unit_name: str, per: float = 1.0, stream: TextIO | None = None
+    ):
         self._total, self._unit, self._per = max(total, 1e-9), unit_name, per
         self._stream = stream or sys.stderr
         self._done = 0.0
@@ -28,8 +30,10 @@ class Progress:
             return
         self._shown = int(share * steps)
         elapsed_s = time.perf_counter() - self._start_s
-        line = (f"{share:5.0%}  {self._done / self._per:,.1f} of {self._total / self._per:,.1f} {self._unit}  "
-                f"{elapsed_s:.0f} s  {what}")
+        line = (
+            f"{share:5.0%}  {self._done / self._per:,.1f} of {self._total / self._per:,.1f} "
+            f"{self._unit}  {elapsed_s:.0f} s  {what}"
+        )
         if self._stream.isatty():
             filled = int(share * WIDTH)
             self._stream.write(f"\r\x1b[K[{'=' * filled}{' ' * (WIDTH - filled)}] {line}")

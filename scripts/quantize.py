@@ -1,12 +1,14 @@
-"""Choose float8 scales for a checkpoint's linear layers from what calibration prompts put through them:
+"""Choose float8 scales for a checkpoint's linear layers from what calibration prompts put through
+them:
 
     python -m scripts.quantize CHECKPOINT [--prompts FILE] [--device cuda]
 
-Every prompt is answered by the model itself, so that text and speech rows are both seen. For each output of each layer
-the scale is taken that loses least of the layer's output, given the mean square of every input. Writes
-float8_scales.safetensors into the folder and enters it, with what was measured, in manifest.json. `--dtype float8` then
-keeps the shared layers as float8, `--dtype float8-all` the branches and heads, too. float8_inputs.safetensors holds the
-largest magnitude of every layer's inputs, which `python -m scripts.convert --dtype fp8` needs.
+Every prompt is answered by the model itself, so that text and speech rows are both seen. For each
+output of each layer the scale is taken that loses least of the layer's output, given the mean
+square of every input. Writes float8_scales.safetensors into the folder and enters it, with what was
+measured, in manifest.json. `--dtype float8` then keeps the shared layers as float8, `--dtype
+float8-all` the branches and heads, too. float8_inputs.safetensors holds the largest magnitude of
+every layer's inputs, which `python -m scripts.convert --dtype fp8` needs.
 """
 
 from __future__ import annotations
@@ -18,81 +20,93 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from moss_engine.api.errors import ConfigError
+from moss_engine.api.request import Message, Request, Sampling, Text
+from moss_engine.api.tokens import Row, SpecialIds
 from moss_engine.config import EngineConfig
-from moss_engine.errors import ConfigError
+from moss_engine.engine.sequence import Segment, Sequence
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.float8 import LARGEST_FLOAT8, SCALES_NAME, float8_values, largest_inputs_path, row_scales
+from moss_engine.models.float8 import (
+    LARGEST_FLOAT8,
+    SCALES_NAME,
+    float8_values,
+    largest_inputs_path,
+    row_scales,
+)
 from moss_engine.models.load import load_model
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
 from moss_engine.models.network import MossSpeech, causal_attend
-from moss_engine.processor import Processor, load_processor
-from moss_engine.request import Message, Request, Sampling, Text
-from moss_engine.runtime.base import Runtime, ScheduledBatch, ScheduledSequence
-from moss_engine.runtime.make import make_runtime, make_sampler, resolve_device
-from moss_engine.sampler import Sampler
-from moss_engine.sequence import Segment, Sequence
-from moss_engine.tokens import Row, SpecialIds
-from scripts.bench import sentence
-from scripts.nano.sentences import EVERYDAY, HARVARD
+from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.make import make_runtime, resolve_device
+from moss_engine.text.processor import Processor, load_processor
+from scripts.bench.common.sentences import sentence
+from scripts.nano.text.sentences import EVERYDAY, HARVARD
 
-# Parts of a row's largest value that may become float8's largest: what is larger is cut off, and the others fall on
-# other values, of which the smallest gain precision.
+# Parts of a row's largest value that may become float8's largest: what is larger is cut off, and
+# the others fall on other values, of which the smallest gain precision.
 CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
 
 
 def prompts_from(path: Path | None, count: int) -> list[str]:
-    """The first `count` lines of a file, or else so many sentences: of everyday use, then made by chance."""
+    """The first `count` lines of a file, or as many sentences: everyday ones, then made ones."""
     if path is None:
         known = [*HARVARD, *EVERYDAY][:count]
         return [*known, *(sentence(number) for number in range(count - len(known)))]
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); name a text file with one prompt a line.") from None
+        raise ConfigError(
+            f"{path} cannot be read ({error}); name a text file with one prompt a line."
+        ) from None
     found = [line for line in lines if line][:count]
     if not found:
         raise ConfigError(f"{path} holds no prompt; name a text file with one prompt a line.")
     return found
 
 
-def conversations(runtime: Runtime, sampler: Sampler, processor: Processor, texts: Iterable[str],
-                  reply_rows: int) -> Iterator[list[Row]]:
+def conversations(
+    runtime: Runtime, processor: Processor, texts: Iterable[str], reply_rows: int
+) -> Iterator[list[Row]]:
     """Each prompt's rows, followed by those of the model's own reply."""
     mode = processor.default_mode.name
     for index, text in enumerate(texts):
-        request = Request(f"calibration {index}", "calibration", (Message("user", Text(text)),), mode,
-                          processor.default_sampling)
+        request = Request(
+            f"calibration {index}",
+            "calibration",
+            (Message("user", Text(text)),),
+            mode,
+            processor.default_sampling,
+        )
         segment = processor.prepare(request)[0]
         segment = Segment(segment.prompt, min(segment.max_rows, reply_rows))
-        yield answer(runtime, sampler, processor.ids, segment, request.sampling).rows
+        yield answer(runtime, processor.ids, segment, request.sampling).rows
 
 
-def answer(runtime: Runtime, sampler: Sampler, ids: SpecialIds, segment: Segment, sampling: Sampling) -> Sequence:
+def answer(runtime: Runtime, ids: SpecialIds, segment: Segment, sampling: Sampling) -> Sequence:
     """The prompt with the model's own reply to it, alone in the pool."""
     limits = runtime.limits
     sequence = Sequence(segment, sampling, ids)
     table = tuple(range(-(-segment.max_total_rows // limits.block_size)))
-    sampler.add("answer", sequence.rows, sampling)
+    finished = ("answer",)  # the one before
     while sequence.finish_reason is None:
-        logits = None
-        while sequence.num_computed < len(sequence.rows):
-            start = sequence.num_computed
-            end = min(start + limits.max_step_rows, len(sequence.rows))
-            part = ScheduledSequence(tuple(sequence.rows[start:end]), start, table, end == len(sequence.rows))
-            logits = runtime.forward(ScheduledBatch((part,)))
-            sequence.num_computed = end
-        assert logits is not None
-        row = sampler.sample(logits, ["answer"], [sequence.modality])[0]
-        if row is None:
-            break
-        sequence.append(row)
-    sampler.remove("answer")
+        start = sequence.num_computed
+        end = min(start + limits.max_step_rows, len(sequence.rows))
+        is_last = end == len(sequence.rows)
+        part = ScheduledSequence(tuple(sequence.rows[start:end]), start, table, is_last)
+        drawn = (sequence.row_sampling("answer"),) if is_last else ()
+        rows = runtime.step(ScheduledBatch((part,)), BatchSampling(drawn, ids, finished))
+        sequence.num_computed, finished = end, ()
+        for row in rows:
+            if row is None:
+                return sequence
+            sequence.append(row)
     return sequence
 
 
 class InputSquares:
-    """Sums of squares of every linear layer's inputs, by the weight's name, over all rows that pass; and the largest
-    magnitude of any of them, float32 [1].
+    """Statistics of every linear layer's inputs, by weight name.
+
+    Sums of squares over all rows, and the largest magnitude, float32 [1].
     """
 
     def __init__(self, network: MossSpeech):
@@ -123,9 +137,10 @@ class InputSquares:
 
 
 def best_scales(weight: Tensor, squares: Tensor) -> tuple[Tensor, float, float]:
-    """Scales float32 [rows], and the share of the output's power that is lost with them and without any clipping.
+    """Scales float32 [rows], and the output power lost with them and without clipping.
 
-    weight [rows, inputs]; squares [inputs] are the inputs' sums of squares. The inputs count as independent.
+    weight [rows, inputs]; squares [inputs] are the inputs' sums of squares. The inputs count as
+    independent.
     """
     weight = weight.float()
     power = (weight.square() @ squares).sum()
@@ -142,7 +157,9 @@ def best_scales(weight: Tensor, squares: Tensor) -> tuple[Tensor, float, float]:
     return chosen, (best.sum() / power).item(), plain
 
 
-def quantize(folder: Path, texts: list[str], reply_rows: int, device_name: str) -> dict[str, float | int]:
+def quantize(
+    folder: Path, texts: list[str], reply_rows: int, device_name: str
+) -> dict[str, float | int]:
     """Measure, choose, and write scales and manifest; returns what the manifest says of them."""
     config = ModelConfig.from_file(folder / "config.json")
     device = resolve_device(device_name)
@@ -150,10 +167,11 @@ def quantize(folder: Path, texts: list[str], reply_rows: int, device_name: str) 
     made_by = verify_manifest(folder) if (folder / MANIFEST_NAME).exists() else {}
     runtime = make_runtime(options)
     processor = load_processor(folder, config, options.max_text_chars)
-    sampler = make_sampler(runtime, config, device)
-    seen = list(conversations(runtime, sampler, processor, texts, reply_rows))
+    seen = list(conversations(runtime, processor, texts, reply_rows))
     runtime.close()
-    network = load_model(folder, dtype=torch.bfloat16 if device.type == "cuda" else torch.float32, device=device)
+    network = load_model(
+        folder, dtype=torch.bfloat16 if device.type == "cuda" else torch.float32, device=device
+    )
     squares = InputSquares(network)
     for rows in seen:
         squares.watch(network, rows)
@@ -166,22 +184,40 @@ def quantize(folder: Path, texts: list[str], reply_rows: int, device_name: str) 
     from safetensors.torch import save_file
 
     save_file(scales, folder / SCALES_NAME)
-    save_file({name: largest.cpu() for name, largest in squares.largest.items()}, largest_inputs_path(folder))
-    report = {"prompts": len(texts), "rows": squares.num_rows, "lost_power": lost, "lost_power_without_clipping": plain,
-              "largest": LARGEST_FLOAT8}
+    save_file(
+        {name: largest.cpu() for name, largest in squares.largest.items()},
+        largest_inputs_path(folder),
+    )
+    report = {
+        "prompts": len(texts),
+        "rows": squares.num_rows,
+        "lost_power": lost,
+        "lost_power_without_clipping": plain,
+        "largest": LARGEST_FLOAT8,
+    }
     write_manifest(folder, {**made_by, "float8": report})
     return report
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint folder, which is added to")
-    parser.add_argument("--prompts", type=Path, metavar="FILE", help="text file with one prompt a line")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint folder, which is added to"
+    )
+    parser.add_argument(
+        "--prompts", type=Path, metavar="FILE", help="text file with one prompt a line"
+    )
     parser.add_argument("--count", type=int, default=500, metavar="N", help="prompts to use (500)")
-    parser.add_argument("--reply-rows", type=int, default=64, metavar="N", help="longest reply to a prompt (64)")
+    parser.add_argument(
+        "--reply-rows", type=int, default=64, metavar="N", help="longest reply to a prompt (64)"
+    )
     parser.add_argument("--device", default="auto", help="as in the program's options (auto)")
     args = parser.parse_args()
-    report = quantize(args.checkpoint, prompts_from(args.prompts, args.count), args.reply_rows, args.device)
+    report = quantize(
+        args.checkpoint, prompts_from(args.prompts, args.count), args.reply_rows, args.device
+    )
     print("\n".join(f"{name}: {value:.6g}" for name, value in report.items()))
 
 

@@ -1,7 +1,10 @@
-"""Say a recording again in an installed voice, by the MOSS-Speech codec alone: codes in between, no language model.
+"""Say a recording again in an installed voice: `python -m scripts.revoice`.
 
-python -m scripts.revoice sample.wav again.wav --voice Anna            chunk by chunk, as answers are spoken
-python -m scripts.revoice sample.wav again.wav --voice Anna --whole    in one run, with the weights made for that
+The MOSS-Speech codec alone: codes in between, no language model.
+
+python -m scripts.revoice sample.wav again.wav --voice Anna            chunk by chunk, as answers
+are spoken python -m scripts.revoice sample.wav again.wav --voice Anna --whole    in one run, with
+the weights made for that
 
 What comes out is as good as the codec can sound; it tells what to blame when an answer does not.
 """
@@ -14,26 +17,34 @@ from pathlib import Path
 
 import numpy as np
 
-from moss_engine.audio import to_pcm16, write_wav
-from moss_engine.audio_file import read_audio
+from moss_engine.api.errors import MossError, ParameterError
+from moss_engine.audio.file import read_audio
+from moss_engine.audio.pcm import to_pcm16, write_wav
 from moss_engine.codec.base import MOSS_MEL
-from moss_engine.errors import MossError, ParameterError
 from scripts.download import CODEC_FOLDER
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("sample", type=Path, help="recording, a minute at most")
     parser.add_argument("out", type=Path, help="WAV file to write")
     parser.add_argument("--voice", help="name of an installed voice (the first one)")
-    parser.add_argument("--whole", action="store_true", help="in one run instead of chunk by chunk; HiFT only")
-    parser.add_argument("--codec", type=Path, default=CODEC_FOLDER, help=f"codec folder ({CODEC_FOLDER})")
+    parser.add_argument(
+        "--whole", action="store_true", help="in one run instead of chunk by chunk; HiFT only"
+    )
+    parser.add_argument(
+        "--codec", type=Path, default=CODEC_FOLDER, help=f"codec folder ({CODEC_FOLDER})"
+    )
     parser.add_argument("--voices", type=Path, help="folder of voices, where it is not the codec's")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--codec-dtype", default="auto", choices=("auto", "float32", "float16", "bfloat16"))
+    parser.add_argument(
+        "--codec-dtype", default="auto", choices=("auto", "float32", "float16", "bfloat16")
+    )
     args = parser.parse_args(argv)
-    from moss_engine.codec.moss_load import load_moss_codec, load_voices, speak_whole
-    from moss_engine.codec.whisper_vq import load_whisper_vq
+    from moss_engine.codec.moss.load import load_moss_codec, load_voices, speak_whole
+    from moss_engine.codec.moss.whisper.vq import load_whisper_vq
     from moss_engine.runtime.make import resolve_device
 
     wave, rate_hz = read_audio(args.sample)
@@ -42,11 +53,15 @@ def main(argv: list[str] | None = None) -> None:
         voices = {voice.name: voice for voice in load_voices(args.codec, args.voices)}
         voice = voices.get(args.voice or next(iter(voices)))
         if voice is None:
-            raise ParameterError(f"voice {args.voice!r} is unknown; choose one of {', '.join(voices)}.")
+            raise ParameterError(
+                f"voice {args.voice!r} is unknown; choose one of {', '.join(voices)}."
+            )
         codes = load_whisper_vq(args.codec, device).encode(wave, rate_hz)
         again = speak_whole(args.codec, codes, voice, device, dtype=args.codec_dtype)
     else:
-        codec = load_moss_codec(args.codec, device, dtype=args.codec_dtype, voices=args.voices, max_together=1)
+        codec = load_moss_codec(
+            args.codec, device, dtype=args.codec_dtype, voices=args.voices, max_together=1
+        )
         codes = codec.encode(wave, rate_hz)
         stream = codec.open_stream(args.voice)
         again = np.concatenate([stream.push(codes), stream.flush()])

@@ -1,11 +1,12 @@
 """Ask by text or by voice, and get the answer as sound or as text:
 
-python -m scripts.say "Hello there." --out hello.wav              a text is spoken, or answered by speech
-python -m scripts.say --speech question.wav --out answer.wav      a recording is answered by speech
-python -m scripts.say "Why is the sky blue?" --mode text-to-text
-python -m scripts.say --speech question.wav --mode speech-to-text
+python -m scripts.say "Hello there." --out hello.wav              a text is spoken, or answered by
+speech python -m scripts.say --speech question.wav --out answer.wav      a recording is answered by
+speech python -m scripts.say "Why is the sky blue?" --mode text-to-text python -m scripts.say
+--speech question.wav --mode speech-to-text
 
-The file grows while the reply is being made, its text goes to standard output. `-` as the text reads standard input.
+The file grows while the reply is being made, its text goes to standard output. `-` as the text
+reads standard input.
 """
 
 from __future__ import annotations
@@ -21,78 +22,127 @@ import time
 import wave
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
-from moss_engine.audio_file import read_audio
-from moss_engine.config import EngineConfig, add_options, config_from_args
-from moss_engine.errors import ConfigError, MossError, ParameterError, UnsupportedModeError
-from moss_engine.events import AudioChunk, Failed, Finished, FinishReason, TextDelta
-from moss_engine.metrics import RequestMetrics, Timeline, fold, measure
-from moss_engine.modes import Mode
-from moss_engine.request import Message, Request, Speech, Text
+from moss_engine.api.errors import (
+    ConfigError,
+    ForeignTextError,
+    MossError,
+    ParameterError,
+    UnsupportedModeError,
+)
+from moss_engine.api.events import AudioChunk, Failed, Finished, FinishReason, TextDelta
+from moss_engine.api.info import ServiceInfo
+from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
+from moss_engine.api.modes import Mode
+from moss_engine.api.request import Message, Request, Speech, Text
+from moss_engine.api.service import SpeechService, stream
+from moss_engine.audio.file import read_audio
+from moss_engine.config import EngineConfig
+from moss_engine.options import add_options, from_args
+from moss_engine.text.language import doubt
 
-if TYPE_CHECKING:
-    from moss_engine.processor import Processor
-    from moss_engine.service import Service
 
-
-def choose_mode(service: Service, name: str | None, *, hears: bool, speaks: bool) -> Mode:
-    """The mode of that name; without one, the first that takes what is given (a recording, if `hears`) and answers as
-    wanted (by sound, if `speaks`), the checkpoint's own default before others.
+def choose_mode(info: ServiceInfo, name: str | None, *, hears: bool, speaks: bool) -> Mode:
+    """The mode of that name; without one, the first that takes what is given (a recording, if
+    `hears`) and answers as wanted (by sound, if `speaks`), the checkpoint's own default before
+    others.
 
     Raises UnsupportedModeError if there is none, ConfigError where the answer has nowhere to go.
     """
-    modes = cast("Processor", service.engine.processor).modes
+    modes = info.modes
     known = ", ".join(mode.name for mode in modes)
     given = "speech" if hears else "text"
     if name is not None:
         found = [mode for mode in modes if mode.name == name]
         if not found:
-            raise UnsupportedModeError(f"This checkpoint has no mode {name[:40]!r}; choose one of {known}.")
+            raise UnsupportedModeError(
+                f"This checkpoint has no mode {name[:40]!r}; choose one of {known}."
+            )
         if found[0].input != given:
-            raise ConfigError(f"The mode {name!r} takes {found[0].input}; " +
-                              ("give a recording with --speech." if given == "text" else "give a text, not --speech."))
+            raise ConfigError(
+                f"The mode {name!r} takes {found[0].input}; "
+                + (
+                    "give a recording with --speech."
+                    if given == "text"
+                    else "give a text, not --speech."
+                )
+            )
     else:
-        found = [mode for mode in modes if mode.input == given and mode.output == ("speech" if speaks else "text")]
-        found = sorted(found, key=lambda mode: not mode.default) or [mode for mode in modes if mode.input == given]
+        found = [
+            mode
+            for mode in modes
+            if mode.input == given and mode.output == ("speech" if speaks else "text")
+        ]
+        found = sorted(found, key=lambda mode: not mode.default) or [
+            mode for mode in modes if mode.input == given
+        ]
     if not found:
-        raise UnsupportedModeError(f"This checkpoint cannot understand recordings (its modes: {known}); get "
-                                   "MOSS-Speech with python -m scripts.download.")
+        raise UnsupportedModeError(
+            f"This checkpoint cannot understand recordings (its modes: {known}); get "
+            "MOSS-Speech with python -m scripts.download."
+        )
     if found[0].output == "speech" and not speaks:
-        raise ConfigError(f"The mode {found[0].name!r} answers by speech; name a file for it with --out.")
+        raise ConfigError(
+            f"The mode {found[0].name!r} answers by speech; name a file for it with --out."
+        )
     if found[0].output == "text" and speaks:
-        raise ConfigError(f"The mode {found[0].name!r} answers by text; leave --out away.")
+        raise ConfigError(f"The mode {found[0].name!r} answers by text; omit --out.")
     return found[0]
 
 
-def make_request(service: Service, content: Text | Speech, mode: Mode, *, system: str | None = None,
-                 voice: str | None = None, seed: int = 0) -> Request:
-    """A request for one message, with the checkpoint's own sampling; raises ParameterError if the mode's system turn is
-    fixed and another is given."""
+def check_language(mode: Mode, text: str) -> None:
+    """Raise ForeignTextError where the mode reads English and the text looks otherwise."""
+    found = doubt(text) if mode.spell_out else None
+    if found is not None:
+        raise ForeignTextError(f"{found}; give --anyway to hear it nevertheless.")
+
+
+def make_request(
+    info: ServiceInfo,
+    content: Text | Speech,
+    mode: Mode,
+    *,
+    system: str | None = None,
+    voice: str | None = None,
+    speed: float = 1.0,
+    seed: int = 0,
+) -> Request:
+    """A request for one message, with the checkpoint's own sampling; raises ParameterError if the
+    mode's system turn is fixed and another is given."""
     if system is not None and not mode.own_system:
-        raise ParameterError(f"The mode {mode.name!r} has a fixed system turn; leave --system away.")
+        raise ParameterError(f"The mode {mode.name!r} has a fixed system turn; omit --system.")
     messages = () if system is None else (Message("system", Text(system)),)
-    sampling = cast("Processor", service.engine.processor).default_sampling
-    return Request(secrets.token_hex(16), "say", (*messages, Message("user", content)), mode.name,
-                   dataclasses.replace(sampling, seed=seed), voice)
+    return Request(
+        secrets.token_hex(16),
+        "say",
+        (*messages, Message("user", content)),
+        mode.name,
+        dataclasses.replace(info.sampling, seed=seed),
+        voice,
+        speed=speed,
+    )
 
 
-def hear(service: Service, path: Path, max_s: float) -> tuple[Speech, float]:
-    """A recording as codes, and the milliseconds that the codec's encoder took for it."""
+async def hear(service: SpeechService, path: Path, max_s: float) -> tuple[Speech, float]:
+    """A recording as codes, and the milliseconds that the service took for it."""
     wave, rate_hz = read_audio(path, max_s)
     begun_s = time.perf_counter()
-    codes = service.codec.encode(wave, rate_hz)
-    return Speech(tuple(codes)), 1000 * (time.perf_counter() - begun_s)
+    codes = await service.encode(wave, rate_hz)
+    return Speech(codes), 1000 * (time.perf_counter() - begun_s)
 
 
-async def speak(service: Service, request: Request, out: Path | None) -> tuple[RequestMetrics, FinishReason]:
-    """Write the reply's sound to `out`, if there is one, and its text to standard output, both as they come.
+async def speak(
+    service: SpeechService, request: Request, out: Path | None
+) -> tuple[RequestMetrics, FinishReason]:
+    """Write the reply's sound to `out`, if there is one, and its text to standard output, both as
+    they come.
 
-    Raises a MossError if the request is refused or fails; what was spoken until then stays in the file.
+    Raises a MossError if the request is refused or fails; what was spoken until then stays in the
+    file.
     """
-    timeline = Timeline()
-    async with contextlib.aclosing(service.submit(request).events()) as events:
-        with contextlib.nullcontext() if out is None else _open_wav(out, service.codec.sample_rate_hz) as file:
+    timeline, rate_hz = Timeline(), (await service.describe()).sample_rate_hz
+    async with contextlib.aclosing(stream(service, request)) as events:
+        with contextlib.nullcontext() if out is None else _open_wav(out, rate_hz) as file:
             async for event in events:
                 timeline = fold(timeline, event)
                 if isinstance(event, TextDelta):
@@ -110,14 +160,15 @@ async def speak(service: Service, request: Request, out: Path | None) -> tuple[R
 
 def to_bytes(chunk: AudioChunk) -> bytes:
     """Little-endian 16-bit PCM of a chunk."""
-    from moss_engine.audio import to_pcm16
+    from moss_engine.audio.pcm import to_pcm16
 
     return to_pcm16(chunk.samples).astype("<i2").tobytes()
 
 
 @contextlib.contextmanager
 def _open_wav(path: Path, sample_rate_hz: int) -> Iterator[wave.Wave_write]:
-    """A WAV file to write; raises MossError where that cannot be begun or, as on a full disk, cannot go on."""
+    """A WAV file to write; raises MossError where that cannot be begun or, as on a full disk,
+    cannot go on."""
     try:
         with path.open("wb") as raw, wave.open(raw, "wb") as file:
             file.setnchannels(1)
@@ -125,7 +176,9 @@ def _open_wav(path: Path, sample_rate_hz: int) -> Iterator[wave.Wave_write]:
             file.setframerate(sample_rate_hz)
             yield file
     except OSError as error:
-        raise MossError(f"{path} cannot be written ({error.strerror}); name another file with --out.") from None
+        raise MossError(
+            f"{path} cannot be written ({error.strerror}); name another file with --out."
+        ) from None
 
 
 def table(metrics: RequestMetrics) -> str:
@@ -140,24 +193,75 @@ def table(metrics: RequestMetrics) -> str:
 
 
 def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConfig]:
-    parser = argparse.ArgumentParser(prog="python -m scripts.say", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("text", nargs="?", help="what to say or to answer, or - to read it from standard input")
-    parser.add_argument("--speech", type=Path, metavar="FILE", help="recording to answer, instead of a text")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="WAV file to write; without it, the answer is text")
-    parser.add_argument("--mode", help="one of the checkpoint's modes (default: what is given and asked for)")
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.say",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "text", nargs="?", help="what to say or to answer, or - to read it from standard input"
+    )
+    parser.add_argument(
+        "--speech", type=Path, metavar="FILE", help="recording to answer, instead of a text"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="WAV file to write; without it, the answer is text"
+    )
+    parser.add_argument(
+        "--mode", help="one of the checkpoint's modes (default: what is given and asked for)"
+    )
     parser.add_argument("--system", metavar="TEXT", help="system prompt, instead of the mode's own")
-    parser.add_argument("--voice", help="one of the codec's voices (default: its own)")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same reply (default: 0)")
-    parser.add_argument("--play-metrics", action="store_true", help="print what a listener would have met, as a table")
+    parser.add_argument("--voice", help="one of the checkpoint's voices (default: its own)")
+    parser.add_argument(
+        "--speed",
+        type=float,
+        default=1.0,
+        help="speaking rate from 0.7 to 1.5, where the checkpoint has one (default: 1)",
+    )
+    parser.add_argument(
+        "--anyway",
+        action="store_true",
+        help="read a text even if it looks like a language that the voice cannot read",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="the same seed gives the same reply (default: 0)"
+    )
+    parser.add_argument(
+        "--play-metrics",
+        action="store_true",
+        help="print what a listener would have met, as a table",
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as one line of JSON")
-    add_options(parser, groups=("model", "capacity"))
+    add_options(parser, EngineConfig, groups=("model", "capacity"))
     args = parser.parse_args(argv)
     if (args.text is None) == (args.speech is None):
         raise ConfigError("Give either a text or a recording with --speech.")
     if args.out == Path("-"):
-        raise ConfigError("Sound goes into a file, since the text is on standard output; name one with --out.")
-    return args, config_from_args(args)
+        raise ConfigError(
+            "Sound goes into a file, since the text is on standard output; name one with --out."
+        )
+    return args, from_args(EngineConfig, args)
+
+
+async def answer(
+    service: SpeechService, args: argparse.Namespace
+) -> tuple[RequestMetrics, FinishReason, float | None]:
+    """What was asked on the command line; the last value is the time that a recording took to be
+    encoded."""
+    info, encode_ms = await service.describe(), None
+    mode = choose_mode(info, args.mode, hears=args.speech is not None, speaks=args.out is not None)
+    content: Text | Speech
+    if args.speech is not None:
+        content, encode_ms = await hear(service, args.speech, info.max_speech_s)
+    else:
+        content = Text(sys.stdin.read() if args.text == "-" else args.text)
+        if not args.anyway:
+            check_language(mode, content.text)
+    request = make_request(
+        info, content, mode, system=args.system, voice=args.voice, speed=args.speed, seed=args.seed
+    )
+    metrics, reason = await speak(service, request, args.out)
+    return metrics, reason, encode_ms
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -167,14 +271,7 @@ def main(argv: list[str] | None = None) -> None:
     service = build_service(config)
     service.start()
     try:
-        mode = choose_mode(service, args.mode, hears=args.speech is not None, speaks=args.out is not None)
-        encode_ms = None
-        if args.speech is not None:
-            content, encode_ms = hear(service, args.speech, config.max_speech_s)
-        else:
-            content = Text(sys.stdin.read() if args.text == "-" else args.text)
-        request = make_request(service, content, mode, system=args.system, voice=args.voice, seed=args.seed)
-        metrics, reason = asyncio.run(speak(service, request, args.out))
+        metrics, reason, encode_ms = asyncio.run(answer(service, args))
     finally:
         service.close()
     if reason is FinishReason.LENGTH:
@@ -184,7 +281,12 @@ def main(argv: list[str] | None = None) -> None:
             print(f"{'encode_ms':<18}{encode_ms:>14,.3f} ms")
         print(table(metrics))
     if args.json:
-        print(json.dumps(dataclasses.asdict(metrics) | ({} if encode_ms is None else {"encode_ms": encode_ms})))
+        print(
+            json.dumps(
+                dataclasses.asdict(metrics)
+                | ({} if encode_ms is None else {"encode_ms": encode_ms})
+            )
+        )
 
 
 if __name__ == "__main__":

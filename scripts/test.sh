@@ -6,5 +6,6 @@ cd "$(dirname "$0")/.."
 
 make_venv
 install requirements-test.txt
+install_judges
 install_chromium
 exec "$(venv_python)" -m pytest -q "$@"

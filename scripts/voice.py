@@ -1,10 +1,10 @@
 """Voices for MOSS-Speech, made of a short recording each.
 
-python -m scripts.voice make sample.wav Anna    codes, mel and speaker vector of the sample, as a voice called Anna
-python -m scripts.voice list
-python -m scripts.voice remove Anna
+python -m scripts.voice make sample.wav Anna    codes, mel and speaker vector of the sample, as a
+voice called Anna python -m scripts.voice list python -m scripts.voice remove Anna
 
-3 to 6 s of one person speaking evenly, without music or echo, are best. Use recordings of people who have agreed only.
+3 to 6 s of one person speaking evenly, without music or echo, are best. Use recordings of people
+who have agreed only.
 """
 
 from __future__ import annotations
@@ -13,19 +13,26 @@ import argparse
 import sys
 from pathlib import Path
 
-from moss_engine.audio_file import read_audio
-from moss_engine.codec.moss_load import VOICES_FOLDER
-from moss_engine.codec.voice import GROUP_CODES, check_name, list_voices, load_voice, remove_voice, save_voice
-from moss_engine.errors import MossError
+from moss_engine.api.errors import MossError
+from moss_engine.audio.file import read_audio
+from moss_engine.codec.moss.load import VOICES_FOLDER
+from moss_engine.codec.moss.voice import (
+    GROUP_CODES,
+    check_name,
+    list_voices,
+    load_voice,
+    remove_voice,
+    save_voice,
+)
 from scripts.download import CODEC_FOLDER
 
 
 def make(sample: Path, name: str, codec: Path, voices: Path, device: str) -> None:
     """Read the sample, encode it with the codec, write the voice, and say what came of it."""
-    from moss_engine.codec.campplus import CAMPPLUS_NAME, SpeakerEncoder
-    from moss_engine.codec.voice_sample import CODE_S, LONGEST_S, advice, make_voice
-    from moss_engine.codec.whisper_config import codec_digest
-    from moss_engine.codec.whisper_vq import load_whisper_vq
+    from moss_engine.codec.moss.campplus import CAMPPLUS_NAME, SpeakerEncoder
+    from moss_engine.codec.moss.voice_sample import CODE_S, LONGEST_S, advice, make_voice
+    from moss_engine.codec.moss.whisper.config import codec_digest
+    from moss_engine.codec.moss.whisper.vq import load_whisper_vq
     from moss_engine.runtime.make import resolve_device
 
     check_name(name)
@@ -36,14 +43,16 @@ def make(sample: Path, name: str, codec: Path, voices: Path, device: str) -> Non
     target = save_voice(voices, voice, codec_digest(codec))
     if (sentence := advice(len(wave) / rate_hz)) is not None:
         print(sentence)
-    print(f"{target}: {len(voice.codes)} codes, {len(voice.codes) * CODE_S:g} s "
-          f"(trimmed to a multiple of {GROUP_CODES} codes).")
+    print(
+        f"{target}: {len(voice.codes)} codes, {len(voice.codes) * CODE_S:g} s "
+        f"(trimmed to a multiple of {GROUP_CODES} codes)."
+    )
 
 
 def show(codec: Path, voices: Path) -> None:
     """One line for each voice: its name and length, or what is wrong with it."""
-    from moss_engine.codec.voice_sample import CODE_S
-    from moss_engine.codec.whisper_config import codec_digest
+    from moss_engine.codec.moss.voice_sample import CODE_S
+    from moss_engine.codec.moss.whisper.config import codec_digest
 
     digest = codec_digest(codec)
     names = list_voices(voices)
@@ -54,25 +63,43 @@ def show(codec: Path, voices: Path) -> None:
         except MossError as error:
             print(f"{name:<24}unusable: {error}")
     if not names:
-        print(f"{voices} holds no voice; make one with: python -m scripts.voice make sample.wav NAME")
+        print(
+            f"{voices} holds no voice; make one with: python -m scripts.voice make sample.wav NAME"
+        )
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m scripts.voice", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.voice",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("make", help="make a voice of a recording")
-    commands.choices["make"].add_argument("sample", type=Path, help="WAV, FLAC, OGG, MP3 or AIFF of 1 to 30 s")
+    commands.choices["make"].add_argument(
+        "sample", type=Path, help="WAV, FLAC, OGG, MP3 or AIFF of 1 to 30 s"
+    )
     commands.choices["make"].add_argument("name", help="what to call the voice")
-    commands.choices["make"].add_argument("--device", default="auto", help="cpu, cuda or auto (default)")
+    commands.choices["make"].add_argument(
+        "--device", default="auto", help="cpu, cuda or auto (default)"
+    )
     commands.add_parser("list", help="show the voices that are installed")
     commands.add_parser("remove", help="delete a voice")
     commands.choices["remove"].add_argument("name")
     for command in commands.choices.values():
-        command.add_argument("--codec", type=Path, default=CODEC_FOLDER, metavar="DIR",
-                             help=f"folder of the MOSS-Speech codec (default: {CODEC_FOLDER})")
-        command.add_argument("--voices", type=Path, metavar="DIR",
-                             help=f"folder of the voices (default: the folder {VOICES_FOLDER} in the codec's)")
+        command.add_argument(
+            "--codec",
+            type=Path,
+            default=CODEC_FOLDER,
+            metavar="DIR",
+            help=f"folder of the MOSS-Speech codec (default: {CODEC_FOLDER})",
+        )
+        command.add_argument(
+            "--voices",
+            type=Path,
+            metavar="DIR",
+            help=f"folder of the voices (default: the folder {VOICES_FOLDER} in the codec's)",
+        )
     return parser.parse_args(argv)
 
 

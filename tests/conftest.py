@@ -18,7 +18,7 @@ def one_thread() -> None:
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete checkpoint folder with random weights; not to be changed (copy it first)."""
-    from scripts.make_tiny_checkpoint import write_checkpoint
+    from tests.fixtures.make_tiny_checkpoint import write_checkpoint
 
     folder = tmp_path_factory.mktemp("checkpoint") / "tiny-random"
     write_checkpoint(folder)

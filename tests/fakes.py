@@ -1,6 +1,6 @@
-"""Stand-ins for the slow parts, for tests of the parts around them: a runtime whose "network" is a function of the
-rows it finds through the block tables, a codec that writes every code's number into its samples, and a processor for
-one-character tokens.
+"""Stand-ins for the slow parts, for tests of the parts around them: a runtime whose "network" is a
+function of the rows it finds through the block tables, a codec that writes every code's number into
+its samples, and a processor for one-character tokens.
 """
 
 from __future__ import annotations
@@ -12,23 +12,47 @@ from fractions import Fraction
 import numpy as np
 import torch
 
+from moss_engine.api.info import RuntimeInfo
+from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Text
+from moss_engine.api.tokens import Row, effective_id, text_rows
+from moss_engine.engine.sequence import Segment
 from moss_engine.models.config import ModelConfig
-from moss_engine.request import ChannelSampling, Message, Request, Sampling, Text
-from moss_engine.runtime.base import Limits, Logits, RuntimeInfo, ScheduledBatch
-from moss_engine.sequence import Segment
-from moss_engine.tokens import Row, effective_id, text_rows
+from moss_engine.runtime.base import Limits, Logits, ScheduledBatch
+from moss_engine.runtime.logits_runtime import LogitsRuntime
 
 CONFIG = ModelConfig(
-    hidden_size=8, intermediate_size=8, num_attention_heads=1, num_key_value_heads=1, head_dim=8, num_shared_layers=1,
-    num_modality_layers=1, rope_theta=1e6, rms_norm_eps=1e-6, max_position_embeddings=4096, vocab_size=128,
-    audio_vocab_size=40, sosp_token_id=1, eosp_token_id=32, modality_pad_token_id=2, audio_pad_token_id=33,
-    eos_token_id=3, pad_token_id=4,
+    hidden_size=8,
+    intermediate_size=8,
+    num_attention_heads=1,
+    num_key_value_heads=1,
+    head_dim=8,
+    num_shared_layers=1,
+    num_modality_layers=1,
+    rope_theta=1e6,
+    rms_norm_eps=1e-6,
+    max_position_embeddings=4096,
+    vocab_size=128,
+    audio_vocab_size=40,
+    sosp_token_id=1,
+    eosp_token_id=32,
+    modality_pad_token_id=2,
+    audio_pad_token_id=33,
+    eos_token_id=3,
+    pad_token_id=4,
 )
 IDS = CONFIG.special
 HEADER = 5  # ends every prompt
 PAD = IDS.modality_pad
-SPOKEN = [Row(ord("a"), 0), Row(ord("b"), 0), Row(IDS.sosp, 0), Row(PAD, 7), Row(PAD, 8), Row(PAD, 9),
-          Row(PAD, IDS.eosp), Row(IDS.im_end, 0)]
+SPOKEN = [
+    Row(ord("a"), 0),
+    Row(ord("b"), 0),
+    Row(IDS.sosp, 0),
+    Row(PAD, 7),
+    Row(PAD, 8),
+    Row(PAD, 9),
+    Row(PAD, IDS.eosp),
+    Row(IDS.im_end, 0),
+]
 """A short reply: two characters, three codes."""
 
 LIMITS = Limits(block_size=4, num_blocks=64, max_batch=4, max_step_rows=32, max_seq_len=200)
@@ -36,30 +60,35 @@ GREEDY = ChannelSampling(temperature=0.0, top_k=0, top_p=1.0, repetition_penalty
 WARM = ChannelSampling(temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0)
 
 Network = Callable[[tuple[int, ...]], tuple[np.ndarray, np.ndarray]]
-"""Effective ids of a whole sequence -> text logits [vocab_size], audio logits [audio_vocab_size]."""
+"""Effective ids of a whole sequence -> text logits [vocab_size], audio logits [audio_vocab_size].
+"""
 
 
 def scripted(reply: Sequence[Row]) -> Network:
     """A network whose greedy reply to every prompt is `reply`, over and over."""
+
     def network(ids: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         done = len(ids) - 1 - max(i for i, value in enumerate(ids) if value == HEADER)
         row = reply[done % len(reply)]
         text, audio = np.zeros(CONFIG.vocab_size), np.zeros(CONFIG.audio_vocab_size)
         text[row.text], audio[row.audio] = 1.0, 1.0
         return text, audio
+
     return network
 
 
 def noisy(ids: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """A network whose logits are random numbers seeded by everything it sees; long replies, for the stop is rare."""
+    """A network whose logits are random numbers seeded by everything it sees; long replies, for the
+    stop is rare."""
     random = np.random.default_rng(abs(hash(ids)))
     text, audio = random.normal(size=CONFIG.vocab_size), random.normal(size=CONFIG.audio_vocab_size)
     text[[IDS.im_end, IDS.text_pad, IDS.modality_pad]] -= 2.0
     return text, audio
 
 
-class FakeRuntime:
-    """Keeps effective ids where a real pool keeps keys and values, and reads each sequence back through its table."""
+class FakeRuntime(LogitsRuntime):
+    """Keeps effective ids where a real pool keeps keys and values, and reads each sequence back
+    through its table."""
 
     info = RuntimeInfo("fake", "0", "cpu", "float32", "none")
 
@@ -79,10 +108,16 @@ class FakeRuntime:
         size = self.limits.block_size
         for s in batch.sequences:
             for position, row in enumerate(s.rows, s.num_cached):
-                self._pool[s.block_table[position // size], position % size] = effective_id(row, IDS)
+                self._pool[s.block_table[position // size], position % size] = effective_id(
+                    row, IDS
+                )
         seen = [
-            tuple(self._pool[s.block_table[p // size], p % size] for p in range(s.num_cached + len(s.rows)))
-            for s in batch.sequences if s.sample
+            tuple(
+                self._pool[s.block_table[p // size], p % size]
+                for p in range(s.num_cached + len(s.rows))
+            )
+            for s in batch.sequences
+            if s.sample
         ]
         text, audio = zip(*map(self.network, seen), strict=True) if seen else ((), ())
         return Logits(torch.tensor(np.array(text)).float(), torch.tensor(np.array(audio)).float())
@@ -100,15 +135,21 @@ class FakeDecoder:
 
 
 class FakeProcessor:
-    """The prompt is every message's characters, then HEADER; in mode "lines" each line is a segment of its own."""
+    """The prompt is every message's characters, then HEADER; in mode "lines" each line is a segment
+    of its own."""
 
     ids = IDS
 
     def prepare(self, request: Request) -> tuple[Segment, ...]:
         texts = [m.content.text if isinstance(m.content, Text) else "" for m in request.messages]
         parts = "".join(texts).split("\n") if request.mode == "lines" else ["".join(texts)]
-        return tuple(Segment((*text_rows(part.encode(), IDS), *text_rows([HEADER], IDS)), request.sampling.max_rows)
-                     for part in parts)
+        return tuple(
+            Segment(
+                (*text_rows(part.encode(), IDS), *text_rows([HEADER], IDS)),
+                request.sampling.max_rows,
+            )
+            for part in parts
+        )
 
     def speaks(self, request: Request) -> bool:
         return request.mode != "text"
@@ -175,8 +216,16 @@ class FakeCodec:
 _numbers = itertools.count()
 
 
-def make_request(text: str = "hello", *, session: str | None = None, mode: str = "speech", max_rows: int = 64,
-                 seed: int = 0, channel: ChannelSampling = GREEDY, request_id: str | None = None) -> Request:
+def make_request(
+    text: str = "hello",
+    *,
+    session: str | None = None,
+    mode: str = "speech",
+    max_rows: int = 64,
+    seed: int = 0,
+    channel: ChannelSampling = GREEDY,
+    request_id: str | None = None,
+) -> Request:
     number = next(_numbers)
     return Request(
         request_id=request_id or f"request-{number}",

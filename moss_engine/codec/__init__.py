@@ -1,1 +1,1 @@
-"""Speech codecs: wave <-> codes, with streaming decoders and vocoders behind one protocol (`codec.base`)."""
+"""Speech codecs: wave <-> codes; streaming decoders and vocoders behind `codec.base`."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from moss_engine.errors import MelSpecError
+from moss_engine.api.errors import MelSpecError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 class MelSpec:
     """Everything that must agree between the stage that makes a mel and the vocoder that reads it.
 
-    The formula is fixed: magnitude sqrt(re^2 + im^2 + 1e-9), Slaney filters, ln(max(x, 1e-5)), Hann window, frames
-    not centred, reflect padding (n_fft - hop) / 2.
+    The formula is fixed: magnitude sqrt(re^2 + im^2 + 1e-9), Slaney filters, ln(max(x, 1e-5)), Hann
+    window, frames not centred, reflect padding (n_fft - hop) / 2.
     """
 
     sample_rate_hz: int
@@ -42,12 +43,19 @@ class MelSpec:
         ]
         if differing:
             raise MelSpecError(
-                f"{ours} and {theirs} were trained on different mels ({'; '.join(differing)}); use parts of one set."
+                f"{ours} and {theirs} were trained on different mels ({'; '.join(differing)}); "
+                f"use parts of one set."
             )
 
 
 MOSS_MEL = MelSpec(
-    sample_rate_hz=24_000, n_fft=1920, win_size=1920, hop_size=480, num_mels=80, fmin_hz=0.0, fmax_hz=8000.0
+    sample_rate_hz=24_000,
+    n_fft=1920,
+    win_size=1920,
+    hop_size=480,
+    num_mels=80,
+    fmin_hz=0.0,
+    fmax_hz=8000.0,
 )
 """The mel of the published MOSS-Speech codec, and of the nano checkpoint."""
 
@@ -55,13 +63,13 @@ MOSS_MEL = MelSpec(
 class SpeechStream(Protocol):
     """One reply being spoken; not thread-safe, but independent of every other stream.
 
-    The samples returned by all `push` calls and the final `flush`, joined, are exactly
-    `num_codes * sample_rate_hz / code_rate_hz` samples: float32 in [-1, 1], without any per-chunk processing.
+    The samples returned by all `push` calls and the final `flush`, joined, are exactly `num_codes *
+    sample_rate_hz / code_rate_hz` samples: float32 in [-1, 1], without any per-chunk processing.
     """
 
     @property
     def missing_codes(self) -> int:
-        """Codes, at least one, that `push` must still be given before it returns samples, or can work towards them."""
+        """Codes that `push` still needs, at least one, before it returns samples or does work."""
         ...
 
     def push(self, codes: Sequence[int]) -> np.ndarray:
@@ -76,8 +84,9 @@ class SpeechStream(Protocol):
 class SpeechCodec(Protocol):
     """wave <-> codes.
 
-    `max_together` is how many streams to run at a time: as many as cost little more than one, and 1 where running them
-    together gains nothing, so that no voice waits longer than it must for the others' sound.
+    `max_together` is how many streams to run at a time: as many as cost little more than one, and 1
+    where running them together gains nothing, so that no voice waits longer than it must for the
+    others' sound.
     """
 
     sample_rate_hz: int
@@ -91,22 +100,48 @@ class SpeechCodec(Protocol):
         ...
 
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
-        """float32 [samples] mono -> codes; raises UnsupportedModeError where the codec has no encoder."""
+        """float32 [samples] mono -> codes; raises UnsupportedModeError without an encoder."""
         ...
 
     def open_stream(self, voice: str | None = None) -> SpeechStream:
-        """A new reply in `voice` (None: the default one); raises ParameterError for an unknown voice."""
+        """A new reply in `voice` (None: the default one); raises ParameterError if unknown."""
         ...
 
     def push_together(self, work: Sequence[tuple[Any, Sequence[int]]]) -> list[np.ndarray]:
-        """`stream.push(codes)` for each (stream, codes), run together where they can be: the same samples, to rounding.
+        """`stream.push(codes)` for each (stream, codes), batched: the same samples, to rounding.
 
-        Streams are this codec's own and differ. All or nothing: when it raises, every stream is as it was before.
+        Streams are this codec's own and differ. All or nothing: when it raises, every stream is as
+        it was before.
         """
         ...
 
     def flush_together(self, streams: Sequence[Any]) -> list[np.ndarray]:
         """`stream.flush()` for each, as `push_together` does with `push`."""
+        ...
+
+
+@dataclass(frozen=True)
+class CodecOptions:
+    """How a codec is asked for: the program's options of these names (`dtype`: --codec-dtype)."""
+
+    dtype: str = "auto"
+    vocoder: str = "auto"
+    vocoder_folder: Path | None = None
+    voices: Path | None = None
+
+
+class VoiceCloner(Protocol):
+    """Makes voices of recordings while the codec is in use; any thread."""
+
+    def add(
+        self, name: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]
+    ) -> str | None:
+        """Offer a voice made of float32 [samples] mono and its codes; answers with a sentence where
+        another length would be better. Raises AudioEmptyError and AudioLongError."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Offer the voice no more; replies that speak in it go on."""
         ...
 
 

@@ -1,5 +1,6 @@
-"""A stream of the GPU of a codec's own: its work runs beside the language model's, not behind it, and goes
-first where both want the same processors: a codec's kernels are many and short, and each would wait for a long one."""
+"""A stream of the GPU of a codec's own: its work runs beside the language model's, not behind it,
+and goes first where both want the same processors: a codec's kernels are many and short, and each
+would wait for a long one."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ from contextlib import AbstractContextManager
 
 import torch
 
+GRAPH_BATCHES = (1, 2, 4, 8, 16)
+"""Batch sizes with a CUDA graph of their own; a batch runs in the next larger one."""
+
 
 def open_lane(device: torch.device) -> torch.cuda.Stream | None:
     """A new stream of a GPU, None for a CPU; graphs that are captured on it keep its priority."""
@@ -15,5 +19,5 @@ def open_lane(device: torch.device) -> torch.cuda.Stream | None:
 
 
 def on_lane(lane: torch.cuda.Stream | None) -> AbstractContextManager[object]:
-    """Work inside goes to `lane`; without one nothing changes, and a GPU that is not used is not woken."""
+    """Run the body on `lane`; with None nothing changes, and an unused GPU stays asleep."""
     return contextlib.nullcontext() if lane is None else torch.cuda.stream(lane)

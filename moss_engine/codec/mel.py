@@ -16,25 +16,37 @@ LOG_FLOOR = -11.512925464970229
 
 
 def log_mel(wave: Tensor, spec: MelSpec) -> Tensor:
-    """float32 [..., samples] in [-1, 1] -> float32 [..., num_mels, samples // hop_size], natural log.
+    """float32 [..., samples] in [-1, 1] -> log-mel float32 [..., num_mels, samples
+
+    hop_size].
 
     Needs more than (n_fft - hop_size) / 2 samples, since the ends are mirrored by so many.
     """
     edge = (spec.n_fft - spec.hop_size) // 2
-    assert wave.shape[-1] > edge, f"{wave.shape[-1]} samples are too few for a mel of n_fft {spec.n_fft}"
+    assert wave.shape[-1] > edge, (
+        f"{wave.shape[-1]} samples are too few for a mel of n_fft {spec.n_fft}"
+    )
     flat = wave.reshape(-1, wave.shape[-1])
     mel = log_mel_of_padded(pad(flat, (edge, edge), mode="reflect"), spec)
     return mel.reshape(*wave.shape[:-1], *mel.shape[-2:])
 
 
 def log_mel_of_padded(wave: Tensor, spec: MelSpec) -> Tensor:
-    """As `log_mel` for [batch, samples] that already hold (n_fft - hop_size) / 2 samples of context at both ends."""
+    """As `log_mel`, for [batch, samples] with (n_fft - hop_size) / 2 samples of context."""
     window, filters = _window_and_filters(spec, wave.device)
     with torch.autocast(wave.device.type, enabled=False):
         spectrum = torch.stft(
-            wave.float(), spec.n_fft, spec.hop_size, spec.win_size, window, center=False, return_complex=True
+            wave.float(),
+            spec.n_fft,
+            spec.hop_size,
+            spec.win_size,
+            window,
+            center=False,
+            return_complex=True,
         )
-        magnitude = (torch.view_as_real(spectrum).square().sum(-1) + 1e-9).sqrt()  # [batch, n_fft / 2 + 1, frames]
+        magnitude = (
+            torch.view_as_real(spectrum).square().sum(-1) + 1e-9
+        ).sqrt()  # [batch, n_fft / 2 + 1, frames]
         return (filters @ magnitude).clamp_min(FLOOR).log()
 
 
@@ -44,8 +56,10 @@ def _window_and_filters(spec: MelSpec, device: torch.device) -> tuple[Tensor, Te
 
 
 def slaney_filters(spec: MelSpec) -> Tensor:
-    """Triangular filters of equal area on Slaney's scale (linear below 1 kHz, logarithmic above):
-    float32 [num_mels, n_fft / 2 + 1]."""
+    """Slaney's mel filter bank, equal areas: float32 [num_mels, n_fft / 2 + 1].
+
+    Linear below 1 kHz, logarithmic above.
+    """
     ends = _mel_of_hz(torch.tensor([spec.fmin_hz, spec.fmax_hz], dtype=torch.float64))
     steps = torch.linspace(0, 1, spec.num_mels + 2, dtype=torch.float64)
     corners = _hz_of_mel(ends[0] + (ends[1] - ends[0]) * steps)[:, None]  # [num_mels + 2, 1]

@@ -9,15 +9,18 @@ import torch
 from torch import Tensor
 
 MAX_KERNEL_VALUES = 1 << 20
-"""Above it the filter of every output phase is not kept at once: a rate such as 44,101 Hz has 16,000 phases."""
+"""Limit for caching the filters of all output phases: 44,101 Hz alone has 16,000 phases."""
 BLOCK_VALUES = 1 << 22
 
 
-def resample(wave: Tensor, from_hz: int, to_hz: int, *, zero_crossings: int = 24, roll_off: float = 0.95) -> Tensor:
-    """float32 [samples] -> [ceil(samples * to_hz / from_hz)], by a Hann-windowed sinc below the lower Nyquist rate.
+def resample(
+    wave: Tensor, from_hz: int, to_hz: int, *, zero_crossings: int = 24, roll_off: float = 0.95
+) -> Tensor:
+    """float32 [samples] -> [ceil(samples * to_hz / from_hz)], by a Hann-windowed sinc.
 
-    The sinc reaches over `zero_crossings` on either side and cuts off at `roll_off` of that rate; with 6 and 0.99 the
-    result is that of torchaudio's Resample. Memory stays within a few times the samples for any two rates.
+    The sinc reaches over `zero_crossings` on either side and cuts off at `roll_off` of that rate;
+    with 6 and 0.99 the result is that of torchaudio's Resample. Memory stays within a few times the
+    samples for any two rates.
     """
     if from_hz == to_hz:
         return wave
@@ -31,14 +34,18 @@ def resample(wave: Tensor, from_hz: int, to_hz: int, *, zero_crossings: int = 24
     return _by_sample(wave, old, new, reach, cutoff, zero_crossings, num_out)
 
 
-def _by_phase(wave: Tensor, old: int, new: int, reach: int, cutoff: float, zero_crossings: int) -> Tensor:
+def _by_phase(
+    wave: Tensor, old: int, new: int, reach: int, cutoff: float, zero_crossings: int
+) -> Tensor:
     """All samples with the filters of the `new` phases that repeat."""
     kernel = _kernel(old, new, reach, cutoff, zero_crossings).to(wave.device)  # [new, taps]
     padded = torch.nn.functional.pad(wave, (reach, reach + old))
     blocks = padded.unfold(0, kernel.shape[1], old)  # [periods, taps], a view
     step = max(1, BLOCK_VALUES // kernel.shape[1])
     # products, not a convolution: on a GPU those may round to 10 bits
-    return torch.cat([blocks[i : i + step] @ kernel.T for i in range(0, len(blocks), step)]).reshape(-1)
+    return torch.cat(
+        [blocks[i : i + step] @ kernel.T for i in range(0, len(blocks), step)]
+    ).reshape(-1)
 
 
 @lru_cache(maxsize=16)
@@ -48,8 +55,9 @@ def _kernel(old: int, new: int, reach: int, cutoff: float, zero_crossings: int) 
     return _windowed_sinc((offsets - phases) * cutoff, zero_crossings, cutoff / old).float()
 
 
-def _by_sample(wave: Tensor, old: int, new: int, reach: int, cutoff: float, zero_crossings: int,
-               num_out: int) -> Tensor:
+def _by_sample(
+    wave: Tensor, old: int, new: int, reach: int, cutoff: float, zero_crossings: int, num_out: int
+) -> Tensor:
     """Every output sample with a filter of its own, made when it is needed."""
     padded = torch.nn.functional.pad(wave, (reach, reach + 1))
     taps = torch.arange(2 * reach + 1, device=wave.device)
@@ -58,12 +66,16 @@ def _by_sample(wave: Tensor, old: int, new: int, reach: int, cutoff: float, zero
         places = torch.arange(start, min(start + step, num_out), device=wave.device) * old
         nearest, phase = places // new, places % new
         offsets = (taps - reach)[None].double() / old - phase[:, None].double() / (new * old)
-        kernel = _windowed_sinc(offsets * cutoff, zero_crossings, cutoff / old).float()  # [outputs, taps]
+        kernel = _windowed_sinc(
+            offsets * cutoff, zero_crossings, cutoff / old
+        ).float()  # [outputs, taps]
         out.append((padded[nearest[:, None] + taps[None]] * kernel).sum(1))
     return torch.cat(out) if out else wave.new_empty(0)
 
 
 def _windowed_sinc(times: Tensor, zero_crossings: int, scale: float) -> Tensor:
     """`times` float64 in zero crossings from the filter's centre."""
-    window = torch.cos(times.clamp(-zero_crossings, zero_crossings) * (math.pi / zero_crossings / 2)).square()
+    window = torch.cos(
+        times.clamp(-zero_crossings, zero_crossings) * (math.pi / zero_crossings / 2)
+    ).square()
     return torch.sinc(times) * window * scale

@@ -1,8 +1,8 @@
 """The layers of a TensorRT network as functions of typed values, the same for every release.
 
-A `Value` carries the type and shape that it must have. Releases that type networks strongly follow from the inputs;
-for older ones every layer is told its precision, which the build obeys. Sizes known at run time only are -1; layers
-that need them take them from tensors.
+A `Value` carries the type and shape that it must have. Releases that type networks strongly follow
+from the inputs; for older ones every layer is told its precision, which the build obeys. Sizes
+known at run time only are -1; layers that need them take them from tensors.
 """
 
 from __future__ import annotations
@@ -15,12 +15,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from moss_engine.runtime.trt_library import Library
-from moss_engine.runtime.trt_tensors import TensorSpec
+from moss_engine.runtime.tensorrt.library import Library
+from moss_engine.runtime.tensorrt.tensors import TensorSpec
 
 _FLOATS = ("float32", "float16", "bfloat16")
-_NAMES = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16", "int32": "int32", "int64": "int64",
-          "bool": "bool", "float8_e4m3fn": "fp8"}
+_NAMES = {
+    "float32": "float32",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "int32": "int32",
+    "int64": "int64",
+    "bool": "bool",
+    "float8_e4m3fn": "fp8",
+}
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,9 @@ class Ops:
             return self.constant(tensor.numpy(), dtype)  # the one form that every release has
         self._kept.append(tensor)
         weights = self._trt.Weights(self.type_of(dtype), tensor.data_ptr(), tensor.numel())
-        return self._typed(self._network.add_constant(tuple(tensor.shape), weights), dtype, tuple(tensor.shape))
+        return self._typed(
+            self._network.add_constant(tuple(tensor.shape), weights), dtype, tuple(tensor.shape)
+        )
 
     def scalar(self, value: float, like: Value) -> Value:
         """One number that can be combined with `like`."""
@@ -88,23 +97,34 @@ class Ops:
     def cast(self, x: Value, dtype: str) -> Value:
         if x.dtype == dtype:
             return x
-        return self._typed(self._network.add_cast(x.tensor, self.type_of(dtype)), dtype, x.shape, precise=False)
+        return self._typed(
+            self._network.add_cast(x.tensor, self.type_of(dtype)), dtype, x.shape, precise=False
+        )
 
     def binary(self, operation: str, a: Value, b: Value | float) -> Value:
         """operation: SUM, SUB, PROD, DIV, LESS or EQUAL, broadcasting sizes of one."""
         if not isinstance(b, Value):
             b = self.scalar(b, a)
         assert a.dtype == b.dtype and len(a.shape) == len(b.shape), (operation, a, b)
-        layer = self._network.add_elementwise(a.tensor, b.tensor, getattr(self._trt.ElementWiseOperation, operation))
+        layer = self._network.add_elementwise(
+            a.tensor, b.tensor, getattr(self._trt.ElementWiseOperation, operation)
+        )
         dtype = "bool" if operation in ("LESS", "EQUAL") else a.dtype
         return self._typed(layer, dtype, broadcast(a.shape, b.shape))
 
     def unary(self, operation: str, x: Value) -> Value:
-        return self._typed(self._network.add_unary(x.tensor, getattr(self._trt.UnaryOperation, operation)), x.dtype,
-                           x.shape)
+        return self._typed(
+            self._network.add_unary(x.tensor, getattr(self._trt.UnaryOperation, operation)),
+            x.dtype,
+            x.shape,
+        )
 
     def sigmoid(self, x: Value) -> Value:
-        return self._typed(self._network.add_activation(x.tensor, self._trt.ActivationType.SIGMOID), x.dtype, x.shape)
+        return self._typed(
+            self._network.add_activation(x.tensor, self._trt.ActivationType.SIGMOID),
+            x.dtype,
+            x.shape,
+        )
 
     def mean_last(self, x: Value) -> Value:
         """Over the last axis, which stays with size one."""
@@ -125,18 +145,28 @@ class Ops:
         """Matrix product over the last two axes; with `transposed`, b is [..., outputs, inputs]."""
         operation = self._trt.MatrixOperation
         layer = self._network.add_matrix_multiply(
-            a.tensor, operation.NONE, b.tensor, operation.TRANSPOSE if transposed else operation.NONE)
+            a.tensor,
+            operation.NONE,
+            b.tensor,
+            operation.TRANSPOSE if transposed else operation.NONE,
+        )
         size = b.shape[-2] if transposed else b.shape[-1]
-        return self._typed(layer, a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], size))
+        return self._typed(
+            layer, a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], size)
+        )
 
     def quantize(self, x: Value, scale: Value) -> Value:
         """To float8: x / scale, rounded and cut off at the largest; scale [1] is a constant."""
-        layer = self._network.add_quantize(x.tensor, self._number(scale, x.dtype).tensor, self.type_of("float8_e4m3fn"))
+        layer = self._network.add_quantize(
+            x.tensor, self._number(scale, x.dtype).tensor, self.type_of("float8_e4m3fn")
+        )
         return self._typed(layer, "float8_e4m3fn", x.shape)
 
     def dequantize(self, x: Value, scale: Value, dtype: str) -> Value:
         """float8 times scale."""
-        layer = self._network.add_dequantize(x.tensor, self._number(scale, dtype).tensor, self.type_of(dtype))
+        layer = self._network.add_dequantize(
+            x.tensor, self._number(scale, dtype).tensor, self.type_of(dtype)
+        )
         return self._typed(layer, dtype, x.shape)
 
     def _number(self, scale: Value, dtype: str) -> Value:
@@ -157,8 +187,9 @@ class Ops:
         return self._typed(layer, values[0].dtype, tuple(shape), precise=False)
 
     def reshape(self, x: Value, shape: tuple[int, ...], *, sizes: Value | None = None) -> Value:
-        """At most one size of `shape` is -1, and 0 keeps the size that stands in its place; more unknown sizes are
-        taken from the tensor `sizes`, which `shape` only describes.
+        """Reshape; at most one size of `shape` is -1, and 0 keeps the size in its place.
+
+        More unknown sizes come from the tensor `sizes`, which `shape` only describes.
         """
         layer = self._network.add_shuffle(x.tensor)
         if sizes is None:
@@ -174,7 +205,7 @@ class Ops:
         return self._typed(layer, x.dtype, tuple(x.shape[i] for i in order), precise=False)
 
     def part(self, x: Value, start: int, size: int, num_rows: Value) -> Value:
-        """Part of the last axis of x [rows, ..., n]; the number of rows is a tensor, as from `num_rows`."""
+        """A slice of the last axis of x [rows, ..., n]; `num_rows` is a tensor."""
         shape = (*x.shape[:-1], size)
         starts = (0,) * (len(shape) - 1) + (start,)
         sizes = self._sizes_of(num_rows, shape[1:])
@@ -183,7 +214,9 @@ class Ops:
         return self._typed(layer, x.dtype, shape, precise=False)
 
     def shape_of(self, x: Value) -> Value:
-        return Value(self._network.add_shape(x.tensor).get_output(0), self.size_dtype, (len(x.shape),))
+        return Value(
+            self._network.add_shape(x.tensor).get_output(0), self.size_dtype, (len(x.shape),)
+        )
 
     def num_rows(self, x: Value) -> Value:
         """The size of the first axis, as a tensor [1]."""
@@ -195,7 +228,9 @@ class Ops:
             self._sizes[key] = self.concatenate([num_rows, self.constant(rest, self.size_dtype)], 0)
         return self._sizes[key]
 
-    def _typed(self, layer: Any, dtype: str, shape: tuple[int, ...], *, precise: bool = True) -> Value:
+    def _typed(
+        self, layer: Any, dtype: str, shape: tuple[int, ...], *, precise: bool = True
+    ) -> Value:
         """The layer's output; `precise` where the layer computes rather than moves."""
         if not self.library.strongly_typed and dtype in _FLOATS:
             if precise:
@@ -205,5 +240,5 @@ class Ops:
 
 
 def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of two broadcast shapes of equal rank; -1 stands for a size of two or more and for one."""
+    """Shape of two broadcast shapes of equal rank; -1 is a size known at run time only."""
     return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))

@@ -13,7 +13,10 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BuildTarget:
-    """`weights` is "baked" or "bound"; `compute_capability` as "8.9", several joined by commas, None for this GPU's."""
+    """What to build. `weights` is "baked" or "bound"; `compute_capability` "8.9" or "8.6,8.9".
+
+    None stands for this machine's GPU.
+    """
 
     backend: str
     weights: str

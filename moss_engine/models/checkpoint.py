@@ -1,7 +1,7 @@
-"""Strict loading and saving of checkpoints: every tensor by its name and shape, none missing, none left over.
+"""Strict loading and saving of checkpoints: exactly the expected names and shapes.
 
-Linear and convolution weights may be stored as int8 with one float16 scale per first-axis row beside them
-(`X.weight` and `X.weight_scale`, value = int8 * scale).
+Linear and convolution weights may be stored as int8 with one float16 scale per first-axis row
+beside them (`X.weight` and `X.weight_scale`, value = int8 * scale).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from moss_engine.errors import CheckpointError
+from moss_engine.api.errors import CheckpointError
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.tensor_file import StoredTensor, read_header, read_tensor, refuse
 
@@ -25,7 +25,7 @@ _REMEDY = "use weights and a config.json that belong together."
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the language model's tensors: 11 a layer and 6 more (446 at the published size)."""
+    """Names and shapes of the network's tensors: 11 a layer and 6 more (446 at full size)."""
     hidden, ffn, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
     q_size, kv_size = config.num_attention_heads * head_dim, config.num_key_value_heads * head_dim
     layer = {
@@ -53,24 +53,39 @@ def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     }
     for block, num_layers in blocks.items():
         for i in range(num_layers):
-            expected |= {f"model.{block}.layers.{i}.{name}.weight": shape for name, shape in layer.items()}
+            expected |= {
+                f"model.{block}.layers.{i}.{name}.weight": shape for name, shape in layer.items()
+            }
     return expected
 
 
-def load_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, dtype: torch.dtype | None = None,
-                 device: torch.device | str = "cpu", keep_int8: bool = False) -> dict[str, Tensor]:
+def load_tensors(
+    path: Path,
+    expected: Mapping[str, tuple[int, ...]],
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    keep_int8: bool = False,
+) -> dict[str, Tensor]:
     """All tensors of `stream_tensors` at once."""
     return dict(stream_tensors(path, expected, dtype=dtype, device=device, keep_int8=keep_int8))
 
 
-def stream_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, dtype: torch.dtype | None = None,
-                   device: torch.device | str = "cpu", keep_int8: bool = False) -> Iterator[tuple[str, Tensor]]:
-    """Exactly the expected tensors, one by one, of a safetensors file or a folder (one file, or shards with an index).
+def stream_tensors(
+    path: Path,
+    expected: Mapping[str, tuple[int, ...]],
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    keep_int8: bool = False,
+) -> Iterator[tuple[str, Tensor]]:
+    """The expected tensors, one by one, of a safetensors file or of a folder of shards.
 
-    Names, shapes and dtypes are checked from the files' headers before memory is taken for any tensor. Float tensors
-    keep their stored dtype unless `dtype` is given; int8 weights are widened to `dtype` (None: float32), or with
-    `keep_int8` returned as they are, `X.weight` int8 and `X.weight_scale` float32 [rows]. One tensor at a time goes
-    through CPU memory. Raises CheckpointError naming the file or tensor and the remedy.
+    Names, shapes and dtypes are checked from the files' headers before memory is taken for any
+    tensor. Float tensors keep their stored dtype unless `dtype` is given; int8 weights are widened
+    to `dtype` (None: float32), or with `keep_int8` returned as they are, `X.weight` int8 and
+    `X.weight_scale` float32 [rows]. One tensor at a time goes through CPU memory. Raises
+    CheckpointError naming the file or tensor and the remedy.
     """
     path = Path(path)
     stored = read_index(path) if path.is_dir() else read_header(path)
@@ -93,8 +108,10 @@ def stores_int8(folder: Path) -> bool:
     return any(stored.dtype is torch.int8 for stored in read_index(Path(folder)).values())
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], int8_names: Collection[str] = ()) -> None:
-    """Write one safetensors file; the weights in `int8_names` are stored as int8 with their row scales."""
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor], int8_names: Collection[str] = ()
+) -> None:
+    """Write one safetensors file; weights in `int8_names` become int8 with a scale per row."""
     from safetensors.torch import save_file
 
     assert set(int8_names) <= set(tensors), "an int8 name is no tensor"
@@ -109,7 +126,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], int8_names: Collecti
 
 
 def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """weight [rows, ...] -> int8 of the same shape and float16 scales [rows], nearest value first-axis row by row."""
+    """weight [rows, ...] -> int8 of the same shape and float16 scales [rows], to nearest."""
     rows = weight.detach().cpu().float().flatten(1)
     scale = (rows.abs().amax(1) / 127).half()
     scale = torch.where(scale == 0, torch.ones_like(scale), scale)
@@ -123,7 +140,7 @@ def widen(values: Tensor, scale: Tensor) -> Tensor:
 
 
 def read_index(folder: Path) -> dict[str, StoredTensor]:
-    """Where every tensor of a folder lies (one file, or shards with an index); raises CheckpointError."""
+    """The file that holds each tensor of a folder (one file, or shards); raises CheckpointError."""
     if (folder / FILE_NAME).exists():
         return read_header(folder / FILE_NAME)
     index = folder / INDEX_NAME
@@ -132,7 +149,8 @@ def read_index(folder: Path) -> dict[str, StoredTensor]:
         shards = sorted(set(weight_map.values()))
     except FileNotFoundError:
         raise CheckpointError(
-            f"{folder} holds neither {FILE_NAME} nor {INDEX_NAME}; point to a complete checkpoint folder."
+            f"{folder} holds neither {FILE_NAME} nor {INDEX_NAME}; point to a complete checkpoint "
+            f"folder."
         ) from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise refuse(index, f"is no index of shards ({error})") from None
@@ -142,7 +160,9 @@ def read_index(folder: Path) -> dict[str, StoredTensor]:
             raise refuse(index, f"names a shard outside its folder ({shard!r})")
         for name, tensor in read_header(folder / shard).items():
             if weight_map.get(name) != shard:
-                raise refuse(folder / shard, f"holds tensor {name!r}, which {INDEX_NAME} places elsewhere")
+                raise refuse(
+                    folder / shard, f"holds tensor {name!r}, which {INDEX_NAME} places elsewhere"
+                )
             stored[name] = tensor
     for name, shard in weight_map.items():
         if name not in stored:
@@ -150,26 +170,33 @@ def read_index(folder: Path) -> dict[str, StoredTensor]:
     return stored
 
 
-def check_tensors(path: Path, stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise CheckpointError unless exactly the expected tensors are stored, in the expected shapes."""
+def check_tensors(
+    path: Path, stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raise CheckpointError unless exactly the expected names and shapes are stored."""
     wanted = dict(expected)
     for name in expected:
         if name in stored and stored[name].dtype is torch.int8:
             wanted[name + SCALE_SUFFIX] = tuple(expected[name][:1])
-    for what, names in (("lacks", wanted.keys() - stored.keys()), ("has the unknown", stored.keys() - wanted.keys())):
+    for what, names in (
+        ("lacks", wanted.keys() - stored.keys()),
+        ("has the unknown", stored.keys() - wanted.keys()),
+    ):
         if names:
             shown = ", ".join(sorted(names)[:3]) + (" ..." if len(names) > 3 else "")
             raise CheckpointError(f"{path} {what} tensors {shown} ({len(names)} in all); {_REMEDY}")
     for name, shape in wanted.items():
         if stored[name].shape != tuple(shape):
             found = list(stored[name].shape)
-            raise CheckpointError(f"{path}: tensor {name} has shape {found} instead of {list(shape)}; {_REMEDY}")
+            raise CheckpointError(
+                f"{path}: tensor {name} has shape {found} instead of {list(shape)}; {_REMEDY}"
+            )
         if stored[name].dtype is torch.int8 and (name not in expected or len(shape) < 2):
             raise CheckpointError(f"{path}: tensor {name} may not be stored as int8; {_REMEDY}")
 
 
 def read_finite(stored: StoredTensor) -> Tensor:
-    """Read a tensor and refuse NaN or infinity, looked for at evenly spread places of large tensors."""
+    """Read a tensor and refuse NaN or infinity; large tensors are sampled at even distances."""
     tensor = read_tensor(stored)
     step = max(1, tensor.numel() // FINITE_SAMPLES)
     if tensor.is_floating_point() and not bool(tensor.reshape(-1)[::step].isfinite().all()):

@@ -7,12 +7,13 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from moss_engine.errors import CheckpointError
-from moss_engine.tokens import SpecialIds
+from moss_engine.api.errors import CheckpointError
+from moss_engine.api.tokens import SpecialIds
 
 MODEL_TYPE = "moss_speech"
 LARGEST = {"num_shared_layers": 1024, "num_modality_layers": 1024}
-"""Bounds that no network reaches, so that a damaged file is refused before anything is sized by it."""
+"""Bounds that no network reaches, so that a damaged file is refused before anything is sized by it.
+"""
 LARGEST_OTHER = 1 << 24
 
 
@@ -62,15 +63,19 @@ class ModelConfig:
     def from_file(path: Path) -> ModelConfig:
         """Read `config.json`.
 
-        Raises CheckpointError that names the file and the field if it is missing, unreadable, of another model
-        type, or inconsistent.
+        Raises CheckpointError that names the file and the field if it is missing, unreadable, of
+        another model type, or inconsistent.
         """
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise CheckpointError(f"{path} is missing; point --checkpoint at a complete MOSS-Speech folder.") from None
+            raise CheckpointError(
+                f"{path} is missing; point --checkpoint at a complete MOSS-Speech folder."
+            ) from None
         except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise CheckpointError(f"{path} cannot be read ({error}); download the checkpoint again.") from None
+            raise CheckpointError(
+                f"{path} cannot be read ({error}); download the checkpoint again."
+            ) from None
         if not isinstance(values, dict):
             raise CheckpointError(f"{path} holds no JSON object; download the checkpoint again.")
         return ModelConfig.from_dict(values, source=str(path))
@@ -78,7 +83,9 @@ class ModelConfig:
     @staticmethod
     def from_dict(values: dict[str, object], *, source: str) -> ModelConfig:
         def refuse(reason: str) -> CheckpointError:
-            return CheckpointError(f"{source}: {reason}; use the config.json that belongs to the weights.")
+            return CheckpointError(
+                f"{source}: {reason}; use the config.json that belongs to the weights."
+            )
 
         if values.get("model_type") != MODEL_TYPE:
             raise refuse(f"model_type is {values.get('model_type')!r}, not {MODEL_TYPE!r}")
@@ -100,8 +107,11 @@ def _inconsistencies(config: ModelConfig, values: dict[str, object]) -> list[str
     reasons = []
     positive = [f.name for f in dataclasses.fields(ModelConfig) if not f.name.endswith("_token_id")]
     reasons += [f"{name} must be positive" for name in positive if not getattr(config, name) > 0]
-    reasons += [f"{name} is above {largest}" for name in positive
-                if getattr(config, name) > (largest := LARGEST.get(name, LARGEST_OTHER))]
+    reasons += [
+        f"{name} is above {largest}"
+        for name in positive
+        if getattr(config, name) > (largest := LARGEST.get(name, LARGEST_OTHER))
+    ]
     if reasons:
         return reasons
     if config.num_attention_heads % config.num_key_value_heads:
@@ -110,16 +120,26 @@ def _inconsistencies(config: ModelConfig, values: dict[str, object]) -> list[str
         reasons.append("head_dim is odd")
     declared = values.get("num_hidden_layers")
     if declared != config.num_shared_layers + config.num_modality_layers:
-        reasons.append(f"num_hidden_layers is {declared!r}, not num_shared_layers + num_modality_layers")
+        reasons.append(
+            f"num_hidden_layers is {declared!r}, not num_shared_layers + num_modality_layers"
+        )
     text_ids = ("sosp_token_id", "modality_pad_token_id", "eos_token_id", "pad_token_id")
-    for name, size in [*((n, config.vocab_size) for n in text_ids), ("eosp_token_id", config.audio_vocab_size),
-                       ("audio_pad_token_id", config.audio_vocab_size)]:
+    for name, size in [
+        *((n, config.vocab_size) for n in text_ids),
+        ("eosp_token_id", config.audio_vocab_size),
+        ("audio_pad_token_id", config.audio_vocab_size),
+    ]:
         if not 0 <= getattr(config, name) < size:
             reasons.append(f"{name} lies outside its vocabulary of {size}")
     if len({getattr(config, name) for name in text_ids}) < len(text_ids):
         reasons.append("two of the special text ids are equal")
-    unsupported = {"tie_word_embeddings": False, "attention_bias": False, "use_sliding_window": False,
-                   "rope_scaling": None, "hidden_act": "silu"}
+    unsupported = {
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "use_sliding_window": False,
+        "rope_scaling": None,
+        "hidden_act": "silu",
+    }
     for name, only in unsupported.items():
         if name in values and values[name] != only:
             reasons.append(f"{name} is {values[name]!r}; this network supports {only!r} only")

@@ -1,4 +1,4 @@
-"""A converted checkpoint: the builders' layout in files of one layer each, with a manifest of their digests."""
+"""A converted checkpoint: the builders' layout, one file a layer, and a manifest of digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from moss_engine.errors import CheckpointError
+from moss_engine.api.errors import CheckpointError
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8_parts import INPUT_SCALE, WEIGHT_SCALE, is_float8
 from moss_engine.models.layout import parts
@@ -27,7 +27,7 @@ Entry = tuple[torch.dtype, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Converted:
-    """`dtype` is "bfloat16", "float16" or "float8"; `checkpoint_digest` that of the checkpoint it was made of."""
+    """`dtype` is "bfloat16", "float16" or "float8"; `checkpoint_digest` identifies the source."""
 
     folder: Path
     config: ModelConfig
@@ -45,7 +45,7 @@ class Converted:
 
 
 def entries_of(config: ModelConfig, dtype: str) -> dict[str, Entry]:
-    """Every tensor of a converted checkpoint with its type and shape, in the order of the network."""
+    """Name -> (dtype, shape) of every tensor of a converted checkpoint, in network order."""
     found: dict[str, Entry] = {}
     for name, part in parts(config).items():
         if dtype != "float8":
@@ -59,7 +59,7 @@ def entries_of(config: ModelConfig, dtype: str) -> dict[str, Entry]:
 
 
 def file_of(name: str) -> str:
-    """The file that holds a tensor: one for each layer slot, one for the tables, one for norms and heads."""
+    """The file of a tensor: one for each layer slot, one for tables, one for norms and heads."""
     group, _, rest = name.partition(".")
     if group == "layers":
         return f"layer_{int(rest.partition('.')[0]):03}.safetensors"
@@ -77,27 +77,35 @@ def files_of(config: ModelConfig, dtype: str) -> dict[str, dict[str, Entry]]:
 def open_converted(folder: Path) -> Converted:
     """Read a folder that `scripts.convert` has finished, after comparing every file's digest.
 
-    Raises CheckpointError: for an unfinished or altered folder, and for a tensor that is missing, unknown or of another
-    type or shape.
+    Raises CheckpointError: for an unfinished or altered folder, and for a tensor that is missing,
+    unknown or of another type or shape.
     """
     if not (folder / "manifest.json").is_file():
-        raise CheckpointError(f"{folder} holds no finished conversion, as manifest.json is missing in it; {_AGAIN}")
+        raise CheckpointError(
+            f"{folder} holds no finished conversion, as manifest.json is missing in it; {_AGAIN}"
+        )
     made_by = verify_manifest(folder)
     dtype, digest = str(made_by.get("dtype")), str(made_by.get("checkpoint_digest"))
     if made_by.get("format") != FORMAT or dtype not in DTYPE_OPTIONS.values():
-        raise CheckpointError(f"{folder} is no conversion of this program's kind ({made_by.get('format')!r}, not "
-                              f"{FORMAT!r}); {_AGAIN}")
+        raise CheckpointError(
+            f"{folder} is no conversion of this program's kind ({made_by.get('format')!r}, not "
+            f"{FORMAT!r}); {_AGAIN}"
+        )
     config = ModelConfig.from_file(folder / "config.json")
     stored: dict[str, StoredTensor] = {}
     for file, entries in files_of(config, dtype).items():
         found = read_header(folder / file, _FILE_DTYPES)
         for name in [*(entries.keys() - found.keys()), *(found.keys() - entries.keys())]:
-            raise CheckpointError(f"{folder / file} {'lacks' if name in entries else 'has the unknown'} tensor "
-                                  f"{name}; {_AGAIN}")
+            raise CheckpointError(
+                f"{folder / file} {'lacks' if name in entries else 'has the unknown'} tensor "
+                f"{name}; {_AGAIN}"
+            )
         for name, entry in entries.items():
             if (found[name].dtype, found[name].shape) != entry:
-                raise CheckpointError(f"{folder / file}: {name} is {found[name].dtype} {list(found[name].shape)} "
-                                      f"instead of {entry[0]} {list(entry[1])}; {_AGAIN}")
+                raise CheckpointError(
+                    f"{folder / file}: {name} is {found[name].dtype} {list(found[name].shape)} "
+                    f"instead of {entry[0]} {list(entry[1])}; {_AGAIN}"
+                )
             stored[name] = found[name]
     return Converted(folder, config, dtype, digest, stored)
 

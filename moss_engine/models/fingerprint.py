@@ -1,7 +1,7 @@
-"""A checkpoint's identity in a moment: SHA-256 over its configuration, its tensors' headers and samples of their bytes.
+"""A checkpoint's identity: SHA-256 of its configuration, tensor headers and sampled bytes.
 
-It tells checkpoints apart (training moves every tensor) without reading 18 GB. It is no proof against someone who
-alters a tensor between the samples: the digests in manifest.json are.
+It tells checkpoints apart (training moves every tensor) without reading 18 GB. It is no proof
+against someone who alters a tensor between the samples: the digests in manifest.json are.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ def checkpoint_digest(folder: Path) -> str:
 
 def samples_of(tensors: Mapping[str, StoredTensor]) -> bytes:
     """What tells tensors apart: names, types, shapes, and samples of their bytes."""
-    return b"".join(f"{name} {stored.dtype} {stored.shape}\n".encode() + b"".join(_samples(stored))
-                    for name, stored in sorted(tensors.items()))
+    return b"".join(
+        f"{name} {stored.dtype} {stored.shape}\n".encode() + b"".join(_samples(stored))
+        for name, stored in sorted(tensors.items())
+    )
 
 
 def _samples(stored: StoredTensor) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Linear weights as float8 (e4m3): values with one float32 scale per output row, value = float8 * scale."""
+"""Float8 (e4m3) linear weights with one float32 scale per output row: value = float8 * scale."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from moss_engine.errors import CheckpointError
+from moss_engine.api.errors import CheckpointError
 from moss_engine.models.checkpoint import expected_tensors, load_tensors
 from moss_engine.models.config import ModelConfig
 
@@ -23,18 +23,30 @@ def row_scales(weight: Tensor) -> Tensor:
 
 def float8_values(weight: Tensor, scale: Tensor) -> Tensor:
     """float8 [rows, inputs]: the nearest values, cut off at the largest."""
-    return (weight.float() / scale[:, None]).clamp(-LARGEST_FLOAT8, LARGEST_FLOAT8).to(torch.float8_e4m3fn)
+    return (
+        (weight.float() / scale[:, None])
+        .clamp(-LARGEST_FLOAT8, LARGEST_FLOAT8)
+        .to(torch.float8_e4m3fn)
+    )
 
 
 def load_scales(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
-    """Scales of every linear weight by its name, as `scripts.quantize` chose them. Raises CheckpointError."""
+    """Scales of every linear weight by its name, as `scripts.quantize` chose them. Raises
+    CheckpointError."""
     path = folder / SCALES_NAME
     if not path.exists():
-        raise CheckpointError(f"{path} is missing; make it with `python -m scripts.quantize {folder}`, or use another "
-                              "--dtype.")
-    shapes = {name: shape for name, shape in expected_tensors(config).items()
-              if len(shape) == 2 and "embed" not in name}
-    return load_tensors(path, {name: shape[:1] for name, shape in shapes.items()}, dtype=torch.float32)
+        raise CheckpointError(
+            f"{path} is missing; make it with `python -m scripts.quantize {folder}`, or use "
+            "another --dtype."
+        )
+    shapes = {
+        name: shape
+        for name, shape in expected_tensors(config).items()
+        if len(shape) == 2 and "embed" not in name
+    }
+    return load_tensors(
+        path, {name: shape[:1] for name, shape in shapes.items()}, dtype=torch.float32
+    )
 
 
 def largest_inputs_path(folder: Path) -> Path:

@@ -8,20 +8,25 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from moss_engine.errors import CheckpointError
+from moss_engine.api.errors import CheckpointError
 from moss_engine.models.checkpoint import expected_tensors, load_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.network import MossSpeech
 
 TIED_ROWS = 1024
-TABLES_AND_HEADS = {"model.embed_tokens.weight": "text_lm_head.weight",
-                    "model.audio_embed.weight": "audio_lm_head.weight"}
+TABLES_AND_HEADS = {
+    "model.embed_tokens.weight": "text_lm_head.weight",
+    "model.audio_embed.weight": "audio_lm_head.weight",
+}
 
 
-def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> MossSpeech:
+def load_model(
+    folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> MossSpeech:
     """The network of a checkpoint folder, for inference.
 
-    The tensors that are read become its parameters, so memory holds them once. Raises CheckpointError.
+    The tensors that are read become its parameters, so memory holds them once. Raises
+    CheckpointError.
     """
     config = ModelConfig.from_file(folder / "config.json")
     tensors = load_tensors(folder, expected_tensors(config), dtype=dtype, device=device)
@@ -33,7 +38,7 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
 
 
 class TiedHeads:
-    """`refuse_tied` for tensors that are seen one by one: keeps the first rows of heads and tables."""
+    """Streaming form of `refuse_tied`: keeps the first rows of heads and tables."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -49,9 +54,10 @@ class TiedHeads:
 
 
 def refuse_tied(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Raise CheckpointError if a head is a copy of its channel's embedding table (by their first rows)."""
+    """Raise CheckpointError if a head copies its channel's embedding table (by first rows)."""
     for table, head in TABLES_AND_HEADS.items():
         if torch.equal(tensors[table][:TIED_ROWS], tensors[head][:TIED_ROWS]):
             raise CheckpointError(
-                f"{folder}: {head} equals {table}, as if tied; export the checkpoint again with untied heads."
+                f"{folder}: {head} equals {table}, as if tied; export the checkpoint again with "
+                f"untied heads."
             )

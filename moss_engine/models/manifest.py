@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from moss_engine.errors import CheckpointError
+from moss_engine.api.errors import CheckpointError
 
 MANIFEST_NAME = "manifest.json"
 _AGAIN = "download or export the checkpoint again."
@@ -18,13 +18,15 @@ _AGAIN = "download or export the checkpoint again."
 def verify_manifest(folder: Path) -> dict[str, Any]:
     """Compare a folder with its manifest and return the manifest's `made_by`.
 
-    Raises CheckpointError for a missing, unlisted or altered file and for a link that leaves the folder. Hidden files
-    are not looked at: nothing reads them.
+    Raises CheckpointError for a missing, unlisted or altered file and for a link that leaves the
+    folder. Hidden files are not looked at: nothing reads them.
     """
     path = folder / MANIFEST_NAME
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        listed = {name: (entry["sha256"], entry["size"]) for name, entry in manifest["files"].items()}
+        listed = {
+            name: (entry["sha256"], entry["size"]) for name, entry in manifest["files"].items()
+        }
         made_by = dict(manifest.get("made_by", {}))
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing; {_AGAIN}") from None
@@ -34,34 +36,53 @@ def verify_manifest(folder: Path) -> dict[str, Any]:
     if missing := sorted(listed.keys() - set(present)):
         raise CheckpointError(f"{folder / missing[0]} is missing though {path} lists it; {_AGAIN}")
     if unknown := sorted(set(present) - listed.keys()):
-        raise CheckpointError(f"{folder / unknown[0]} is not listed in {path}; remove it, or {_AGAIN}")
+        raise CheckpointError(
+            f"{folder / unknown[0]} is not listed in {path}; remove it, or {_AGAIN}"
+        )
     for name, (sha256, size) in listed.items():
         file = folder / name
         if not file.resolve().is_relative_to(folder.resolve()):
-            raise CheckpointError(f"{file} is a link that leaves the checkpoint folder; copy the file there instead.")
+            raise CheckpointError(
+                f"{file} is a link that leaves the checkpoint folder; copy the file there instead."
+            )
         if file.stat().st_size != size or _sha256(file) != sha256:
-            raise CheckpointError(f"{file} differs from its entry in {path} (truncated or altered); {_AGAIN}")
+            raise CheckpointError(
+                f"{file} differs from its entry in {path} (truncated or altered); {_AGAIN}"
+            )
     return made_by
 
 
-def write_manifest(folder: Path, made_by: Mapping[str, Any], known: Mapping[str, str] | None = None) -> None:
-    """Write `manifest.json` for all other files of the folder; `known` digests are not computed again."""
+def write_manifest(
+    folder: Path, made_by: Mapping[str, Any], known: Mapping[str, str] | None = None
+) -> None:
+    """Write `manifest.json` over the folder's other files; `known` digests are not recomputed."""
     known = known or {}
-    entries = {name: {"sha256": known.get(name) or _sha256(folder / name), "size": (folder / name).stat().st_size}
-               for name in _files(folder)}
+    entries = {
+        name: {
+            "sha256": known.get(name) or _sha256(folder / name),
+            "size": (folder / name).stat().st_size,
+        }
+        for name in _files(folder)
+    }
     text = json.dumps({"files": entries, "made_by": dict(made_by)}, indent=1, sort_keys=True)
     (folder / MANIFEST_NAME).write_text(text + "\n", encoding="utf-8")
 
 
 def _files(folder: Path) -> list[str]:
-    """Relative POSIX paths of all files below the folder, without hidden ones and the manifest itself."""
+    """Relative POSIX paths of all files below the folder but hidden ones and the manifest."""
     found = []
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         linked = [name for name in folders if (Path(root) / name).is_symlink()]
         if linked:
-            raise CheckpointError(f"{Path(root) / linked[0]} is a linked folder; copy its files there instead.")
-        found += [(Path(root) / name).relative_to(folder).as_posix() for name in names if not name.startswith(".")]
+            raise CheckpointError(
+                f"{Path(root) / linked[0]} is a linked folder; copy its files there instead."
+            )
+        found += [
+            (Path(root) / name).relative_to(folder).as_posix()
+            for name in names
+            if not name.startswith(".")
+        ]
     return sorted(name for name in found if name != MANIFEST_NAME)
 
 

@@ -1,8 +1,10 @@
 """MOSS-Speech in plain PyTorch: one class for every size.
 
-A Qwen3-type decoder whose trunk of shared layers feeds two branches, text and audio, each with its own layers, final
-norm and untied head. The module tree gives exactly the checkpoint's tensor names. Attention is passed in as a
-function, so that training (whole sequences) and serving (paged KV) run the same network.
+A Qwen3-type decoder whose trunk of shared layers feeds two branches, text and audio, each with its
+own layers, final norm and untied head. The module tree gives exactly the checkpoint's tensor names.
+Attention is passed in as a function: training runs whole sequences, the tests cached ones. It is
+the reference that serving runtimes are held to; docs/networks.md names the networks and their
+tests.
 """
 
 from __future__ import annotations
@@ -19,15 +21,16 @@ from moss_engine.models.config import ModelConfig
 class Attend(Protocol):
     """Causal attention of new rows over a sequence's cached and new rows.
 
-    `slot` is the layer's KV slot, 0 .. num_layers - 1. `q` is [..., rows, heads, head_dim], `k` and `v` are
-    [..., rows, kv_heads, head_dim], all normed and rotated. Returns [..., rows, heads, head_dim].
+    `slot` is the layer's KV slot, 0 .. num_layers - 1. `q` is [..., rows, heads, head_dim], `k` and
+    `v` are [..., rows, kv_heads, head_dim], all normed and rotated. Returns [..., rows, heads,
+    head_dim].
     """
 
     def __call__(self, slot: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
 
 
 class BranchStates(NamedTuple):
-    """Normed last hidden states of the two branches, ready for the heads; each [..., rows, hidden]."""
+    """Normed last hidden states of the two branches: each [..., rows, hidden]."""
 
     text: Tensor
     audio: Tensor
@@ -45,13 +48,18 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-def rotary_tables(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def rotary_tables(
+    positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     """Cosines and sines for NeoX rotary embedding.
 
-    positions: [..., rows] integers. Returns two tensors [..., rows, 1, head_dim]; computed in float32.
+    positions: [..., rows] integers. Returns two tensors [..., rows, 1, head_dim]; computed in
+    float32.
     """
     exponent = torch.arange(0, head_dim, 2, dtype=torch.float32, device=positions.device) / head_dim
-    angles = positions.to(torch.float32).unsqueeze(-1) * theta**-exponent  # [..., rows, head_dim / 2]
+    angles = (
+        positions.to(torch.float32).unsqueeze(-1) * theta**-exponent
+    )  # [..., rows, head_dim / 2]
     angles = torch.cat([angles, angles], dim=-1).unsqueeze(-2)
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
@@ -63,7 +71,10 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with normed heads: [..., rows, hidden] -> the same; `slot` is its layer's KV slot."""
+    """Grouped-query attention with normed heads: [..., rows, hidden] -> the same shape.
+
+    `slot` is its layer's KV slot.
+    """
 
     def __init__(self, config: ModelConfig, slot: int):
         super().__init__()
@@ -145,8 +156,8 @@ class Body(nn.Module):
 class MossSpeech(nn.Module):
     """The two-branch decoder.
 
-    KV slots: shared layers first, then the text branch's, then the audio branch's; every row has a KV entry in all
-    of them.
+    KV slots: shared layers first, then the text branch's, then the audio branch's; every row has a
+    KV entry in all of them.
     """
 
     def __init__(self, config: ModelConfig):
@@ -159,7 +170,8 @@ class MossSpeech(nn.Module):
     def embed(self, rows: Tensor) -> Tensor:
         """Select, never sum: [..., 2] (text, audio) ids -> [..., hidden].
 
-        The channel that does not count is replaced by a valid id before the look-up, as its value is arbitrary.
+        The channel that does not count is replaced by a valid id before the look-up, as its value
+        is arbitrary.
         """
         text, audio = rows.unbind(-1)
         is_audio = text == self.config.modality_pad_token_id
@@ -169,12 +181,14 @@ class MossSpeech(nn.Module):
             self.model.embed_tokens(text),
         )
 
-    def forward(self, rows: Tensor, positions: Tensor, attend: Attend, select: Tensor | None = None) -> BranchStates:
+    def forward(
+        self, rows: Tensor, positions: Tensor, attend: Attend, select: Tensor | None = None
+    ) -> BranchStates:
         """Run new rows through trunk and branches.
 
-        rows: [..., rows, 2]; positions: [..., rows]; select: indices along the rows axis whose final states are
-        wanted (None for all). Returns states after each branch's final norm; `text_lm_head` and `audio_lm_head`
-        turn them into logits.
+        rows: [..., rows, 2]; positions: [..., rows]; select: indices along the rows axis whose
+        final states are wanted (None for all). Returns states after each branch's final norm;
+        `text_lm_head` and `audio_lm_head` turn them into logits.
         """
         x = self.embed(rows)
         rotary = rotary_tables(positions, self.config.head_dim, self.config.rope_theta, x.dtype)
@@ -192,4 +206,6 @@ def causal_attend(slot: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     q: [..., rows, heads, head_dim]; k, v: [..., rows, kv_heads, head_dim].
     """
     q, k, v = (t.transpose(-2, -3) for t in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(-2, -3)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(
+        -2, -3
+    )

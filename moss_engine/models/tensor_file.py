@@ -1,4 +1,4 @@
-"""Safetensors files: a header that is checked before anything is believed, and reading one tensor at a time."""
+"""Safetensors files: headers are checked first; tensors are read one at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from moss_engine.errors import CheckpointError
+from moss_engine.api.errors import CheckpointError
 
 MAX_HEADER_BYTES = 100 * 1024 * 1024
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I8": torch.int8}
@@ -31,15 +31,15 @@ class StoredTensor:
 
 
 def refuse(path: Path, reason: str) -> CheckpointError:
-    """The error, to be raised, for a file that is not what it should be: "{path} {reason}; download ..."."""
+    """The CheckpointError of a bad file: "{path} {reason}; download ..."."""
     return CheckpointError(f"{path} {reason}; download or export the checkpoint again.")
 
 
 def read_header(path: Path, dtypes: Mapping[str, torch.dtype] = DTYPES) -> dict[str, StoredTensor]:
     """The tensors of one file by name; `dtypes` are those that the file may have.
 
-    Raises CheckpointError unless the header is well-formed and its tensors, of allowed dtypes only, cover the rest
-    of the file exactly: without a gap, an overlap or a byte beyond the end.
+    Raises CheckpointError unless the header is well-formed and its tensors, of allowed dtypes only,
+    cover the rest of the file exactly: without a gap, an overlap or a byte beyond the end.
     """
     try:
         file_bytes = path.stat().st_size
@@ -47,22 +47,32 @@ def read_header(path: Path, dtypes: Mapping[str, torch.dtype] = DTYPES) -> dict[
             header_bytes = int.from_bytes(file.read(8), "little")
             if file_bytes < 8 or header_bytes > min(MAX_HEADER_BYTES, file_bytes - 8):
                 raise refuse(path, "is truncated or no safetensors file (its header does not fit)")
-            entries = json.loads(file.read(header_bytes).decode("utf-8"), object_pairs_hook=_without_duplicates)
+            entries = json.loads(
+                file.read(header_bytes).decode("utf-8"), object_pairs_hook=_without_duplicates
+            )
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing; download or export the checkpoint again.") from None
+        raise CheckpointError(
+            f"{path} is missing; download or export the checkpoint again."
+        ) from None
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise refuse(path, f"has an unreadable header ({error})") from None
     if not isinstance(entries, dict):
         raise refuse(path, "has a header that is no JSON object")
     entries.pop("__metadata__", None)
-    stored = [_stored_tensor(path, name, entry, 8 + header_bytes, dtypes) for name, entry in entries.items()]
+    stored = [
+        _stored_tensor(path, name, entry, 8 + header_bytes, dtypes)
+        for name, entry in entries.items()
+    ]
     end = 8 + header_bytes
     for tensor in sorted(stored, key=lambda t: (t.offset, t.num_bytes)):
         if tensor.offset != end:
             raise refuse(path, f"has a gap or an overlap before tensor {tensor.name!r}")
         end += tensor.num_bytes
     if end != file_bytes:
-        raise refuse(path, f"is {file_bytes} bytes long where its header describes {end} (truncated or altered)")
+        raise refuse(
+            path,
+            f"is {file_bytes} bytes long where its header describes {end} (truncated or altered)",
+        )
     return {tensor.name: tensor for tensor in stored}
 
 
@@ -89,18 +99,29 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def _stored_tensor(path: Path, name: str, entry: Any, data_start: int,
-                   dtypes: Mapping[str, torch.dtype]) -> StoredTensor:
+def _stored_tensor(
+    path: Path, name: str, entry: Any, data_start: int, dtypes: Mapping[str, torch.dtype]
+) -> StoredTensor:
     if not isinstance(entry, dict):
         raise refuse(path, f"describes tensor {name!r} wrongly")
-    dtype, shape, offsets = entry.get("dtype"), _counts(entry.get("shape")), _counts(entry.get("data_offsets"))
+    dtype, shape, offsets = (
+        entry.get("dtype"),
+        _counts(entry.get("shape")),
+        _counts(entry.get("data_offsets")),
+    )
     if not isinstance(dtype, str) or dtype not in dtypes:
-        raise CheckpointError(f"{path} stores {name!r} as {dtype!r}; use a checkpoint of {', '.join(dtypes)} tensors.")
+        raise CheckpointError(
+            f"{path} stores {name!r} as {dtype!r}; use a checkpoint of {', '.join(dtypes)} tensors."
+        )
     if shape is None or offsets is None or len(offsets) != 2:
         raise refuse(path, f"describes tensor {name!r} wrongly")
     num_bytes = math.prod(shape) * dtypes[dtype].itemsize
     if offsets[1] - offsets[0] != num_bytes:
-        raise refuse(path, f"gives tensor {name!r} {offsets[1] - offsets[0]} bytes where its shape needs {num_bytes}")
+        raise refuse(
+            path,
+            f"gives tensor {name!r} {offsets[1] - offsets[0]} bytes where its shape needs "
+            f"{num_bytes}",
+        )
     return StoredTensor(path, name, dtypes[dtype], shape, data_start + offsets[0], num_bytes)
 
 

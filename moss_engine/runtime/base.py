@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from moss_engine.tokens import Row
+from moss_engine.api.info import RuntimeInfo
+from moss_engine.api.request import Sampling
+from moss_engine.api.tokens import Modality, Row, SpecialIds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 class Limits:
     """Capacity of a runtime, fixed when it is made.
 
-    `max_batch` counts sequences of one step, `max_step_rows` the uncached rows of one step over all its sequences.
+    `max_batch` counts sequences of one step, `max_step_rows` the uncached rows of one step over all
+    its sequences.
     """
 
     block_size: int
@@ -27,49 +29,21 @@ class Limits:
     max_seq_len: int
 
 
-@dataclass(frozen=True)
-class RuntimeInfo:
-    """What the status panel names: runtime, library version, device and number format."""
-
-    name: str
-    version: str
-    device: str
-    dtype: str
-    weights: str
-    engine_digest: str | None = None
-
-
-class TextBranch(Enum):
-    """How much of the text branch a step needs for a sequence's rows; trunk and audio branch are always run, and the
-    text branch is run for all sequences of a step as far as one of them needs it.
-
-    While a reply speaks, the sample of the text head is replaced by the modality pad before anything sees it, so its
-    logits are not needed. Nothing else is known to be unused: in text mode the audio sample stays in the row, counts
-    for the audio channel's repetition penalty, and is what the network reads should the text sample be the pad. Text
-    logits that are no numbers are noticed when text is sampled again.
-    """
-
-    SAMPLED = "sampled"  # all of it, and the text logits
-    FILLED = "filled"  # keys and values; the text logits may be anything finite
-    DEFERRED = "deferred"  # nothing yet: keys and values follow before text is sampled again
-
-
-@dataclass(frozen=True)
-class ScheduledSequence:
+class ScheduledSequence(NamedTuple):
     """One sequence's share of a step.
 
-    Rows `num_cached .. num_cached + len(rows) - 1` of the sequence are run; `block_table[i]` is the pool block of
-    positions `i * block_size ...`, and covers them. `sample` tells whether logits of the last row are wanted: not so
-    for a prefill chunk that is not the last. The last `num_deferred` of the cached rows have not been through the text
-    branch; unless `text` is DEFERRED again, the runtime makes up for that first.
+    Rows `num_cached .. num_cached + len(rows) - 1` of the sequence are run; `block_table[i]` is the
+    pool block of positions `i * block_size ...`, and covers them. `sample` tells whether logits of
+    the last row are wanted: not so for a prefill chunk that is not the last. `text_logits` tells
+    whether the text logits are among them: not so while a reply speaks, since its text sample is
+    replaced by the modality pad. Keys and values are written in both branches in any case.
     """
 
     rows: tuple[Row, ...]
     num_cached: int
     block_table: tuple[int, ...]
     sample: bool
-    text: TextBranch = TextBranch.SAMPLED
-    num_deferred: int = 0
+    text_logits: bool = True
 
 
 @dataclass(frozen=True)
@@ -77,50 +51,61 @@ class ScheduledBatch:
     sequences: tuple[ScheduledSequence, ...]
 
     @property
-    def text(self) -> TextBranch:
-        """The most that any sequence needs of the text branch."""
-        needs = {TextBranch.FILLED if sequence.text is TextBranch.SAMPLED and not sequence.sample else sequence.text
-                 for sequence in self.sequences}
-        return next(text for text in TextBranch if text in needs)
+    def text_logits(self) -> bool:
+        """Whether any sequence needs text logits."""
+        return any(sequence.sample and sequence.text_logits for sequence in self.sequences)
 
 
 def check_batch(batch: ScheduledBatch, limits: Limits) -> None:
     """Assert that a batch is one that a runtime with these limits may be given."""
     assert 0 < len(batch.sequences) <= limits.max_batch, "too many sequences in a step, or none"
-    assert sum(len(s.rows) for s in batch.sequences) <= limits.max_step_rows, "too many rows in a step"
+    assert sum(len(s.rows) for s in batch.sequences) <= limits.max_step_rows, (
+        "too many rows in a step"
+    )
     for sequence in batch.sequences:
         length = sequence.num_cached + len(sequence.rows)
-        assert sequence.rows and length <= limits.max_seq_len, "a sequence without rows, or a too long one"
-        assert sequence.num_deferred <= sequence.num_cached, "more rows are deferred than cached"
-        assert length <= len(sequence.block_table) * limits.block_size, "the block table does not cover the rows"
+        assert sequence.rows and length <= limits.max_seq_len, (
+            "a sequence without rows, or a too long one"
+        )
+        assert length <= len(sequence.block_table) * limits.block_size, (
+            "the block table does not cover the rows"
+        )
 
 
-def deferred_parts(batch: ScheduledBatch, max_rows: int) -> Iterator[list[ScheduledSequence]]:
-    """What has to be made up for in the text branch before the batch: groups of at most `max_rows` rows.
+class SequenceSampling(NamedTuple):
+    """How the next row of a sequence is drawn, all by value: what a runtime keeps of a sequence
+    under its id is only a cache of what follows from `rows`.
 
-    Each part stands for cached rows of one sequence; what it holds as rows only counts them.
+    `rows` are prompt and reply so far, the history that the repetition penalty looks at, of which
+    the last `num_reply_rows` are the reply. `allowed_text` are the only text ids that may be drawn,
+    at most two; None for all.
     """
-    group: list[ScheduledSequence] = []
-    room = max_rows
-    for sequence in batch.sequences:
-        start = sequence.num_cached - sequence.num_deferred
-        while sequence.text is not TextBranch.DEFERRED and start < sequence.num_cached:
-            count = min(room, sequence.num_cached - start)
-            rows = (sequence.rows[0],) * count
-            group.append(ScheduledSequence(rows, start, sequence.block_table, False, TextBranch.FILLED))
-            start += count
-            room -= count
-            if room == 0:
-                yield group
-                group, room = [], max_rows
-    if group:
-        yield group
+
+    sequence_id: str
+    rows: Sequence[Row]
+    num_reply_rows: int
+    sampling: Sampling
+    modality: Modality
+    allowed_text: tuple[int, ...] | None = None
+
+
+class BatchSampling(NamedTuple):
+    """How the rows of a step are drawn: one entry for each sequence with `sample`, in batch order.
+
+    `finished` are the ids of the sequences that ended since the last step. They are let go before
+    the step, in which their ids may already be those of new sequences.
+    """
+
+    sequences: tuple[SequenceSampling, ...]
+    special_ids: SpecialIds
+    finished: tuple[str, ...] = ()
 
 
 class Logits(NamedTuple):
-    """float32 logits of the last row of each sequence with `sample`, in batch order, on the runtime's device.
+    """float32 logits of the last row of each sequence with `sample`, in batch order, on the
+    runtime's device.
 
-    Where no sequence of the batch has `TextBranch.SAMPLED`, the text logits are finite numbers without meaning.
+    Where no sequence of the batch needs text logits, they are finite numbers without meaning.
     """
 
     text: Tensor  # [num_sampled, vocab_size]
@@ -128,17 +113,20 @@ class Logits(NamedTuple):
 
 
 class Runtime(Protocol):
-    """Runs the model; owns weights and the KV pool.
+    """Runs the model and draws rows; owns weights and the KV pool.
 
-    After `forward`, the KV of the batch's rows is in the blocks of its tables. Blocks are anonymous: the engine
-    decides who owns which, and may pass a freed block to another sequence at the next call. Called by one thread.
-    Only a runtime that was made for it is given sequences whose text branch is deferred.
+    After `step`, the KV of the batch's rows is in the blocks of its tables. Blocks are anonymous:
+    the engine decides who owns which, and may pass a freed block to another sequence at the next
+    call. Called by one thread. `LogitsRuntime` is the base of those that compute logits.
     """
 
     limits: Limits
     info: RuntimeInfo
 
-    def forward(self, batch: ScheduledBatch) -> Logits: ...
+    def step(self, batch: ScheduledBatch, sampling: BatchSampling) -> list[Row | None]:
+        """Run the batch's rows and draw the next one of every sequence with `sample`, in batch
+        order; None where the logits hold NaN or infinity."""
+        ...
 
     def close(self) -> None:
         """Give back device memory; the runtime is unusable afterwards."""

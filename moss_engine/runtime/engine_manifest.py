@@ -1,7 +1,7 @@
-"""engine.json: what an engine file was built from, for and with; compared field by field before the file is loaded.
+"""engine.json: what an engine file was built from, for and with.
 
-An engine folder holds `engine.json` and `engine.plan`. TensorRT trusts a plan completely, so a plan is given to it only
-as the very bytes whose SHA-256 stands in the manifest.
+An engine folder holds `engine.json` and `engine.plan`. TensorRT trusts a plan completely, so a plan
+is given to it only as the very bytes whose SHA-256 stands in the manifest.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from moss_engine.config import EngineConfig
-from moss_engine.errors import ConfigError, EngineFileError
-from moss_engine.models.converted import DTYPE_OPTIONS
-from moss_engine.models.fingerprint import checkpoint_digest
+from moss_engine.api.errors import ConfigError, EngineFileError
 from moss_engine.runtime.base import Limits
 
 ENGINE_MANIFEST_NAME = "engine.json"
@@ -23,19 +21,17 @@ PLAN_NAME = "engine.plan"
 BACKENDS = ("tensorrt", "tensorrt_rtx", "tensorrt_llm")
 WEIGHTS = ("bound", "baked")
 FORMAT = 1
-_PIECE_BYTES = 1 << 24
-_OPTIONS = {"num_blocks": "--kv-rows", "max_batch": "--max-sessions", "max_step_rows": "--max-step-rows",
-            "max_seq_len": "--kv-rows"}
+_CHUNK_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
 class EngineManifest:
     """One engine file.
 
-    `library_version` is that of the TensorRT library, `compute_capability` one or several, as "8.9" or "8.6,8.9".
-    `weights` is "baked" (in the plan) or "bound" (inputs of the engine). `plugin_digest` is the SHA-256 of the plugin
-    library, empty where the engine needs none. `block_size` is exact, the four limits after it are the most that the
-    engine takes.
+    `library_version` is that of the TensorRT library, `compute_capability` one or several, as "8.9"
+    or "8.6,8.9". `weights` is "baked" (in the plan) or "bound" (inputs of the engine).
+    `plugin_digest` is the SHA-256 of the plugin library, empty where the engine needs none.
+    `block_size` is exact, the four limits after it are the most that the engine takes.
     """
 
     backend: str
@@ -56,28 +52,9 @@ class EngineManifest:
 
     @property
     def limits(self) -> Limits:
-        return Limits(self.block_size, self.num_blocks, self.max_batch, self.max_step_rows, self.max_seq_len)
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a runtime needs an engine to be. `dtype` None takes any, and `limits` lie within the engine's."""
-
-    backend: str
-    checkpoint_digest: str
-    library_version: str
-    compute_capability: str
-    dtype: str | None
-    limits: Limits
-    plugin_digest: str = ""
-
-
-def what_is_wanted(config: EngineConfig, limits: Limits, library_version: str, compute_capability: str,
-                   plugin_digest: str = "") -> Wanted:
-    """What the options ask of an engine on this machine; raises CheckpointError for a damaged checkpoint."""
-    dtype = None if config.dtype == "auto" else config.dtype
-    return Wanted(config.runtime, checkpoint_digest(config.checkpoint), library_version, compute_capability, dtype,
-                  limits, plugin_digest)
+        return Limits(
+            self.block_size, self.num_blocks, self.max_batch, self.max_step_rows, self.max_seq_len
+        )
 
 
 def write_engine_manifest(folder: Path, manifest: EngineManifest) -> None:
@@ -93,91 +70,83 @@ def read_engine_manifest(folder: Path) -> EngineManifest:
     path = folder / ENGINE_MANIFEST_NAME
     again = "build the engine again with `python -m scripts.build_engine`."
     if "://" in str(folder) or ":/" in str(folder)[2:]:
-        raise ConfigError(f"--engine {folder} is an address; name a folder of this machine, nothing else is loaded.")
+        raise ConfigError(
+            f"--engine {folder} is an address; name a folder of this machine, nothing else is "
+            f"loaded."
+        )
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise EngineFileError(f"{path} is missing, so {folder} holds no finished engine; name another folder with "
-                              f"--engine, or {again}") from None
+        raise EngineFileError(
+            f"{path} is missing, so {folder} holds no finished engine; name another folder with "
+            f"--engine, or {again}"
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise EngineFileError(f"{path} cannot be read ({error}); {again}") from None
     if not isinstance(values, dict):
         raise EngineFileError(f"{path} holds no JSON object; {again}")
-    fields = {field.name: field for field in dataclasses.fields(EngineManifest)}
-    if values.get("format") != FORMAT:
-        raise EngineFileError(f"{path}: format is {values.get('format')!r} and this program reads {FORMAT}; {again}")
-    for name in [*(fields.keys() - values.keys()), *(values.keys() - fields.keys())]:
-        raise EngineFileError(f"{path}: the field {name!r} is {'missing' if name in fields else 'unknown'}; {again}")
-    for name, field in fields.items():
-        kind = int if field.type == "int" else str
-        if type(values[name]) is not kind or (kind is int and values[name] < 1):
-            raise EngineFileError(f"{path}: {name} is {values[name]!r}, which is no such value; {again}")
-    for name, choices in (("backend", BACKENDS), ("weights", WEIGHTS)):
-        if values[name] not in choices:
-            raise EngineFileError(f"{path}: {name} is {values[name]!r} and not one of {', '.join(choices)}; {again}")
+    _check_fields(path, values, again)
     return EngineManifest(**values)
 
 
-def check_engine_manifest(folder: Path, found: EngineManifest, wanted: Wanted) -> None:
-    """Compare field by field; raises EngineFileError with the field, both values and the command that mends it."""
-    build = _build_command(wanted.backend, wanted.limits, found.weights)
-    if found.backend != wanted.backend:
-        raise _differs(folder, "backend", found.backend, wanted.backend,
-                       f"start with --runtime {found.backend}, or build again with {build}")
-    if found.checkpoint_digest != wanted.checkpoint_digest:
-        raise _differs(folder, "checkpoint_digest", found.checkpoint_digest[:12], wanted.checkpoint_digest[:12],
-                       f"name with --checkpoint what the engine was built from, or build again with {build}")
-    if found.library_version != wanted.library_version:
-        raise _differs(folder, "library_version", found.library_version, wanted.library_version,
-                       f"install release {found.library_version} of the library, or build again with {build}")
-    if wanted.compute_capability not in found.compute_capability.split(","):
-        raise _differs(folder, "compute_capability", found.compute_capability, wanted.compute_capability,
-                       f"build again for this GPU with {build}")
-    if wanted.dtype is not None and found.dtype != wanted.dtype:
-        build = _build_command(wanted.backend, wanted.limits)
-        raise _differs(folder, "dtype", found.dtype, wanted.dtype, "leave --dtype out" + "".join(
-            f", or convert with `python -m scripts.convert CHECKPOINT CONVERTED --dtype {option}` and build again with "
-            f"{build}" for option, dtype in DTYPE_OPTIONS.items() if dtype == wanted.dtype))
-    if found.plugin_digest != wanted.plugin_digest:
-        raise _differs(folder, "plugin_digest", found.plugin_digest[:12] or "none", wanted.plugin_digest[:12] or "none",
-                       f"use the plugin library that the engine was built with (--plugin), or build again with {build}")
-    if found.block_size != wanted.limits.block_size:
-        raise _differs(folder, "block_size", found.block_size, wanted.limits.block_size,
-                       f"start with --block-size {found.block_size}, or build again with {build}")
-    for name, option in _OPTIONS.items():
-        most, asked = getattr(found, name), getattr(wanted.limits, name)
-        if asked > most:
-            value = most * found.block_size if name == "num_blocks" else most
-            raise _differs(folder, name, most, asked,
-                           f"start with {option} {value} or less, or build again with {build}")
+def _check_fields(path: Path, values: dict[str, Any], again: str) -> None:
+    """Raise EngineFileError for a missing or unknown field, or one of another type or range."""
+    fields = {field.name: field for field in dataclasses.fields(EngineManifest)}
+    if values.get("format") != FORMAT:
+        raise EngineFileError(
+            f"{path}: format is {values.get('format')!r} and this program reads {FORMAT}; {again}"
+        )
+    for name in [*(fields.keys() - values.keys()), *(values.keys() - fields.keys())]:
+        raise EngineFileError(
+            f"{path}: the field {name!r} is {'missing' if name in fields else 'unknown'}; {again}"
+        )
+    for name, field in fields.items():
+        wanted = int if field.type == "int" else str
+        if type(values[name]) is not wanted or (wanted is int and values[name] < 1):
+            raise EngineFileError(
+                f"{path}: {name} is {values[name]!r}, which is no such value; {again}"
+            )
+    for name, choices in (("backend", BACKENDS), ("weights", WEIGHTS)):
+        if values[name] not in choices:
+            raise EngineFileError(
+                f"{path}: {name} is {values[name]!r} and not one of {', '.join(choices)}; {again}"
+            )
 
 
 def read_plan(folder: Path, manifest: EngineManifest) -> memoryview:
-    """The plan's bytes, which are those whose digest was compared; raises EngineFileError for any other.
+    """The plan's bytes, which are those whose digest was compared; raises EngineFileError for any
+    other.
 
     The view is of memory of its own: a file changed later changes nothing.
     """
     path = folder / PLAN_NAME
-    build = _build_command(manifest.backend, manifest.limits, manifest.weights)
+    build = build_command(manifest.backend, manifest.limits, manifest.weights)
     again = f"copy it again, or build it again with {build}."
     try:
         num_bytes = path.stat().st_size
         if num_bytes != manifest.plan_bytes:
-            raise EngineFileError(f"{path} is {num_bytes} bytes long where {ENGINE_MANIFEST_NAME} says "
-                                  f"{manifest.plan_bytes} (truncated or altered); {again}")
+            raise EngineFileError(
+                f"{path} is {num_bytes} bytes long where {ENGINE_MANIFEST_NAME} says "
+                f"{manifest.plan_bytes} (truncated or altered); {again}"
+            )
         plan, digest, done = memoryview(bytearray(num_bytes)), hashlib.sha256(), 0
         with path.open("rb", buffering=0) as file:
-            while done < num_bytes and (count := file.readinto(plan[done : done + _PIECE_BYTES])):
+            while done < num_bytes and (count := file.readinto(plan[done : done + _CHUNK_BYTES])):
                 digest.update(plan[done : done + count])
                 done += count
     except OSError as error:
         raise EngineFileError(f"{path} cannot be read ({error.strerror}); {again}") from None
     except MemoryError:
-        raise ConfigError(f"{path} needs {manifest.plan_bytes / 2**30:.1f} GiB of free memory to be read; free some, "
-                          "or build the engine with --weights bound.") from None
+        raise ConfigError(
+            f"{path} needs {manifest.plan_bytes / 2**30:.1f} GiB of free memory to be read; free "
+            f"some, "
+            "or build the engine with --weights bound."
+        ) from None
     if digest.hexdigest() != manifest.plan_digest:
-        raise EngineFileError(f"{path}: its digest is {digest.hexdigest()[:12]} where {ENGINE_MANIFEST_NAME} says "
-                              f"{manifest.plan_digest[:12]} (altered); {again}")
+        raise EngineFileError(
+            f"{path}: its digest is {digest.hexdigest()[:12]} where {ENGINE_MANIFEST_NAME} says "
+            f"{manifest.plan_digest[:12]} (altered); {again}"
+        )
     return plan.toreadonly()
 
 
@@ -185,26 +154,18 @@ def plan_digest(path: Path) -> tuple[str, int]:
     """SHA-256 and size of a file."""
     digest, num_bytes = hashlib.sha256(), 0
     with path.open("rb", buffering=0) as file:
-        while piece := file.read(_PIECE_BYTES):
-            digest.update(piece)
-            num_bytes += len(piece)
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            num_bytes += len(chunk)
     return digest.hexdigest(), num_bytes
 
 
-def open_engine(folder: Path, wanted: Wanted) -> tuple[EngineManifest, memoryview]:
-    """Manifest and plan of a folder, both checked: what a runtime deserialises. Raises EngineFileError."""
-    manifest = read_engine_manifest(folder)
-    check_engine_manifest(folder, manifest, wanted)
-    return manifest, read_plan(folder, manifest)
-
-
-def _differs(folder: Path, field: str, found: object, wanted: object, remedy: str) -> EngineFileError:
-    return EngineFileError(f"The engine in {folder} has {field} {found} where {wanted} is needed; {remedy}.")
-
-
-def _build_command(backend: str, limits: Limits, weights: str = "") -> str:
+def build_command(backend: str, limits: Limits, weights: str = "") -> str:
     """For the GPU that it is given on, into a new folder: the builder overwrites nothing."""
     kept = f" --weights {weights}" if weights else ""
-    return (f"`python -m scripts.build_engine CONVERTED OUT --backend {backend}{kept} --block-size "
-            f"{limits.block_size} --kv-rows {limits.num_blocks * limits.block_size} --max-sessions {limits.max_batch} "
-            f"--max-step-rows {limits.max_step_rows}`")
+    return (
+        f"`python -m scripts.build_engine CONVERTED OUT --backend {backend}{kept} --block-size "
+        f"{limits.block_size} --kv-rows {limits.num_blocks * limits.block_size} --max-sessions "
+        f"{limits.max_batch} "
+        f"--max-step-rows {limits.max_step_rows}`"
+    )

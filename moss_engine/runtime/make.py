@@ -1,24 +1,25 @@
-"""`make_runtime`: from the options to the runtime that was asked for, or a sentence that says what to change."""
+"""`make_runtime`: from the options to the runtime that was asked for, or a refusal."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import torch
 
+from moss_engine.api.errors import ConfigError, MissingPackageError
 from moss_engine.config import EngineConfig
-from moss_engine.errors import ConfigError, MissingPackageError
 from moss_engine.models.checkpoint import expected_tensors, stores_int8
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest
 from moss_engine.runtime.base import Limits, Runtime
-from moss_engine.runtime.cuda_weights import Float8, num_bytes
+from moss_engine.runtime.cuda.weights import Float8, num_bytes
+from moss_engine.runtime.eager.linear import int8_decodes_well
+from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import BACKENDS
-from moss_engine.runtime.linear import int8_decodes_well
+from moss_engine.runtime.logits_runtime import LogitsRuntime
 from moss_engine.runtime.memory import require_memory
-from moss_engine.runtime.pytorch import TorchRuntime, load_torch_runtime
-from moss_engine.sampler import Sampler
 
 # Number formats in which some linear layers are float8 and all else is bfloat16.
 _FLOAT8 = {"float8": Float8.TRUNK, "float8-all": Float8.ALL}
@@ -27,52 +28,60 @@ _FLOAT8 = {"float8": Float8.TRUNK, "float8-all": Float8.ALL}
 def make_runtime(config: EngineConfig) -> Runtime:
     """Load the checkpoint of `config` into the runtime it names.
 
-    Everything that can be refused is refused before weights are read: a damaged folder (CheckpointError), a device or
-    number format that this machine cannot serve, or too little memory (ConfigError with the numbers). bfloat16 on a
-    GPU runs in kernels of its own and CUDA graphs, everything else in plain PyTorch.
+    Everything that can be refused is refused before weights are read: a damaged folder
+    (CheckpointError), a device or number format that this machine cannot serve, or too little
+    memory (ConfigError with the numbers). bfloat16 on a GPU runs in kernels of its own and CUDA
+    graphs, everything else in plain PyTorch.
     """
+    require_runtime(config)
     model = ModelConfig.from_file(config.checkpoint / "config.json")
     limits = make_limits(config, model)
-    device = resolve_device(config.device)
+    return LOADERS[config.runtime](config, limits, resolve_device(config.device))
+
+
+def require_runtime(config: EngineConfig) -> None:
+    """Raise ConfigError for a runtime without a loader, and for options that it does not have."""
+    if config.runtime not in LOADERS:
+        raise ConfigError(f"--runtime is {config.runtime!r}; choose one of {', '.join(LOADERS)}.")
     if config.runtime in BACKENDS:
-        if config.deferred_text:
-            raise ConfigError(f"--deferred-text is done by the torch runtime only; leave it out, or --runtime "
-                              f"{config.runtime}.")
-        return _load_engine_runtime(config, limits, device)
+        return
     for name in ("engine", "plugin"):
         if getattr(config, name) is not None:
-            raise ConfigError(f"--{name} {getattr(config, name)} needs a TensorRT runtime; name it with --runtime, or "
-                              f"leave --{name} out.")
+            raise ConfigError(
+                f"--{name} {getattr(config, name)} needs a TensorRT runtime; name it with "
+                f"--runtime, or omit --{name}."
+            )
+
+
+def _load_torch(config: EngineConfig, limits: Limits, device: torch.device) -> LogitsRuntime:
+    model = ModelConfig.from_file(config.checkpoint / "config.json")
     dtype = resolve_dtype(config, device)
     _require_memory(config, model, limits, device, dtype)
     if (config.checkpoint / MANIFEST_NAME).exists():
         verify_manifest(config.checkpoint)
     if device.type == "cuda" and dtype is torch.bfloat16:
         return _load_cuda_runtime(config, limits, device)
-    return load_torch_runtime(config.checkpoint, limits, device=device, dtype=dtype, threads=config.threads,
-                              deferred_text=config.deferred_text)
-
-
-def make_sampler(runtime: Runtime, model: ModelConfig, device: torch.device) -> Sampler:
-    """Sampling for the runtime's logits: in kernels of its own on a GPU that has triton, else in plain PyTorch."""
-    if isinstance(runtime, TorchRuntime) or device.type == "cpu" or find_spec("triton") is None:
-        return Sampler(model, device)
-    from moss_engine.runtime.cuda import CudaRuntime
-    from moss_engine.runtime.cuda_sampler import CudaSampler
-
-    return CudaSampler(model, device, runtime.limits.max_batch, runtime if isinstance(runtime, CudaRuntime) else None)
+    return load_torch_runtime(
+        config.checkpoint, limits, device=device, dtype=dtype, threads=config.threads
+    )
 
 
 def make_limits(config: EngineConfig, model: ModelConfig) -> Limits:
     """Capacity that the options ask for, within the model's context."""
     num_blocks = config.kv_rows // config.block_size
     if num_blocks == 0:
-        raise ConfigError(f"--kv-rows {config.kv_rows} is less than one block of {config.block_size}; raise it.")
+        raise ConfigError(
+            f"--kv-rows {config.kv_rows} is less than one block of {config.block_size}; raise it."
+        )
     max_seq_len = min(model.max_position_embeddings, num_blocks * config.block_size)
     if config.max_step_rows < config.max_sessions:
-        raise ConfigError(f"--max-step-rows {config.max_step_rows} must be at least --max-sessions "
-                          f"{config.max_sessions}: every session gets a row in a step.")
-    return Limits(config.block_size, num_blocks, config.max_sessions, config.max_step_rows, max_seq_len)
+        raise ConfigError(
+            f"--max-step-rows {config.max_step_rows} must be at least --max-sessions "
+            f"{config.max_sessions}: every session gets a row in a step."
+        )
+    return Limits(
+        config.block_size, num_blocks, config.max_sessions, config.max_step_rows, max_seq_len
+    )
 
 
 def resolve_device(name: str) -> torch.device:
@@ -82,76 +91,128 @@ def resolve_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"--device {name!r} is no device; use auto, cpu, cuda or cuda:N.") from None
+        raise ConfigError(
+            f"--device {name!r} is no device; use auto, cpu, cuda or cuda:N."
+        ) from None
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"--device {name!r} is not supported; use auto, cpu, cuda or cuda:N.")
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise ConfigError(f"--device {name} needs an NVIDIA GPU and a torch built for it; use --device cpu.")
+            raise ConfigError(
+                f"--device {name} needs an NVIDIA GPU and a torch built for it; use --device cpu."
+            )
         if device.index is not None and device.index >= torch.cuda.device_count():
-            raise ConfigError(f"--device {name}: there are {torch.cuda.device_count()} GPUs; choose a lower number.")
-        device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+            raise ConfigError(
+                f"--device {name}: there are {torch.cuda.device_count()} GPUs; choose a lower "
+                f"number."
+            )
+        device = torch.device(
+            "cuda", torch.cuda.current_device() if device.index is None else device.index
+        )
     return device
 
 
 def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | str:
-    """The number format: what was asked for, or the fastest in which the checkpoint's weights keep their values.
+    """The number format: what was asked for, or the fastest in which the checkpoint's weights keep
+    their values.
 
-    auto on a CPU is "int8" where the checkpoint stores int8 and this CPU is not clearly slower with it, else float32.
+    auto on a CPU is "int8" where the checkpoint stores int8 and this CPU is not clearly slower with
+    it, else float32.
     """
     if device.type == "cuda":
         if config.dtype == "int8":
             raise ConfigError("--dtype int8 runs on a CPU only; use bfloat16, or --device cpu.")
-        if config.dtype != "float32" and not torch.cuda.is_bf16_supported(including_emulation=False):
-            raise ConfigError(f"{torch.cuda.get_device_name(device)} has no bfloat16; use --dtype float32.")
+        if config.dtype != "float32" and not torch.cuda.is_bf16_supported(
+            including_emulation=False
+        ):
+            raise ConfigError(
+                f"{torch.cuda.get_device_name(device)} has no bfloat16; use --dtype float32."
+            )
         return torch.float32 if config.dtype == "float32" else torch.bfloat16
     if config.dtype in _FLOAT8:
-        raise ConfigError(f"--dtype {config.dtype} runs on a GPU only; use int8 or float32, or --device cuda.")
+        raise ConfigError(
+            f"--dtype {config.dtype} runs on a GPU only; use int8 or float32, or --device cuda."
+        )
     if config.dtype == "auto":
         int8 = stores_int8(config.checkpoint) and int8_decodes_well(config.threads)
         return "int8" if int8 else torch.float32
     return "int8" if config.dtype == "int8" else getattr(torch, config.dtype)
 
 
-def _load_engine_runtime(config: EngineConfig, limits: Limits, device: torch.device) -> Runtime:
+def _load_engine(config: EngineConfig, limits: Limits, device: torch.device) -> LogitsRuntime:
     if config.plugin is not None and config.runtime != "tensorrt_llm":
-        raise ConfigError(f"--plugin is for --runtime tensorrt_llm, not {config.runtime}; leave it out.")
+        raise ConfigError(f"--plugin is for --runtime tensorrt_llm, not {config.runtime}; omit it.")
     if config.engine is None:
-        raise ConfigError(f"--runtime {config.runtime} runs an engine file; build one with `python -m "
-                          f"scripts.build_engine` and name its folder with --engine.")
+        raise ConfigError(
+            f"--runtime {config.runtime} runs an engine file; build one with `python -m "
+            f"scripts.build_engine` and name its folder with --engine."
+        )
     if device.type != "cuda":
-        raise ConfigError(f"--runtime {config.runtime} needs an NVIDIA GPU, not {device}; use --runtime torch.")
+        raise ConfigError(
+            f"--runtime {config.runtime} needs an NVIDIA GPU, not {device}; use --runtime torch."
+        )
     if (config.checkpoint / MANIFEST_NAME).exists():
         verify_manifest(config.checkpoint)
     if config.runtime == "tensorrt_llm":
-        from moss_engine.runtime.trtllm import load_trtllm_runtime
+        from moss_engine.runtime.tensorrt_llm.load import load_trtllm_runtime as load
+    else:
+        from moss_engine.runtime.tensorrt.load import load_trt_runtime as load
+    runtime = load(config, limits, device)
+    _draw_in_kernels(runtime, ModelConfig.from_file(config.checkpoint / "config.json"), device)
+    return runtime
 
-        return load_trtllm_runtime(config, limits, device)
-    from moss_engine.runtime.trt import load_trt_runtime
 
-    return load_trt_runtime(config, limits, device)
+def _draw_in_kernels(runtime: LogitsRuntime, model: ModelConfig, device: torch.device) -> None:
+    """Rows are drawn by kernels where triton is installed, else in plain PyTorch."""
+    if find_spec("triton") is not None:
+        from moss_engine.runtime.cuda.sampler import KernelSampler
+
+        runtime.sampler = KernelSampler(model, runtime.limits.max_batch, device)
 
 
-def _load_cuda_runtime(config: EngineConfig, limits: Limits, device: torch.device) -> Runtime:
+def _load_cuda_runtime(config: EngineConfig, limits: Limits, device: torch.device) -> LogitsRuntime:
     try:
-        from moss_engine.runtime.cuda import load_cuda_runtime
+        from moss_engine.runtime.cuda.load import load_cuda_runtime
     except ModuleNotFoundError as error:
         if error.name != "triton":
             raise
-        raise MissingPackageError("bfloat16 on a GPU needs the package triton; install it with `pip install triton` "
-                                  "or use --dtype float32.") from None
-    return load_cuda_runtime(config.checkpoint, limits, device=device, dtype=torch.bfloat16,
-                             float8=_FLOAT8.get(config.dtype, Float8.NONE), deferred_text=config.deferred_text)
+        raise MissingPackageError(
+            "bfloat16 on a GPU needs the package triton; install it with `pip install triton` "
+            "or use --dtype float32."
+        ) from None
+    return load_cuda_runtime(
+        config.checkpoint,
+        limits,
+        device=device,
+        dtype=torch.bfloat16,
+        float8=_FLOAT8.get(config.dtype, Float8.NONE),
+    )
 
 
-def _require_memory(config: EngineConfig, model: ModelConfig, limits: Limits, device: torch.device,
-                    dtype: torch.dtype | str) -> None:
+def _require_memory(
+    config: EngineConfig,
+    model: ModelConfig,
+    limits: Limits,
+    device: torch.device,
+    dtype: torch.dtype | str,
+) -> None:
     if config.dtype in _FLOAT8:
         weight_bytes = num_bytes(model, torch.bfloat16, _FLOAT8[config.dtype])
     else:
         num_weights = sum(math.prod(shape) for shape in expected_tensors(model).values())
         weight_bytes = num_weights * (1 if isinstance(dtype, str) else dtype.itemsize)
-    kv_size = torch.float32.itemsize if device.type == "cpu" or isinstance(dtype, str) else dtype.itemsize
+    kv_size = (
+        torch.float32.itemsize if device.type == "cpu" or isinstance(dtype, str) else dtype.itemsize
+    )
     row_values = 2 * model.num_layers * model.num_key_value_heads * model.head_dim
-    row_values += model.hidden_size if config.deferred_text else 0
-    require_memory(device, weight_bytes, limits.num_blocks * limits.block_size * row_values * kv_size)
+    require_memory(
+        device, weight_bytes, limits.num_blocks * limits.block_size * row_values * kv_size
+    )
+
+
+LOADERS: dict[str, Callable[[EngineConfig, Limits, torch.device], Runtime]] = {
+    "auto": _load_torch,
+    "torch": _load_torch,
+    **dict.fromkeys(BACKENDS, _load_engine),
+}
+"""What loads the runtime of each name of `--runtime`."""

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import torch
 
-from moss_engine.errors import ConfigError
+from moss_engine.api.errors import ConfigError
 
 RESERVE_BYTES = 1 << 30
 """Left free for the codec, activations and the rest of the program."""
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Free memory of a device: for a CPU what system and container allow, None where that cannot be told."""
+    """Free memory of a device: for a CPU what system and container allow, None where that cannot be
+    told."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     known = [value for value in (_available_bytes(), _container_bytes()) if value is not None]
@@ -22,13 +23,16 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def require_memory(device: torch.device, weight_bytes: int, kv_bytes: int) -> None:
-    """Raise ConfigError with the numbers unless weights, KV pool and a reserve fit into the device's free memory."""
+    """Raise ConfigError with the numbers unless weights, KV pool and a reserve fit into the
+    device's free memory."""
     free = free_bytes(device)
     needed = weight_bytes + kv_bytes + RESERVE_BYTES
     if free is not None and needed > free:
         raise ConfigError(
-            f"The model needs {_gib(needed)} on {device} (weights {_gib(weight_bytes)}, KV {_gib(kv_bytes)}, reserve "
-            f"{_gib(RESERVE_BYTES)}) and {_gib(free)} are free; lower --kv-rows, choose a smaller --dtype or free some."
+            f"The model needs {_gib(needed)} on {device} (weights {_gib(weight_bytes)}, KV "
+            f"{_gib(kv_bytes)}, reserve "
+            f"{_gib(RESERVE_BYTES)}) and {_gib(free)} are free; lower --kv-rows, choose a smaller "
+            f"--dtype or free some."
         )
 
 
@@ -51,6 +55,10 @@ def _container_bytes() -> int | None:
     group = Path("/sys/fs/cgroup")
     try:
         limit = (group / "memory.max").read_text(encoding="ascii").strip()
-        return None if limit == "max" else int(limit) - int((group / "memory.current").read_text(encoding="ascii"))
+        return (
+            None
+            if limit == "max"
+            else int(limit) - int((group / "memory.current").read_text(encoding="ascii"))
+        )
     except (OSError, ValueError):
         return None

@@ -1,12 +1,14 @@
-"""A visitor's conversation, as the server keeps it; what a browser sends back of it is never believed.
+"""A visitor's conversation, as the server keeps it; what a browser sends back of it is never
+believed.
 
-Its history holds what was said and what was heard: codes of recordings, so that nothing is encoded twice, and rows of
-replies up to the last sample that reached the ear, so that their keys and values are found again.
+Its history holds what was said and what was heard: codes of recordings, so that nothing is encoded
+twice, and rows of replies up to the last sample that reached the ear, so that their keys and values
+are found again.
 """
 
 from __future__ import annotations
 
-import base64
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from moss_engine.request import Message, Reply, Speech, Text
-from moss_engine.tokens import Row, SpecialIds, rows_until_code
-from moss_engine.ui.clip import Clip, cut_clip, write_clip
-from moss_engine.ui.hearing import Said
+from moss_engine.api.request import Message, Reply, Speech, Text
+from moss_engine.api.tokens import Row, SpecialIds, rows_until_code
+from moss_engine.ui.audio_in.clip import Clip, cut_clip, write_clip
+from moss_engine.ui.audio_in.ingest import Utterance
 from moss_engine.ui.view import NOTES, View
 
 HEARD = re.compile(r"(?P<run>[0-9a-f]{8}):(?P<samples>\d{1,12})")
@@ -28,14 +30,16 @@ HEARD = re.compile(r"(?P<run>[0-9a-f]{8}):(?P<samples>\d{1,12})")
 class Turn:
     """What was typed or said, and what became of it.
 
-    `remembered`: it is history for later turns; `speaks`: it is answered by speech. `pcm` is the reply's sound so far,
-    `rows` its rows, `heard` the samples that reached the ear if not all did. `left_out` earlier
-    turns did not fit beside this one.
+    `remembered`: it is history for later turns; `speaks`: it is answered by speech; `reads`: the
+    answer is the text itself, read aloud. `pcm` is the
+    reply's sound so far, `rows` its rows, `heard` the samples that reached the ear if not all did.
+    `left_out` earlier turns did not fit beside this one.
     """
 
-    asked: str | Said
+    asked: str | Utterance
     remembered: bool
     speaks: bool = True
+    reads: bool = False
     run: str = ""
     said: list[tuple[int, str]] = field(default_factory=list)  # (first sample, text)
     note: str = ""
@@ -60,12 +64,14 @@ class Turn:
     @property
     def spoken(self) -> str:
         """The reply's text, as far as it was heard."""
-        return "".join(text for start, text in self.said if self.heard is None or start < self.heard)
+        return "".join(
+            text for start, text in self.said if self.heard is None or start < self.heard
+        )
 
     def take(self, message: Mapping[str, Any], view: View) -> None:
         """Keep what a message says of this reply."""
         self.run = view.run
-        self.pcm.append(base64.b64decode(message["pcm"]))
+        self.pcm.append(message["pcm"])
         self.said += [(start, text) for start, text in message["text"]]
         self.note, self.over = view.note, view.over
         self.rows = () if view.state == "failed" else view.rows
@@ -78,13 +84,21 @@ class Turn:
 
     def cut(self, heard: int) -> None:
         """Only the first `heard` samples reached the ear; the rest was never said."""
-        if self.speaks and self.heard is None and (heard < self.num_samples or not self.num_samples):
+        if (
+            self.speaks
+            and self.heard is None
+            and (heard < self.num_samples or not self.num_samples)
+        ):
             self.heard, self.note = heard, NOTES["stopped"]
             self.answer_clip = cut_clip(self.answer_clip, heard) if self.answer_clip else None
 
     def heard_rows(self, ids: SpecialIds, samples_per_code: int) -> tuple[Row, ...]:
         """The rows of what was heard; a code that had begun to sound counts as a whole."""
-        return self.rows if self.heard is None else rows_until_code(self.rows, -(-self.heard // samples_per_code), ids)
+        return (
+            self.rows
+            if self.heard is None
+            else rows_until_code(self.rows, -(-self.heard // samples_per_code), ids)
+        )
 
     def sound(self) -> np.ndarray:
         """int16 [n] of the reply, as far as it was heard; it is forgotten here."""
@@ -101,40 +115,55 @@ class Conversation:
     session_id: str = ""
     forgotten: int = 0
     voice: str = ""
+    loop: asyncio.AbstractEventLoop | None = None
+
+    def belong_to(self, session_id: str) -> None:
+        """Note the session, and the event loop that serves it, which runs now."""
+        self.session_id, self.loop = session_id, asyncio.get_running_loop()
 
     def history(self, ids: SpecialIds, samples_per_code: int) -> tuple[Message, ...]:
-        """The turns to answer after: those remembered, of any mode, of whose reply something was heard."""
-        return tuple(message for turn, rows in self._remembered(ids, samples_per_code)[self.forgotten :]
-                     for message in (Message("user", turn.content), Message("assistant", Reply(rows))))
+        """The turns to answer after: those remembered, of any mode, of whose reply something was
+        heard."""
+        return tuple(
+            message
+            for turn, rows in self._remembered(ids, samples_per_code)[self.forgotten :]
+            for message in (Message("user", turn.content), Message("assistant", Reply(rows)))
+        )
 
-    def forget_half(self, ids: SpecialIds, samples_per_code: int) -> int:
-        """Forget the older half of the history; returns how many turns that were.
-
-        Half, so that the turns after this one begin alike and are found in the prefix cache.
-        """
-        left = len(self._remembered(ids, samples_per_code)) - self.forgotten
-        gone = -(-left // 2)
-        self.forgotten += gone
-        return gone
+    def forget(self, num_messages: int) -> None:
+        """The service left out so many messages of the history, the earliest ones."""
+        self.forgotten += num_messages // 2
 
     def add(self, turn: Turn) -> None:
         """A turn was accepted; earlier ones that hold the same recordings are replaced by it."""
         if turn not in self.turns:
-            self.turns = [other for other in self.turns if not other.utterances & turn.utterances] + [turn]
+            self.turns = [
+                other for other in self.turns if not other.utterances & turn.utterances
+            ] + [turn]
 
     def cut(self, heard: str) -> None:
-        """Note what was heard of a reply: `heard` is its run and a number of samples, or says nothing."""
+        """Note what was heard of a reply: `heard` is its run and a number of samples, or says
+        nothing."""
         found = HEARD.fullmatch(heard)
         for turn in self.turns:
             if found and turn.remembered and turn.run == found["run"]:
                 turn.cut(int(found["samples"]))
 
     def entries(self, folder: Path) -> list[dict[str, Any]]:
-        """What was said so far, for the page's Transcript; sound of finished turns is written to `folder` once."""
-        return [entry for turn in self.turns for entry in (_question(turn, folder), *_answer(turn, folder))]
+        """What was said so far, for the page's Transcript; sound of finished turns is written to
+        `folder` once."""
+        return [
+            entry | {"reads": turn.reads}
+            for turn in self.turns
+            for entry in (_question(turn, folder), *_answer(turn, folder))
+        ]
 
-    def _remembered(self, ids: SpecialIds, samples_per_code: int) -> list[tuple[Turn, tuple[Row, ...]]]:
-        found = [(turn, turn.heard_rows(ids, samples_per_code)) for turn in self.turns if turn.remembered]
+    def _remembered(
+        self, ids: SpecialIds, samples_per_code: int
+    ) -> list[tuple[Turn, tuple[Row, ...]]]:
+        found = [
+            (turn, turn.heard_rows(ids, samples_per_code)) for turn in self.turns if turn.remembered
+        ]
         return [(turn, rows) for turn, rows in found if rows]
 
 
@@ -149,8 +178,11 @@ def _question(turn: Turn, folder: Path) -> dict[str, Any]:
 def _answer(turn: Turn, folder: Path) -> list[dict[str, Any]]:
     if not turn.over:
         return []
-    left_out = f"The first {turn.left_out} turns no longer fit beside this one and were left out." \
-        if turn.left_out else ""
+    left_out = (
+        f"The first {turn.left_out} turns no longer fit beside this one and were left out."
+        if turn.left_out
+        else ""
+    )
     if turn.answer_clip is None and len(pcm := turn.sound()):
         turn.answer_clip = write_clip(folder, pcm, turn.sample_rate_hz)
     note = " ".join(part for part in (turn.note, left_out) if part)
@@ -158,4 +190,9 @@ def _answer(turn: Turn, folder: Path) -> list[dict[str, Any]]:
 
 
 def _entry(role: str, text: str, note: str = "", clip: Clip | None = None) -> dict[str, Any]:
-    return {"role": role, "text": text, "note": note, "clip": clip.message() if clip and clip.path.exists() else None}
+    return {
+        "role": role,
+        "text": text,
+        "note": note,
+        "clip": clip.message() if clip and clip.path.exists() else None,
+    }

@@ -1,29 +1,34 @@
 """What stands between the network and Gradio: a pure ASGI filter.
 
-Gradio opens more routes than this page needs, answers unknown functions with a traceback, takes JSON of any size and
-`NaN` for a number, and knows nothing of health. Here, the routes that neither the page nor `gradio_client` uses are
-closed, and every call is checked against the page's own functions before Gradio sees it.
+Gradio opens more routes than this page needs, answers unknown functions with a traceback, takes
+JSON of any size and `NaN` for a number, and knows nothing of health. Here, the routes that neither
+the page nor `gradio_client` uses are closed, and every call is checked against the page's own
+functions before Gradio sees it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from moss_engine.ui import hearing_route
-from moss_engine.ui.hearing import Hearing
+from moss_engine.ui.audio_in import route
+from moss_engine.ui.audio_in.ingest import AudioIngest
 
 MAX_BODY_BYTES = 256 * 1024
 MAX_DEPTH = 20
-SESSION_HASH = re.compile(r"[A-Za-z0-9_-]{1,64}")  # Gradio's: the digits of a random number, however few
+SESSION_HASH = re.compile(
+    r"[A-Za-z0-9_-]{1,64}"
+)  # Gradio's: the digits of a random number, however few
 
 API = "/gradio_api"
 CLOSED = re.compile(
     rf"{API}/(?:proxy=|api/|component_server|deep_link|process_recording|vibe-|undo-vibe-|run-history|runs|profiling"
-    rf"|upload|stream/|call/v2/|file=[a-z][a-z0-9+.-]*:|dev/)|/monitoring|/dev/|/svelte/|/proxy=", re.IGNORECASE)
+    rf"|upload|stream/|call/v2/|file=[a-z][a-z0-9+.-]*:|dev/)|/monitoring|/dev/|/svelte/|/proxy=",
+    re.IGNORECASE,
+)
 CALL = re.compile(rf"{API}/(?P<how>queue/join|run|call)(?:/(?P<name>[^/]+))?/?")
 
 HEADERS = {
@@ -35,7 +40,9 @@ HEADERS = {
 
 KINDS: Mapping[str, Callable[[Any], bool]] = {
     "text": lambda value: isinstance(value, str),
-    "number": lambda value: value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)),
+    "number": lambda value: (
+        value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+    ),
     "flag": lambda value: isinstance(value, bool),
     "state": lambda value: value is None,  # the server's copy is the only one
     "any": lambda value: True,
@@ -44,7 +51,8 @@ KINDS: Mapping[str, Callable[[Any], bool]] = {
 
 @dataclass(frozen=True)
 class Calls:
-    """The page's functions: kinds of their inputs by index, names open to programs, and those that bypass the queue."""
+    """The page's functions: kinds of their inputs by index, names open to programs, and those that
+    bypass the queue."""
 
     kinds: Mapping[int, tuple[str, ...]]
     names: Mapping[str, int]
@@ -58,15 +66,23 @@ class Refused(Exception):
 
 
 class Guard:
-    """Wraps an ASGI app. `ready` tells whether requests can be served now; `hosts` are the Host names (None: any).
+    """Wraps an ASGI app. `ready` tells whether requests can be served now; `hosts` are the Host
+    names (None: any).
 
-    `hearing` takes recordings, where the page does.
+    `ingest` takes recordings, where the page does.
     """
 
-    def __init__(self, app: Any, *, calls: Calls, ready: Callable[[], bool], hosts: frozenset[str] | None = None,
-                 hearing: Hearing | None = None):
+    def __init__(
+        self,
+        app: Any,
+        *,
+        calls: Calls,
+        ready: Callable[[], Awaitable[bool]],
+        hosts: frozenset[str] | None = None,
+        ingest: AudioIngest | None = None,
+    ):
         self.app = app
-        self.hearing = hearing
+        self.ingest = ingest
         self.calls = calls
         self.ready = ready
         self.hosts = hosts
@@ -82,11 +98,13 @@ class Guard:
             self._check_host(scope)
             path = scope["path"]
             if path in ("/healthz", "/readyz"):
-                ready = path == "/healthz" or self.ready()
-                await _answer(send, 200 if ready else 503, {"detail": "ok" if ready else "not ready"})
+                ready = path == "/healthz" or await self.ready()
+                await _answer(
+                    send, 200 if ready else 503, {"detail": "ok" if ready else "not ready"}
+                )
                 return
-            if path.startswith(hearing_route.PREFIX) and self.hearing is not None:
-                await _answer(send, *await hearing_route.answer(self.hearing, scope, receive))
+            if path.startswith(route.PREFIX) and self.ingest is not None:
+                await _answer(send, *await route.answer(self.ingest, scope, receive))
                 return
             if CLOSED.match(path):
                 raise Refused(404, "There is nothing here.")
@@ -100,7 +118,8 @@ class Guard:
         await self.app(scope, receive, _with_headers(send))
 
     def _check_host(self, scope: dict[str, Any]) -> None:
-        """Against DNS rebinding: a page elsewhere must not reach a service that only listens locally."""
+        """Against DNS rebinding: a page elsewhere must not reach a service that only listens
+        locally."""
         host = _header(scope, b"host")
         host = host if host.endswith("]") else host.rpartition(":")[0] or host
         if self.hosts is not None and host not in self.hosts:
@@ -118,7 +137,9 @@ class Guard:
         if not isinstance(message, dict):
             raise Refused(400, "The body is not a JSON object.")
         session = message.get("session_hash")
-        if session is not None and not (isinstance(session, str) and SESSION_HASH.fullmatch(session)):
+        if session is not None and not (
+            isinstance(session, str) and SESSION_HASH.fullmatch(session)
+        ):
             raise Refused(400, "session_hash must be 1 to 64 letters, digits, - or _.")
         index = message.get("fn_index") if how != "call" else None
         if index is None and how != "queue/join":
@@ -132,6 +153,7 @@ class Guard:
 
 def parse_json(body: bytes) -> Any:
     """Strict JSON: UTF-8, finite numbers, nesting of at most MAX_DEPTH. Raises Refused."""
+
     def number(text: str) -> float:
         value = float(text)
         if value in (float("inf"), float("-inf")):
@@ -152,13 +174,18 @@ def parse_json(body: bytes) -> Any:
         depth += 1
         if depth > MAX_DEPTH:
             raise Refused(400, "The JSON is nested too deeply.")
-        level = [child for item in level if isinstance(item, (dict, list))
-                 for child in (item.values() if isinstance(item, dict) else item)]
+        level = [
+            child
+            for item in level
+            if isinstance(item, (dict, list))
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
     return value
 
 
 def check_data(data: Any, kinds: tuple[str, ...]) -> None:
-    """Arguments must be as many and of the kinds that the function takes; states may be left out. Raises Refused."""
+    """Arguments must be as many and of the kinds that the function takes; states may be left out.
+    Raises Refused."""
     open_kinds = tuple(kind for kind in kinds if kind != "state")
     if not isinstance(data, list) or len(data) not in (len(kinds), len(open_kinds)):
         raise Refused(422, f"This function takes {len(open_kinds)} arguments.")
@@ -190,6 +217,7 @@ def _replay(body: bytes, receive: Any) -> Any:
 
     async def replayed() -> Any:
         return waiting.pop() if waiting else await receive()
+
     return replayed
 
 
@@ -197,13 +225,21 @@ def _with_headers(send: Any) -> Any:
     async def sending(message: Any) -> None:
         if message["type"] == "http.response.start":
             known = {key.lower() for key, _ in message["headers"]}
-            message["headers"] = [*message["headers"], *((k, v) for k, v in HEADERS.items() if k not in known)]
+            message["headers"] = [
+                *message["headers"],
+                *((k, v) for k, v in HEADERS.items() if k not in known),
+            ]
         await send(message)
+
     return sending
 
 
 async def _answer(send: Any, status: int, message: dict[str, Any]) -> None:
     body = json.dumps(message).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *HEADERS.items()]
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *HEADERS.items(),
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

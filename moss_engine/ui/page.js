@@ -1,7 +1,9 @@
-// Keys, examples, the mode's sentence and the shade: what belongs to no single component.
+// Keys, drafts, examples and the shade: what belongs to no single component.
 
 const byId = (id) => document.getElementById(id);
+const box = () => byId("text").querySelector("textarea");
 const shade = element.querySelector(".shade");
+const about = element.querySelector(".about");
 
 function paintShade(dark) {
   document.body.classList.toggle("dark", dark);
@@ -18,77 +20,57 @@ shade.addEventListener("click", () => {
 });
 
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape") return;
+  if (event.key !== "Escape" || about.open) return;
   byId("stop")?.click();
-  if (document.body.dataset.input === "text") byId("text")?.querySelector("textarea")?.focus();
+  if (document.body.dataset.input === "text") box()?.focus();
 });
 
 // What was typed and not sent outlives the page, which Gradio loads anew after a lost connection.
-window.addEventListener("pagehide", () => sessionStorage.setItem("moss-draft", byId("text").querySelector("textarea").value));
+window.addEventListener("pagehide", () => sessionStorage.setItem("moss-draft", box().value));
+function type(text) {
+  box().value = text;
+  box().dispatchEvent(new Event("input", { bubbles: true }));
+}
 function restoreDraft() {
-  const box = byId("text").querySelector("textarea");
-  box.value ||= sessionStorage.getItem("moss-draft") ?? "";
-  box.dispatchEvent(new Event("input", { bubbles: true }));
+  type(box().value || (sessionStorage.getItem("moss-draft") ?? ""));
 }
 
-// Two presses at once are one, so that a double click asks once.
+// Two presses at once are one, so that a double click asks once, as are two before the question was accepted. A press that would be refused changes nothing.
 const TWICE_MS = 500;
 let sent = { text: "", at: -Infinity };
+const twice = () => performance.now() - sent.at < TWICE_MS;
 function press(event) {
-  const { value } = byId("text").querySelector("textarea");
-  if (performance.now() - sent.at < TWICE_MS && (!value.trim() || value === sent.text)) {
+  const { value } = box();
+  const repeated = (twice() || window.liveAudio.asking) && (!value.trim() || value === sent.text);
+  if (repeated || !mayAsk(value)) {
     event.stopImmediatePropagation();
     event.preventDefault();
     return;
   }
-  sent = { text: value, at: performance.now() };
+  sent = { text: value, at: performance.now(), pointer: event.detail > 0 };
   window.liveAudio.expect();
 }
 document.addEventListener("click", (event) => event.target.closest?.("#send") && press(event), true);
 document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.closest?.("#text")) press(event);
 }, true);
+// Stop stands where the press was: the second press of a double click does not mean it.
+document.addEventListener("click", (event) => {
+  if (event.detail > 0 && sent.pointer && twice() && event.target.closest?.("#stop")) event.stopImmediatePropagation();
+}, true);
 
-// An example goes into the text box and is spoken at once.
+// An example is asked at once; what was being typed comes back as soon as it has left.
 document.addEventListener("click", ({ target }) => {
-  const chip = target.closest?.(".chip");
+  const chip = target.closest?.(".chip, .la-example");
   if (!chip) return;
-  const box = byId("text").querySelector("textarea");
-  box.value = chip.textContent;
-  box.dispatchEvent(new Event("input", { bubbles: true }));
+  if (document.body.dataset.input !== "text") choose(document.querySelector('#mode-notes [data-input="text"]').dataset.mode);
+  const draft = box().value;
+  type(chip.dataset.text ?? chip.textContent);
   setTimeout(() => byId("send").click(), 0);
+  document.addEventListener("asked", () => type(draft), { once: true });
 });
 
-// What is said of settings: the chosen mode's own system turn, where another may be written, and which head the numbers
-// are of. Closed settings are not there yet.
-function showSettings() {
-  for (const head of ["speech", "text"]) {
-    byId(`${head}-sampling`)?.setAttribute("role", "group");
-    byId(`${head}-sampling`)?.setAttribute("aria-labelledby", `${head}-head`);
-  }
-  const system = byId("system")?.querySelector("textarea");
-  if (system) system.placeholder = document.querySelector("#mode-notes p[data-mode]:not([hidden])").dataset.system;
-}
-
-// The sentence and the examples of the chosen mode.
-function showMode() {
-  const chosen = document.querySelector("#mode input:checked")?.value;
-  for (const part of document.querySelectorAll("#talk [data-mode]")) part.hidden = part.dataset.mode !== chosen;
-  const note = document.querySelector(`#mode-notes [data-mode="${CSS.escape(chosen)}"]`);
-  document.body.dataset.input = note.dataset.input;
-  byId("send").textContent = note.dataset.verb;
-  byId("text").querySelector("textarea").placeholder = note.dataset.wish;
-  showSettings();
-  document.dispatchEvent(new Event("modechange"));
-}
-document.addEventListener("change", ({ target }) => target.closest?.("#mode") && showMode());
-const settled = new MutationObserver(() => {
-  const parts = ["#examples .chips", "#mode-notes p", "#mode input:checked", "#text textarea", "#send"];
-  if (!parts.every((part) => document.querySelector(part))) return;
-  settled.disconnect();
-  byId("mode").setAttribute("aria-label", "Mode");
-  restoreDraft();
-  showMode();
-  new MutationObserver(showSettings).observe(byId("talk"), { childList: true, subtree: true });
-});
-settled.observe(document.body, { childList: true, subtree: true });
+// What this page is, for those who ask.
+about.querySelector("code").textContent = about.querySelector("code").textContent.replace("@address@", location.origin);
+element.querySelector(".about-open").addEventListener("click", () => about.showModal());
+about.addEventListener("click", (event) => event.target === about && about.close());

@@ -1,8 +1,8 @@
-"""From a service's events to messages at the pace of a listener.
+"""From a reply's events to messages at the pace of a listener.
 
-Gradio takes messages without limit and without backpressure, so the pace is kept here: sound is taken from the service
-only while it is at most `run_ahead_s` ahead of a listener who plays from the first chunk on, and what has not been
-taken makes the service pause the reply.
+Events are taken as they come, and sound is acknowledged as a listener who plays from the first
+chunk on hears it: the service makes a bounded stretch more than that, which is how far the browser
+is led.
 """
 
 from __future__ import annotations
@@ -10,48 +10,80 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
-from moss_engine.events import Event
+from moss_engine.api.events import Accepted, Event
+from moss_engine.api.service import ReplyStream
 from moss_engine.ui.view import View, fold, take, urgent
 
 TICK_S = 0.1  # between messages that carry no sound and no news of a stage
 SILENCE_S = 0.25  # longest time without a message: how late Gradio may notice a closed tab
 
 
-class Events(Protocol):
-    """What is asked of `moss_engine.handle.Handle`. Closing its events stops the reply; `cancelled`: it was stopped."""
+class Pool(Protocol):
+    """Counts of the whole service; those of `now` where older ones will not do."""
 
-    cancelled: bool
-
-    def events(self) -> AsyncGenerator[Event, None]: ...
+    def __call__(self, *, now: bool) -> Awaitable[Mapping[str, int]]: ...
 
 
-async def messages(handle: Events, view: View, pool: Callable[[], Mapping[str, int]], *, run_ahead_s: float,
-                   clock: Callable[[], float] = time.monotonic) -> AsyncGenerator[tuple[dict[str, Any], View], None]:
+class ReplyClock:
+    """The page's clock as seconds since a reply was accepted, which is what events count in.
+
+    `received_s` is when the question reached the page. A service elsewhere accepts a little before
+    the page hears of it; that little is not known here.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self.received_s = clock()
+        self._accepted_s: float | None = None
+
+    def accepted(self) -> None:
+        self._accepted_s = self._clock()
+
+    def elapsed_s(self) -> float | None:
+        """Seconds since the reply was accepted; None before that."""
+        return None if self._accepted_s is None else self._clock() - self._accepted_s
+
+    @property
+    def received_before_s(self) -> float | None:
+        """When the question reached the page, in the events' time: negative."""
+        return None if self._accepted_s is None else self.received_s - self._accepted_s
+
+
+async def messages(
+    reply: ReplyStream, view: View, clock: ReplyClock, pool: Pool
+) -> AsyncGenerator[tuple[dict[str, Any], View], None]:
     """Every message of a reply with the view after it; the last one has `end`.
 
-    Leaving early, by break or cancellation, stops the reply. What is left of a stopped reply is not held back.
+    Leaving early, by break or cancellation, stops the reply.
     """
-    events = handle.events()
+    events = reply.events(acknowledge=False)
     taking: asyncio.Task[Event] | None = None
-    sent_s = clock()
+    sent_s = time.monotonic()
     try:
         while not view.over:
             due = False
-            if taking is None and (handle.cancelled or view.lead_s(clock()) < run_ahead_s):
-                taking = asyncio.ensure_future(_next(events))
+            reply.acknowledge(view.heard_samples(clock.elapsed_s()))
             if taking is None:
-                await asyncio.sleep(TICK_S)
-            elif (await asyncio.wait({taking}, timeout=TICK_S))[0]:
+                taking = asyncio.ensure_future(_next(events))
+            if (await asyncio.wait({taking}, timeout=TICK_S))[0]:
                 event, taking = taking.result(), None
                 due = urgent(event, view)
+                if isinstance(event, Accepted):
+                    clock.accepted()
+                    view = replace(view, received_s=clock.received_before_s)
                 view = fold(view, event)
-            waited_s = clock() - sent_s
-            if due or waited_s >= SILENCE_S or (waited_s >= TICK_S and (view.new_ids or view.new_text)):
-                message, view = take(view, clock(), pool())
-                sent_s = clock()
+            waited_s = time.monotonic() - sent_s
+            if (
+                due
+                or waited_s >= SILENCE_S
+                or (waited_s >= TICK_S and (view.new_ids or view.new_text))
+            ):
+                message, view = take(view, clock.elapsed_s(), await pool(now=view.over))
+                sent_s = time.monotonic()
                 yield message, view
     finally:
         if taking is not None:

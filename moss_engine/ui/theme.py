@@ -1,12 +1,33 @@
-"""Gradio's theme, expressed in the page's own CSS variables (page.css), which hold the light and the dark palette."""
+"""Gradio's theme, expressed in the page's own CSS variables (page.css), which hold the light and
+the dark palette."""
 
 from __future__ import annotations
 
 import gradio as gr
 
-SANS = ["-apple-system", "BlinkMacSystemFont", "Segoe UI Variable Text", "Segoe UI", "Roboto", "Noto Sans", "Ubuntu",
-        "Cantarell", "Liberation Sans", "Helvetica Neue", "Arial", "sans-serif"]
-MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Cascadia Mono", "Consolas", "Liberation Mono", "monospace"]
+SANS = [
+    "-apple-system",
+    "BlinkMacSystemFont",
+    "Segoe UI Variable Text",
+    "Segoe UI",
+    "Roboto",
+    "Noto Sans",
+    "Ubuntu",
+    "Cantarell",
+    "Liberation Sans",
+    "Helvetica Neue",
+    "Arial",
+    "sans-serif",
+]
+MONO = [
+    "ui-monospace",
+    "SFMono-Regular",
+    "Menlo",
+    "Cascadia Mono",
+    "Consolas",
+    "Liberation Mono",
+    "monospace",
+]
 
 BOTH = {
     "body_background_fill": "var(--paper)",
@@ -26,7 +47,7 @@ BOTH = {
     "input_background_fill": "var(--field)",
     "input_border_color": "var(--line)",
     "input_border_color_focus": "var(--moss)",
-    "input_placeholder_color": "var(--faint)",
+    "input_placeholder_color": "var(--quiet)",
     "slider_color": "var(--moss)",
     "button_primary_background_fill": "var(--moss)",
     "button_primary_background_fill_hover": "var(--moss-strong)",

@@ -1,10 +1,13 @@
-"""What the page knows of a reply: a pure fold of the service's events, and the messages that carry it to the browser.
+"""What the page knows of a reply: a pure fold of the service's events, and the messages that carry
+it to the browser.
 
     view = fold(view, event)            after every event
-    message, view = take(view, now_s)   whenever something is to be shown: what is new since the last message
+    message, view = take(view, now_s)   whenever something is to be shown: what is new since the
+                                        last message
 
-A message holds everything that changed: PCM, text with the sample from which on it is spoken, sampled ids, and the
-stages and figures of the reply so far. The PCM of all messages joined is the reply's sound.
+A message holds everything that changed: PCM, text with the sample from which on it is spoken,
+sampled ids, and the stages and figures of the reply so far. The PCM of all messages joined is the
+reply's sound.
 """
 
 from __future__ import annotations
@@ -14,13 +17,27 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from moss_engine import metrics
-from moss_engine.audio import to_pcm16
-from moss_engine.events import Accepted, AudioChunk, Event, Failed, Finished, FinishReason, Sampled, Started, TextDelta
-from moss_engine.metrics import Timeline
-from moss_engine.tokens import Modality, Row
+from moss_engine.api import metrics
+from moss_engine.api.events import (
+    Accepted,
+    AudioChunk,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Sampled,
+    Started,
+    TextDelta,
+)
+from moss_engine.api.metrics import Timeline
+from moss_engine.api.tokens import Modality, Row
+from moss_engine.audio.pcm import to_pcm16
 
-ENDINGS = {FinishReason.STOP: "done", FinishReason.LENGTH: "length", FinishReason.CANCELLED: "stopped"}
+ENDINGS = {
+    FinishReason.STOP: "done",
+    FinishReason.LENGTH: "length",
+    FinishReason.CANCELLED: "stopped",
+}
 NOTES = {
     "length": "The reply was cut at its length limit; raise it in the settings to hear more.",
     "stopped": "Stopped.",
@@ -31,15 +48,18 @@ NOTES = {
 class View:
     """A reply after some events.
 
-    `run` names it in the browser and is no secret; `speaks` says whether sound is to come; `received_s` is when the
-    question reached the page's server. `rows` are those of the messages so far, `new_*` wait for the next one. `state`
-    is one of waiting, thinking, speaking, done, length, stopped, failed; the last four end it.
+    `run` names it in the browser and is no secret; `speaks` says whether sound is to come;
+    `received_s` is when the question reached the page, before it was accepted and so negative.
+    `rows` are those of the messages so far, `new_*` wait for the next one. `num_left_out` earlier
+    messages did not fit beside this one. `state` is one of waiting, thinking, speaking, done,
+    length, stopped, failed; the last four end it.
     """
 
     run: str
     seed: int
     speaks: bool = True
     received_s: float | None = None
+    num_left_out: int = 0
     state: str = "waiting"
     note: str = ""
     seq: int = 0
@@ -61,23 +81,29 @@ class View:
     def over(self) -> bool:
         return self.state in ("done", "length", "stopped", "failed")
 
-    def lead_s(self, now_s: float) -> float:
-        """Seconds of sound taken beyond what a listener who plays from the first chunk on has heard."""
+    def heard_samples(self, now_s: float | None) -> int:
+        """Samples that a listener who plays from the first chunk on has heard at the most."""
         first_s = self.timeline.first_pcm_s
-        return 0.0 if first_s is None else self.timeline.audio_s - (now_s - first_s)
+        if first_s is None or now_s is None:
+            return 0
+        return min(self.num_samples, int((now_s - first_s) * self.sample_rate_hz))
 
     def stages(self) -> dict[str, float]:
-        """When each stage was reached, in seconds since the request was accepted; `received` was before that."""
+        """When each stage was reached, in seconds since the request was accepted; `received` was
+        before that."""
         t = self.timeline
         if t.accepted_s is None:
             return {}
-        times = {"accepted": t.accepted_s, "started": t.started_s, "first_row": t.first_row_s,
-                 "first_chunk": t.first_pcm_s}
-        if self.received_s is not None:
-            times["received"] = self.received_s
+        times = {
+            "accepted": t.accepted_s,
+            "started": t.started_s,
+            "first_row": t.first_row_s,
+            "first_chunk": t.first_pcm_s,
+        }
         if self.over:
             times["finished"] = t.now_s
-        return {name: time_s - t.accepted_s for name, time_s in times.items() if time_s is not None}
+        stages = {name: at_s - t.accepted_s for name, at_s in times.items() if at_s is not None}
+        return stages if self.received_s is None else {**stages, "received": self.received_s}
 
 
 def fold(view: View, event: Event) -> View:
@@ -88,21 +114,28 @@ def fold(view: View, event: Event) -> View:
         return replace(view, state="thinking")
     if isinstance(event, Sampled):
         shown_id = event.row.text if event.modality is Modality.TEXT else ~event.row.audio
-        return replace(view, new_ids=(*view.new_ids, shown_id), new_rows=(*view.new_rows, event.row))
+        return replace(
+            view, new_ids=(*view.new_ids, shown_id), new_rows=(*view.new_rows, event.row)
+        )
     if isinstance(event, TextDelta):
         new = (event.start_sample, event.text)
         return replace(view, text=view.text + event.text, new_text=(*view.new_text, new))
     if isinstance(event, AudioChunk):
         assert event.start_sample == view.num_samples, "the sound has a gap"
-        return replace(view, state="speaking", num_samples=view.num_samples + len(event.samples),
-                       sample_rate_hz=event.sample_rate_hz, new_pcm=(*view.new_pcm, _pcm(event)))
+        return replace(
+            view,
+            state="speaking",
+            num_samples=view.num_samples + len(event.samples),
+            sample_rate_hz=event.sample_rate_hz,
+            new_pcm=(*view.new_pcm, _pcm(event)),
+        )
     if isinstance(event, Failed):
         return fail(view, event.message)
     if isinstance(event, Finished):
         state = ENDINGS[event.reason]
         return replace(view, state=state, note=NOTES.get(state, ""))
     assert isinstance(event, Accepted)
-    return view
+    return replace(view, num_left_out=event.num_left_out)
 
 
 def fail(view: View, message: str) -> View:
@@ -116,17 +149,20 @@ def halt(view: View) -> View:
 
 
 def urgent(event: Event, before: View) -> bool:
-    """Whether the browser should hear of an event at once, rather than with the next regular message."""
+    """Whether the browser should hear of an event at once, rather than with the next regular
+    message."""
     first_row = isinstance(event, Sampled) and before.timeline.first_row_s is None
     return first_row or not isinstance(event, Sampled | TextDelta)
 
 
-def take(view: View, now_s: float, pool: Mapping[str, int] | None = None) -> tuple[dict[str, Any], View]:
-    """The next message (JSON) and the view with nothing new in it.
+def take(
+    view: View, now_s: float | None, pool: Mapping[str, int] | None = None
+) -> tuple[dict[str, Any], View]:
+    """The next message and the view with nothing new in it; `to_wire` makes it JSON.
 
-    `now_s` is the time on the events' clock, `pool` what is known of the whole service: counts of blocks and requests.
+    `now_s` is seconds since the request was accepted, None before; `pool` is what is known of the
+    whole service: counts of blocks and requests.
     """
-    accepted_s = view.timeline.accepted_s
     message = {
         "run": view.run,
         "seq": view.seq,
@@ -135,17 +171,29 @@ def take(view: View, now_s: float, pool: Mapping[str, int] | None = None) -> tup
         "end": view.over,
         "seed": view.seed,
         "speaks": view.speaks,
-        "now_s": None if accepted_s is None else now_s - accepted_s,
+        "now_s": now_s,
         "stages": view.stages(),
         "figures": asdict(metrics.measure(view.timeline, now_s)),
         "pool": dict(pool or {}),
         "rate": view.sample_rate_hz,
-        "pcm": base64.b64encode(b"".join(view.new_pcm)).decode("ascii"),
+        "pcm": b"".join(view.new_pcm),
         "text": [list(delta) for delta in view.new_text],
         "ids": list(view.new_ids),
     }
-    return message, replace(view, seq=view.seq + 1, rows=view.rows + view.new_rows, new_rows=(), new_pcm=(),
-                            new_text=(), new_ids=())
+    return message, replace(
+        view,
+        seq=view.seq + 1,
+        rows=view.rows + view.new_rows,
+        new_rows=(),
+        new_pcm=(),
+        new_text=(),
+        new_ids=(),
+    )
+
+
+def to_wire(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as JSON: its int16 PCM in base64."""
+    return {**message, "pcm": base64.b64encode(message["pcm"]).decode("ascii")}
 
 
 def _pcm(chunk: AudioChunk) -> bytes:

@@ -1,9 +1,11 @@
-"""How much of the small talk is known by heart: replies to its questions against the answers of talk.jsonl.gz.
+"""How much of the small talk is known by heart: replies to its questions against the answers of
+talk.jsonl.gz.
 
-    python -m scripts.nano.chat_check --work DIR --lm FOLDER [--count 100] [--kinds meanings sums] [--out FILE]
+    python -m scripts.nano.chat_check --work DIR --lm FOLDER [--count 100]
+        [--kinds meanings sums] [--out FILE]
 
-Asks `--count` questions of every kind (0: all), of kinds with held-out questions only those. A reply is right if it is
-the answer word for word and the model stopped by itself.
+Asks `--count` questions of every kind (0: all), of kinds with held-out questions only those. A
+reply is right if it is the answer word for word and the model stopped by itself.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from pathlib import Path
 
 import torch
 
+from moss_engine.api.tokens import is_stop
 from moss_engine.models.load import load_model
-from moss_engine.tokens import is_stop
 from scripts.nano.direct import Prompter, Settings, generate
 from scripts.nano.tokenizer import read_talk
 
@@ -25,7 +27,8 @@ MAX_ROWS = 500
 
 
 def questions(work: Path, kinds: list[str], count: int, seed: int) -> list[tuple[str, str, str]]:
-    """(kind, user, answer), at most `count` of a kind; where some were held out of the training, only of those."""
+    """(kind, user, answer), at most `count` of a kind; where some were held out of the training,
+    only of those."""
     by_kind: dict[str, list[dict]] = {}
     for row in read_talk(work):
         if not kinds or row["kind"] in kinds:
@@ -40,7 +43,9 @@ def questions(work: Path, kinds: list[str], count: int, seed: int) -> list[tuple
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--lm", type=Path, required=True)
     parser.add_argument("--kinds", nargs="*", default=[], help="only these (default: all)")
@@ -52,12 +57,16 @@ def main() -> None:
     args = parser.parse_args()
     asked = questions(args.work, args.kinds, args.count, args.seed)
     model, prompter = load_model(args.lm, device=args.device), Prompter(args.lm)
-    settings = Settings(audio_temperature=0.6, audio_top_k=20, audio_top_p=1.0, text_temperature=0.0, seed=args.seed)
+    settings = Settings(
+        audio_temperature=0.6, audio_top_k=20, audio_top_p=1.0, text_temperature=0.0, seed=args.seed
+    )
     right: Counter[str] = Counter()
     total: Counter[str] = Counter()
     for start in range(0, len(asked), args.batch):
         batch = asked[start : start + args.batch]
-        replies = generate(model, [prompter.prompt(user, "chat") for _, user, _ in batch], settings, MAX_ROWS)
+        replies = generate(
+            model, [prompter.prompt(user, "chat") for _, user, _ in batch], settings, MAX_ROWS
+        )
         for (kind, user, answer), rows in zip(batch, replies):
             reply = prompter.caption(rows, model.config)
             total[kind] += 1
@@ -69,7 +78,9 @@ def main() -> None:
         print(f"{kind}: {right[kind]} of {count}")
     print(f"all: {sum(right.values())} of {sum(total.values())}")
     if args.out is not None:
-        args.out.write_text(json.dumps({kind: [right[kind], count] for kind, count in sorted(total.items())}) + "\n")
+        args.out.write_text(
+            json.dumps({kind: [right[kind], count] for kind, count in sorted(total.items())}) + "\n"
+        )
 
 
 if __name__ == "__main__":

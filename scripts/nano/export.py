@@ -1,8 +1,10 @@
-"""Stage 8: work folder -> a checkpoint folder: assets/nano as it is shipped, or the same in float for comparison.
+"""Stage 8: work folder -> a checkpoint folder: assets/nano as it is shipped, or the same in float
+for comparison.
 
     python -m scripts.nano.export --work DIR [--out assets/nano] [--dtype int8|float]
 
-Takes DIR/lm, DIR/codec and DIR/vocoder; matrices of the language model become int8 rows with float16 scales.
+Takes DIR/lm, DIR/codec and DIR/vocoder; matrices of the language model become int8 rows with
+float16 scales.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from moss_engine.api.errors import CheckpointError
+from moss_engine.codec.vocoder.make import KINDS
 from moss_engine.config import NANO_CHECKPOINT, REPO_ROOT
-from moss_engine.errors import CheckpointError
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tensors, save_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import MANIFEST_NAME, write_manifest
+from scripts.nano.speech.voices import ADA, RATE_TOKENS, RATES, VOICE_TOKENS
 
 SIZE_LIMIT_BYTES = 32_000_000
 PROCESSOR_CONFIG = {
@@ -41,9 +45,15 @@ PROCESSOR_CONFIG = {
             "system": "<chat>",
             "split_sentences": False,
             "default": False,
-            "note": "Scripted answers: greetings, sums up to twelve, days, capitals, common words. It does not reason.",
+            "note": "Scripted answers: greetings, sums up to twelve, days, capitals, common "
+            "words. It does not reason.",
         },
     ],
+    "voices": [
+        {"name": name, "label": name.capitalize(), "token": token, "default": name == ADA}
+        for name, token in VOICE_TOKENS.items()
+    ],
+    "rates": [{"speed": round(rate, 4), "token": token} for rate, token in zip(RATES, RATE_TOKENS)],
     "segment_chars": 200,
     "max_rows_per_char": 5.0,
     "min_cap_rows": 160,
@@ -52,7 +62,12 @@ _CARD_FILE = Path(__file__).with_name("model_card.md")
 
 
 def generation_config(args: argparse.Namespace) -> dict[str, object]:
-    text = {"temperature": args.text_temperature, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
+    text = {
+        "temperature": args.text_temperature,
+        "top_k": 0,
+        "top_p": 1.0,
+        "repetition_penalty": 1.0,
+    }
     audio = {
         "temperature": args.audio_temperature,
         "top_k": args.audio_top_k,
@@ -65,9 +80,14 @@ def generation_config(args: argparse.Namespace) -> dict[str, object]:
 def export_language_model(source: Path, out: Path, int8: bool) -> None:
     """config.json, tokenizer.json and model.safetensors of DIR/lm."""
     config = ModelConfig.from_file(source / "config.json")
-    tensors = {name: tensor.float() for name, tensor in load_tensors(source, expected_tensors(config)).items()}
+    tensors = {
+        name: tensor.float()
+        for name, tensor in load_tensors(source, expected_tensors(config)).items()
+    }
     save_tensors(
-        out / FILE_NAME, tensors, [name for name, tensor in tensors.items() if tensor.dim() == 2] if int8 else []
+        out / FILE_NAME,
+        tensors,
+        [name for name, tensor in tensors.items() if tensor.dim() == 2] if int8 else [],
     )
     for name in ("config.json", "tokenizer.json"):
         shutil.copyfile(source / name, out / name)
@@ -76,16 +96,18 @@ def export_language_model(source: Path, out: Path, int8: bool) -> None:
 def export(args: argparse.Namespace) -> int:
     """Write the folder anew; -> its size in bytes."""
     out: Path = args.out
-    for part in ("lm", "codec", "vocoder"):
+    for part in ("lm", "codec", *(f"vocoder/{kind}" for kind in KINDS)):
         if not (args.work / part / "config.json").is_file():
             raise CheckpointError(f"{args.work / part} holds no checkpoint; train that part first.")
     if out.exists() and any(out.iterdir()) and not (out / MANIFEST_NAME).exists():
-        raise CheckpointError(f"{out} holds other files than a checkpoint; name an empty folder with --out.")
+        raise CheckpointError(
+            f"{out} holds other files than a checkpoint; name an empty folder with --out."
+        )
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     export_language_model(args.work / "lm", out, args.dtype == "int8")
-    for part in ("codec", "vocoder"):
-        (out / part).mkdir()
+    for part in ("codec", *(f"vocoder/{kind}" for kind in KINDS)):
+        (out / part).mkdir(parents=True)
         for name in ("config.json", FILE_NAME):
             shutil.copyfile(args.work / part / name, out / part / name)
     _write_json(out / "generation_config.json", generation_config(args))
@@ -94,7 +116,12 @@ def export(args: argparse.Namespace) -> int:
     for path in out.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
     write_manifest(
-        out, {"name": "nano", "commit": _commit(), "command": "python -m scripts.nano.export " + _options(args)}
+        out,
+        {
+            "name": "nano",
+            "commit": _commit(),
+            "command": "python -m scripts.nano.export " + _options(args),
+        },
     )
     return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
 
@@ -102,13 +129,16 @@ def export(args: argparse.Namespace) -> int:
 def _options(args: argparse.Namespace) -> str:
     """The options that made the folder, without the paths of this machine."""
     return (
-        f"--dtype {args.dtype} --audio-temperature {args.audio_temperature} --audio-top-k {args.audio_top_k} "
+        f"--dtype {args.dtype} --audio-temperature {args.audio_temperature} --audio-top-k "
+        f"{args.audio_top_k} "
         f"--audio-top-p {args.audio_top_p} --text-temperature {args.text_temperature}"
     )
 
 
 def _commit() -> str:
-    done = subprocess.run(["git", "-C", REPO_ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "-C", REPO_ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() or "unknown"
 
 
@@ -117,7 +147,9 @@ def _write_json(path: Path, values: dict[str, object]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=NANO_CHECKPOINT)
     parser.add_argument("--dtype", choices=("int8", "float"), default="int8")
@@ -129,7 +161,9 @@ def main() -> None:
     size = export(args)
     print(f"{args.out}: {size / 1e6:.2f} MB")
     if args.dtype == "int8" and size > SIZE_LIMIT_BYTES:
-        raise CheckpointError(f"{size} bytes are over the limit of {SIZE_LIMIT_BYTES}; use smaller parts.")
+        raise CheckpointError(
+            f"{size} bytes are over the limit of {SIZE_LIMIT_BYTES}; use smaller parts."
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""The recogniser that judges intelligibility: Moonshine tiny-en, its word and character error rates.
+"""The recogniser that judges intelligibility: Moonshine tiny-en, its word and character error
+rates.
 
     python -m scripts.nano.judge --wavs FOLDER --references FILE
 
-FILE has one line per file, "name<TAB>text" or, in the order of the sorted file names, only the text.
+FILE has one line per file, "name<TAB>text" or, in the order of the sorted file names, only the
+text.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from moss_engine.errors import InputError, MissingPackageError
+from moss_engine.api.errors import InputError, MissingPackageError
 
 RECOGNISER_RATE_HZ = 16_000
 
@@ -29,19 +31,23 @@ class Recogniser:
             import moonshine_voice
         except ImportError as error:
             raise MissingPackageError(
-                "The recogniser is not installed: pip install moonshine-voice==0.0.65 (later wheels hold no weights)"
+                "The recogniser is not installed: pip install moonshine-voice==0.0.65 (later "
+                "wheels hold no weights)"
             ) from error
         model = Path(moonshine_voice.__file__).parent / "assets" / "tiny-en"
         if not model.is_dir():
             raise MissingPackageError(
-                f"{model} is missing; only moonshine-voice==0.0.65 holds the recogniser's weights: install it."
+                f"{model} is missing; only moonshine-voice==0.0.65 holds the recogniser's "
+                f"weights: install it."
             )
         self._transcriber = moonshine_voice.Transcriber(str(model), moonshine_voice.ModelArch.TINY)
 
     def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> str:
         """float32 [samples] mono in [-1, 1] -> what was understood"""
         wave = resample(wave, sample_rate_hz, RECOGNISER_RATE_HZ)
-        transcript = self._transcriber.transcribe_without_streaming(wave.tolist(), RECOGNISER_RATE_HZ)
+        transcript = self._transcriber.transcribe_without_streaming(
+            wave.tolist(), RECOGNISER_RATE_HZ
+        )
         return " ".join(line.text.strip() for line in transcript.lines).strip()
 
 
@@ -52,12 +58,15 @@ def resample(wave: np.ndarray, from_hz: int, to_hz: int) -> np.ndarray:
     from scipy.signal import resample_poly
 
     ratio = Fraction(to_hz, from_hz)
-    return resample_poly(np.asarray(wave, np.float64), ratio.numerator, ratio.denominator).astype(np.float32)
+    return resample_poly(np.asarray(wave, np.float64), ratio.numerator, ratio.denominator).astype(
+        np.float32
+    )
 
 
 def spoken_words(text: str) -> list[str]:
-    """Text as the words that are heard: numbers and symbols written out, no case, no punctuation, hyphens split."""
-    from moss_engine.spoken.text import spoken_text
+    """Text as the words that are heard: numbers and symbols written out, no case, no punctuation,
+    hyphens split."""
+    from moss_engine.text.spoken.text import spoken_text
 
     text = spoken_text(text).lower().replace("’", "'").replace("'", "")
     return re.findall(r"[^\W_]+", text)
@@ -76,7 +85,8 @@ def edit_distance(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class ErrorCount:
-    """Edits and the size of the reference, in words and in characters; counts of several texts add up."""
+    """Edits and the size of the reference, in words and in characters; counts of several texts add
+    up."""
 
     word_edits: int = 0
     num_words: int = 0
@@ -117,7 +127,10 @@ def word_error_rate(reference: str, hypothesis: str) -> float:
 
 
 def judge(
-    recogniser: Recogniser, waves: Sequence[np.ndarray], references: Sequence[str], sample_rate_hz: int
+    recogniser: Recogniser,
+    waves: Sequence[np.ndarray],
+    references: Sequence[str],
+    sample_rate_hz: int,
 ) -> ErrorCount:
     """Recognise every wave, print what was misheard, -> the sum of the errors."""
     total = ErrorCount()
@@ -136,23 +149,33 @@ def read_references(path: Path, wavs: Sequence[Path]) -> list[str]:
         by_name = dict(line.split("\t", 1) for line in lines)
         missing = [wav.name for wav in wavs if wav.name not in by_name]
         if missing:
-            raise InputError(f"{path} has no line for {', '.join(missing)}; add them as name<TAB>text.")
+            raise InputError(
+                f"{path} has no line for {', '.join(missing)}; add them as name<TAB>text."
+            )
         return [by_name[wav.name] for wav in wavs]
     if len(lines) != len(wavs):
-        raise InputError(f"{path} has {len(lines)} lines for {len(wavs)} sound files; give one line per file.")
+        raise InputError(
+            f"{path} has {len(lines)} lines for {len(wavs)} sound files; give one line per file."
+        )
     return lines
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--wavs", type=Path, required=True, help="folder of .wav or .flac files of one sample rate")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--wavs", type=Path, required=True, help="folder of .wav or .flac files of one sample rate"
+    )
     parser.add_argument("--references", type=Path, required=True)
     options = parser.parse_args()
     import soundfile
 
     paths = sorted([*options.wavs.glob("*.wav"), *options.wavs.glob("*.flac")])
     if not paths:
-        raise InputError(f"{options.wavs} holds no .wav or .flac file; give the folder that has them.")
+        raise InputError(
+            f"{options.wavs} holds no .wav or .flac file; give the folder that has them."
+        )
     references = read_references(options.references, paths)
     recogniser = Recogniser()
     total = ErrorCount()
@@ -160,7 +183,8 @@ def main() -> None:
         wave, sample_rate_hz = soundfile.read(path, dtype="float32", always_2d=True)
         total += judge(recogniser, [wave.mean(axis=1)], [reference], sample_rate_hz)
     print(
-        f"{len(paths)} files, {total.num_words} words: word error rate {total.word_error_rate:.1%}, "
+        f"{len(paths)} files, {total.num_words} words: word error rate "
+        f"{total.word_error_rate:.1%}, "
         f"character error rate {total.char_error_rate:.1%}"
     )
 

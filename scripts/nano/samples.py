@@ -1,6 +1,8 @@
-"""Example sound files of a checkpoint and their log-mel picture: python -m scripts.nano.samples [--out assets/samples]
+"""Example sound files of a checkpoint and their log-mel picture: python -m scripts.nano.samples
+[--out assets/samples]
 
-Speaks two sentences through the real service, with default settings and a fixed seed. Needs matplotlib for the picture.
+Speaks two sentences through the real service, with default settings and a fixed seed. Needs
+matplotlib for the picture.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ import torch
 from moss_engine.build import build_service
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.mel import log_mel
-from moss_engine.config import REPO_ROOT, EngineConfig, add_options, config_from_args
-from scripts.nano.evaluate import Spoken, speak_all
+from moss_engine.config import REPO_ROOT, EngineConfig
+from moss_engine.options import add_options, from_args
+from scripts.nano.judges.replies import Spoken, speak_all
 
 SENTENCES = {
     "good_morning": "Good morning! It is 9:20, and the sun is finally out.",
@@ -30,23 +33,35 @@ async def speak(config: EngineConfig) -> tuple[list[Spoken], int]:
     service = build_service(config)
     service.start()
     try:
-        return await speak_all(service, list(SENTENCES.values()), 1), service.codec.sample_rate_hz
+        info = await service.describe()
+        return await speak_all(service, list(SENTENCES.values()), 1), info.sample_rate_hz
     finally:
         service.close()
 
 
 def draw(replies: list[Spoken], path: Path) -> None:
     """Log-mel of every reply, one above the other, on one time scale and one colour scale."""
-    import matplotlib
+    import matplotlib  # pyright: ignore[reportMissingImports]
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib import pyplot as plt  # pyright: ignore[reportMissingImports]
 
     mels = [log_mel(torch.from_numpy(reply.wave), MOSS_MEL).numpy() for reply in replies]
     seconds = [mel.shape[1] / float(MOSS_MEL.frame_rate_hz) for mel in mels]
-    figure, axes = plt.subplots(len(mels), 1, figsize=(10, 2.2 * len(mels)), sharex=True, constrained_layout=True)
-    for reply, mel, duration_s, axis in zip(replies, mels, seconds, np.atleast_1d(axes), strict=True):
-        axis.imshow(mel, origin="lower", aspect="auto", extent=(0, duration_s, 0, len(mel)), vmin=-10, vmax=1.5)
+    figure, axes = plt.subplots(
+        len(mels), 1, figsize=(10, 2.2 * len(mels)), sharex=True, constrained_layout=True
+    )
+    for reply, mel, duration_s, axis in zip(
+        replies, mels, seconds, np.atleast_1d(axes), strict=True
+    ):
+        axis.imshow(
+            mel,
+            origin="lower",
+            aspect="auto",
+            extent=(0, duration_s, 0, len(mel)),
+            vmin=-10,
+            vmax=1.5,
+        )
         axis.set_title(reply.caption.strip(), fontsize=9, loc="left")
         axis.set_ylabel("mel band")
         axis.set_xlim(0, max(seconds))
@@ -55,15 +70,20 @@ def draw(replies: list[Spoken], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=REPO_ROOT / "assets" / "samples")
-    add_options(parser, ("model",))
+    add_options(parser, EngineConfig, ("model",))
     args = parser.parse_args()
-    replies, rate_hz = asyncio.run(speak(config_from_args(args)))
+    replies, rate_hz = asyncio.run(speak(from_args(EngineConfig, args)))
     args.out.mkdir(parents=True, exist_ok=True)
     for name, reply in zip(SENTENCES, replies, strict=True):
         soundfile.write(args.out / f"{name}.flac", reply.wave, rate_hz, subtype="PCM_16")
-        print(f"{name}.flac: {len(reply.wave) / rate_hz:.2f} s, peak {np.abs(reply.wave).max():.3f}: {reply.caption}")
+        print(
+            f"{name}.flac: {len(reply.wave) / rate_hz:.2f} s, peak "
+            f"{np.abs(reply.wave).max():.3f}: {reply.caption}"
+        )
     draw(replies, args.out / "mel.png")
 
 

@@ -2,7 +2,8 @@
 
 python -m scripts.nano.train_codec --work DIR [--seconds 240]
 
-Reads DIR/speech; keeps its state in DIR/codec.pt and writes DIR/codec/ (config.json, model.safetensors) at every save.
+Reads DIR/speech; keeps its state in DIR/codec.pt and writes DIR/codec/ (config.json,
+model.safetensors) at every save.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from moss_engine.codec.base import MOSS_MEL
-from moss_engine.codec.fsq import FsqConfig, NanoFsq, codes_of_points, quantise
-from moss_engine.codec.store import load_fsq, save_fsq
-from scripts.nano.features import SpeechStream, load_speech, mel_crops, random_starts
-from scripts.nano.speech import wait_for_speech
-from scripts.nano.training import Clock, load_state, one_cycle, pick_device, save_state
+from moss_engine.codec.nano.fsq import FsqConfig, NanoFsq, codes_of_points, quantise
+from moss_engine.codec.nano.store import load_fsq, save_fsq
+from scripts.nano.speech.features import SpeechStream, load_speech, mel_crops, random_starts
+from scripts.nano.speech.shards import wait_for_speech
+from scripts.nano.training.cuda_step import Step
+from scripts.nano.training.schedule import Clock, load_state, one_cycle, pick_device, save_state
 
 NANO_FSQ = FsqConfig(
     mel=MOSS_MEL,
@@ -34,28 +37,62 @@ NANO_FSQ = FsqConfig(
     decoder_dim=256,
     decoder_blocks=(4, 4),
 )
+PHONEMES = 178
+PHONEME_WEIGHT = 0.1
+HEARD_FROM, HEARD_WIDTH, UNHEARD_WEIGHT = -7.0, 0.7, 0.3
+"""Log-mel below which a band is hardly heard: errors there count less, so that codes are not spent
+on silence."""
 SAVE_EVERY_S = 60.0
-REPORT_EVERY_STEPS = 250
+REPORT_EVERY_STEPS = 1000
 HELD_FRAMES = 500
 
 
 class Trainee(nn.Module):
-    """The codec with the normalisation that keeps every level in use; `export` folds it into the projection."""
+    """The codec with the normalisation that keeps every level in use; `export` folds it into the
+    projection.
+
+    A small reader guesses the phoneme of every code from it and its neighbours: codes that tell
+    phonemes apart are understood better, and easier to predict.
+    """
 
     def __init__(self, config: FsqConfig) -> None:
         super().__init__()
         self.fsq = NanoFsq(config)
         self.norm = nn.BatchNorm1d(len(config.levels), affine=False)
+        self.frozen = False
+        self.reader = nn.Sequential(
+            nn.Conv1d(len(config.levels), 256, 3, padding=1), nn.GELU(), nn.Conv1d(256, PHONEMES, 1)
+        )
 
     def points(self, mel: Tensor) -> Tensor:
         raw = self.fsq.encoder(mel).float()
         return quantise(self.norm(raw.flatten(0, 1)).view_as(raw), self.fsq.config.levels)
 
-    def forward(self, mel: Tensor) -> tuple[Tensor, Tensor]:
-        """[batch, num_mels, frames] -> (L1 + L2 / 2, L1), both in nats"""
-        error = self.fsq.decoder(self.points(mel)).float() - mel
-        l1 = error.abs().mean()
-        return l1 + 0.5 * error.square().mean(), l1.detach()
+    def forward(self, mel: Tensor, phonemes: Tensor) -> tuple[Tensor, Tensor]:
+        """[batch, num_mels, frames], [batch, codes] -> (loss, [L1 in nats, cross entropy of
+        phonemes in nats])"""
+        with torch.set_grad_enabled(not self.frozen):
+            points = self.points(mel)
+        decoded = self.fsq.decoder(points).float()
+        weight = (torch.maximum(mel, decoded.detach()) - HEARD_FROM).div(HEARD_WIDTH).sigmoid()
+        weight = UNHEARD_WEIGHT + (1 - UNHEARD_WEIGHT) * weight
+        error = decoded - mel
+        read = nn.functional.cross_entropy(self.reader(points.transpose(1, 2)).float(), phonemes)
+        loss = (weight * (error.abs() + 0.5 * error.square())).mean() + PHONEME_WEIGHT * read
+        return loss, torch.stack([error.abs().mean().detach(), read.detach()])
+
+    def train(self, mode: bool = True) -> Trainee:
+        super().train(mode)
+        if self.frozen:
+            self.norm.eval()
+        return self
+
+    def freeze(self) -> None:
+        """Keep what turns sound into codes as it is: from now on the decoder alone is trained."""
+        self.frozen = True
+        self.train()
+        self.fsq.encoder.requires_grad_(False)
+        self.reader.requires_grad_(False)
 
     def folded(self) -> NanoFsq:
         """A copy whose encoder gives normalised points by itself."""
@@ -72,29 +109,86 @@ class Trainee(nn.Module):
 
 def main() -> None:
     args = _parse()
+    began_s = time.monotonic()
     device = pick_device(args.device)
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
     wait_for_speech(args.work, args.hours)
     train, held = load_speech(args.work, device, args.max_hours)
     print(
-        f"speech: {train.num_frames / 180_000:.2f} h for training, {held.num_frames / 180_000:.3f} h held out",
+        f"speech: {train.num_frames / 180_000:.2f} h for training, "
+        f"{held.num_frames / 180_000:.3f} h held out",
         flush=True,
     )
 
     trainee = Trainee(NANO_FSQ).to(device)
+    if args.init is not None:
+        trainee.fsq.load_state_dict(load_fsq(args.init, device).state_dict())
+    state_path = args.work / ("decoder.pt" if args.decoder_only else "codec.pt")
+    if args.decoder_only:
+        begun = load_state(args.work / "codec.pt", device)
+        if begun is None:
+            raise SystemExit(f"{args.work}/codec.pt is missing; train the whole codec first.")
+        trainee.load_state_dict(begun["model"])
+        trainee.freeze()
+    cuda = device.type == "cuda"
     optimizer = torch.optim.AdamW(
-        trainee.parameters(), lr=args.peak_rate, betas=(0.9, 0.99), weight_decay=0.01, fused=device.type == "cuda"
+        [p for p in trainee.parameters() if p.requires_grad],
+        lr=torch.tensor(args.peak_rate, device=device) if cuda else args.peak_rate,
+        betas=(0.9, 0.99),
+        weight_decay=0.01,
+        fused=cuda,
+        capturable=cuda,
     )
-    state = load_state(args.work / "codec.pt", device)
+    state = load_state(state_path, device)
     step, spent_s = 0, 0.0
     if state is not None:
         trainee.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         step, spent_s = state["step"], state["spent_s"]
         torch.manual_seed(args.seed + step)
-    _train(args, device, trainee, optimizer, train, held, Clock(args.seconds, args.call_seconds, spent_s), step)
+    call_s = None if args.call_seconds is None else args.call_seconds - (time.monotonic() - began_s)
+    clock = Clock(args.seconds, call_s, spent_s)
+    _train(args, device, trainee, optimizer, train, held, clock, step, state_path)
     _report_export(args.work, device, train, held)
+
+
+class Stepper:
+    """One step on random crops of the speech, as one CUDA graph where there is a GPU."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        device: torch.device,
+        trainee: Trainee,
+        optimizer: Any,
+        train: SpeechStream,
+    ):
+        self.trainee, self.optimizer, self.train, self.device = trainee, optimizer, train, device
+        self.batch, self.frames = args.batch, args.crop_frames
+        self.run = (
+            torch.compile(trainee, dynamic=False)
+            if device.type == "cuda" and args.compile
+            else trainee
+        )
+        self.figures = torch.zeros(2, device=device)
+        self.step = Step(self._step, device, capture=args.compile)
+
+    def _step(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        per_code = NANO_FSQ.frames_per_code
+        starts = random_starts(
+            self.train.num_frames, self.frames, self.batch, self.device, multiple=per_code
+        )
+        codes = torch.arange(self.frames // per_code, device=self.device)
+        phonemes = self.train.phonemes[starts[:, None] // per_code + codes].long()
+        enabled = self.device.type == "cuda"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=enabled, cache_enabled=False):
+            loss, figures = self.run(mel_crops(self.train.mel, starts, self.frames), phonemes)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.trainee.parameters(), 1.0)
+        self.optimizer.step()
+        self.figures.copy_(figures)
 
 
 def _train(
@@ -106,44 +200,54 @@ def _train(
     held: SpeechStream,
     clock: Clock,
     step: int,
+    state_path: Path,
 ) -> None:
-    run = torch.compile(trainee, dynamic=False) if device.type == "cuda" and args.compile else trainee
+    stepper = Stepper(args, device, trainee, optimizer, train)
     saved_at = time.monotonic()
     while clock.running and step < args.max_steps:
         rate = one_cycle(clock.progress, args.peak_rate)
         for group in optimizer.param_groups:
-            group["lr"] = rate
-        starts = random_starts(
-            train.num_frames, args.crop_frames, args.batch, device, multiple=NANO_FSQ.frames_per_code
-        )
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss, l1 = run(mel_crops(train.mel, starts, args.crop_frames))
-        loss.backward()
-        nn.utils.clip_grad_norm_(trainee.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        stepper.step()
         step += 1
         if step % 50 == 1 and device.type == "cuda":
             torch.cuda.synchronize()  # keeps the host's clock honest
         clock.tick()
         if step % REPORT_EVERY_STEPS == 0:
             held_l1, used = _measure(trainee, held)
+            l1, read = stepper.figures.tolist()
             print(
-                f"codec step {step} at {clock.spent_s:.0f} s: rate {rate:.2e}, L1 {l1.item():.4f}, held-out L1 "
-                f"{held_l1:.4f}, {used} distinct codes held out",
+                f"codec step {step} at {clock.spent_s:.0f} s: rate {rate:.2e}, L1 {l1:.4f}, "
+                f"phonemes {read:.3f}, "
+                f"held-out L1 {held_l1:.4f}, {used} distinct codes held out",
                 flush=True,
             )
         if time.monotonic() - saved_at > SAVE_EVERY_S:
-            _save(args.work, trainee, optimizer, step, clock.spent_s)
+            _save(args.work, state_path, trainee, optimizer, step, clock.spent_s)
             saved_at = time.monotonic()
-    _save(args.work, trainee, optimizer, step, clock.spent_s)
+    _save(args.work, state_path, trainee, optimizer, step, clock.spent_s)
     print(f"codec: {step} steps in {clock.spent_s:.0f} s", flush=True)
 
 
-def _save(work: Path, trainee: Trainee, optimizer: torch.optim.Optimizer, step: int, spent_s: float) -> None:
+def _save(
+    work: Path,
+    state_path: Path,
+    trainee: Trainee,
+    optimizer: torch.optim.Optimizer,
+    step: int,
+    spent_s: float,
+) -> None:
     save_state(
-        work / "codec.pt",
-        {"model": trainee.state_dict(), "optimizer": optimizer.state_dict(), "step": step, "spent_s": spent_s},
+        state_path,
+        {
+            "model": trainee.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "step": step,
+            "spent_s": spent_s,
+        },
     )
     save_fsq(work / "codec", trainee.folded())
 
@@ -162,22 +266,29 @@ def _measure(trainee: Trainee, stream: SpeechStream) -> tuple[float, int]:
 
 
 @torch.inference_mode()
-def _report_export(work: Path, device: torch.device, train: SpeechStream, held: SpeechStream) -> None:
+def _report_export(
+    work: Path, device: torch.device, train: SpeechStream, held: SpeechStream
+) -> None:
     """The figures of the exported files: what is shipped is what is measured."""
     fsq = load_fsq(work / "codec", device)
-    errors = [(fsq.mel_of_codes(fsq.codes_of_mel(mel)) - mel).abs().mean(dim=(1, 2)) for mel in _chunks(held, 2)]
+    errors = [
+        (fsq.mel_of_codes(fsq.codes_of_mel(mel)) - mel).abs().mean(dim=(1, 2))
+        for mel in _chunks(held, 2)
+    ]
     codes = torch.cat([fsq.codes_of_mel(mel).flatten() for mel in _chunks(train, 2, limit=200)])
     used = codes.bincount(minlength=fsq.config.num_codes).float()
     share = used[used > 0] / used.sum()
     print(
-        f"codec exported: held-out L1 {torch.cat(errors).mean().item():.4f}; {len(share)} of {len(used)} codes in use, "
+        f"codec exported: held-out L1 {torch.cat(errors).mean().item():.4f}; {len(share)} of "
+        f"{len(used)} codes in use, "
         f"perplexity {(-(share * share.log()).sum()).exp().item():.0f}",
         flush=True,
     )
 
 
 def _chunks(stream: SpeechStream, multiple: int, limit: int = 1000):
-    """float32 [batch, num_mels, frames] over the first `limit` chunks of the stream, a short rest left out"""
+    """float32 [batch, num_mels, frames] over the first `limit` chunks of the stream, a short rest
+    left out"""
     frames = min(HELD_FRAMES, stream.num_frames // multiple * multiple)
     for start in range(0, min(stream.num_frames - frames + 1, limit * frames), 16 * frames):
         part = stream.mel[start : start + 16 * frames]
@@ -186,11 +297,23 @@ def _chunks(stream: SpeechStream, multiple: int, limit: int = 1000):
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", type=Path, required=True, help="work folder that holds speech/")
-    parser.add_argument("--seconds", type=float, default=240.0, help="length of the whole training, over all calls")
-    parser.add_argument("--call-seconds", type=float, help="end this call after so long; the next one goes on")
-    parser.add_argument("--hours", type=float, default=20.0, help="speech to wait for before starting")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help="length of the whole training, over all calls (default: this one)",
+    )
+    parser.add_argument(
+        "--call-seconds",
+        type=float,
+        help="end this call after so long, waiting for speech included",
+    )
+    parser.add_argument(
+        "--hours", type=float, default=20.0, help="speech to wait for before starting"
+    )
     parser.add_argument("--max-hours", type=float, default=60.0, help="speech to take at most")
     parser.add_argument("--batch", type=int, default=96)
     parser.add_argument("--crop-frames", type=int, default=144)
@@ -198,8 +321,17 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--max-steps", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--init", type=Path, help="begin with the weights of this codec folder")
+    parser.add_argument(
+        "--decoder-only",
+        action="store_true",
+        help="go on with the decoder; the codes stay the same",
+    )
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.seconds is None and args.call_seconds is None:
+        parser.error("give --seconds, --call-seconds or both")
+    return args
 
 
 if __name__ == "__main__":

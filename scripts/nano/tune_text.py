@@ -1,11 +1,13 @@
-"""Teach a finished language model more small talk without touching its voice: only the text branch learns, on a CPU.
+"""Teach a finished language model more small talk without touching its voice: only the text branch
+learns, on a CPU.
 
     python -m scripts.nano.tune_text --work DIR --init FOLDER [--minutes 25]
 
-The trunk's states of a set of text-only sequences (small talk, and texts to read so that copying is kept) are computed
-once; then the two layers of the text branch, its norm and its head learn from them. What the audio branch says of a row
-is the same as before. Writes DIR/lm with weights `--mix` of the way from those before to the averaged ones learnt: half
-of the way keeps what was hardly repeated here, above all copying a text, and has learnt the rest.
+The trunk's states of a set of text-only sequences (small talk, and texts to read so that copying is
+kept) are computed once; then the two layers of the text branch, its norm and its head learn from
+them. What the audio branch says of a row is the same as before. Writes DIR/lm with weights `--mix`
+of the way from those before to the averaged ones learnt: half of the way keeps what was hardly
+repeated here, above all copying a text, and has learnt the rest.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ from torch.nn import functional as F
 
 from moss_engine.models.load import load_model
 from moss_engine.models.network import MossSpeech, causal_attend, rotary_tables
-from scripts.nano.corpus import Corpus
-from scripts.nano.layout import TEXT_TARGET, LaidOut
-from scripts.nano.lm_trainer import export_folder
-from scripts.nano.training import one_cycle
+from scripts.nano.lm.corpus import Corpus
+from scripts.nano.lm.layout import TEXT_TARGET, LaidOut
+from scripts.nano.lm.trainer import export_folder
+from scripts.nano.training.schedule import one_cycle
 
 EACH_ANSWER = {"intents": 2, "meanings": 1}
 """Of these kinds so many questions for every answer are taken, so that none is forgotten."""
@@ -48,7 +50,8 @@ REPORT_EVERY_STEPS = 50
 
 @dataclass(frozen=True)
 class Batch:
-    """trunk: float16 [sequences, rows, hidden]; at: flat indices of the rows that predict; target: their text ids."""
+    """trunk: float16 [sequences, rows, hidden]; at: flat indices of the rows that predict; target:
+    their text ids."""
 
     trunk: Tensor
     at: Tensor
@@ -65,11 +68,16 @@ def draw(corpus: Corpus, rng: random.Random) -> list[LaidOut]:
                 asked.setdefault(answer, []).append(user)
             count = EACH_ANSWER[kind]
             chosen = [
-                (user, answer) for answer, users in asked.items() for user in rng.sample(users, min(count, len(users)))
+                (user, answer)
+                for answer, users in asked.items()
+                for user in rng.sample(users, min(count, len(users)))
             ]
         else:
             chosen = rng.sample(pairs, QUESTIONS[kind])
-        found += [corpus.answer_sequence(user, answer, rng, dropout=False, only_text=True) for user, answer in chosen]
+        found += [
+            corpus.answer_sequence(user, answer, rng, dropout=False, only_text=True)
+            for user, answer in chosen
+        ]
     for index in rng.sample(range(len(corpus.reads)), READS):
         found.append(corpus.read_sequence(index, rng, dropout=True, only_text=True))
     return found
@@ -101,12 +109,16 @@ def batch_of(model: MossSpeech, group: Sequence[LaidOut]) -> Batch:
 
 
 def rotary_of(model: MossSpeech, rows: int) -> tuple[Tensor, Tensor]:
-    return rotary_tables(torch.arange(rows), model.config.head_dim, model.config.rope_theta, torch.float32)
+    return rotary_tables(
+        torch.arange(rows), model.config.head_dim, model.config.rope_theta, torch.float32
+    )
 
 
 def text_loss(model: MossSpeech, batch: Batch) -> Tensor:
     rotary = rotary_of(model, batch.trunk.shape[1])
-    states = model.model.text_block(batch.trunk.float(), rotary, causal_attend).flatten(0, 1)[batch.at]
+    states = model.model.text_block(batch.trunk.float(), rotary, causal_attend).flatten(0, 1)[
+        batch.at
+    ]
     return F.cross_entropy(model.text_lm_head(model.model.text_norm(states)), batch.target)
 
 
@@ -119,12 +131,20 @@ def main() -> None:
     began = time.monotonic()
     sequences = draw(corpus, rng)
     batches = [batch_of(model, group) for group in grouped(sequences, args.rows)]
-    print(f"{len(sequences)} sequences in {len(batches)} batches after {time.monotonic() - began:.0f} s", flush=True)
-    learning = torch.nn.ModuleList([model.model.text_block, model.model.text_norm, model.text_lm_head])
+    print(
+        f"{len(sequences)} sequences in {len(batches)} batches after "
+        f"{time.monotonic() - began:.0f} s",
+        flush=True,
+    )
+    learning = torch.nn.ModuleList(
+        [model.model.text_block, model.model.text_norm, model.text_lm_head]
+    )
     model.requires_grad_(False)
     learning.requires_grad_(True)
     before, averaged = copy.deepcopy(learning), copy.deepcopy(learning)
-    optimiser = torch.optim.AdamW(learning.parameters(), lr=args.peak_rate, betas=(0.9, 0.95), weight_decay=0.01)
+    optimiser = torch.optim.AdamW(
+        learning.parameters(), lr=args.peak_rate, betas=(0.9, 0.95), weight_decay=0.01
+    )
     began, step, spent_s, loss_sum = time.monotonic(), 0, 0.0, 0.0
     while spent_s < 60 * args.minutes:
         rng.shuffle(batches)
@@ -145,14 +165,20 @@ def main() -> None:
                 mean.detach().lerp_(now.detach(), 1 - decay)
             loss_sum += float(loss.detach())
             if step % REPORT_EVERY_STEPS == 0:
-                print(f"step {step} after {spent_s:.0f} s: loss {loss_sum / REPORT_EVERY_STEPS:.4f}", flush=True)
+                print(
+                    f"step {step} after {spent_s:.0f} s: loss {loss_sum / REPORT_EVERY_STEPS:.4f}",
+                    flush=True,
+                )
                 loss_sum = 0.0
     save(model, before, averaged, args.mix, args.work)
     print(f"{step} steps in {spent_s:.0f} s", flush=True)
 
 
-def save(model: MossSpeech, before: torch.nn.Module, averaged: torch.nn.Module, mix: float, work: Path) -> None:
-    """DIR/lm: `mix` of the way from the weights before to the averaged ones, and what did not learn as it is."""
+def save(
+    model: MossSpeech, before: torch.nn.Module, averaged: torch.nn.Module, mix: float, work: Path
+) -> None:
+    """DIR/lm: `mix` of the way from the weights before to the averaged ones, and what did not learn
+    as it is."""
     learnt = [p for p in model.parameters() if p.requires_grad]
     mixed = [old.lerp(new, mix) for old, new in zip(before.parameters(), averaged.parameters())]
     values = dict(zip(map(id, learnt), mixed))
@@ -160,13 +186,17 @@ def save(model: MossSpeech, before: torch.nn.Module, averaged: torch.nn.Module, 
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--init", type=Path, required=True, help="checkpoint folder to begin with")
     parser.add_argument("--minutes", type=float, default=25.0)
     parser.add_argument("--rows", type=int, default=1024, help="rows of one step")
     parser.add_argument("--peak-rate", type=float, default=7e-4)
-    parser.add_argument("--mix", type=float, default=0.5, help="0: the weights before, 1: those learnt")
+    parser.add_argument(
+        "--mix", type=float, default=0.5, help="0: the weights before, 1: those learnt"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()

@@ -1,0 +1,1 @@
+"""Values that cross the service: requests, events, errors, modes and figures."""

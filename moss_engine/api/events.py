@@ -1,0 +1,113 @@
+"""What the service says while it answers a request.
+
+Every event carries the request's id, the seconds from the request being accepted to its becoming
+true, and the number of reply rows sampled so far. Exactly one terminal event, `Finished` or
+`Failed`, ends a stream. Metrics, page and commands fold these; nothing else is measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from moss_engine.api.tokens import Modality, Row
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class FinishReason(Enum):
+    """Why a reply ended."""
+
+    STOP = "stop"  # the model ended its reply
+    LENGTH = "length"  # max_rows, or the cap by expected duration
+    CANCELLED = "cancelled"  # Stop, a closed tab, a lost lease or a shutdown
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The request was validated and queued; the zero of every duration.
+
+    `num_left_out` messages did not fit beside it (`Request.truncate_history`).
+    """
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    num_prompt_rows: int
+    num_left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Started:
+    """Its first prefill step is about to run: the wait in the queue is over."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    num_cached_rows: int
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One reply row was sampled. `modality` is the mode it was sampled in; the first one ends
+    prefill. `held_s`: how long the reply was held back so far, as its listener was far behind."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    row: Row
+    modality: Modality
+    held_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    """More text of the reply; it is spoken from `start_sample` of the audio on."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    text: str
+    start_sample: int
+
+
+@dataclass(frozen=True)
+class AudioChunk:
+    """The next samples of the reply: float32 [n] in [-1, 1], gapless, starting at
+    `start_sample`. `held_s` as in `Sampled`."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    samples: np.ndarray
+    start_sample: int
+    sample_rate_hz: int
+    held_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The request is over and its reply complete; `rows` are all that were sampled, over all its
+    segments."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    reason: FinishReason
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The request is over; `message` may be shown as it stands, `code` is that of the MossError."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    code: str
+    message: str
+
+
+Event = Accepted | Started | Sampled | TextDelta | AudioChunk | Finished | Failed

@@ -1,0 +1,93 @@
+"""What a service is and how it is doing: values that may be sent to another process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moss_engine.api.modes import Mode
+from moss_engine.api.request import Sampling
+from moss_engine.api.tokens import SpecialIds
+
+
+@dataclass(frozen=True)
+class RuntimeInfo:
+    """What the status panel names: runtime, library version, device and number format."""
+
+    name: str
+    version: str
+    device: str
+    dtype: str
+    weights: str
+    engine_digest: str | None = None
+
+
+@dataclass(frozen=True)
+class ServiceInfo:
+    """What a client has to know before it asks; constant while the service runs.
+
+    `modes`, `voices` and `sampling` are what may be asked for, the first voice and the mode marked
+    as default being the defaults. `samples_per_code` samples at `sample_rate_hz` are one code.
+    `pieces[i]` is what text id i stands for. The limits are those of one message (`max_text_chars`,
+    `max_speech_s`), of replies at a time (`max_sessions`, `max_waiting`), of the KV cache
+    (`kv_rows`), and of the sound that is made ahead of what a listener has acknowledged
+    (`run_ahead_s`). `clones_voices`: `add_voice` is served. `speeds` are the slowest and the
+    fastest speaking rate, None where there is nothing to choose.
+    """
+
+    runtime: RuntimeInfo
+    modes: tuple[Mode, ...]
+    voices: tuple[str, ...]
+    sampling: Sampling
+    sample_rate_hz: int
+    samples_per_code: int
+    ids: SpecialIds
+    pieces: tuple[str, ...]
+    max_text_chars: int
+    max_speech_s: float
+    max_sessions: int
+    max_waiting: int
+    kv_rows: int
+    run_ahead_s: float
+    clones_voices: bool = False
+    speeds: tuple[float, float] | None = None
+
+    @property
+    def default_mode(self) -> Mode:
+        return next((mode for mode in self.modes if mode.default), self.modes[0])
+
+    @property
+    def hears(self) -> bool:
+        """Whether a mode takes speech, so that `encode` is served."""
+        return any(mode.input == "speech" for mode in self.modes)
+
+    def mode(self, name: str) -> Mode:
+        return next(mode for mode in self.modes if mode.name == name)
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """Counts of this moment. Used, cached and free blocks make the pool; reserved ones are still
+    cached or free."""
+
+    running: int
+    waiting: int
+    blocks_used: int
+    blocks_cached: int
+    blocks_free: int
+    blocks_reserved: int
+    leaked_blocks: int
+
+
+@dataclass(frozen=True)
+class ServiceStats:
+    """`ready`: requests are accepted and every thread was alive within the last seconds
+    (`progress_age_s`). `encoding` counts recordings that are being encoded or wait for it.
+
+    `outcomes` counts requests by the value of their FinishReason, or "failed" or "refused".
+    """
+
+    engine: EngineStats
+    ready: bool
+    progress_age_s: float
+    outcomes: dict[str, int]
+    encoding: int = 0

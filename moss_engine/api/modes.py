@@ -1,0 +1,205 @@
+"""What a checkpoint offers, and its sampling defaults: `processor_config.json` and
+`generation_config.json`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from moss_engine.api.errors import CheckpointError, ParameterError
+from moss_engine.api.request import ChannelSampling, Sampling
+from moss_engine.api.validation import check_sampling
+from moss_engine.api.voices import Speakers, read_speakers
+
+Medium = Literal["text", "speech"]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to use a checkpoint.
+
+    `system` is the content of the system turn; if it spells one of the tokenizer's special tokens,
+    it is that token. With `history` earlier messages are part of the prompt, otherwise only the
+    last one is. `split_sentences` reads the message out: every sentence of it is a segment of its
+    own, whose text is the sentence and nothing else.
+    `spell_out` turns the text into spoken words first. `opens_speech` ends the prompt with sosp, so
+    that a spoken reply begins with its first code. `own_system`: a conversation may bring its own
+    system turn instead.
+    """
+
+    name: str
+    label: str
+    input: Medium
+    output: Medium
+    system: str
+    split_sentences: bool
+    default: bool
+    note: str | None
+    history: bool = False
+    spell_out: bool = True
+    opens_speech: bool = False
+    own_system: bool = False
+
+    def __post_init__(self) -> None:
+        types = {"str": str, "bool": bool, "str | None": (str, type(None)), "Medium": str}
+        for field in fields(self):
+            if not isinstance(getattr(self, field.name), types[str(field.type)]):
+                raise CheckpointError(
+                    f"mode {self.name!r} has the {field.name} {getattr(self, field.name)!r}; "
+                    f"it must be {field.type}."
+                )
+        if not {self.input, self.output} <= {"text", "speech"}:
+            raise CheckpointError(
+                f"mode {self.name!r} goes from {self.input!r} to {self.output!r}; "
+                "both must be 'text' or 'speech'."
+            )
+
+
+@dataclass(frozen=True)
+class Modes:
+    """`processor_config.json`.
+
+    Three numbers bound a reply in a mode that splits its text: characters of a segment, rows for
+    each of its characters at speed 1, and the rows that even the shortest segment may have.
+    """
+
+    modes: tuple[Mode, ...]
+    segment_chars: int
+    max_rows_per_char: float
+    min_cap_rows: int
+    speakers: Speakers = Speakers()
+
+    def __post_init__(self) -> None:
+        names = [mode.name for mode in self.modes]
+        if sum(mode.default for mode in self.modes) != 1 or len(set(names)) < len(names):
+            raise CheckpointError(
+                f"the modes {', '.join(names)} need different names and exactly one default."
+            )
+        if self.segment_chars < 1 or self.max_rows_per_char <= 0 or self.min_cap_rows < 1:
+            raise CheckpointError(
+                "segment_chars, max_rows_per_char and min_cap_rows must be positive."
+            )
+
+    @property
+    def default(self) -> Mode:
+        return next(mode for mode in self.modes if mode.default)
+
+
+def read_modes(path: Path) -> Modes:
+    """Read `processor_config.json`; raises CheckpointError that names the file and what is wrong
+    with it."""
+    values = _read_json(path)
+    try:
+        return Modes(
+            modes=tuple(Mode(**mode) for mode in values["modes"]),
+            segment_chars=int(values["segment_chars"]),
+            max_rows_per_char=float(values["max_rows_per_char"]),
+            min_cap_rows=int(values["min_cap_rows"]),
+            speakers=read_speakers(values),
+        )
+    except (KeyError, TypeError, ValueError, CheckpointError) as error:
+        raise CheckpointError(
+            f"{path}: {error}; use the file that belongs to the weights."
+        ) from None
+
+
+def read_default_sampling(path: Path) -> Sampling:
+    """Read `generation_config.json`, with seed 0; raises CheckpointError that names the file."""
+    values = _read_json(path)
+    try:
+        sampling = Sampling(
+            text=ChannelSampling(**values["text"]),
+            audio=ChannelSampling(**values["audio"]),
+            max_rows=values["max_rows"],
+            min_rows=values["min_rows"],
+            seed=0,
+        )
+        check_sampling(sampling)
+    except (KeyError, TypeError, ParameterError) as error:
+        raise CheckpointError(
+            f"{path}: {error}; use the file that belongs to the weights."
+        ) from None
+    return sampling
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing; download the checkpoint again.") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read ({error}); download the checkpoint again."
+        ) from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} holds no JSON object; download the checkpoint again.")
+    return values
+
+
+def _published_mode(name: str, label: str, given: Medium, output: Medium, note: str) -> Mode:
+    system = (
+        "You are a helpful voice assistant. Answer the user's questions with spoken responses."
+        if output == "speech"
+        else "You are a helpful assistant. Answer the user's questions with text."
+    )
+    return Mode(
+        name,
+        label,
+        given,
+        output,
+        system,
+        split_sentences=False,
+        default=name == "text-to-speech",
+        note=note,
+        history=True,
+        spell_out=False,
+        opens_speech=output == "speech",
+        own_system=True,
+    )
+
+
+PUBLISHED_MODES = Modes(
+    modes=(
+        _published_mode(
+            "text-to-speech",
+            "Type, hear the answer",
+            "text",
+            "speech",
+            "The model answers with its voice, without writing the answer down first.",
+        ),
+        _published_mode(
+            "speech-to-speech",
+            "Speak, hear the answer",
+            "speech",
+            "speech",
+            "The model hears you and answers with its voice: nothing is transcribed on the way.",
+        ),
+        _published_mode(
+            "text-to-text",
+            "Type, read the answer",
+            "text",
+            "text",
+            "The model writes its answer, without sound.",
+        ),
+        _published_mode(
+            "speech-to-text",
+            "Speak, read the answer",
+            "speech",
+            "text",
+            "The model hears you and writes its answer, without sound.",
+        ),
+    ),
+    segment_chars=400,
+    max_rows_per_char=4.0,
+    min_cap_rows=64,
+)
+"""The four modes of the published MOSS-Speech checkpoint, with the system turns of its official
+demo."""
+
+_PUBLISHED_CHANNEL = ChannelSampling(temperature=0.6, top_k=20, top_p=0.95, repetition_penalty=1.1)
+PUBLISHED_SAMPLING = Sampling(
+    text=_PUBLISHED_CHANNEL, audio=_PUBLISHED_CHANNEL, max_rows=500, min_rows=0, seed=0
+)
+"""The sampling defaults of that demo."""

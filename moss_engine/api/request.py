@@ -1,0 +1,102 @@
+"""What a client asks for: messages, sampling values and the wanted kind of answer. Frozen values
+only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from moss_engine.api.tokens import Row
+
+
+@dataclass(frozen=True)
+class Text:
+    """Typed text; always encoded as plain text, whatever it spells."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Speech:
+    """Speech as codec codes."""
+
+    codes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An earlier answer exactly as it was sampled, so that its KV blocks are found again."""
+
+    rows: tuple[Row, ...]
+
+
+Content = Text | Speech | Reply
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation; only the first may be the system's."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Content
+
+
+@dataclass(frozen=True)
+class ChannelSampling:
+    """Sampling of one channel; `temperature` 0 is greedy, `top_k` 0 and `top_p` 1 switch the
+    filters off."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    repetition_penalty: float
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a reply is sampled.
+
+    `max_rows` bounds the rows of the reply (of each sentence, where the mode splits its text);
+    `min_rows` is the number of rows before `eosp` may be sampled. The same `seed` gives the same
+    rows in any batch.
+    """
+
+    text: ChannelSampling
+    audio: ChannelSampling
+    max_rows: int
+    min_rows: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """One turn to answer.
+
+    `mode` names one of `ServiceInfo.modes`, `voice` one of its voices (None: the default).
+    `session_id` groups turns for fairness; `request_id` is unique and secret. With
+    `truncate_history` earlier turns are left out, the older half first, where all of them are too
+    long for the KV cache; `Accepted.num_left_out` tells how many messages were. `speed` is the
+    speaking rate, from 0.7 to 1.5, where `ServiceInfo.speeds` offers one.
+    """
+
+    request_id: str
+    session_id: str
+    messages: tuple[Message, ...]
+    mode: str
+    sampling: Sampling
+    voice: str | None = field(default=None)
+    truncate_history: bool = False
+    speed: float = 1.0
+
+
+def without_older_half(request: Request) -> tuple[Request, int]:
+    """The request without the older half of its earlier turns, and how many messages that were: 0
+    where the request allows it not, or has none.
+
+    Half, so that the turns after this one begin alike and are found in the prefix cache.
+    """
+    first = int(request.messages[0].role == "system")
+    num_turns = (len(request.messages) - first) // 2 if request.truncate_history else 0
+    num_messages = 2 * -(-num_turns // 2)
+    left = (*request.messages[:first], *request.messages[first + num_messages :])
+    return replace(request, messages=left), num_messages

@@ -1,0 +1,109 @@
+"""The boundary of the service: what pages, commands, endpoints and replicas are written against.
+
+Everything that crosses it is a value, so that either side may live in another process:
+
+    info = await service.describe()
+    async for event in stream(service, request): ...
+
+`moss_engine.service.local.LocalService` is the implementation inside one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from moss_engine.api.events import Event
+from moss_engine.api.info import ServiceInfo, ServiceStats
+from moss_engine.api.request import Request
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class ClonedVoice:
+    """A voice made of a recording: its name in requests, and a sentence where another length of
+    recording would be better."""
+
+    name: str
+    advice: str | None = None
+
+
+class ReplyStream(Protocol):
+    """What the one listener of a reply holds."""
+
+    request_id: str
+
+    def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
+        """Every event to the terminal one; leaving early stops the reply.
+
+        With `acknowledge` a chunk counts as taken as soon as it comes out here.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Stop the reply; it ends with `Finished(CANCELLED)`. Does nothing when it is over."""
+        ...
+
+    def acknowledge(self, samples: int) -> None:
+        """The listener has taken so many samples of this reply in all. The service makes at most
+        `ServiceInfo.run_ahead_s` more."""
+        ...
+
+
+class SpeechService(Protocol):
+    """Answers requests, many at a time."""
+
+    async def describe(self) -> ServiceInfo: ...
+
+    async def submit(self, request: Request) -> ReplyStream:
+        """Accept a request.
+
+        Raises a MossError, with nothing begun, if it cannot be served: an InputError for what is
+        wrong with it, BusyError, ShuttingDownError or EngineFaultError.
+        """
+        ...
+
+    async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
+        """Speech, float32 [samples] mono, as codes for `request.Speech`.
+
+        Raises UnsupportedModeError where no mode takes speech, BusyError while many recordings
+        wait, ShuttingDownError and EngineFaultError.
+        """
+        ...
+
+    async def add_voice(
+        self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]
+    ) -> ClonedVoice:
+        """Make a voice of a recording and its codes; it replaces the session's one.
+
+        Raises UnsupportedModeError where `clones_voices` is False, AudioEmptyError and
+        AudioLongError for its length, BusyError while many sessions have a voice.
+        """
+        ...
+
+    async def remove_voice(self, session_id: str) -> None:
+        """Forget the voice of a session, if it has one; replies in it go on."""
+        ...
+
+    async def cancel_session(self, session_id: str) -> None:
+        """Stop every reply of a session."""
+        ...
+
+    async def stats(self) -> ServiceStats: ...
+
+    async def drain(self, timeout_s: float | None = None) -> None:
+        """Refuse new requests, give the open ones `timeout_s` (None: the service's own limit) to
+        finish, then stop the rest; on return every stream has its terminal event."""
+        ...
+
+
+async def stream(service: SpeechService, request: Request) -> AsyncGenerator[Event, None]:
+    """`submit`, then every event to the terminal one. Leaving early stops the reply."""
+    reply = await service.submit(request)
+    async with aclosing(reply.events()) as events:
+        async for event in events:
+            yield event

@@ -1,0 +1,1 @@
+"""Sound files, PCM, voice activity and turn taking."""

@@ -1,0 +1,71 @@
+"""Speech probability of frames by Silero VAD, from the silero-vad package's own model file."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from moss_engine.api.errors import MissingPackageError
+from moss_engine.audio.turn_taking import FRAME_SAMPLES, RATE_HZ
+
+CONTEXT_SAMPLES = 64
+"""The network also sees the end of the frame before."""
+MODEL = Path("data") / "silero_vad_16k_op15.onnx"
+INSTALL = "pip install onnxruntime silero-vad"
+
+
+class Detector:
+    """The network; shared by every listener, from any thread."""
+
+    def __init__(self, session: Any):
+        self._session = session
+
+    def open(self) -> Listener:
+        return Listener(self)
+
+    def run(self, samples: np.ndarray, state: np.ndarray) -> tuple[float, np.ndarray]:
+        """float32 [CONTEXT_SAMPLES + FRAME_SAMPLES] and state -> probability and new state."""
+        output, state = self._session.run(
+            None, {"input": samples[None], "state": state, "sr": np.array(RATE_HZ, np.int64)}
+        )
+        return float(output[0, 0]), state
+
+
+class Listener:
+    """One microphone's way through the network."""
+
+    def __init__(self, detector: Detector):
+        self._detector = detector
+        self._state = np.zeros((2, 1, 128), np.float32)
+        self._context = np.zeros(CONTEXT_SAMPLES, np.float32)
+
+    def probability(self, pcm: np.ndarray) -> float:
+        """int16 [FRAME_SAMPLES] at 16 kHz, the next frame -> its speech probability."""
+        assert pcm.shape == (FRAME_SAMPLES,)
+        frame = np.concatenate([self._context, pcm.astype(np.float32) / 32768.0])
+        self._context = frame[-CONTEXT_SAMPLES:]
+        probability, self._state = self._detector.run(frame, self._state)
+        return probability
+
+
+def load_detector() -> Detector:
+    """The detector on one core; raises MissingPackageError with the command that installs it."""
+    found = importlib.util.find_spec("silero_vad")  # not imported: its file is all that is needed
+    folders = found.submodule_search_locations if found is not None else None
+    if not folders or importlib.util.find_spec("onnxruntime") is None:
+        raise MissingPackageError(f"Hands-free talking needs two more packages; run: {INSTALL}")
+    path = Path(next(iter(folders))) / MODEL
+    if not path.is_file():
+        raise MissingPackageError(
+            f"The installed silero-vad has no {MODEL.name}; run: {INSTALL} --upgrade"
+        )
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return Detector(
+        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    )

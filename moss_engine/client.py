@@ -1,0 +1,120 @@
+"""The service for programs without an event loop of their own.
+
+with open_service() as service:
+    service.say("Good morning.").save("good_morning.wav")
+    for event in service.events("How are you?"):
+        ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from moss_engine.api.errors import MossError, ParameterError
+from moss_engine.api.events import AudioChunk, Event, Failed, TextDelta
+from moss_engine.api.info import ServiceInfo, ServiceStats
+from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.service import SpeechService, stream
+from moss_engine.audio.pcm import to_pcm16, write_wav
+from moss_engine.build import build_service
+from moss_engine.config import EngineConfig
+
+
+@dataclass(frozen=True)
+class Speech:
+    """A reply: float32 [samples] mono in [-1, 1], and the words that came with it."""
+
+    samples: np.ndarray
+    sample_rate_hz: int
+    text: str
+
+    def save(self, path: Path | str) -> None:
+        """Write a 16-bit WAV file."""
+        write_wav(Path(path), to_pcm16(self.samples), self.sample_rate_hz)
+
+
+class Client:
+    """One caller of a service, in one thread; `loop` runs while an event is waited for."""
+
+    def __init__(self, service: SpeechService, loop: asyncio.AbstractEventLoop):
+        self._service = service
+        self._loop = loop
+        self.info: ServiceInfo = loop.run_until_complete(service.describe())
+
+    def say(self, text: str, **options: Any) -> Speech:
+        """The whole reply; `options` are those of `events`.
+
+        Raises a MossError if the request is refused or fails.
+        """
+        chunks, words = [np.empty(0, np.float32)], []
+        for event in self.events(text, **options):
+            if isinstance(event, AudioChunk):
+                chunks.append(event.samples)
+            elif isinstance(event, TextDelta):
+                words.append(event.text)
+            elif isinstance(event, Failed):
+                raise MossError(event.message)
+        return Speech(np.concatenate(chunks), self.info.sample_rate_hz, "".join(words))
+
+    def stats(self) -> ServiceStats:
+        return self._loop.run_until_complete(self._service.stats())
+
+    def events(
+        self,
+        text: str,
+        *,
+        mode: str | None = None,
+        voice: str | None = None,
+        speed: float = 1.0,
+        seed: int = 0,
+    ) -> Iterator[Event]:
+        """Every event of a reply as it comes; leaving the loop stops the reply.
+
+        `mode` and `voice` are names of `info`, None for its defaults; `speed` lies within
+        `info.speeds`; the same seed gives the same reply. Raises a MossError, with nothing begun,
+        for what cannot be served.
+        """
+        names = [known.name for known in self.info.modes]
+        if mode is not None and mode not in names:
+            raise ParameterError(f"There is no mode {mode!r}; choose one of {', '.join(names)}.")
+        request = Request(
+            secrets.token_hex(16),
+            "client",
+            (Message("user", Text(text)),),
+            mode or self.info.default_mode.name,
+            replace(self.info.sampling, seed=seed),
+            voice,
+            speed=speed,
+        )
+        events = stream(self._service, request)
+        try:
+            while True:
+                try:
+                    yield self._loop.run_until_complete(anext(events))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._loop.run_until_complete(events.aclose())
+
+
+@contextmanager
+def open_service(**options: Any) -> Iterator[Client]:
+    """A service of this process with these options of `EngineConfig`; closed at the end.
+
+    Loading takes some seconds, so open it once. Raises as `build_service` does.
+    """
+    service, loop = build_service(EngineConfig(**options)), asyncio.new_event_loop()
+    try:
+        service.start()
+        yield Client(service, loop)
+    finally:
+        service.close()
+        loop.close()

@@ -1,0 +1,1 @@
+"""The published MOSS-Speech codec."""

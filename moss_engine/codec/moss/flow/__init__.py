@@ -1,0 +1,1 @@
+"""Codes -> mel by flow matching."""

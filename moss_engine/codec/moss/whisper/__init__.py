@@ -1,0 +1,1 @@
+"""Wave -> codes by the Whisper encoder with its quantiser."""

@@ -1,0 +1,229 @@
+"""The nano codec as a SpeechCodec: FSQ encoder and decoder, and a vocoder, joined on the same mel.
+
+Torch's thread count is per calling thread: a codec thread sets its own with `torch.set_num_threads`
+before its first call, and one thread is the setting to choose beside a language model on another
+core. A stream belongs to one thread at a time; the networks are shared and only read. On a GPU many
+replies are spoken in one run; on a CPU, where a run of many takes as long as each alone, one after
+another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from moss_engine.api.errors import ParameterError
+from moss_engine.codec.lane import on_lane, open_lane
+from moss_engine.codec.mel import log_mel
+from moss_engine.codec.nano import stream as fsq_stream
+from moss_engine.codec.nano.fsq import LOOK_AHEAD_CODES, NanoFsq, points_of_codes
+from moss_engine.codec.nano.store import load_fsq
+from moss_engine.codec.nano.stream import DecoderStream
+from moss_engine.codec.resample import resample
+from moss_engine.codec.vocoder.make import CONTEXT_SHARE, make_vocoder, window_vocoder
+from moss_engine.codec.vocoder.mel_vocoder import StreamVocoder
+from moss_engine.codec.vocoder.store import vocoder_mel
+
+CHUNK_CODES = (6, 8, 10)
+"""Codes of the first chunks and of every later one: the first is short so that sound starts early,
+but long enough that the next one is ready in time. With (4, 6, 10) sound came 26 ms earlier, and 3
+streams on 2 cores ran dry 25 times in 12 replies, with these 0 to 7 times (`python -m
+scripts.nano.evaluate --only-speed`)."""
+MAX_TOGETHER = 16
+"""Replies spoken in one run on a GPU."""
+
+
+class NanoCodec:
+    """wave <-> codes; one voice. `max_together` streams are spoken at a time."""
+
+    def __init__(
+        self, fsq: NanoFsq, vocoder: StreamVocoder, device: torch.device, *, max_together: int = 1
+    ) -> None:
+        self._fsq, self._vocoder, self._device = fsq, vocoder, device
+        self._lane = open_lane(device)
+        mel = fsq.config.mel
+        self.mel = mel
+        self.sample_rate_hz = mel.sample_rate_hz
+        self.code_rate_hz = Fraction(mel.sample_rate_hz, fsq.config.samples_per_code)
+        self.num_codes = fsq.config.num_codes
+        self.voices: tuple[str, ...] = ("nano",)
+        self.max_together = max_together
+
+    @torch.inference_mode()
+    def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
+        """float32 [samples] mono -> one code per started 40 ms; a wave without samples has none."""
+        if len(wave) == 0:
+            return []
+        samples = torch.from_numpy(np.ascontiguousarray(wave, dtype=np.float32)).to(self._device)
+        samples = resample(samples, sample_rate_hz, self.sample_rate_hz)
+        missing = -len(samples) % self._fsq.config.samples_per_code
+        mel = log_mel(torch.nn.functional.pad(samples, (0, missing)), self.mel)
+        return self._fsq.codes_of_mel(mel[None])[0].tolist()
+
+    def open_stream(self, voice: str | None = None) -> NanoStream:
+        """A new reply; raises ParameterError for a voice that does not exist."""
+        if voice is not None and voice not in self.voices:
+            raise ParameterError(
+                f"voice {voice!r} is unknown; choose one of {', '.join(self.voices)}."
+            )
+        with on_lane(self._lane):
+            return NanoStream(self, self._fsq, self._vocoder, self._device)
+
+    @torch.inference_mode()
+    def push_together(self, work: Sequence[tuple[NanoStream, Sequence[int]]]) -> list[np.ndarray]:
+        """See `SpeechCodec`; raises ParameterError for a code out of range."""
+        for _, codes in work:
+            for code in codes:
+                if not 0 <= code < self.num_codes:
+                    raise ParameterError(
+                        f"code {code} is none of the codec's {self.num_codes} codes."
+                    )
+        streams = [stream for stream, _ in work]
+        with _unchanged_if_it_fails(streams), on_lane(self._lane):
+            for stream, codes in work:
+                stream.waiting = (*stream.waiting, *codes)
+            self._decode([stream for stream in streams if stream.is_ready])
+            return _on_host(self._vocoder.speak_together([stream.vocoder for stream in streams]))
+
+    @torch.inference_mode()
+    def flush_together(self, streams: Sequence[NanoStream]) -> list[np.ndarray]:
+        """See `SpeechCodec`."""
+        with _unchanged_if_it_fails(streams), on_lane(self._lane):
+            self._decode([stream for stream in streams if stream.waiting])
+            ending = [stream for stream in streams if stream.held_back]
+            for members in _alike(ending, lambda stream: stream.decoder.phase):
+                mels = fsq_stream.flush_together([stream.decoder for stream in members])
+                for stream, mel in zip(members, mels, strict=True):
+                    stream.vocoder.add(mel)
+                    stream.held_back = 0
+            return _on_host(self._vocoder.flush_together([stream.vocoder for stream in streams]))
+
+    def _decode(self, streams: Sequence[NanoStream]) -> None:
+        """Turn all codes that wait into mel frames, those of equally many codes together."""
+        for members in _alike(streams, lambda stream: (len(stream.waiting), stream.decoder.phase)):
+            codes = torch.tensor(
+                [stream.waiting for stream in members], dtype=torch.int64, device=self._device
+            )
+            points = points_of_codes(codes, self._fsq.config.levels)
+            mels = fsq_stream.decode_together([stream.decoder for stream in members], points)
+            for stream, mel in zip(members, mels, strict=True):
+                stream.vocoder.add(mel)
+                stream.waiting, stream.held_back = (), LOOK_AHEAD_CODES
+
+
+class NanoStream:
+    """One reply being spoken: codes -> mel frames -> samples.
+
+    Codes wait until they complete a chunk of the vocoder, since one run of the decoder over many
+    costs as much as over one. The last code that it took is held back in it, until its look-ahead
+    is known.
+    """
+
+    def __init__(
+        self, codec: NanoCodec, fsq: NanoFsq, vocoder: StreamVocoder, device: torch.device
+    ) -> None:
+        self._codec, self._frames_per_code = codec, fsq.config.frames_per_code
+        self.decoder = DecoderStream(fsq.decoder, device)
+        self.vocoder = vocoder.open()
+        self.waiting: tuple[int, ...] = ()
+        self.held_back = 0
+
+    def push(self, codes: Sequence[int]) -> np.ndarray:
+        """Codes -> the samples float32 [n] that became final; raises ParameterError."""
+        return self._codec.push_together([(self, codes)])[0]
+
+    def flush(self) -> np.ndarray:
+        """-> the remaining samples; the stream is over."""
+        return self._codec.flush_together([self])[0]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the codes that wait complete a chunk."""
+        return self._lacking_codes <= 0
+
+    @property
+    def missing_codes(self) -> int:
+        """See `SpeechStream`."""
+        return max(1, self._lacking_codes)
+
+    @property
+    def _lacking_codes(self) -> int:
+        chunk_codes = -(-self.vocoder.missing_frames // self._frames_per_code)
+        return chunk_codes + LOOK_AHEAD_CODES - self.held_back - len(self.waiting)
+
+
+def _alike(
+    streams: Sequence[NanoStream], key: Callable[[NanoStream], Hashable]
+) -> list[list[NanoStream]]:
+    groups: dict[Hashable, list[NanoStream]] = {}
+    for stream in streams:
+        groups.setdefault(key(stream), []).append(stream)
+    return list(groups.values())
+
+
+@contextlib.contextmanager
+def _unchanged_if_it_fails(streams: Sequence[NanoStream]) -> Iterator[None]:
+    """Put every stream back to where it was when the work on them raises."""
+    before = [(s.waiting, s.held_back, s.decoder.past, copy.copy(s.vocoder)) for s in streams]
+    try:
+        yield
+    except BaseException:
+        for s, values in zip(streams, before, strict=True):
+            s.waiting, s.held_back, s.decoder.past, s.vocoder = values
+        raise
+
+
+def _on_host(waves: list[Tensor]) -> list[np.ndarray]:
+    """Samples [n] of each, by one copy from the device; no piece keeps the others' memory."""
+    if len(waves) == 1:
+        return [waves[0].cpu().numpy()]
+    joined = torch.cat(waves).cpu().numpy()
+    return [
+        piece.copy() for piece in np.split(joined, np.cumsum([len(wave) for wave in waves[:-1]]))
+    ]
+
+
+def load_nano_codec(
+    codec_folder: Path,
+    vocoder_folder: Path,
+    device: torch.device | str = "cpu",
+    *,
+    context_share: float = CONTEXT_SHARE,
+    chunk_codes: tuple[int, ...] = CHUNK_CODES,
+) -> NanoCodec:
+    """Read both folders and join them; MelSpecError where they were trained on different mels.
+
+    For a plain BigVGAN, less context on the right lets the first samples out earlier, less on
+    either side makes every chunk cheaper; with a `context_share` of 1 the joins are exact for any
+    weights.
+    """
+    device = torch.device(device)
+    mel, fsq = vocoder_mel(vocoder_folder), load_fsq(codec_folder, device)
+    fsq.config.mel.check_equal(mel, ours=str(codec_folder), theirs=str(vocoder_folder))
+    chunks = tuple(codes * fsq.config.frames_per_code for codes in chunk_codes)
+    together = MAX_TOGETHER if device.type == "cuda" else 1
+    vocoder = make_vocoder(vocoder_folder, device, chunks, together, context_share=context_share)
+    return NanoCodec(fsq, vocoder, device, max_together=together)
+
+
+def join(
+    fsq: NanoFsq,
+    generator: nn.Module,
+    context: int,
+    chunk_codes: tuple[int, ...],
+    device: torch.device,
+    max_together: int = MAX_TOGETHER,
+) -> NanoCodec:
+    """A codec of networks that are ready to run, the vocoder a plain BigVGAN; `context` frames on
+    either side of a chunk."""
+    chunks = tuple(codes * fsq.config.frames_per_code for codes in chunk_codes)
+    together = max_together if device.type == "cuda" else 1
+    vocoder = window_vocoder(generator, fsq.config.mel, chunks, context, device, together)
+    return NanoCodec(fsq, vocoder, device, max_together=together)

@@ -1,0 +1,80 @@
+"""The folder of the built-in voice's codec: its configuration and its networks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from moss_engine.api.errors import CheckpointError
+from moss_engine.codec.base import MelSpec
+from moss_engine.codec.nano.fsq import FsqConfig, NanoFsq
+from moss_engine.codec.store import CONFIG_NAME, filled, read_config, write
+
+FSQ_TYPE = "nano-fsq"
+INT8_MIN_VALUES = 16_384
+"""Smaller matrices stay float16: the quantiser's own projection is delicate."""
+
+
+def load_fsq(folder: Path, device: torch.device | str = "cpu") -> NanoFsq:
+    """The nano codec's networks in float32, ready to run."""
+    config = fsq_config_of(read_config(folder), folder)
+    return filled(NanoFsq(config), folder, device)
+
+
+def save_fsq(folder: Path, fsq: NanoFsq, *, int8: bool = True) -> None:
+    """Write matrices as int8 rows and the rest as float16, or everything as float32."""
+    config = {"type": FSQ_TYPE, **dataclasses.asdict(fsq.config)}
+    tensors = {name: tensor.half() if int8 else tensor for name, tensor in fsq.state_dict().items()}
+    rows = [
+        name
+        for name, tensor in tensors.items()
+        if tensor.dim() == 2 and tensor.numel() >= INT8_MIN_VALUES
+    ]
+    write(
+        folder,
+        config,
+        {**tensors, **{n: fsq.state_dict()[n].float() for n in rows}},
+        rows if int8 else [],
+    )
+
+
+def fsq_config_of(config: Mapping[str, Any], folder: Path) -> FsqConfig:
+    """FsqConfig of a config.json; CheckpointError names a missing or unknown field."""
+    if config["type"] != FSQ_TYPE:
+        raise CheckpointError(
+            f"{folder} holds a codec of type {config['type']!r}; only {FSQ_TYPE!r} is known."
+        )
+    values = {key: value for key, value in config.items() if key != "type"}
+    names = {f.name for f in dataclasses.fields(FsqConfig)}
+    differing = sorted(names ^ values.keys())
+    if differing:
+        raise CheckpointError(
+            f"{folder / CONFIG_NAME} lacks or has unknown {', '.join(differing)}; export it again."
+        )
+    wrong = sorted(key for key, value in values.items() if key != "mel" and not _fits(key, value))
+    if wrong:
+        raise CheckpointError(
+            f"{folder / CONFIG_NAME} has unusable {', '.join(wrong)}; export it again."
+        )
+    tuples = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+    try:
+        return FsqConfig(**{**values, **tuples, "mel": MelSpec(**values["mel"])})
+    except TypeError as error:
+        raise CheckpointError(
+            f"{folder / CONFIG_NAME} has a wrong mel ({error}); export it again."
+        ) from None
+
+
+def _fits(key: str, value: object) -> bool:
+    if key in ("mel_mean", "mel_scale"):
+        return isinstance(value, (int, float)) and value != 0
+    counts = (
+        value
+        if isinstance(value, list) and key in ("levels", "encoder_blocks", "decoder_blocks")
+        else [value]
+    )
+    return len(counts) > 0 and all(type(count) is int and count > 0 for count in counts)

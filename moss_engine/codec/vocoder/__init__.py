@@ -1,0 +1,1 @@
+"""Mel -> samples: source-filter, BigVGAN and HiFT, streamed."""

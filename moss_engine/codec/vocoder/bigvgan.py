@@ -1,0 +1,182 @@
+"""BigVGAN generators: the class of the `bigvgan` package, built from a config of the published
+form.
+
+The package's `__init__` and helpers import plotting, training and download libraries that the
+generator never calls. They are not needed here: the generator's own modules are imported alone, and
+for the moment of that import the libraries they name stand as placeholders, whose every use would
+raise. The generator calls none of them: it takes a hub mix-in as a base class for downloads, and
+its `utils` module imports plotting and WAV writing beside the two functions that it needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import math
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from moss_engine.api.errors import CheckpointError, MissingPackageError
+from moss_engine.codec.base import MelSpec
+
+INSTALL = "pip install --no-deps bigvgan==2.4.1"
+_UNUSED_MODULES = (
+    "bigvgan.meldataset",
+    "huggingface_hub",
+    "matplotlib",
+    "matplotlib.pylab",
+    "scipy",
+    "scipy.io",
+    "scipy.io.wavfile",
+    "torchaudio",
+    "torchaudio.transforms",
+    "nnAudio",
+    "nnAudio.features",
+)
+_COUNT_KEYS = (
+    "sampling_rate",
+    "n_fft",
+    "win_size",
+    "hop_size",
+    "num_mels",
+    "upsample_initial_channel",
+)
+_LIST_KEYS = (
+    "upsample_rates",
+    "upsample_kernel_sizes",
+    "resblock_kernel_sizes",
+    "resblock_dilation_sizes",
+)
+_OTHER_KEYS = (
+    "resblock", "activation", "snake_logscale", "use_tanh_at_final", "use_bias_at_final", "fmin",
+    "fmax",
+)  # fmt: skip
+
+
+def mel_spec_of(config: Mapping[str, Any]) -> MelSpec:
+    """The mel that a BigVGAN config was trained on; an absent `fmax` value (null) is half the
+    sample rate."""
+    check_config(config)
+    fmax = config["fmax"]
+    return MelSpec(
+        sample_rate_hz=config["sampling_rate"],
+        n_fft=config["n_fft"],
+        win_size=config["win_size"],
+        hop_size=config["hop_size"],
+        num_mels=config["num_mels"],
+        fmin_hz=float(config["fmin"] or 0),
+        fmax_hz=config["sampling_rate"] / 2 if fmax is None else float(fmax),
+    )
+
+
+def check_config(config: Mapping[str, Any]) -> None:
+    """Raise CheckpointError where a field is missing or of the wrong kind, or the rates do not
+    multiply to the hop."""
+    missing = [key for key in (*_COUNT_KEYS, *_LIST_KEYS, *_OTHER_KEYS) if key not in config]
+    if missing:
+        raise CheckpointError(
+            f"The vocoder's config.json lacks {', '.join(missing)}; use a complete BigVGAN config."
+        )
+    wrong = [key for key in _COUNT_KEYS if not _is_count(config[key])]
+    wrong += [key for key in _LIST_KEYS if not _is_list_of_counts(config[key])]
+    wrong += [
+        key for key in ("fmin", "fmax") if not isinstance(config[key], (int, float, type(None)))
+    ]
+    if wrong:
+        raise CheckpointError(
+            f"The vocoder's config.json has unusable {', '.join(wrong)}; {_AGAIN}"
+        )
+    hop = math.prod(config["upsample_rates"])
+    if hop != config["hop_size"]:
+        raise CheckpointError(
+            f"The vocoder's config.json has upsample_rates of product {hop} but hop_size "
+            f"{config['hop_size']}; {_AGAIN}"
+        )
+
+
+_AGAIN = "the file is damaged or edited: fetch it again."
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value > 0
+
+
+def _is_list_of_counts(value: object) -> bool:
+    return isinstance(value, list) and all(_is_count(v) or _is_list_of_counts(v) for v in value)
+
+
+def build_generator(config: Mapping[str, Any], *, weight_norm: bool) -> nn.Module:
+    """A BigVGAN with random weights: log-mel [batch, num_mels, frames] -> [batch, 1, frames *
+    hop_size] in [-1, 1].
+
+    `weight_norm` keeps the training form; without it the tensors are those of a generator ready to
+    run.
+    """
+    check_config(config)
+    package = import_bigvgan_module("bigvgan")
+    env = import_bigvgan_module("env")
+    with warnings.catch_warnings(), contextlib.redirect_stdout(None):
+        warnings.simplefilter("ignore", FutureWarning)
+        generator = package.BigVGAN(env.AttrDict({**config, "use_cuda_kernel": False}))
+        if not weight_norm:
+            generator.remove_weight_norm()
+    return generator
+
+
+@cache
+def import_bigvgan_module(name: str) -> ModuleType:
+    """One genuine module of the package, such as "bigvgan" or "discriminators", without the
+    package's `__init__`.
+
+    Raises MissingPackageError where the package is not installed.
+    """
+    spec = importlib.util.find_spec("bigvgan")
+    if spec is None:
+        raise MissingPackageError(
+            f"The vocoder needs the package bigvgan; install it with: {INSTALL}"
+        )
+    if "bigvgan" not in sys.modules:
+        sys.modules["bigvgan"] = importlib.util.module_from_spec(spec)
+    with _placeholders(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module(f"bigvgan.{name}")
+
+
+@contextlib.contextmanager
+def _placeholders() -> Iterator[None]:
+    saved = {name: sys.modules.get(name) for name in _UNUSED_MODULES}
+    sys.modules.update({name: _Placeholder(name) for name in _UNUSED_MODULES})
+    try:
+        yield
+    finally:
+        for name, module in saved.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
+
+
+class _Unavailable:
+    """Stands for any name of a placeholder: may be a base class, may not be used."""
+
+    def __init_subclass__(cls, **keywords: object) -> None:
+        super().__init_subclass__()
+
+
+class _Placeholder(ModuleType):
+    MAX_WAV_VALUE = 32767.0
+
+    def use(self, backend: str) -> None:
+        """`matplotlib.use`, called by the package at import."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Unavailable

@@ -1,0 +1,1 @@
+"""HiFT, the vocoder of the published codec."""

@@ -1,0 +1,194 @@
+"""HiFT: mel -> wave, by a source of harmonics that follows the pitch and a network that shapes its
+spectrum."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from moss_engine.codec.vocoder.hift.config import HiftConfig
+from moss_engine.codec.vocoder.hift.weights import HiftWeights, ResidualBlock
+
+MAX_MAGNITUDE = 100.0
+PITCH_REACH = 5
+NOISE_S = 10
+"""Length of the noise that a source draws on, over and over."""
+
+
+def pitch_of(weights: HiftWeights, mel: Tensor) -> Tensor:
+    """[streams, mels, frames] -> Hz [streams, frames]; looks PITCH_REACH frames to either side."""
+    x = mel.transpose(1, 2)
+    for convolution in weights.pitch:
+        # as matrix products, which a GPU does not round to TF32: a phase would show it
+        padded = F.pad(x, (0, 0, 1, 1))
+        taps = torch.cat([padded[:, i : i + x.shape[1]] for i in range(3)], -1)
+        x = F.elu(F.linear(taps, convolution.weight, convolution.bias))
+    return F.linear(x, weights.pitch_out.weight, weights.pitch_out.bias)[..., 0].abs()
+
+
+def source_noise(config: HiftConfig) -> Tensor:
+    """float32 [samples, harmonics + 1]: the same for every reply, so that the same codes give the
+    same samples."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(
+        NOISE_S * config.sample_rate_hz, config.num_harmonics + 1, generator=generator
+    )
+
+
+def cycles_per_frame(config: HiftConfig, pitch: Tensor) -> Tensor:
+    """Hz [..., frames] -> float64 [..., frames, harmonics + 1]: the cycles of each harmonic in one
+    frame."""
+    harmonics = torch.arange(1, config.num_harmonics + 2, device=pitch.device, dtype=torch.float64)
+    return (
+        pitch.double()[..., None] * harmonics / config.sample_rate_hz % 1
+    ) * config.samples_per_frame
+
+
+def source_wave(
+    weights: HiftWeights, pitch: Tensor, phase: Tensor, before: Tensor, after: Tensor, noise: Tensor
+) -> Tensor:
+    """The source of some frames: [streams, frames * samples_per_frame].
+
+    pitch [streams, frames] in Hz; phase [streams, frames, harmonics + 1] in cycles at the middle of
+    each frame; before and after, of the same shape, are the cycles per frame at which it came there
+    and goes on; noise [streams, samples, harmonics + 1].
+    """
+    config = weights.config
+    size = config.samples_per_frame
+    at = (torch.arange(size, device=pitch.device, dtype=torch.float64) + 0.5) / size - 0.5
+    pace = torch.where(at[:, None] < 0, before[..., None, :], after[..., None, :])
+    cycles = (phase[..., None, :] + at[:, None] * pace).flatten(
+        1, 2
+    )  # [streams, samples, harmonics + 1]
+    waves = config.sine_amplitude * torch.sin(2 * math.pi * (cycles % 1)).to(noise.dtype)
+    voiced = (pitch > config.voiced_hz).to(noise.dtype).repeat_interleave(size, 1)[..., None]
+    amplitude = voiced * config.noise_amplitude + (1 - voiced) * (config.sine_amplitude / 3)
+    mixed = F.linear(waves * voiced + amplitude * noise, weights.source.weight, weights.source.bias)
+    return torch.tanh(mixed[..., 0])
+
+
+def shaped(weights: HiftWeights, mel: Tensor, source: Tensor) -> Tensor:
+    """mel [streams, mels, frames], source [streams, frames * samples_per_frame] -> samples of the
+    source's shape"""
+    config = weights.config
+    half = config.n_fft // 2
+    spectrum = F.conv1d(
+        F.pad(source[:, None], (half, half), mode="reflect"), weights.forward, stride=config.hop
+    )
+    x = F.conv1d(mel, weights.pre.weight, weights.pre.bias, padding=3)
+    for i, level in enumerate(weights.levels):
+        kernel, rate = config.upsample_kernels[i], config.upsample_rates[i]
+        x = F.conv_transpose1d(
+            F.leaky_relu(x, config.slope),
+            level.up.weight,
+            level.up.bias,
+            stride=rate,
+            padding=(kernel - rate) // 2,
+        )
+        if i == len(weights.levels) - 1:
+            x = F.pad(x, (1, 0), mode="reflect")
+        stride = config.source_strides[i]
+        seen = F.conv1d(
+            spectrum,
+            level.source_down.weight,
+            level.source_down.bias,
+            stride=stride,
+            padding=0 if stride == 1 else stride // 2,
+        )
+        x = x + _block(level.source_block, seen)
+        mixed = _block(level.blocks[0], x)
+        for block in level.blocks[1:]:
+            mixed = mixed + _block(block, x)
+        x = mixed / len(level.blocks)
+    x = F.conv1d(F.leaky_relu(x), weights.post.weight, weights.post.bias, padding=3)
+    return _wave(weights, x).clamp(-config.limit, config.limit)
+
+
+def _block(block: ResidualBlock, x: Tensor) -> Tensor:
+    for i, dilation in enumerate(block.dilations):
+        first, second = block.first[i], block.second[i]
+        reach = (first.weight.shape[-1] - 1) // 2
+        hidden = F.conv1d(
+            snake(x, block.first_snakes[i]),
+            first.weight,
+            first.bias,
+            padding=reach * dilation,
+            dilation=dilation,
+        )
+        hidden = F.conv1d(
+            snake(hidden, block.second_snakes[i]), second.weight, second.bias, padding=reach
+        )
+        x = x + hidden
+    return x
+
+
+def snake(x: Tensor, frequency: Tensor) -> Tensor:
+    """x + sin(frequency * x)^2 / frequency"""
+    if x.is_cuda and x.dtype == torch.float32:
+        from moss_engine.kernels.codec.hift import snake as fused
+
+        return fused(x, frequency)
+    return x + torch.sin(x * frequency).square() / (frequency + 1e-9)
+
+
+def _wave(weights: HiftWeights, x: Tensor) -> Tensor:
+    """Log-magnitudes and phases [streams, n_fft + 2, frames] -> samples [streams, (frames - 1) *
+    hop]"""
+    config = weights.config
+    bins, half = config.n_fft // 2 + 1, config.n_fft // 2
+    magnitude, phase = x[:, :bins].exp().clamp_max(MAX_MAGNITUDE), x[:, bins:].sin()
+    parts = torch.cat([magnitude * phase.cos(), magnitude * phase.sin()], 1)
+    summed = F.conv_transpose1d(parts, weights.inverse, stride=config.hop)
+    weight = F.conv_transpose1d(
+        weights.window.square().expand(1, x.shape[-1], -1).transpose(1, 2),
+        torch.eye(config.n_fft, dtype=x.dtype, device=x.device)[:, None],
+        stride=config.hop,
+    )
+    return (summed / weight.clamp_min(1e-11))[:, 0, half:-half]
+
+
+def window_wave(
+    weights: HiftWeights,
+    mel: Tensor,
+    known_pitch: Tensor,
+    known_phase: Tensor,
+    noise: Tensor,
+    *,
+    first: bool,
+    last: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The wave of some frames, the source of whose first ones is settled.
+
+    mel [streams, mels, frames]; of the first `known` frames, known_pitch [streams, known] in Hz and
+    known_phase [streams, known, harmonics + 1] in cycles; noise [streams, samples, harmonics + 1].
+    `first` and `last` tell whether a reply begins and ends with these frames: the phase stands
+    still before the middle of its first and behind that of its last frame. Where it goes on, its
+    pitch is seen as if the last frame were repeated. -> wave [streams, samples], and pitch and
+    phase of all frames.
+    """
+    known, frames = known_pitch.shape[1], mel.shape[2]
+    seen = mel if last else F.pad(mel, (0, PITCH_REACH), mode="replicate")
+    pitch = torch.cat([known_pitch, pitch_of(weights, seen)[:, known:frames]], 1)
+    pace = cycles_per_frame(weights.config, pitch)
+    moved = pace[:, known:].cumsum(1)
+    if known:
+        moved = moved + known_phase[:, -1:]
+    phase = torch.cat([known_phase, moved % 1], 1)
+    before = torch.cat([torch.zeros_like(pace[:, :1]) if first else pace[:, :1], pace[:, 1:]], 1)
+    after = torch.cat([pace[:, 1:], torch.zeros_like(pace[:, :1]) if last else pace[:, -1:]], 1)
+    source = source_wave(weights, pitch, phase, before, after, noise)
+    return shaped(weights, mel, source), pitch, phase
+
+
+@torch.inference_mode()
+def whole_wave(weights: HiftWeights, mel: Tensor, noise: Tensor) -> Tensor:
+    """[mels, frames] -> [frames * samples_per_frame] in one run; `noise` from `source_noise`."""
+    harmonics = weights.config.num_harmonics + 1
+    at = torch.arange(mel.shape[1] * weights.config.samples_per_frame, device=mel.device) % len(
+        noise
+    )
+    nothing = mel.new_zeros(1, 0), mel.new_zeros(1, 0, harmonics, dtype=torch.float64)
+    return window_wave(weights, mel[None], *nothing, noise[at][None], first=True, last=True)[0][0]

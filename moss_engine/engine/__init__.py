@@ -1,0 +1,1 @@
+"""One step for many sequences: scheduling, KV blocks, sequences of rows."""

@@ -1,0 +1,293 @@
+"""The engine: `step()` runs every turn it can by one forward pass, and says what became of it.
+
+schedule -> runtime.step -> append -> emit. One thread calls `step`; `submit`, `cancel`
+and `stats` may be called from any thread, and wait at most for the bookkeeping around a forward
+pass, never for the pass itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from moss_engine.api.errors import BusyError, EngineFaultError, MossError, ParameterError
+from moss_engine.api.events import (
+    Accepted,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Sampled,
+    Started,
+    TextDelta,
+)
+from moss_engine.api.info import EngineStats
+from moss_engine.api.request import Request
+from moss_engine.api.tokens import Modality, Row, SpecialIds
+from moss_engine.config import EngineConfig
+from moss_engine.engine.block_manager import BlockManager
+from moss_engine.engine.scheduler import Scheduler, Share
+from moss_engine.engine.sequence import RequestState, Segment, TextDecoder
+from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, ScheduledSequence
+
+log = logging.getLogger(__name__)
+
+FAULT = "The engine stopped after an internal error; restart the program."
+
+
+class Preparer(Protocol):
+    """What the engine asks of a processor."""
+
+    @property
+    def ids(self) -> SpecialIds: ...
+    def prepare(self, request: Request) -> tuple[Segment, ...]: ...
+    def speaks(self, request: Request) -> bool: ...
+    def open_text_decoder(self) -> TextDecoder: ...
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """`events` since the last step; `num_rows` computed, 0 when there was nothing to run."""
+
+    events: tuple[Event, ...]
+    num_rows: int
+
+
+class Engine:
+    """Owns every turn from `submit` to its one terminal event, and through the block manager every
+    KV block.
+
+    `samples_per_code` places text on the time line of the audio. After an exception of the runtime
+    `fault` holds a sentence, every open turn has failed with it, and no other is accepted.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        processor: Preparer,
+        config: EngineConfig,
+        *,
+        samples_per_code: int,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.runtime = runtime
+        self.processor = processor
+        self.fault: str | None = None
+        self._ids = processor.ids
+        self._wait_limit_s = config.wait_limit_s
+        self._samples_per_code = samples_per_code
+        self._clock = clock
+        self._max_waiting = config.max_waiting
+        self._skip_unused = config.skip_unused
+        self._make_empty_pool()
+        self._lock = threading.Lock()
+        self._turns: dict[str, RequestState] = {}
+        self._events: list[Event] = []
+        self._finished: list[str] = []  # sequences that ended since the runtime's last step
+        self._leaked_blocks = 0
+
+    def submit(self, request: Request, accepted_s: float | None = None) -> Accepted:
+        """Validate and queue a request. Its events count their time from `accepted_s` on the
+        engine's clock, by default from now.
+
+        Raises a MossError if it cannot be served, before any work is done for it. All further
+        events come out of `step`, the last of them, once, a terminal one.
+        """
+        accepted_s = self._clock() if accepted_s is None else accepted_s
+        segments = self.processor.prepare(request)
+        with self._lock:
+            if self.fault:
+                raise EngineFaultError(self.fault)
+            if request.request_id in self._turns:
+                raise ParameterError(
+                    "request_id is that of an open request; give every request its own."
+                )
+            decoder = self.processor.open_text_decoder()
+            turn = RequestState(request, segments, self._ids, decoder, accepted_s)
+            superseded = self._scheduler.submit(turn)
+            self._turns[turn.owner] = turn
+            if superseded:
+                self._finish(superseded, FinishReason.CANCELLED)
+        return Accepted(turn.owner, 0.0, 0, len(segments[0].prompt))
+
+    def cancel(self, request_id: str) -> None:
+        """End a request before the next step, wherever it stands; does nothing if it is over or
+        unknown."""
+        turn = self._turns.get(request_id)
+        if turn is not None:
+            turn.cancelled = True
+
+    def step(self, paused: Collection[str] = ()) -> StepResult:
+        """Run one step.
+
+        `paused` holds the request ids of turns whose listener is too far behind to be given more.
+        """
+        shares: list[Share] = []
+        try:
+            with self._lock:
+                self._reap()
+                if not self.fault:
+                    shares = self._scheduler.schedule(paused)
+                batch = ScheduledBatch(tuple(self._begin(share) for share in shares))
+                sampling = self._sampling(shares)
+                if not self._turns:
+                    self._reconcile()
+            if shares:
+                rows = self.runtime.step(batch, sampling)
+                with self._lock:
+                    self._apply(shares, rows)
+        except Exception:
+            # Whatever it was, the KV pool is in an unknown state: every reply ends with a sentence,
+            # nothing hangs.
+            log.exception("the engine stopped")
+            with self._lock:
+                self._stop_with_fault()
+        with self._lock:
+            events, self._events = tuple(self._events), []
+        return StepResult(events, sum(share.num_rows for share in shares))
+
+    def stats(self) -> EngineStats:
+        with self._lock:
+            blocks, scheduler = self._blocks, self._scheduler
+            return EngineStats(
+                len(scheduler.running),
+                len(scheduler.waiting),
+                blocks.num_used,
+                blocks.num_cached,
+                blocks.num_free,
+                blocks.num_reserved,
+                self._leaked_blocks,
+            )
+
+    def check_integrity(self) -> None:
+        """Assert that the block pool is sound and that exactly the running turns own blocks."""
+        with self._lock:
+            self._blocks.check_integrity()
+            assert self._blocks.owners == {turn.owner for turn in self._scheduler.running}, (
+                "blocks without a turn"
+            )
+            assert len(self._turns) == len(self._scheduler.running) + len(
+                self._scheduler.waiting
+            ), "a turn is lost"
+
+    def close(self) -> None:
+        """Give back the runtime's memory; not while another thread is in `step`."""
+        self.runtime.close()
+
+    def _make_empty_pool(self) -> None:
+        limits = self.runtime.limits
+        self._blocks = BlockManager(limits.num_blocks, limits.block_size)
+        self._scheduler = Scheduler(self._blocks, limits, self._max_waiting)
+
+    def stop_with_fault(self) -> None:
+        """Every open request fails, and no other is accepted. From any thread."""
+        with self._lock:
+            self._stop_with_fault()
+
+    def _stop_with_fault(self) -> None:
+        self.fault = FAULT
+        self._make_empty_pool()
+        for turn in list(self._turns.values()):
+            self._fail(turn, EngineFaultError(FAULT))
+
+    def _begin(self, share: Share) -> ScheduledSequence:
+        turn, sequence = share.turn, share.turn.sequence
+        start = sequence.num_computed
+        if not turn.started:
+            turn.started = True
+            self._events.append(Started(turn.owner, self._elapsed_s(turn), 0, start))
+        rows = tuple(sequence.rows[start : start + share.num_rows])
+        return ScheduledSequence(
+            rows,
+            start,
+            self._blocks.table(turn.owner),
+            share.samples,
+            not self._skip_unused or sequence.modality is Modality.TEXT,
+        )
+
+    def _sampling(self, shares: list[Share]) -> BatchSampling:
+        """How the shares that are sampled are drawn."""
+        finished: tuple[str, ...] = ()
+        if shares:
+            finished = tuple(self._finished)
+            self._finished.clear()
+        drawn = [share.turn for share in shares if share.samples]
+        return BatchSampling(
+            tuple(turn.sequence.row_sampling(turn.owner) for turn in drawn), self._ids, finished
+        )
+
+    def _apply(self, shares: list[Share], rows: list[Row | None]) -> None:
+        """Take note of what was computed; `rows` are what was sampled for the turns whose last row
+        was among it."""
+        sampled = [share.turn for share in shares if share.samples]
+        for share in shares:
+            self._scheduler.advance(share)
+        for turn, row in zip(sampled, rows, strict=True):
+            if row is None:
+                self._fail(
+                    turn, EngineFaultError("The model's output was not a number; ask again.")
+                )
+            elif not turn.cancelled:
+                self._append(turn, row)
+
+    def _append(self, turn: RequestState, row: Row) -> None:
+        modality, now_s = turn.sequence.modality, self._elapsed_s(turn)
+        start_sample = turn.num_codes * self._samples_per_code
+        turn.append(row)
+        text = turn.text_decoder.push(row.text) if modality is Modality.TEXT else ""
+        if turn.sequence.finish_reason:
+            text += turn.text_decoder.end_segment()
+        num_rows = len(turn.reply_rows)
+        self._events.append(Sampled(turn.owner, now_s, num_rows, row, modality))
+        if text:
+            self._events.append(TextDelta(turn.owner, now_s, num_rows, text, start_sample))
+        if turn.sequence.finish_reason:
+            if turn.next_segment():
+                self._scheduler.begin_sequence(turn)
+                self._finished.append(turn.owner)
+            else:
+                self._finish(turn, turn.finish_reason)
+
+    def _reap(self) -> None:
+        """End turns that were cancelled, or that waited too long for a place."""
+        for turn in [turn for turn in self._turns.values() if turn.cancelled]:
+            self._finish(turn, FinishReason.CANCELLED)
+        for turn in self._scheduler.waiting:
+            if self._clock() - turn.accepted_s > self._wait_limit_s:
+                self._fail(
+                    turn,
+                    BusyError(
+                        f"No place became free within {self._wait_limit_s:g} s; try again later."
+                    ),
+                )
+
+    def _reconcile(self) -> None:
+        """Nobody is being served, so nobody may own blocks; whatever does is counted, reported and
+        taken back."""
+        for owner in self._blocks.owners:
+            self._leaked_blocks += len(self._blocks.table(owner))
+            log.error("KV blocks were left behind by a reply that is over")
+            self._blocks.free(owner)
+
+    def _finish(self, turn: RequestState, reason: FinishReason) -> None:
+        rows = tuple(turn.reply_rows)
+        self._end(turn, Finished(turn.owner, self._elapsed_s(turn), len(rows), reason, rows))
+
+    def _fail(self, turn: RequestState, error: MossError) -> None:
+        elapsed_s, num_rows = self._elapsed_s(turn), len(turn.reply_rows)
+        self._end(turn, Failed(turn.owner, elapsed_s, num_rows, error.code, str(error)))
+
+    def _elapsed_s(self, turn: RequestState) -> float:
+        return self._clock() - turn.accepted_s
+
+    def _end(self, turn: RequestState, event: Finished | Failed) -> None:
+        """The only way out of the engine."""
+        del self._turns[turn.owner]
+        self._scheduler.remove(turn)
+        if turn.started:
+            self._finished.append(turn.owner)
+        self._events.append(event)

@@ -1,0 +1,163 @@
+"""What is being generated: a `Sequence` of rows, and the state of the request that it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from moss_engine.api.events import FinishReason
+from moss_engine.api.request import Request, Sampling
+from moss_engine.api.tokens import (
+    Modality,
+    Row,
+    SpecialIds,
+    code_of,
+    effective_id,
+    initial_modality,
+    is_stop,
+    next_modality,
+)
+from moss_engine.engine.bound_text import allowed_text_ids
+from moss_engine.runtime.base import SequenceSampling
+
+
+class TextDecoder(Protocol):
+    """Text ids of one reply -> text, as it becomes complete."""
+
+    def push(self, text_id: int) -> str:
+        """The text that this id completes; often none."""
+        ...
+
+    def end_segment(self) -> str:
+        """A segment is over; what is still incomplete."""
+        ...
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a reply that is generated on its own: its prompt, and the most rows it may get.
+
+    `bound_words` is the text that it must write, as text ids word by word: it chooses only where
+    spans of speech begin. None leaves the text to the model.
+    """
+
+    prompt: tuple[Row, ...]
+    max_rows: int
+    bound_words: tuple[tuple[int, ...], ...] | None = None
+
+    @property
+    def max_total_rows(self) -> int:
+        return len(self.prompt) + self.max_rows
+
+
+class Sequence:
+    """The rows of one segment, prompt first; `num_computed` leading ones have their keys and values
+    in the pool."""
+
+    def __init__(self, segment: Segment, sampling: Sampling, ids: SpecialIds):
+        assert segment.prompt and segment.max_rows > 0
+        self.rows = list(segment.prompt)
+        self.effective_ids = [effective_id(row, ids) for row in segment.prompt]
+        self.num_prompt_rows = len(segment.prompt)
+        self.max_rows = segment.max_rows
+        self.bound_words = segment.bound_words
+        self.sampling = sampling
+        self.num_computed = 0
+        self.modality = next_modality(initial_modality(self.rows[-1], ids), self.rows[-1], ids)
+        self.finish_reason: FinishReason | None = None
+        self._ids = ids
+
+    @property
+    def num_pending(self) -> int:
+        """Rows that must run before the next one can be sampled: many in prefill, one in decode."""
+        return len(self.rows) - self.num_computed
+
+    @property
+    def num_reply_rows(self) -> int:
+        return len(self.rows) - self.num_prompt_rows
+
+    def row_sampling(self, sequence_id: str) -> SequenceSampling:
+        """How its next row is drawn."""
+        allowed_text = None
+        if self.bound_words is not None and self.modality is Modality.TEXT:
+            reply = self.rows[self.num_prompt_rows :]
+            allowed_text = allowed_text_ids(reply, self.bound_words, self._ids)
+        return SequenceSampling(
+            sequence_id, self.rows, self.num_reply_rows, self.sampling, self.modality, allowed_text
+        )
+
+    def append(self, row: Row) -> None:
+        """Append a sampled row (settled, as the sampler gives it), move the token machine and apply
+        the stop rules."""
+        assert self.finish_reason is None and self.num_pending == 0, "a row was sampled out of turn"
+        self.rows.append(row)
+        self.effective_ids.append(effective_id(row, self._ids))
+        self.modality = next_modality(self.modality, row, self._ids)
+        if is_stop(row, self._ids):
+            self.finish_reason = FinishReason.STOP
+        elif self.num_reply_rows == self.max_rows:
+            self.finish_reason = FinishReason.LENGTH
+
+
+class RequestState:
+    """One request on its way: its segments run one after another and make one reply.
+
+    `cancelled` may be set at any time; the engine reads it between steps.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        segments: tuple[Segment, ...],
+        ids: SpecialIds,
+        text_decoder: TextDecoder,
+        accepted_s: float,
+    ):
+        assert segments
+        self.request = request
+        self.segments = segments
+        self.text_decoder = text_decoder
+        self.accepted_s = accepted_s
+        self.started = False
+        self.cancelled = False
+        self.reply_rows: list[Row] = []
+        self.num_codes = 0
+        self.reached_cap = False
+        self._ids = ids
+        self._index = 0
+        self.sequence = self._make_sequence()
+
+    @property
+    def owner(self) -> str:
+        """Its name in the block manager."""
+        return self.request.request_id
+
+    @property
+    def max_total_rows(self) -> int:
+        """Rows of its longest possible sequence."""
+        return max(segment.max_total_rows for segment in self.segments)
+
+    def append(self, row: Row) -> None:
+        self.sequence.append(row)
+        self.reply_rows.append(row)
+        self.num_codes += code_of(row, self._ids) is not None
+        self.reached_cap |= self.sequence.finish_reason is FinishReason.LENGTH
+
+    def next_segment(self) -> bool:
+        """Go on to the next segment; False when the finished one was the last."""
+        assert self.sequence.finish_reason is not None
+        if self._index + 1 == len(self.segments):
+            return False
+        self._index += 1
+        self.sequence = self._make_sequence()
+        return True
+
+    def _make_sequence(self) -> Sequence:
+        # Every segment draws its own numbers, or all sentences of a reply would be sampled alike.
+        sampling = replace(self.request.sampling, seed=self.request.sampling.seed + self._index)
+        return Sequence(self.segments[self._index], sampling, self._ids)
+
+    @property
+    def finish_reason(self) -> FinishReason:
+        """Of the whole reply: LENGTH as soon as one segment had to be cut."""
+        return FinishReason.LENGTH if self.reached_cap else FinishReason.STOP

@@ -1,0 +1,1 @@
+"""Triton kernels of the codec: flow, HiFT, Snake activations."""

@@ -1,0 +1,1 @@
+"""Triton kernels of the language model: attention, products, sampling."""

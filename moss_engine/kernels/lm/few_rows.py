@@ -1,0 +1,148 @@
+"""Matrix times a few rows on tensor cores; the weights are read once.
+
+All functions compute `out[lane] = epilogue(weight[lane] @ x[lane].T).T`. Tiles of weights and of
+rows come by the tensor memory accelerator, several on their way at a time. Before the previous
+kernel has ended, the first columns of weights are read ahead into the L2 cache: rows cannot be
+loaded then, and both come by the same pipeline.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from moss_engine.kernels.launch import interpreted, next_power_of_2, options, wait_for_previous
+
+MOST_ROWS = 64
+_SMALLEST_DOT = 16
+_LINE = tl.constexpr(128)  # bytes
+# Outputs and columns of a tile, and bytes of tiles on their way in one program: two or three
+# programs share an SM.
+_TILE, _GATED_TILE, _COLUMNS, _STAGED = 64, 32, 128, 72 << 10
+# Where there are few outputs, columns are split over this many programs.
+_FEW_OUTPUTS, _SPLITS = 8192, 4
+_AHEAD = 256  # columns
+
+
+@functools.cache
+def has_few_rows() -> bool:
+    """Whether the device has the shared memory and tensor cores (9.0) that these kernels need."""
+    return interpreted() or torch.cuda.get_device_capability()[0] == 9
+
+
+@triton.jit
+def _read_ahead(lines):
+    """Cache lines of global memory into L2."""
+    tl.inline_asm_elementwise("{ prefetch.global.L2 [$1]; mov.u32 $0, 0; }", "=r,l", [lines],
+                              dtype=tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
+def _add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS: tl.constexpr):
+    """Store this split's sums; in the program that arrives last return (True, those of all splits).
+    """
+    R: tl.constexpr = acc.shape[0]
+    N: tl.constexpr = acc.shape[1]
+    parts = part_ptr + tile.to(tl.int64) * (SPLITS * R * N) + tl.arange(
+        0, R)[:, None] * N + tl.arange(0, N)[None, :]
+    tl.store(parts + split * (R * N), acc)
+    tl.debug_barrier()
+    is_last = tl.atomic_add(counter_ptr + tile, 1, sem="acq_rel", scope="gpu") == SPLITS - 1
+    if is_last:
+        tl.store(counter_ptr + tile, 0)
+        acc = tl.zeros([R, N], tl.float32)
+        for part in tl.static_range(SPLITS):
+            acc += tl.load(parts + part * (R * N), cache_modifier=".cg")
+    return is_last, acc
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _few_rows_kernel(x_tiles, weight_tiles, weight_ptr, residual_ptr, out_ptr, part_ptr,
+                     counter_ptr, rows, num_outputs, K: tl.constexpr, R: tl.constexpr,
+                     N: tl.constexpr, COLUMNS: tl.constexpr, SPLITS: tl.constexpr,
+                     STAGES: tl.constexpr, AHEAD: tl.constexpr, GLU: tl.constexpr,
+                     RESIDUAL: tl.constexpr, OVERLAP: tl.constexpr):
+    """R outputs of up to N rows a program, over one of SPLITS parts of the columns.
+
+    x_tiles describes x as [lanes * rows, K], weight_tiles the weights as [lanes * outputs, K];
+    weight_ptr is the same. What a tile holds past a lane's last row or output is never stored.
+    """
+    lane, split = tl.program_id(1), tl.program_id(2)
+    first = tl.program_id(0) * R
+    outputs = first + tl.arange(0, R)
+    valid = outputs < num_outputs
+    first_weight = lane * num_outputs * (2 if GLU else 1) + first
+    begin = split * (K // SPLITS)
+    if OVERLAP:
+        PER_LINE: tl.constexpr = _LINE // (weight_ptr.dtype.element_ty.primitive_bitwidth // 8)
+        lines = tl.minimum(begin + tl.arange(0, AHEAD // PER_LINE) * PER_LINE, K - 1)
+        existing = first_weight + tl.where(valid, tl.arange(0, R), 0)
+        weight_rows = weight_ptr + existing.to(tl.int64)[:, None] * K + lines[None, :]
+        _read_ahead(weight_rows)
+        if GLU:
+            _read_ahead(weight_rows + num_outputs.to(tl.int64) * K)
+    wait_for_previous(OVERLAP)
+    acc = tl.zeros([R, N], tl.float32)
+    acc_up = tl.zeros([R, N], tl.float32)
+    for column in tl.range(begin, begin + tl.cdiv(K, SPLITS), COLUMNS, num_stages=STAGES):
+        weights = weight_tiles.load([first_weight, column])
+        if GLU:
+            ups = weight_tiles.load([first_weight + num_outputs, column])
+        x = x_tiles.load([lane * rows, column])
+        acc = tl.dot(weights, x.T, acc, input_precision="ieee")
+        if GLU:
+            acc_up = tl.dot(ups, x.T, acc_up, input_precision="ieee")
+    is_last = True
+    if SPLITS > 1:
+        tile = lane * tl.num_programs(0) + tl.program_id(0)
+        is_last, acc = _add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS)
+    if is_last:
+        if GLU:
+            acc = acc / (1.0 + tl.exp(-acc)) * acc_up
+        n = tl.arange(0, N)
+        at = (lane * rows + n).to(tl.int64)[None, :] * num_outputs + outputs[:, None]
+        inside = valid[:, None] & (n < rows)[None, :]
+        if RESIDUAL:
+            acc += tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(out_ptr + at, acc.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+class FewRows:
+    """Products of up to MOST_ROWS rows with up to `lanes` lanes; owns split-sum scratch."""
+
+    def __init__(self, lanes: int, device: torch.device):
+        most_outputs = lanes * triton.cdiv(_FEW_OUTPUTS, _TILE) * _TILE
+        self._parts = torch.empty(_SPLITS * most_outputs * MOST_ROWS, device=device)
+        self._counters = torch.zeros(most_outputs // _TILE, dtype=torch.int32, device=device)
+
+    def __call__(self, x: Tensor, weight: Tensor, out: Tensor, *, residual: Tensor | None = None,
+                 gated: bool = False) -> None:
+        """out [lanes, rows, outputs] = x [lanes, rows, K] times weight [lanes, outputs, K].
+
+        residual, of out's shape, is added, and may be `out`. gated: the weight is [lanes, 2 *
+        outputs, K], gates then ups, and out is silu(gate) * up.
+        """
+        lanes, rows, k = x.shape
+        num_outputs = out.shape[2]
+        assert weight.shape == (lanes, num_outputs *
+                                (1 + gated), k) and rows <= MOST_ROWS, "shapes do not fit"
+        assert x.is_contiguous() and weight.is_contiguous() and out.is_contiguous(
+        ), "tensors must be contiguous"
+        outputs, columns = _GATED_TILE if gated else _TILE, min(_COLUMNS, next_power_of_2(k))
+        padded_rows = max(_SMALLEST_DOT, next_power_of_2(rows))
+        is_split = not gated and num_outputs < _FEW_OUTPUTS and k % (_SPLITS * columns) == 0
+        splits = _SPLITS if is_split else 1
+        tile_bytes = (outputs * (1 + gated) + padded_rows) * columns * x.element_size()
+        stages = max(2, _STAGED // tile_bytes) + 1
+        _few_rows_kernel[(triton.cdiv(num_outputs, outputs), lanes, splits)](
+            TensorDescriptor(x, [lanes * rows, k], [k, 1], [padded_rows, columns]),
+            TensorDescriptor(weight, [lanes * weight.shape[1], k], [k, 1], [outputs, columns]),
+            weight, out if residual is None else residual, out, self._parts, self._counters, rows,
+            num_outputs, K=k, R=outputs, N=padded_rows, COLUMNS=columns, SPLITS=splits,
+            STAGES=stages, AHEAD=_AHEAD, GLU=gated, RESIDUAL=residual is not None, **options(
+                4, stages))

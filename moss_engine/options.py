@@ -1,0 +1,97 @@
+"""Options of the program, declared once as the fields of a frozen dataclass: the command-line
+parser and the documents' table follow from them.
+
+    port: int = option(7860, "port to listen on", group="page", low=1, high=65535)
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from dataclasses import field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from moss_engine.api.errors import ConfigError
+
+Config = TypeVar("Config")
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    group: str,
+    choices: tuple[str, ...] | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    metavar: str | None = None,
+) -> Any:
+    """A field with its default, its help, and the values that it may have."""
+    return field(
+        default=default,
+        metadata={
+            "help": help,
+            "group": group,
+            "choices": choices,
+            "low": low,
+            "high": high,
+            "metavar": metavar,
+        },
+    )
+
+
+def check_options(config: Any) -> None:
+    """Raise ConfigError for a value that its option does not allow."""
+    for f in dataclasses.fields(config):
+        value, low, high = getattr(config, f.name), f.metadata["low"], f.metadata["high"]
+        if low is not None and not low <= value <= high:  # also refuses NaN
+            raise ConfigError(f"--{flag(f.name)} is {value}; give a value from {low} to {high}.")
+        choices = f.metadata["choices"]
+        if choices and value not in choices:
+            raise ConfigError(f"--{flag(f.name)} is {value!r}; choose one of {', '.join(choices)}.")
+
+
+def flag(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def add_options(
+    parser: argparse.ArgumentParser, config: type, groups: tuple[str, ...] | None = None
+) -> None:
+    """Add every option of a config class (or of the named groups) to a parser."""
+    sections: dict[str, Any] = {}
+    for f in dataclasses.fields(config):
+        group = f.metadata["group"]
+        if groups is None or group in groups:
+            if group not in sections:
+                sections[group] = parser.add_argument_group(group)
+            _add_option(sections[group], f)
+
+
+def _add_option(section: Any, f: dataclasses.Field[Any]) -> None:
+    if isinstance(f.default, bool):
+        section.add_argument(
+            f"--{flag(f.name)}",
+            action=argparse.BooleanOptionalAction,
+            default=f.default,
+            help=f.metadata["help"],
+        )
+        return
+    default = "" if f.default is None else f" (default: {f.default})"
+    plain = str if f.default is None else type(f.default)
+    section.add_argument(
+        f"--{flag(f.name)}",
+        type=Path if "Path" in str(f.type) else plain,
+        default=f.default,
+        choices=f.metadata["choices"],
+        metavar=f.metadata["metavar"],
+        help=f"{f.metadata['help']}{default}".replace("%", "%%"),
+    )
+
+
+def from_args(config: type[Config], args: argparse.Namespace) -> Config:
+    """The config that parsed arguments describe; options the parser does not have keep their
+    defaults."""
+    names = {f.name for f in dataclasses.fields(config)}  # type: ignore[arg-type]
+    return config(**{name: value for name, value in vars(args).items() if name in names})

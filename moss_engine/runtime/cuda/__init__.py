@@ -1,0 +1,1 @@
+"""The PyTorch runtime for NVIDIA GPUs: CUDA graphs over own kernels."""

@@ -1,0 +1,93 @@
+"""A `CudaRuntime` out of a checkpoint folder, or with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from moss_engine.api.errors import ConfigError
+from moss_engine.api.info import RuntimeInfo
+from moss_engine.models.checkpoint import expected_tensors, stream_tensors
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.float8 import load_scales
+from moss_engine.models.load import TiedHeads
+from moss_engine.runtime.base import Limits
+from moss_engine.runtime.cuda.runtime import CudaRuntime
+from moss_engine.runtime.cuda.weights import Float8, Weights, allocate, fill, fill_at_random
+
+OLDEST_CAPABILITY, OLDEST_FLOAT8_CAPABILITY = (8, 0), (8, 9)
+
+
+def load_cuda_runtime(
+    folder: Path,
+    limits: Limits,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    float8: Float8 = Float8.NONE,
+) -> CudaRuntime:
+    """Load a checkpoint folder, one tensor at a time through host memory.
+
+    Raises CheckpointError, or ConfigError for a device or sizes that it cannot run.
+    """
+    _require_capability(device, float8)
+    config = ModelConfig.from_file(folder / "config.json")
+    scales = load_scales(folder, config) if float8 is not Float8.NONE else None
+    weights, tied = allocate(config, dtype, device, float8), TiedHeads(folder)
+
+    def read() -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in stream_tensors(folder, expected_tensors(config), dtype=dtype):
+            tied.see(name, tensor)
+            yield name, tensor
+
+    fill(weights, config, read(), scales)
+    tied.refuse()
+    return CudaRuntime(config, limits, weights, _info(weights, str(folder)))
+
+
+def make_random_runtime(
+    config: ModelConfig,
+    limits: Limits,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    seed: int,
+    float8: Float8 = Float8.NONE,
+) -> CudaRuntime:
+    """A network with random weights made on the device: speed, memory and numerics do not depend on
+    their values."""
+    _require_capability(device, float8)
+    weights = allocate(config, dtype, device, float8)
+    fill_at_random(weights, config, seed)
+    return CudaRuntime(config, limits, weights, _info(weights, f"random, seed {seed}"))
+
+
+def _require_capability(device: torch.device, float8: Float8) -> None:
+    capability = torch.cuda.get_device_capability(device)
+    oldest = OLDEST_CAPABILITY if float8 is Float8.NONE else OLDEST_FLOAT8_CAPABILITY
+    if capability < oldest:
+        found, needed = (".".join(map(str, version)) for version in (capability, oldest))
+        what, use = (
+            ("the CUDA runtime", "--device cpu")
+            if float8 is Float8.NONE
+            else ("float8", "--dtype bfloat16")
+        )
+        raise ConfigError(
+            f"{torch.cuda.get_device_name(device)} has compute capability {found} and {what} needs "
+            f"{needed}; use {use}."
+        )
+
+
+def _info(weights: Weights, source: str) -> RuntimeInfo:
+    table = weights.text_table
+    name = torch.cuda.get_device_name(table.device) if table.device.type == "cuda" else "CPU"
+    linear = weights.trunk.layers[0].qkv.weight
+    dtype = (
+        "float8"
+        if linear.dtype is torch.float8_e4m3fn
+        else str(linear.dtype).removeprefix("torch.")
+    )
+    return RuntimeInfo("torch", torch.__version__, name, dtype, source)

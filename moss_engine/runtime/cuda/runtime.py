@@ -1,0 +1,177 @@
+"""The torch runtime on an NVIDIA GPU: Triton kernels, paged KV, and a CUDA graph for every batch
+size."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from moss_engine.api.info import RuntimeInfo
+from moss_engine.api.tokens import Row
+from moss_engine.kernels.lm.paged import PagedAttention, Pool
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.network import rotary_tables
+from moss_engine.runtime.base import (
+    BatchSampling,
+    Limits,
+    Logits,
+    ScheduledBatch,
+    ScheduledSequence,
+    check_batch,
+)
+from moss_engine.runtime.cuda.inputs import DeviceInputs, RowsShape
+from moss_engine.runtime.cuda.network import CudaNetwork
+from moss_engine.runtime.cuda.programs import (
+    LogitsBuffer,
+    Program,
+    batch_sizes,
+    capture,
+    make_programs,
+    rows_shapes,
+)
+from moss_engine.runtime.cuda.sampler import KernelSampler
+from moss_engine.runtime.cuda.weights import Weights
+from moss_engine.runtime.logits_runtime import LogitsRuntime
+
+log = logging.getLogger(__name__)
+
+
+class CudaRuntime(LogitsRuntime):
+    """`Runtime` on one GPU.
+
+    Batches of one row a sequence replay the decode graph of the next power of two; all others
+    replay a fill graph of enough rows and then, for the sequences that are sampled, a finish graph.
+    Rows are drawn inside these graphs, so the host waits for the device once a step, for what was
+    drawn. `graphs` False runs the same kernels one by one. All graphs are captured when the runtime
+    is made.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        limits: Limits,
+        weights: Weights,
+        info: RuntimeInfo,
+        *,
+        graphs: bool = True,
+    ):
+        self.limits = limits
+        self.info = info
+        self._device = weights.text_table.device
+        self._thread_id: int | None = None
+        self._enter_thread()
+        self._batches = batch_sizes(limits.max_batch)
+        self._shapes = rows_shapes(config, limits)
+        # kept here, as a graph holds addresses and keeps nothing alive
+        self._network: CudaNetwork | None = CudaNetwork(
+            config,
+            weights,
+            self._make_attention(config, weights.text_table.dtype),
+            max(self._batches[-1], self._shapes[-1].rows),
+        )
+        self._draws = KernelSampler(config, self._batches[-1], self._device)
+        self.sampler = self._draws
+        self._inputs = DeviceInputs(limits, self._shapes, self._device)
+        self._logits = LogitsBuffer(config, self._batches[-1], self._device)
+        self._programs = make_programs(
+            self._network,
+            self._inputs,
+            self._logits,
+            self._draws.draws,
+            self._batches,
+            self._shapes,
+        )
+        if graphs:
+            capture(self._programs, self._device)
+
+    @torch.inference_mode()
+    def forward(self, batch: ScheduledBatch) -> Logits:
+        self._run(batch, draw=False)
+        num_sampled = sum(sequence.sample for sequence in batch.sequences)
+        logits = self._logits.first(num_sampled, text_logits=batch.text_logits)
+        return Logits(logits.text.clone(), logits.audio.clone())
+
+    @torch.inference_mode()
+    def step(self, batch: ScheduledBatch, sampling: BatchSampling) -> list[Row | None]:
+        if not self._draws.put(sampling):
+            return super().step(batch, sampling)
+        self._run(batch, draw=True)
+        return self._draws.read(sampling)
+
+    def decode_again(
+        self, batch: int, *, text_logits: bool = True, draw: bool = False
+    ) -> Callable[[], None]:
+        """What a decode step of this batch size runs on the device, to be run again: for
+        measurements."""
+        return self._programs[Program("decode", batch, text_logits, draw)]
+
+    def close(self) -> None:
+        self._programs.clear()
+        self._network = None
+        if self._device.type == "cuda":
+            try:
+                torch.cuda.synchronize(self._device)
+                torch.cuda.empty_cache()
+            except (
+                RuntimeError
+            ):  # after a fault nothing works until the process ends, and then all memory is free
+                log.exception("the GPU does not answer any more")
+
+    def _enter_thread(self) -> None:
+        # CUDA keeps the current device per thread, and kernels are launched on that
+        if self._thread_id != threading.get_ident():
+            self._thread_id = threading.get_ident()
+            if self._device.type == "cuda":
+                torch.cuda.set_device(self._device)
+
+    def _make_attention(self, config: ModelConfig, dtype: torch.dtype) -> PagedAttention:
+        """Attention over a cleared pool, of which the last block belongs to nobody."""
+        limits = self.limits
+        shape = (
+            config.num_layers,
+            limits.num_blocks + 1,
+            config.num_key_value_heads,
+            limits.block_size,
+            config.head_dim,
+        )
+        pool = Pool(*(torch.zeros(shape, dtype=dtype, device=self._device) for _ in range(2)))
+        max_groups = max(2 * self._batches[-1], *(2 * shape.max_tiles for shape in self._shapes))
+        rope = rope_table(config, limits.max_seq_len, self._device)
+        return PagedAttention(config, pool, rope, max_groups)
+
+    def _run(self, batch: ScheduledBatch, *, draw: bool) -> None:
+        """Run a step, sampled sequences first."""
+        assert self._programs, "the runtime was closed"
+        self._enter_thread()
+        check_batch(batch, self.limits)
+        sequences = sorted(batch.sequences, key=lambda sequence: not sequence.sample)
+        num_sampled = sum(sequence.sample for sequence in sequences)
+        if all(len(sequence.rows) == 1 for sequence in sequences):
+            size = self._batch_of(len(sequences))
+            self._inputs.put_decode(sequences, size)
+            self._programs[Program("decode", size, batch.text_logits, draw)]()
+            return
+        shape, size = self._shape_of(sequences), self._batch_of(max(1, num_sampled))
+        self._inputs.put_rows(sequences, shape, num_sampled, size)
+        self._programs[Program("fill", shape.rows)]()
+        if num_sampled:
+            self._programs[Program("finish", size, batch.text_logits, draw)]()
+
+    def _batch_of(self, count: int) -> int:
+        return next(size for size in self._batches if size >= count)
+
+    def _shape_of(self, sequences: list[ScheduledSequence]) -> RowsShape:
+        num_rows = sum(len(sequence.rows) for sequence in sequences)
+        return next(shape for shape in self._shapes if shape.rows >= num_rows)
+
+
+def rope_table(config: ModelConfig, num_positions: int, device: torch.device) -> Tensor:
+    """float32 [positions, 2, head_dim / 2]: cosines, then sines."""
+    positions = torch.arange(num_positions, device=device)
+    half = config.head_dim // 2
+    tables = rotary_tables(positions, config.head_dim, config.rope_theta, torch.float32)
+    return torch.stack([table[:, 0, :half] for table in tables], dim=1).contiguous()

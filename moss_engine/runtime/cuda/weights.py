@@ -1,0 +1,299 @@
+"""The network's weights as the CUDA runtime keeps them: merged where one product can serve several.
+
+Query, key and value projections are one matrix, gate and up projections another, and the text and
+audio branches, which have equal shapes, are two *lanes* of the same tensors. The checkpoint's
+tensors have their places in these, so loading copies every tensor exactly once, and float8 weights
+are made one tensor at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from moss_engine.api.errors import ConfigError
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.float8 import float8_values, row_scales
+
+INIT_STD = 0.02
+_ROWS_AT_ONCE = (
+    8192  # that are float32 on their way to float8: a large vocabulary's head would be gigabytes
+)
+
+
+class Float8(Enum):
+    """Which linear layers are kept as float8: none, the trunk's, or all of them and the heads."""
+
+    NONE = "none"
+    TRUNK = "trunk"
+    ALL = "all"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one checkpoint tensor is kept; `scale` float32 [rows] is None unless `values` are
+    float8."""
+
+    values: Tensor
+    scale: Tensor | None
+
+    def put(self, tensor: Tensor, scale: Tensor | None = None) -> None:
+        """Copy a tensor in; float8 takes the given row scales, or those that fit each row's largest
+        value."""
+        if self.scale is None:
+            self.values.copy_(tensor)
+            return
+        for start in range(0, len(tensor), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            wide = tensor[rows].to(self.values.device, torch.float32)
+            self.scale[rows].copy_(row_scales(wide) if scale is None else scale[rows])
+            self.values[rows].copy_(float8_values(wide, self.scale[rows]))
+
+    def widened(self) -> Tensor:
+        """The values as float32."""
+        wide = self.values.float()
+        return wide if self.scale is None else wide * self.scale[:, None]
+
+
+@dataclass(frozen=True)
+class LaneLinear:
+    """weight [lanes, outputs, inputs]; float8 weights have a scale [lanes, outputs] in float32."""
+
+    weight: Tensor
+    scale: Tensor | None = None
+
+    def __getitem__(self, lanes: slice) -> LaneLinear:
+        return LaneLinear(self.weight[lanes], None if self.scale is None else self.scale[lanes])
+
+    def outputs(self, start: int, end: int) -> LaneLinear:
+        """The same with some of the outputs only."""
+        return LaneLinear(
+            self.weight[:, start:end], None if self.scale is None else self.scale[:, start:end]
+        )
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """One layer of every lane. Norm weights are [lanes, size]; `qkv` outputs queries, keys,
+    values."""
+
+    input_norm: Tensor
+    qkv: LaneLinear
+    q_norm: Tensor
+    k_norm: Tensor
+    o: LaneLinear
+    post_norm: Tensor
+    gate_up: LaneLinear
+    down: LaneLinear
+
+    def lane(self, index: int) -> LayerWeights:
+        """The same layer with one lane only."""
+        return LayerWeights(
+            **{field.name: getattr(self, field.name)[index : index + 1] for field in fields(self)}
+        )
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Layers run one after another; lane i of layer j has KV slot first_slot + i * lane_slots +
+    j."""
+
+    lanes: int
+    first_slot: int
+    lane_slots: int
+    layers: tuple[LayerWeights, ...]
+
+    def lane(self, index: int) -> Stack:
+        """The same layers with one lane only."""
+        return Stack(
+            1,
+            self.first_slot + index * self.lane_slots,
+            self.lane_slots,
+            tuple(layer.lane(index) for layer in self.layers),
+        )
+
+    def before_last(self) -> Stack:
+        """All layers but the last."""
+        return Stack(self.lanes, self.first_slot, self.lane_slots, self.layers[:-1])
+
+    def last(self) -> Stack:
+        """The last layer alone."""
+        return Stack(
+            self.lanes, self.first_slot + len(self.layers) - 1, self.lane_slots, self.layers[-1:]
+        )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """All weights. `final_norm` is [2, hidden] and `heads` [vocab_size + audio_vocab_size, hidden],
+    text first."""
+
+    text_table: Tensor
+    audio_table: Tensor
+    trunk: Stack
+    branches: Stack
+    final_norm: Tensor
+    heads: LaneLinear
+
+
+def allocate(
+    config: ModelConfig, dtype: torch.dtype, device: torch.device, float8: Float8 = Float8.NONE
+) -> Weights:
+    """Uninitialised weights. Raises ConfigError where float8 is asked for and the sizes do not
+    allow it."""
+    if float8 is not Float8.NONE:
+        _require_even_sizes(config, float8)
+
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    def linear(is_float8: bool, *shape: int) -> LaneLinear:
+        if not is_float8:
+            return LaneLinear(empty(*shape))
+        return LaneLinear(
+            torch.empty(shape, dtype=torch.float8_e4m3fn, device=device),
+            torch.empty(shape[:2], dtype=torch.float32, device=device),
+        )
+
+    hidden, ffn = config.hidden_size, config.intermediate_size
+    q_size = config.num_attention_heads * config.head_dim
+    qkv_size = q_size + 2 * config.num_key_value_heads * config.head_dim
+
+    def stack(lanes: int, first_slot: int, num_layers: int, is_float8: bool) -> Stack:
+        layers = tuple(
+            LayerWeights(
+                input_norm=empty(lanes, hidden),
+                qkv=linear(is_float8, lanes, qkv_size, hidden),
+                q_norm=empty(lanes, config.head_dim),
+                k_norm=empty(lanes, config.head_dim),
+                o=linear(is_float8, lanes, hidden, q_size),
+                post_norm=empty(lanes, hidden),
+                gate_up=linear(is_float8, lanes, 2 * ffn, hidden),
+                down=linear(is_float8, lanes, hidden, ffn),
+            )
+            for _ in range(num_layers)
+        )
+        return Stack(lanes, first_slot, num_layers, layers)
+
+    return Weights(
+        text_table=empty(config.vocab_size, hidden),
+        audio_table=empty(config.audio_vocab_size, hidden),
+        trunk=stack(1, 0, config.num_shared_layers, float8 is not Float8.NONE),
+        branches=stack(
+            2, config.num_shared_layers, config.num_modality_layers, float8 is Float8.ALL
+        ),
+        final_norm=empty(2, hidden),
+        heads=linear(float8 is Float8.ALL, 1, config.vocab_size + config.audio_vocab_size, hidden),
+    )
+
+
+def num_bytes(config: ModelConfig, dtype: torch.dtype, float8: Float8 = Float8.NONE) -> int:
+    """Device memory that the weights take."""
+    places_of = places(allocate(config, dtype, torch.device("meta"), float8), config).values()
+    tensors = [
+        tensor
+        for place in places_of
+        for tensor in (place.values, place.scale)
+        if tensor is not None
+    ]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _require_even_sizes(config: ModelConfig, float8: Float8) -> None:
+    """cuBLAS multiplies float8 matrices in blocks of 16."""
+    sizes = {
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_key_value_heads x head_dim": config.num_key_value_heads * config.head_dim,
+    }
+    if float8 is Float8.ALL:
+        sizes |= {"vocab_size": config.vocab_size, "audio_vocab_size": config.audio_vocab_size}
+    odd = [f"{name} {size}" for name, size in sizes.items() if size % 16]
+    if odd:
+        raise ConfigError(
+            f"float8 needs sizes that are multiples of 16, but the model has {', '.join(odd)}; use "
+            "--dtype bfloat16."
+        )
+
+
+def places(weights: Weights, config: ModelConfig) -> dict[str, Place]:
+    """Where each of the checkpoint's tensors is kept, by name."""
+    text_head, audio_head = _split(weights.heads, 0, (config.vocab_size, config.audio_vocab_size))
+    found = {
+        "model.embed_tokens.weight": Place(weights.text_table, None),
+        "model.audio_embed.weight": Place(weights.audio_table, None),
+        "model.text_norm.weight": Place(weights.final_norm[0], None),
+        "model.audio_norm.weight": Place(weights.final_norm[1], None),
+        "text_lm_head.weight": text_head,
+        "audio_lm_head.weight": audio_head,
+    }
+    blocks = (
+        ("shared_block", weights.trunk, 0),
+        ("text_block", weights.branches, 0),
+        ("audio_block", weights.branches, 1),
+    )
+    for block, stack, lane in blocks:
+        for i, layer in enumerate(stack.layers):
+            found |= {
+                f"model.{block}.layers.{i}.{name}.weight": place
+                for name, place in _layer_places(layer, lane, config)
+            }
+    return found
+
+
+def _layer_places(
+    layer: LayerWeights, lane: int, config: ModelConfig
+) -> Iterator[tuple[str, Place]]:
+    q_size = config.num_attention_heads * config.head_dim
+    kv_size = config.num_key_value_heads * config.head_dim
+    attention = _split(layer.qkv, lane, (q_size, kv_size, kv_size))
+    yield from zip(
+        ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), attention, strict=True
+    )
+    yield "self_attn.o_proj", _split(layer.o, lane, (config.hidden_size,))[0]
+    yield "self_attn.q_norm", Place(layer.q_norm[lane], None)
+    yield "self_attn.k_norm", Place(layer.k_norm[lane], None)
+    gate_up = _split(layer.gate_up, lane, (config.intermediate_size, config.intermediate_size))
+    yield from zip(("mlp.gate_proj", "mlp.up_proj"), gate_up, strict=True)
+    yield "mlp.down_proj", _split(layer.down, lane, (config.hidden_size,))[0]
+    yield "input_layernorm", Place(layer.input_norm[lane], None)
+    yield "post_attention_layernorm", Place(layer.post_norm[lane], None)
+
+
+def _split(linear: LaneLinear, lane: int, sizes: tuple[int, ...]) -> list[Place]:
+    """One lane's outputs as the parts that the checkpoint keeps apart."""
+    values = linear.weight[lane].split(sizes)
+    scales = [None] * len(sizes) if linear.scale is None else linear.scale[lane].split(sizes)
+    return [Place(value, scale) for value, scale in zip(values, scales, strict=True)]
+
+
+def fill(
+    weights: Weights,
+    config: ModelConfig,
+    tensors: Iterable[tuple[str, Tensor]],
+    scales: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Copy a checkpoint's tensors in, one by one, whose names and shapes the loader has checked.
+
+    `scales` are float8 row scales by name.
+    """
+    targets = places(weights, config)
+    for name, tensor in tensors:
+        place = targets.pop(name)
+        place.put(tensor, scales[name] if scales and place.scale is not None else None)
+    assert not targets, "the loader returned fewer tensors than it was asked for"
+
+
+def fill_at_random(weights: Weights, config: ModelConfig, seed: int, std: float = INIT_STD) -> None:
+    """Weights of a preset: normal with deviation `std`, norms near one; the same seed gives the
+    same weights."""
+    device = weights.text_table.device
+    generator = torch.Generator(device).manual_seed(seed)
+    for place in places(weights, config).values():
+        shape = place.values.shape
+        made = torch.empty(shape, dtype=weights.text_table.dtype, device=device)
+        place.put(made.normal_(0.0 if len(shape) > 1 else 1.0, std, generator=generator))

@@ -1,0 +1,1 @@
+"""The PyTorch runtime for any device."""

@@ -1,0 +1,179 @@
+"""Paged KV in plain torch: one pool of blocks, and the attention of one step over it.
+
+Keys and values of a row lie side by side, so that a layer writes and gathers both with one
+operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.base import ScheduledSequence
+
+PADDING = 16
+"""Rows are padded to whole vectors of the widest unit, where the sums of a kernel keep their order.
+"""
+MAX_PADDING = 256
+"""Reading so many rows in vain costs less than a call of their own."""
+
+
+class KVPool:
+    """Blocks of every layer: `rows[slot]` is [num_blocks * block_size, 2 * kv_heads, head_dim],
+    keys before values.
+
+    Memory of a CPU pool is taken by the system as blocks are first written.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ):
+        shape = (
+            config.num_layers,
+            num_blocks * block_size,
+            2 * config.num_key_value_heads,
+            config.head_dim,
+        )
+        if device.type == "cpu" and dtype is torch.float32:
+            pool = torch.from_numpy(np.zeros(shape, dtype=np.float32))
+        else:
+            pool = torch.zeros(shape, dtype=dtype, device=device)
+        self.block_size = block_size
+        self.dtype = dtype
+        self.device = device
+        self.rows = list(pool)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows of a step that attend together: one row each of several sequences, or the new rows of
+    one sequence.
+
+    Each sequence has `length` gathered rows. `mask` is what is added to the scores: 0, or -infinity
+    where a row may not attend.
+    """
+
+    num_rows: int
+    num_sequences: int
+    length: int
+    mask: Tensor
+
+
+class GatheredAttention:
+    """The attention of one step (`PackedAttend`): writes the new rows' keys and values, then reads
+    the live rows.
+
+    `sequences` are in packed order: the `num_decode` decoding ones (one row each) first, by length.
+    Decoding sequences of similar length attend in one call, padded; whole vectors of padding do not
+    change a sequence's rounding. `new_rows` says where in the pool the new rows lie: int64 [rows].
+    """
+
+    def __init__(self, pool: KVPool, sequences: Sequence[ScheduledSequence], num_decode: int):
+        self._pool = pool
+        self._parts = []
+        live, new, start = [], [], 0
+        for end in [
+            *_decode_ends(sequences[:num_decode]),
+            *range(num_decode + 1, len(sequences) + 1),
+        ]:
+            group = sequences[start:end]
+            length = group[-1].num_cached + len(group[-1].rows)
+            if end <= num_decode:
+                length = -(-length // PADDING) * PADDING
+            for sequence in group:
+                rows = _pool_rows(sequence, length, pool.block_size)
+                live.append(rows)
+                new.append(rows[sequence.num_cached : sequence.num_cached + len(sequence.rows)])
+            self._parts.append(
+                _Part(
+                    sum(len(s.rows) for s in group), len(group), length, self._mask(group, length)
+                )
+            )
+            start = end
+        self.new_rows, self._live = (
+            torch.from_numpy(np.concatenate(rows)).to(pool.device) for rows in (new, live)
+        )
+
+    def __call__(self, slot: int, q: Tensor, kv: Tensor) -> Tensor:
+        rows = self._pool.rows[slot]
+        rows.index_copy_(0, self.new_rows, kv.to(rows.dtype))
+        live = rows.index_select(0, self._live)
+        keys, values = (
+            live.unsqueeze(0).transpose(1, 2).chunk(2, dim=1)
+        )  # each [1, kv_heads, all live rows, head_dim]
+        queries = q.to(rows.dtype)
+        if len(self._parts) == 1:
+            return _attend(self._parts[0], queries, keys, values)
+        sizes = [part.num_sequences * part.length for part in self._parts]
+        tensors = zip(
+            queries.split([part.num_rows for part in self._parts]),
+            keys.split(sizes, dim=2),
+            values.split(sizes, dim=2),
+            strict=True,
+        )
+        return torch.cat(
+            [_attend(part, *qkv) for part, qkv in zip(self._parts, tensors, strict=True)]
+        )
+
+    def _mask(self, group: Sequence[ScheduledSequence], length: int) -> Tensor:
+        """[sequences, 1, 1, length] for decoding sequences, [rows, length] for the rows of one."""
+        if len(group[0].rows) == 1:
+            last = np.array([sequence.num_cached for sequence in group])[:, None, None, None]
+        else:
+            last = group[0].num_cached + np.arange(len(group[0].rows))[:, None]
+        hidden = torch.from_numpy(np.arange(length) > last)
+        mask = torch.zeros(hidden.shape, dtype=self._pool.dtype).masked_fill_(hidden, -torch.inf)
+        return mask.to(self._pool.device)
+
+
+def _attend(part: _Part, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """q: [rows, heads, head_dim]; keys, values: [1, kv_heads, num_sequences * length, head_dim]."""
+    num_rows, _, head_dim = q.shape
+    if num_rows > part.num_sequences:
+        q = q.transpose(0, 1).unsqueeze(0)
+        attended = F.scaled_dot_product_attention(
+            q, keys, values, attn_mask=part.mask, enable_gqa=True
+        )
+        return attended.squeeze(0).transpose(0, 1).reshape(num_rows, -1)
+    if num_rows > 1:
+        keys, values = (t[0].unflatten(1, (num_rows, -1)).transpose(0, 1) for t in (keys, values))
+    q = q.view(
+        num_rows, keys.shape[1], -1, head_dim
+    )  # the query heads of one kv head take the place of query rows
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=part.mask).reshape(
+        num_rows, -1
+    )
+
+
+def _pool_rows(sequence: ScheduledSequence, length: int, block_size: int) -> np.ndarray:
+    """Where in the pool the sequence's first `length` rows lie: int64 [length].
+
+    Places behind its last row are those of its first one, so that nobody's stale values are ever
+    read.
+    """
+    positions = np.arange(length, dtype=np.int64)
+    positions[sequence.num_cached + len(sequence.rows) :] = 0
+    blocks = np.array(sequence.block_table, dtype=np.int64)
+    return blocks[positions // block_size] * block_size + positions % block_size
+
+
+def _decode_ends(sequences: Sequence[ScheduledSequence]) -> list[int]:
+    """Where to cut sequences of ascending length so that nobody in a group is padded by more than
+    MAX_PADDING rows."""
+    ends, first = [], 0
+    for i, sequence in enumerate(sequences):
+        if sequence.num_cached - sequences[first].num_cached > MAX_PADDING:
+            ends.append(i)
+            first = i
+    return [*ends, len(sequences)] if sequences else []

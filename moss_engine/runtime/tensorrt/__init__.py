@@ -1,0 +1,1 @@
+"""The runtimes of TensorRT and TensorRT-RTX."""

@@ -1,0 +1,1 @@
+"""The runtime of TensorRT-LLM's attention plugin."""

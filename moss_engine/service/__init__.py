@@ -1,0 +1,1 @@
+"""The service: engine thread, codec thread and the listeners of replies."""

@@ -1,0 +1,288 @@
+"""The threads of the service: one steps the engine, one runs the codec, one encodes recordings.
+
+    submit -> engine thread -> Sampled, TextDelta ... -> listener
+                            -> codes -> codec thread -> AudioChunk ... -> listener
+
+The engine never waits for the codec or for a listener: a reply that is too far ahead of its
+listener is left out of steps, which bounds every queue here. Every accepted request gets exactly
+one terminal event, its last.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import torch
+
+from moss_engine.api.errors import (
+    ContextError,
+    EngineFaultError,
+    MossError,
+    ParameterError,
+    ShuttingDownError,
+)
+from moss_engine.api.events import Accepted, Event, Finished, FinishReason
+from moss_engine.api.info import ServiceStats
+from moss_engine.api.request import Request, without_older_half
+from moss_engine.codec.base import SpeechCodec, samples_per_code
+from moss_engine.config import EngineConfig
+from moss_engine.engine.engine import FAULT, Engine
+from moss_engine.service.event_router import EventRouter
+from moss_engine.service.open_replies import CLOSED, OpenReplies, OpenReply
+from moss_engine.service.reply_stream import LocalReplyStream
+from moss_engine.service.speech_encoder import SpeechEncoder
+from moss_engine.service.speech_job import SpeechJob
+from moss_engine.service.speech_worker import SpeechWorker
+
+if TYPE_CHECKING:
+    import numpy as np
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL_S = 0.25
+STALL_S = 10.0
+
+
+class ServiceCore:
+    """Made once, where the parts are joined; `start` it before use. Its methods may be called from
+    any thread, and none of them waits for a step of the engine.
+
+    `voices` are those of the network, if it has some; the codec's are then none to choose from.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        codec: SpeechCodec,
+        config: EngineConfig,
+        *,
+        voices: tuple[str, ...] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.engine = engine
+        self.codec = codec
+        self.config = config
+        self._network_voices = voices
+        self.samples_per_code = samples_per_code(codec)
+        self._clock = clock
+        self._replies = OpenReplies()
+        self._closing = False
+        self._engine_wake = threading.Event()
+        self._worker = SpeechWorker(
+            codec, finish=self._replies.finish, fail=self._fail, clock=clock
+        )
+        self._router = EventRouter(self._replies, self._worker, engine.processor.ids)
+        self._encoder = SpeechEncoder(codec.encode, on_fault=self._stop_with_fault)
+        self._leases_checked_s = begun_s = clock()
+        self._codec_settled = threading.Event()
+        self._ran_s = {"engine": begun_s, "codec": begun_s}
+        self._threads = [
+            threading.Thread(target=self._run, args=(name, run_once), name=name, daemon=True)
+            for name, run_once in (("codec", self._worker.run_once), ("engine", self._run_engine))
+        ]
+
+    @property
+    def voices(self) -> tuple[str, ...]:
+        """What a request may name, the default first; a codec's may change meanwhile."""
+        return self._network_voices or tuple(self.codec.voices)
+
+    def start(self) -> None:
+        """Start both threads and accept requests from now on."""
+        for thread in self._threads:
+            thread.start()
+        self._codec_settled.wait()
+        self._replies.accepting = True
+
+    def submit(self, request: Request) -> LocalReplyStream:
+        """Accept a request; its events come from the stream.
+
+        Raises a MossError, with nothing begun, if the request cannot be served: an InputError for
+        what is wrong with it, BusyError, ShuttingDownError or EngineFaultError.
+        """
+        reply = None
+        try:
+            reply = self._open(request)
+            reply.stream.open(self._admit(reply))
+        except BaseException:
+            self._replies.refuse(reply)
+            raise
+        if reply.cancelled:  # while the engine did not know it yet
+            self.engine.cancel(request.request_id)
+        self._engine_wake.set()
+        return reply.stream
+
+    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+        """`submit`, then every event to the terminal one. Leaving early stops the reply."""
+        async with aclosing(self.submit(request).events()) as events:
+            async for event in events:
+                yield event
+
+    def encode(self, wave: np.ndarray, sample_rate_hz: int) -> Future[tuple[int, ...]]:
+        """Codes of float32 [samples] mono, encoded one recording after another.
+
+        Raises BusyError, ShuttingDownError or EngineFaultError; the future raises the codec's
+        MossError.
+        """
+        if self.engine.fault:
+            raise EngineFaultError(self.engine.fault)
+        if not self._replies.accepting:
+            raise ShuttingDownError(CLOSED)
+        return self._encoder.submit(wave, sample_rate_hz)
+
+    def cancel(self, request_id: str) -> None:
+        """Stop a reply at once, whatever it is doing; does nothing if it is over or unknown."""
+        reply = self._replies.get(request_id)
+        if reply is not None:
+            reply.cancel()
+            self.engine.cancel(request_id)
+            self._engine_wake.set()
+            if reply.job is not None:
+                self._worker.notify(reply.job)
+
+    def cancel_session(self, session_id: str) -> None:
+        """Stop every reply of a session."""
+        for reply in self._replies.all():
+            if reply.request.session_id == session_id:
+                self.cancel(reply.request_id)
+
+    def ahead_s(self, request_id: str) -> float:
+        """Seconds of audio of an open reply that its listener has not acknowledged."""
+        reply = self._replies.get(request_id)
+        assert reply is not None, "the reply is over"
+        return reply.ahead_s(self.samples_per_code, self.codec.sample_rate_hz)
+
+    def stats(self) -> ServiceStats:
+        age_s = self._clock() - min(self._ran_s.values())
+        ready = self._replies.accepting and self.engine.fault is None and age_s < STALL_S
+        encoding = self._encoder.num_pending
+        outcomes = self._replies.outcomes()
+        return ServiceStats(self.engine.stats(), ready, age_s, outcomes, encoding)
+
+    def drain(self, timeout_s: float | None = None) -> None:
+        """Refuse new requests, give the open ones `timeout_s` (default: `config.drain_s`) to end,
+        then stop the rest.
+
+        Blocks; on return every stream has its terminal event. Not to be called inside a signal
+        handler: it takes locks.
+        """
+        timeout_s = self.config.drain_s if timeout_s is None else timeout_s
+        self._replies.stop_accepting(timeout_s)
+        for reply in self._replies.all():
+            self.cancel(reply.request_id)
+        self._replies.wait_for_none(1.0)
+        for reply in self._replies.all():  # a thread hangs in the runtime or the codec
+            elapsed_s, num_rows = reply.stream.elapsed_s(), reply.num_rows
+            reason = FinishReason.CANCELLED
+            self._replies.finish(Finished(reply.request_id, elapsed_s, num_rows, reason, ()))
+
+    def close(self) -> None:
+        """Stop everything now: open replies are cancelled, the threads end, the runtime's memory is
+        given back."""
+        self.drain(0.0)
+        self._closing = True
+        self._engine_wake.set()
+        self._worker.wake()
+        self._encoder.close()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(STALL_S)
+        if not any(thread.is_alive() for thread in self._threads):
+            self.engine.close()
+
+    def _open(self, request: Request) -> OpenReply:
+        if request.voice is not None and request.voice not in self.voices:
+            raise ParameterError(
+                f"voice {request.voice!r} is unknown; choose one of {', '.join(self.voices)}."
+            )
+        stream = LocalReplyStream(
+            request.request_id,
+            clock=self._clock,
+            cancel=self.cancel,
+            on_taken=self._engine_wake.set,
+        )
+        speaks = self.engine.processor.speaks(request)
+        voice = None if self._network_voices else request.voice
+        job = SpeechJob(stream, voice, self.codec.sample_rate_hz) if speaks else None
+        reply = OpenReply(request, stream, job)
+        self._replies.add(reply)
+        return reply
+
+    def _admit(self, reply: OpenReply) -> Accepted:
+        """Hand the request to the engine, with as much of its history as fits if it allows that."""
+        request, left_out = reply.request, 0
+        while True:
+            try:
+                accepted = self.engine.submit(request, reply.stream.accepted_s)
+            except ContextError:
+                request, num_messages = without_older_half(request)
+                if not num_messages:
+                    raise
+                left_out += num_messages
+            else:
+                return dataclasses.replace(accepted, num_left_out=left_out)
+
+    def _fail(self, request_id: str, error: MossError) -> None:
+        """End a reply with an error, and stop it in the engine."""
+        reply = self._replies.get(request_id)
+        if reply is not None:
+            self._replies.finish(reply.failed(error))
+            self.engine.cancel(request_id)
+            self._engine_wake.set()
+
+    def _stop_with_fault(self) -> None:
+        """Nothing works any more until the process ends; every listener gets a last word."""
+        self.engine.stop_with_fault()
+        for reply in self._replies.all():
+            self._replies.finish(reply.failed(EngineFaultError(FAULT)))
+
+    def _run(self, name: str, run_once: Callable[[], None]) -> None:
+        """The life of the engine's or the codec's thread."""
+        if name == "codec":
+            # One core, beside those of the runtime, which sets its own number in the engine thread.
+            # PyTorch keeps the number per thread for its own kernels, but for MKL once per process,
+            # by the thread that set it last: that must be the runtime's, so nothing is accepted
+            # before this.
+            torch.set_num_threads(1)
+            self._codec_settled.set()
+        try:
+            while not self._closing:
+                run_once()
+                self._ran_s[name] = self._clock()
+        except Exception:
+            log.exception("the %s thread stopped", name)
+            self._stop_with_fault()
+
+    def _run_engine(self) -> None:
+        self._engine_wake.clear()
+        replies, run_ahead_s = self._replies.all(), self.config.run_ahead_s
+        self._end_leases(replies)
+        rate_hz = self.codec.sample_rate_hz
+        paused = {
+            reply.request_id
+            for reply in replies
+            if reply.is_behind(reply.ahead_s(self.samples_per_code, rate_hz), run_ahead_s)
+        }
+        now_s = self._clock()
+        for reply in replies:
+            reply.stream.hold(reply.request_id in paused, now_s)
+        result = self.engine.step(paused)
+        self._router.route(result.events)
+        if not result.num_rows and not result.events:
+            self._engine_wake.wait(IDLE_POLL_S)
+
+    def _end_leases(self, replies: list[OpenReply]) -> None:
+        """Stop the replies that nobody listens to; looked for now and then, not at every step."""
+        now_s = self._clock()
+        if now_s - self._leases_checked_s < IDLE_POLL_S:
+            return
+        self._leases_checked_s = now_s
+        for reply in replies:
+            if reply.stream.lease_lost(now_s, self.config.lease_s):
+                self.cancel(reply.request_id)

@@ -1,0 +1,84 @@
+"""The service in one process: `SpeechService` over the core's threads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from moss_engine.api.errors import UnsupportedModeError
+from moss_engine.api.info import ServiceInfo, ServiceStats
+from moss_engine.api.request import Request
+from moss_engine.api.service import ClonedVoice, ReplyStream
+from moss_engine.service.cloned_voices import ClonedVoices
+from moss_engine.service.core import ServiceCore
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class LocalService:
+    """Used on any number of event loops. `start` it before use and `close` it afterwards.
+
+    `voices` is None where no voice can be made of a recording.
+    """
+
+    def __init__(self, core: ServiceCore, info: ServiceInfo, voices: ClonedVoices | None = None):
+        self._core = core
+        self._info = info
+        self._voices = voices
+
+    def start(self) -> None:
+        """Start the threads and accept requests from now on."""
+        self._core.start()
+
+    def close(self) -> None:
+        """Stop everything now and give back the runtime's memory; blocks."""
+        self._core.close()
+
+    async def describe(self) -> ServiceInfo:
+        return self._info
+
+    async def submit(self, request: Request) -> ReplyStream:
+        """As `SpeechService.submit`; the text is prepared beside the event loop."""
+        submitted = asyncio.ensure_future(asyncio.to_thread(self._core.submit, request))
+        try:
+            return await asyncio.shield(submitted)
+        except asyncio.CancelledError:
+            submitted.add_done_callback(_cancel_unheard)
+            raise
+
+    async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
+        if not self._info.hears:
+            raise UnsupportedModeError(
+                "This checkpoint cannot understand recordings; get MOSS-Speech with "
+                "python -m scripts.download."
+            )
+        return await asyncio.wrap_future(self._core.encode(wave, sample_rate_hz))
+
+    async def add_voice(
+        self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]
+    ) -> ClonedVoice:
+        if self._voices is None:
+            raise UnsupportedModeError(
+                "This service speaks with installed voices only; choose one of them."
+            )
+        return await asyncio.to_thread(self._voices.add, session_id, wave, sample_rate_hz, codes)
+
+    async def remove_voice(self, session_id: str) -> None:
+        if self._voices is not None:
+            await asyncio.to_thread(self._voices.remove, session_id)
+
+    async def cancel_session(self, session_id: str) -> None:
+        self._core.cancel_session(session_id)
+
+    async def stats(self) -> ServiceStats:
+        return self._core.stats()
+
+    async def drain(self, timeout_s: float | None = None) -> None:
+        await asyncio.to_thread(self._core.drain, timeout_s)
+
+
+def _cancel_unheard(submitted: asyncio.Future[Any]) -> None:
+    """The listener left while its request was being accepted."""
+    if not submitted.cancelled() and submitted.exception() is None:
+        submitted.result().cancel()

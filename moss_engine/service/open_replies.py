@@ -1,0 +1,117 @@
+"""Replies between their being accepted and their last event."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import Counter
+from dataclasses import dataclass
+
+from moss_engine.api.errors import MossError, ParameterError, ShuttingDownError
+from moss_engine.api.events import Failed, Finished
+from moss_engine.api.request import Request
+from moss_engine.service.reply_stream import MAX_UNTAKEN_EVENTS, LocalReplyStream
+from moss_engine.service.speech_job import SpeechJob
+
+CLOSED = "The service is shutting down; try again when it is back."
+
+
+@dataclass(eq=False)
+class OpenReply:
+    """`job` is None where the reply is text alone; `cancelled` may be set by any thread."""
+
+    request: Request
+    stream: LocalReplyStream
+    job: SpeechJob | None
+    cancelled: bool = False
+    num_rows: int = 0
+
+    @property
+    def request_id(self) -> str:
+        return self.request.request_id
+
+    def ahead_s(self, samples_per_code: int, sample_rate_hz: int) -> float:
+        """Seconds of audio, made or still codes, that the listener has not acknowledged."""
+        made = self.job.num_codes * samples_per_code if self.job else 0
+        return (made - self.stream.taken_samples) / sample_rate_hz
+
+    def is_behind(self, ahead_s: float, run_ahead_s: float) -> bool:
+        """Whether the listener is too far behind to be given more."""
+        return ahead_s > run_ahead_s or self.stream.num_untaken > MAX_UNTAKEN_EVENTS
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if self.job is not None:
+            self.job.cancelled = True
+
+    def failed(self, error: MossError) -> Failed:
+        """The terminal event of a reply that an error ended."""
+        elapsed_s = self.stream.elapsed_s()
+        return Failed(self.request_id, elapsed_s, self.num_rows, error.code, str(error))
+
+
+class OpenReplies:
+    """All open replies, and how the others ended. Used from any thread.
+
+    `accepting` says whether more may be added.
+    """
+
+    def __init__(self) -> None:
+        self.accepting = False
+        self._replies: dict[str, OpenReply] = {}
+        self._outcomes: Counter[str] = Counter()
+        # Guards all of the above.
+        self._changed = threading.Condition(threading.RLock())
+
+    def add(self, reply: OpenReply) -> None:
+        """Raises ShuttingDownError, or ParameterError for an id that is in use."""
+        with self._changed:
+            if not self.accepting:
+                raise ShuttingDownError(CLOSED)
+            if reply.request_id in self._replies:
+                raise ParameterError(
+                    "request_id is that of an open request; give every request its own."
+                )
+            self._replies[reply.request_id] = reply
+
+    def get(self, request_id: str) -> OpenReply | None:
+        return self._replies.get(request_id)
+
+    def all(self) -> list[OpenReply]:
+        with self._changed:
+            return list(self._replies.values())
+
+    def outcomes(self) -> dict[str, int]:
+        """How many ended how: the value of a FinishReason, "failed" or "refused"."""
+        with self._changed:
+            return dict(self._outcomes)
+
+    def refuse(self, reply: OpenReply | None) -> None:
+        """A request is not served; it may have been added."""
+        with self._changed:
+            self._remove(reply.request_id if reply else "", "refused")
+
+    def finish(self, event: Finished | Failed) -> None:
+        """Deliver a terminal event, unless the stream already had one."""
+        with self._changed:  # so that the event is counted before it is seen
+            reply = self._replies.get(event.request_id)
+            if reply is None:
+                return
+            if reply.stream.put(dataclasses.replace(event, time_s=reply.stream.elapsed_s())):
+                outcome = event.reason.value if isinstance(event, Finished) else "failed"
+                self._remove(event.request_id, outcome)
+
+    def stop_accepting(self, timeout_s: float) -> None:
+        """Add no more, and wait for `timeout_s` at most until all are finished."""
+        with self._changed:
+            self.accepting = False
+        self.wait_for_none(timeout_s)
+
+    def wait_for_none(self, timeout_s: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._replies, timeout_s)
+
+    def _remove(self, request_id: str, outcome: str) -> None:
+        self._replies.pop(request_id, None)
+        self._outcomes[outcome] += 1
+        self._changed.notify_all()

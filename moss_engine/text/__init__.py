@@ -1,0 +1,1 @@
+"""Text in and out: prompts, tokenizer, and written English as it is spoken."""

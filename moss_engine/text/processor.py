@@ -1,0 +1,285 @@
+"""Requests -> prompt rows: the turn grammar of MOSS-Speech, `<|im_start|>{role}\\n` content
+`<|im_end|>\\n`.
+
+Every piece is tokenised on its own and special tokens are put in by id, so what a visitor types
+stays text.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Protocol
+
+from moss_engine.api.errors import (
+    CheckpointError,
+    InputError,
+    ParameterError,
+    TextEmptyError,
+    UnsupportedModeError,
+)
+from moss_engine.api.modes import (
+    PUBLISHED_MODES,
+    PUBLISHED_SAMPLING,
+    Mode,
+    Modes,
+    read_default_sampling,
+    read_modes,
+)
+from moss_engine.api.request import Content, Message, Reply, Request, Sampling, Speech, Text
+from moss_engine.api.tokens import Row, is_audio_row, is_stop, speech_rows, text_rows
+from moss_engine.api.validation import check_id, check_sampling, check_speed, check_text
+from moss_engine.api.voices import token_ids
+from moss_engine.engine.sequence import Segment, TextDecoder
+from moss_engine.models.config import ModelConfig
+from moss_engine.text.spoken.sentences import as_sentence, split_sentences
+from moss_engine.text.spoken.text import spoken_text
+from moss_engine.text.tokenizer import TextTokenizer
+
+IM_START = "<|im_start|>"
+IM_END = "<|im_end|>"
+PUBLISHED_SOSP = "<|object_ref_start|>"
+
+
+class Tokenizer(Protocol):
+    special_ids: dict[str, int]
+
+    def encode(self, text: str) -> list[int]: ...
+    def open_decoder(self) -> TextDecoder: ...
+    def piece(self, text_id: int) -> str: ...
+
+
+class Processor:
+    """Checks requests and writes their prompts. Its methods may be called from any thread.
+
+    `modes` and `speakers` are what the checkpoint offers, `default_sampling` its own values.
+    Raises CheckpointError where the tokenizer lacks a token of the speakers.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        config: ModelConfig,
+        modes: Modes,
+        default_sampling: Sampling,
+        max_text_chars: int,
+    ):
+        self.ids = config.special
+        self.modes = modes.modes
+        self.default_mode = modes.default
+        self.default_sampling = default_sampling
+        self.speakers = modes.speakers
+        self._limits = modes
+        self._speaker_ids = token_ids(modes.speakers, tokenizer.special_ids)
+        self._tokenizer = tokenizer
+        self._max_text_chars = max_text_chars
+        self._vocab_sizes = Row(config.vocab_size, config.audio_vocab_size)
+
+    def mode(self, request: Request) -> Mode:
+        for mode in self.modes:
+            if mode.name == request.mode:
+                return mode
+        raise UnsupportedModeError(
+            f"This checkpoint has no mode {str(request.mode)[:40]!r}; choose one of "
+            f"{', '.join(mode.name for mode in self.modes)}."
+        )
+
+    def speaks(self, request: Request) -> bool:
+        """Whether the reply is to be heard."""
+        return self.mode(request).output == "speech"
+
+    def open_text_decoder(self) -> TextDecoder:
+        return self._tokenizer.open_decoder()
+
+    def pieces(self) -> tuple[str, ...]:
+        """What every text id stands for, to be shown: bytes that are no character by themselves as
+        U+FFFD."""
+        return tuple(self._tokenizer.piece(text_id) for text_id in range(self._vocab_sizes.text))
+
+    def prepare(self, request: Request) -> tuple[Segment, ...]:
+        """The prompts of a request and how long the reply to each may get.
+
+        Raises an InputError that says what is wrong with the request.
+        """
+        check_id("request_id", request.request_id)
+        check_id("session_id", request.session_id)
+        check_sampling(request.sampling)
+        check_speed(request.speed)
+        mode = self.mode(request)
+        tokens = self.speakers.tokens(request.voice, request.speed)
+        speaker = tuple(self._speaker_ids[token] for token in tokens)
+        self._check_order(mode, request.messages)
+        for message in request.messages:
+            self._check_content(message)
+        used = request.messages if mode.history else request.messages[-1:]
+        messages = tuple(Message(m.role, _readable(mode, m.content)) for m in used)
+        max_rows = request.sampling.max_rows
+        if not mode.split_sentences:
+            return (Segment(self.prompt(mode, messages, speaker), max_rows),)
+        last = messages[-1].content
+        assert isinstance(last, Text)
+        sentences = split_sentences(last.text, self._limits.segment_chars - 1)
+        if mode.spell_out:
+            sentences = [as_sentence(sentence) for sentence in sentences]
+        return tuple(
+            self._read(mode, sentence, speaker, min(max_rows, self._cap(sentence, request.speed)))
+            for sentence in sentences
+        )
+
+    def _read(self, mode: Mode, sentence: str, speaker: tuple[int, ...], max_rows: int) -> Segment:
+        """A sentence that is read as it stands: its reply writes the words of its prompt."""
+        prompt = self.prompt(mode, (Message("user", Text(sentence)),), speaker)
+        return Segment(prompt, max_rows, self._words(sentence))
+
+    def _words(self, text: str) -> tuple[tuple[int, ...], ...]:
+        """The text's ids word by word; a word holds the space before it."""
+        words: list[list[int]] = []
+        for text_id in self._encode(text):
+            if not words or self._tokenizer.piece(text_id).startswith(" "):
+                words.append([])
+            words[-1].append(text_id)
+        return tuple(map(tuple, words))
+
+    def prompt(
+        self, mode: Mode, messages: tuple[Message, ...], speaker: tuple[int, ...] = ()
+    ) -> tuple[Row, ...]:
+        """The rows of a conversation, its texts as the network reads them, up to where the reply
+        begins. `speaker`: the ids of voice and speaking rate, at the end of the system turn."""
+        own_system = messages[0].role == "system"
+        system = self._content(messages[0].content) if own_system else self._system(mode)
+        system = [*system, *text_rows(speaker, self.ids)]
+        rows = [*self._header("system"), *system, *self._end_of_turn()]
+        for message in messages[own_system:]:
+            rows += [
+                *self._header(message.role),
+                *self._content(message.content),
+                *self._end_of_turn(),
+            ]
+        rows += self._header("assistant")
+        if mode.opens_speech:
+            rows.append(Row(self.ids.sosp, self.ids.audio_pad))
+        return tuple(rows)
+
+    def _check_order(self, mode: Mode, messages: tuple[Message, ...]) -> None:
+        if not messages or messages[-1].role != "user":
+            raise InputError("The conversation does not end with a message of the user; add one.")
+        if any(message.role == "system" for message in messages[1:]):
+            raise InputError(
+                "Only the first message of a conversation may be the system's; remove the others."
+            )
+        given = "text" if isinstance(messages[-1].content, Text) else "speech"
+        if given != mode.input or isinstance(messages[-1].content, Reply):
+            raise UnsupportedModeError(
+                f"The mode {mode.name!r} takes {mode.input}; choose another mode."
+            )
+
+    def _check_content(self, message: Message) -> None:
+        content = message.content
+        if message.role == "system" and not isinstance(content, Text):
+            raise InputError("The system message is not a text; send it as one.")
+        if isinstance(content, Text):
+            check_text(content.text, self._max_text_chars)
+        elif isinstance(content, Speech):
+            if not content.codes:
+                raise InputError("The recording holds no speech; record it again.")
+            if not all(
+                type(code) is int and 0 <= code < self.ids.num_codes for code in content.codes
+            ):
+                raise ParameterError(
+                    f"codes must be whole numbers from 0 to {self.ids.num_codes - 1}."
+                )
+        elif message.role != "assistant" or not all(self._is_row(row) for row in content.rows):
+            raise InputError(
+                "An earlier reply is not one that this checkpoint made; start a new conversation."
+            )
+
+    def _is_row(self, row: Row) -> bool:
+        return all(
+            type(value) is int and 0 <= value < size
+            for value, size in zip(row, self._vocab_sizes, strict=True)
+        )
+
+    def _cap(self, sentence: str, speed: float) -> int:
+        """The most rows that speaking a sentence can take, so that no reply goes on for ever."""
+        rows_per_char = self._limits.max_rows_per_char / min(1.0, speed)
+        return max(self._limits.min_cap_rows, math.ceil(len(sentence) * rows_per_char))
+
+    def _system(self, mode: Mode) -> list[Row]:
+        special_id = self._tokenizer.special_ids.get(mode.system)
+        return text_rows(
+            self._encode(mode.system) if special_id is None else [special_id], self.ids
+        )
+
+    def _content(self, content: Content) -> list[Row]:
+        if isinstance(content, Text):
+            return text_rows(self._encode(content.text), self.ids)
+        if isinstance(content, Speech):
+            return speech_rows(content.codes, self.ids)
+        return self._reply(content)
+
+    def _reply(self, reply: Reply) -> list[Row]:
+        """An earlier answer as it stands in the grid, whole even if it was stopped half-way."""
+        rows = [
+            row for row in reply.rows if not is_stop(row, self.ids)
+        ]  # every turn is closed in the same way
+        if rows and is_audio_row(rows[0], self.ids):  # its prompt ended with sosp
+            rows.insert(0, Row(self.ids.sosp, self.ids.audio_pad))
+        if rows and is_audio_row(rows[-1], self.ids) and rows[-1].audio != self.ids.eosp:
+            rows.append(Row(self.ids.modality_pad, self.ids.eosp))
+        return rows
+
+    def _encode(self, text: str) -> list[int]:
+        ids = self._tokenizer.encode(text)
+        controls = {self.ids.sosp, self.ids.modality_pad, self.ids.im_end, self.ids.text_pad}
+        assert not controls & set(ids), "a text was encoded as a control id"
+        return ids
+
+    def _header(self, role: str) -> list[Row]:
+        return text_rows(
+            [self._tokenizer.special_ids[IM_START], *self._tokenizer.encode(f"{role}\n")], self.ids
+        )
+
+    def _end_of_turn(self) -> list[Row]:
+        return text_rows([self.ids.im_end, *self._tokenizer.encode("\n")], self.ids)
+
+
+def _readable(mode: Mode, content: Content) -> Content:
+    """The content as the network reads it; raises TextEmptyError if a text has nothing to read."""
+    if not (mode.spell_out and isinstance(content, Text)):
+        return content
+    words = spoken_text(content.text)
+    if not words:
+        raise TextEmptyError("Nothing in this text can be spoken; type a word or a number.")
+    return Text(words)
+
+
+def load_processor(folder: Path, config: ModelConfig, max_text_chars: int) -> Processor:
+    """The processor of a checkpoint folder; raises CheckpointError where its files do not belong
+    together.
+
+    The published checkpoint keeps its turn template in code: it is told by its tokenizer, and gets
+    PUBLISHED_MODES.
+    """
+    path = folder / "tokenizer.json"
+    tokenizer = TextTokenizer.from_file(path)
+    for token, wanted in ((IM_START, None), (IM_END, config.eos_token_id)):
+        found = tokenizer.special_ids.get(token)
+        if found is None or wanted not in (None, found):
+            raise CheckpointError(
+                f"{path} gives {token} the id {found}, config.json {wanted}; "
+                "use files of one checkpoint."
+            )
+    if tokenizer.vocab_size > config.vocab_size:
+        raise CheckpointError(
+            f"{path} has {tokenizer.vocab_size} ids, the network {config.vocab_size}; "
+            "use files of one checkpoint."
+        )
+    if tokenizer.special_ids.get(PUBLISHED_SOSP) == config.sosp_token_id:
+        return Processor(tokenizer, config, PUBLISHED_MODES, PUBLISHED_SAMPLING, max_text_chars)
+    return Processor(
+        tokenizer,
+        config,
+        read_modes(folder / "processor_config.json"),
+        read_default_sampling(folder / "generation_config.json"),
+        max_text_chars,
+    )

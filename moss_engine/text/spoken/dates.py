@@ -1,0 +1,162 @@
+"""Dates, times of day and decades in English text -> words. `RULES` go from the most special form
+to the plainest. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from moss_engine.text.spoken.cardinals import cardinal, integer, ordinal, year
+
+Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
+"""A pattern, and the words for what it finds."""
+
+MONTHS = tuple(
+    "January February March April May June July August September October November December".split()
+)
+_MONTH = "|".join(f"{name}|{name[:3]}\\.?|{name[:4]}\\." for name in MONTHS)
+_DAYS = {
+    "Mon": "Monday",
+    "Tue": "Tuesday",
+    "Tues": "Tuesday",
+    "Wed": "Wednesday",
+    "Thu": "Thursday",
+    "Thur": "Thursday",
+    "Thurs": "Thursday",
+    "Fri": "Friday",
+    "Sat": "Saturday",
+    "Sun": "Sunday",
+}
+_TIME = r"\d{1,2}(?::\d{2})?\s?(?:[ap]\.?m\b\.?)?"
+
+
+def _clock(m: re.Match[str]) -> str:
+    hour, minute, half = (
+        int(m["hour"]),
+        int(m["minute"] or 0),
+        (m["half"] or "").replace(".", "").upper(),
+    )
+    if hour > 24 or minute > 59:
+        return f"{cardinal(hour)} to {cardinal(minute)}"
+    words = cardinal(hour)
+    seconds = int(m["second"] or 0)
+    if minute:
+        words += f" oh {cardinal(minute)}" if minute < 10 else f" {cardinal(minute)}"
+    elif not half and hour in (0, 24) and not seconds:
+        return "midnight"
+    elif not half:
+        words += " o'clock" if 0 < hour <= 12 else " hundred"
+    if seconds:
+        words += f" and {cardinal(seconds)} second{'s' if seconds > 1 else ''}"
+    return f"{words} {' '.join(half)}".rstrip() + _period(m)
+
+
+def _period(m: re.Match[str]) -> str:
+    """Again where the one of "p.m." also ended the sentence."""
+    after = re.match(r"\s+[A-Z]|\s*$", m.string[m.end() :])
+    return "." if m[0].endswith(".") and after else ""
+
+
+def _month(text: str) -> str:
+    return next(name for name in MONTHS if name.lower().startswith(text.lower().rstrip(".")))
+
+
+def _date(month: str, day: int, year_text: str | None) -> str:
+    return f"{month} {ordinal(day)}" + (f", {year(int(year_text))}" if year_text else "")
+
+
+def _numeric_date(m: re.Match[str]) -> str:
+    month, day = int(m["month"]), int(m["day"])
+    if month > 12 >= day:
+        month, day = day, month
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return " ".join(integer(part) for part in re.findall(r"\d+", m[0]))
+    year_text = m["year"] if len(m["year"]) == 4 else "20" + m["year"]
+    return _date(MONTHS[month - 1], day, year_text)
+
+
+def _dotted_date(m: re.Match[str]) -> str:
+    day, month = int(m["day"]), int(m["month"])
+    if month > 12 >= day:
+        month, day = day, month
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return " point ".join(integer(part) for part in m[0].split("."))
+    return f"the {ordinal(day)} of {MONTHS[month - 1]} {year(int(m['year']))}"
+
+
+def _decade(m: re.Match[str]) -> str:
+    value = int(m["decade"])
+    words = year(value) if value >= 100 else cardinal(value)
+    return words[:-1] + "ies" if words.endswith("y") else words + "s"
+
+
+RULES: tuple[Rule, ...] = (
+    (
+        re.compile(
+            rf"(?<![A-Za-z])(?P<first>{'|'.join(_DAYS)})\.?\s?-\s?(?P<last>{'|'.join(_DAYS)})\b\.?"
+        ),
+        lambda m: f"{_DAYS[m['first']]} to {_DAYS[m['last']]}",
+    ),
+    (
+        re.compile(rf"(?<![A-Za-z])(?P<day>{'|'.join(_DAYS)})\.?(?=,?\s+(?:\d|{_MONTH}))"),
+        lambda m: _DAYS[m["day"]],
+    ),
+    (re.compile(r"(?<=\d)T(?=\d\d:\d\d)"), lambda m: " at "),
+    (re.compile(r"(?<=:\d\d)(?:\.\d+)?Z\b"), lambda m: " U T C"),
+    (
+        re.compile(rf"(?<![\w:.,/-])(?P<from>{_TIME})\s*-\s*(?=(?P<to>{_TIME})(?![\w/-]))", re.I),
+        lambda m: f"{m['from']} to " if re.search("(?i)[:m]", m["from"] + m["to"]) else m[0],
+    ),
+    (
+        re.compile(
+            r"(?<![\w.])(?P<day>\d{1,2})\.(?P<month>\d{1,2})\.(?P<year>[12]\d{3})(?![\w.]*\d)"
+        ),
+        _dotted_date,
+    ),
+    (
+        re.compile(r"(?<![\d/-])(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})(?![\d-])"),
+        _numeric_date,
+    ),
+    (
+        re.compile(r"(?<![\d/])(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4}|\d{2})(?![\d/])"),
+        _numeric_date,
+    ),
+    (
+        re.compile(
+            rf"\b(?P<month>{_MONTH})\s+(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
+            r"(?:,?\s+(?P<year>[12]\d{3}))?"
+            r"(?![\d:.,/]\d|\d)"
+        ),
+        lambda m: _date(_month(m["month"]), int(m["day"]), m["year"]),
+    ),
+    (
+        re.compile(
+            r"(?<![\d.,/-])\b(?:the\s+)?(?P<day>[0-3]?\d)(?:st|nd|rd|th)?\s+(?:of\s+)?"
+            rf"(?P<month>{_MONTH})"
+            r"(?:,?\s+(?P<year>[12]\d{3}))?(?!\w)"
+        ),
+        lambda m: (
+            f"the {ordinal(int(m['day']))} of {_month(m['month'])}"
+            + (f" {year(int(m['year']))}" if m["year"] else "")
+        ),
+    ),
+    (
+        re.compile(
+            r"(?<![\d:])(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?"
+            r"(?:\s*(?P<half>[ap]\.?m)\b\.?)?(?![\d:])",
+            re.I,
+        ),
+        _clock,
+    ),
+    (
+        re.compile(
+            r"(?<![\d:.,])(?P<hour>\d{1,2})(?P<minute>)(?P<second>)\s*(?P<half>[ap]\.?m)\b\.?", re.I
+        ),
+        _clock,
+    ),
+    (
+        re.compile(r"\b(?P<zone>UTC|GMT)\s?(?P<sign>[-+])\s?(?=\d)"),
+        lambda m: f"{m['zone']} {'plus' if m['sign'] == '+' else 'minus'} ",
+    ),
+    (re.compile(r"'?\b(?P<decade>\d{1,3}0)'?s\b"), _decade),
+)

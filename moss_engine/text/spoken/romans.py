@@ -1,0 +1,51 @@
+"""Roman numerals in English text -> words. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from moss_engine.text.spoken.cardinals import cardinal, ordinal
+
+_COUNTED = (
+    "Chapter|Part|Volume|Act|Scene|Section|War|Book|Type|Phase|Level|Appendix|Article|Bowl|"
+    "Grade|Class|Title|Stage"
+)
+_RULERS = (
+    "King|Queen|Pope|Henry|Louis|Elizabeth|George|Edward|Richard|Charles|William|James|Philip|"
+    "Pius|Paul|Benedict|Napoleon|Catherine|Frederick|Leo|Gregory|Ramesses|Ivan|Peter|Alexander|"
+    "Nicholas|Wilhelm|Ferdinand|Clement|Urban|Innocent"
+)
+_ROMAN = "(?:XL|L?X{0,3})(?:IX|IV|V?I{0,3})"
+_NAMED = re.compile(rf"\b(?P<name>{_COUNTED}|{_RULERS})\s+(?P<roman>(?=[IVXL])(?:{_ROMAN}))\b(?!')")
+_AFTER_NAME = re.compile(
+    rf"(?<=[a-z])(?P<space>\s)(?P<roman>(?=[IVXL]{{2}})(?!XL\b)(?:{_ROMAN}))\b(?!')"
+)
+_PLAIN = re.compile(r"\b(?:III|VII|VIII|XII|XIII|XIV|XVI|XVII|XVIII|XIX|XXI)\b")
+_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50}
+
+
+def romans_to_words(text: str) -> str:
+    """Numerals after a name ("Henry VIII", "Rocky IV") and those that can be nothing else."""
+    text = _AFTER_NAME.sub(_after_name, _NAMED.sub(_named, text))
+    return _PLAIN.sub(lambda m: cardinal(_value(m[0])), text)
+
+
+def _value(text: str) -> int:
+    values = [_VALUES[c] for c in text]
+    return sum(
+        -v if any(later > v for later in values[i + 1 : i + 2]) else v for i, v in enumerate(values)
+    )
+
+
+def _named(m: re.Match[str]) -> str:
+    value = _value(m["roman"])
+    if re.fullmatch(_COUNTED, m["name"]):
+        return f"{m['name']} {cardinal(value)}"
+    return m[0] if m["roman"] == "I" else f"{m['name']} the {ordinal(value)}"
+
+
+def _after_name(m: re.Match[str]) -> str:
+    """A number if the word before it is a name: "an IV" is none."""
+    word = re.search(r"[A-Za-z']*$", m.string[: m.start()])
+    named = word is not None and word[0][:1].isupper() and word[0] not in ("The", "An", "By", "Via")
+    return f" {cardinal(_value(m['roman']))}" if named else m[0]

@@ -1,0 +1,79 @@
+"""Word tables of `spoken_text`: abbreviations, signs, and words that a reader knows by sight."""
+
+from __future__ import annotations
+
+# fmt: off
+TITLES = {
+    "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Prof": "Professor", "Capt": "Captain",
+    "Lt": "Lieutenant", "Col": "Colonel", "Gen": "General", "Sen": "Senator",
+    "Rep": "Representative", "Gov": "Governor", "Sgt": "Sergeant", "Rev": "Reverend",
+    "Hon": "Honorable", "Pres": "President", "Mt": "Mount", "Ft": "Fort",
+}
+ABBREVIATIONS = {
+    "vs": "versus", "etc": "et cetera", "approx": "approximately", "dept": "department",
+    "est": "established", "Jr": "Junior", "Sr": "Senior", "Inc": "Incorporated", "Ltd": "Limited",
+    "Corp": "Corporation", "Co": "Company", "Bros": "Brothers", "Ave": "Avenue",
+    "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway", "Apt": "Apartment", "Dept": "Department",
+    "Univ": "University", "Assn": "Association", "Vol": "Volume", "vol": "volume", "Ch": "Chapter",
+    "Jan": "January", "Feb": "February", "Aug": "August", "Sept": "September", "Oct": "October",
+    "Nov": "November", "Dec": "December", "Mon": "Monday", "Tues": "Tuesday", "Thurs": "Thursday",
+    "Fri": "Friday", "cf": "compare", "pp": "pages", "misc": "miscellaneous", "temp": "temperature",
+    "tel": "telephone", "Tel": "Telephone", "Sec": "Section", "Eq": "Equation", "Eqs": "Equations",
+    "Figs": "Figures", "Nos": "Numbers", "nos": "numbers", "ca": "circa", "Esq": "Esquire",
+    "max": "maximum", "min": "minimum", "avg": "average", "incl": "including",
+    "excl": "excluding", "resp": "respectively", "intl": "international",
+    "Intl": "International", "govt": "government", "Govt": "Government", "assoc": "associate",
+    "ed": "editor", "eds": "editors", "viz": "namely",
+}
+COUNTED = {
+    "fig": "figure", "Fig": "Figure", "p": "page", "pg": "page", "ch": "chapter", "c": "circa",
+}
+"""Abbreviations before a number alone."""
+DOTTED = {
+    "e.g": "for example", "i.e": "that is", "a.k.a": "also known as", "ph.d": "P H D",
+    "a.m": "A M", "p.m": "P M",
+}
+WORD_FORMS = {
+    "OK": "okay", "ok": "okay", "w/o": "without", "w/": "with", "and/or": "and or", "PhD": "P H D",
+    "aka": "also known as", "b/c": "because", "c/o": "care of", "w/out": "without",
+}
+CHAT_FORMS = {"ur": "your", "pls": "please", "plz": "please", "thx": "thanks",
+              "btw": "by the way", "idk": "I don't "
+                                          "know", "imho": "in my humble opinion", "bc": "because"}
+SENTENCE_STARTERS = frozenset(
+    "The A An It He She They We You I In On At But And Then This That These Those There Here When "
+    "If So My Our "
+    "His Her Its What Who Why How Is Are Was Were Do Does Did No Yes Not Now Please For From To "
+    "As By".split()
+)
+EMOJI = {
+    "❤": "heart", "♥": "heart", "👍": "thumbs up", "👎": "thumbs down", "👌": "okay hand",
+    "🙏": "folded hands", "😂": "tears of joy", "🤣": "rolling on the floor laughing",
+    "😊": "smiling face", "😀": "grinning face", "😉": "winking face", "😢": "crying face",
+    "😭": "crying face", "😍": "heart eyes", "😎": "cool face", "🤔": "thinking face",
+    "🔥": "fire", "✔": "check mark", "✅": "check mark", "❌": "cross mark", "⭐": "star",
+    "★": "star", "☆": "star", "☀": "sun", "☕": "coffee", "⚠": "warning",
+    "💯": "one hundred points", "✨": "sparkles", "👏": "clapping hands",
+    "🎉": "party popper", "☺": "smiling face",
+    "➡": "right arrow", "⬅": "left arrow", "⬆": "up arrow", "⬇": "down arrow",
+    "Ω": "ohm",
+    "✓": "check mark", "✗": "cross mark", "✘": "cross mark", "♪": "music note",
+    "♫": "music notes", "☎": "telephone", "✉": "envelope",
+}
+"""Signs whose name by Unicode nobody would say."""
+SYMBOLS = {
+    "&": " and ", "+": " plus ", "=": " equals ", "@": " at ", "%": " percent ", "×": " times ",
+    "÷": " divided by ",
+    "±": " plus or "
+         "minus ", "§": " section ", "°": " degrees ", "$": " dollars ", "€": " euros ",
+         "£": " pounds ", "¥": " yen ", "₹": " rupees ", "~": " ", "©": " ", "®": " ", "™": " ",
+         "•": ", ", "|": ", ", "_": " ", "…": "... ", "²": " squared ", "³": " cubed ",
+         "¢": " cents ", "№": " number ", "≈": " about ", "∞": " infinity ",
+         "√": " square root of ", "π": " pi ", "\\": " backslash ",
+}
+QUOTES = str.maketrans({
+    "’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'", "“": '"', "”": '"', "„": '"', "«": '"',
+    "»": '"', "–": "-",
+    "‐": "-", "‑": "-", "−": "-", "⁄": "/", "\xa0": " ", "\u2028": "\n", "\u2029": "\n\n",
+})
+# fmt: on

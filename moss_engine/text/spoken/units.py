@@ -1,0 +1,224 @@
+"""Money and units of measure in English text -> words. `MONEY` comes before ranges and fractions,
+`MEASURES` after them. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from moss_engine.text.spoken.cardinals import amount, cardinal
+from moss_engine.text.spoken.dates import Rule
+
+NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+# fmt: off
+_CURRENCIES = {
+    "$": ("dollar", "cent"), "€": ("euro", "cent"), "£": ("pound", "penny"), "¥": ("yen", ""),
+    "₹": ("rupee", "paisa"), "¢": ("cent", ""), "₽": ("ruble", ""), "₩": ("won", ""),
+    "US$": ("U S dollar", "cent"), "A$": ("Australian dollar", "cent"),
+    "C$": ("Canadian dollar", "cent"), "NZ$": ("New Zealand dollar", "cent"),
+    "HK$": ("Hong Kong dollar", "cent"), "USD": ("U S dollar", "cent"), "EUR": ("euro", "cent"),
+    "GBP": ("pound", "penny"), "JPY": ("yen", ""), "CHF": ("Swiss franc", ""),
+    "INR": ("rupee", "paisa"), "Rs.": ("rupee", "paisa"), "CAD": ("Canadian dollar", "cent"),
+    "AUD": ("Australian dollar", "cent"), "CNY": ("yuan", ""),
+}
+_SCALES = {
+    "k": "thousand", "m": "million", "bn": "billion", "b": "billion", "thousand": "thousand",
+    "million": "million", "billion": "billion", "trillion": "trillion",
+}
+_UNITS = {
+    "kg": "kilogram", "g": "gram", "mg": "milligram", "µg": "microgram", "mcg": "microgram",
+    "lb": "pound", "lbs": "pound", "oz": "ounce", "km": "kilometer", "m": "meter",
+    "cm": "centimeter", "mm": "millimeter", "µm": "micrometer", "nm": "nanometer", "mi": "mile",
+    "ft": "foot", "yd": "yard", "sq ft": "square foot", "sq. ft": "square foot",
+    "sq mi": "square mile", "sq. mi": "square mile", "cu ft": "cubic foot", "cu. ft": "cubic foot",
+    "cu in": "cubic inch", "cu. in": "cubic inch", "km²": "square kilometer", "m²": "square meter",
+    "cm²": "square centimeter", "km2": "square kilometer", "m2": "square meter", "ha": "hectare",
+    "m³": "cubic meter", "m3": "cubic meter", "cm³": "cubic centimeter", "cc": "cubic centimeter",
+    "l": "liter", "L": "liter", "ml": "milliliter", "mL": "milliliter", "gal": "gallon",
+    "qt": "quart", "tbsp": "tablespoon", "tsp": "teaspoon", "h": "hour", "hr": "hour",
+    "hrs": "hour", "min": "minute", "mins": "minute", "s": "second", "sec": "second",
+    "secs": "second", "ms": "millisecond", "µs": "microsecond", "ns": "nanosecond", "Hz": "hertz",
+    "kHz": "kilohertz", "MHz": "megahertz", "GHz": "gigahertz", "THz": "terahertz",
+    "kB": "kilobyte", "KB": "kilobyte", "MB": "megabyte", "GB": "gigabyte", "TB": "terabyte",
+    "PB": "petabyte", "KiB": "kibibyte", "MiB": "mebibyte", "GiB": "gibibyte", "TiB": "tebibyte",
+    "Kb": "kilobit", "Mb": "megabit", "Gb": "gigabit", "kbit": "kilobit", "Mbit": "megabit",
+    "Gbit": "gigabit", "kbps": "kilobit per second", "Kbps": "kilobit per second",
+    "Mbps": "megabit per second", "Gbps": "gigabit per second", "W": "watt", "mW": "milliwatt",
+    "kW": "kilowatt", "MW": "megawatt", "GW": "gigawatt", "Wh": "watt hour", "kWh": "kilowatt hour",
+    "MWh": "megawatt hour", "V": "volt", "mV": "millivolt", "kV": "kilovolt", "mA": "milliamp",
+    "mAh": "milliamp hour", "Ah": "amp hour", "Ω": "ohm", "kΩ": "kiloohm", "MΩ": "megaohm",
+    "dB": "decibel", "kcal": "kilocalorie", "cal": "calorie", "kJ": "kilojoule", "Pa": "pascal",
+    "kPa": "kilopascal", "hPa": "hectopascal", "MPa": "megapascal", "psi": "pound per square inch",
+    "mmHg": "millimeter of mercury", "km/h": "kilometer per hour", "kmh": "kilometer per hour",
+    "kph": "kilometer per hour", "mph": "mile per hour", "mpg": "mile per gallon",
+    "m/s": "meter per second", "ft/s": "foot per second", "m/s²": "meter per second squared",
+    "kB/s": "kilobyte per second", "KB/s": "kilobyte per second", "MB/s": "megabyte per second",
+    "GB/s": "gigabyte per second", "TB/s": "terabyte per second", "MiB/s": "mebibyte per second",
+    "GiB/s": "gibibyte per second", "kbit/s": "kilobit per second", "Mbit/s": "megabit per second",
+    "Gbit/s": "gigabit per second", "g/cm³": "gram per cubic centimeter",
+    "kg/m³": "kilogram per cubic meter", "mg/L": "milligram per liter",
+    "mg/dL": "milligram per deciliter", "mg/kg": "milligram per kilogram", "W/m²": "watt per "
+    "square meter", "fps": "frame per second", "dpi": "dot per inch", "ppi": "pixel per inch",
+    "rpm": "revolution per minute", "bpm": "beat per minute", "wpm": "word per minute",
+    "px": "pixel", "°C": "degree Celsius", "°F": "degree Fahrenheit", "°": "degree",
+    "ºC": "degree Celsius",
+}
+_DOTTED = ("ft", "in", "lb", "lbs", "oz", "yd", "mi", "sq. ft", "sq ft", "cu. in", "cu. ft",
+           "sq. mi", "min", "mins", "sec", "secs", "hr", "hrs", "gal", "qt", "tbsp", "tsp")
+_ALONE = ("KiB", "MiB", "GiB", "TiB", "GHz", "MHz", "kHz", "Hz", "km/h", "mph", "mpg", "kWh",
+          "Mbps", "Gbps", "MB/s", "GB/s", "GiB/s", "mmHg", "rpm", "dB")
+"""Units that are said in the plural where no number stands before them."""
+_NOT_NOUNS = (
+    "a about above after again against ago all along also among an and any apart are around as at "
+    "away back be because been before behind below beneath beside between beyond but by can could "
+    "did do does down during each either else ever every for from had has have he her here his how "
+    "i if in inside into is it its just last less may me might more most much must my near next no "
+    "nor not now of off on once only onto or our out outside over past per plus she should since "
+    "so some such than that the their them then there these they this those through till to "
+    "today together tomorrow tonight too toward towards under until up upon us very via was we "
+    "were what when where whether which while who whose why will with within without would "
+    "yesterday yet you your"
+).split()
+# fmt: on
+_UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
+_DOTTED_UNIT = "|".join(sorted(map(re.escape, _DOTTED), key=len, reverse=True))
+_NO_PLURAL = ("hertz", "yen", "yuan", "won")
+_DETERMINER = r"(?:a|an|the|this|that|every|each|another|any|my|your|his|her|its|our|their|one)"
+_NOUN = rf"(?=\s+(?!(?:{'|'.join(_NOT_NOUNS)})\b)[a-z]{{3,}}(?<!ly)\b)"
+"""Before a word that can be what a quantity describes: "a $25 invoice"."""
+_COUNTED = (
+    r"(?=\s+(?:people|users|followers|lines|views|downloads|subscribers|words|rows|tokens|items|"
+    r"requests|jobs|players|readers|customers|samples|steps|parameters|files|stars|votes|dollars|"
+    r"copies|members|times|years|miles|visitors|employees|men|women|children|students|images|"
+    r"documents|records|pages|points|votes|homes)\b)"
+)
+
+
+def _plural(noun: str, number: str) -> str:
+    if number == "1" or noun.endswith(_NO_PLURAL):
+        return noun
+    head, *rest = re.split(r"(?= per | of )", noun, maxsplit=1)
+    tail = "".join(rest)
+    words = {"foot": "feet", "penny": "pence", "paisa": "paise", "inch": "inches"}
+    for one, many in words.items():
+        if head.split()[-1] == one:
+            return head[: -len(one)] + many + tail
+    plural = head.replace("degree", "degrees") if head.startswith("degree") else f"{head}s"
+    return plural + tail
+
+
+def _money(m: re.Match[str], describes: bool = False) -> str:
+    noun, small = _CURRENCIES[m["sign"]]
+    scale, written = m["scale"], m["amount"]
+    if describes:
+        return f"{amount(written)} {_SCALES[scale.lower()] + ' ' if scale else ''}{noun}"
+    if scale:
+        return f"{amount(written)} {_SCALES[scale.lower()]} {_plural(noun, '')}"
+    whole, _, decimals = written.replace(",", "").partition(".")
+    if len(decimals) != 2 or not small:
+        return f"{amount(written)} {_plural(noun, written)}"
+    parts = (
+        [f"{cardinal(int(whole))} {_plural(noun, whole)}"]
+        if int(whole) or not int(decimals)
+        else []
+    )
+    if int(decimals):
+        parts.append(f"{cardinal(int(decimals))} {_plural(small, str(int(decimals)))}")
+    return " and ".join(parts)
+
+
+def _measured(m: re.Match[str]) -> str:
+    return f"{amount(m['amount'])} {_plural(_noun_of(m['unit']), m['amount'])}"
+
+
+def _noun_of(unit: str) -> str:
+    return "inch" if unit == "in" else _UNITS[unit]
+
+
+def _described(m: re.Match[str]) -> str:
+    return f"{m['before']}{amount(m['amount'])} {_noun_of(m['unit'])}"
+
+
+def _dotted_unit(m: re.Match[str]) -> str:
+    """The period goes, unless it also ended the sentence."""
+    ends = re.match(r"\s+[A-Z]|\s*$", m.string[m.end() :])
+    if ends and m["unit"] == "in":  # "They let 3 in."
+        return m[0]
+    return _measured(m) + ("." if ends else "")
+
+
+def _in_feet(m: re.Match[str]) -> str:
+    return f"{cardinal(int(m['feet']))} foot {cardinal(int(m['inches']))}"
+
+
+def _inches(m: re.Match[str]) -> str:
+    """A quote after a figure, unless it closes a quotation."""
+    if m["mark"] == '"' and m.string[: m.start()].count('"') % 2:
+        return m[0]
+    return f"{amount(m['amount'])} inch"
+
+
+_SIGN = "|".join(sorted(map(re.escape, _CURRENCIES), key=len, reverse=True))
+_PRICE = (
+    rf"(?<![A-Za-z])(?P<sign>{_SIGN})\s?(?P<amount>{NUMBER})(?:\s?"
+    r"(?P<scale>thousand|million|billion|trillion|bn|[kKmMbB])\b)?"
+)
+MONEY: tuple[Rule, ...] = (
+    (
+        re.compile(
+            r"(?<![\w.,])(?P<feet>\d{1,2})\s?['\u2032]\s?(?P<inches>\d{1,2})(?:\"|''|\u2033|\b)"
+        ),
+        _in_feet,
+    ),
+    (
+        re.compile(
+            r"(?<![\w.,'])(?P<feet>\d{1,2})"
+            r"(?:\u2032|'(?=\s+(?:tall|long|wide|high|deep|by|ladder)\b))"
+        ),
+        lambda m: f"{cardinal(int(m['feet']))} foot",
+    ),
+    (re.compile(rf"(?P<amount>{NUMBER})\s?(?P<mark>''|[\"\u2033])(?!\w)"), _inches),
+    (
+        re.compile(rf"\b(?P<before>(?i:{_DETERMINER})\s+){_PRICE}{_NOUN}"),
+        lambda m: m["before"] + _money(m, describes=True),
+    ),
+    (re.compile(_PRICE), _money),
+    (
+        re.compile(
+            rf"(?P<amount>{NUMBER})\s?(?P<scale>)"
+            r"(?P<sign>[€£¥₹¢₽₩]|(?:USD|EUR|GBP|JPY|CHF|INR|CAD|AUD|CNY)\b)"
+        ),
+        _money,
+    ),
+)
+MEASURES: tuple[Rule, ...] = (
+    (
+        re.compile(rf"(?<![\w.,])(?P<amount>{NUMBER})\s?(?P<scale>[kKmMbB]){_COUNTED}"),
+        lambda m: f"{amount(m['amount'])} {_SCALES[m['scale'].lower()]}",
+    ),
+    (re.compile(rf"(?P<amount>{NUMBER})\s?bn\b"), lambda m: f"{amount(m['amount'])} billion"),
+    (re.compile(rf"(?P<amount>{NUMBER})(?:\s?|-)(?P<unit>{_DOTTED_UNIT})\.(?![\w])"), _dotted_unit),
+    (
+        re.compile(
+            rf"(?P<amount>{NUMBER})\s(?P<unit>in)(?=\s+(?:by|x|long|wide|tall|deep|high|thick|"
+            rf"square)\b|\s*[,;)]|\s*$)"
+        ),
+        _measured,
+    ),
+    (
+        re.compile(
+            rf"\b(?P<before>(?i:{_DETERMINER})\s+)(?P<amount>{NUMBER})\s?"
+            rf"(?P<unit>{_UNIT})(?![\w°²³/]){_NOUN}"
+        ),
+        _described,
+    ),
+    (
+        re.compile(rf"(?P<before>)(?P<amount>{NUMBER})-(?P<unit>{_UNIT}|in)(?![\w°²³/]){_NOUN}"),
+        _described,
+    ),
+    (re.compile(rf"(?P<amount>{NUMBER})\s?%"), lambda m: f"{amount(m['amount'])} percent"),
+    (re.compile(rf"(?<![A-Za-z])(?P<amount>{NUMBER})\s?(?P<unit>{_UNIT})(?![\w°²³/])"), _measured),
+    (
+        re.compile(rf"(?<![\w/])(?P<unit>{'|'.join(_ALONE)})(?![\w/])"),
+        lambda m: _plural(_UNITS[m["unit"]], ""),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Recordings and the microphone of visitors."""

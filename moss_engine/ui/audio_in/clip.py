@@ -1,0 +1,53 @@
+"""Sound of the conversation as files: WAV for playing again and for keeping, with the peaks that
+are drawn of it."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from moss_engine.audio.pcm import read_wav, waveform_peaks, write_wav
+
+NUM_BARS = 48
+NAME = "moss-speech.wav"
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A file, its length, and `bars` [NUM_BARS] of 0 to 100: how loud it is, its loudest stretch
+    being 100."""
+
+    path: Path
+    seconds: float
+    bars: tuple[int, ...]
+
+    def message(self) -> dict[str, Any]:
+        """For the browser; Gradio puts in the address of the file."""
+        return {
+            "file": {"path": str(self.path), "meta": {"_type": "gradio.FileData"}},
+            "seconds": self.seconds,
+            "bars": list(self.bars),
+        }
+
+
+def write_clip(folder: Path, pcm: np.ndarray, rate_hz: int) -> Clip:
+    """int16 [n], n > 0, as a new file of an unguessable name."""
+    path = folder / secrets.token_urlsafe(16) / NAME
+    path.parent.mkdir(parents=True)
+    write_wav(path, pcm, rate_hz)
+    peaks = np.abs(waveform_peaks(pcm, NUM_BARS)).max(axis=1)
+    bars = np.rint(100 * peaks / max(peaks.max(), 1e-3)).astype(int)
+    return Clip(path, len(pcm) / rate_hz, tuple(bars.tolist()))
+
+
+def cut_clip(clip: Clip, num_samples: int) -> Clip | None:
+    """Its first samples as a new file, since browsers keep what they know under the old name; None
+    if none are left."""
+    if num_samples == 0 or not clip.path.exists():
+        return None
+    pcm, rate_hz = read_wav(clip.path)
+    return write_clip(clip.path.parent.parent, pcm[:num_samples], rate_hz)

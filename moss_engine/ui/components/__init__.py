@@ -1,0 +1,1 @@
+"""Components of the page: Python, JavaScript and CSS side by side."""

@@ -1,0 +1,116 @@
+// Joins the Gradio component with player, captions and scope. `element`, `props` and `watch` come from gr.HTML.
+// Other parts of the page follow along through the document's "liveaudio" events and window.liveAudio, and say what went
+// wrong through "problem" events, whose sentence the page shows in one place.
+
+const $ = (selector) => element.querySelector(selector);
+const rate = props.sample_rate;
+const remote = /\.(gradio\.live|hf\.space)$/.test(location.hostname);
+const captions = new Captions($(".la-text"));
+const scope = new Scope($(".la-scope"), rate);
+const player = new Player(rate, remote ? props.remote_prebuffer_ms : props.prebuffer_ms, hear, showSilence);
+const root = (window.gradio_config?.root || "").replace(/\/$/, "");
+const watching = new Watch(`${root}/healthz`, waits, cutOff);
+
+const blank = () => ({
+  phase: null, // idle, sent, refused, waiting, thinking, speaking, stopped, done, failed, lost
+  run: null, seq: -1, lost: 0, ended: false, speaks: true, note: "", seed: null,
+  total: 0, played: 0, buffered: 0, underruns: 0, starved: 0, target: 0,
+  clickMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
+  offsetLowMs: null, offsetHighMs: Infinity,
+  stages: {}, figures: {}, pool: {}, ids: [], pieces: {}, rate, again: false,
+  furthest: 0, // samples that reached the ear, wherever the listener is now
+});
+let live = blank(); // the reply that is shown; it makes room for the next one when that was accepted
+let asked = null; // the question that was sent and is not accepted yet: {run, clickMs, seq, before}
+let pcm = []; // every chunk of the reply, for replay and download
+let discard = true; // after Stop, until the next run begins
+let clock = null;
+const BUSY = ["sent", "waiting", "thinking", "speaking"];
+
+function complain(sentence) {
+  document.dispatchEvent(new CustomEvent("problem", { detail: sentence }));
+}
+
+// A question was accepted: the reply before it makes room.
+function begin({ run, clickMs, seq }) {
+  player.reset();
+  live = Object.assign(blank(), { run, clickMs, seq });
+  asked = null;
+  pcm = [];
+  clock = null;
+  skipped = { samples: 0, underruns: 0, starved: 0 };
+  discard = false;
+  captions.begin();
+  scope.begin();
+  $(".la-spoken").textContent = "";
+  $(".la-hint").textContent = props.hint;
+  complain("");
+}
+
+// The first word to a question: it was accepted, or it never will be.
+function answered(message) {
+  cut = "";
+  asked.seq = Math.max(asked.seq, message.seq);
+  if (message.now_s !== null) begin({ ...asked, seq: message.seq - 1 });
+  else if (message.end) refused(message.state === "failed" ? message.note : "");
+}
+
+function take(message) {
+  const now = performance.now();
+  if (message?.end && message.run === open.run) open.close();
+  if (asked && message?.run === asked.run) answered(message);
+  if (message?.run === live.run || message?.run === asked?.run) watching.heard();
+  if (discard && message?.end && message.run === live.run) {
+    Object.assign(live.pool, message.pool); // its blocks are free again
+    announce();
+  }
+  if (discard || message?.run !== live.run || message.seq <= live.seq) return;
+  if (message.seq !== live.seq + 1) {
+    live.lost += message.seq - live.seq - 1;
+    console.warn(`live audio: ${live.lost} messages of this reply are missing`);
+  }
+  live.seq = message.seq;
+  if (message.now_s !== null) {
+    if (live.offsetLowMs === null) trigger("accepted");
+    live.offsetLowMs = live.clickMs - 1000 * (message.stages.received ?? 0); // accepted so long after it was received
+    live.offsetHighMs = Math.min(live.offsetHighMs, now - 1000 * message.now_s);
+  }
+  Object.assign(live.stages, message.stages);
+  Object.assign(live.figures, message.figures);
+  Object.assign(live.pool, message.pool);
+  live.ids.push(...message.ids);
+  Object.assign(live.pieces, message.pieces);
+  live.seed = message.seed;
+  live.speaks = message.speaks;
+  for (const [start, text] of message.text) captions.add(start, text);
+  if (message.pcm) takePcm(message.pcm, now);
+  if (message.end) finish(message);
+  else if (live.total === 0) phase(message.stages.started === undefined ? "waiting" : "thinking");
+  if (live.phase === "waiting") $(".la-status").textContent = `${SAYS.waiting} (${message.pool.waiting ?? 0} in line)`;
+  announce();
+}
+
+function takePcm(base64, now) {
+  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  const chunk = new Int16Array(bytes.buffer);
+  player.push(chunk.slice()); // before anything else: it is waited for
+  live.firstPcmMs ??= now;
+  live.total += chunk.length;
+  pcm.push(chunk);
+  scope.push(chunk);
+  if (!captions.text) $(".la-hint").textContent = props.wordless;
+  phase("speaking");
+}
+
+function finish(message) {
+  live.ended = true;
+  live.note = message.note || "";
+  scope.end();
+  player.end();
+  if (!live.speaks) $(".la-spoken").textContent = captions.text; // a voice speaks for itself
+  if (message.state === "failed") {
+    phase("failed");
+    complain(live.note);
+  } else if (live.total === 0) phase(message.state === "stopped" ? "stopped" : "done");
+  if (live.offsetLowMs !== null) trigger("over");
+}

@@ -1,0 +1,133 @@
+"""LiveAudio: a Gradio component that plays PCM while it is being made.
+
+Its value is one message of a reply (`moss_engine.ui.view`), with int16 PCM in base64; the messages
+travel in Gradio's own event stream. In the browser an AudioWorklet's ring buffer plays them without
+a gap, while captions, waveform and mel follow what is heard.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+HERE = Path(__file__).resolve().parent
+PARTS = (
+    "live_audio_mel.js",
+    "live_audio_player.js",
+    "live_audio_captions.js",
+    "live_audio_scope.js",
+    "live_audio_open.js",
+    "live_audio_watch.js",
+    "live_audio_sample.js",
+    "live_audio.js",
+    "live_audio_ask.js",
+    "live_audio_ear.js",
+    "live_audio_show.js",
+    "live_audio_headline.js",
+    "live_audio_controls.js",
+)
+
+# Constant: a template that mentioned the value would be rebuilt for every chunk.
+TEMPLATE = """
+<div class="la-stage">
+<section class="la-caption" aria-label="Caption"><p class="la-text"></p><p class="la-hint">@hint@</p></section>
+<p class="la-spoken" aria-live="polite"></p>
+<div class="la-scope" role="slider" tabindex="0" aria-label="Place in the answer, on its waveform and mel spectrogram"
+  aria-valuemin="0" aria-valuemax="0" aria-valuenow="0" title="Waveform, and below it 80 mel bands from 0 to 8 kHz, every
+20 ms, from -84 to -20 dB of full scale. Press anywhere to hear it from there.">
+  <canvas></canvas><div class="la-ahead"></div><div class="la-playhead"></div><canvas class="la-axes"></canvas>
+</div>
+<div class="la-start">
+  <button type="button" class="la-example" data-text="@example@">
+    <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M4 2.5v11l9-5.5z"/></svg>Hear an example</button>
+  <p>@what@</p>
+</div>
+</div>
+<div class="la-bar"><div class="la-controls">
+  <button type="button" class="la-pause" disabled aria-label="Pause or play again">
+    <svg class="la-i-play" viewBox="0 0 16 16" aria-hidden="true"><path d="M4 2.5v11l9-5.5z"/></svg>
+    <svg class="la-i-hold" viewBox="0 0 16 16" aria-hidden="true"><path d="M4 2.5h3v11H4zM9 2.5h3v11H9z"/></svg>
+  </button>
+  <span class="la-time">0:00.0 / 0:00.0</span>
+  <span class="la-status" role="status"></span>
+  <span class="la-key"><i class="la-k-heard"></i>heard<i class="la-k-ahead"></i>made ahead</span>
+  <span class="la-loud"><button type="button" class="la-mute" aria-label="Mute" aria-pressed="false">
+    <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M2 6v4h2.6L8 13V3L4.6 6z"/><path class="la-wave"
+      d="M10 5.5a3.6 3.6 0 0 1 0 5M11.8 3.5a6.4 6.4 0 0 1 0 9"/></svg>
+  </button>
+  <input type="range" class="la-volume" min="0" max="100" value="100" aria-label="Volume"></span>
+  <button type="button" class="la-save" disabled><span>Save </span>WAV</button>
+</div></div>
+<section class="la-headline" aria-label="This reply in three figures">
+  <p data-say="heard"><b>–</b> <span></span></p><p data-say="speed"><b>–</b> <span></span></p>
+  <p data-say="gaps"><b>–</b> <span></span></p>
+</section>
+<p class="la-note">This address is no secure context, so the browser offers no AudioWorklet: sound is scheduled piece by
+piece and starts later. Open the page through https or localhost for the exact player.</p>
+"""
+
+LOST = (
+    "The connection to the server was lost, and the rest of this answer with it. What was heard "
+    "can be played "
+    "again; ask again when the connection is back."
+)
+WORDLESS = "This answer is speech alone: no text was written for it."
+
+
+def _fill(**words: str) -> str:
+    filled = TEMPLATE
+    for name, text in words.items():
+        filled = filled.replace(f"@{name}@", html.escape(text))
+    return filled
+
+
+class LiveAudio(gr.HTML):
+    """Output only: as an input it would send the last chunk back."""
+
+    def __init__(
+        self,
+        value: dict[str, Any] | None = None,
+        *,
+        sample_rate: int = 24_000,
+        prebuffer_ms: int = 40,
+        remote_prebuffer_ms: int = 150,
+        hint: str = "",
+        what: str = "",
+        example: str = "",
+        **kwargs: Any,
+    ):
+        """Sound starts when `prebuffer_ms` of it are there; behind a share link or on a Space
+        `remote_prebuffer_ms`. Before the first reply it shows `hint`, what this is, and a button that
+        asks `example`."""
+        worklet = (HERE / "live_audio_worklet.js").read_text(encoding="utf-8")
+        parts = [(HERE / name).read_text(encoding="utf-8") for name in PARTS]
+        super().__init__(
+            value,
+            html_template=_fill(hint=hint, what=what, example=example),
+            css_template=(HERE / "live_audio.css").read_text(encoding="utf-8"),
+            js_on_load="\n".join([f"const WORKLET_SOURCE = {json.dumps(worklet)};", *parts]),
+            apply_default_css=False,
+            sample_rate=sample_rate,
+            prebuffer_ms=prebuffer_ms,
+            remote_prebuffer_ms=remote_prebuffer_ms,
+            hint=hint,
+            wordless=WORDLESS,
+            lost=LOST,
+            **kwargs,
+        )
+
+    def get_block_name(self) -> str:
+        return "html"
+
+    def api_info(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "description": "one message of the reply; `pcm` is base64 of int16 samples at `rate`",
+        }
+
+    def example_payload(self) -> Any:
+        return None

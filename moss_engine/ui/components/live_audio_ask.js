@@ -1,0 +1,110 @@
+// Asking and stopping: what the page calls, and what becomes of a question before its reply begins.
+
+let open = new Open(null);
+let expected = -Infinity; // when somebody pressed something that will ask for a reply
+let unwanted = false; // and Stop after it, before it had asked
+let cut = ""; // the newest reply and how much of it was heard, where it was not heard whole
+const EXPECTED_MS = 1000; // the longest that a press may take to become a question
+
+// A click or key press that asks for a reply: start sound inside the gesture and start the stopwatch. The value at
+// `place` tells the server what was heard of the reply before, and the one behind it how this one is called. A reply that
+// still speaks falls silent, but all that is shown stays until the question is accepted.
+// It resolves when the reply before has said its last word: of two at once, one message could replace the other's.
+async function submit(values, place) {
+  noteCut();
+  player.unlock();
+  if (BUSY.includes(live.phase)) breakOff("stopped");
+  const bytes = crypto.getRandomValues(new Uint8Array(4));
+  const run = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  asked = { run, clickMs: performance.now(), seq: -1, before: live.phase };
+  [values[place], values[place + 1]] = [cut, run];
+  phase("sent");
+  if (unwanted) setTimeout(() => trigger("unwanted"));
+  expected = -Infinity;
+  unwanted = false;
+  document.dispatchEvent(new Event("asked"));
+  const before = open;
+  open = new Open(run);
+  if (before.going) {
+    trigger("replaced");
+    await before.giveUp();
+  }
+  return values;
+}
+
+// What the server has to know of a reply that another one replaces.
+function told(values) {
+  values[0] = cut;
+  return values;
+}
+
+// A press was made that will call `submit` in a moment.
+function expect() {
+  expected = performance.now();
+  unwanted = false;
+}
+
+function stop(values) {
+  unwanted = performance.now() - expected < EXPECTED_MS;
+  if (BUSY.includes(live.phase)) breakOff("stopped");
+  return values;
+}
+
+// The same, telling the server at `place` what was heard.
+function halt(values, place) {
+  stop();
+  values[place] = cut;
+  return values;
+}
+
+function breakOff(name) {
+  noteCut();
+  const back = takeBack();
+  if (back) return phase(back === "idle" ? name : back);
+  freeze(false);
+  player.reset();
+  discard = true;
+  live.buffered = 0;
+  live.ended = true;
+  phase(name);
+}
+
+// Nobody waits for an answer to the question any more; says what the page showed before it.
+function takeBack() {
+  const before = asked?.before;
+  asked = null;
+  return before;
+}
+
+function noteCut() {
+  if (asked) cut = `${asked.run}:0`;
+  else if (BUSY.includes(live.phase) && !live.again) cut = `${live.run}:${Math.ceil(Math.max(live.furthest, heard()))}`;
+}
+
+// There is no reply to this question: what was shown stays as it is. Gradio says some of the reasons itself.
+function refused(sentence) {
+  if (!asked) return;
+  open.close();
+  phase(takeBack());
+  live.refused = true;
+  if (sentence) complain(sentence);
+  announce();
+}
+new PerformanceObserver((list) => {
+  if (list.getEntries().some((entry) => entry.responseStatus >= 400 && entry.name.includes("/queue/join"))) refused("");
+}).observe({ type: "resource" });
+
+// What is to come of the reply, as far as it is waited for: sound that has come is heard first.
+function waits() {
+  if (asked) return "first";
+  const sounding = live.buffered > 0 && (clock?.running || player.silent);
+  if (!BUSY.includes(live.phase) || live.ended || sounding) return null;
+  return "more";
+}
+
+// The server is gone, or knows nothing of this reply any more.
+function cutOff() {
+  breakOff("lost");
+  open.close();
+  complain(props.lost);
+}

@@ -1,0 +1,247 @@
+// Joins the component with microphone and server. `element`, `props` and `trigger` come from gr.HTML; the page's player
+// is window.liveAudio, and its "liveaudio" events say what becomes of a question.
+//
+//   off -> opening -> recording -> sending -> off                       a press begins, a press sends
+//   off -> opening -> listening <-> hearing                             hands-free, until it is switched off
+
+const $ = (selector) => element.querySelector(selector);
+const BUSY = ["sent", "waiting", "thinking", "speaking"];
+const MAX_JOINED = 8;
+const SPARE_S = 0.5; // before the longest recording that the server takes
+
+let state = "off";
+let live = "idle"; // phase of the reply
+let unanswered = false; // the newest question was refused, or its answer never came
+let sentence = ""; // what went wrong, until something else is begun
+let lastSaid = ""; // what the newest question was called
+let carry = ""; // an unanswered question that the next one goes on
+let begun = 0;
+let seconds = 0;
+let taker = null; // who wants the next recording, if it is no question
+
+const capture = new Capture((pcm, level) => {
+  element.style.setProperty("--rec-level", Math.min(1, level * 1.6).toFixed(2));
+  line.push(pcm);
+});
+const line = new Line(heard, failed);
+const handsFree = () => !taker && $(".rec-free input").checked;
+
+// ---- talking
+
+async function start() {
+  note("");
+  if (state !== "off") {
+    capture.stop(); // hands-free is switched on in the middle of a recording
+    line.drop();
+  }
+  if (BUSY.includes(live)) interrupt();
+  seconds = 0;
+  enter("opening");
+  begun += 1;
+  const mine = begun;
+  line.begin(handsFree());
+  line.open().catch((error) => failed(error.message)); // beside the microphone, not after it
+  try {
+    await capture.start();
+  } catch (error) {
+    return begun === mine && failed(refusal(error));
+  }
+  if (begun === mine && state === "opening") enter(handsFree() ? "listening" : "recording");
+}
+
+async function send() {
+  if (state !== "recording") return quiet();
+  enter("sending");
+  const mine = begun;
+  await capture.finish();
+  if (begun === mine) line.end();
+}
+
+function quiet() {
+  begun += 1;
+  capture.stop();
+  line.drop();
+  taker = null;
+  $(".rec-free input").checked = false; // the switch shows whether the microphone is open
+  enter("off");
+}
+
+function failed(sentence) {
+  note(sentence);
+  quiet();
+}
+
+function refusal(error) {
+  if (error.name === "NotAllowedError") {
+    return "The browser did not give the microphone; allow it beside the address, or choose a file.";
+  }
+  if (error.name === "NotFoundError") return "No microphone was found; connect one, or choose a file.";
+  return "The microphone could not be opened; close other programs that use it, or choose a file.";
+}
+
+// ---- what the server heard
+
+function heard(answer, last) {
+  seconds = answer.seconds;
+  if (state === "listening" && answer.talking) {
+    enter("hearing");
+    if (BUSY.includes(live)) interrupt();
+  } else if (state === "hearing" && !answer.talking) enter("listening");
+  if (state === "recording" && seconds >= props.max_s - SPARE_S) send();
+  if (answer.utterance) say(answer.utterance);
+  if (last) enter("off");
+  else show();
+}
+
+function say(utterance) {
+  if (taker) {
+    const take = taker;
+    taker = null;
+    return take(utterance);
+  }
+  lastSaid = carry ? `${carry}+${utterance}` : utterance;
+  carry = "";
+  ask();
+}
+
+function ask() {
+  props.value = lastSaid;
+  trigger("spoken");
+}
+
+// Somebody talks while the page answers: silence at once. If nothing of the answer was heard yet, the question goes on.
+function interrupt() {
+  const unheard = handsFree() && window.liveAudio.heard === 0 && lastSaid.split("+").length < MAX_JOINED;
+  carry = unheard ? lastSaid : "";
+  window.liveAudio.stop();
+  trigger("interrupted");
+}
+
+// The next recording is for `take`, and asks nothing.
+function sample(take) {
+  stopAll();
+  taker = take;
+  start();
+}
+
+async function sendFile(file, take = null) {
+  if (!file) return;
+  quiet();
+  note("");
+  taker = take;
+  enter("sending");
+  const mine = begun;
+  try {
+    const answer = await line.sendFile(file);
+    if (begun !== mine) return;
+    say(answer.utterance);
+    enter("off");
+  } catch (error) {
+    if (begun === mine) failed(error.message);
+  }
+}
+
+// ---- what the visitor sees
+
+const SAYS = {
+  off: "Press and talk", opening: "Waiting for the microphone", recording: "Recording", sending: "Sending",
+  listening: "Listening", hearing: "Hearing you", sent: "Thinking", waiting: "Waiting for a place",
+  thinking: "Thinking", speaking: "Answering", sampling: "Recording your voice",
+};
+const HINTS = {
+  off: "press once to begin and once to send", recording: "press again to send", listening: "ask whenever you like",
+  speaking: "press to interrupt", sampling: "for the settings; no question is asked",
+};
+
+// Where nothing is being said, the reply is what matters. A recording for somebody else is no question.
+function shown() {
+  if (taker) return "sampling";
+  return ["off", "listening"].includes(state) && BUSY.includes(live) ? live : state;
+}
+
+function enter(next) {
+  state = next;
+  if (next === "off" || next === "listening") element.style.setProperty("--rec-level", 0);
+  show();
+}
+
+function show() {
+  const name = shown();
+  const open = ["opening", "recording", "listening", "hearing"].includes(state);
+  element.dataset.state = document.body.dataset.recorder = name;
+  element.classList.toggle("rec-open", open);
+  const text = SAYS[name] + (name === "recording" ? ` ${seconds.toFixed(1)} s` : "");
+  if ($(".rec-state").textContent !== text) $(".rec-state").textContent = text;
+  let hint = HINTS[name] || "";
+  if (open && handsFree() && BUSY.includes(name)) hint = "talk to interrupt";
+  if ($(".rec-free input").disabled && (name === "off" || $(".rec-talk").disabled)) hint = "";
+  $(".rec-hint").textContent = hint;
+  const talk = $(".rec-talk");
+  talk.setAttribute("aria-pressed", open && !taker);
+  talk.setAttribute("aria-label", taker ? "Cancel the recording of your voice" : !open ? "Talk" : handsFree() ? "Stop listening" : "Send what you said");
+  document.dispatchEvent(new CustomEvent("recorder", { detail: { state, seconds, sentence } }));
+  $(".rec-again").hidden = !(lastSaid && state === "off" && unanswered);
+}
+
+function note(text) {
+  sentence = text;
+  document.dispatchEvent(new CustomEvent("problem", { detail: text }));
+}
+
+// ---- controls
+
+$(".rec-talk").addEventListener("click", () => {
+  if (state === "off") start();
+  else if (state === "recording" && !taker) send();
+  else quiet();
+});
+$(".rec-free input").addEventListener("change", () => (handsFree() ? start() : quiet()));
+$(".rec-file").addEventListener("click", () => $(".rec-input").click());
+$(".rec-input").addEventListener("change", ({ target }) => {
+  sendFile(target.files[0]);
+  target.value = "";
+});
+$(".rec-again").addEventListener("click", ask);
+const inUse = () => document.body.dataset.input === "speech";
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && state !== "off") stopAll();
+  if (event.key !== " " || event.repeat || !inUse() || !Capture.possible) return;
+  if (event.target.closest("input:not([type=radio]), textarea, select, button, summary, a, [contenteditable]")) return;
+  event.preventDefault();
+  $(".rec-talk").click();
+});
+document.addEventListener("click", ({ target }) => target.closest?.("#stop") && stopAll());
+document.addEventListener("dragover", (event) => inUse() && event.preventDefault());
+document.addEventListener("drop", (event) => {
+  if (!inUse() || event.dataTransfer.files.length === 0) return;
+  event.preventDefault();
+  sendFile(event.dataTransfer.files[0]);
+});
+document.addEventListener("modechange", () => !inUse() && stopAll());
+document.addEventListener("liveaudio", ({ detail }) => {
+  const missing = detail.refused || ["failed", "lost"].includes(detail.phase);
+  if (live === detail.phase && unanswered === missing) return;
+  live = detail.phase;
+  unanswered = missing;
+  show();
+});
+
+// Stop ends hands-free talking too, or what is said next would be taken for a question.
+function stopAll() {
+  carry = "";
+  quiet();
+}
+
+// ---- start
+
+if (!Capture.possible) {
+  $(".rec-talk").disabled = $(".rec-free input").disabled = true;
+  $(".rec-why").textContent = "Browsers give a microphone only to pages on https or localhost; open this page there, or choose a file.";
+} else if (props.no_hands_free) {
+  $(".rec-free input").disabled = true;
+  $(".rec-why").textContent = props.no_hands_free;
+}
+window.recorder = { ready: true, get state() { return state; }, get shown() { return shown(); },
+  get seconds() { return seconds; }, line, capture, possible: Capture.possible, send, sample,
+  sampleFile: (file, take) => { stopAll(); sendFile(file, take); } };
+show();

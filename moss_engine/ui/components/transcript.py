@@ -1,0 +1,62 @@
+"""Transcript: a Gradio component that shows a conversation, with its sound to hear again and to
+keep.
+
+Its value is the list that `Conversation.entries` makes. Texts are shown as they are, never as
+markup; only what changed is drawn anew, so a clip that is being played goes on while others come.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+HERE = Path(__file__).resolve().parent
+
+TEMPLATE = """
+<p class="tr-empty">@empty@</p>
+<ol class="tr-list"></ol>
+<template>
+  <div class="clip">
+    <button type="button" class="clip-play" aria-label="Play">
+      <svg viewBox="0 0 16 16" aria-hidden="true"><path class="clip-i-play" d="M4.5 2.8v10.4l8.2-5.2z"/>
+        <path class="clip-i-hold" d="M4 2.8h2.8v10.4H4zM9.2 2.8H12v10.4H9.2z"/></svg>
+    </button>
+    <span class="clip-wave"><svg preserveAspectRatio="none" aria-hidden="true"><path/><path class="clip-heard"/></svg>
+      <input type="range" class="clip-at" min="0" max="1" step="0.01" value="0" aria-label="Position"></span>
+    <span class="clip-time"></span>
+    <a class="clip-save" download="moss-speech.wav" title="Save as WAV" aria-label="Save as WAV">
+      <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M8 2v8M4.5 7 8 10.5 11.5 7M3 13.5h10"/></svg></a>
+  </div>
+</template>
+"""
+
+
+class Transcript(gr.HTML):
+    """`empty` is shown while nothing was said."""
+
+    def __init__(
+        self, value: list[dict[str, Any]] | None = None, *, empty: str = "", **kwargs: Any
+    ):
+        super().__init__(
+            value or [],
+            html_template=TEMPLATE.replace("@empty@", empty),
+            css_template=(HERE / "transcript.css").read_text(encoding="utf-8"),
+            js_on_load=(HERE / "transcript.js").read_text(encoding="utf-8"),
+            apply_default_css=False,
+            **kwargs,
+        )
+
+    def get_block_name(self) -> str:
+        return "html"
+
+    def api_info(self) -> dict[str, Any]:
+        return {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "what was said so far, in turns",
+        }
+
+    def example_payload(self) -> Any:
+        return []

@@ -1,0 +1,52 @@
+"""VoiceSample: a Gradio component that takes the recording an own voice is made of, through the
+page's Recorder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+HERE = Path(__file__).resolve().parent
+
+TEMPLATE = """
+<button type="button" class="vs-record" disabled>Record 5 seconds</button>
+<button type="button" class="vs-file" disabled>Choose a file</button>
+<input type="file" class="vs-input" hidden accept="audio/*,.wav,.flac,.ogg,.opus,.mp3,.aiff">
+<span class="vs-state" role="status"></span>
+"""
+CSS = """
+display: flex; flex-wrap: wrap; align-items: center; gap: 8px 12px;
+button { font: inherit; font-size: 13px; color: var(--ink); background: none; border: 1px solid var(--line);
+  border-radius: 999px; padding: 5px 14px; cursor: pointer; }
+button:hover:not(:disabled) { color: var(--moss); border-color: var(--moss); }
+button:disabled { color: var(--quiet); cursor: default; }
+.vs-state { font-size: 12.5px; color: var(--quiet); }
+"""
+
+
+class VoiceSample(gr.HTML):
+    """Its value names the recording."""
+
+    def __init__(self, value: str = "", **kwargs: Any):
+        super().__init__(
+            value,
+            html_template=TEMPLATE,
+            css_template=CSS,
+            apply_default_css=False,
+            js_on_load=(HERE / "voice_sample.js").read_text(encoding="utf-8"),
+            **kwargs,
+        )
+
+    def get_block_name(self) -> str:
+        return "html"
+
+    def api_info(self) -> dict[str, Any]:
+        return {
+            "type": "string",
+            "description": "the utterance that /gradio_api/hear/KEY/file answered with",
+        }
+
+    def example_payload(self) -> Any:
+        return ""

@@ -1,0 +1,38 @@
+"""How the page is served: address, link, password, and what visitors may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moss_engine.api.errors import ConfigError
+from moss_engine.options import check_options, option
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+
+
+@dataclass(frozen=True)
+class PageConfig:
+    """The page's options with their defaults."""
+
+    host: str = option("127.0.0.1", "address to listen on", group="page")
+    port: int = option(7860, "port to listen on", group="page", low=1, high=65535)
+    share: bool = option(False, "make a public link through Gradio's relay", group="page")
+    own_voice: bool = option(
+        False,
+        "visitors may be answered in a voice made of their own recording, if they agree; "
+        "never on public addresses",
+        group="page",
+    )
+    auth: str | None = option(
+        None, "USER:PASSWORD asked of every visitor", group="page", metavar="USER:PASSWORD"
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.own_voice and (self.share or self.host not in LOOPBACK):
+            raise ConfigError(
+                "--own-voice is for this machine alone, since nobody could say whose voices "
+                "strangers bring; omit --share and --host."
+            )
+        if self.auth is not None and not all(self.auth.partition(":")):
+            raise ConfigError("--auth needs the form USER:PASSWORD.")

@@ -1,0 +1,71 @@
+// The chosen mode: its two switches, its sentence, its examples, its words.
+
+const notes = () => [...document.querySelectorAll("#mode-notes [data-mode]")];
+const chosen = () => document.querySelector("#mode input:checked")?.value;
+
+// What is said of settings: the chosen mode's own system turn, where another may be written, and which head the numbers
+// are of. Closed settings are not there yet.
+function showSettings() {
+  for (const head of ["speech", "text"]) {
+    byId(`${head}-sampling`)?.setAttribute("role", "group");
+    byId(`${head}-sampling`)?.setAttribute("aria-labelledby", `${head}-head`);
+  }
+  const system = byId("system")?.querySelector("textarea");
+  if (system) system.placeholder = notes().find((note) => note.dataset.mode === chosen()).dataset.system;
+}
+
+// The sentence and the examples of the chosen mode.
+function showMode() {
+  const mode = chosen();
+  for (const part of document.querySelectorAll("#talk [data-mode]")) part.hidden = part.dataset.mode !== mode;
+  const { dataset } = notes().find((note) => note.dataset.mode === mode);
+  document.body.dataset.input = dataset.input;
+  document.querySelector(".said-name").textContent = dataset.reads === "True" ? "Reading list" : "Conversation";
+  byId("send").textContent = dataset.verb;
+  box().placeholder = dataset.wish;
+  for (const axis of ["input", "output"]) {
+    const half = document.querySelector(`.switches input[name="${axis}"][value="${dataset[axis]}"]`);
+    if (half) half.checked = true;
+  }
+  showSettings();
+  document.dispatchEvent(new Event("modechange"));
+}
+
+function choose(mode) {
+  document.querySelector(`#mode input[value="${CSS.escape(mode)}"]`).click();
+  setTimeout(showMode); // a click before Gradio has settled is kept, but tells nobody
+}
+
+// The mode that fits both switches; where there is none, the one that fits the switch that was pressed.
+function combine(pressed) {
+  const wanted = Object.fromEntries([...document.querySelectorAll(".switches input:checked")].map(({ name, value }) => [name, value]));
+  const fits = notes().filter(({ dataset }) => dataset[pressed.name] === pressed.value);
+  const both = fits.find(({ dataset }) => Object.entries(wanted).every(([name, value]) => dataset[name] === value));
+  choose((both ?? fits[0]).dataset.mode);
+  localStorage.setItem("moss-mode", (both ?? fits[0]).dataset.mode);
+}
+
+// A product for talking begins with talking, where the browser has a microphone; a choice is remembered.
+function firstMode() {
+  if (!document.querySelector(".switches")) return;
+  const kept = notes().find((note) => note.dataset.mode === localStorage.getItem("moss-mode"));
+  const talk = notes().find(({ dataset }) => dataset.input === "speech" && dataset.output === "speech");
+  const first = kept ?? (window.isSecureContext && navigator.mediaDevices ? talk : null);
+  if (first) choose(first.dataset.mode);
+}
+
+document.addEventListener("change", ({ target }) => {
+  if (target.closest?.("#mode")) showMode();
+  else if (target.closest?.(".switches")) combine(target);
+});
+const settled = new MutationObserver(() => {
+  const parts = ["#examples .chips", "#mode-notes p", "#mode input:checked", "#text textarea", "#send", ".said-name"];
+  if (!parts.every((part) => document.querySelector(part))) return;
+  settled.disconnect();
+  byId("mode").setAttribute("aria-label", "Mode");
+  restoreDraft();
+  showMode();
+  firstMode();
+  new MutationObserver(showSettings).observe(byId("talk"), { childList: true, subtree: true });
+});
+settled.observe(document.body, { childList: true, subtree: true });

@@ -1,0 +1,1 @@
+"""The parts of the page: head, composer, settings, and what they say."""

@@ -1,0 +1,118 @@
+"""The part of the page that asks: what to do, the text box, the microphone and the one button."""
+
+from __future__ import annotations
+
+import html
+
+import gradio as gr
+
+from moss_engine.ui.components.recorder import Recorder
+from moss_engine.ui.facts import PageInfo
+from moss_engine.ui.parts.words import ask_words, examples_of
+
+AXES = (
+    ("input", "You", {"text": "type", "speech": "talk"}),
+    ("output", "Answer", {"speech": "spoken", "text": "written"}),
+)
+KEYS = (
+    '<p class="keys"><span class="counter" hidden></span>'
+    '<span class="k-type"><kbd>Enter</kbd> sends</span>'
+    '<span class="k-talk"><kbd>Space</kbd> talks</span> <span><kbd>Esc</kbd> stops</span></p>'
+)
+
+
+def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Button, gr.Button]:
+    """The controls of a question, and the buttons that send and stop: one place, one at a time."""
+    with gr.Column(elem_id="composer"):
+        gr.HTML('<h2 class="heard-only">Ask</h2>', apply_default_css=False)
+        mode = gr.Radio(
+            [(mode.label, mode.name) for mode in facts.modes],
+            value=facts.default_mode.name,
+            label="Mode",
+            show_label=False,
+            container=False,
+            elem_id="mode",
+            elem_classes=["by-switches"] if switched(facts) else [],
+        )
+        gr.HTML(switches(facts) + mode_notes(facts), elem_id="mode-notes", apply_default_css=False)
+        verb, wish = ask_words(facts.default_mode)
+        # One line, so that Enter sends; the style sheet makes it taller. Of any length: a browser
+        # would cut what is too long without a word.
+        text = gr.Textbox(
+            "",
+            show_label=False,
+            label="Your text",
+            placeholder=wish,
+            lines=1,
+            max_lines=7,
+            container=False,
+            autofocus=True,
+            elem_id="text",
+        )
+        recorder = Recorder(
+            max_s=facts.max_speech_s,
+            no_hands_free=facts.no_hands_free,
+            elem_id="recorder",
+            label="Recording",
+            visible=facts.hears,
+        )
+        heard, run = (
+            gr.Textbox("", show_label=False, label=label, visible=False)
+            for label in ("Heard", "Run")
+        )
+        with gr.Row(elem_id="send-row"):
+            gr.HTML(KEYS, apply_default_css=False)
+            stop = gr.Button("Stop", elem_id="stop", min_width=110, scale=0)
+            send = gr.Button(verb, variant="primary", elem_id="send", min_width=110, scale=0)
+        gr.HTML('<p role="alert"></p>', elem_id="problem", apply_default_css=False)
+    gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
+    controls = {"text": text, "mode": mode, "utterance": recorder, "heard": heard, "run": run}
+    return controls, send, stop
+
+
+def switched(facts: PageInfo) -> bool:
+    """Whether what goes in and what comes out are enough to tell the modes apart."""
+    pairs = {(mode.input, mode.output) for mode in facts.modes}
+    return 1 < len(pairs) == len(facts.modes)
+
+
+def switches(facts: PageInfo) -> str:
+    """Two small choices instead of one among all their combinations."""
+    if not switched(facts):
+        return ""
+    parts = ""
+    for axis, name, words in AXES:
+        offered = [value for value in words if any(getattr(m, axis) == value for m in facts.modes)]
+        choices = "".join(
+            f'<label><input type="radio" name="{axis}" value="{value}">'
+            f"<span>{words[value]}</span></label>"
+            for value in offered
+        )
+        parts += f'<fieldset data-axis="{axis}"><legend>{name}</legend>{choices}</fieldset>'
+    return f'<div class="switches">{parts}</div>'
+
+
+def mode_notes(facts: PageInfo) -> str:
+    """A sentence for each mode, with what the page has to know of it."""
+    return "".join(
+        f'<p data-mode="{html.escape(mode.name)}" data-input="{mode.input}" '
+        f'data-output="{mode.output}" data-reads="{mode.split_sentences}" '
+        f'data-system="{html.escape(mode.system)}" data-verb="{ask_words(mode)[0]}" '
+        f'data-wish="{ask_words(mode)[1]}">{html.escape(mode.note or "")}</p>'
+        for mode in facts.modes
+    )
+
+
+def examples(facts: PageInfo) -> str:
+    """Texts to begin with, for each mode."""
+    groups = ""
+    for mode in facts.modes:
+        chips = "".join(
+            f'<button type="button" class="chip">{html.escape(text)}</button>'
+            for text in examples_of(mode)
+        )
+        groups += (
+            f'<div class="chips" data-mode="{html.escape(mode.name)}" role="group" '
+            f'aria-label="Examples: each is sent at once">{chips}</div>'
+        )
+    return groups

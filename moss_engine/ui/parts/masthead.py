@@ -1,0 +1,76 @@
+"""The head of the page, and what it tells of itself to those who ask: purpose, limits, a program's
+way in, and what runs here."""
+
+from __future__ import annotations
+
+import html
+
+from moss_engine.ui.facts import PageInfo
+from moss_engine.ui.parts.words import WHAT
+
+UPSTREAM = "https://github.com/OpenMOSS/MOSS-Speech"
+CALL = """from gradio_client import Client
+client = Client("@address@")
+for message in client.submit("Good morning.", api_name="/reply"):
+    print(message["state"], len(message["pcm"]))  # base64 of int16"""
+
+
+def masthead(facts: PageInfo) -> str:
+    return f"""
+<header class="mast" data-limit="{facts.max_text_chars}">
+  <svg class="mark" viewBox="0 0 32 32" aria-hidden="true">
+    <path d="M3 16h3M9 11v10M14 5v22M19 9v14M24 13v6M29 15.5v1"/></svg>
+  <h1>MOSS-Speech <b>Live</b></h1>
+  <p class="lead">A language model that speaks while it is still thinking</p>
+  <button type="button" class="about-open" aria-haspopup="dialog">About</button>
+  <button type="button" class="shade" aria-label="Switch between light and dark"></button>
+</header>
+{about(facts)}"""
+
+
+def about(facts: PageInfo) -> str:
+    named = "".join(
+        f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd></div>" for name, value in running(facts)
+    )
+    return f"""
+<dialog class="about" aria-labelledby="about-head">
+  <h2 id="about-head">About this page</h2>
+  <p>{html.escape(WHAT)} The page shows how: the waveform and its spectrum, the words as they are
+    heard, and every figure as it was measured.</p>
+  {limits(facts)}
+  <h3>From a program</h3>
+  <pre tabindex="0" aria-label="A program"><code>{html.escape(CALL)}</code></pre>
+  <p>The README in the program's folder, which is also its source, describes every option and
+    figure.</p>
+  <h3>What runs here</h3>
+  <dl class="facts">{named}</dl>
+  <p class="links"><a href="{UPSTREAM}" target="_blank" rel="noreferrer">MOSS-Speech: source,
+    paper, licence</a></p>
+  <form method="dialog"><button class="about-close" autofocus>Close</button></form>
+</dialog>"""
+
+
+def limits(facts: PageInfo) -> str:
+    """What this checkpoint cannot do, with the reason and what would change it."""
+    if not facts.unavailable:
+        return ""
+    reasons = "".join(
+        f"<li>{html.escape(item.label)}: {html.escape(item.why)}</li>" for item in facts.unavailable
+    )
+    return f"""<h3>What it cannot do here</h3>
+  <ul class="closed">{reasons}</ul>
+  <p>MOSS-Speech at full size can. <code>python -m scripts.download</code> fetches it, and
+    <code>python -m scripts.doctor CHECKPOINT CODEC</code> tells whether this
+    machine can run it.</p>"""
+
+
+def running(facts: PageInfo) -> list[tuple[str, str]]:
+    """What runs, by the names that figures are compared by."""
+    run = facts.runtime
+    names = [
+        ("checkpoint", run.weights),
+        ("runtime", f"{run.name} {run.version}"),
+        ("device", run.device),
+        ("format", run.dtype),
+    ]
+    return names + ([("engine", run.engine_digest[:12])] if run.engine_digest else [])

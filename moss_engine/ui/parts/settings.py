@@ -1,0 +1,118 @@
+"""The closed settings: everything that a reply's sampling depends on, and an own voice."""
+
+from __future__ import annotations
+
+import gradio as gr
+
+from moss_engine.api.controls import BY_NAME, MAX_PAGE_SEED, Control
+from moss_engine.ui.components.voice_sample import VoiceSample
+from moss_engine.ui.facts import PageInfo
+from moss_engine.ui.parts.words import CONSENT
+
+Own = tuple[gr.Checkbox, VoiceSample]
+
+HEADS = (
+    (
+        "speech",
+        "Speech head",
+        "The part of the model that chooses the sounds, one code after another.",
+    ),
+    ("text", "Text head", "The part that chooses the words."),
+)
+
+
+def settings(facts: PageInfo) -> tuple[dict[str, gr.components.Component], Own | None]:
+    """The controls, by their names in the form, and the parts that take an own voice."""
+    controls: dict[str, gr.components.Component] = {}
+    with gr.Accordion("Settings", open=False, elem_id="settings"):
+        with gr.Row():
+            controls["voice"] = gr.Dropdown(
+                list(facts.voices),
+                value=facts.voices[0],
+                label="Voice",
+                min_width=120,
+                interactive=len(facts.voices) > 1,
+            )
+            controls["max_rows"] = longest(facts)
+        controls["speed"] = slider(BY_NAME["speed"], 1.0, visible=facts.speeds is not None)
+        own = own_voice(facts)
+        controls["system"] = gr.Textbox(
+            "",
+            label="System prompt: what the model is told before the conversation",
+            lines=2,
+            max_lines=5,
+            elem_id="system",
+            max_length=facts.max_text_chars,
+            visible=any(mode.own_system for mode in facts.modes),
+        )
+        with gr.Row():
+            controls["seed"] = gr.Number(
+                0,
+                label="Seed",
+                info=BY_NAME["seed"].help,
+                precision=0,
+                minimum=0,
+                maximum=MAX_PAGE_SEED,
+                min_width=120,
+                elem_id="seed",
+            )
+            controls["new_seed"] = gr.Checkbox(
+                True, label="New seed for every reply", min_width=160, elem_id="new-seed"
+            )
+        for channel in HEADS:
+            controls |= sampling(facts, *channel)
+    return controls, own
+
+
+def longest(facts: PageInfo) -> gr.Slider:
+    rows_per_s = facts.sample_rate_hz / facts.samples_per_code
+    return gr.Slider(
+        16,
+        max(4096, facts.sampling.max_rows),
+        value=facts.sampling.max_rows,
+        step=1,
+        min_width=160,
+        label="Longest reply",
+        info=f"In rows, the steps of the model: {rows_per_s:g} are a second of speech.",
+    )
+
+
+def sampling(facts: PageInfo, name: str, title: str, does: str) -> dict[str, gr.Slider]:
+    """The sliders of one head."""
+    path, channel = (
+        ("audio", facts.sampling.audio) if name == "speech" else ("text", facts.sampling.text)
+    )
+    gr.HTML(f'<h3 id="{name}-head">{title}</h3><p class="does">{does}</p>', apply_default_css=False)
+    with gr.Row(elem_id=f"{name}-sampling"):
+        return {
+            control.name: slider(control, getattr(channel, control.path[1]))
+            for control in BY_NAME.values()
+            if control.path[:-1] == (path,)
+        }
+
+
+def slider(control: Control, value: float, *, visible: bool = True) -> gr.Slider:
+    """The input of a number, with what it does in one sentence."""
+    return gr.Slider(
+        control.low,
+        control.high,
+        value=value,
+        step=control.step,
+        label=control.label,
+        info=control.help,
+        min_width=150,
+        visible=visible,
+    )
+
+
+def own_voice(facts: PageInfo) -> Own | None:
+    """A visitor's own voice, behind the consent of whoever it belongs to; None where it is not
+    offered."""
+    if not facts.clones_voices:
+        return None
+    with gr.Column(elem_id="own-voice"):
+        gr.HTML("<h3>Your own voice</h3>", apply_default_css=False)
+        return (
+            gr.Checkbox(False, label=CONSENT, elem_id="consent"),
+            VoiceSample(elem_id="voice-sample", label="Voice sample"),
+        )

@@ -1,0 +1,57 @@
+"""What the page says in longer sentences: examples, promises, and what MOSS-Speech is."""
+
+from __future__ import annotations
+
+from moss_engine.api.modes import Mode
+
+STATE_S = 900  # a conversation is forgotten after so long without a message
+CACHE_CHECK_S, CACHE_AGE_S = 600, 1800
+
+TO_READ = (
+    "Good morning! It is twenty past nine, and the sun is finally out.",
+    "The quick brown fox jumps over the lazy dog.",
+    "Please call Dr. Smith at 4:30 pm about the $25 invoice.",
+    "She sells sea shells by the sea shore, and the shells she sells are sea shells, I am sure.",
+)
+TO_ASK = (
+    "Hello! Who are you?",
+    "Why is the sky blue?",
+    "Tell me a very short story about a fox.",
+    "How do I make a good cup of tea?",
+)
+TO_ANSWER = (
+    "Hello! Who are you?",
+    "What is seven plus five?",
+    "Which day comes after Friday?",
+    "What can you do?",
+)
+
+WHAT = (
+    "MOSS-Speech is a language model that speaks: it writes its answer as text and as sound at "
+    "the same time, and you hear the sound while it is still being made."
+)
+CONSENT = (
+    "The voice is mine, or its owner agrees to hear it here. It is kept in memory until this tab "
+    "is closed, and used for nothing else."
+)
+NOTICE = (
+    "You hear an AI voice, not a person. What you type or say is processed on the machine that "
+    f"runs this page; conversations are forgotten after {STATE_S // 60} minutes without a message, "
+    f"sound files within {(CACHE_CHECK_S + CACHE_AGE_S) // 60} minutes. Nothing is used for "
+    "training. Not for emergencies or medical use."
+)
+
+
+def ask_words(mode: Mode) -> tuple[str, str]:
+    """What the button says in a mode, and the empty text box: a mode that splits its text into
+    sentences reads it."""
+    if mode.split_sentences:
+        return "Speak", "Type what you want to hear"
+    return "Ask", "Type your question"
+
+
+def examples_of(mode: Mode) -> tuple[str, ...]:
+    """Texts to begin with: a mode that splits its text into sentences reads it, others answer."""
+    if mode.input != "text":
+        return ()
+    return TO_READ if mode.split_sentences else TO_ASK if mode.history else TO_ANSWER

@@ -1,0 +1,131 @@
+"""Alternatives to the CUDA runtime with the same layer shapes and random weights.
+
+`transformers` generates with a Qwen3 model of as many layers and head rows; `plain` is the
+reference network with a contiguous KV cache, run operation by operation, as one CUDA graph, and
+with its layers compiled as one CUDA graph.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.network import Layer, MossSpeech
+from scripts.bench.common.timing import REPEATS
+
+
+def transformers_step_ms(config: ModelConfig, context: int, device: str = "cuda") -> list[float]:
+    """Times between one generated token and the next, of `generate` with sampling."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM, StoppingCriteriaList  # pyright: ignore[reportMissingImports]
+
+    shapes = Qwen3Config(
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=config.num_attention_heads,
+        num_key_value_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        vocab_size=config.vocab_size + config.audio_vocab_size,
+        tie_word_embeddings=False,
+        max_position_embeddings=config.max_position_embeddings,
+    )
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device(device):
+            model = Qwen3ForCausalLM(shapes).eval()  # with random weights
+    finally:
+        torch.set_default_dtype(default)
+    ids = torch.randint(0, config.vocab_size, (1, context), device=device)
+
+    marks = Marks()
+    for num_rows in (4, REPEATS + 1):  # once to warm up
+        marks.times_s.clear()
+        model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=num_rows,
+            min_new_tokens=num_rows,
+            do_sample=True,
+            temperature=0.7,
+            top_k=20,
+            top_p=0.95,
+            pad_token_id=0,
+            stopping_criteria=StoppingCriteriaList([marks]),
+        )
+    return [1e3 * (end - start) for start, end in pairwise(marks.times_s)]
+
+
+class Marks:
+    """Notes when each token was there, and stops nothing."""
+
+    def __init__(self) -> None:
+        self.times_s: list[float] = []
+
+    def __call__(self, ids: Tensor, scores: Tensor, **_: object) -> Tensor:
+        ids[:, -1].tolist()  # waits for the device
+        self.times_s.append(time.perf_counter())
+        return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+
+
+class PlainStep:
+    """One decode step of the reference network over a contiguous cache of `context` rows."""
+
+    def __init__(self, config: ModelConfig, context: int):
+        with torch.device("meta"):
+            network = MossSpeech(config).to(torch.bfloat16)
+        self.network = network.to_empty(device="cuda").requires_grad_(False)
+        for parameter in self.network.parameters():
+            parameter.normal_(1.0 if parameter.dim() == 1 else 0.0, 0.02)
+        shape = (config.num_layers, 1, config.num_key_value_heads, context + 1, config.head_dim)
+        self._keys, self._values = (
+            torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2)
+        )
+        self._rows = torch.tensor([[[1, 2]]], device="cuda")
+        self._positions = torch.tensor([[context]], device="cuda")
+        self._context = context
+
+    def attend(self, slot: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self._keys[slot, :, :, self._context] = k[:, 0]
+        self._values[slot, :, :, self._context] = v[:, 0]
+        out = F.scaled_dot_product_attention(
+            q.transpose(1, 2), self._keys[slot], self._values[slot], enable_gqa=True
+        )
+        return out.transpose(1, 2)
+
+    @torch.inference_mode()
+    def __call__(self) -> tuple[Tensor, Tensor]:
+        states = self.network(self._rows, self._positions, self.attend)
+        return self.network.text_lm_head(states.text), self.network.audio_lm_head(states.audio)
+
+    def compile_layers(self) -> None:
+        """Compile the code between the attentions, once for all layers."""
+        for block in (
+            self.network.model.shared_block,
+            self.network.model.text_block,
+            self.network.model.audio_block,
+        ):
+            for layer in block.layers:
+                assert isinstance(layer, Layer)
+                layer.mlp.compile(mode="max-autotune-no-cudagraphs")
+                layer.input_layernorm.compile()
+                layer.post_attention_layernorm.compile()
+
+
+def captured(run: Callable[[], object]) -> Callable[[], None]:
+    """The same as one CUDA graph."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            run()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        run()
+    return graph.replay

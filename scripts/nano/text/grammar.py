@@ -1,0 +1,163 @@
+"""Random everyday sentences: the patterns of `phrases` filled with words of WordNet, and with figures."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from moss_engine.text.spoken.dates import MONTHS
+from scripts.nano.text.phrases import IRREGULAR, PATTERNS, SLOTS
+from scripts.nano.text.word_sources import (
+    KINDS,
+    is_coarse,
+    scowl_words,
+    word_counts,
+    wordnet_senses,
+)
+
+
+class Grammar:
+    """Random sentences from the patterns; words by kind from WordNet, forms of verbs and plurals made here."""
+
+    def __init__(self, sources: Path, rng: random.Random):
+        self.rng = rng
+        counts, common = (
+            word_counts(sources),
+            {word: i for i, word in enumerate(scowl_words(sources, 50))},
+        )
+        kinds: dict[str, dict[str, None]] = {kind: {} for kind in KINDS.values()}
+        verbs: dict[str, None] = {}
+        adjectives: dict[str, None] = {}
+        for sense in wordnet_senses(sources):
+            usable = [
+                w
+                for w in sense.words[:2]
+                if w in common and len(w) > 2 and w.islower() and not is_coarse(w)
+            ]
+            if sense.part == "noun" and sense.kind in KINDS:
+                kinds[KINDS[sense.kind]].update(dict.fromkeys(usable))
+            elif sense.part == "verb" and sense.is_transitive and usable:
+                verbs.update(dict.fromkeys(w for w in usable if counts.get(w, 0) >= 2))
+            elif sense.part == "adj" and usable:
+                adjectives.update(dict.fromkeys(w for w in usable if counts.get(w, 0) >= 1))
+        self.words = {
+            kind: sorted(words, key=common.__getitem__)
+            for kind, words in {**kinds, "wn_adj": adjectives}.items()
+        }
+        exceptions = [
+            line.split()
+            for line in (sources / "usr/share/wordnet/verb.exc").read_text().splitlines()
+        ]
+        irregular = {base for _, base, *_ in exceptions}
+        self.doubled = {base for form, base, *_ in exceptions if form == f"{base}{base[-1]}ed"}
+        self.verbs = [v for v in verbs if v in IRREGULAR or v in self.doubled or v not in irregular]
+        import inflect  # pyright: ignore[reportMissingImports]
+
+        self.plural = inflect.engine().plural
+
+    def sentence(self) -> str:
+        return self.sentence_of(self.rng.choice(PATTERNS))
+
+    def sentence_of(self, pattern: str) -> str:
+        text = self.expand(pattern)
+        text = re.sub(r"\b([Aa]) (?=[aeiouAEIOU](?!ni|se|ne|ur))", r"\1n ", text)
+        return text[0].upper() + text[1:] if text[0] != '"' else '"' + text[1].upper() + text[2:]
+
+    def expand(self, pattern: str) -> str:
+        return re.sub(r"\{(\w+)\}", lambda m: self._slot(m[1]), pattern)
+
+    def _slot(self, name: str) -> str:
+        rng = self.rng
+        if name in SLOTS:
+            return self.expand(rng.choice(SLOTS[name]))
+        if name in self.words:
+            words = self.words[name]
+            return words[int(len(words) * rng.random() ** 1.7)]
+        if name in ("plural", "plurals", "Plur", "Plural"):
+            word = self.plural(
+                self._slot(rng.choice(("artifact", "animal", "person", "plant", "object")))
+            )
+            return word.capitalize() if name[0] == "P" else word
+        if name in ("vt", "vtd", "vtp", "ving"):
+            return self._verb(rng.choice(self.verbs), name)
+        return figures(name, rng)
+
+    def _verb(self, base: str, form: str) -> str:
+        if form == "vt":
+            return base
+        if form == "ving":
+            stem = base + base[-1] if base in self.doubled else base
+            if base.endswith("ie"):
+                return base[:-2] + "ying"
+            drop = base.endswith("e") and not base.endswith(("ee", "oe", "ye"))
+            return (base[:-1] if drop else stem) + "ing"
+        if base in IRREGULAR:
+            return IRREGULAR[base][0 if form == "vtd" else 1]
+        if base in self.doubled:
+            return base + base[-1] + "ed"
+        if base.endswith("e"):
+            return base + "d"
+        return base[:-1] + "ied" if re.search(r"[^aeiou]y$", base) else base + "ed"
+
+
+def figures(name: str, rng: random.Random) -> str:
+    """Numbers, dates, prices and the like, as people write them."""
+    month, day, year = rng.choice(MONTHS), rng.randint(1, 30), rng.randint(1700, 2060)
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(day % 10 if day not in (11, 12, 13) else 0, "th")
+    dollars, cents = (
+        int(10 ** rng.uniform(0, 3.6)),
+        rng.choice((0, 25, 50, 75, 95, 99, rng.randint(1, 99))),
+    )
+    doubled = [digit for _ in range(rng.randint(2, 4)) for digit in [rng.randint(0, 9)] * 2]
+    hour, minute = (
+        rng.randint(1, 12),
+        rng.choice((0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, rng.randint(1, 59))),
+    )
+    options: dict[str, Callable[[], str]] = {
+        "small": lambda: rng.choice((str(rng.randint(2, 20)), SLOTS["hour"][rng.randint(1, 11)])),
+        "count": lambda: str(
+            rng.choice((rng.randint(10, 99), rng.randint(100, 999), rng.randint(10, 3000)))
+        ),
+        "big": lambda: f"{int(10 ** rng.uniform(3, 8)):,}",
+        "temp": lambda: str(rng.randint(-20, 104)),
+        "age": lambda: str(rng.randint(2, 99)),
+        "percent": lambda: str(rng.choice((rng.randint(1, 100), rng.randint(10, 990) / 10))),
+        "decimal": lambda: f"{rng.uniform(0, 40):.{rng.randint(1, 2)}f}",
+        "year": lambda: str(year),
+        "ordinal": lambda: f"{day}{ending}",
+        "date": lambda: rng.choice(
+            (f"{month} {day}", f"{month} {day}{ending}", f"the {day}{ending} of {month}")
+        ),
+        "time": lambda: rng.choice(
+            (
+                f"{hour}:{minute:02d}",
+                f"{hour}:{minute:02d} {rng.choice(('AM', 'PM', 'a.m.', 'p.m.'))}",
+                f"{hour} {rng.choice(('AM', 'PM'))}",
+                f"{rng.randint(13, 23)}:{minute:02d}",
+            )
+        ),
+        "price": lambda: rng.choice(
+            (
+                f"${dollars}",
+                f"${dollars}.{cents:02d}",
+                f"{dollars} dollars",
+                f"€{dollars}",
+                f"£{dollars}",
+                f"{cents or 5} cents",
+                f"${rng.randint(2, 90)} million",
+            )
+        ),
+        "phone": lambda: (
+            f"555-{rng.randint(0, 9999):04d}"
+            if rng.random() < 0.5
+            else f"{rng.randint(200, 989)}-555-{rng.randint(0, 9999):04d}"
+        ),
+        "digits": lambda: rng.choice((", ", "")).join(
+            str(rng.choice((digit, rng.randint(0, 9)))) for digit in doubled
+        ),
+        "fraction": lambda: rng.choice(("1/2", "1/3", "2/3", "1/4", "3/4", "1/8")),
+        "sum": lambda: str(rng.randint(2, 40)),
+    }
+    return options[name]()

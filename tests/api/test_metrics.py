@@ -1,0 +1,124 @@
+from dataclasses import fields
+from functools import reduce
+
+import numpy as np
+import pytest
+
+from moss_engine.api.events import (
+    Accepted,
+    AudioChunk,
+    Event,
+    Finished,
+    FinishReason,
+    Sampled,
+    Started,
+)
+from moss_engine.api.metrics import RequestMetrics, Timeline, fold, meanings, measure
+from moss_engine.api.tokens import Modality, Row
+
+
+def row(time_s: float, num_rows: int, modality: Modality) -> Sampled:
+    return Sampled("r", time_s, num_rows, Row(0, 0), modality)
+
+
+def chunk(time_s: float, seconds: float) -> AudioChunk:
+    return AudioChunk("r", time_s, 5, np.zeros(round(seconds * 1000), np.float32), 0, 1000)
+
+
+def folded(events: list[Event]) -> Timeline:
+    return reduce(fold, events, Timeline())
+
+
+START = [Accepted("r", 10.0, 0, 40), Started("r", 10.5, 0, 16)]
+ROWS = [
+    row(10.75, 1, Modality.TEXT),
+    row(10.85, 2, Modality.TEXT),
+    row(11.05, 3, Modality.AUDIO),
+    row(11.10, 4, Modality.AUDIO),
+    row(11.25, 5, Modality.AUDIO),
+]
+
+
+def test_every_figure_of_a_reply():
+    figures = measure(
+        folded(
+            [
+                *START,
+                *ROWS,
+                chunk(11.5, 1.0),
+                chunk(12.0, 1.0),
+                Finished("r", 12.1, 5, FinishReason.STOP, ()),
+            ]
+        )
+    )
+    assert figures == RequestMetrics(
+        queue_wait_ms=pytest.approx(500),
+        prefill_ms=pytest.approx(250),
+        first_row_ms=pytest.approx(750),
+        ttfa_ms=pytest.approx(1500),
+        text_rows_per_s=pytest.approx(1 / 0.1),
+        audio_rows_per_s=pytest.approx(3 / 0.4),
+        rtf=pytest.approx((12.0 - 10.0) / 2.0),
+        audio_s=2.0,
+        buffered_s=pytest.approx(11.5 + 2.0 - 12.1),
+        underruns=0,
+        stalled_ms=0.0,
+        num_rows=5,
+        num_prompt_rows=40,
+        num_cached_rows=16,
+    )
+
+
+def test_a_figure_is_none_until_it_is_known():
+    assert measure(folded(START[:1])).queue_wait_ms is None
+    figures = measure(folded(START))
+    assert figures.queue_wait_ms == pytest.approx(500)
+    unknown = (
+        figures.prefill_ms,
+        figures.first_row_ms,
+        figures.ttfa_ms,
+        figures.rtf,
+        figures.text_rows_per_s,
+    )
+    assert set(unknown) == {None}
+    assert figures.audio_s == figures.buffered_s == figures.underruns == 0
+
+
+def test_underruns_stop_the_listeners_clock():
+    # 1 s of audio at 11 runs dry at 12; the next comes at 12.3 and lasts to 13.3; the third, at
+    # 13.4, is late again.
+    figures = measure(folded([*START, chunk(11.0, 1.0), chunk(12.3, 1.0), chunk(13.4, 0.5)]))
+    assert figures.underruns == 2
+    assert figures.stalled_ms == pytest.approx(400)
+    assert figures.buffered_s == pytest.approx(0.5)
+
+
+def test_buffer_shrinks_with_time_and_never_below_nothing():
+    timeline = folded([*START, chunk(11.0, 1.0)])
+    assert measure(timeline, 11.25).buffered_s == pytest.approx(0.75)
+    assert measure(timeline, 99.0).buffered_s == 0.0
+
+
+def test_rtf_is_time_over_audio_and_not_the_inverse():
+    assert measure(folded([*START, chunk(11.0, 4.0)])).rtf == pytest.approx(0.25)
+
+
+def test_pauses_for_a_listener_far_behind_are_no_working_time():
+    """Eight seconds of sound in two of work, the rest waiting: as fast as without the wait."""
+    rows = [
+        Sampled("r", 10.5 + 0.1 * i + held_s, i + 1, Row(0, 0), Modality.AUDIO, held_s)
+        for i, held_s in enumerate([0.0, 0.0, 2.0, 5.0])
+    ]
+    sound = [
+        AudioChunk("r", time_s, 5, np.zeros(4000, np.float32), 0, 1000, held_s)
+        for time_s, held_s in ((11.0, 0.0), (17.0, 5.0))
+    ]
+    figures = measure(folded([*START, *rows, *sound]))
+    assert figures.rtf == pytest.approx(2.0 / 8.0)
+    assert figures.audio_rows_per_s == pytest.approx(10.0)
+
+
+def test_every_figure_says_in_one_sentence_what_it_means():
+    sentences = meanings()
+    assert sentences.keys() == {f.name for f in fields(RequestMetrics)}
+    assert all(s[0].isupper() and s.endswith(".") and ". " not in s for s in sentences.values())

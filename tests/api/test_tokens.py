@@ -1,0 +1,147 @@
+"""The token machine: golden traces of the published generation loop, and the rules one by one."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moss_engine.api.tokens import (
+    Modality,
+    Row,
+    SpecialIds,
+    code_of,
+    effective_id,
+    initial_modality,
+    is_audio_row,
+    is_stop,
+    next_modality,
+    settle_row,
+    speech_rows,
+    spoken_codes,
+    text_rows,
+)
+
+MOSS = SpecialIds(
+    sosp=151646, eosp=16384, modality_pad=151667, audio_pad=512, im_end=151645, text_pad=151643
+)
+PAD = MOSS.modality_pad
+
+
+def run(
+    prompt_end: Row, samples: list[Row], ids: SpecialIds = MOSS
+) -> tuple[list[Row], list[Modality]]:
+    """The machine over a list of raw samples of both heads, as the generation loop drives it."""
+    last, modality = prompt_end, initial_modality(prompt_end, ids)
+    rows, modalities = [], []
+    for sample in samples:
+        modality = next_modality(modality, last, ids)
+        last = settle_row(modality, sample, ids)
+        rows.append(last)
+        modalities.append(modality)
+    return rows, modalities
+
+
+def test_a_speech_prompt_makes_the_first_sample_a_code():
+    rows, modalities = run(
+        Row(MOSS.sosp, 512), [Row(99, 2861), Row(98, 16384), Row(MOSS.im_end, 77)]
+    )
+    assert rows == [Row(PAD, 2861), Row(PAD, 16384), Row(MOSS.im_end, 77)]
+    assert modalities == [Modality.AUDIO, Modality.AUDIO, Modality.TEXT]
+    assert spoken_codes(rows, MOSS) == [2861]
+
+
+def test_a_text_prompt_keeps_the_audio_sample_of_text_rows():
+    rows, modalities = run(Row(198, 512), [Row(40, 5), Row(41, 16384), Row(MOSS.im_end, 7)])
+    assert rows == [Row(40, 5), Row(41, 16384), Row(MOSS.im_end, 7)]
+    assert set(modalities) == {Modality.TEXT}
+    assert spoken_codes(rows, MOSS) == []
+
+
+def test_spans_alternate_and_all_their_codes_are_spoken():
+    samples = [
+        Row(40, 1),
+        Row(MOSS.sosp, 2),
+        Row(0, 3),
+        Row(0, 4),
+        Row(0, 16384),
+        Row(41, 5),
+        Row(MOSS.sosp, 6),
+        Row(0, 7),
+        Row(0, 16384),
+        Row(MOSS.im_end, 8),
+    ]
+    rows, modalities = run(Row(198, 512), samples)
+    assert "".join(m.value[0] for m in modalities) == "ttaaattaat"
+    assert spoken_codes(rows, MOSS) == [3, 4, 7]
+    assert rows[2] == Row(PAD, 3)
+
+
+def test_an_ignored_eosp_in_a_sosp_row_does_not_close_the_span():
+    _, modalities = run(Row(198, 512), [Row(MOSS.sosp, MOSS.eosp), Row(0, 3)])
+    assert modalities == [Modality.TEXT, Modality.AUDIO]
+
+
+def test_after_a_prompt_that_ends_in_speech_the_reply_begins_in_the_mode_of_its_last_row():
+    assert run(Row(PAD, 3), [Row(0, 4)])[1] == [Modality.AUDIO]
+    assert run(Row(PAD, MOSS.eosp), [Row(40, 4)])[1] == [Modality.TEXT]
+
+
+@pytest.mark.parametrize(
+    ("row", "stops"),
+    [
+        (Row(MOSS.im_end, 3), True),
+        (Row(MOSS.text_pad, 3), True),
+        (Row(PAD, MOSS.eosp), False),
+        (Row(40, 3), False),
+    ],
+)
+def test_stop_rows(row: Row, stops: bool):
+    assert is_stop(row, MOSS) is stops
+
+
+def test_speech_turn_rows():
+    assert speech_rows([7, 8], MOSS) == [
+        Row(151646, 512),
+        Row(PAD, 7),
+        Row(PAD, 8),
+        Row(PAD, 16384),
+    ]
+    assert text_rows([1, 2], MOSS) == [Row(1, 512), Row(2, 512)]
+    with pytest.raises(AssertionError):
+        speech_rows([16384], MOSS)
+
+
+def test_the_pad_that_is_a_legal_code_counts_by_its_row():
+    assert code_of(Row(PAD, 512), MOSS) == 512
+    assert code_of(Row(40, 512), MOSS) is None
+    assert code_of(Row(PAD, MOSS.eosp), MOSS) is None
+
+
+IDS = SpecialIds(sosp=1, eosp=6, modality_pad=2, audio_pad=7, im_end=3, text_pad=4)
+ROWS = st.builds(Row, st.integers(0, 9), st.integers(0, 8))
+
+
+@given(ROWS, ROWS)
+def test_rows_are_equal_to_the_network_exactly_when_their_effective_ids_are(a: Row, b: Row):
+    same = (is_audio_row(a, IDS), a[is_audio_row(a, IDS)]) == (
+        is_audio_row(b, IDS),
+        b[is_audio_row(b, IDS)],
+    )
+    assert (effective_id(a, IDS) == effective_id(b, IDS)) is same
+
+
+@given(ROWS, st.lists(ROWS, min_size=1, max_size=30))
+def test_every_row_is_read_in_the_mode_it_was_sampled_in(prompt_end: Row, samples: list[Row]):
+    samples = [Row(5 if row.text == IDS.modality_pad else row.text, row.audio) for row in samples]
+    rows, modalities = run(prompt_end, samples, IDS)
+    assert [is_audio_row(row, IDS) for row in rows] == [m is Modality.AUDIO for m in modalities]
+    changes = [
+        (row, before)
+        for row, (before, after) in zip(rows[:-1], pairwise(modalities), strict=True)
+        if before is not after
+    ]
+    assert all(
+        row.text == IDS.sosp if before is Modality.TEXT else row.audio == IDS.eosp
+        for row, before in changes
+    )

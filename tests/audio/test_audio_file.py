@@ -1,0 +1,306 @@
+"""Files of visitors: what is read, and everything else refused at once, in one sentence and without
+much memory."""
+
+from __future__ import annotations
+
+import io
+import random
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from moss_engine.api.errors import (
+    AudioEmptyError,
+    AudioFormatError,
+    AudioLongError,
+    AudioNonfiniteError,
+    InputError,
+)
+from moss_engine.audio.file import MAX_DECODED_BYTES, read_audio
+
+RATE_HZ = 16_000
+REFUSAL_S = 0.05
+SLOW_MACHINE = 4
+"""Times are those of a machine that does nothing else; a loaded one gets this margin."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def warm() -> None:
+    """The first use loads libsndfile."""
+    read_audio(wav_bytes(tone()))
+
+
+def tone(
+    seconds: float = 0.5, rate_hz: int = RATE_HZ, channels: int = 1, level: float = 0.3
+) -> np.ndarray:
+    """float32 [frames, channels]"""
+    wave = level * np.sin(np.arange(int(seconds * rate_hz)) * 2 * np.pi * 330 / rate_hz)
+    return np.repeat(wave[:, None], channels, axis=1).astype(np.float32)
+
+
+def wav_bytes(
+    wave: np.ndarray, rate_hz: int = RATE_HZ, subtype: str = "PCM_16", form: str = "WAV"
+) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, wave, rate_hz, subtype=subtype, format=form)
+    return file.getvalue()
+
+
+def with_field(data: bytes, offset: int, value: int, size: int) -> bytes:
+    return data[:offset] + value.to_bytes(size, "little") + data[offset + size :]
+
+
+GOOD = wav_bytes(tone())
+RATE_AT, CHANNELS_AT, DATA_SIZE_AT = 24, 22, 40
+
+REFUSED = {
+    "nothing": (b"", AudioFormatError),
+    "header only": (GOOD[:44], AudioFormatError),
+    "half a header": (GOOD[:20], AudioFormatError),
+    "text": (b"hello, this is no sound\n" * 50, AudioFormatError),
+    "page": (b"<!doctype html><html><body>404</body></html>", AudioFormatError),
+    "archive": (b"PK\x03\x04" + bytes(500), AudioFormatError),
+    "playlist": (b"#EXTM3U\n#EXTINF:1\n/etc/passwd\n", AudioFormatError),
+    "concat script": (b"ffconcat version 1.0\nfile '/etc/passwd'\n", AudioFormatError),
+    "playlist behind a tag": (
+        b"ID3\x03\x00\x00\x00\x00\x00\x00#EXTM3U\nfile:///etc/passwd\n",
+        AudioFormatError,
+    ),
+    "random bytes behind RIFF": (b"RIFF" + random.Random(0).randbytes(2000), AudioFormatError),
+    "0 Hz": (with_field(GOOD, RATE_AT, 0, 4), AudioFormatError),
+    "1 Hz": (with_field(GOOD, RATE_AT, 1, 4), AudioFormatError),
+    "2 GHz": (with_field(GOOD, RATE_AT, 2_000_000_000, 4), AudioFormatError),
+    "0 channels": (with_field(GOOD, CHANNELS_AT, 0, 2), AudioFormatError),
+    "9 channels": (wav_bytes(tone(channels=9)), AudioFormatError),
+    "no sample": (wav_bytes(tone(0)), AudioEmptyError),
+    "one sample": (wav_bytes(tone()[:1]), AudioEmptyError),
+    "0.1 s": (wav_bytes(tone(0.1)), AudioEmptyError),
+    "silence": (wav_bytes(tone(level=0)), AudioEmptyError),
+    "a muted microphone": (wav_bytes(tone(level=3e-5)), AudioEmptyError),
+    "61 s": (wav_bytes(tone(61, 8000), 8000), AudioLongError),
+    "8 channels of 192 kHz for 11 s": (
+        wav_bytes(tone(11, 192_000, 8), 192_000, form="FLAC"),
+        AudioLongError,
+    ),
+    "NaN": (
+        wav_bytes(
+            np.where(np.arange(8000) == 5000, np.nan, 0.1).astype(np.float32), subtype="FLOAT"
+        ),
+        AudioNonfiniteError,
+    ),
+    "infinity": (
+        wav_bytes(np.full((8000, 1), np.inf, np.float32), subtype="FLOAT"),
+        AudioNonfiniteError,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("as_file", [False, True])
+def test_refused_at_once_in_one_sentence(name, as_file, tmp_path):
+    data, error = REFUSED[name]
+    source: bytes | Path = data
+    if as_file:
+        source = tmp_path / ("upload.mp3" if "playlist" in name else "upload.wav")
+        source.write_bytes(data)
+    start = time.perf_counter()
+    with pytest.raises(error) as caught:
+        read_audio(source)
+    assert time.perf_counter() - start < SLOW_MACHINE * REFUSAL_S
+    assert (
+        str(caught.value).count("\n") == 0
+        and str(caught.value).endswith(".")
+        and ";" in str(caught.value)
+    )
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_codes_are_the_documented_ones():
+    codes = {
+        error.code
+        for error in (AudioFormatError, AudioEmptyError, AudioLongError, AudioNonfiniteError)
+    }
+    assert codes == {"E_AUDIO_FORMAT", "E_AUDIO_EMPTY", "E_AUDIO_LONG", "E_AUDIO_NONFINITE"}
+
+
+@pytest.fixture(scope="module")
+def bomb(tmp_path_factory) -> Path:
+    """Four hours of silence are 2 MB of FLAC and 0.9 GB of samples."""
+    path = tmp_path_factory.mktemp("bomb") / "bomb.flac"
+    silence = np.zeros((160_000, 1), np.int16)
+    with soundfile.SoundFile(path, "w", RATE_HZ, 1, "PCM_16", format="FLAC") as file:
+        for _ in range(4 * 3600 * RATE_HZ // len(silence)):
+            file.write(silence)
+    assert path.stat().st_size < 4_000_000
+    return path
+
+
+def test_a_decode_bomb_is_refused_from_its_header(bomb):
+    tracemalloc.start()
+    start = time.perf_counter()
+    with pytest.raises(AudioLongError, match=r"14,400 s, the limit is 60 s"):
+        read_audio(bomb)
+    duration_s = time.perf_counter() - start
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert duration_s < SLOW_MACHINE * REFUSAL_S and peak_bytes < 1_000_000
+
+
+def test_a_decode_bomb_takes_no_memory(bomb):
+    """That of the whole process, libsndfile's own included."""
+    pytest.importorskip("resource")
+    code = (
+        "import resource, sys; from moss_engine.audio.file import read_audio\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = peak()\n"
+        "try: read_audio(sys.argv[1])\n"
+        "except Exception as error: print(error.code, peak() - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(bomb)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    refusal, grown = done.stdout.split()
+    grown_kb = int(grown) / (1024 if sys.platform == "darwin" else 1)
+    assert refusal == "E_AUDIO_LONG" and grown_kb < 20_000
+
+
+def test_a_stream_that_hides_its_length_is_read_no_further_than_allowed():
+    """A FLAC header may leave the number of samples out; the reader then stops by itself."""
+    data = bytearray(wav_bytes(tone(100, 8000), 8000, form="FLAC"))
+    data[21] &= 0xF0
+    data[22:26] = bytes(4)
+    tracemalloc.start()
+    with pytest.raises(InputError):
+        read_audio(bytes(data))
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 2 * 60 * 8000 * 4 + 4_000_000
+
+
+def test_a_large_file_is_not_opened(tmp_path):
+    path = tmp_path / "large.wav"
+    with path.open("wb") as file:
+        file.write(GOOD)
+        file.truncate(100 << 20)
+    with pytest.raises(AudioLongError, match="100 MB, the limit is 64 MB"):
+        read_audio(path)
+
+
+@pytest.mark.parametrize(
+    "source", ["https://example.org/a.wav", "file:///etc/passwd", "nowhere/a.wav", "/dev/zero"]
+)
+def test_what_is_no_local_file_is_refused(source):
+    with pytest.raises(AudioFormatError):
+        read_audio(source)
+
+
+@pytest.mark.parametrize(
+    ("form", "subtype"),
+    [
+        ("WAV", "PCM_U8"),
+        ("WAV", "PCM_16"),
+        ("WAV", "PCM_24"),
+        ("WAV", "PCM_32"),
+        ("WAV", "FLOAT"),
+        ("WAV", "DOUBLE"),
+        ("WAVEX", "PCM_16"),
+        ("RF64", "PCM_16"),
+        ("W64", "PCM_16"),
+        ("FLAC", "PCM_16"),
+        ("FLAC", "PCM_24"),
+        ("OGG", "VORBIS"),
+        ("OGG", "OPUS"),
+        ("MP3", "MPEG_LAYER_III"),
+        ("AIFF", "PCM_16"),
+        ("AU", "PCM_16"),
+        ("CAF", "PCM_16"),
+    ],
+)
+def test_every_usual_kind_gives_the_same_samples(form, subtype):
+    wave = tone(1.0)
+    samples, rate_hz = read_audio(wav_bytes(wave, subtype=subtype, form=form))
+    assert rate_hz == RATE_HZ and samples.dtype == np.float32 and samples.ndim == 1
+    exact = subtype not in ("VORBIS", "OPUS", "MPEG_LAYER_III")
+    num_samples = min(len(samples), len(wave))
+    assert abs(len(samples) - len(wave)) <= (0 if exact else 2500)
+    loudness = np.sqrt((samples[:num_samples] ** 2).mean() / (wave[:num_samples, 0] ** 2).mean())
+    assert abs(loudness - 1) < 0.05
+    if exact:
+        assert np.abs(samples - wave[:, 0]).max() < (1e-2 if subtype == "PCM_U8" else 1e-4)
+
+
+def test_channels_are_averaged():
+    wave = tone(channels=8)
+    wave[:, 1:] = 0
+    samples, _ = read_audio(wav_bytes(wave, subtype="FLOAT"))
+    np.testing.assert_allclose(samples, wave[:, 0] / 8, atol=1e-7)
+
+
+@pytest.mark.parametrize("rate_hz", [8000, 11_025, 44_100, 96_000, 192_000])
+def test_every_bearable_rate_is_read(rate_hz):
+    samples, found_hz = read_audio(wav_bytes(tone(0.5, rate_hz), rate_hz))
+    assert found_hz == rate_hz and len(samples) == rate_hz // 2
+
+
+@pytest.mark.parametrize("level", [5.0, 1e30])
+def test_what_is_far_too_loud_is_scaled_down(level):
+    samples, _ = read_audio(wav_bytes(tone(level=level), subtype="FLOAT"))
+    assert np.abs(samples).max() == pytest.approx(1, abs=1e-3)
+
+
+def test_a_broken_off_file_gives_what_is_there_and_it_is_noted(caplog):
+    with caplog.at_level("INFO", logger="moss_engine.audio.file"):
+        samples, _ = read_audio(GOOD[: len(GOOD) - 4000])
+        assert len(samples) == len(tone()) - 2000 and "breaks off after 6000 samples" in caplog.text
+        caplog.clear()
+        mp3 = wav_bytes(tone(5.0), form="MP3", subtype="MPEG_LAYER_III")
+        samples, _ = read_audio(mp3[: len(mp3) // 2])
+        assert 20_000 < len(samples) < 60_000 and "breaks off" in caplog.text
+        caplog.clear()
+        assert len(read_audio(with_field(GOOD, DATA_SIZE_AT, 0xFFFF_FFFF, 4))[0]) == len(tone())
+        assert len(read_audio(GOOD)[0]) == len(tone()) and not caplog.text
+
+
+def test_the_limit_is_the_callers():
+    with pytest.raises(AudioLongError):
+        read_audio(GOOD, max_s=0.4)
+    assert len(read_audio(GOOD, max_s=0.5)[0]) == len(tone())
+
+
+@pytest.mark.parametrize("form", ["WAV", "FLAC", "OGG", "MP3", "AIFF", "CAF", "W64", "AU"])
+def test_damaged_files_end_in_samples_or_a_refusal(form):
+    clean, chance = (
+        wav_bytes(tone(1.0), form=form, subtype=soundfile.default_subtype(form)),
+        random.Random(form),
+    )
+    for _ in range(40):
+        data = bytearray(clean)
+        for _ in range(chance.randrange(1, 12)):
+            place = chance.randrange(64) if chance.random() < 0.6 else chance.randrange(len(data))
+            data[place] = chance.randrange(256)
+        data = data[: chance.randrange(len(data))] if chance.random() < 0.3 else data
+        start = time.perf_counter()
+        refusal = ""
+        try:
+            samples, rate_hz = read_audio(bytes(data))
+        except InputError as error:
+            refusal = str(error)
+        if refusal:
+            assert refusal.endswith(".")
+        else:
+            assert (
+                np.isfinite(samples).all()
+                and len(samples) * 4 <= MAX_DECODED_BYTES
+                and 8000 <= rate_hz <= 192_000
+            )
+        assert time.perf_counter() - start < SLOW_MACHINE * 0.3

@@ -1,0 +1,100 @@
+"""Where an utterance begins and ends, from the likelihood of speech alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moss_engine.audio import turn_taking as rules
+from moss_engine.audio.turn_taking import FRAME_S, FRAME_SAMPLES, RATE_HZ, Change, TurnState, follow
+
+SAMPLE = Path(__file__).resolve().parents[2] / "assets" / "samples" / "good_morning.flac"
+
+
+def run(probabilities, *, answering=False, max_s=60.0) -> list[tuple[int, Change]]:
+    """(frame, change) of everything that happened."""
+    turn, happened = TurnState(), []
+    for index, probability in enumerate(probabilities):
+        turn = follow(turn, probability, answering=answering, max_s=max_s)
+        if turn.change is not Change.NONE:
+            happened.append((index, turn.change))
+    return happened
+
+
+def frames(seconds: float) -> int:
+    return round(seconds / FRAME_S)
+
+
+def test_a_sentence_begins_and_ends_once():
+    happened = run([0.0] * 20 + [0.9] * frames(2) + [0.05] * frames(2))
+    assert [change for _, change in happened] == [Change.BEGAN, Change.ENDED]
+    assert (happened[0][0] - 20) * FRAME_S < 0.1
+    assert (
+        rules.END_S <= (happened[1][0] + 1 - 20 - frames(2)) * FRAME_S < rules.END_S + 2 * FRAME_S
+    )
+
+
+def test_a_pause_inside_a_sentence_ends_nothing():
+    words, pause = [0.9] * frames(0.6), [0.02] * frames(0.5)
+    assert [change for _, change in run([*words, *pause, *words, *pause, *words])] == [Change.BEGAN]
+
+
+def test_a_soft_syllable_is_no_pause():
+    assert [change for _, change in run([0.9] * 10 + [0.4] * frames(3))] == [Change.BEGAN]
+
+
+def test_a_click_is_nothing_and_a_cough_is_dropped():
+    assert run([0.0] * 5 + [0.9] * 2 + [0.0] * 50) == []
+    assert [change for _, change in run([0.9] * 5 + [0.0] * 50)] == [Change.BEGAN, Change.DROPPED]
+
+
+def test_an_echo_of_the_answer_does_not_interrupt_it_and_a_voice_does():
+    echo = ([0.6] * 10 + [0.2] * 10) * 5
+    assert run(echo, answering=True) == [] and run(echo) != []
+    happened = run([0.95] * frames(1), answering=True)
+    assert [change for _, change in happened] == [Change.BEGAN] and happened[0][0] * FRAME_S < 0.3
+
+
+def test_nobody_talks_for_ever():
+    happened = run([0.9] * frames(5), max_s=2.0)
+    assert happened[1][1] is Change.ENDED and (happened[1][0] + 1) * FRAME_S <= 2.0
+
+
+@given(st.lists(st.floats(0, 1), max_size=300), st.booleans())
+def test_beginnings_and_ends_alternate(probabilities, answering):
+    kinds = [change is Change.BEGAN for _, change in run(probabilities, answering=answering)]
+    assert all(kind == (place % 2 == 0) for place, kind in enumerate(kinds))
+
+
+def test_the_detector_hears_a_voice_and_neither_silence_nor_hum():
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("silero_vad")
+    import soundfile
+
+    from moss_engine.audio.voice_activity import load_detector
+
+    voice, rate_hz = soundfile.read(SAMPLE, dtype="float32")
+    voice = np.interp(np.arange(0, len(voice), rate_hz / RATE_HZ), np.arange(len(voice)), voice)
+    hum = 0.1 * np.sin(2 * np.pi * 100 * np.arange(RATE_HZ) / RATE_HZ)
+    detector = load_detector()
+
+    def speech(wave: np.ndarray) -> list[bool]:
+        listener, pcm = detector.open(), (wave * 32767).astype(np.int16)
+        whole = pcm[: len(pcm) // FRAME_SAMPLES * FRAME_SAMPLES].reshape(-1, FRAME_SAMPLES)
+        return [listener.probability(frame) > rules.LIKELY for frame in whole]
+
+    assert np.mean(speech(voice)) > 0.6
+    assert not any(speech(np.zeros(RATE_HZ))) and not any(speech(hum))
+
+
+def test_without_the_packages_the_command_is_named(monkeypatch):
+    from moss_engine.api.errors import MissingPackageError
+    from moss_engine.audio import voice_activity
+
+    monkeypatch.setattr(voice_activity.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match="pip install onnxruntime silero-vad"):
+        voice_activity.load_detector()

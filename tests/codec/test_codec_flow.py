@@ -1,0 +1,252 @@
+"""The flow against its authors' own code, chunks against one run, and its files."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from moss_engine.api.errors import CheckpointError
+from moss_engine.codec.moss.flow.config import FlowConfig, flow_shapes, read_flow_config
+from moss_engine.codec.moss.flow.decoder import (
+    OUTSIDE,
+    Chunk,
+    FlowVoice,
+    flow_voice,
+    prompt_memory,
+    run_chunks,
+    whole_mel,
+)
+from moss_engine.codec.moss.flow.memory import FlowMemory
+from moss_engine.codec.moss.flow.weights import FlowWeights, fixed_noise, pack_flow
+from moss_engine.codec.torch_file import check_tensors, read_tensors
+from scripts.bench.common.random_codec import random_flow
+from tests.fixtures.golden.make_moss import CHUNK_CODES, FLOW, PATH, SEED, prompt, reply
+from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT, config_yaml
+
+CPU = torch.device("cpu")
+GOLDEN = 1e-5
+
+
+class Trainer:
+    """What a file may hold that is not read: an object of any class."""
+
+
+def relative_error(value: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((value - wanted).abs().max() / wanted.abs().max())
+
+
+@pytest.fixture(scope="module")
+def weights() -> FlowWeights:
+    return pack_flow(random_flow(FLOW, SEED), FLOW, CPU, torch.float32)
+
+
+@pytest.fixture(scope="module")
+def voice(weights: FlowWeights) -> FlowVoice:
+    codes, mel, speaker = prompt()
+    return flow_voice(weights, codes, mel, speaker)
+
+
+def chunked(
+    weights: FlowWeights,
+    voice: FlowVoice,
+    codes: list[int],
+    *,
+    history_chunks: int = 20,
+    end: bool = True,
+) -> torch.Tensor:
+    """The mel [mels, frames] of all chunks whose look-ahead is known, and with `end` of the
+    rest."""
+    memory = FlowMemory(
+        weights, CHUNK_CODES, history_chunks + 1, prompt_memory(weights, voice, CHUNK_CODES)
+    )
+    given = voice.codes.tolist()
+    row = [OUTSIDE] * 2 + given + codes + [OUTSIDE] * 3 * end
+    mels, at = [], len(given) - CHUNK_CODES
+    while (size := min(CHUNK_CODES, len(row) - at - 5)) > 0 and (end or size == CHUNK_CODES):
+        condition = voice.mel[-4 * CHUNK_CODES :] if at < len(given) else None
+        mels.append(
+            run_chunks(weights, [Chunk(memory, voice, tuple(row[at : at + size + 5]), condition)])[
+                0
+            ]
+        )
+        at += size
+    return torch.cat(mels[1:]).t()
+
+
+def test_mels_are_those_of_the_authors_code(weights, voice):
+    with np.load(PATH) as golden:
+        for name, chunk_codes in (("whole", None), ("chunked", CHUNK_CODES)):
+            mel = whole_mel(weights, voice, reply(), chunk_codes)
+            assert mel.shape == (80, 4 * len(reply()))
+            assert relative_error(mel, torch.from_numpy(golden[name])) < GOLDEN
+        first = chunked(weights, voice, reply()[: CHUNK_CODES + 3], end=False)
+        assert first.shape == (80, 20)
+        assert relative_error(first, torch.from_numpy(golden["first"])) < GOLDEN
+        assert (
+            relative_error(torch.from_numpy(golden["whole"]), torch.from_numpy(golden["chunked"]))
+            > 1e-2
+        )
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 8, 23])
+def test_chunks_are_one_run(weights, voice, count):
+    codes = np.random.RandomState(count).randint(0, 64, count).tolist()
+    mel = chunked(weights, voice, codes)
+    assert mel.shape == (80, 4 * count)
+    assert relative_error(mel, whole_mel(weights, voice, codes, CHUNK_CODES)) < GOLDEN
+
+
+def test_a_short_history_changes_only_what_looks_beyond_it(weights, voice):
+    codes = np.random.RandomState(9).randint(0, 64, 30).tolist()
+    mel, whole = (
+        chunked(weights, voice, codes, history_chunks=2),
+        whole_mel(weights, voice, codes, CHUNK_CODES),
+    )
+    assert (
+        relative_error(mel[:, :40], whole[:, :40]) < GOLDEN
+    )  # the prompt's last chunk and one more are remembered
+    assert 1e-4 < relative_error(mel[:, 60:], whole[:, 60:]) < 0.5
+
+
+def test_cost_and_memory_do_not_grow_with_the_reply(weights, voice):
+    memory = FlowMemory(weights, CHUNK_CODES, 3, prompt_memory(weights, voice, CHUNK_CODES))
+    tensors = [memory.notes, memory.low.rows, memory.high.rows, memory.tails]
+    sizes, seen = memory.num_bytes, []
+    for _ in range(6):
+        seen.append(
+            sum(
+                part.stop - part.start if part.stop else memory.capacity - part.start
+                for part in memory.parts(20)
+            )
+        )
+        run_chunks(weights, [Chunk(memory, voice, tuple(range(10)), None)])
+    assert seen == [20, 40, 60, 60, 60, 60]
+    assert memory.num_bytes == sizes
+    now = [memory.notes, memory.low.rows, memory.high.rows, memory.tails]
+    assert all(a is b for a, b in zip(tensors, now, strict=True))
+
+
+def test_streams_of_different_ages_and_voices_run_together(weights, voice):
+    codes, mel, speaker = prompt()
+    other = flow_voice(weights, codes[:5], mel[:, :20] + 1, -speaker)
+    random = np.random.RandomState(2)
+    windows = [tuple(random.randint(0, 64, 10).tolist()) for _ in range(6)]
+
+    def memories() -> list[FlowMemory]:
+        made = [
+            FlowMemory(weights, CHUNK_CODES, 4, prompt_memory(weights, v, CHUNK_CODES))
+            for v in (voice, other)
+        ]
+        for window in windows[:3]:
+            run_chunks(weights, [Chunk(made[0], voice, window, None)])
+        return made
+
+    alone, together = memories(), memories()
+    for at in (3, 4):
+        pairs = [(alone[0], voice, windows[at]), (alone[1], other, windows[at + 1])]
+        singly = torch.cat(
+            [run_chunks(weights, [Chunk(memory, v, window, None)]) for memory, v, window in pairs]
+        )
+        both = run_chunks(
+            weights,
+            [
+                Chunk(memory, v, window, None)
+                for memory, (_, v, window) in zip(together, pairs, strict=True)
+            ],
+        )
+        assert relative_error(both, singly) < GOLDEN
+
+
+def test_a_chunk_can_be_run_again_until_the_memory_moves_on(weights, voice):
+    memory = FlowMemory(weights, CHUNK_CODES, 2, prompt_memory(weights, voice, CHUNK_CODES))
+    for at in range(3):
+        chunk = Chunk(memory, voice, tuple(range(at, at + 10)), None)
+        before = memory.position, memory.frames, memory.parity, memory.last_codes
+        mel = run_chunks(weights, [chunk])
+        after = memory.position, memory.frames, memory.parity, memory.last_codes
+        memory.position, memory.frames, memory.parity, memory.last_codes = before
+        assert torch.equal(run_chunks(weights, [chunk]), mel)
+        assert all(
+            a == b
+            for a, b in zip(after[:3], (memory.position, memory.frames, memory.parity), strict=True)
+        )
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float16, 5e-3), (torch.bfloat16, 4e-2)])
+def test_sixteen_bits_stay_near(weights, voice, dtype, most):
+    narrow = pack_flow(random_flow(FLOW, SEED), FLOW, CPU, dtype)
+    codes, mel, speaker = prompt()
+    narrow_mel = chunked(narrow, flow_voice(narrow, codes, mel, speaker), reply())
+    wide_mel = chunked(weights, voice, reply())
+    assert narrow_mel.dtype == torch.float32
+    assert 0 < float((narrow_mel - wide_mel).norm() / wide_mel.norm()) < most
+
+
+def test_the_noise_is_the_published_draw():
+    torch.manual_seed(0)
+    assert torch.equal(fixed_noise(80), torch.randn([1, 80, 15_000]))
+
+
+def test_published_sizes():
+    shapes = flow_shapes(FlowConfig())
+    assert len(shapes) == 1121
+    assert sum(int(np.prod(shape)) for shape in shapes.values()) == 120_724_464
+    assert shapes["decoder.estimator.up_blocks.0.0.block1.block.0.weight"] == (256, 512, 3)
+    assert shapes["encoder.up_layer.conv.weight"] == (512, 512, 9)
+
+
+def test_config_is_read_from_the_tagged_file(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(config_yaml(TINY_FLOW, TINY_HIFT))
+    assert read_flow_config(path) == TINY_FLOW
+    path.write_text("flow: !new:some.Class\n  output_size: 80\n")
+    assert read_flow_config(path) == FlowConfig()
+
+
+@pytest.mark.parametrize(("old", "new", "says"), [
+    ("upsample_stride: 4", "upsample_stride: 2", "upsample_stride 2, but ratio 4"),
+    ("channels: [24]", "channels: [24, 24]", "one level"),
+    ("input_layer: linear", "input_layer: conv2d", "'conv2d'"),
+    ("num_heads: 3", "num_heads: three", "estimator_heads 'three'"),
+    ("!ref <spk_embed_dim>", "!ref <nothing>", "<nothing>"),
+    ("chunk_size: 5", "chunk_size: [", "cannot be read"),
+])  # fmt: skip
+def test_another_codec_is_refused_by_name(tmp_path, old, new, says):
+    path = tmp_path / "config.yaml"
+    text = config_yaml(TINY_FLOW, TINY_HIFT)
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(CheckpointError, match=re.escape(says)):
+        read_flow_config(path)
+
+
+def test_files_are_read_strictly(tmp_path):
+    path = tmp_path / "flow.pt"
+    tensors, shapes = random_flow(TINY_FLOW), flow_shapes(TINY_FLOW)
+    for zipped in (False, True):  # both of PyTorch's formats
+        torch.save(tensors | {"epoch": 3, "step": 4}, path, _use_new_zipfile_serialization=zipped)
+        read = read_tensors(path)
+        assert read.keys() == shapes.keys()
+        check_tensors(read, shapes, path)
+    name = "encoder_proj.weight"
+    for change, says in (
+        ({name: tensors[name][:1]}, r"encoder_proj.weight \(1, 32\) instead of \(80, 32\)"),
+        ({"more": tensors[name]}, "unknown more"),
+        ({name: tensors[name].long()}, "of type torch.int64"),
+    ):
+        with pytest.raises(CheckpointError, match=says):
+            check_tensors(tensors | change, shapes, path)
+    with pytest.raises(CheckpointError, match=r"lacks encoder_proj\.weight"):
+        check_tensors({key: value for key, value in tensors.items() if key != name}, shapes, path)
+    torch.save(tensors | {"optimizer": "adam"}, path)
+    with pytest.raises(CheckpointError, match="optimizer, which are no tensors"):
+        read_tensors(path)
+    path.write_bytes(b"<html>not found</html>")
+    with pytest.raises(CheckpointError, match="holds no tensors"):
+        read_tensors(path)
+    torch.save({"model": Trainer()}, path)
+    with pytest.raises(CheckpointError, match="holds no tensors"):
+        read_tensors(path)

@@ -1,0 +1,169 @@
+"""HiFT against its authors' own code, its windows against one run, and its files."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from moss_engine.api.errors import CheckpointError
+from moss_engine.codec.torch_file import check_tensors
+from moss_engine.codec.vocoder.hift.config import HiftConfig, hift_shapes, read_hift_config
+from moss_engine.codec.vocoder.hift.generator import pitch_of, source_noise, whole_wave, window_wave
+from moss_engine.codec.vocoder.hift.stream import OVERLAP_FRAMES, Hift, Window
+from moss_engine.codec.vocoder.hift.weights import HiftWeights, fold_weight_norm, pack_hift
+from scripts.bench.common.random_codec import random_hift
+from tests.fixtures.golden.make_moss import HIFT, PATH, SEED, hift_mel
+from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT, config_yaml, with_weight_norm
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def weights() -> HiftWeights:
+    return pack_hift(random_hift(HIFT, SEED), HIFT, CPU)
+
+
+def mel_of(frames: int, seed: int = 0) -> torch.Tensor:
+    corners = (
+        torch.from_numpy(
+            np.random.RandomState(seed).standard_normal((1, 80, 2 + frames // 5))
+        ).float()
+        * 2
+        - 5
+    )
+    return torch.nn.functional.interpolate(corners, size=frames, mode="linear")[0]
+
+
+def spoken(hift: Hift, mel: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:
+    state, waves, at = hift.open(), [], 0
+    for i, size in enumerate(sizes):
+        wave, state = hift.speak([Window(state, mel[:, at : at + size], i == len(sizes) - 1)])[0]
+        waves.append(wave)
+        at += size
+    assert at == mel.shape[1]
+    return waves
+
+
+def test_the_wave_is_that_of_the_authors_code(weights):
+    wave = whole_wave(weights, hift_mel().float(), source_noise(HIFT))
+    with np.load(PATH) as golden:
+        wanted = torch.from_numpy(golden["wave"])
+    assert wave.shape == wanted.shape and wanted.std() > 1e-3
+    assert float((wave - wanted).abs().max() / wanted.abs().max()) < 1e-4
+
+
+@pytest.mark.parametrize("sizes", [[3], [20], [20, 2], [20, 20, 20, 12], [20, 28], [20, 20, 8]])
+def test_every_frame_becomes_480_samples(weights, sizes):
+    waves = spoken(Hift(weights), mel_of(sum(sizes)), sizes)
+    assert sum(len(wave) for wave in waves) == 480 * sum(sizes)
+    held = [480 * OVERLAP_FRAMES] + [0] * (len(sizes) - 2) if len(sizes) > 1 else []
+    for wave, size, missing in zip(waves, sizes, held, strict=False):
+        assert len(wave) == 480 * size - missing
+
+
+def test_windows_are_close_to_one_run_and_silent_seams_stay_silent(weights):
+    mel = mel_of(100, seed=3)
+    wave = torch.cat(spoken(Hift(weights), mel, [20] * 5))
+    whole = whole_wave(weights, mel, source_noise(HIFT))
+    error = wave - whole
+    assert float(error.norm() / whole.norm()) < 0.03
+    seams = [480 * (20 * i - OVERLAP_FRAMES) for i in range(1, 5)]
+    jumps = (wave[1:] - wave[:-1]).abs()
+    usual = jumps.max()
+    for at in seams:
+        assert jumps[at - 2 : at + 2].max() < usual
+
+
+def test_pitch_and_phase_go_on_where_they_were(weights):
+    """Over a constant mel the source of one run is a steady tone; a jump of its phase at a seam
+    would show."""
+    mel = mel_of(5, seed=4)[:, :1].expand(-1, 100).contiguous()
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def run(*args, **keywords):
+        result = window_wave(*args, **keywords)
+        seen.append((result[1][0], result[2][0]))
+        return result
+
+    spoken(Hift(weights, run), mel, [20] * 5)
+    pitch = pitch_of(weights, mel[None])[0]
+    pace = pitch.double()[:, None] * torch.arange(1, 10) / 24_000 % 1 * 480
+    phase = pace.cumsum(0)
+    first = 0
+    for window_pitch, window_phase in seen:
+        settled = len(window_pitch) - 5
+        want = slice(first, first + settled)
+        assert torch.allclose(window_pitch[:settled], pitch[want], rtol=1e-4)
+        turned = (window_phase[:settled] - phase[want] + 0.5) % 1 - 0.5
+        assert turned.abs().max() < 0.02
+        first += len(window_pitch) - 16
+
+
+def test_replies_together_are_replies_alone(weights):
+    hift = Hift(weights)
+    mels = [mel_of(60, seed) for seed in (1, 2, 3)]
+    alone = [torch.cat(spoken(hift, mel, [20, 20, 20])) for mel in mels]
+    states, waves = [hift.open() for _ in mels], [[] for _ in mels]
+    _, states[2] = hift.speak([Window(states[2], mels[2][:, :20], False)])[
+        0
+    ]  # one is a window ahead
+    waves[2].append(alone[2][: 480 * 12])
+    for turn in range(3):
+        work = []
+        for i, (state, mel) in enumerate(zip(states, mels, strict=True)):
+            at = 20 * (turn + (i == 2))
+            if at < 60:
+                work.append((i, Window(state, mel[:, at : at + 20], at == 40)))
+        results = hift.speak([window for _, window in work])
+        for (i, _), (wave, state) in zip(work, results, strict=True):
+            states[i] = state
+            waves[i].append(wave)
+    for parts, wanted in zip(waves, alone, strict=True):
+        assert torch.allclose(torch.cat(parts), wanted, atol=1e-5)
+
+
+def test_a_state_is_left_as_it_was(weights):
+    hift, mel = Hift(weights), mel_of(40)
+    _, state = hift.speak([Window(hift.open(), mel[:, :20], False)])[0]
+    once, twice = (hift.speak([Window(state, mel[:, 20:], True)])[0][0] for _ in range(2))
+    assert torch.equal(once, twice)
+
+
+@pytest.mark.parametrize("old_spelling", [False, True])
+def test_both_spellings_of_weight_norm_fold_to_the_same(old_spelling):
+    tensors = random_hift(TINY_HIFT)
+    split = with_weight_norm(tensors, old_spelling=old_spelling)
+    assert ("conv_pre.weight_g" in split) == old_spelling
+    folded = fold_weight_norm(split)
+    check_tensors(folded, hift_shapes(TINY_HIFT), PATH)
+    for name, tensor in tensors.items():
+        assert torch.allclose(folded[name], tensor, rtol=1e-5, atol=1e-7), name
+    del split["conv_pre.weight_v" if old_spelling else "conv_pre.parametrizations.weight.original1"]
+    with pytest.raises(CheckpointError, match="lacks 'conv_pre"):
+        fold_weight_norm(split)
+
+
+def test_config_is_read_from_the_tagged_file(tmp_path):
+    path = tmp_path / "config.yaml"
+    text = config_yaml(TINY_FLOW, TINY_HIFT)
+    path.write_text(text)
+    assert read_hift_config(path) == TINY_HIFT
+    path.write_text("flow: {}\n")
+    assert read_hift_config(path) == HiftConfig()
+    for old, new, says in (
+        ("upsample_rates: [8, 5, 3]", "upsample_rates: [8, 5]", "lists of different lengths"),
+        ("base_channels: 16", "base_channels: many", "channels 'many'"),
+        ("base_channels: 16", "base_channels: 12", "too few"),
+    ):
+        path.write_text(text.replace(old, new))
+        with pytest.raises(CheckpointError, match=re.escape(says)):
+            read_hift_config(path)
+
+
+def test_published_sizes():
+    config = HiftConfig()
+    assert config.samples_per_frame == 480 and config.source_strides == (15, 3, 1)
+    assert sum(int(np.prod(shape)) for shape in hift_shapes(config).values()) == 20_806_557

@@ -1,0 +1,153 @@
+"""Mel, resampling and PCM against independent numpy formulas."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from moss_engine.audio.pcm import to_pcm16, waveform_peaks, write_wav
+from moss_engine.codec.base import MOSS_MEL, MelSpec
+from moss_engine.codec.mel import LOG_FLOOR, log_mel, slaney_filters
+from moss_engine.codec.resample import resample
+
+SMALL = MelSpec(
+    sample_rate_hz=8000,
+    n_fft=256,
+    win_size=256,
+    hop_size=64,
+    num_mels=20,
+    fmin_hz=60.0,
+    fmax_hz=3500.0,
+)
+
+
+def slaney_hz(mel: float) -> float:
+    return mel * 200 / 3 if mel < 15 else 1000 * math.exp((mel - 15) * math.log(6.4) / 27)
+
+
+def slaney_mel(hz: float) -> float:
+    return hz * 3 / 200 if hz < 1000 else 15 + 27 * math.log(hz / 1000) / math.log(6.4)
+
+
+def numpy_filters(spec: MelSpec) -> np.ndarray:
+    """One triangle at a time, bin by bin."""
+    low, high = slaney_mel(spec.fmin_hz), slaney_mel(spec.fmax_hz)
+    corners = [
+        slaney_hz(low + (high - low) * i / (spec.num_mels + 1)) for i in range(spec.num_mels + 2)
+    ]
+    filters = np.zeros((spec.num_mels, spec.n_fft // 2 + 1))
+    for band in range(spec.num_mels):
+        left, centre, right = corners[band : band + 3]
+        for bin in range(filters.shape[1]):
+            hz = bin * spec.sample_rate_hz / spec.n_fft
+            if left < hz < right:
+                height = (
+                    (hz - left) / (centre - left)
+                    if hz <= centre
+                    else (right - hz) / (right - centre)
+                )
+                filters[band, bin] = height * 2 / (right - left)
+    return filters
+
+
+def numpy_log_mel(wave: np.ndarray, spec: MelSpec) -> np.ndarray:
+    edge = (spec.n_fft - spec.hop_size) // 2
+    padded = np.pad(wave.astype(np.float64), edge, mode="reflect")
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(spec.win_size) / spec.win_size)
+    frames = (len(padded) - spec.n_fft) // spec.hop_size + 1
+    columns = []
+    for i in range(frames):
+        spectrum = np.fft.rfft(padded[i * spec.hop_size :][: spec.n_fft] * window)
+        columns.append(np.sqrt(spectrum.real**2 + spectrum.imag**2 + 1e-9))
+    return np.log(np.maximum(numpy_filters(spec) @ np.stack(columns, 1), 1e-5))
+
+
+@pytest.mark.parametrize("spec", [MOSS_MEL, SMALL], ids=["moss", "small"])
+def test_filters_are_slaneys(spec):
+    np.testing.assert_allclose(slaney_filters(spec).numpy(), numpy_filters(spec), atol=1e-7)
+
+
+@pytest.mark.parametrize(("spec", "samples"), [(MOSS_MEL, 4800), (MOSS_MEL, 5003), (SMALL, 1000)])
+def test_log_mel_equals_numpys(spec, samples):
+    wave = np.random.default_rng(0).normal(size=samples) * 0.1
+    mel = log_mel(torch.from_numpy(wave).float(), spec)
+    assert mel.shape == (spec.num_mels, samples // spec.hop_size)
+    np.testing.assert_allclose(mel.numpy(), numpy_log_mel(wave, spec), atol=2e-3)
+
+
+def test_log_mel_of_a_batch_is_that_of_each_wave():
+    waves = torch.randn(2, 3, 2000) * 0.1
+    together = log_mel(waves, SMALL)
+    assert together.shape == (2, 3, 20, 31)
+    torch.testing.assert_close(together[1, 2], log_mel(waves[1, 2], SMALL))
+
+
+def test_log_mel_of_silence_is_the_floor():
+    # sqrt(1e-9) leaks into wide bands, so silence lies at or just above the floor
+    mel = log_mel(torch.zeros(4800), MOSS_MEL)
+    assert mel.min() >= LOG_FLOOR - 1e-5 and mel.max() < LOG_FLOOR + 2.0
+
+
+def test_too_short_a_wave_is_our_mistake():
+    with pytest.raises(AssertionError, match="too few"):
+        log_mel(torch.zeros(720), MOSS_MEL)
+
+
+@pytest.mark.parametrize(
+    ("from_hz", "to_hz"), [(16000, 24000), (44100, 24000), (48000, 24000), (24000, 24000)]
+)
+def test_resampling_keeps_a_tone(from_hz, to_hz):
+    seconds, hz = 0.5, 1234.0
+    wave = torch.sin(
+        2 * math.pi * hz * torch.arange(int(from_hz * seconds), dtype=torch.float64) / from_hz
+    ).float()
+    result = resample(wave, from_hz, to_hz)
+    assert len(result) == math.ceil(len(wave) * to_hz / from_hz)
+    expected = torch.sin(
+        2 * math.pi * hz * torch.arange(len(result), dtype=torch.float64) / to_hz
+    ).float()
+    inner = slice(400, -400)  # the ends fade into the silence outside
+    assert (result[inner] - expected[inner]).abs().max() < 2e-3
+
+
+def test_resampling_removes_what_the_lower_rate_cannot_hold():
+    wave = torch.sin(
+        2 * math.pi * 15_000 * torch.arange(48_000, dtype=torch.float64) / 48_000
+    ).float()
+    assert resample(wave, 48_000, 24_000)[400:-400].abs().max() < 2e-3
+
+
+def test_pcm_rounds_and_clips():
+    samples = np.array([0.0, 1.0, -1.0, 1.5, -1.5, 0.5 / 32767, 0.6 / 32767], dtype=np.float32)
+    assert to_pcm16(samples).tolist() == [0, 32767, -32767, 32767, -32768, 0, 1]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_pcm_refuses_what_is_no_number(bad):
+    with pytest.raises(ValueError, match="NaN"):
+        to_pcm16(np.array([0.0, bad], dtype=np.float32))
+
+
+def test_wav_holds_the_samples_unchanged():
+    import soundfile
+
+    pcm = np.random.default_rng(0).integers(-32768, 32768, 1000).astype(np.int16)
+    file = io.BytesIO()
+    write_wav(file, pcm, 24_000)
+    file.seek(0)
+    read, rate = soundfile.read(file, dtype="int16")
+    assert rate == 24_000
+    np.testing.assert_array_equal(read, pcm)
+
+
+@pytest.mark.parametrize("num_samples", [0, 3, 100, 1001])
+def test_peaks_cover_every_sample(num_samples):
+    pcm = np.random.default_rng(0).integers(-32768, 32768, num_samples).astype(np.int16)
+    peaks = waveform_peaks(pcm, 10)
+    assert peaks.shape == (10, 2)
+    assert peaks[:, 0].min() == (pcm.min() / 32768 if num_samples else 0)
+    assert peaks[:, 1].max() == (pcm.max() / 32768 if num_samples else 0)

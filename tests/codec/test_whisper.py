@@ -1,0 +1,294 @@
+"""The speech encoder and its front ends against public implementations
+(tests/golden/make_speech.py) and itself."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from moss_engine.api.errors import CheckpointError, EngineFaultError
+from moss_engine.codec import resample as resampling
+from moss_engine.codec.moss.campplus import CAMPPLUS_NAME, SpeakerEncoder
+from moss_engine.codec.moss.fbank import fbank
+from moss_engine.codec.moss.whisper.config import WhisperVqConfig, codec_digest, expected_tensors
+from moss_engine.codec.moss.whisper.features import PREPROCESSOR_NAME, to_16_khz, whisper_features
+from moss_engine.codec.moss.whisper.vq import (
+    BATCH_FRAMES,
+    Encoder,
+    batches,
+    build_whisper_vq,
+    load_whisper_vq,
+)
+from moss_engine.codec.resample import resample
+from moss_engine.models.checkpoint import FILE_NAME, save_tensors
+from moss_engine.models.tensor_file import read_header, read_tensor
+from scripts.bench.common.random_codec import PUBLISHED_CONFIG
+from tests.fixtures.golden.make_speech import (
+    FEATURE_SAMPLES,
+    PATH,
+    RATES_HZ,
+    RESAMPLED_S,
+    WIDE_CONFIG,
+    WIDE_FRAMES,
+    sound,
+)
+from tests.fixtures.make_tiny_encoder import (
+    make_tensors,
+    make_tiny_encoder,
+    speaker_matrix,
+    tiny_campplus,
+)
+
+TOLERANCE = 1e-4
+GOLDEN = np.load(PATH)
+WAVE = sound(FEATURE_SAMPLES, 16_000)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("codec")
+    make_tiny_encoder(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return load_whisper_vq(folder)
+
+
+def relative_error(found: torch.Tensor, wanted: np.ndarray) -> float:
+    """Largest difference, as a share of the largest value."""
+    assert tuple(found.shape) == wanted.shape
+    return float(np.abs(found.numpy() - wanted).max() / np.abs(wanted).max())
+
+
+def padded(wave: np.ndarray) -> torch.Tensor:
+    return torch.nn.functional.pad(torch.from_numpy(wave), (0, -len(wave) % 1280))[None]
+
+
+def test_features_are_those_of_transformers():
+    assert relative_error(whisper_features(padded(WAVE))[0], GOLDEN["features"]) < TOLERANCE
+
+
+@pytest.mark.parametrize(("from_hz", "to_hz"), RATES_HZ)
+@pytest.mark.parametrize("by_sample", [False, True])
+def test_resampling_is_that_of_torchaudio(from_hz, to_hz, by_sample, monkeypatch):
+    if by_sample:
+        monkeypatch.setattr(resampling, "MAX_KERNEL_VALUES", 0)
+    wave = torch.from_numpy(sound(round(from_hz * RESAMPLED_S), from_hz))
+    found = resample(wave, from_hz, to_hz, zero_crossings=6, roll_off=0.99)
+    assert relative_error(found, GOLDEN[f"resampled_{from_hz}_{to_hz}"]) < TOLERANCE
+    if to_hz == 16_000:
+        torch.testing.assert_close(to_16_khz(wave, from_hz), found)
+
+
+def test_two_rates_without_a_common_measure_take_no_memory_to_speak_of():
+    wave = torch.sin(torch.arange(44_101) * (2 * np.pi * 440 / 44_101))
+    found = resample(wave, 44_101, 16_000, zero_crossings=6, roll_off=0.99)
+    wanted = torch.sin(torch.arange(16_000) * (2 * np.pi * 440 / 16_000))
+    assert found.shape == wanted.shape and (found - wanted)[50:-50].abs().max() < 2e-3
+
+
+def test_the_filter_bank_is_kaldis():
+    assert relative_error(fbank(torch.from_numpy(WAVE)), GOLDEN["fbank"]) < TOLERANCE
+
+
+def test_points_are_those_of_transformers_layers_under_a_causal_mask(encoder):
+    points = encoder.network.points(torch.from_numpy(GOLDEN["features"])[None])[0]
+    assert relative_error(points, GOLDEN["points"]) < TOLERANCE
+
+
+def test_points_are_those_at_the_published_width():
+    """20 heads, 1280 wide; `make_speech --published` compares all 16 layers."""
+    config = WhisperVqConfig.from_dict(WIDE_CONFIG, source="wide")
+    wide = build_whisper_vq(config, make_tensors(config))
+    with torch.inference_mode():
+        points = wide.network.points(torch.from_numpy(GOLDEN["features"][None, :, :WIDE_FRAMES]))[0]
+    assert relative_error(points, GOLDEN["wide_points"]) < TOLERANCE
+
+
+def test_codes_are_the_nearest_rows(encoder, folder):
+    codes = encoder.encode(WAVE, 16_000)
+    stored = read_header(folder / FILE_NAME)["encoder.codebook.weight"]
+    distances = torch.cdist(torch.from_numpy(GOLDEN["points"]), read_tensor(stored))
+    assert codes == distances.argmin(1).tolist() and len(set(codes)) > 3
+
+
+@pytest.mark.parametrize("num_samples", [1, 1279, 1280, 1281, 16_000])
+def test_one_code_for_every_started_80_ms(encoder, num_samples):
+    assert len(encoder.encode(sound(num_samples, 16_000), 16_000)) == -(-num_samples // 1280)
+
+
+def test_the_published_rate_is_12_5_codes_a_second(encoder):
+    assert len(encoder.encode(sound(round(27.43 * 44_100), 44_100), 44_100)) == 343
+
+
+def test_no_sound_has_no_codes(encoder):
+    assert encoder.encode(np.zeros(0, np.float32), 44_100) == []
+    assert encoder.encode_together([]) == []
+
+
+def test_what_comes_later_changes_nothing(encoder):
+    """But for the last code, which hears the mirrored end of the recording, and as long as no part
+    is louder."""
+    wave = sound(32_000, 16_000)
+    early, late = (whisper_features(torch.from_numpy(w)[None]) for w in (wave[:24_320], wave))
+    assert torch.equal(early.max(), late.max())
+    found, wanted = encoder.network.points(early)[0], encoder.network.points(late)[0]
+    torch.testing.assert_close(found[:18], wanted[:18], rtol=1e-5, atol=1e-5)
+
+
+def test_long_recordings_are_cut_every_30_seconds(encoder):
+    wave = sound(16_000 * 33, 16_000)
+    codes = encoder.encode(wave, 16_000)
+    assert len(codes) == 375 + 38
+    assert codes[:375] == encoder.encode(wave[: 16_000 * 30], 16_000)
+    alone = encoder.encode(wave[16_000 * 30 :], 16_000)
+    assert codes[375:-1] == alone[:-1]
+
+
+def test_a_batch_gives_what_each_gives_alone(encoder):
+    waves = [
+        (sound(n, hz), hz) for n, hz in ((9000, 16_000), (70_000, 44_100), (0, 8000), (500, 8000))
+    ]
+    assert encoder.encode_together(waves) == [encoder.encode(*wave) for wave in waves]
+
+
+def test_batches_keep_their_order_and_their_bound():
+    pieces = [torch.zeros(1, n) for n in (3000, 10, 8, 3000, 3000, *[400] * 70)]
+    groups = batches(pieces)
+    assert [piece for group in groups for piece in group] == pieces
+    assert all(
+        len(group) * max(piece.shape[1] for piece in group) <= BATCH_FRAMES for group in groups
+    )
+    assert len(groups) == 3 and batches([]) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_16_bits_change_few_codes(folder, encoder, dtype):
+    wave = sound(16_000 * 8, 16_000)
+    exact, found = (
+        encoder.encode(wave, 16_000),
+        load_whisper_vq(folder, dtype=dtype).encode(wave, 16_000),
+    )
+    agreement = np.mean(np.array(exact) == np.array(found))
+    assert agreement >= (0.97 if dtype is torch.float16 else 0.9)
+
+
+def test_values_that_are_no_numbers_are_not_codes(folder):
+    broken = load_whisper_vq(folder)
+    with torch.no_grad():
+        broken.network.layers[0].fc2.bias[0] = torch.inf
+    with pytest.raises(EngineFaultError):
+        broken.encode(WAVE, 16_000)
+
+
+def test_the_published_size():
+    config = WhisperVqConfig.from_dict(PUBLISHED_CONFIG, source="published")
+    expected = expected_tensors(config)
+    assert len(expected) == 6 + 15 * 16 and config.max_codes == 375
+    with torch.device("meta"):
+        network = Encoder(config)
+    num_values = sum(int(np.prod(shape)) for shape in expected.values())
+    assert num_values == 343_119_360
+    assert (
+        sum(p.numel() for p in network.parameters())
+        == num_values + 16 * 1280 - (16_384 + 1500) * 1280
+    )
+
+
+def rewrite(folder, tmp_path, change):
+    """A copy of the codec folder whose tensors went through `change`."""
+    target = tmp_path / "changed"
+    (target / "flow").mkdir(parents=True)
+    for name in ("config.json", PREPROCESSOR_NAME):
+        (target / name).write_text((folder / name).read_text())
+    stored = read_header(folder / FILE_NAME)
+    tensors = {name: read_tensor(stored[name]) for name in stored}
+    change(tensors)
+    save_tensors(target / FILE_NAME, tensors)
+    return target
+
+
+REFUSED = {
+    "a missing tensor": (lambda t: t.pop("encoder.conv2.bias"), "lacks tensors encoder.conv2.bias"),
+    "an unknown tensor": (
+        lambda t: t.update({"encoder.extra": torch.zeros(2)}),
+        "unknown tensors encoder.extra",
+    ),
+    "an unknown layer": (
+        lambda t: t.update({"encoder.layers.9.fc1.bias": torch.zeros(2)}),
+        "encoder.layers.9.fc1",
+    ),
+    "a wrong shape": (
+        lambda t: t.update({"encoder.conv1.bias": torch.zeros(5)}),
+        r"conv1.bias has shape \[5\]",
+    ),
+    "a value that is no number": (
+        lambda t: t["encoder.conv1.bias"].fill_(torch.nan),
+        "NaN or infinite values in tensor 'encoder.conv1.bias'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_foreign_weights_are_refused_by_name(name, folder, tmp_path):
+    change, message = REFUSED[name]
+    with pytest.raises(CheckpointError, match=message):
+        load_whisper_vq(rewrite(folder, tmp_path, change))
+
+
+@pytest.mark.parametrize(("file", "field", "value"), [
+    ("config.json", "encoder_causal_attention", False), ("config.json", "pooling_type", "max"),
+    ("config.json", "num_mel_bins", 80), ("config.json", "quantize_position", 5), ("config.json",
+    "d_model", 33),
+    ("config.json", "max_source_positions", 3000), ("config.json", "architectures",
+    ["WhisperModel"]),
+    (PREPROCESSOR_NAME, "sampling_rate", 24_000), (PREPROCESSOR_NAME, "hop_length", 320),
+    (PREPROCESSOR_NAME, "feature_size", 80), (PREPROCESSOR_NAME, "dither", 0.1),
+])  # fmt: skip
+def test_another_codec_is_refused_by_field(file, field, value, folder, tmp_path):
+    target = rewrite(folder, tmp_path, lambda tensors: None)
+    values = json.loads((target / file).read_text()) | {field: value}
+    (target / file).write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match=field):
+        load_whisper_vq(target)
+
+
+@pytest.mark.parametrize("file", ["config.json", PREPROCESSOR_NAME, FILE_NAME])
+@pytest.mark.parametrize("content", [None, b"", b"[1", b"[]"])
+def test_damaged_files_are_refused_by_name(file, content, folder, tmp_path):
+    target = rewrite(folder, tmp_path, lambda tensors: None)
+    (target / file).unlink()
+    if content is not None:
+        (target / file).write_bytes(content)
+    with pytest.raises(CheckpointError, match=file):
+        load_whisper_vq(target)
+
+
+def test_the_digest_tells_encoders_apart(folder, tmp_path):
+    same = rewrite(folder, tmp_path, lambda tensors: tensors.pop("decoder.layers.0.fc1.weight"))
+    assert codec_digest(same) == codec_digest(folder)
+    other = rewrite(
+        folder, tmp_path / "2", lambda tensors: tensors["encoder.codebook.weight"].add_(0.01)
+    )
+    assert codec_digest(other) != codec_digest(folder)
+
+
+def test_the_speaker_network_reads_the_filter_bank_without_its_mean(folder):
+    pytest.importorskip("onnxruntime")
+    features = GOLDEN["fbank"] - GOLDEN["fbank"].mean(0)
+    vector = SpeakerEncoder(folder / CAMPPLUS_NAME).vector(torch.from_numpy(WAVE))
+    assert relative_error(vector, (features**2).mean(0) @ speaker_matrix()) < TOLERANCE
+
+
+def test_a_foreign_speaker_network_is_refused(tmp_path):
+    pytest.importorskip("onnxruntime")
+    with pytest.raises(CheckpointError, match="is missing"):
+        SpeakerEncoder(tmp_path / "none.onnx")
+    (tmp_path / "bad.onnx").write_bytes(tiny_campplus()[:-100])
+    with pytest.raises(CheckpointError, match=r"bad\.onnx is no speaker network"):
+        SpeakerEncoder(tmp_path / "bad.onnx")

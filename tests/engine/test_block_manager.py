@@ -1,0 +1,319 @@
+"""The block pool against an independent model: not its counts are modelled, but what a sequence
+finds in its blocks.
+
+`Pool` drives a BlockManager as the engine does and keeps what was last written to every place of
+every block: like a key or a value, that depends on the row and on all rows before it. Whatever
+happens, each owner must read its own back through its table.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import types
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from moss_engine.engine import block_manager
+from moss_engine.engine.block_manager import BlockManager
+
+NUM_BLOCKS, BLOCK_SIZE = 12, 4
+
+
+def contents(rows: list[int]) -> list[int]:
+    """What stands in the pool for each row: it tells the row and everything before it."""
+    return list(accumulate(rows, lambda before, row: hash((before, row)), initial=0))[1:]
+
+
+class Pool:
+    """A pool with its contents, and the owners that use it."""
+
+    def __init__(self, manager: BlockManager):
+        self.manager = manager
+        self.memory: dict[tuple[int, int], int] = {}
+        self.rows: dict[str, list[int]] = {}  # by owner: prompt and reply so far
+        self.max_rows: dict[str, int] = {}
+        self.num_computed: dict[str, int] = {}
+        self.computed_prefixes: set[tuple[int, ...]] = (
+            set()
+        )  # of whole blocks, ever computed by anybody
+
+    def start(self, owner: str, prompt: list[int], max_rows: int) -> bool:
+        """Reserve and allocate; whether there was room."""
+        room = NUM_BLOCKS - sum(-(-rows // BLOCK_SIZE) for rows in self.max_rows.values())
+        accepted = self.manager.reserve(owner, max_rows)
+        assert accepted == (-(-max_rows // BLOCK_SIZE) <= room), (
+            "admission is exactly by the sum of worst cases"
+        )
+        if accepted:
+            self.max_rows[owner] = max_rows
+            self.begin(owner, prompt)
+        return accepted
+
+    def begin(self, owner: str, prompt: list[int]) -> None:
+        cached = self.manager.allocate(owner, prompt)
+        assert cached % BLOCK_SIZE == 0 and cached < len(prompt)
+        assert not cached or tuple(prompt[:cached]) in self.computed_prefixes, (
+            "a hit on rows that nobody computed"
+        )
+        self.rows[owner], self.num_computed[owner] = list(prompt), cached
+        self.check_rows(owner)
+
+    def compute(self, owner: str, count: int) -> None:
+        """Write the next `count` pending rows into the pool, as a forward pass does."""
+        rows, start = self.rows[owner], self.num_computed[owner]
+        end = min(len(rows), start + count)
+        self.manager.append(owner, end)
+        table = self.manager.table(owner)
+        for position, content in enumerate(contents(rows[:end])):
+            if position >= start:
+                self.memory[table[position // BLOCK_SIZE], position % BLOCK_SIZE] = content
+        self.num_computed[owner] = end
+        self.manager.commit(owner, rows, end)
+        self.computed_prefixes |= {tuple(rows[:n]) for n in range(BLOCK_SIZE, end + 1, BLOCK_SIZE)}
+
+    def grow(self, owner: str, row: int) -> None:
+        if len(self.rows[owner]) < self.max_rows[owner]:
+            self.rows[owner].append(row)
+
+    def stop(self, owner: str) -> None:
+        self.manager.free(owner)
+        for book in (self.rows, self.max_rows, self.num_computed):
+            book.pop(owner, None)
+
+    def check_rows(self, owner: str) -> None:
+        table = self.manager.table(owner)
+        assert len(set(table)) == len(table)
+        found = [
+            self.memory.get((table[p // BLOCK_SIZE], p % BLOCK_SIZE))
+            for p in range(self.num_computed[owner])
+        ]
+        assert found == contents(self.rows[owner][: self.num_computed[owner]]), (
+            "another sequence's rows in the blocks"
+        )
+
+    def check(self) -> None:
+        manager = self.manager
+        manager.check_integrity()
+        for owner in self.rows:
+            self.check_rows(owner)
+        blocks = [set(manager.table(owner)) for owner in self.rows]
+        used = len(set().union(*blocks))
+        worst = sum(-(-rows // BLOCK_SIZE) for rows in self.max_rows.values())
+        assert manager.owners == self.rows.keys()
+        assert (manager.num_used, manager.num_used + manager.num_cached + manager.num_free) == (
+            used,
+            NUM_BLOCKS,
+        )
+        assert manager.num_reserved == worst - sum(map(len, blocks))
+        assert manager.num_free + manager.num_cached >= manager.num_reserved
+        if not self.rows:
+            assert manager.num_free + manager.num_cached == NUM_BLOCKS and manager.num_reserved == 0
+
+
+def drive(pool: Pool, chance: random.Random, operations: int) -> None:
+    """Random operations of up to five owners over few distinct rows, so that prefixes are often
+    shared."""
+    owners = [f"owner {i}" for i in range(5)]
+    for _ in range(operations):
+        owner = chance.choice(owners)
+        prompt = chance.choices((1, 2), weights=(6, 1), k=chance.randint(1, 18))
+        what = chance.random()
+        if owner not in pool.rows:
+            pool.start(owner, prompt, len(prompt) + chance.randint(1, 12))
+        elif what < 0.6:
+            pool.compute(owner, chance.randint(1, 9))
+            if pool.num_computed[owner] == len(pool.rows[owner]):
+                pool.grow(owner, chance.randint(1, 2))
+        elif what < 0.7 and len(prompt) <= pool.max_rows[owner]:
+            pool.begin(owner, prompt)
+        else:
+            pool.stop(owner)
+        pool.check()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_20_000_random_operations_keep_every_invariant(seed: int):
+    pool = Pool(BlockManager(NUM_BLOCKS, BLOCK_SIZE))
+    drive(pool, random.Random(seed), 20_000)
+    for owner in list(pool.rows):
+        pool.stop(owner)
+    pool.check()
+    assert pool.manager.num_cached > 0, "prefixes were found and kept"
+
+
+OWNERS = st.sampled_from([f"owner {i}" for i in range(4)])
+PROMPTS = st.lists(st.integers(1, 2), min_size=1, max_size=20)
+
+
+class BlockManagerMachine(RuleBasedStateMachine):
+    """Any order of operations, found and shrunk by Hypothesis."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = Pool(BlockManager(NUM_BLOCKS, BLOCK_SIZE))
+
+    @rule(owner=OWNERS, prompt=PROMPTS, reply_rows=st.integers(1, 30))
+    def start(self, owner: str, prompt: list[int], reply_rows: int):
+        if owner not in self.pool.rows:
+            self.pool.start(owner, prompt, len(prompt) + reply_rows)
+
+    @precondition(lambda self: self.pool.rows)
+    @rule(data=st.data(), count=st.integers(1, 20))
+    def compute(self, data: st.DataObject, count: int):
+        self.pool.compute(data.draw(st.sampled_from(sorted(self.pool.rows))), count)
+
+    @precondition(lambda self: self.pool.rows)
+    @rule(data=st.data(), row=st.integers(1, 2))
+    def grow(self, data: st.DataObject, row: int):
+        self.pool.grow(data.draw(st.sampled_from(sorted(self.pool.rows))), row)
+
+    @precondition(lambda self: self.pool.rows)
+    @rule(data=st.data(), prompt=PROMPTS)
+    def next_segment(self, data: st.DataObject, prompt: list[int]):
+        owner = data.draw(st.sampled_from(sorted(self.pool.rows)))
+        if len(prompt) <= self.pool.max_rows[owner]:
+            self.pool.begin(owner, prompt)
+
+    @rule(owner=OWNERS)
+    def free(self, owner: str):
+        self.pool.stop(owner)
+        self.pool.stop(owner)  # twice is as good as once, and an unknown owner is no error
+
+    @precondition(lambda self: self.pool.rows)
+    @rule(data=st.data())
+    def repeat(self, data: st.DataObject):
+        """`reserve`, `append` and `commit` change nothing the second time."""
+        owner = data.draw(st.sampled_from(sorted(self.pool.rows)))
+        manager, computed = self.pool.manager, self.pool.num_computed[owner]
+        before = manager.table(owner), manager.num_reserved, manager.num_cached
+        assert manager.reserve(owner, self.pool.max_rows[owner])
+        manager.append(owner, computed)
+        manager.commit(owner, self.pool.rows[owner], computed)
+        assert before == (manager.table(owner), manager.num_reserved, manager.num_cached)
+
+    @invariant()
+    def sound(self):
+        self.pool.check()
+
+
+BlockManagerMachine.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=50, deadline=None
+)
+TestAnyOrder = BlockManagerMachine.TestCase
+
+
+def finish(manager: BlockManager, owner: str, rows: list[int]) -> None:
+    """One whole sequence, computed and given back."""
+    assert manager.reserve(owner, len(rows))
+    manager.allocate(owner, rows)
+    manager.commit(owner, rows, len(rows))
+    manager.free(owner)
+
+
+def test_a_later_turn_finds_the_whole_blocks_of_an_earlier_one():
+    manager = BlockManager(8, 4)
+    finish(manager, "first", list(range(10)))
+    assert manager.reserve("second", 20)
+    assert manager.allocate("second", [*range(10), 77, 78]) == 8
+    assert manager.num_used == 3 and manager.num_cached == 0
+
+
+def test_the_last_row_is_always_computed_again():
+    manager = BlockManager(8, 4)
+    finish(manager, "first", list(range(8)))
+    assert manager.reserve("same", 12)
+    assert manager.allocate("same", list(range(8))) == 4
+
+
+def test_a_different_first_block_hides_equal_later_ones():
+    manager = BlockManager(8, 4)
+    finish(manager, "first", [1, 1, 1, 1, 2, 2, 2, 2, 3])
+    assert manager.reserve("other", 12)
+    assert manager.allocate("other", [9, 9, 9, 9, 2, 2, 2, 2, 3]) == 0
+
+
+def test_rows_are_not_found_before_they_are_computed():
+    manager = BlockManager(8, 4)
+    rows = list(range(9))
+    assert manager.reserve("slow", 9) and manager.reserve("other", 9)
+    manager.allocate("slow", rows)
+    manager.commit("slow", rows, 5)
+    assert manager.allocate("other", rows) == 4
+
+
+@pytest.mark.parametrize(("prefix", "found"), [([1, 2, 3], 1), ([4, 5, 6], 3), ([7, 8], 2)])
+def test_the_least_recently_used_prefix_is_evicted_first_and_its_tail_before_its_head(
+    prefix: list[int], found: int
+):
+    manager = BlockManager(6, 1)
+    finish(manager, "old", [1, 2, 3])
+    finish(manager, "new", [4, 5, 6])
+    assert manager.num_cached == 6
+    finish(manager, "another", [7, 8])
+    assert manager.reserve("reader", 4)
+    assert manager.allocate("reader", [*prefix, 0]) == found
+
+
+def test_a_promise_is_kept_though_everything_else_is_taken():
+    manager = BlockManager(8, 4)
+    assert manager.reserve("a", 16) and manager.reserve("b", 16)
+    manager.allocate("a", [1]), manager.allocate("b", [2])
+    assert not manager.reserve("c", 1), "six blocks are free, and all of them promised"
+    manager.append("a", 16), manager.append("b", 16)
+    assert manager.num_used == 8
+
+
+def test_an_owner_cannot_outgrow_its_promise():
+    manager = BlockManager(8, 4)
+    manager.reserve("a", 8)
+    manager.allocate("a", [1])
+    with pytest.raises(AssertionError, match="outgrew"):
+        manager.append("a", 9)
+
+
+# Each bug is a change of one line of the module; every one must be noticed by the random operations
+# above.
+BLOCKS = "range(0, len(ids) - self.block_size, self.block_size)"
+FULL = "range(len(state.hashes), num_rows // self.block_size)"
+ROOM = "if self._promised + quota > self.num_blocks:"
+EVICT = "del self._block_of[self._hash_of.pop(block)]"
+CLEAR = "state.table, state.hashes = [], []"
+BUGS = [
+    ("self._num_owners[block] += 1\n            state", "pass\n            state"),
+    ("self._cached.pop(block, None)\n", "pass\n"),
+    ("self._num_owners[block] -= 1\n", "self._num_owners[block] = 0\n"),
+    ("if self._num_owners[block] == 0:", "if True:"),
+    ("self._promised -= state.quota\n", "pass\n"),
+    ("self._promised += quota\n", "pass\n"),
+    (ROOM, "if quota > self.num_blocks:"),
+    (ROOM, "if self._promised + quota > self.num_blocks + 1:"),
+    (EVICT, "self._hash_of.pop(block)"),
+    (EVICT, "pass"),
+    (BLOCKS, "range(0, len(ids) - self.block_size + 1, self.block_size)"),
+    (FULL, "range(len(state.hashes), -(-num_rows // self.block_size))"),
+    (FULL, "range(len(state.hashes), len(ids) // self.block_size)"),
+    ("blake2b(parent + array", "blake2b(array"),
+    ("self._release(state.table)\n        state.table", "state.table"),
+    (CLEAR, "state.table = []"),
+    ("self._free.append(block)", "self._free.append(table[0])"),
+    ("return -(-num_rows // self.block_size)", "return num_rows // self.block_size"),
+    ("self._owners.pop(owner, None)", "self._owners.get(owner)"),
+    ("return self._free.pop()", "return self._free[-1]"),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong"), BUGS)
+def test_seeded_bugs_are_noticed(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch):
+    source = Path(block_manager.__file__).read_text(encoding="utf-8")
+    assert source.count(right) == 1
+    module = types.ModuleType("wrong_block_manager")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look their module up
+    exec(compile(source.replace(right, wrong), "wrong_block_manager", "exec"), module.__dict__)
+    with pytest.raises((AssertionError, KeyError, IndexError)):
+        drive(Pool(module.BlockManager(NUM_BLOCKS, BLOCK_SIZE)), random.Random(1), 3000)

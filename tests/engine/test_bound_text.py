@@ -1,0 +1,95 @@
+"""Reading aloud: a reply whose words are given writes exactly these, and speaks each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from moss_engine.api.events import FinishReason
+from moss_engine.api.request import Request
+from moss_engine.api.tokens import Row, code_of
+from moss_engine.config import EngineConfig
+from moss_engine.engine.bound_text import allowed_text_ids
+from moss_engine.engine.engine import Engine
+from moss_engine.engine.sequence import Segment
+from tests.engine.engine_support import serve
+from tests.fakes import IDS, LIMITS, PAD, WARM, FakeProcessor, FakeRuntime, make_request, noisy
+
+WORDS = ((40, 41), (42,), (43, 44, 45))
+SPEECH = (Row(IDS.sosp, 0), Row(PAD, 7), Row(PAD, IDS.eosp))
+
+
+def text(*ids: int) -> tuple[Row, ...]:
+    return tuple(Row(text_id, 0) for text_id in ids)
+
+
+@pytest.mark.parametrize(
+    ("rows", "allowed"),
+    [
+        ((), {40}),  # nothing to speak of yet
+        (text(40), {41}),  # never inside a word
+        (text(40, 41), {42, IDS.sosp}),
+        ((*text(40, 41), *SPEECH), {42}),  # never two spans without a word between them
+        ((*text(40, 41), *SPEECH, *text(42)), {43, IDS.sosp}),
+        (text(40, 41, 42), {43, IDS.sosp}),
+        (text(40, 41, 42, 43, 44), {45}),
+        (text(40, 41, 42, 43, 44, 45), {IDS.sosp}),  # the last words are spoken, too
+        ((*text(40, 41, 42, 43, 44, 45), *SPEECH), {IDS.im_end}),
+    ],
+)
+def test_what_may_follow(rows: tuple[Row, ...], allowed: set[int]):
+    assert set(allowed_text_ids(rows, WORDS, IDS)) == allowed
+
+
+def test_without_words_the_reply_ends():
+    assert allowed_text_ids((), (), IDS) == (IDS.im_end,)
+    assert allowed_text_ids(SPEECH, (), IDS) == (IDS.im_end,)
+
+
+class Reader(FakeProcessor):
+    """Every line is a segment whose words, of one id for each letter, are bound; "?" binds none."""
+
+    def prepare(self, request: Request) -> tuple[Segment, ...]:
+        return tuple(
+            segment
+            if segment.prompt[0].text == ord("?")
+            else replace(segment, bound_words=words_of(segment.prompt))
+            for segment in super().prepare(request)
+        )
+
+
+def words_of(prompt: tuple[Row, ...]) -> tuple[tuple[int, ...], ...]:
+    text = bytes(row.text for row in prompt[:-1])
+    return tuple(tuple(word) for word in text.split())
+
+
+def reader(runtime: FakeRuntime) -> Engine:
+    return Engine(runtime, Reader(), EngineConfig(), samples_per_code=960)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_bound_reply_writes_its_words_and_speaks_between_them(seed: int):
+    """By a network that would write anything, in every segment, beside replies that are free."""
+    runtime = FakeRuntime(noisy, replace(LIMITS, num_blocks=400, max_seq_len=900))
+    asked = [
+        make_request("to be or\nnot", mode="lines", channel=WARM, max_rows=600, seed=seed),
+        make_request("? free", mode="lines", channel=WARM, max_rows=60, seed=seed),
+        make_request("read this aloud", mode="lines", channel=WARM, max_rows=600, seed=seed),
+    ]
+    first, free, second = serve(reader(runtime), *asked)
+    for events, words in ((first, "to be or not"), (second, "read this aloud")):
+        rows = events[-1].rows
+        assert events[-1].reason is FinishReason.STOP
+        written = bytes(row.text for row in rows if row.text > IDS.text_pad).decode()
+        assert written == words.replace(" ", "")
+        assert any(code_of(row, IDS) is not None for row in rows)
+        for place, row in enumerate(rows):
+            if row.text == IDS.sosp:
+                assert rows[place - 1].text > IDS.text_pad, "a span begins behind a word"
+            if row.text == IDS.im_end:
+                assert rows[place - 1] == Row(PAD, IDS.eosp), "and the end behind a span"
+    (alone,) = serve(
+        Engine(FakeRuntime(noisy), FakeProcessor(), EngineConfig(), samples_per_code=960), asked[1]
+    )
+    assert free[-1].rows == alone[-1].rows, "replies without bound words are as ever"

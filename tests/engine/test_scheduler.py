@@ -1,0 +1,285 @@
+"""Who runs in the next step, and who is let in: decisions over values, without a runtime."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from moss_engine.api.errors import BusyError, ContextError
+from moss_engine.api.tokens import Row, text_rows
+from moss_engine.engine.block_manager import BlockManager
+from moss_engine.engine.scheduler import Scheduler, Share
+from moss_engine.engine.sequence import RequestState, Segment
+from moss_engine.runtime.base import Limits
+from tests.fakes import IDS, LIMITS, FakeDecoder, make_request
+
+LETTER = Row(ord("a"), 0)
+END = Row(IDS.im_end, 0)
+
+
+def make_scheduler(limits: Limits = LIMITS, max_waiting: int = 10) -> Scheduler:
+    return Scheduler(BlockManager(limits.num_blocks, limits.block_size), limits, max_waiting)
+
+
+def make_turn(
+    prompt_rows: int = 5, max_rows: int = 10, session: str | None = None, first: int = 6
+) -> RequestState:
+    """A turn whose prompt differs from others' by its first id."""
+    rows = text_rows([first, *range(6, 5 + prompt_rows)], IDS)
+    return RequestState(
+        make_request(session=session), (Segment(tuple(rows), max_rows),), IDS, FakeDecoder(), 0.0
+    )
+
+
+def step(scheduler: Scheduler, row: Row = LETTER, paused: tuple[str, ...] = ()) -> list[Share]:
+    """One step of an engine whose network always samples `row`."""
+    shares = scheduler.schedule(paused)
+    samples = [share.samples for share in shares]
+    for share, sampled in zip(shares, samples, strict=True):
+        scheduler.advance(share)
+        if sampled:
+            share.turn.append(row)
+            if share.turn.sequence.finish_reason:
+                scheduler.remove(share.turn)
+    return shares
+
+
+def planned(shares: list[Share]) -> list[tuple[RequestState, int]]:
+    return [(share.turn, share.num_rows) for share in shares]
+
+
+def test_a_long_prompt_is_prefilled_in_chunks_beside_running_decodes():
+    scheduler = make_scheduler(replace(LIMITS, max_step_rows=8))
+    voice, long = make_turn(3, first=10), make_turn(20, first=11)
+    scheduler.submit(voice)
+    step(scheduler)
+    scheduler.submit(long)
+    plans = [planned(step(scheduler)) for _ in range(4)]
+    assert plans == [
+        [(voice, 1), (long, 4)],
+        [(voice, 1), (long, 4)],
+        [(voice, 1), (long, 4)],
+        [(voice, 1), (long, 4)],
+    ]
+
+
+def test_every_chunk_but_the_last_ends_with_a_block():
+    """As long as a step has room to the next one's end; a turn that goes on in the middle of a
+    block comes up to it."""
+    scheduler = make_scheduler(replace(LIMITS, max_step_rows=10))
+    voice, long = make_turn(3, first=10), make_turn(31, first=11)
+    scheduler.submit(voice)
+    step(scheduler)
+    scheduler.submit(long)
+    chunks = []
+    while long.sequence.num_pending > 1 or not chunks:
+        chunks += [share.num_rows for share in step(scheduler) if share.turn is long]
+    assert sum(chunks) == 31 and chunks == [8, 8, 8, 7]
+    scheduler = make_scheduler(replace(LIMITS, max_step_rows=3, max_batch=2))
+    narrow = make_turn(9)
+    scheduler.submit(narrow)
+    assert [planned(step(scheduler)) for _ in range(3)] == [
+        [(narrow, 3)],
+        [(narrow, 1)],
+        [(narrow, 3)],
+    ]
+
+
+def test_only_the_last_chunk_is_sampled():
+    scheduler = make_scheduler(replace(LIMITS, max_step_rows=8))
+    turn = make_turn(20)
+    scheduler.submit(turn)
+    assert [step(scheduler)[0].samples or turn.sequence.num_reply_rows for _ in range(3)] == [
+        0,
+        0,
+        1,
+    ]
+
+
+def test_decodes_come_first_however_much_waits():
+    limits = replace(LIMITS, max_batch=3, max_step_rows=3)
+    scheduler = make_scheduler(limits)
+    voices = [make_turn(1, first=10 + i) for i in range(2)]
+    for voice in voices:
+        scheduler.submit(voice)
+    step(scheduler)
+    scheduler.submit(make_turn(30, first=20))
+    for _ in range(8):
+        shares = step(scheduler)
+        assert [share.turn for share in shares[:2]] == voices
+        assert sum(share.num_rows for share in shares) <= limits.max_step_rows
+
+
+def test_a_turn_starts_only_when_its_worst_case_is_reserved_and_then_never_waits():
+    limits = replace(LIMITS, num_blocks=8, block_size=4)  # 32 rows
+    scheduler = make_scheduler(limits)
+    first, second = make_turn(4, 16, first=10), make_turn(4, 12, first=11)
+    scheduler.submit(first), scheduler.submit(second)
+    assert planned(step(scheduler)) == [(first, 4)], (
+        "20 and 16 rows do not fit together, though 8 would for now"
+    )
+    for _ in range(14):
+        assert planned(step(scheduler)) == [(first, 1)]
+    step(scheduler)
+    assert planned(step(scheduler)) == [(second, 4)]
+
+
+def test_a_small_turn_does_not_overtake_a_large_one():
+    limits = replace(LIMITS, num_blocks=8, block_size=4)
+    scheduler = make_scheduler(limits)
+    turns = [make_turn(4, 12, first=10), make_turn(4, 24, first=11), make_turn(4, 2, first=12)]
+    for turn in turns:
+        scheduler.submit(turn)
+    started = []
+    while len(started) < 3:
+        started += [share.turn for share in step(scheduler) if share.turn not in started]
+    assert started == turns
+
+
+def test_what_can_never_run_is_refused_with_the_numbers():
+    scheduler = make_scheduler()
+    with pytest.raises(ContextError, match=r"190 rows.*11.*200"):
+        scheduler.submit(make_turn(190, 11))
+    small = make_scheduler(replace(LIMITS, num_blocks=4))
+    with pytest.raises(ContextError, match="16 fit"):
+        small.submit(make_turn(10, 7))
+    small.submit(make_turn(10, 6))
+    assert scheduler.waiting == () and len(small.waiting) == 1
+
+
+def test_the_longest_segment_counts():
+    segments = tuple(Segment(tuple(text_rows(range(6, 6 + n), IDS)), 10) for n in (3, 40, 5))
+    turn = RequestState(make_request(), segments, IDS, FakeDecoder(), 0.0)
+    scheduler = make_scheduler()
+    scheduler.submit(turn)
+    step(scheduler, END)
+    assert turn.max_total_rows == 50
+
+
+def test_too_many_waiting_is_busy_at_once():
+    scheduler = make_scheduler(replace(LIMITS, max_batch=2), max_waiting=1)
+    for i in range(3):
+        scheduler.submit(make_turn(first=10 + i))
+    with pytest.raises(BusyError, match="try again"):
+        scheduler.submit(make_turn())
+    step(scheduler)
+    assert (len(scheduler.running), len(scheduler.waiting)) == (2, 1)
+
+
+def test_without_waiting_places_a_free_place_is_still_given():
+    scheduler = make_scheduler(replace(LIMITS, max_batch=1), max_waiting=0)
+    scheduler.submit(make_turn())
+    step(scheduler)
+    with pytest.raises(BusyError):
+        scheduler.submit(make_turn())
+
+
+def test_a_session_has_one_running_and_one_waiting_turn():
+    scheduler = make_scheduler()
+    turns = [make_turn(session="mine", first=10 + i) for i in range(4)]
+    scheduler.submit(turns[0])
+    step(scheduler)
+    assert [scheduler.submit(turn) for turn in turns[1:]] == [None, turns[1], turns[2]]
+    step(scheduler)
+    assert scheduler.running == [turns[0]], "there is room, but the session is being served"
+    step(scheduler, END)
+    assert planned(step(scheduler)) == [(turns[3], 5)]
+
+
+def test_a_waiting_turn_is_superseded_in_its_place():
+    scheduler = make_scheduler(replace(LIMITS, max_batch=1))
+    first, old, other, new = (
+        make_turn(session=s, first=i) for i, s in enumerate(["a", "b", "c", "b"], 10)
+    )
+    for turn in (first, old, other):
+        scheduler.submit(turn)
+    step(scheduler)
+    assert scheduler.submit(new) is old
+    assert scheduler.waiting == (new, other)
+
+
+def test_a_busy_session_waits_behind_a_visitor_who_came_while_it_was_served():
+    scheduler = make_scheduler(replace(LIMITS, max_batch=1))
+    spam = [make_turn(session="spam", first=10 + i) for i in range(50)]
+    scheduler.submit(spam[0])
+    step(scheduler)
+    for turn in spam[1:]:
+        scheduler.submit(turn)
+    visitor = make_turn(session="visitor", first=99)
+    scheduler.submit(visitor)
+    step(scheduler, END)
+    assert planned(step(scheduler, END)) == [(visitor, 5)]
+    assert planned(step(scheduler)) == [(spam[-1], 5)]
+
+
+def test_a_paused_turn_is_left_out_and_keeps_its_blocks():
+    scheduler = make_scheduler()
+    one, two = make_turn(first=10), make_turn(first=11)
+    scheduler.submit(one), scheduler.submit(two)
+    step(scheduler)
+    table = scheduler.blocks.table(one.owner)
+    for _ in range(3):
+        assert planned(step(scheduler, paused=(one.owner,))) == [(two, 1)]
+    assert scheduler.blocks.table(one.owner) == table
+    assert planned(step(scheduler)) == [(one, 1), (two, 1)]
+
+
+def test_removing_a_turn_twice_or_before_it_ran_is_harmless():
+    scheduler = make_scheduler(replace(LIMITS, max_batch=1))
+    turns = [
+        make_turn(session="a", first=10),
+        make_turn(session="a", first=11),
+        make_turn(session="b", first=12),
+    ]
+    scheduler.submit(turns[0])
+    step(scheduler)
+    scheduler.submit(turns[1]), scheduler.submit(turns[2])
+    for turn in (*reversed(turns), *turns):
+        scheduler.remove(turn)
+    assert not scheduler.running and not scheduler.waiting and not scheduler.blocks.owners
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_load_keeps_the_rules(seed: int):
+    """Whatever comes and goes: limits hold, decodes are never left out, everybody is served in the
+    end."""
+    chance = random.Random(seed)
+    limits = replace(LIMITS, max_batch=3, max_step_rows=9, num_blocks=20)
+    scheduler = make_scheduler(limits, max_waiting=6)
+    accepted: list[RequestState] = []
+    for _ in range(300):
+        if chance.random() < 0.3:
+            turn = make_turn(
+                chance.randint(1, 25),
+                chance.randint(1, 20),
+                f"s{chance.randint(0, 5)}",
+                first=chance.randint(6, 9),
+            )
+            try:
+                superseded = scheduler.submit(turn)
+            except BusyError:
+                assert len(scheduler.waiting) >= 6
+            else:
+                accepted.append(turn)
+                if superseded:
+                    accepted.remove(superseded)
+        if chance.random() < 0.05 and accepted:
+            gone = accepted.pop(chance.randrange(len(accepted)))
+            scheduler.remove(gone)
+        decoding = [turn for turn in scheduler.running if turn.sequence.num_pending == 1]
+        shares = step(scheduler)
+        assert sum(share.num_rows for share in shares) <= limits.max_step_rows
+        assert len(scheduler.running) <= limits.max_batch
+        assert [share.turn for share in shares[: len(decoding)]] == decoding
+        sessions = [turn.request.session_id for turn in scheduler.running]
+        assert len(set(sessions)) == len(sessions)
+        scheduler.blocks.check_integrity()
+        accepted = [
+            turn for turn in accepted if turn in scheduler.running or turn in scheduler.waiting
+        ]
+    for _ in range(400):
+        step(scheduler)
+    assert not scheduler.running and not scheduler.waiting
+    assert scheduler.blocks.num_used == scheduler.blocks.num_reserved == 0

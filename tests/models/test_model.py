@@ -1,0 +1,231 @@
+"""The network against an independent one, the golden logits, and the published checkpoint's
+layout."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from moss_engine.api.errors import CheckpointError
+from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, save_tensors
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.load import load_model
+from moss_engine.models.network import MossSpeech, causal_attend
+from tests.fixtures.golden import make as golden
+from tests.fixtures.make_tiny_checkpoint import make_config, make_tensors, make_tokenizer
+from tests.models.reference_network import layer, reference_logits
+
+PUBLISHED = ModelConfig(
+    hidden_size=4096,
+    intermediate_size=12288,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    head_dim=128,
+    num_shared_layers=32,
+    num_modality_layers=4,
+    rope_theta=1e6,
+    rms_norm_eps=1e-6,
+    max_position_embeddings=40960,
+    vocab_size=151680,
+    audio_vocab_size=16512,
+    sosp_token_id=151646,
+    eosp_token_id=16384,
+    modality_pad_token_id=151667,
+    audio_pad_token_id=512,
+    eos_token_id=151645,
+    pad_token_id=151643,
+)
+
+
+@pytest.fixture(scope="module")
+def config() -> ModelConfig:
+    return make_config(make_tokenizer().get_vocab_size())
+
+
+@pytest.fixture(scope="module")
+def tensors(config: ModelConfig) -> dict[str, torch.Tensor]:
+    return make_tensors(config)
+
+
+@pytest.fixture(scope="module")
+def model(config: ModelConfig, tensors: dict[str, torch.Tensor]) -> MossSpeech:
+    model = MossSpeech(config).requires_grad_(False)
+    model.load_state_dict(tensors, strict=True)
+    return model
+
+
+def logits_of(model: MossSpeech, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    states = model(torch.from_numpy(rows), torch.arange(len(rows)), causal_attend)
+    return model.text_lm_head(states.text), model.audio_lm_head(states.audio)
+
+
+def test_golden_logits_are_those_of_the_plain_network() -> None:
+    made = golden.make()
+    with np.load(golden.PATH) as stored:
+        assert set(stored.files) == set(made)
+        for name in stored.files:
+            np.testing.assert_allclose(stored[name], made[name], rtol=1e-5, atol=1e-5)
+
+
+def test_network_gives_the_golden_logits(model: MossSpeech) -> None:
+    with np.load(golden.PATH) as stored:
+        text, audio = logits_of(model, stored["rows"])
+        np.testing.assert_allclose(text.numpy(), stored["text"], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(audio.numpy(), stored["audio"], rtol=1e-4, atol=1e-4)
+
+
+def test_one_layer_against_numpy(
+    config: ModelConfig, tensors: dict[str, torch.Tensor], model: MossSpeech
+) -> None:
+    from moss_engine.models.network import rotary_tables
+
+    x = torch.from_numpy(np.random.RandomState(2).standard_normal((11, config.hidden_size))).float()
+    rotary = rotary_tables(torch.arange(11), config.head_dim, config.rope_theta, torch.float32)
+    ours = model.model.shared_block.layers[0](x, rotary, causal_attend)
+    plain = {name: tensor.numpy().astype(np.float64) for name, tensor in tensors.items()}
+    rows = list(x.numpy().astype(np.float64))
+    theirs = layer(plain, "model.shared_block.layers.0.", rows, dataclasses.asdict(config))
+    np.testing.assert_allclose(ours.numpy(), np.array(theirs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rope_theta": 10_000.0},
+        {"rms_norm_eps": 0.1},
+        {"num_key_value_heads": 2, "num_attention_heads": 2},
+    ],
+)
+def test_golden_logits_depend_on(
+    change: dict[str, float], config: ModelConfig, tensors: dict[str, torch.Tensor]
+) -> None:
+    """What an earlier port got wrong must show: the comparison is not blind to it."""
+    wrong = dataclasses.replace(config, **change)
+    plain = {name: tensor.numpy() for name, tensor in tensors.items()}
+    if "num_attention_heads" in change:
+        for name in list(plain):
+            if "q_proj" in name:
+                plain[name] = plain[name][: 2 * config.head_dim]
+            if "o_proj" in name:
+                plain[name] = plain[name][:, : 2 * config.head_dim]
+    text, _ = reference_logits(plain, dataclasses.asdict(wrong), golden.golden_rows())
+    with np.load(golden.PATH) as stored:
+        assert np.abs(text - stored["text"]).max() > 0.01
+
+
+def test_the_channel_that_does_not_count_never_enters(
+    config: ModelConfig, model: MossSpeech
+) -> None:
+    rows = np.array(golden.golden_rows())
+    other = rows.copy()
+    is_audio = rows[:, 0] == config.modality_pad_token_id
+    other[~is_audio, 1] = 10**6  # far outside the table: not even looked up
+    for ours, theirs in zip(logits_of(model, rows), logits_of(model, other), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_branches_are_separate(
+    config: ModelConfig, tensors: dict[str, torch.Tensor], model: MossSpeech
+) -> None:
+    changed = MossSpeech(config).requires_grad_(False)
+    changed.load_state_dict({n: t + 0.1 if "audio_block" in n else t for n, t in tensors.items()})
+    rows = np.array(golden.golden_rows())
+    text, audio = logits_of(changed, rows)
+    assert torch.equal(text, logits_of(model, rows)[0])
+    assert not torch.allclose(audio, logits_of(model, rows)[1], atol=0.01)
+
+
+def test_select_gives_the_selected_rows(model: MossSpeech) -> None:
+    rows = torch.tensor(golden.golden_rows())
+    every = model(rows, torch.arange(len(rows)), causal_attend)
+    some = model(rows, torch.arange(len(rows)), causal_attend, torch.tensor([3, 20]))
+    torch.testing.assert_close(some.audio, every.audio[[3, 20]])
+
+
+def test_published_layout_has_446_tensors() -> None:
+    expected = expected_tensors(PUBLISHED)
+    assert len(expected) == 446
+    assert sum(np.prod(shape, dtype=np.int64) for shape in expected.values()) == 9_095_694_336
+    assert expected["model.text_block.layers.3.self_attn.k_proj.weight"] == (1024, 4096)
+    assert expected["audio_lm_head.weight"] == (16512, 4096)
+    assert PUBLISHED.num_layers == 40
+
+
+def test_expected_tensors_are_those_of_the_class(config: ModelConfig) -> None:
+    with torch.device("meta"):
+        state = MossSpeech(config).state_dict()
+    assert {name: tuple(tensor.shape) for name, tensor in state.items()} == expected_tensors(config)
+
+
+def test_kv_slots_are_distinct(config: ModelConfig) -> None:
+    with torch.device("meta"):
+        model = MossSpeech(config)
+    slots = [m.slot for m in model.modules() if hasattr(m, "slot")]
+    assert sorted(slots) == list(range(config.num_layers))
+
+
+def test_load_model_keeps_the_checkpoint_values(
+    tiny_checkpoint: Path, tensors: dict[str, torch.Tensor]
+) -> None:
+    model = load_model(tiny_checkpoint)
+    name = "model.shared_block.layers.1.mlp.up_proj.weight"
+    weight = model.state_dict()[name]
+    assert (
+        weight.device.type == "cpu" and weight.dtype == torch.float32 and not weight.requires_grad
+    )
+    step = tensors[name].abs().amax(1, keepdim=True) / 127
+    assert ((weight - tensors[name]).abs() <= 0.51 * step).all()  # the nearest of 255 values
+    assert (
+        load_model(tiny_checkpoint, dtype=torch.bfloat16).text_lm_head.weight.dtype
+        == torch.bfloat16
+    )
+
+
+@pytest.mark.parametrize("head", ["text_lm_head.weight", "audio_lm_head.weight"])
+def test_tied_head_is_refused(
+    head: str, config: ModelConfig, tensors: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    table = {
+        "text_lm_head.weight": "model.embed_tokens.weight",
+        "audio_lm_head.weight": "model.audio_embed.weight",
+    }
+    save_tensors(tmp_path / FILE_NAME, {**tensors, head: tensors[table[head]].clone()})
+    values = {
+        **dataclasses.asdict(config),
+        "model_type": "moss_speech",
+        "num_hidden_layers": config.num_shared_layers + config.num_modality_layers,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match=f"{head} equals {table[head]}.*untied"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rope_theta": None}, "rope_theta is missing"),
+        ({"rope_theta": "1e6"}, "rope_theta is missing or not a number"),
+        ({"hidden_size": -32}, "hidden_size must be positive"),
+        ({"hidden_size": 1 << 30}, "hidden_size is above"),
+        (
+            {"num_shared_layers": 10**9, "num_hidden_layers": 10**9 + 1},
+            "num_shared_layers is above",
+        ),
+        ({"num_key_value_heads": 3}, "not a multiple"),
+        ({"num_hidden_layers": 4}, "num_hidden_layers"),
+        ({"eosp_token_id": 4000}, "eosp_token_id lies outside"),
+        ({"sosp_token_id": 1}, "two of the special text ids are equal"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"model_type": "qwen3"}, "model_type"),
+    ],
+)
+def test_config_is_refused(change: dict[str, object], words: str, config: ModelConfig) -> None:
+    values = {**dataclasses.asdict(config), "model_type": "moss_speech", "num_hidden_layers": 3}
+    assert ModelConfig.from_dict(values, source="c") == config
+    with pytest.raises(CheckpointError, match=words):
+        ModelConfig.from_dict({**values, **change}, source="c")

@@ -1,0 +1,254 @@
+"""Imports point one way, every optional package has one home, and importing does nothing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# What the modules of a folder may import besides each other. "x" stands for the module x or the
+# modules directly in the folder x, "x.*" for everything below it. A module is held by its own line
+# if it has one, else by that of the nearest folder that has one.
+ALLOWED = {
+    "": "client",
+    "client": "api audio build config",
+    "api": "",
+    "options": "api",
+    "config": "options",
+    "audio": "api",
+    "models": "api",
+    "kernels": "",
+    "kernels.lm": "kernels models",
+    "kernels.codec": "kernels",
+    "runtime": "api config models",
+    "runtime.make": "api config models runtime.*",
+    "runtime.eager": "api models runtime",
+    "runtime.cuda": "api models runtime kernels kernels.lm",
+    "runtime.tensorrt": "api config models runtime",
+    "runtime.tensorrt_llm": "api config models runtime runtime.tensorrt",
+    "engine": "api config runtime",
+    "text": "api models engine.sequence text.spoken",
+    "text.spoken": "",
+    "codec": "api models",
+    "codec.load": "api config codec.*",
+    "codec.nano": "api models codec codec.vocoder",
+    "codec.moss": "api models codec codec.vocoder codec.vocoder.hift codec.moss.*",
+    "codec.moss.flow": "api codec kernels kernels.codec",
+    "codec.moss.whisper": "api models codec",
+    "codec.vocoder": "api models codec codec.vocoder.hift kernels.codec",
+    "codec.vocoder.hift": "api codec kernels.codec",
+    "service": "api config codec engine",
+    "checkup": "api models codec.* text",
+    "build": "api config checkup models text runtime codec engine service",
+    "ui": "api audio options text.language ui.*",
+    "ui.audio_in": "api audio",
+    "ui.components": "api audio",
+    "ui.parts": "api ui ui.components",
+    "export": "api models runtime runtime.tensorrt runtime.tensorrt_llm",
+}
+
+# Third-party packages and the only modules that name them.
+HOMES = {
+    "torch": ("models", "runtime", "kernels", "codec", "service", "build", "export"),
+    "safetensors": ("models",),
+    "tokenizers": ("text.tokenizer",),
+    "anyascii": ("text.spoken",),
+    "soundfile": ("audio", "codec"),
+    "bigvgan": ("codec.vocoder.bigvgan",),
+    "yaml": ("codec.yaml_file",),
+    "onnxruntime": ("codec.moss.campplus", "audio.voice_activity"),
+    "gradio": ("ui",),
+    "starlette": ("ui",),
+    "triton": ("kernels",),
+    "tensorrt": ("runtime.tensorrt", "runtime.tensorrt_llm", "export"),
+    "tensorrt_rtx": ("runtime.tensorrt", "export"),
+    "tensorrt_llm": ("runtime.tensorrt_llm", "export"),
+}
+EVERYWHERE = {"numpy"}
+OPTIONAL = (
+    "triton",
+    "tensorrt",
+    "tensorrt_rtx",
+    "tensorrt_llm",
+    "bigvgan",
+    "onnxruntime",
+    "scipy",
+    "librosa",
+    "matplotlib",
+    "huggingface_hub",
+    "transformers",
+    "hibari",
+    "moonshine_voice",
+    "pytest",
+)
+# Imported in functions, once they are asked for: they need a package that not every machine has, or
+# start slowly.
+ON_DEMAND = ("runtime.cuda", "kernels", "runtime.tensorrt", "ui", "export")
+WITHOUT_TORCH = (
+    "api",
+    "config",
+    "audio",
+    "text",
+    "engine.block_manager",
+    "engine.scheduler",
+    "engine.sequence",
+    "engine.bound_text",
+)
+
+
+def module_name(path: Path) -> str:
+    """moss_engine/models/config.py -> "models.config"; a package's own name for its __init__."""
+    parts = path.relative_to(ROOT / "moss_engine").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted((ROOT / "moss_engine").rglob("*.py"))}
+PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+
+
+def imported_names(path: Path) -> set[str]:
+    """Every absolute name that a file imports, at any depth; `from a import b` counts as a.b."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import; name the module in full"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def own_imports(path: Path) -> set[str]:
+    """The modules of moss_engine that a file imports, without the prefix."""
+    found = set()
+    for name in imported_names(path):
+        if name.startswith("moss_engine."):
+            inner = name.removeprefix("moss_engine.")
+            found.add(inner if inner in MODULES else inner.rpartition(".")[0])
+    return found - {""}
+
+
+def is_inside(name: str, place: str) -> bool:
+    return name == place or name.startswith(f"{place}.")
+
+
+def parent(name: str) -> str:
+    return name if name in PACKAGES else name.rpartition(".")[0]
+
+
+def is_named(name: str, place: str) -> bool:
+    """Whether an entry of ALLOWED stands for a module."""
+    if place.endswith(".*"):
+        return is_inside(name, place.removesuffix(".*"))
+    return name == place or parent(name) == place
+
+
+def allowed(name: str) -> list[str]:
+    line = name
+    while line not in ALLOWED:
+        assert line, f"moss_engine.{name} stands in no line of ALLOWED; give its folder one"
+        line = line.rpartition(".")[0]
+    return [parent(name), *ALLOWED[line].split()]
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name])
+def test_imports_point_one_way(name):
+    places = allowed(name)
+    others = {
+        other
+        for other in own_imports(MODULES[name])
+        if not any(is_named(other, place) for place in places)
+    }
+    assert not others, f"moss_engine.{name} must not import {others}"
+
+
+def test_every_line_of_the_table_stands_for_something():
+    for line, entries in ALLOWED.items():
+        for place in [line, *entries.split()]:
+            assert any(is_named(name, place) for name in MODULES), f"{place} is nothing any more"
+
+
+def test_no_folder_is_crowded():
+    for package in PACKAGES:
+        own = [name for name in MODULES if parent(name) == package and name != package]
+        assert len(own) <= 16, f"moss_engine.{package} has {len(own)} modules; give it folders"
+
+
+def test_no_import_cycle():
+    left = {name: own_imports(path) - {name} for name, path in MODULES.items()}
+    while free := [name for name, needs in left.items() if not needs & set(left)]:
+        for name in free:
+            del left[name]
+    assert not left, f"these modules import each other in a circle: {sorted(left)}"
+
+
+def test_the_package_imports_neither_scripts_nor_the_app():
+    for name, path in MODULES.items():
+        outside = {other.partition(".")[0] for other in imported_names(path)} & {
+            "scripts",
+            "app",
+            "tests",
+        }
+        assert not outside, f"moss_engine.{name} imports {outside}"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_package_stays_at_home(name):
+    for other in {other.partition(".")[0] for other in imported_names(MODULES[name])}:
+        if other in sys.stdlib_module_names or other in EVERYWHERE or other == "moss_engine":
+            continue
+        assert other in HOMES, (
+            f"moss_engine.{name} imports {other}, which has no home in this table"
+        )
+        assert any(is_inside(name, home) for home in HOMES[other]), (
+            f"moss_engine.{name} must not import {other}"
+        )
+
+
+def test_the_bare_package_is_light():
+    heavy = run_python(
+        "import sys, moss_engine, moss_engine.config, moss_engine.api.errors\n"
+        "print(sorted({'torch', 'gradio', 'numpy', 'tokenizers'} & set(sys.modules)))"
+    )
+    assert heavy == "[]"
+
+
+def test_decisions_are_made_without_torch():
+    names = [
+        f"moss_engine.{name}"
+        for name in MODULES
+        if any(is_inside(name, place) for place in WITHOUT_TORCH)
+    ]
+    assert (
+        run_python(
+            "import importlib, sys\nsys.modules['torch'] = None\n"
+            f"for name in {names}: importlib.import_module(name)\nprint('imported')"
+        )
+        == "imported"
+    )
+
+
+def test_every_module_imports_without_optional_packages_and_does_nothing():
+    names = [f"moss_engine.{name}" for name in MODULES if name and not name.startswith(ON_DEMAND)]
+    assert (
+        run_python(
+            "import importlib, logging, sys, threading\n"
+            f"sys.modules.update(dict.fromkeys({OPTIONAL}))\n"
+            f"for name in {names}: importlib.import_module(name)\n"
+            "print(threading.active_count(), logging.getLogger().handlers)"
+        )
+        == "1 []"
+    )

@@ -1,0 +1,166 @@
+"""Every kernel of the CUDA runtime against plain PyTorch in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+pytestmark = pytest.mark.gpu
+cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
+
+from moss_engine.kernels.lm.few_rows import FewRows, has_few_rows  # noqa: E402
+from moss_engine.kernels.lm.float8 import quantise_rows, rescale  # noqa: E402
+from moss_engine.kernels.lm.matvec import matvec  # noqa: E402
+from moss_engine.kernels.lm.matvec8 import matvec8  # noqa: E402
+from moss_engine.kernels.lm.rows import embed, gate, rms_norm  # noqa: E402
+from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
+
+# bfloat16 rounds to 2**-9 relative; the sums themselves are float32.
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 6e-3}
+FLOAT16 = 1e-3
+DTYPES = [torch.float32] if INTERPRETED else list(TOLERANCE)
+
+
+def normal(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
+
+
+def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return torch.einsum("lk,lnk->ln", x.double(), weight.double())
+
+
+def normed(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    x = x.double()
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight.double()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("lanes", "inputs", "outputs"), [(1, 48, 100), (2, 96, 37), (1, 5000, 18), (1, 64, 8200)]
+)
+def test_matvec(dtype, lanes, inputs, outputs):
+    x, weight = (
+        normal(lanes, inputs, dtype=dtype, seed=1),
+        normal(lanes, outputs, inputs, dtype=dtype, seed=2),
+    )
+    norm, residual = (
+        normal(lanes, inputs, dtype=dtype, seed=3),
+        normal(lanes, outputs, dtype=dtype, seed=4),
+    )
+    out = torch.full((lanes, outputs), torch.nan, device=DEVICE, dtype=dtype)
+    matvec(x, weight, out, norm=norm, eps=1e-3)
+    assert relative_error(out, product(normed(x, norm, 1e-3), weight)) < TOLERANCE[dtype]
+    matvec(x, weight, out := residual.clone(), residual=out)
+    assert relative_error(out, residual.double() + product(x, weight)) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("lanes", "inputs", "outputs"), [(1, 48, 40), (2, 5000, 5)])
+def test_gated_matvec(dtype, lanes, inputs, outputs):
+    x, weight = (
+        normal(lanes, inputs, dtype=dtype, seed=1),
+        normal(lanes, 2 * outputs, inputs, dtype=dtype, seed=2),
+    )
+    norm = normal(lanes, inputs, dtype=dtype, seed=3) / inputs**0.5
+    out = torch.full((lanes, outputs), torch.nan, device=DEVICE, dtype=dtype)
+    matvec(x, weight, out, norm=norm, eps=1e-3, gated=True)
+    first, second = product(normed(x, norm, 1e-3), weight).chunk(2, -1)
+    assert relative_error(out, F.silu(first) * second) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", DTYPES[-1:])
+@pytest.mark.parametrize(
+    ("lanes", "rows", "inputs", "outputs"), [(1, 2, 48, 100), (2, 9, 512, 72), (1, 64, 160, 8200)]
+)
+def test_products_of_few_rows(dtype, lanes, rows, inputs, outputs):
+    """Outputs and rows past the last tile, padding rows, and columns split over programs (512 of
+    them)."""
+    if not has_few_rows():
+        pytest.skip("the kernel is for compute capability 9")
+    few_rows = FewRows(lanes, DEVICE)
+    x = normal(lanes, rows, inputs, dtype=dtype, seed=1) / inputs**0.5
+    weight = normal(lanes, outputs, inputs, dtype=dtype, seed=2)
+    residual = normal(lanes, rows, outputs, dtype=dtype, seed=4)
+    wanted = torch.einsum("lrk,lnk->lrn", x.double(), weight.double())
+    for _ in range(2):  # the second finds what the first has left in the scratch memory
+        few_rows(x, weight, out := torch.full_like(residual, torch.nan))
+        assert relative_error(out, wanted) < TOLERANCE[dtype]
+    few_rows(x, weight, out := residual.clone(), residual=out)
+    assert relative_error(out, residual.double() + wanted) < TOLERANCE[dtype]
+    out = torch.full((lanes, rows, outputs // 2), torch.nan, device=DEVICE, dtype=dtype)
+    few_rows(x, weight, out, gated=True)
+    first, second = wanted.chunk(2, -1)
+    assert relative_error(out, F.silu(first) * second) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_row_kernels(dtype):
+    x, weight = normal(2, 5, 90, dtype=dtype, seed=1), normal(2, 90, dtype=dtype, seed=2)
+    out = torch.full_like(x, torch.nan)
+    rms_norm(x, weight, 1e-3, out)
+    assert relative_error(out, normed(x, weight.unsqueeze(1), 1e-3)) < TOLERANCE[dtype]
+    gated = torch.full((2, 5, 45), torch.nan, device=DEVICE, dtype=dtype)
+    gate(x, gated)
+    first, second = x.double().chunk(2, -1)
+    assert relative_error(gated, F.silu(first) * second) < TOLERANCE[dtype]
+
+
+def test_embedding_selects_by_the_modality_pad():
+    text, audio = (
+        torch.arange(12.0, device=DEVICE).view(4, 3),
+        -torch.arange(9.0, device=DEVICE).view(3, 3),
+    )
+    ids = torch.tensor([[1, 2], [3, 999], [0, 1]], dtype=torch.int32, device=DEVICE)
+    out = torch.full((3, 3), torch.nan, device=DEVICE)
+    embed(ids, text, audio, 3, out[:1])
+    embed(ids[2:], text, audio, 0, out[2:])
+    embed(ids[1:2], text, audio, 7, out[1:2])
+    assert torch.equal(out, torch.stack([text[1], text[3], audio[1]]))
+
+
+@pytest.mark.skipif(INTERPRETED, reason="the kernel has machine instructions")
+@pytest.mark.parametrize(
+    ("lanes", "inputs", "outputs"), [(1, 48, 100), (2, 96, 37), (1, 12288, 18)]
+)
+def test_matvec_of_float8(lanes, inputs, outputs):
+    """The vector, and sums of four products, have the 11 bits of float16; a gate adds up two such
+    errors."""
+    weight = normal(lanes, 2 * outputs, inputs, dtype=torch.float32, seed=2).to(torch.float8_e4m3fn)
+    scale = normal(lanes, 2 * outputs, dtype=torch.float32, seed=3).abs() + 0.5
+    x, residual = (
+        normal(lanes, size, dtype=torch.bfloat16, seed=1) for size in (inputs, 2 * outputs)
+    )
+    norm = normal(lanes, inputs, dtype=torch.bfloat16, seed=3) / inputs**0.5
+    widened = weight.double() * scale.double().unsqueeze(-1)
+    out = torch.full((lanes, 2 * outputs), torch.nan, device=DEVICE)
+    matvec8(1000 * x, weight, scale, out, residual=residual)
+    assert relative_error(out, residual.double() + product(1000 * x, widened)) < FLOAT16
+    out = torch.full((lanes, outputs), torch.nan, device=DEVICE)
+    matvec8(x, weight, scale, out, norm=norm, eps=1e-3, gated=True)
+    first, second = product(normed(x, norm, 1e-3), widened).chunk(2, -1)
+    assert relative_error(out, F.silu(first) * second) < 4 * FLOAT16
+
+
+def test_rescaling():
+    x, residual = (normal(5, 300, dtype=torch.float32, seed=seed) for seed in (1, 2))
+    row_scale, scale = (normal(size, dtype=torch.float32, seed=3) for size in (5, 300))
+    wanted = x.double() * row_scale.double()[:, None] * scale.double()
+    rescale(x, row_scale, scale, out := torch.full_like(x, torch.nan))
+    assert relative_error(out, wanted) < TOLERANCE[torch.float32]
+    rescale(x, row_scale, scale, residual_out := residual.clone(), residual=residual_out)
+    assert relative_error(residual_out, wanted + residual) < TOLERANCE[torch.float32]
+
+
+def test_rows_as_float8():
+    x = normal(7, 90, dtype=torch.float32, seed=5)
+    x[3] = 0
+    values, scale = (
+        torch.empty_like(x, dtype=torch.float8_e4m3fn),
+        torch.full((7,), torch.nan, device=DEVICE),
+    )
+    quantise_rows(x, values, scale)
+    assert (
+        relative_error(values.float() * scale[:, None], x) < 0.05
+    )  # 3 bits of mantissa, cut off by the interpreter
+    assert values[3].float().abs().max() == 0

@@ -1,0 +1,65 @@
+"""The TensorRT runtime on a GPU with the TensorRT that is installed: the contract of every
+runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.gpu
+pytest.importorskip("tensorrt", reason="TensorRT is not installed", exc_type=ImportError)
+if not torch.cuda.is_available():
+    pytest.skip("no GPU", allow_module_level=True)
+
+from moss_engine.runtime.tensorrt.library import load_library  # noqa: E402
+from moss_engine.runtime.tensorrt.runtime import TrtRuntime  # noqa: E402
+from tests.runtime.runtime_contract import LIMITS, RuntimeContract  # noqa: E402
+from tests.runtime.tensorrt.trt_support import assert_large_values_pass, make_runtime  # noqa: E402
+
+
+def make(folder: Path, dtype: str, weights: str) -> TrtRuntime:
+    return make_runtime(
+        load_library("tensorrt"), folder, LIMITS, dtype, weights, torch.device("cuda")
+    )
+
+
+class TestFloat32(RuntimeContract):
+    """Only the order of sums differs from the reference."""
+
+    tolerance = drift = 1e-3
+    exact_batch = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+        return make(tiny_checkpoint, "float32", "bound")
+
+
+class TestBoundFloat16(RuntimeContract):
+    """Weights, and what products are made of, are rounded to 11 bits of mantissa."""
+
+    tolerance = drift = 0.02
+    exact_batch = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+        return make(tiny_checkpoint, "float16", "bound")
+
+
+class TestBakedFloat16(RuntimeContract):
+    tolerance = drift = 0.02
+    exact_batch = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+        return make(tiny_checkpoint, "float16", "baked")
+
+
+def test_gated_values_beyond_float16_pass(tiny_checkpoint):
+    assert_large_values_pass(
+        load_library("tensorrt"), tiny_checkpoint, LIMITS, torch.device("cuda")
+    )

@@ -1,0 +1,334 @@
+"""From options to a runtime: what is chosen, and what is refused before weights are read."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from moss_engine.api.errors import CheckpointError, ConfigError, MissingPackageError
+from moss_engine.config import EngineConfig
+from moss_engine.models.manifest import write_manifest
+from moss_engine.runtime import make, memory
+from moss_engine.runtime.base import Limits
+from moss_engine.runtime.cuda.weights import Float8
+from moss_engine.runtime.eager import linear
+from moss_engine.runtime.eager.runtime import TorchRuntime
+from moss_engine.runtime.make import make_runtime
+
+
+@pytest.fixture
+def config(tiny_checkpoint: Path) -> EngineConfig:
+    return EngineConfig(
+        checkpoint=tiny_checkpoint, device="cpu", kv_rows=256, max_sessions=2, max_step_rows=64
+    )
+
+
+@pytest.fixture
+def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(_: object) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr("moss_engine.models.checkpoint.read_tensor", read)
+
+
+def test_limits_are_those_of_the_options(config: EngineConfig) -> None:
+    limits = make_runtime(config).limits
+    assert dataclasses.astuple(limits) == (16, 16, 2, 64, 256)
+    longer = make_runtime(dataclasses.replace(config, kv_rows=10_000, block_size=8)).limits
+    assert (longer.num_blocks, longer.max_seq_len) == (1250, 4096)  # the context of the model
+
+
+@pytest.mark.parametrize(("faster", "dtype"), [(True, "int8"), (False, "float32")])
+def test_auto_takes_int8_where_it_is_stored_and_faster(
+    faster: bool, dtype: str, config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make, "int8_decodes_well", lambda threads: faster)
+    assert make_runtime(config).info.dtype == dtype
+
+
+def test_auto_keeps_float_weights_exact(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make, "int8_decodes_well", lambda threads: True)
+    monkeypatch.setattr(make, "stores_int8", lambda folder: False)
+    assert make.resolve_dtype(config, torch.device("cpu")) is torch.float32
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_what_was_asked_for_runs(dtype: str, config: EngineConfig) -> None:
+    runtime = make_runtime(dataclasses.replace(config, dtype=dtype, runtime="torch"))
+    assert isinstance(runtime, TorchRuntime) and runtime.info.dtype == dtype
+
+
+def test_measuring_leaves_the_threads_as_they_were() -> None:
+    before = torch.get_num_threads()
+    assert linear.int8_decodes_well(before + 1) in (True, False)
+    assert linear.fastest_prefill_dtype(before + 1) in (torch.float32, torch.bfloat16)
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"device": "tpu"}, "'tpu' is no device"),
+        ({"device": "meta"}, "'meta' is not supported"),
+        ({"device": "cuda:x"}, "'cuda:x' is no device"),
+        ({"kv_rows": 64, "block_size": 100}, "--kv-rows 64 is less than one block of 100"),
+        ({"max_sessions": 65}, "--max-step-rows 64 must be at least --max-sessions 65"),
+    ],
+)
+@pytest.mark.usefixtures("no_weights")
+def test_options_that_cannot_work_are_refused(
+    change: dict[str, object], words: str, config: EngineConfig
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        make_runtime(dataclasses.replace(config, **change))  # type: ignore[arg-type]
+    assert words in str(error.value) and str(error.value).endswith(".")
+
+
+@pytest.mark.usefixtures("no_weights")
+def test_a_gpu_that_is_not_there_is_refused(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert make.resolve_device("auto") == torch.device("cpu")
+    with pytest.raises(ConfigError, match=r"needs an NVIDIA GPU.*--device cpu"):
+        make_runtime(dataclasses.replace(config, device="cuda"))
+
+
+def test_a_gpu_number_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    assert make.resolve_device("auto") == make.resolve_device("cuda") == torch.device("cuda:1")
+    assert make.resolve_device("cuda:0") == torch.device("cuda:0")
+    with pytest.raises(ConfigError, match="there are 2 GPUs"):
+        make.resolve_device("cuda:2")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "supported", "words"),
+    [
+        ("int8", True, "--dtype int8 runs on a CPU only"),
+        ("auto", False, "has no bfloat16; use --dtype float32"),
+        ("bfloat16", False, "has no bfloat16"),
+    ],
+)
+def test_number_formats_of_a_gpu(
+    dtype: str, supported: bool, words: str, config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = torch.device("cuda:0")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: supported)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "An old GPU")
+    with pytest.raises(ConfigError, match=words):
+        make.resolve_dtype(dataclasses.replace(config, dtype=dtype), gpu)
+    assert make.resolve_dtype(dataclasses.replace(config, dtype="float32"), gpu) is torch.float32
+
+
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make, "resolve_device", lambda name: torch.device("cuda:0"))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1 << 40)
+
+
+def test_bfloat16_on_a_gpu_takes_the_cuda_runtime(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_gpu(monkeypatch)
+    loaded = []
+    module = SimpleNamespace(
+        load_cuda_runtime=lambda folder, limits, **how: loaded.append(tuple(how.values())[:3])
+    )
+    monkeypatch.setitem(sys.modules, "moss_engine.runtime.cuda.load", module)
+    monkeypatch.setattr(
+        make, "load_torch_runtime", lambda *_, device, dtype, **how: loaded.append((device, dtype))
+    )
+    for dtype in ("auto", "bfloat16", "float8", "float32"):
+        make_runtime(dataclasses.replace(config, dtype=dtype))
+    bfloat16 = (torch.device("cuda:0"), torch.bfloat16)
+    assert loaded == [
+        (*bfloat16, Float8.NONE),
+        (*bfloat16, Float8.NONE),
+        (*bfloat16, Float8.TRUNK),
+        (torch.device("cuda:0"), torch.float32),
+    ]
+    with pytest.raises(ConfigError, match="multiples of 16, but the model has vocab_size 299"):
+        make_runtime(dataclasses.replace(config, dtype="float8-all"))
+
+
+def test_float8_needs_a_gpu(config: EngineConfig) -> None:
+    with pytest.raises(ConfigError, match="float8-all runs on a GPU only"):
+        make_runtime(dataclasses.replace(config, dtype="float8-all", device="cpu"))
+
+
+@pytest.mark.usefixtures("no_weights")
+def test_a_gpu_without_triton_is_refused(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_gpu(monkeypatch)
+    for name in [
+        name for name in sys.modules if name.startswith("moss_engine.runtime.cuda.runtime")
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.startswith("moss_engine.kernels")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(MissingPackageError, match="pip install triton"):
+        make_runtime(config)
+
+
+@pytest.mark.usefixtures("no_weights")
+def test_too_little_memory_is_refused_with_the_numbers(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 3 << 29)
+    with pytest.raises(ConfigError) as error:
+        make_runtime(dataclasses.replace(config, kv_rows=1 << 22))
+    # 4 layers x 2 x 2 heads x 8 values x 4 bytes a row
+    assert "KV 2.00 GiB" in str(error.value) and "1.50 GiB are free; lower --kv-rows" in str(
+        error.value
+    )
+    assert "needs 3.00 GiB on cpu" in str(error.value)
+
+
+def test_memory_that_cannot_be_told_is_no_reason_to_refuse(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: None)
+    assert isinstance(make_runtime(config), TorchRuntime)
+
+
+def test_free_memory_is_within_the_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_available_bytes", lambda: 7000)
+    for container, expected in ((None, 7000), (500, 500), (9000, 7000)):
+        monkeypatch.setattr(memory, "_container_bytes", lambda container=container: container)
+        assert memory.free_bytes(torch.device("cpu")) == expected
+
+
+def test_memory_of_this_machine_is_told() -> None:
+    free = memory.free_bytes(torch.device("cpu"))
+    assert free is None or free > 1 << 20
+
+
+@pytest.mark.usefixtures("no_weights")
+def test_an_altered_checkpoint_is_refused(config: EngineConfig, tmp_path: Path) -> None:
+    for file in config.checkpoint.rglob("*"):
+        if file.is_file():
+            copy = tmp_path / file.relative_to(config.checkpoint)
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_bytes(file.read_bytes())
+    (tmp_path / "README.md").write_text("altered")
+    with pytest.raises(CheckpointError, match=r"README\.md differs from its entry"):
+        make_runtime(dataclasses.replace(config, checkpoint=tmp_path))
+    write_manifest(tmp_path, {})
+    with pytest.raises(AssertionError, match="weights were read"):
+        make_runtime(dataclasses.replace(config, checkpoint=tmp_path))
+
+
+@pytest.mark.usefixtures("no_weights")
+def test_a_folder_without_config_is_refused(config: EngineConfig, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"config\.json is missing"):
+        make_runtime(dataclasses.replace(config, checkpoint=tmp_path))
+
+
+ENGINES = ("tensorrt", "tensorrt_rtx", "tensorrt_llm")
+
+
+@pytest.mark.parametrize("runtime", ENGINES)
+@pytest.mark.parametrize("has_triton", [True, False])
+@pytest.mark.usefixtures("no_weights")
+def test_an_engine_runtime_is_loaded_by_its_module(
+    runtime: str,
+    has_triton: bool,
+    config: EngineConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its rows are drawn by kernels where triton is installed."""
+    on_a_gpu(monkeypatch)
+    loaded = []
+    monkeypatch.setattr(make, "find_spec", lambda name: name if has_triton else None)
+    kernels = SimpleNamespace(KernelSampler=lambda model, max_batch, device: (max_batch, device))
+    monkeypatch.setitem(sys.modules, "moss_engine.runtime.cuda.sampler", kernels)
+
+    def load(options: EngineConfig, limits: Limits, device: torch.device) -> SimpleNamespace:
+        loaded.append((options.engine, limits, device))
+        return SimpleNamespace(name=options.runtime, limits=limits, sampler=None)
+
+    trt = SimpleNamespace(load_trt_runtime=load)
+    monkeypatch.setitem(sys.modules, "moss_engine.runtime.tensorrt.load", trt)
+    monkeypatch.setitem(
+        sys.modules,
+        "moss_engine.runtime.tensorrt_llm.load",
+        SimpleNamespace(load_trtllm_runtime=load),
+    )
+    monkeypatch.setitem(sys.modules, "moss_engine.runtime.cuda.runtime", None)
+    made = make_runtime(dataclasses.replace(config, runtime=runtime, engine=tmp_path))
+    assert made.name == runtime
+    on_device = (config.max_sessions, torch.device("cuda:0"))
+    assert made.sampler == (on_device if has_triton else None)
+    assert [(engine, device) for engine, _, device in loaded] == [
+        (tmp_path, torch.device("cuda:0"))
+    ]
+
+
+@pytest.mark.parametrize("runtime", ENGINES)
+@pytest.mark.parametrize("has_gpu", [True, False])
+@pytest.mark.usefixtures("no_weights")
+def test_an_engine_runtime_never_becomes_another(
+    runtime: str,
+    has_gpu: bool,
+    config: EngineConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without the package, with an empty folder, without a GPU: a sentence each time, and no other
+    runtime."""
+    if has_gpu:
+        on_a_gpu(monkeypatch)
+    for name in ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings", "tensorrt_llm"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingPackageError if has_gpu else ConfigError) as error:
+        make_runtime(dataclasses.replace(config, runtime=runtime, engine=tmp_path))
+    words = (
+        "install it with `pip install"
+        if has_gpu
+        else f"--runtime {runtime} needs an NVIDIA GPU, not cpu"
+    )
+    assert words in str(error.value) and "--runtime torch" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"runtime": "tensorrt"},
+            "runs an engine file; build one with `python -m scripts.build_engine` and name its",
+        ),
+        (
+            {"engine": Path("engine")},
+            "--engine engine needs a TensorRT runtime; name it with --runtime, or omit --engine",
+        ),
+        (
+            {"engine": Path("engine"), "runtime": "torch"},
+            "--engine engine needs a TensorRT runtime",
+        ),
+        ({"plugin": Path("plugin.so")}, "--plugin plugin.so needs a TensorRT runtime"),
+        (
+            {"plugin": Path("plugin.so"), "engine": Path("engine"), "runtime": "tensorrt"},
+            "--plugin is for --runtime tensorrt_llm, not tensorrt",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("no_weights")
+def test_engine_options_that_do_not_fit_are_refused(
+    change: dict[str, object], words: str, config: EngineConfig
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        make_runtime(dataclasses.replace(config, **change))  # type: ignore[arg-type]
+    assert words in str(error.value) and str(error.value).endswith(".")

@@ -1,0 +1,266 @@
+"""The torch runtime on a CPU: the contract in every number format, and what only this runtime
+promises."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from moss_engine.api.request import ChannelSampling, Sampling
+from moss_engine.api.tokens import Row, initial_modality, next_modality
+from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tensors, save_tensors
+from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.eager.linear import Int8Linear
+from moss_engine.runtime.eager.runtime import TorchRuntime, load_torch_runtime
+from moss_engine.runtime.sampler import TorchSampler
+from tests.fixtures.golden import make as golden
+from tests.fixtures.make_tiny_checkpoint import make_config, make_tensors, make_tokenizer
+from tests.runtime.runtime_contract import LIMITS, RuntimeContract
+from tests.runtime.sampling_support import Replies
+
+CPU = torch.device("cpu")
+
+
+def load(folder: Path, dtype: torch.dtype | str) -> TorchRuntime:
+    return load_torch_runtime(folder, LIMITS, device=CPU, dtype=dtype, threads=1)
+
+
+class TestFloat32(RuntimeContract):
+    """Only the order of sums differs from the reference: a few units of the 24-bit mantissa,
+    through four layers."""
+
+    tolerance = drift = 2e-5
+    exact_batch = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TorchRuntime:
+        return load(tiny_checkpoint, torch.float32)
+
+
+class TestInt8(RuntimeContract):
+    """Weights are the reference's; activations in front of each product are rounded to 8 bits of
+    mantissa."""
+
+    tolerance = 0.1
+    drift = 0.1
+    exact_batch = True
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TorchRuntime:
+        return load(tiny_checkpoint, "int8")
+
+
+class TestBfloat16(RuntimeContract):
+    """Weights too are rounded to 8 bits."""
+
+    tolerance = 0.15
+    drift = 0.1
+    exact_batch = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TorchRuntime:
+        return load(tiny_checkpoint, torch.bfloat16)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+class TestFloat32OnGpu(RuntimeContract):
+    """Other kernels, the same format; decoding sequences are padded to others' lengths."""
+
+    tolerance = drift = 1e-3
+    exact_batch = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TorchRuntime:
+        gpu = torch.device("cuda:0")
+        return load_torch_runtime(
+            tiny_checkpoint, LIMITS, device=gpu, dtype=torch.float32, threads=1
+        )
+
+
+@pytest.fixture
+def runtime(tiny_checkpoint: Path) -> TorchRuntime:
+    return load(tiny_checkpoint, torch.float32)
+
+
+def rows_of_golden() -> tuple[Row, ...]:
+    return tuple(Row(*row) for row in golden.golden_rows())
+
+
+def one(rows: tuple[Row, ...], table: tuple[int, ...], num_cached: int = 0) -> ScheduledBatch:
+    return ScheduledBatch((ScheduledSequence(rows, num_cached, table, True),))
+
+
+def test_golden_logits(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """With the network's values in float32, as the golden numbers were made with them."""
+    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    shutil.copy(tiny_checkpoint / "config.json", tmp_path)
+    save_tensors(tmp_path / FILE_NAME, make_tensors(config))
+    runtime, rows = load(tmp_path, torch.float32), rows_of_golden()
+    with np.load(golden.PATH) as stored:
+        for end in (1, 10, len(rows)):
+            logits = runtime.forward(one(rows[:end], tuple(range(8))))
+            np.testing.assert_allclose(
+                logits.text[0].numpy(), stored["text"][end - 1], rtol=1e-4, atol=1e-4
+            )
+            np.testing.assert_allclose(
+                logits.audio[0].numpy(), stored["audio"][end - 1], rtol=1e-4, atol=1e-4
+            )
+
+
+def test_stale_values_of_a_block_are_never_read(runtime: TorchRuntime) -> None:
+    """Another sequence may have left NaN in the pool: its blocks, once freed, harm nobody."""
+    rows, tables = rows_of_golden(), (tuple(range(8)), tuple(range(20, 28)))
+    expected = [runtime.forward(one(rows[:end], tables[0])) for end in (5, 11)]
+    assert runtime._pool is not None
+    for layer in runtime._pool.rows:
+        layer.fill_(torch.nan)
+    for end, table in zip((5, 11), tables, strict=True):
+        runtime.forward(one(rows[: end - 1], table))
+    decode = [
+        ScheduledSequence(rows[end - 1 : end], end - 1, table, True)
+        for end, table in zip((5, 11), tables, strict=True)
+    ]
+    logits = runtime.forward(ScheduledBatch(tuple(decode)))
+    for i in range(2):
+        torch.testing.assert_close(logits.text[i], expected[i].text[0], rtol=0, atol=2e-5)
+
+
+def test_a_sequence_of_nan_spoils_no_other(runtime: TorchRuntime) -> None:
+    rows, tables = rows_of_golden(), (tuple(range(8)), tuple(range(20, 28)))
+    alone = runtime.forward(one(rows, tables[0]))
+    runtime.forward(one(rows, tables[1]))
+    assert runtime._pool is not None
+    runtime._pool.rows[0][20 * LIMITS.block_size] = torch.nan
+    last = [ScheduledSequence(rows[-1:], len(rows) - 1, table, True) for table in tables]
+    logits = runtime.forward(ScheduledBatch(tuple(last)))
+    assert logits.text[1].isnan().all()
+    torch.testing.assert_close(logits.text[0], alone.text[0], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        ScheduledBatch(()),
+        ScheduledBatch((ScheduledSequence((), 0, (0,), True),)),
+        one(rows_of_golden(), (0, 1)),
+        one(rows_of_golden()[:4] * 30, tuple(range(40))),
+        one(rows_of_golden()[:1], tuple(range(128)), num_cached=LIMITS.max_seq_len),
+        ScheduledBatch(one(rows_of_golden()[:1], (0,)).sequences * (LIMITS.max_batch + 1)),
+    ],
+)
+def test_batches_beyond_the_limits_are_our_mistake(
+    batch: ScheduledBatch, runtime: TorchRuntime
+) -> None:
+    with pytest.raises(AssertionError):
+        runtime.forward(batch)
+
+
+def test_closed_runtime_runs_nothing(runtime: TorchRuntime) -> None:
+    runtime.close()
+    runtime.close()
+    with pytest.raises(AssertionError, match="closed"):
+        runtime.forward(one(rows_of_golden(), tuple(range(8))))
+
+
+def test_int8_uses_the_stored_values(tiny_checkpoint: Path) -> None:
+    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    stored = load_tensors(tiny_checkpoint, expected_tensors(config), keep_int8=True)
+    runtime = load(tiny_checkpoint, "int8")
+    assert runtime._network is not None
+    down = runtime._network._text[0].down
+    assert isinstance(down, Int8Linear)
+    assert torch.equal(down.values, stored["model.text_block.layers.0.mlp.down_proj.weight"])
+
+
+def test_int8_from_float_weights(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """A checkpoint of float weights is quantised as it is loaded, to what an int8 one would
+    hold."""
+    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    shutil.copy(tiny_checkpoint / "config.json", tmp_path)
+    save_tensors(tmp_path / FILE_NAME, load_tensors(tiny_checkpoint, expected_tensors(config)))
+    rows = rows_of_golden()
+    ours, theirs = (
+        load(f, "int8").forward(one(rows, tuple(range(8)))) for f in (tmp_path, tiny_checkpoint)
+    )
+    torch.testing.assert_close(ours.text, theirs.text, rtol=0, atol=0.1)
+
+
+def generate(runtime: TorchRuntime, starts: dict[int, int], num_rows: int) -> dict[int, list[Row]]:
+    """Replies of sampled sequences (named by their seeds), each beginning at its step among the
+    others."""
+    config = make_config(make_tokenizer().get_vocab_size())
+    channel = ChannelSampling(temperature=1.0, top_k=20, top_p=0.95, repetition_penalty=1.1)
+    replies = Replies(TorchSampler(), config.special)
+    prompts = {seed: list(rows_of_golden()[: 5 + 3 * seed]) for seed in starts}
+    rows = {seed: list(prompt) for seed, prompt in prompts.items()}
+    modes = {seed: initial_modality(prompt[-1], config.special) for seed, prompt in prompts.items()}
+    cached = dict.fromkeys(starts, 0)
+    for step in range(max(starts.values()) + num_rows):
+        seeds = [seed for seed, start in starts.items() if start <= step < start + num_rows]
+        for seed in seeds:
+            if step == starts[seed]:
+                replies.add(seed, prompts[seed], Sampling(channel, channel, num_rows, 0, seed))
+            modes[seed] = next_modality(modes[seed], rows[seed][-1], config.special)
+        logits = runtime.forward(
+            ScheduledBatch(
+                tuple(
+                    ScheduledSequence(
+                        tuple(rows[seed][cached[seed] :]),
+                        cached[seed],
+                        tuple(range(seed * 30, seed * 30 + 30)),
+                        True,
+                    )
+                    for seed in seeds
+                )
+            )
+        )
+        sampled = replies.sample(logits, seeds, [modes[seed] for seed in seeds])
+        for seed, row in zip(seeds, sampled, strict=True):
+            assert row is not None
+            cached[seed] = len(rows[seed])
+            rows[seed].append(row)
+    return {seed: rows[seed][len(prompts[seed]) :] for seed in starts}
+
+
+@pytest.mark.parametrize("dtype", ["int8", torch.float32])
+def test_a_seeded_reply_is_the_same_in_any_company(
+    dtype: torch.dtype | str, tiny_checkpoint: Path
+) -> None:
+    runtime = load(tiny_checkpoint, dtype)
+    together = generate(runtime, {0: 0, 1: 7, 2: 13, 3: 20}, 60)
+    for seed in (0, 1, 2, 3):
+        assert generate(runtime, {seed: 0}, 60)[seed] == together[seed]
+    assert together[0] != together[1]
+
+
+@pytest.mark.parametrize("prefill_dtype", [torch.float32, torch.bfloat16])
+def test_int8_linear_against_the_widened_product(prefill_dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    values, scale = torch.randint(-127, 128, (96, 64), dtype=torch.int8), torch.rand(96) / 100
+    x = torch.randn(12, 64).bfloat16().float()  # exact in both formats
+    linear = Int8Linear(values, scale, prefill_dtype)
+    exact = x.double() @ (values.double() * scale.double().unsqueeze(1)).T
+    for num_decode in (0, 5, 12):
+        found = linear(x, num_decode)
+        assert found.dtype == torch.float32
+        assert (
+            (found - exact).abs() <= exact.abs() * 2**-8 + 1e-3
+        ).all()  # one rounding to bfloat16
+        assert torch.equal(found[:num_decode], linear(x[:num_decode], num_decode))
+
+
+def test_info_names_what_runs(runtime: TorchRuntime) -> None:
+    info = dataclasses.asdict(runtime.info)
+    assert info["name"] == "torch" and info["dtype"] == "float32" and info["device"] == "CPU"
+    assert info["version"] == torch.__version__ and info["weights"] == "tiny-random"

@@ -1,0 +1,300 @@
+"""The doctor: whole folders pass, and everything that is wrong with others is named, without
+running what they hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import pickle
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from moss_engine import build
+from moss_engine.api.errors import MossError
+from moss_engine.checkup import require_network_tensors
+from moss_engine.codec.moss.layout import CONFIG, FLOW_CHUNK, FLOW_WHOLE, HIFT
+from moss_engine.codec.moss.whisper.features import PREPROCESSOR_NAME
+from moss_engine.config import EngineConfig
+from moss_engine.models.checkpoint import FILE_NAME, INDEX_NAME, expected_tensors, save_tensors
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.tensor_file import read_header, read_tensor
+from scripts import doctor
+from tests.fixtures.make_tiny_encoder import make_tiny_encoder
+from tests.fixtures.make_tiny_moss import make_tiny_moss
+
+PUBLISHED = {
+    "model_type": "moss_speech", "hidden_size": 4096, "intermediate_size": 12288,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 36,
+    "num_shared_layers": 32,
+    "num_modality_layers": 4, "rope_theta": 1_000_000, "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 40960, "vocab_size": 151680, "audio_vocab_size": 16512,
+    "sosp_token_id": 151646, "eosp_token_id": 16384, "modality_pad_token_id": 151667,
+    "audio_pad_token_id": 512, "eos_token_id": 151645, "pad_token_id": 151643,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("moss")
+    make_tiny_moss(folder)
+    split_in_two(folder / "model")
+    return folder
+
+
+@pytest.fixture
+def folders(whole, tmp_path):
+    """A copy that a test may damage."""
+    shutil.copytree(whole, tmp_path / "moss")
+    return tmp_path / "moss"
+
+
+def split_in_two(model: Path) -> None:
+    """One tensor file -> two shards and their index, as large checkpoints have them."""
+    stored = read_header(model / FILE_NAME)
+    names = sorted(stored)
+    shards = {f"model-0000{i + 1}-of-00002.safetensors": names[i::2] for i in range(2)}
+    for shard, members in shards.items():
+        save_tensors(model / shard, {name: read_tensor(stored[name]) for name in members})
+    index = {"weight_map": {name: shard for shard, members in shards.items() for name in members}}
+    (model / INDEX_NAME).write_text(json.dumps(index))
+    (model / FILE_NAME).unlink()
+
+
+def examine(folder: Path, capsys, *more: str) -> tuple[int, str]:
+    status = doctor.main([str(folder / "model"), str(folder / "codec"), *more])
+    return status, capsys.readouterr().out
+
+
+def test_a_whole_set_passes_and_gets_a_command(whole, capsys):
+    status, said = examine(whole, capsys, "--gpu-gb", "24")
+    assert status == 0 and "FAULT" not in said
+    assert (
+        "tensors in 2 files" in said and "80 mel bands -> 24000 Hz" in said and "voice tiny" in said
+    )
+    assert (
+        f"python app.py --checkpoint {whole}/model --codec {whole}/codec --device cuda --dtype "
+        f"bfloat16"
+    ) in said
+
+
+def test_without_a_gpu_it_says_so(whole, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    status, said = examine(whole, capsys)
+    assert status == 0 and "no NVIDIA GPU here" in said and "--device cpu" in said
+
+
+def test_the_built_in_checkpoint_passes(capsys):
+    assert doctor.main([str(EngineConfig.checkpoint)]) == 0
+    assert "every file is as it was released" in capsys.readouterr().out
+
+
+def edit(path: Path, **fields: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def swap(path: Path, old: str, new: str) -> None:
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def change_tensor(path: Path, name: str, tensor: torch.Tensor | None) -> None:
+    state = torch.load(path, weights_only=True)
+    if tensor is None:
+        del state[name]
+    else:
+        state[name] = tensor
+    torch.save(state, path)
+
+
+SHARD = "model/model-00002-of-00002.safetensors"
+FAULTS = {
+    ("another "
+    "model"): (lambda f: edit(f / "model/config.json", model_type="qwen3"), "model_type is "
+                                                                            "'qwen3'"),
+    ("another rope "
+    "base"): (lambda f: edit(f / "model/config.json", rope_theta=None), "rope_theta is missing"),
+    "no config": (lambda f: (f / "model/config.json").unlink(), "config.json is missing"),
+    "no tokenizer": (lambda f: (f / "model/tokenizer.json").unlink(), "tokenizer.json"),
+    ("a missing "
+    "shard"): (lambda f: (f / SHARD).unlink(), "model-00002-of-00002.safetensors is missing"),
+    ("a truncated "
+    "shard"): (lambda f: os.truncate(f / SHARD, 5000), "model-00002-of-00002.safetensors"),
+    ("a layer "
+    "less"): (lambda f: edit(f / "model/config.json", num_shared_layers=1, num_hidden_layers=2),
+                     "unknown tensors"),
+    "no codec config": (lambda f: (f / "codec/config.json").unlink(), "config.json is missing"),
+    "another encoder": (lambda f: edit(f / "codec/config.json", encoder_causal_attention=False),
+                        "encoder_causal_attention is False"),
+    ("a codec that hears another "
+    "rate"): (lambda f: edit(f / "codec" / PREPROCESSOR_NAME, sampling_rate=24_000),
+                                        "sampling_rate 24000 instead of 16000"),
+    "a codec that speaks another rate": (lambda f: swap(f / "codec" / CONFIG, "sample_rate: 24000",
+                                                        "sample_rate: "
+                                                        "22050"), "22050 Hz instead of 24000"),
+    "a codec of another code rate": (lambda f: swap(f / "codec" / CONFIG, "token_frame_rate: 12.5",
+                                                    "token_frame_rate: 25"),
+                                     "25 codes a second instead of 12.5"),
+    "encoder weights of another": (lambda f: make_tiny_encoder(f / "codec", 0, 32), "the codec 32"),
+    ("no codec "
+    "weights"): (lambda f: (f / "codec" / FILE_NAME).unlink(), "model.safetensors is missing"),
+    "no flow settings": (lambda f: (f / "codec" / CONFIG).unlink(), "config.yaml is missing"),
+    "no flow": (lambda f: (f / "codec" / FLOW_WHOLE).unlink(), "flow.pt is missing"),
+    "half a flow": (lambda f: os.truncate(f / "codec" / FLOW_CHUNK, 3000), "flow-chunk-5.pt holds "
+                                                                           "no tensors"),
+    ("a flow without a "
+    "tensor"): (lambda f: change_tensor(f / "codec" / FLOW_CHUNK, "encoder_proj.bias", None),
+                                "flow-chunk-5.pt lacks encoder_proj.bias"),
+    ("a flow of another "
+    "shape"): (lambda f: change_tensor(f / "codec" / FLOW_WHOLE, "encoder_proj.bias",
+    torch.zeros(3)),
+                                "encoder_proj.bias (3,)"),
+    ("a vocoder with one "
+    "more"): (lambda f: change_tensor(f / "codec" / HIFT, "extra.bias", torch.zeros(3)),
+                                "hift.pt has unknown extra.bias"),
+    ("no speaker "
+    "network"): (lambda f: (f / "codec/flow/campplus.onnx").unlink(), "campplus.onnx is missing"),
+    ("a voice of another "
+    "codec"): (lambda f: edit(f / "codec/voices/tiny/voice.json", codec="0"), "another codec"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_is_named(name, folders, capsys):
+    damage, message = FAULTS[name]
+    damage(folders)
+    status, said = examine(folders, capsys)
+    faults = [line for line in said.splitlines() if line.strip().startswith("FAULT")]
+    assert status == 1 and any(message in line for line in faults), said
+    assert "Serve with" not in said
+
+
+START_FAULTS = (
+    "another model",
+    "another rope base",
+    "a missing shard",
+    "a truncated shard",
+    "a layer less",
+    "another encoder",
+    "no flow settings",
+    "a codec that hears another rate",
+    "a codec that speaks another rate",
+    "a codec of another code rate",
+    "half a flow",
+    "a flow without a tensor",
+    "a voice of another codec",
+)
+
+
+@pytest.mark.parametrize("name", START_FAULTS)
+def test_the_program_refuses_to_start_with_the_same_sentence(name, folders):
+    damage, message = FAULTS[name]
+    damage(folders)
+    with pytest.raises(MossError) as caught:
+        build.build_service(
+            EngineConfig(checkpoint=folders / "model", codec=folders / "codec", device="cpu")
+        )
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a missing shard",
+        "a codec that hears another rate",
+        "no codec weights",
+        "half a flow",
+        "a vocoder with one more",
+    ],
+)
+def test_headers_are_checked_before_anything_large_is_read(name, folders, monkeypatch):
+    damage, message = FAULTS[name]
+    damage(folders)
+    monkeypatch.setattr(
+        build, "load_codec", lambda *_, **__: pytest.fail("the codec was loaded first")
+    )
+    with pytest.raises(MossError, match=re.escape(message)):
+        build.build_service(
+            EngineConfig(checkpoint=folders / "model", codec=folders / "codec", device="cpu")
+        )
+
+
+class Mark:
+    """What a hostile pickle does when it is opened as code."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize("file", [FLOW_WHOLE, FLOW_CHUNK, HIFT])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_code_in_a_torch_file_is_not_run(file, zipped, folders, tmp_path, capsys):
+    mark = tmp_path / "was run"
+    path = folders / "codec" / file
+    if zipped:
+        torch.save({"encoder_proj.bias": Mark(mark)}, path)
+    else:
+        path.write_bytes(pickle.dumps(Mark(mark)))
+    status, said = examine(folders, capsys)
+    assert status == 1 and f"{path.name} holds no tensors" in said and not mark.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs files with holes")
+def test_the_published_size_is_checked_without_reading_it(tmp_path):
+    """446 tensors in 4 shards of 18.19 GB together, of which only the headers are on the disk."""
+    model = ModelConfig.from_dict(PUBLISHED, source="published")
+    shapes = sorted(expected_tensors(model).items())
+    weight_map = {}
+    for number in range(4):
+        shard = f"model-0000{number + 1}-of-00004.safetensors"
+        header, end = {}, 0
+        for name, shape in shapes[number::4]:
+            start, end = end, end + 2 * math.prod(shape)
+            header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [start, end]}
+            weight_map[name] = shard
+        text = json.dumps(header).encode()
+        (tmp_path / shard).write_bytes(len(text).to_bytes(8, "little") + text)
+        os.truncate(tmp_path / shard, 8 + len(text) + end)
+    (tmp_path / INDEX_NAME).write_text(json.dumps({"weight_map": weight_map}))
+    assert require_network_tensors(tmp_path, model) == "446 tensors in 4 files, bfloat16, 18.19 GB"
+    smaller = dataclasses.replace(model, num_modality_layers=3)
+    with pytest.raises(MossError, match="has the unknown tensors"):
+        require_network_tensors(tmp_path, smaller)
+
+
+@pytest.mark.parametrize(("gb", "dtype"), [(80, "bfloat16"), (20, "float8"), (14, "float8-all")])
+def test_formats_for_the_published_size(gb, dtype):
+    model = ModelConfig.from_dict(PUBLISHED, source="published")
+    codec = 1_300_000_000
+    lines = list(doctor.advice(model, gb * 10**9, codec, "python app.py"))
+    assert f"--dtype {dtype}" in lines[-1] and lines[-1].startswith("Serve with")
+    (fit,) = (fit for fit in doctor.fits(model, gb * 10**9, codec) if fit.dtype == dtype)
+    assert fit.weight_bytes + codec + fit.most_kv_rows * 163_840 + (1 << 30) <= gb * 10**9
+    assert ("--kv-rows" in lines[-1]) == (fit.most_kv_rows < EngineConfig.kv_rows)
+
+
+def test_too_small_a_gpu_is_said():
+    model = ModelConfig.from_dict(PUBLISHED, source="published")
+    lines = list(doctor.advice(model, 8 * 10**9, 1_300_000_000, "python app.py"))
+    assert lines[-1].startswith("Nothing fits") and all(
+        "does not fit" in line for line in lines[1:-1]
+    )
+
+
+def test_a_checkpoint_without_its_codec_is_one_sentence(whole, capsys):
+    assert doctor.main([str(whole / "model")]) == 1
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  FAULT")]
+    assert (
+        len(told) == 1
+        and "holds no codec; name the folder of one after the language model's" in told[0]
+    )
+    with pytest.raises(MossError, match="holds no codec; name the codec's folder with --codec"):
+        build.build_service(EngineConfig(checkpoint=whole / "model", device="cpu"))

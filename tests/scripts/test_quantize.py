@@ -1,0 +1,81 @@
+"""Choosing float8 scales: better than the largest value's, written where the loader looks for
+them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from moss_engine.api.errors import CheckpointError, ConfigError
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.float8 import float8_values, load_scales, row_scales
+from moss_engine.models.float8_parts import load_largest_inputs
+from moss_engine.models.manifest import verify_manifest
+from scripts.quantize import best_scales, prompts_from, quantize
+
+
+def test_scales_follow_the_inputs_that_matter():
+    """A weight that leaves the others of its row no precision, but meets an input that is always
+    zero, is cut off."""
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.randn(8, 64, generator=generator)
+    weight[3, 5] = 1e5
+    squares = torch.ones(64)
+    squares[5] = 0
+    scales, lost, plain = best_scales(weight, squares)
+    assert scales[3] < 0.75 * row_scales(weight)[3]
+    assert 0 < lost < plain
+    assert best_scales(weight, torch.ones(64))[0][3] == row_scales(weight)[3]
+
+
+def test_float8_values_are_the_nearest():
+    weight = torch.randn(4, 32, generator=torch.Generator().manual_seed(2))
+    scale = row_scales(weight)
+    widened = float8_values(weight, scale).float() * scale[:, None]
+    assert ((widened - weight).abs() <= weight.abs() / 16 + scale[:, None] * 2**-10).all()
+
+
+def test_a_checkpoint_gets_scales_and_a_manifest_entry(tiny_checkpoint: Path, tmp_path: Path):
+    folder = tmp_path / "tiny"
+    shutil.copytree(tiny_checkpoint, folder)
+    config = ModelConfig.from_file(folder / "config.json")
+    with pytest.raises(CheckpointError, match=r"scripts\.quantize"):
+        load_scales(folder, config)
+    report = quantize(folder, ["hello world", "the world"], 6, "cpu")
+    made_by = verify_manifest(folder)
+    assert made_by["name"] == "tiny-random" and made_by["float8"] == report
+    assert report["prompts"] == 2 and report["rows"] > 20
+    assert 0 < report["lost_power"] <= report["lost_power_without_clipping"] < 0.01
+    scales = load_scales(folder, config)
+    assert len(scales) == 7 * config.num_layers + 2
+    assert all((scale > 0).all() for scale in scales.values())
+
+
+def test_the_largest_inputs_are_kept_for_conversion(tiny_checkpoint: Path, tmp_path: Path):
+    folder = tmp_path / "tiny"
+    shutil.copytree(tiny_checkpoint, folder)
+    config = ModelConfig.from_file(folder / "config.json")
+    quantize(folder, ["The birch canoe slid.", "Glue the sheet."], 8, "cpu")
+    largest = load_largest_inputs(folder, config)
+    assert verify_manifest(folder)["float8"]["prompts"] == 2
+    shared = [
+        largest[f"model.shared_block.layers.0.self_attn.{name}_proj.weight"] for name in "qkv"
+    ]
+    assert shared[0] == shared[1] == shared[2] > 0
+    assert len({float(value) for value in largest.values()}) > len(largest) // 2
+
+
+def test_prompts(tmp_path: Path):
+    assert len(prompts_from(None, 3)) == 3
+    assert len(set(prompts_from(None, 500))) == 500
+    file = tmp_path / "prompts.txt"
+    file.write_text("one\n\n two \nthree\n", encoding="utf-8")
+    assert prompts_from(file, 2) == ["one", "two"]
+    file.write_text("\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="holds no prompt"):
+        prompts_from(file, 2)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        prompts_from(tmp_path / "missing.txt", 2)

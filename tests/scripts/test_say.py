@@ -1,0 +1,209 @@
+"""`scripts.say`: the file holds what the service made, and what goes wrong is a sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from moss_engine.api.errors import (
+    AudioFormatError,
+    ConfigError,
+    ForeignTextError,
+    MossError,
+    ParameterError,
+    UnsupportedModeError,
+)
+from moss_engine.api.events import FinishReason
+from moss_engine.api.modes import Mode
+from moss_engine.api.request import Sampling, Speech, Text
+from moss_engine.audio.pcm import write_wav
+from moss_engine.codec.base import samples_per_code
+from moss_engine.config import EngineConfig
+from moss_engine.engine.engine import Engine
+from moss_engine.service.core import ServiceCore
+from moss_engine.service.local import LocalService
+from scripts import say
+from tests.fakes import GREEDY, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
+from tests.ui import page_support
+
+SPEAK = Mode(
+    "speech", "Speech", "text", "speech", "", split_sentences=False, default=True, note=None
+)
+LISTEN = Mode(
+    "listen",
+    "Listen",
+    "speech",
+    "speech",
+    "",
+    split_sentences=False,
+    default=False,
+    note=None,
+    own_system=True,
+)
+WRITE = Mode("text", "Write", "text", "text", "", split_sentences=False, default=False, note=None)
+
+
+INFO = dataclasses.replace(
+    page_support.INFO,
+    modes=(SPEAK, LISTEN, WRITE),
+    sampling=Sampling(text=GREEDY, audio=GREEDY, max_rows=32, min_rows=0, seed=0),
+    voices=("plain",),
+)
+
+
+@pytest.fixture
+def service():
+    codec, config = FakeCodec(), EngineConfig()
+    engine = Engine(
+        FakeRuntime(scripted(SPOKEN)),
+        FakeProcessor(),
+        config,
+        samples_per_code=samples_per_code(codec),
+    )
+    core = ServiceCore(engine, codec, config)
+    service = LocalService(core, INFO)
+    service.start()
+    yield service
+    service.close()
+
+
+async def test_the_file_holds_what_was_spoken(service, tmp_path, capsys):
+    request = say.make_request(INFO, Text("hello"), SPEAK, seed=7)
+    metrics, reason = await say.speak(service, request, tmp_path / "a.wav")
+    assert request.mode == "speech" and request.sampling.seed == 7
+    assert reason is FinishReason.STOP
+    assert capsys.readouterr().out == "ab\n"
+    with wave.open(str(tmp_path / "a.wav")) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (24_000, 1, 2)
+        pcm = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
+    expected = np.repeat(np.array([7, 8, 9], dtype=np.float32) / 100, 960)
+    assert np.abs(pcm / 32767 - expected).max() < 1e-4
+    assert metrics.audio_s == pytest.approx(3 * 960 / 24_000)
+
+
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="this system has no disk that is always full"
+)
+async def test_a_full_disk_is_a_sentence(service):
+    request = say.make_request(INFO, Text("hello"), SPEAK)
+    with pytest.raises(
+        MossError,
+        match=r"/dev/full cannot be written \(No space left on device\); name another file",
+    ):
+        await say.speak(service, request, Path("/dev/full"))
+
+
+def test_sound_is_not_mixed_with_the_text_on_standard_output():
+    with pytest.raises(ConfigError, match="name one with --out"):
+        say.parse(["Hello.", "--out", "-"])
+
+
+async def test_an_unknown_voice_is_refused(service, tmp_path):
+    request = say.make_request(INFO, Text("hello"), SPEAK, voice="nobody")
+    with pytest.raises(ParameterError, match="plain"):
+        await say.speak(service, request, tmp_path / "a.wav")
+
+
+async def test_a_failure_is_its_sentence(service, tmp_path):
+    def fault() -> None:
+        raise RuntimeError("a broken kernel")
+
+    service._core.engine.runtime.before_forward = fault
+    with pytest.raises(MossError, match="restart the program"):
+        await say.speak(service, say.make_request(INFO, Text("hello"), SPEAK), tmp_path / "a.wav")
+
+
+async def test_a_folder_that_is_not_there_is_named(service, tmp_path):
+    request = say.make_request(INFO, Text("hello"), SPEAK)
+    with pytest.raises(MossError, match="--out"):
+        await say.speak(service, request, tmp_path / "missing" / "a.wav")
+
+
+async def test_the_table_names_every_known_figure(service, tmp_path):
+    request = say.make_request(INFO, Text("hello"), SPEAK)
+    metrics, _ = await say.speak(service, request, tmp_path / "a.wav")
+    named = {line.split()[0] for line in say.table(metrics).splitlines()}
+    assert named == {
+        f.name for f in dataclasses.fields(metrics) if getattr(metrics, f.name) is not None
+    }
+    assert {"ttfa_ms", "prefill_ms", "rtf"} <= named
+
+
+def test_options_are_those_of_the_engine():
+    args, config = say.parse(
+        ["hi", "--out", "a.wav", "--device", "cpu", "--threads", "2", "--seed", "3"]
+    )
+    assert (config.device, config.threads, args.seed) == ("cpu", 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "hears", "speaks", "expected"),
+    [
+        (None, False, True, "speech"),
+        (None, True, True, "listen"),
+        (None, False, False, "text"),
+        ("speech", False, True, "speech"),
+        ("text", False, False, "text"),
+    ],
+)
+def test_the_mode_follows_from_what_is_given(name, hears, speaks, expected):
+    assert say.choose_mode(INFO, name, hears=hears, speaks=speaks).name == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "hears", "speaks", "error", "sentence"),
+    [
+        ("speech", True, True, ConfigError, "not --speech"),
+        ("listen", False, True, ConfigError, "with --speech"),
+        ("speech", False, False, ConfigError, "with --out"),
+        ("text", False, True, ConfigError, "omit --out"),
+        ("nothing", False, True, UnsupportedModeError, "choose one of speech, listen, text"),
+        (None, True, False, ConfigError, "with --out"),
+    ],
+)
+def test_a_mode_that_does_not_fit_is_refused(name, hears, speaks, error, sentence):
+    with pytest.raises(error, match=sentence):
+        say.choose_mode(INFO, name, hears=hears, speaks=speaks)
+
+
+def test_a_checkpoint_without_ears_says_what_has_them():
+    deaf = dataclasses.replace(INFO, modes=(SPEAK, WRITE))
+    with pytest.raises(UnsupportedModeError, match=r"scripts\.download"):
+        say.choose_mode(deaf, None, hears=True, speaks=True)
+
+
+async def test_a_recording_is_answered(service, tmp_path):
+    write_wav(tmp_path / "question.wav", np.full(24_000, 3277, np.int16), 24_000)
+    content, encode_ms = await say.hear(service, tmp_path / "question.wav", 60.0)
+    assert content == Speech((10,) * 25) and encode_ms > 0
+    request = say.make_request(INFO, content, LISTEN, system="Be brief.")
+    assert [message.role for message in request.messages] == ["system", "user"]
+    metrics, reason = await say.speak(service, request, tmp_path / "answer.wav")
+    assert reason is FinishReason.STOP and metrics.audio_s > 0
+    with pytest.raises(AudioFormatError):
+        await say.hear(service, tmp_path / "missing.wav", 60.0)
+    with pytest.raises(ParameterError, match="--system"):
+        say.make_request(INFO, content, SPEAK, system="Be brief.")
+
+
+async def test_text_needs_no_file(service, capsys):
+    _, reason = await say.speak(service, say.make_request(INFO, Text("hello"), WRITE), None)
+    assert reason is FinishReason.STOP and capsys.readouterr().out == "ab\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["hi", "--speech", "a.wav"]])
+def test_either_a_text_or_a_recording(arguments):
+    with pytest.raises(ConfigError, match="either"):
+        say.parse(arguments)
+
+
+def test_a_text_that_the_voice_cannot_read_is_said_before_it_tries():
+    with pytest.raises(ForeignTextError, match=r"looks like French.*--anyway"):
+        say.check_language(SPEAK, "Je ne sais pas où est la gare.")
+    say.check_language(SPEAK, "I do not know where the station is.")
+    own_words = dataclasses.replace(SPEAK, spell_out=False)  # MOSS-Speech speaks Chinese, too
+    say.check_language(own_words, "今天天气很好。")

@@ -1,0 +1,121 @@
+"""The shell scripts, with a stand-in for Python that writes down what it was asked to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BASH = shutil.which("bash")
+pytestmark = pytest.mark.skipif(BASH is None or os.name == "nt", reason="bash is missing")
+
+
+def run_bash(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    assert BASH is not None
+    return subprocess.run(
+        [BASH, "-c", f"set -eu; . scripts/environment.sh; {code}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def recorder(tmp_path):
+    """A virtual environment whose python notes its arguments; `answers` are what it exits with, by
+    a word in them."""
+
+    def make(**answers: int) -> Path:
+        python = tmp_path / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        cases = "\n".join(f"  *{word}*) exit {status};;" for word, status in answers.items())
+        python.write_text(
+            f'#!/bin/sh\nprintf "%s\\n" "$*" >> {tmp_path}/calls\ncase "$*" in\n{cases}\nesac\n'
+        )
+        python.chmod(0o755)
+        return tmp_path
+
+    return make
+
+
+def calls(venv: Path, word: str) -> list[str]:
+    return [line for line in (venv / "calls").read_text().splitlines() if word in line]
+
+
+@pytest.mark.parametrize(
+    "name", ["scripts/run.sh", "scripts/test.sh", "scripts/environment.sh", ".ci/run"]
+)
+def test_scripts_are_sound(name):
+    path = ROOT / name
+    if name != "scripts/environment.sh":
+        assert os.access(path, os.X_OK), f"{name} is not executable"
+        assert path.read_text(encoding="utf-8").startswith("#!/usr/bin/env bash\n")
+    checked = subprocess.run([BASH, "-n", str(path)], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_the_python_that_is_given_is_taken():
+    assert run_bash("find_python", PYTHON=sys.executable).stdout == sys.executable
+
+
+def test_a_python_that_does_not_run_is_refused():
+    done = run_bash("find_python", PYTHON="no-such-python")
+    assert (
+        done.returncode == 1 and "set PYTHON" in done.stderr and len(done.stderr.splitlines()) == 1
+    )
+
+
+def test_a_python_without_venv_gets_the_remedy(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in "-m venv"*) exit 1;; esac\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    done = run_bash("make_venv", PYTHON=str(python), VENV=str(tmp_path / "venv"))
+    assert done.returncode == 1
+    assert re.search(r"apt-get install python3\.\d+-venv", done.stderr)
+
+
+def test_cpu_torch_comes_from_its_own_index(recorder):
+    venv = recorder(importlib=1)
+    done = run_bash("py=$(venv_python); install_cpu_torch", VENV=str(venv))
+    (pip,) = calls(venv, "-m pip")
+    assert done.stdout == "" and "--no-deps" in pip and "whl/cpu torch==" in pip
+
+
+def test_an_index_out_of_reach_is_said_in_one_sentence(recorder):
+    venv = recorder(importlib=1, urlopen=1)
+    done = run_bash("py=$(venv_python); install_cpu_torch", VENV=str(venv))
+    assert not calls(venv, "-m pip") and done.returncode == 0 and len(done.stdout.splitlines()) == 1
+
+
+def test_a_second_start_installs_nothing(recorder):
+    venv = recorder()
+    for _ in range(2):
+        assert run_bash("install requirements.txt", VENV=str(venv)).returncode == 0
+    assert (
+        len(calls(venv, "-r requirements.txt")) == 1
+        and len(calls(venv, "scripts.install_vocoder")) == 1
+    )
+
+
+def test_a_failed_installation_is_tried_again(recorder):
+    venv = recorder(requirements=1)
+    for _ in range(2):
+        assert (
+            "pip could not install" in run_bash("install requirements.txt", VENV=str(venv)).stderr
+        )
+    assert len(calls(venv, "-r requirements.txt")) == 2
+
+
+def test_a_missing_browser_is_said_in_one_sentence(tmp_path):
+    done = run_bash("install_chromium", PATH=str(tmp_path))
+    assert done.returncode == 0 and "skipped" in done.stdout and len(done.stdout.splitlines()) == 1

@@ -1,0 +1,137 @@
+"""A running service over a scripted runtime, and what listeners do with it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from moss_engine.api.events import Accepted, AudioChunk, Event, Failed, Finished
+from moss_engine.api.request import Request
+from moss_engine.api.tokens import Row, spoken_codes
+from moss_engine.config import EngineConfig
+from moss_engine.engine.engine import Engine
+from moss_engine.service.core import ServiceCore
+from moss_engine.service.reply_stream import LocalReplyStream
+from tests.fakes import (
+    IDS,
+    LIMITS,
+    PAD,
+    SPOKEN,
+    FakeCodec,
+    FakeProcessor,
+    FakeRuntime,
+    make_request,
+    scripted,
+)
+
+PATIENCE_S = 30.0  # how long a test waits for what must happen
+TALK = [SPOKEN[2], *(Row(PAD, code % 30) for code in range(180)), Row(PAD, IDS.eosp), SPOKEN[-1]]
+"""A reply of 180 codes, 7.2 s."""
+
+
+@contextmanager
+def served(
+    runtime: FakeRuntime | None = None, codec: FakeCodec | None = None, **options: float
+) -> Iterator[ServiceCore]:
+    """A running service; when the test is over every block must be back and both threads gone."""
+    before = threading.active_count()
+    config = EngineConfig(**options)
+    engine = Engine(
+        runtime or FakeRuntime(scripted(SPOKEN)), FakeProcessor(), config, samples_per_code=960
+    )
+    service = ServiceCore(engine, codec or FakeCodec(), config)
+    service.start()
+    try:
+        yield service
+        if not engine.fault:
+            wait_until(lambda: service.stats().engine.running == 0)
+            engine.check_integrity()
+            stats = service.stats().engine
+            assert (stats.blocks_used, stats.blocks_reserved, stats.leaked_blocks) == (0, 0, 0)
+    finally:
+        service.close()
+    assert threading.active_count() == before
+    assert engine.runtime.closed
+
+
+def wait_until(condition) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "what had to happen did not"
+        time.sleep(0.002)
+
+
+def hold_at(runtime: FakeRuntime, step: int) -> threading.Event:
+    """The runtime waits before this step, and all after it, until the event is set."""
+    go_on = threading.Event()
+    runtime.before_forward = lambda: len(runtime.batches) < step or go_on.wait(PATIENCE_S)
+    return go_on
+
+
+async def reached(runtime: FakeRuntime, step: int) -> None:
+    """The runtime is at this step."""
+    await asyncio.to_thread(wait_until, lambda: len(runtime.batches) >= step)
+
+
+def talking(**limits: int) -> FakeRuntime:
+    return FakeRuntime(scripted(TALK), replace(LIMITS, num_blocks=256, **limits))
+
+
+def ask(text: str = "hello", **values) -> Request:
+    return make_request(text, **{"max_rows": 190, **values})
+
+
+async def listen(service: ServiceCore, request: Request) -> list[Event]:
+    return [event async for event in service.stream(request)]
+
+
+def listen_to(handle: LocalReplyStream) -> list[Event]:
+    async def rest() -> list[Event]:
+        return [event async for event in handle.events()]
+
+    return asyncio.run(rest())
+
+
+def heard(events: list[Event]) -> np.ndarray:
+    """All samples of a stream, which must follow each other without a gap."""
+    chunks = [event for event in events if isinstance(event, AudioChunk)]
+    position = 0
+    for chunk in chunks:
+        assert chunk.start_sample == position and len(chunk.samples) > 0
+        position += len(chunk.samples)
+    return (
+        np.concatenate([chunk.samples for chunk in chunks]) if chunks else np.zeros(0, np.float32)
+    )
+
+
+def sound_of(rows: tuple[Row, ...]) -> np.ndarray:
+    return np.repeat(np.array(spoken_codes(rows, IDS), np.float32) / 100, 960)
+
+
+def assert_well_formed(events: list[Event]) -> None:
+    assert isinstance(events[0], Accepted)
+    assert [isinstance(event, Finished | Failed) for event in events] == [False] * (
+        len(events) - 1
+    ) + [True]
+    for chunks in (True, False):  # the two threads' events each in their own order
+        times_s = [event.time_s for event in events if isinstance(event, AudioChunk) == chunks]
+        assert times_s == sorted(times_s)
+
+
+async def take(events, kind: type, count: int = 1) -> None:
+    """Take events until `count` of a kind have come."""
+    while count:
+        count -= isinstance(await anext(events), kind)
+
+
+def broken(error: Exception):
+    def fail() -> None:
+        raise error
+
+    return fail

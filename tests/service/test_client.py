@@ -1,0 +1,56 @@
+"""The client for programs without an event loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from moss_engine import open_service
+from moss_engine.api.errors import CheckpointError, ParameterError
+from moss_engine.api.events import AudioChunk, Finished, FinishReason, Started
+from moss_engine.audio.pcm import read_wav, to_pcm16
+
+
+@pytest.fixture(scope="module")
+def client(tiny_checkpoint):
+    with open_service(checkpoint=tiny_checkpoint, device="cpu") as client:
+        yield client
+
+
+def test_a_text_becomes_a_file_of_its_sound(client, tmp_path):
+    speech = client.say("Hello there.", seed=3)
+    speech.save(tmp_path / "a.wav")
+    pcm, rate_hz = read_wav(tmp_path / "a.wav")
+    assert rate_hz == speech.sample_rate_hz == 24_000
+    assert len(pcm) > 0 and np.array_equal(pcm, to_pcm16(speech.samples))
+
+
+def test_events_come_in_order_and_end(client):
+    kinds = [type(event) for event in client.events("Hello there.")]
+    assert kinds.index(Started) < kinds.index(AudioChunk) and kinds[-1] is Finished
+
+
+def test_leaving_the_loop_stops_the_reply(client):
+    events = client.events("One, two, three, four.")
+    assert not isinstance(next(events), Finished)
+    events.close()
+    *_, end = client.events("Hello there.")
+    assert end.reason is not FinishReason.CANCELLED
+    assert client.stats().engine.running == 0
+
+
+def test_a_speed_reaches_the_service(client):
+    with pytest.raises(ParameterError, match="speed"):
+        client.say("hello", speed=9.0)
+
+
+def test_what_cannot_be_served_is_refused(client, tmp_path):
+    with pytest.raises(ParameterError, match="no mode 'sing'; choose one of"):
+        client.say("Hello.", mode="sing")
+    with pytest.raises(ParameterError, match="nobody"):
+        client.say("Hello.", voice="nobody")
+    with (
+        pytest.raises(CheckpointError, match="holds no checkpoint"),
+        open_service(checkpoint=tmp_path),
+    ):
+        pass

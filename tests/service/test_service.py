@@ -1,0 +1,274 @@
+"""The service's listeners: what they hear, how a reply ends that nobody takes, and what is
+refused."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import aclosing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from moss_engine.api.errors import BusyError, ContextError, MossError, ParameterError
+from moss_engine.api.events import Accepted, AudioChunk, Event, FinishReason, Sampled, Started
+from moss_engine.api.request import Request
+from moss_engine.api.tokens import Row
+from moss_engine.service.core import ServiceCore
+from tests.fakes import LIMITS, SPOKEN, WARM, FakeCodec, FakeRuntime, noisy, scripted
+from tests.service.service_support import (
+    PATIENCE_S,
+    TALK,
+    ask,
+    assert_well_formed,
+    heard,
+    hold_at,
+    listen,
+    listen_to,
+    reached,
+    served,
+    sound_of,
+    take,
+    talking,
+    wait_until,
+)
+
+
+def test_what_is_heard_is_what_was_sampled():
+    with served() as service:
+        events = asyncio.run(listen(service, ask()))
+        assert_well_formed(events)
+        assert events[-1].rows == tuple(SPOKEN)
+        np.testing.assert_array_equal(heard(events), sound_of(events[-1].rows))
+        assert service.stats().outcomes == {"stop": 1}
+
+
+def test_a_written_reply_opens_no_codec_stream():
+    codec = FakeCodec()
+    codec.open_stream = None
+    with served(codec=codec) as service:
+        events = asyncio.run(listen(service, ask(mode="text")))
+        assert events[-1].reason is FinishReason.STOP and len(heard(events)) == 0
+
+
+def test_many_listeners_on_several_event_loops():
+    results: list[list[list[Event]]] = []
+    with served(FakeRuntime(noisy), max_waiting=100) as service:
+
+        async def crowd(seeds: range) -> list[list[Event]]:
+            return await asyncio.gather(
+                *(listen(service, ask(channel=WARM, max_rows=40, seed=s)) for s in seeds)
+            )
+
+        loops = [
+            threading.Thread(target=lambda n=n: results.append(asyncio.run(crowd(range(n, n + 8)))))
+            for n in (0, 10, 20)
+        ]
+        for loop in loops:
+            loop.start()
+        for loop in loops:
+            loop.join(PATIENCE_S)
+    streams = [events for result in results for events in result]
+    assert len(streams) == 24
+    for events in streams:
+        assert_well_formed(events)
+        assert len({event.request_id for event in events}) == 1
+        np.testing.assert_array_equal(heard(events), sound_of(events[-1].rows))
+
+
+def test_the_same_seed_sounds_the_same_alone_and_in_a_crowd():
+    with served(FakeRuntime(noisy), max_waiting=100) as service:
+        alone = asyncio.run(listen(service, ask(channel=WARM, max_rows=60, seed=5)))
+
+        async def crowd() -> list[list[Event]]:
+            requests = [ask(f"{s}", channel=WARM, max_rows=30, seed=s) for s in range(9)]
+            return await asyncio.gather(
+                *(listen(service, r) for r in requests),
+                listen(service, ask(channel=WARM, max_rows=60, seed=5)),
+            )
+
+        *_, together = asyncio.run(crowd())
+    np.testing.assert_array_equal(heard(alone), heard(together))
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [(ask("x" * 300), ContextError), (replace(ask(), voice="nobody"), ParameterError)],
+)
+def test_a_refused_request_raises_and_starts_nothing(request_: Request, error: type[MossError]):
+    with served() as service:
+        with pytest.raises(error):
+            asyncio.run(listen(service, request_))
+        assert service.engine.runtime.batches == []
+        assert service.stats().outcomes == {"refused": 1}
+
+
+def test_an_id_in_use_and_a_full_queue_are_refused_at_once():
+    hold = threading.Event()
+    runtime = FakeRuntime(scripted(SPOKEN), replace(LIMITS, max_batch=1))
+    runtime.before_forward = lambda: hold.wait(PATIENCE_S)
+    with served(runtime, max_waiting=1) as service:
+        first = ask()
+        handles = [service.submit(first)]
+        wait_until(lambda: service.stats().engine.running == 1)
+        handles.append(service.submit(ask()))
+        with pytest.raises(BusyError):
+            service.submit(ask())
+        with pytest.raises(ParameterError, match="request_id"):
+            service.submit(first)
+        hold.set()
+        assert [listen_to(handle)[-1].reason for handle in handles] == [FinishReason.STOP] * 2
+        assert service.stats().outcomes == {"refused": 2, "stop": 2}
+
+
+@pytest.mark.parametrize("kind", [Accepted, Started, Sampled, AudioChunk])
+def test_leaving_a_stream_stops_the_reply(kind: type):
+    async def leave(service: ServiceCore) -> None:
+        async with aclosing(service.stream(ask())) as events:
+            await take(events, kind)
+
+    with served(talking()) as service:
+        asyncio.run(leave(service))
+        wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
+
+
+def test_cancelling_the_task_that_listens_stops_the_reply():
+    async def main(service: ServiceCore) -> None:
+        task = asyncio.ensure_future(listen(service, ask()))
+        await reached(runtime, 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+
+    runtime = talking()
+    go_on = hold_at(runtime, 10)
+    with served(runtime) as service:
+        asyncio.run(main(service))
+        wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
+
+
+def test_cancel_and_cancel_session_end_the_stream_with_its_rows():
+    async def main(service: ServiceCore) -> list[list[Event]]:
+        requests = [ask(session="mine"), ask(session="other"), ask(session="other")]
+        tasks = [asyncio.ensure_future(listen(service, request)) for request in requests]
+        await reached(runtime, 10)
+        service.cancel(requests[0].request_id)
+        service.cancel_session("other")
+        service.cancel_session("other")
+        service.cancel("unknown")
+        go_on.set()
+        return await asyncio.gather(*tasks)
+
+    runtime = talking()
+    go_on = hold_at(runtime, 10)
+    with served(runtime) as service:
+        for events in asyncio.run(main(service)):
+            assert_well_formed(events)
+            assert events[-1].reason is FinishReason.CANCELLED
+            assert len(events[-1].rows) == sum(isinstance(event, Sampled) for event in events)
+        assert service.stats().outcomes == {"cancelled": 3}
+
+
+def test_a_session_that_is_stopped_while_its_request_is_being_accepted_stays_silent():
+    with served(talking()) as service:
+        submit = service.engine.submit
+        service.engine.submit = lambda *asked: (service.cancel_session("mine"), submit(*asked))[1]
+        events = listen_to(service.submit(ask(session="mine")))
+        assert_well_formed(events)
+        assert events[-1].reason is FinishReason.CANCELLED and events[-1].num_rows < len(TALK)
+
+
+def test_stop_drops_sound_that_was_not_made_yet():
+    codec = FakeCodec()
+    slow = threading.Event()
+    codec.before_push = lambda: slow.wait(PATIENCE_S)
+    with served(talking(), codec) as service:
+        handle = service.submit(ask())
+        wait_until(
+            lambda: service.stats().engine.running == 0
+        )  # the engine is done, the codec has everything to do
+        service.cancel(handle.request_id)
+        slow.set()
+        events = listen_to(handle)
+        assert events[-1].reason is FinishReason.CANCELLED
+        assert len(heard(events)) == 0
+
+
+def test_a_listener_who_does_not_take_bounds_what_is_made():
+    run_ahead_s = 2.0
+    with served(talking(), run_ahead_s=run_ahead_s, lease_s=600) as service:
+        handle = service.submit(ask())
+        wait_until(lambda: service.ahead_s(handle.request_id) > run_ahead_s)
+        batches = len(service.engine.runtime.batches)
+        time.sleep(0.1)
+        assert len(service.engine.runtime.batches) <= batches + 2
+        assert service.ahead_s(handle.request_id) <= run_ahead_s + 0.04 * 2
+        assert service.stats().engine.running == 1, (
+            "the paused reply keeps its place and its blocks"
+        )
+        events = listen_to(handle)
+        np.testing.assert_array_equal(heard(events), sound_of(tuple(TALK)))
+        assert events[-1].reason is FinishReason.STOP
+        assert max(getattr(event, "held_s", 0.0) for event in events) > 0.09, (
+            "the pause counts as work"
+        )
+
+
+def test_a_written_reply_is_bounded_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("moss_engine.service.open_replies.MAX_UNTAKEN_EVENTS", 20)
+    with served(FakeRuntime(scripted([Row(ord("x"), 0)])), lease_s=600) as service:
+        handle = service.submit(ask(mode="text"))
+        wait_until(lambda: handle.num_untaken > 20)
+        time.sleep(0.05)
+        assert handle.num_untaken <= 20 + 2 * 2
+        assert listen_to(handle)[-1].num_rows == 190
+
+
+def test_others_run_while_one_listener_sleeps():
+    with served(talking(), run_ahead_s=1.0, lease_s=600) as service:
+        sleeper = service.submit(ask())
+        wait_until(lambda: service.ahead_s(sleeper.request_id) > 1.0)
+        events = asyncio.run(listen(service, ask()))
+        assert events[-1].rows == tuple(TALK)
+        sleeper.cancel()
+        wait_until(lambda: service.stats().outcomes == {"stop": 1, "cancelled": 1})
+
+
+def test_a_listener_who_is_gone_loses_the_reply():
+    with served(talking(), run_ahead_s=1.0, lease_s=1.0) as service:
+        service.submit(ask())
+        wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
+
+
+def test_a_listener_whose_loop_was_closed_loses_the_reply():
+    runtime = talking()
+    runtime.before_forward = lambda: time.sleep(0.005)
+    with served(runtime, run_ahead_s=1.0, lease_s=1.0) as service:
+        handle = service.submit(ask())
+        loop = asyncio.new_event_loop()
+        events = handle.events()
+        loop.run_until_complete(take(events, Started))
+        loop.close()
+        wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
+
+
+def test_waiting_in_the_queue_is_not_absence():
+    hold = threading.Event()
+    runtime = FakeRuntime(scripted(SPOKEN), replace(LIMITS, max_batch=1))
+    runtime.before_forward = lambda: hold.wait(PATIENCE_S)
+
+    async def main(service: ServiceCore) -> list[Event]:
+        second = asyncio.ensure_future(listen(service, ask()))
+        await asyncio.sleep(1.6)
+        hold.set()
+        return await second
+
+    with served(runtime, lease_s=1.0) as service:
+        first = service.submit(ask())
+        wait_until(lambda: service.stats().engine.running == 1)
+        events = asyncio.run(main(service))
+        assert events[-1].reason is FinishReason.STOP
+        first.cancel()

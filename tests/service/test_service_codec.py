@@ -1,0 +1,238 @@
+"""The service's codec thread: whose sound is made when, and what a broken codec does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from moss_engine.api.events import AudioChunk, Failed, FinishReason
+from moss_engine.api.tokens import Row
+from moss_engine.service.core import ServiceCore
+from moss_engine.service.reply_stream import LocalReplyStream
+from moss_engine.service.speech_job import SpeechJob
+from moss_engine.service.speech_worker import SpeechWorker
+from tests.fakes import PAD, SPOKEN, FakeCodec, FakeRuntime, scripted
+from tests.service.service_support import (
+    PATIENCE_S,
+    ask,
+    assert_well_formed,
+    broken,
+    heard,
+    listen,
+    listen_to,
+    served,
+    sound_of,
+    talking,
+    wait_until,
+)
+
+
+def test_a_codec_stream_goes_on_over_segments_and_is_flushed_once():
+    with served(codec=FakeCodec(chunk_codes=5)) as service:
+        events = asyncio.run(listen(service, ask("a\nb\nc", mode="lines")))
+        assert events[-1].rows == tuple(SPOKEN * 3)
+        np.testing.assert_array_equal(heard(events), sound_of(events[-1].rows))
+        assert [len(e.samples) // 960 for e in events if isinstance(e, AudioChunk)] == [5, 4]
+
+
+def test_a_slow_codec_never_holds_up_the_engine():
+    codec = FakeCodec()
+    go = threading.Event()
+    codec.before_push = lambda: go.wait(PATIENCE_S)
+    with served(codec=codec) as service:
+        handles = [service.submit(ask()) for _ in range(4)]
+        wait_until(
+            lambda: service.stats().engine.blocks_cached > 0 and service.stats().engine.running == 0
+        )
+        go.set()
+        assert [listen_to(handle)[-1].reason for handle in handles] == [FinishReason.STOP] * 4
+
+
+def test_a_codec_error_ends_that_reply_only(caplog: pytest.LogCaptureFixture):
+    codec = FakeCodec()
+    with served(codec=codec) as service, caplog.at_level(logging.CRITICAL):
+        codec.before_push = broken(RuntimeError("secret"))
+        failed = asyncio.run(listen(service, ask()))
+        codec.before_push = lambda: None
+        fine = asyncio.run(listen(service, ask()))
+        assert_well_formed(failed)
+        assert (failed[-1].code, "secret" in failed[-1].message) == ("E_ENGINE", False)
+        assert fine[-1].reason is FinishReason.STOP
+        assert service.stats().outcomes == {"failed": 1, "stop": 1}
+
+
+def test_a_voice_that_cannot_be_opened_ends_that_reply_only(caplog: pytest.LogCaptureFixture):
+    class Mute(FakeCodec):
+        left = 1
+
+        def open_stream(self, voice=None):
+            self.left -= 1
+            if self.left == 0:
+                raise RuntimeError("secret")
+            return super().open_stream(voice)
+
+    with served(codec=Mute()) as service, caplog.at_level(logging.CRITICAL):
+        failed = asyncio.run(listen(service, ask()))
+        fine = asyncio.run(listen(service, ask()))
+        assert_well_formed(failed)
+        assert (failed[-1].code, "secret" in failed[-1].message) == ("E_ENGINE", False)
+        assert fine[-1].reason is FinishReason.STOP
+
+
+class Crowd(FakeCodec):
+    """Runs up to eight streams at once, and none of them where one has a code from `bad`."""
+
+    def __init__(self, bad: set[int] = frozenset()):
+        super().__init__(max_together=8)
+        self.bad = bad
+        self.running = threading.Event()
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def push_together(self, work):
+        self.running.set()
+        self.go_on.wait(PATIENCE_S)
+        if any(self.bad & set(codes) for _, codes in work):
+            raise RuntimeError("secret")
+        return super().push_together(work)
+
+
+def backlog(service: ServiceCore, codec: Crowd, count: int) -> list[LocalReplyStream]:
+    """Replies whose codes are all sampled while the codec stands still."""
+    codec.go_on.clear()
+    handles = [service.submit(ask()) for _ in range(count)]
+    wait_until(lambda: service.stats().engine.running == service.stats().engine.waiting == 0)
+    return handles
+
+
+def test_replies_are_spoken_together_up_to_the_codecs_bound():
+    codec = Crowd()
+    with served(codec=codec) as service:
+        handles = backlog(service, codec, 20)
+        codec.go_on.set()
+        for handle in handles:
+            events = listen_to(handle)
+            np.testing.assert_array_equal(heard(events), sound_of(events[-1].rows))
+            assert events[-1].reason is FinishReason.STOP
+    assert max(codec.calls) == 8
+
+
+def test_a_faulty_reply_fails_alone_among_those_spoken_together(caplog: pytest.LogCaptureFixture):
+    codec = Crowd(bad={13})
+    runtime = FakeRuntime(
+        lambda ids: scripted(
+            [*SPOKEN[:3], Row(PAD, 13), *SPOKEN[3:]] if ids[0] == ord("!") else SPOKEN
+        )(ids)
+    )
+    with served(runtime, codec) as service, caplog.at_level(logging.CRITICAL):
+        codec.go_on.clear()
+        texts = ["good", "! bad", "well", "fine"]
+        handles = [service.submit(ask(text)) for text in texts]
+        wait_until(lambda: service.stats().engine.running == 0)
+        codec.go_on.set()
+        ends = {text: listen_to(handle) for text, handle in zip(texts, handles, strict=True)}
+    failed = ends.pop("! bad")
+    assert isinstance(failed[-1], Failed) and "secret" not in failed[-1].message
+    for events in ends.values():
+        assert events[-1].reason is FinishReason.STOP
+        np.testing.assert_array_equal(heard(events), sound_of(tuple(SPOKEN)))
+
+
+def test_a_reply_that_is_stopped_while_it_is_spoken_with_others_stays_silent():
+    codec = Crowd()
+    with served(codec=codec) as service:
+        handles = backlog(service, codec, 4)
+        wait_until(codec.running.is_set)
+        handles[1].cancel()
+        codec.go_on.set()
+        ends = [listen_to(handle) for handle in handles]
+        assert [events[-1].reason is FinishReason.CANCELLED for events in ends] == [
+            False,
+            True,
+            False,
+            False,
+        ]
+        assert [len(heard(events)) // 960 for events in ends] == [3, 0, 3, 3]
+
+
+def make_job(rate_hz: int = 24_000, clock=time.monotonic) -> SpeechJob:
+    stream = LocalReplyStream(
+        ask().request_id, clock=clock, cancel=lambda _: None, on_taken=lambda: None
+    )
+    return SpeechJob(stream, None, rate_hz)
+
+
+def test_a_reply_whose_codes_were_taken_meanwhile_is_left_alone():
+    codec, ends, job = FakeCodec(), [], make_job()
+    worker = SpeechWorker(
+        codec, finish=ends.append, fail=lambda *end: ends.append(end), clock=time.monotonic
+    )
+    job.add_code(3)
+    worker.notify(job)
+    job.take_codes(1)
+    worker.run_once()
+    assert codec.calls == [] and ends == []
+
+
+def test_who_runs_dry_goes_first_then_who_has_heard_nothing_then_the_others():
+    def job(opened_s: float, heard_s: float | None, made_s: float) -> SpeechJob:
+        now_s = [opened_s]
+        made = make_job(100, lambda: now_s[0])
+        if heard_s is not None:
+            now_s[0] = heard_s
+            made.deliver(np.zeros(round(100 * made_s), np.float32))
+        return made
+
+    now_s = 10.0
+    dry, nearly = job(0, 1, 8.5), job(0, 5, 5.1)
+    new, newer = job(8, None, 0), job(9.9, None, 0)
+    soon, later = job(9, 9, 2), job(3, 9, 4)
+    order = sorted([later, newer, nearly, soon, new, dry], key=lambda job: job.urgency(now_s))
+    assert order == [dry, nearly, new, newer, soon, later]
+
+
+def test_sound_that_is_no_number_is_never_sent(caplog: pytest.LogCaptureFixture):
+    codec = FakeCodec()
+    stream = codec.open_stream()
+    stream._samples = lambda count: np.full(count, np.nan, np.float32)
+    codec.open_stream = lambda voice: stream
+    with served(codec=codec) as service, caplog.at_level(logging.CRITICAL):
+        events = asyncio.run(listen(service, ask()))
+        assert isinstance(events[-1], Failed) and len(heard(events)) == 0
+
+
+def test_the_first_sound_of_a_newcomer_comes_before_the_later_sound_of_others():
+    order: list[tuple[str, int]] = []
+    go_on, ahead = (
+        threading.Event(),
+        60,
+    )  # pushes, in no time: so far is the first reply from running dry
+
+    class Watching(FakeCodec):
+        def open_stream(self, voice=None):
+            stream = super().open_stream(voice)
+            push = stream.push
+            name = threading.current_thread().name + str(len(order))
+            stream.push = lambda codes: (
+                order.append((name, len(codes))),
+                len(order) == ahead and go_on.wait(PATIENCE_S),
+                push(codes),
+            )[-1]
+            return stream
+
+    with served(talking(), Watching(), run_ahead_s=100) as service:
+        first = service.submit(ask())
+        wait_until(lambda: len(order) == ahead)
+        second = service.submit(ask())
+        wait_until(lambda: service.ahead_s(second.request_id) >= 2 * 960 / 24_000)
+        go_on.set()
+        wait_until(lambda: len({name for name, _ in order}) == 2)
+        position = next(i for i, (name, _) in enumerate(order) if name != order[0][0])
+        assert position < ahead + 5, "the newcomer waited for sound that nobody needs yet"
+        assert max(count for _, count in order) <= 10, "a codec call is at most 0.4 s of sound"
+        first.cancel(), second.cancel()

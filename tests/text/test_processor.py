@@ -1,0 +1,617 @@
+"""Prompts, modes and text: golden rows of the published template, and a small byte-level tokenizer
+made on the spot."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from moss_engine.api.errors import (
+    CheckpointError,
+    InputError,
+    ParameterError,
+    TextEmptyError,
+    TextTooLongError,
+    UnsupportedModeError,
+)
+from moss_engine.api.modes import (
+    PUBLISHED_MODES,
+    PUBLISHED_SAMPLING,
+    read_default_sampling,
+    read_modes,
+)
+from moss_engine.api.request import ChannelSampling, Message, Reply, Request, Sampling, Speech, Text
+from moss_engine.api.tokens import Row
+from moss_engine.models.config import ModelConfig
+from moss_engine.text.processor import Processor, load_processor
+from moss_engine.text.tokenizer import TextTokenizer
+
+SPECIALS = [
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|sosp|>",
+    "<|audio|>",
+    "<read>",
+    "<chat>",
+]
+MODES = {
+    "modes": [
+        {
+            "name": "read",
+            "label": "Read aloud",
+            "input": "text",
+            "output": "speech",
+            "system": "<read>",
+            "split_sentences": True,
+            "default": True,
+            "note": None,
+        },
+        {
+            "name": "chat",
+            "label": "Small talk",
+            "input": "text",
+            "output": "speech",
+            "system": "<chat>",
+            "split_sentences": False,
+            "default": False,
+            "note": "a small vocabulary",
+        },
+    ],
+    "segment_chars": 60,
+    "max_rows_per_char": 3.5,
+    "min_cap_rows": 50,
+}
+CHANNEL = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.0}
+GENERATION = {
+    "text": {**CHANNEL, "temperature": 0.0},
+    "audio": CHANNEL,
+    "max_rows": 600,
+    "min_rows": 0,
+}
+
+
+def train_tokenizer() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=SPECIALS,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    texts = ["system\n", "user\n", "assistant\n", "the cat sat on the mat. im_end read audio"]
+    tokenizer.train_from_iterator(texts * 3, trainer)
+    return tokenizer
+
+
+TOKENIZER_JSON = train_tokenizer().to_str()
+
+
+def model_config(**changes: int) -> ModelConfig:
+    small = ModelConfig(
+        hidden_size=8,
+        intermediate_size=8,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=8,
+        num_shared_layers=1,
+        num_modality_layers=1,
+        rope_theta=1e6,
+        rms_norm_eps=1e-6,
+        max_position_embeddings=2048,
+        vocab_size=400,
+        audio_vocab_size=4112,
+        sosp_token_id=3,
+        eosp_token_id=4096,
+        modality_pad_token_id=4,
+        audio_pad_token_id=4097,
+        eos_token_id=1,
+        pad_token_id=2,
+    )
+    return replace(small, **changes)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tokenizer.json").write_text(TOKENIZER_JSON, encoding="utf-8")
+    (tmp_path / "processor_config.json").write_text(json.dumps(MODES), encoding="utf-8")
+    (tmp_path / "generation_config.json").write_text(json.dumps(GENERATION), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def processor(folder: Path) -> Processor:
+    return load_processor(folder, model_config(), max_text_chars=4000)
+
+
+def ask(
+    processor: Processor,
+    *messages: Message,
+    mode: str | None = None,
+    sampling: Sampling | None = None,
+) -> Request:
+    return Request(
+        "r",
+        "s",
+        messages,
+        mode or processor.default_mode.name,
+        sampling or processor.default_sampling,
+    )
+
+
+def say(text: str) -> Message:
+    return Message("user", Text(text))
+
+
+# -- the published template
+# -------------------------------------------------------------------------------------------
+
+SYSTEM_IDS = [
+    2610,
+    525,
+    264,
+    10950,
+    7743,
+    17847,
+    13,
+    21806,
+    279,
+    1196,
+    594,
+    4755,
+    448,
+    21355,
+    14507,
+    13,
+]
+USER_IDS = [11622, 104811, 109432, 100633, 9370, 44991, 26939, 100802, 102280, 105869, 1773]
+CODES = (2861, 10370, 11506, 2252, 10663, 10663, 11135, 11135, 7812, 14633)
+
+
+class GoldenTokenizer:
+    """The ids that the published tokenizer gives to the pieces of the golden prompts."""
+
+    def __init__(self):
+        self.special_ids = {
+            "<|im_start|>": 151644,
+            "<|im_end|>": 151645,
+            "<|object_ref_start|>": 151646,
+        }
+        self.pieces = {
+            "system\n": [8948, 198],
+            "user\n": [872, 198],
+            "assistant\n": [77091, 198],
+            "\n": [198],
+            PUBLISHED_MODES.default.system: SYSTEM_IDS,
+            "question": USER_IDS,
+        }
+
+    def encode(self, text: str) -> list[int]:
+        return self.pieces[text]
+
+
+def published() -> Processor:
+    config = model_config(
+        vocab_size=151680,
+        audio_vocab_size=16512,
+        sosp_token_id=151646,
+        eosp_token_id=16384,
+        modality_pad_token_id=151667,
+        audio_pad_token_id=512,
+        eos_token_id=151645,
+        pad_token_id=151643,
+    )
+    return Processor(GoldenTokenizer(), config, PUBLISHED_MODES, PUBLISHED_SAMPLING, 4000)
+
+
+def texts(*ids: int) -> list[Row]:
+    return [Row(i, 512) for i in ids]
+
+
+GOLDEN_SYSTEM = texts(151644, 8948, 198, *SYSTEM_IDS, 151645, 198)
+GOLDEN_HEADER = texts(151644, 77091, 198, 151646)
+
+
+def golden_prompt(*messages: Message, mode: str) -> list[Row]:
+    processor = published()
+    (segment,) = processor.prepare(ask(processor, *messages, mode=mode))
+    return list(segment.prompt)
+
+
+def test_golden_typed_question():
+    rows = golden_prompt(say("question"), mode="text-to-speech")
+    assert rows == [
+        *GOLDEN_SYSTEM,
+        *texts(151644, 872, 198, *USER_IDS, 151645, 198),
+        *GOLDEN_HEADER,
+    ]
+    assert len(rows) == 41
+
+
+def test_golden_spoken_question():
+    rows = golden_prompt(Message("user", Speech(CODES)), mode="speech-to-speech")
+    speech = [Row(151646, 512), *(Row(151667, code) for code in CODES), Row(151667, 16384)]
+    assert rows == [
+        *GOLDEN_SYSTEM,
+        *texts(151644, 872, 198),
+        *speech,
+        *texts(151645, 198),
+        *GOLDEN_HEADER,
+    ]
+
+
+def test_golden_written_answer_has_no_sosp():
+    processor = published()
+    mode = replace(processor.modes[2], system=PUBLISHED_MODES.default.system)
+    assert mode.output == "text"
+    assert list(processor.prompt(mode, (say("question"),)))[-3:] == texts(151644, 77091, 198)
+
+
+def test_a_system_message_takes_the_place_of_the_modes_own():
+    rows = golden_prompt(
+        Message("system", Text("question")), say("question"), mode="text-to-speech"
+    )
+    assert rows[:16] == texts(151644, 8948, 198, *USER_IDS, 151645, 198)
+    assert rows[16:19] == texts(151644, 872, 198)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [[Row(151667, 16384), Row(151645, 99)], [Row(151667, 16384)], []],
+    ids=["complete", "cut after eosp", "cut in speech"],
+)
+def test_an_earlier_reply_stands_in_the_grid_as_it_was_sampled(ending: list[Row]):
+    first = golden_prompt(say("question"), mode="text-to-speech")
+    spoken = [Row(151667, 5), Row(151667, 6)]
+    rows = golden_prompt(
+        say("question"),
+        Message("assistant", Reply((*spoken, *ending))),
+        say("question"),
+        mode="text-to-speech",
+    )
+    so_far = [*first, *spoken, Row(151667, 16384)]
+    assert rows[: len(so_far)] == so_far, (
+        "the first turn's rows, hence its KV blocks, are found again"
+    )
+    assert rows[len(so_far) : len(so_far) + 5] == texts(151645, 198, 151644, 872, 198)
+    assert rows[-4:] == GOLDEN_HEADER
+
+
+# -- the small template
+# -----------------------------------------------------------------------------------------------
+
+
+def test_read_prompt(processor: Processor):
+    encode = TextTokenizer(TOKENIZER_JSON).encode
+    (segment,) = processor.prepare(ask(processor, say("The cat sat.")))
+    ids = [
+        0,
+        *encode("system\n"),
+        5,
+        1,
+        *encode("\n"),
+        0,
+        *encode("user\n"),
+        *encode("The cat sat."),
+        1,
+        *encode("\n"),
+        0,
+        *encode("assistant\n"),
+    ]
+    assert segment.prompt == tuple(Row(i, 4097) for i in ids)
+
+
+def test_text_is_spelled_out_before_it_is_read(processor: Processor):
+    twice = [processor.prepare(ask(processor, say(text))) for text in ("7 cats", "seven cats")]
+    assert twice[0] == twice[1]
+
+
+def test_a_typed_line_is_read_as_a_sentence(processor: Processor):
+    typed, written = (
+        processor.prepare(ask(processor, say(text))) for text in ("is it a cat", "Is it a cat?")
+    )
+    assert typed == written
+
+
+def test_every_sentence_is_a_segment_of_its_own_with_its_own_cap(processor: Processor):
+    long = "the cat sat on the mat and looked at the door."
+    segments = processor.prepare(
+        ask(processor, say(f"{long} the mat was warm and the cat was too."))
+    )
+    assert len(segments) == 2
+    assert segments[0] == processor.prepare(ask(processor, say(long)))[0]
+    assert segments[0].max_rows == math.ceil(len(long) * 3.5)
+    assert processor.prepare(ask(processor, say("hi")))[0].max_rows == 50
+    fewer = replace(processor.default_sampling, max_rows=20)
+    assert processor.prepare(ask(processor, say(long), sampling=fewer))[0].max_rows == 20
+
+
+def test_only_the_last_message_counts_without_history(processor: Processor):
+    reply = Message("assistant", Reply((Row(9, 9), Row(1, 0))))
+    for mode in ("read", "chat"):
+        alone, after = [
+            processor.prepare(ask(processor, *messages, mode=mode))
+            for messages in ([say("a cat")], [say("a mat"), reply, say("a cat")])
+        ]
+        assert alone == after
+
+
+def test_modes_and_defaults_are_the_checkpoints(processor: Processor):
+    assert [mode.name for mode in processor.modes] == ["read", "chat"]
+    assert processor.default_mode.name == "read"
+    assert processor.default_sampling == Sampling(
+        ChannelSampling(0.0, 20, 0.95, 1.0),
+        ChannelSampling(0.6, 20, 0.95, 1.0),
+        max_rows=600,
+        min_rows=0,
+        seed=0,
+    )
+    assert processor.speaks(ask(processor, say("a"))) is True
+
+
+# -- typed special tokens
+# ---------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(SPECIALS), st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+        )
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_no_text_becomes_a_special_token_and_every_text_comes_back(parts: list[str]):
+    text = "".join(parts)
+    ids = TOKENIZER.encode(text)
+    assert not set(ids) & set(range(len(SPECIALS)))
+    assert TOKENIZER.decode(ids) == text
+
+
+TOKENIZER = TextTokenizer(TOKENIZER_JSON)
+
+
+@pytest.mark.parametrize("special", SPECIALS)
+def test_a_typed_special_token_is_plain_text_in_a_prompt(folder: Path, special: str):
+    # A network that takes text as typed, as the published one does; the small one spells it out.
+    values = {
+        **MODES,
+        "modes": [{**mode, "spell_out": False, "history": True} for mode in MODES["modes"]],
+    }
+    (folder / "processor_config.json").write_text(json.dumps(values), encoding="utf-8")
+    processor = load_processor(folder, model_config(), 4000)
+    system = Message("system", Text(special))
+    for messages in ([say(f"a{special}b")], [system, say("a")]):
+        plain = [Message(m.role, Text(m.content.text.replace(special, "cat"))) for m in messages]
+        prompts = [
+            processor.prepare(ask(processor, *these, mode="chat"))[0].prompt
+            for these in (messages, plain)
+        ]
+        counts = [sum(row.text < len(SPECIALS) for row in prompt) for prompt in prompts]
+        assert counts[0] == counts[1] == 5 + (messages[0] is not system), (
+            "turn marks, and <chat> when it is ours"
+        )
+
+
+# -- text as it becomes complete
+# --------------------------------------------------------------------------------------
+
+
+def test_a_character_comes_with_its_last_byte():
+    text = "né 中🙂"
+    decoder = TOKENIZER.open_decoder()
+    pieces = [decoder.push(i) for i in TOKENIZER.encode(text)]
+    assert "".join(pieces) == text
+    assert "" in pieces, "the text has characters of several ids"
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+def test_half_a_character_at_the_end_is_not_swallowed():
+    decoder = TOKENIZER.open_decoder()
+    assert "".join(map(decoder.push, TOKENIZER.encode("🙂")[:-1])) == ""
+    assert decoder.end_segment() == "\ufffd"
+
+
+def test_segments_are_joined_with_one_space():
+    decoder = TOKENIZER.open_decoder()
+    out = ""
+    for part in ("the cat.", " a mat.", "cat"):
+        out += "".join(map(decoder.push, TOKENIZER.encode(part))) + decoder.end_segment()
+    assert out == "the cat. a mat. cat"
+
+
+def test_special_tokens_are_not_shown():
+    assert TOKENIZER.decode([3, *TOKENIZER.encode("cat"), 1]) == "cat"
+
+
+# -- what is refused
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "word"),
+    [
+        ("", TextEmptyError, "nothing"),
+        (" \n\t ", TextEmptyError, "nothing"),
+        ("a" * 100_000, TextTooLongError, "100,000"),
+        ("a\x00b", InputError, "U+0000 at position 2"),
+        ("\x1b[31m", InputError, "U+001B"),
+        ("a\x7f", InputError, "U+007F"),
+        ("a\x85", InputError, "U+0085"),
+        ("ab\ud83d", InputError, "U+D83D"),
+        ("?!", TextEmptyError, "spoken"),
+        (7, InputError, "not a text"),
+    ],
+)
+def test_bad_text_gets_one_sentence(
+    processor: Processor, text: str, error: type[InputError], word: str
+):
+    with pytest.raises(error) as caught:
+        processor.prepare(ask(processor, say(text)))
+    sentence = str(caught.value)
+    assert word.lower() in sentence.lower() and sentence.endswith(".") and len(sentence) < 160
+    assert 400 <= caught.value.http_status < 500
+
+
+NAN = math.nan
+BAD_NUMBERS = [NAN, math.inf, -math.inf, 1e308, -1, "0.5", True, None, [1], 3 + 0j]
+
+
+@pytest.mark.parametrize("channel", ["text", "audio"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((field, value) for field in CHANNEL for value in BAD_NUMBERS),
+        ("temperature", 2.1),
+        ("temperature", 1e-3),
+        ("top_k", 1.5),
+        ("top_k", 10**30),
+        ("top_p", 0),
+        ("top_p", 1.01),
+        ("repetition_penalty", 0),
+    ],
+)
+def test_a_bad_channel_value_is_named_and_never_clamped(
+    processor: Processor, channel: str, field: str, value: object
+):
+    sampling = processor.default_sampling
+    bad = replace(sampling, **{channel: replace(getattr(sampling, channel), **{field: value})})
+    with pytest.raises(ParameterError, match=rf"{channel}\.{field}"):
+        processor.prepare(ask(processor, say("a cat"), sampling=bad))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((field, value) for field in ("max_rows", "min_rows", "seed") for value in BAD_NUMBERS),
+        ("max_rows", 0),
+        ("min_rows", 601),
+        ("seed", 2**63),
+        ("max_rows", 10.0),
+        ("text", None),
+    ],
+)
+def test_a_bad_sampling_value_is_named(processor: Processor, field: str, value: object):
+    bad = replace(processor.default_sampling, **{field: value})
+    with pytest.raises(ParameterError, match=field):
+        processor.prepare(ask(processor, say("a cat"), sampling=bad))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"temperature": 0},
+        {"temperature": 2},
+        {"top_k": 0},
+        {"top_k": 1000},
+        {"top_p": 1},
+        {"repetition_penalty": 2.0},
+    ],
+)
+def test_the_ends_of_a_range_are_allowed(processor: Processor, values: dict):
+    sampling = processor.default_sampling
+    sampling = replace(sampling, audio=replace(sampling.audio, **values))
+    assert processor.prepare(ask(processor, say("a cat"), sampling=sampling))
+
+
+@pytest.mark.parametrize(
+    ("messages", "error"),
+    [
+        ((), InputError),
+        ((Message("assistant", Text("a")),), InputError),
+        ((Message("system", Text("a")),), InputError),
+        ((say("a"), Message("system", Text("b")), say("c")), InputError),
+        ((Message("user", Reply((Row(1, 1),))),), UnsupportedModeError),
+        ((Message("user", Reply((Row(1, 1),))), say("c")), InputError),
+        ((say("a"), Message("assistant", Reply((Row(400, 1),))), say("c")), InputError),
+        ((say("a"), Message("assistant", Reply((Row(1, -1),))), say("c")), InputError),
+        ((Message("user", Speech((1, 2))),), UnsupportedModeError),
+        ((Message("user", Speech((4096,))), say("c")), ParameterError),
+        ((Message("user", Speech(())), say("c")), InputError),
+        ((Message("system", Speech((1,))), say("c")), InputError),
+    ],
+)
+def test_bad_conversations_are_refused(
+    processor: Processor, messages: tuple[Message, ...], error: type[InputError]
+):
+    with pytest.raises(error):
+        processor.prepare(ask(processor, *messages))
+
+
+def test_unknown_modes_and_ids_are_refused(processor: Processor):
+    with pytest.raises(UnsupportedModeError, match="read, chat"):
+        processor.prepare(ask(processor, say("a"), mode="sing"))
+    for field in ("request_id", "session_id"):
+        for value in ("", "x" * 201, 7, None):
+            with pytest.raises(ParameterError, match=field):
+                processor.prepare(replace(ask(processor, say("a")), **{field: value}))
+
+
+# -- files that do not belong together
+# --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "processor_config.json", "generation_config.json"]
+)
+@pytest.mark.parametrize("content", [None, "", "{", "[]", "{}", '{"modes": [{}]}', '{"model": 1}'])
+def test_a_missing_or_damaged_file_is_named(folder: Path, name: str, content: str | None):
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_text(content, encoding="utf-8")
+    with pytest.raises(CheckpointError, match=name):
+        load_processor(folder, model_config(), 4000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"), [({"eos_token_id": 0}, "im_end"), ({"vocab_size": 300}, "ids")]
+)
+def test_a_tokenizer_of_another_network_is_refused(folder: Path, changes: dict, word: str):
+    with pytest.raises(CheckpointError, match=word):
+        load_processor(folder, model_config(**changes), 4000)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"modes": []},
+        {"modes": [{**MODES["modes"][0], "default": False}]},
+        {"modes": [MODES["modes"][0]] * 2},
+        {"modes": [{**MODES["modes"][0], "output": "song"}]},
+        {"modes": [{**MODES["modes"][0], "split_sentences": 1}]},
+        {"modes": [{**MODES["modes"][0], "tempo": 1}]},
+        {"segment_chars": 0},
+        {"max_rows_per_char": "fast"},
+    ],
+)
+def test_contradictory_modes_are_refused(tmp_path: Path, change: dict):
+    path = tmp_path / "processor_config.json"
+    path.write_text(json.dumps({**MODES, **change}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="processor_config"):
+        read_modes(path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"max_rows": 0}, {"text": {**CHANNEL, "top_p": 3}}, {"text": {"top_p": 1}}]
+)
+def test_default_sampling_is_validated_like_a_requests(tmp_path: Path, change: dict):
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({**GENERATION, **change}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="generation_config"):
+        read_default_sampling(path)
+
+
+def test_the_published_checkpoint_is_told_by_its_tokenizer(folder: Path):
+    data = json.loads(TOKENIZER_JSON)
+    source = json.dumps(data).replace("<|sosp|>", "<|object_ref_start|>")
+    (folder / "tokenizer.json").write_text(source, encoding="utf-8")
+    processor = load_processor(folder, model_config(), 4000)
+    assert processor.modes == PUBLISHED_MODES.modes
+    assert processor.default_sampling == PUBLISHED_SAMPLING

@@ -1,0 +1,124 @@
+"""A mode that reads says its text and nothing else: with random weights, too."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from moss_engine.api.events import Finished, FinishReason, TextDelta
+from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.tokens import Row, is_audio_row
+from moss_engine.build import build_core
+from moss_engine.config import EngineConfig
+from moss_engine.models.manifest import write_manifest
+from moss_engine.text.processor import Processor
+from moss_engine.text.spoken.sentences import as_sentence, split_sentences
+from moss_engine.text.spoken.text import spoken_text
+
+TEXTS = (
+    "Hello.",
+    "Hello world and you, a and the I. Is it so? No!",
+    "what's your name",
+    "GDB says: 2 Linux system calls, 3.5 GHz, policy.max_len.",
+    "a " * 30,
+    "Supercalifragilistic words, and hyphen-words, aren't they?",
+)
+
+
+@pytest.fixture(scope="module")
+def parts(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory):
+    """Engine and processor of random weights that may speak long."""
+    folder = tmp_path_factory.mktemp("reading") / "checkpoint"
+    shutil.copytree(tiny_checkpoint, folder)
+    path = folder / "processor_config.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**values, "min_cap_rows": 900}), encoding="utf-8")
+    write_manifest(folder, {"name": "tiny that may speak long"})
+    core, processor = build_core(EngineConfig(checkpoint=folder))
+    yield core.engine, processor
+    core.engine.close()
+
+
+def written_ids(processor: Processor, rows: tuple[Row, ...]) -> list[int]:
+    """Text ids of a reply's text channel, without those that steer it."""
+    ids = processor.ids
+    return [
+        r.text for r in rows if not is_audio_row(r, ids) and r.text not in (ids.sosp, ids.im_end)
+    ]
+
+
+def read(parts, text: str, seed: int) -> tuple[str, Finished]:
+    engine, processor = parts
+    sampling = replace(processor.default_sampling, seed=seed, max_rows=1000)
+    engine.submit(Request("r", "s", (Message("user", Text(text)),), "read", sampling))
+    caption = ""
+    while True:
+        for event in engine.step().events:
+            if isinstance(event, TextDelta):
+                caption += event.text
+            elif isinstance(event, Finished):
+                return caption, event
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[:20])
+def test_random_weights_read_every_word_once_and_in_order(parts, text: str) -> None:
+    _, processor = parts
+    for seed in range(2):
+        caption, finished = read(parts, text, seed)
+        written = "".join(processor.pieces()[i] for i in written_ids(processor, finished.rows))
+        expected = [as_sentence(part) for part in split_sentences(spoken_text(text), 119)]
+        assert caption == " ".join(expected) and written == "".join(expected)
+        assert finished.reason is FinishReason.STOP
+
+
+def test_speech_opens_after_whole_words_alone(parts) -> None:
+    _, processor = parts
+    request = Request(
+        "r",
+        "s",
+        (Message("user", Text("Understand everything.")),),
+        "read",
+        processor.default_sampling,
+    )
+    (segment,) = processor.prepare(request)
+    assert segment.bound_words is not None
+    said = ["".join(map(processor.pieces().__getitem__, word)) for word in segment.bound_words]
+    assert said == ["Understand", " everything."]
+    ends = set()
+    for word in segment.bound_words:
+        ends.add((max(ends) if ends else 0) + len(word))
+    _, finished = read(parts, "Understand everything.", 1)
+    written = 0
+    for row in finished.rows:
+        if row.text == processor.ids.sosp:
+            assert written in ends
+        elif not is_audio_row(row, processor.ids):
+            written += 1
+
+
+def test_an_answer_is_free(parts) -> None:
+    _, processor = parts
+    request = Request("r", "s", (Message("user", Text("Hi.")),), "chat", processor.default_sampling)
+    assert [segment.bound_words for segment in processor.prepare(request)] == [None]
+
+
+def test_the_prompt_of_a_sentence_ends_with_the_words_that_are_read(parts) -> None:
+    _, processor = parts
+    request = Request(
+        "r",
+        "s",
+        (Message("user", Text("One two. Three four five.")),),
+        "read",
+        processor.default_sampling,
+    )
+    for segment in processor.prepare(request):
+        assert segment.bound_words is not None
+        ids = [text_id for word in segment.bound_words for text_id in word]
+        rows = [Row(text_id, processor.ids.audio_pad) for text_id in ids]
+        assert any(
+            list(segment.prompt[i : i + len(rows)]) == rows for i in range(len(segment.prompt))
+        )

@@ -1,0 +1,331 @@
+"""Written English -> spoken words, and its cutting into sentences."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from moss_engine.text.spoken.cardinals import cardinal, digits, ordinal, year
+from moss_engine.text.spoken.numbers import numbers_to_words
+from moss_engine.text.spoken.sentences import as_sentence, split_sentences
+from moss_engine.text.spoken.text import MAX_WORD_LETTERS, spoken_text
+
+TABLE = {
+    # numbers
+    (
+        "I have 3 cats and 1,234 dogs."
+    ): "I have three cats and one thousand two hundred thirty-four dogs.",
+    "It is -5 outside, or 0.": "It is minus five outside, or zero.",
+    "Pi is 3.14159.": "Pi is three point one four one five nine.",
+    "50% of 2.5%": "fifty percent of two point five percent",
+    "In 1999, 2005 and 2026.": "In nineteen ninety-nine, two thousand five and twenty twenty-six.",
+    "The 1990s and the '80s.": "The nineteen nineties and the eighties.",
+    "1st, 2nd, 3rd and 22nd": "first, second, third and twenty-second",
+    "1/2 cup, 3/4 mile, 2 1/2 hours": "one half cup, three quarters mile, two and a half hours",
+    "pages 5-10": "pages five to ten",
+    "1990-1995": "nineteen ninety to nineteen ninety-five",
+    "v1.2.3": "v one point two point three",
+    "code 0042": "code zero zero four, two",
+    "3 + 4 = 7": "three plus four equals seven",
+    "5*3": "five times three",
+    "What is 7 - 3?": "What is seven minus three?",
+    "12-5 = ?": "twelve minus five equals?",
+    "what's 3 x 4": "what's three times four",
+    "7-3": "seven minus three",
+    "What is 8/2?": "What is eight divided by two?",
+    "What is 11/21/2026?": "What is November twenty-first, twenty twenty-six?",
+    "x^2 and 2^8": "x squared and two to the power of eight",
+    "1.5e-3": "one point five times ten to the power of minus three",
+    (
+        "5 > 3, 3 ≤ 4, 1 != 2"
+    ): "five greater than three, three less than or equal to four, one not equal to two",
+    "1920x1080": "nineteen twenty by one thousand eighty",
+    "1½ cups, ¾": "one and a half cups, three quarters",
+    "24/7": "twenty-four seven",
+    # money
+    "$5": "five dollars",
+    "$1": "one dollar",
+    "$5.20": "five dollars and twenty cents",
+    "$0.99": "ninety-nine cents",
+    "$3 million": "three million dollars",
+    "$5-$10 and 50¢": "five dollars to ten dollars and fifty cents",
+    "£0.50 or €1 or 20 €": "fifty pence or one euro or twenty euros",
+    # times and dates
+    "at 3:45 pm": "at three forty-five P M",
+    "at 3:00 or 15:30 or 9:05": "at three o'clock or fifteen thirty or nine oh five",
+    "at 7 a.m. sharp": "at seven A M sharp",
+    "2026-11-21": "November twenty-first, twenty twenty-six",
+    "11/21/2026": "November twenty-first, twenty twenty-six",
+    "Nov 21st": "November twenty-first",
+    "November 3, 1984": "November third, nineteen eighty-four",
+    "21.11.2026 at 00:00": "the twenty-first of November twenty twenty-six at midnight",
+    (
+        "31/12/2026, 99/99/2026"
+    ): "December thirty-first, twenty twenty-six, ninety-nine ninety-nine twenty twenty-six",
+    (
+        "45.45.2026, 10.2.1"
+    ): "forty-five point forty-five point twenty twenty-six, ten point two point one",
+    "at 3:07:45, 31:75": "at three oh seven and forty-five seconds, thirty-one to seventy-five",
+    "4 July 2020": "the fourth of July twenty twenty",
+    # telephones
+    "555-1234": "five five five, one two three four",
+    "(555) 123-4567": "five five five, one two three, four five six seven",
+    "0800 123 4567": "zero eight zero zero, one two three, four five six seven",
+    # units
+    "5'11\" tall": "five foot eleven tall",
+    "5 kg at 100 km/h": "five kilograms at one hundred kilometers per hour",
+    "21°C and 1 °F": "twenty-one degrees Celsius and one degree Fahrenheit",
+    "1 m, 6 ft": "one meter, six feet",
+    # abbreviations
+    "Mr. and Mrs. Smith met Dr. Jones.": "Mister and Missus Smith met Doctor Jones.",
+    "Elm St. near St. John": "Elm Street near Saint John",
+    "e.g. this, i.e. that, etc.": "for example this, that is that, et cetera.",
+    "No. 5 is alive. No. I said no.": "Number five is alive. No. I said no.",
+    "the U.S. and the UK": "the U S and the U K",
+    "NASA, the FBI and my PhD": "Nasa, the F B I and my P H D",
+    "It's OK.": "It's okay.",
+    "HELLO WORLD THIS IS LOUD": "hello world this is loud",
+    "HELLO": "Hello",
+    "This is VERY good, I CAN'T complain": "This is very good, I can't complain",
+    "THANKS": "Thanks",
+    "how r u, r u ok, n o r a d": "how are you, are you okay, n o r a d",
+    "fig. 3 on p. 12": "figure three on page twelve",
+    "e.g.this": "for example this",
+    "J. R. R. Tolkien wrote it.": "J R R Tolkien wrote it.",
+    "Vitamin C. It helps.": "Vitamin C. It helps.",
+    "Henry VIII and World War II, Chapter IV": "Henry the eighth and World War two, Chapter four",
+    # signs
+    "A & B, C + D, 50 @ 2": "A and B, C plus D, fifty at two",
+    "#1 and #winning": "number one and hashtag winning",
+    "C# and C++": "C sharp and C plus plus",
+    "his/her and/or w/o": "his or her and or without",
+    "yes — no – maybe": "yes, no, maybe",
+    "(in brackets) and [more]": "in brackets, and, more",
+    'He said: "Hello!"': "He said: Hello!",
+    "<b>bold</b>": "bold",
+    "wait... what?!": "wait, what?",
+    "One.\n\nTwo\nthree": "One. Two three",
+    # addresses
+    "Visit https://www.example.com/a now.": "Visit example dot com slash a now.",
+    "Mail bob@mail.example.org!": "Mail bob at mail dot example dot org!",
+    "see README.md, /etc/passwd": "see readme dot M D, slash etc slash passwd",
+    "C:\\a\\b.txt": "C colon backslash a backslash b dot T X T",
+    # what stands for the eye alone
+    "# Title\n- one\n- two": "Title. one. two",
+    "1. First\n2. Second": "one. First. two. Second",
+    "How are you? 😊👍": "How are you?",
+    "😊": "smiling face",
+    "so 😀😀 😀 nice": "so grinning face nice",
+    # other scripts and odd words
+    "café naïve": "cafe naive",
+    "日本": "ri ben",
+    "I am 😀 today": "I am grinning face today",
+    "soooooo cool": "soo cool",
+    "xkcdq hmm shh": "X K C D Q hmm shh",
+    # what is typed, and was once misread
+    "Call 911, dial 411.": "Call nine one one, dial four one one.",
+    "a Porsche 911": "a Porsche nine hundred eleven",
+    (
+        "9:30-11:00, 9am-5pm, 7-9 p.m."
+    ): "nine thirty to eleven o'clock, nine A M to five P M, seven to nine P M.",
+    "Mon-Fri at 8:00": "Monday to Friday at eight o'clock",
+    (
+        "5 ft. tall, 3 in. wide. We waited 5 min."
+    ): "five feet tall, three inches wide. We waited five minutes.",
+    "They let 3 in.": "They let three in.",
+    "The A/C, I/O and TCP/IP": "The A C, I O and T C P I P",
+    "z = x / y": "z equals x divided by y",
+    "total = price * 2 - 3": "total equals price times two minus three",
+    "ASN.1, X.509, H.264": "A S N one, X five zero nine, H two six four",
+    "Write to <mail@example.org>!": "Write to mail at example dot org!",
+    "30 mpg, 4 GiB, 3.5GHz, 2 MB/s": (
+        "thirty miles per gallon, four gibibytes, three point five gigahertz, two megabytes "
+        "per second"
+    ),
+    "JSON, MIME and POSIX": "Jason, Mime and Posix",
+    "Set policy.max_len = 10": "Set policy dot max len equals ten",
+    "a $25 invoice, the $5 you owe": "a twenty-five dollar invoice, the five dollars you owe",
+    "a 5 kg bag, a 10-km run": "a five kilogram bag, a ten kilometer run",
+    (
+        "US$20, USD 5, 10 CHF, Rs. 500"
+    ): "twenty U S dollars, five U S dollars, ten Swiss francs, five hundred rupees",
+    "FBI, CIA, NSA, HTML": "F B I, C I A, N S A, H T M L",
+    "CALL THE FBI, THE HOUSE IS ON FIRE": "call the F B I, the house is on fire",
+    "This is IMPORTANT, see YAML": "This is important, see Yammel",
+    "👍👍👍": "thumbs up",
+    "1-800-FLOWERS, +1 (555) 123-4567": (
+        "one, eight hundred, Flowers, plus one, five five five, one two three, four five six seven"
+    ),
+    "Python 3.11, USB 3.0": "Python three point eleven, U S B three point zero",
+    "0x1F4A, #ff00aa": "zero X one F four A, hash F F zero zero, A A",
+    "10.0.0.1:8080": "one zero dot zero dot zero dot one, port eighty eighty",
+    "00:1A:2B:3C:4D:5E": "zero zero, one A, two B, three C, four D, five E",
+    "d00fec5a": "D zero zero F, E C five A",
+    "a1" * 64: "a code of one hundred twenty-eight characters",
+    "COVID-19, F-16, SHA-256": "Covid nineteen, F sixteen, S H A two fifty-six",
+    "error 404 on flight 370": "error four oh four on flight three seventy",
+    (
+        "Boeing 747-400, pages 5-10, 4-1"
+    ): "Boeing seven forty-seven four hundred, pages five to ten, four to one",
+    "Rocky IV, an IV drip, Super Bowl LVIII": "Rocky four, an I V drip, Super Bowl fifty-eight",
+    "5'10 tall, a 10\" disk": "five foot ten tall, a ten inch disk",
+    '"about 10"': "about ten",
+    (
+        "4/5 stars, 3:2, 16:9, 3x faster"
+    ): "four out of five stars, three to two, sixteen to nine, three times faster",
+    "51°30'N, UTC+2": "fifty-one degrees thirty minutes north, U T C plus two",
+    "10⁶, ~100, <5, >50%": (
+        "ten to the power of six, about one hundred, less than five, more than fifty percent"
+    ),
+    "2026-11-21T10:30:00Z": "November twenty-first, twenty twenty-six at ten thirty U T C",
+    "maxLen, MAX_LEN, PostgreSQL, McDonald": "max len, max len, Postgre S Q L, McDonald",
+    "git commit -m x --all && ls": "git commit dash m x dash dash all and L S",
+    "if a == b || !c": "if a equals b or not c",
+    "[the site](https://example.com) `code`": "the site code",
+    "```sh\necho\n```": "echo",
+    "cp <file> <dest>": "C P file dest",
+    "Hi :-) <3": "Hi love",
+    "I'd've, couldn't've, rock 'n' roll": "I'd have, couldn't have, rock and roll",
+    "i think i'm late": "I think I'm late",
+    "A-, B+": "A minus, B plus",
+    "AT&T, R&D": "A T and T, R and D",
+    "Listing 21-9, HTTP/2, HP-UX": "Listing twenty-one nine, H T T P two, H P U X",
+    'after the "/" and the * operator': "after the slash and the star operator",
+    "call foo() with -X, not -Wall": "call foo with dash X, not dash Wall",
+    "asdfghjkl": "A S D F G H J K L",
+    "ab" * 135: "abababab",
+    "bcadef" * 45: "a word of two hundred seventy letters",
+    # nothing to say
+    "": "",
+    "!?...": "",
+    " - ' , ": "",
+    "\u200b\u202e": "",
+}
+
+
+@pytest.mark.parametrize(("written", "said"), TABLE.items(), ids=lambda text: text[:30])
+def test_table(written: str, said: str) -> None:
+    assert spoken_text(written) == said
+
+
+@pytest.mark.parametrize("text", [*TABLE, *TABLE.values()], ids=lambda text: text[:30])
+def test_table_is_a_fixed_point(text: str) -> None:
+    assert spoken_text(spoken_text(text)) == spoken_text(text)
+
+
+ALLOWED = re.compile(r"(?:[A-Za-z]+(?:['-][A-Za-z]+)*[.,?!;:]?(?: (?=[A-Za-z])|$))*")
+PIECES = st.sampled_from(
+    [
+        *TABLE,
+        *"Dr. St. a.m. U.S. ' - . ... I A II NASAs x 12 1/2 $ € % ° @ 😀 本 é ½ ⅷ".split(),
+        *"ﬁ İ ß ǅ Q. aaaa JJJJ Mr No. etc. :) ’s ١٢".split(),
+        "\n\n",
+        "http://a.b",
+        "\u0301",
+        "\u202e",
+    ]
+)
+
+
+@given(st.one_of(st.text(), st.lists(PIECES).map(" ".join), st.lists(PIECES).map("".join)))
+@example("I.I.")
+@example("a.b.c.")
+@settings(deadline=None, max_examples=300)
+def test_any_text_becomes_plain_words_once(text: str) -> None:
+    said = spoken_text(text)
+    assert ALLOWED.fullmatch(said), said
+    assert all(len(word) <= MAX_WORD_LETTERS for word in re.findall("[A-Za-z]+", said))
+    assert spoken_text(said) == said
+
+
+@given(st.text(alphabet="0123456789.,:/-$% apmkgst", max_size=24))
+@settings(deadline=None, max_examples=300)
+def test_no_figure_is_left(text: str) -> None:
+    assert not re.search(r"\d", numbers_to_words(text))
+
+
+@pytest.mark.parametrize("unit", ["1", " ", "1+", "a.", "-", "< ", "😀", "/a", "1,111", "A"])
+def test_no_text_of_the_longest_size_takes_long(unit: str) -> None:
+    begun_s = time.process_time()
+    spoken_text(f"a{unit * (4000 // len(unit))}b")
+    assert time.process_time() - begun_s < 1.5
+
+
+def test_number_words() -> None:
+    assert cardinal(12_305) == "twelve thousand three hundred five"
+    assert cardinal(10**12) == " ".join(["one", *["zero"] * 12])
+    assert ordinal(121) == "one hundred twenty-first"
+    assert [year(y) for y in (1066, 1900, 1905, 2000, 2010)] == [
+        "one thousand sixty-six",
+        "nineteen hundred",
+        "nineteen oh five",
+        "two thousand",
+        "twenty ten",
+    ]
+    assert digits("2-04") == "two zero four"
+
+
+SENTENCES = {
+    "Mr. Smith went home. He slept! Did he?": ["Mr. Smith went home.", "He slept!", "Did he?"],
+    "It is 3.14 in the U.S. army. The end.": ["It is 3.14 in the U.S. army.", "The end."],
+    'She said "Stop." Then he left.': ['She said "Stop."', "Then he left."],
+    "No. It is not.": ["No. It is not."],
+    "Wait... what? Yes, indeed.": ["Wait... what?", "Yes, indeed."],
+    "no end": ["no end"],
+    "  ": [],
+}
+
+
+@pytest.mark.parametrize(("text", "sentences"), SENTENCES.items(), ids=lambda x: str(x)[:30])
+def test_sentences(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text, 200) == sentences
+
+
+def test_long_sentences_are_cut_where_a_reader_pauses() -> None:
+    text = (
+        "We came home late in the evening, tired and hungry; nobody had cooked, so we went out "
+        "again to eat."
+    )
+    assert split_sentences(text, 60) == [
+        "We came home late in the evening, tired and hungry;",
+        "nobody had cooked, so we went out again to eat.",
+    ]
+    assert split_sentences("one two three four five six", 12) == [
+        "one two",
+        "three four",
+        "five six",
+    ]
+    assert split_sentences("abcdefghij" * 3, 8) == ["abcdefgh", "ijabcdef", "ghijabcd", "efghij"]
+
+
+@given(st.one_of(st.text(), st.lists(PIECES).map(" ".join)), st.integers(1, 60))
+@settings(deadline=None, max_examples=200)
+def test_cutting_loses_nothing(text: str, max_chars: int) -> None:
+    pieces = split_sentences(text, max_chars)
+    assert all(0 < len(piece) <= max_chars and piece == piece.strip() for piece in pieces)
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ("what's your name", "What's your name?"),
+        ("how do you do", "How do you do?"),
+        ("and where are they", "And where are they?"),
+        ("do you know", "Do you know?"),
+        ("is it late", "Is it late?"),
+        ("do it now", "Do it now."),
+        ("what a day", "What a day."),
+        ("how to read", "How to read."),
+        ("hello", "Hello."),
+        ("Stop!", "Stop!"),
+        ("when it rains,", "When it rains,"),
+        ("", ""),
+    ],
+)
+def test_a_text_is_read_as_a_sentence(typed: str, sentence: str) -> None:
+    assert as_sentence(typed) == sentence == as_sentence(sentence)

@@ -1,0 +1,183 @@
+"""Chromium for tests of the page, with a tap on whatever is connected to an audio context's
+destination."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from playwright.sync_api import Browser, Page, sync_playwright
+
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--autoplay-policy=no-user-gesture-required",
+]
+
+PATIENCE_MS = 60_000  # how long a test waits for what must happen; a busy machine takes its time
+
+TAP = """
+(() => {
+  const connect = AudioNode.prototype.connect;
+  const tap = (window.tap = { blocks: [], firstAt: null, lastAt: null });
+  const keep = (samples, now) => {
+    const sounding = samples.some((sample) => sample !== 0);
+    if (sounding) { tap.firstAt ??= now; tap.lastAt = now; }
+    tap.blocks.push(samples);
+  };
+  const SOURCE = `registerProcessor("tap", class extends AudioWorkletProcessor {
+    process([[samples]]) {
+      if (samples) this.port.postMessage([samples.slice(), Date.now()]);
+      return true;
+    }
+  })`;
+  const attach = async (source, context) => {
+    if (context.audioWorklet) {
+      await context.audioWorklet.addModule(URL.createObjectURL(new Blob([SOURCE], { type: "text/javascript" })));
+      const node = new AudioWorkletNode(context, "tap", { numberOfOutputs: 0 });
+      node.port.onmessage = ({ data }) => keep(...data);
+      connect.call(source, node);
+    } else {
+      const node = context.createScriptProcessor(16384, 1, 1); // smaller ones lose blocks on a busy machine
+      node.onaudioprocess = ({ inputBuffer }) => keep(inputBuffer.getChannelData(0).slice(), Date.now());
+      connect.call(source, node);
+      connect.call(node, context.destination);
+    }
+  };
+  AudioNode.prototype.connect = function (target, ...rest) {
+    if (target instanceof AudioDestinationNode) attach(this, this.context);
+    return connect.call(this, target, ...rest);
+  };
+})();
+"""
+SAMPLES = """() => {
+  const bytes = new Uint8Array(Float32Array.from(tap.blocks.flatMap((block) => [...block])).buffer);
+  let text = "";
+  for (let i = 0; i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
+  return btoa(text);
+}"""
+
+CONTRAST = """() => {
+  const channel = (v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const back = (e) => {
+    const colour = parse(getComputedStyle(e).backgroundColor);
+    return colour.length < 4 || colour[3] > 0.5 ? colour : back(e.parentElement);
+  };
+  return SELECTORS.map((selector) => {
+    const e = document.querySelector(selector);
+    const [a, b] = [light(parse(getComputedStyle(e).color)), light(back(e))];
+    return [selector, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
+  });
+}"""
+
+
+@contextmanager
+def chromium(*flags: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*FLAGS, *flags], ignore_default_args=["--mute-audio"]
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Visit:
+    """A tab on the page. `problems` collects what the console complains about, `requests` every
+    address asked for."""
+
+    def __init__(self, browser: Browser, url: str, **options):
+        quiet = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
+        self.context = browser.new_context(**{**quiet, **options})
+        self.context.set_default_timeout(PATIENCE_MS)
+        self.page: Page = self.context.new_page()
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        self.page.on(
+            "console",
+            lambda m: self.problems.append(m.text) if m.type in ("error", "warning") else None,
+        )
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.add_init_script(TAP)
+        self.page.goto(url)
+        self.page.wait_for_function("window.liveAudio?.ready")
+        self.page.wait_for_selector("#mode input:checked", state="attached")
+        self.text = self.page.locator("#text textarea")
+
+    def ask(self, text: str) -> None:
+        """Type, wait until the sound system is awake, and press Enter."""
+        self.text.fill(text)
+        self.page.keyboard.press("End")
+        self.page.wait_for_function(
+            "liveAudio.player.context?.state === 'running' && liveAudio.player.sink.ready"
+        )
+        self.text.press("Enter")
+
+    def wait(self, *phases: str) -> None:
+        self.page.wait_for_function(f"{list(phases)}.includes(liveAudio.state.phase)")
+
+    def state(self, name: str):
+        return self.page.evaluate(f"liveAudio.state.{name}")
+
+    def sound(self) -> np.ndarray:
+        """float32 of everything that reached the destination so far, without the silence before
+        it."""
+        exact = self.page.evaluate("isSecureContext")
+        self.page.wait_for_timeout(150 if exact else 1500)  # for what is still in the tap
+        return np.trim_zeros(
+            np.frombuffer(base64.b64decode(self.page.evaluate(SAMPLES)), np.float32), "f"
+        )
+
+    def captured(self) -> np.ndarray:
+        """The same as the int16 that it was made of."""
+        samples = self.sound() * 32768
+        assert np.abs(samples - np.rint(samples)).max(initial=0.0) < 1e-6, (
+            "samples were scaled on their way"
+        )
+        return np.trim_zeros(np.rint(samples).astype(np.int16), "f")
+
+    def assert_heard(self, expected: np.ndarray) -> None:
+        """Exactly these int16 samples were heard, and nothing after them."""
+        heard = self.captured()
+        assert np.array_equal(heard[: len(expected)], expected), (
+            "the samples differ from those that were sent"
+        )
+        assert not heard[len(expected) :].any(), "something sounds after the end"
+
+    def forget(self) -> None:
+        self.page.evaluate("Object.assign(tap, {blocks: [], firstAt: null, lastAt: null})")
+
+    def buffer_whole_replies(self) -> None:
+        """From the next reply on, sound begins when all of it has come: no machine is too slow to
+        play it."""
+        self.page.evaluate("""() => {
+          liveAudio.player.context.close();
+          Object.assign(liveAudio.player, { context: null, prebufferMs: 10000 });
+          return liveAudio.player.unlock();
+        }""")
+
+    def assert_silent(self) -> None:
+        """Nothing sounds any more."""
+        self.page.wait_for_timeout(500)
+        last = self.page.evaluate("tap.lastAt")
+        self.page.wait_for_timeout(500)
+        assert self.page.evaluate("tap.lastAt") == last, "sound goes on"
+
+    def close(self) -> None:
+        self.context.close()

@@ -1,0 +1,282 @@
+"""The page before networks of the published layout: tiny ones, that say noise, in the real
+service."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from gradio_client import Client
+
+from moss_engine.api.errors import ConfigError
+from moss_engine.api.events import AudioChunk
+from moss_engine.api.request import Reply, Speech
+from moss_engine.api.service import stream
+from moss_engine.api.tokens import code_of
+from moss_engine.audio.pcm import to_pcm16
+from moss_engine.build import build_service
+from moss_engine.config import EngineConfig
+from moss_engine.ui.config import PageConfig
+from moss_engine.ui.server import launch
+from tests.ui.page_support import engine_stats, free_port, until
+
+pytest.importorskip("onnxruntime", reason="voices are made with onnxruntime")
+QUESTION = Path(__file__).resolve().parents[2] / "assets" / "samples" / "good_morning.flac"
+SPOKEN = {"mode": "speech-to-speech", "new_seed": False, "seed": 3, "max_rows": 60}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    from tests.fixtures.make_tiny_moss import make_tiny_moss
+
+    folder = tmp_path_factory.mktemp("moss")
+    make_tiny_moss(folder)
+    config = PageConfig(port=free_port(), own_voice=True)
+    service = build_service(
+        EngineConfig(
+            checkpoint=folder / "model", codec=folder / "codec", device="cpu", kv_rows=4096
+        ),
+        clones_voices=True,
+    )
+    requests, submit = [], service.submit
+    service.submit = lambda request: requests.append(request) or submit(request)
+    service.start()
+    page = launch(service, config)
+    yield service, f"http://127.0.0.1:{config.port}", requests
+    page.close(verbose=False)
+    service.close()
+
+
+@pytest.fixture
+def service(served):
+    served[2].clear()
+    return served[0]
+
+
+@pytest.fixture
+def requests(served):
+    return served[2]
+
+
+@pytest.fixture
+def url(served):
+    return served[1]
+
+
+@pytest.fixture
+def client(url):
+    client = Client(url, verbose=False)
+    yield client
+    client.close()
+
+
+async def direct(service, request) -> np.ndarray:
+    """int16 of the same request without a page between."""
+    again = dataclasses.replace(request, request_id="direct", session_id="direct")
+    chunks = [
+        event.samples async for event in stream(service, again) if isinstance(event, AudioChunk)
+    ]
+    return to_pcm16(np.concatenate(chunks))
+
+
+def upload(client: Client, url: str) -> str:
+    key = client.predict(api_name="/listen")
+    answer = httpx.post(
+        f"{url}/gradio_api/hear/{key}/file", content=QUESTION.read_bytes(), timeout=60
+    )
+    assert answer.status_code == 200, answer.text
+    return answer.json()["utterance"]
+
+
+def ask(client: Client, **values) -> list[dict]:
+    job = client.submit(**{**SPOKEN, **values}, api_name="/reply")
+    job.result(timeout=60)
+    return job.outputs()
+
+
+def pcm_of(outputs: list[dict]) -> np.ndarray:
+    return np.frombuffer(b"".join(base64.b64decode(message["pcm"]) for message in outputs), "<i2")
+
+
+def test_a_program_asks_by_voice_and_hears_the_answer(service, requests, url, client):
+    outputs = ask(client, utterance=upload(client, url))
+    assert outputs[-1]["state"] in ("done", "length")
+    content = requests[0].messages[-1].content
+    assert isinstance(content, Speech) and len(content.codes) > 40
+    assert np.array_equal(pcm_of(outputs), asyncio.run(direct(service, requests[0])))
+    assert engine_stats(service).blocks_used == 0
+
+
+def test_a_later_turn_finds_the_earlier_ones_in_the_prefix_cache(
+    service, requests, url, client, monkeypatch
+):
+    encode, calls = service._core.codec._encoder.encode, []
+    monkeypatch.setattr(
+        service._core.codec._encoder, "encode", lambda *wave: calls.append(1) or encode(*wave)
+    )
+    ask(client, utterance=upload(client, url))
+    outputs = ask(client, mode="text-to-speech", text="Why?")
+    figures = outputs[-1]["figures"]
+    assert [type(message.content) for message in requests[1].messages[:2]] == [Speech, Reply]
+    before = len(requests[0].messages[0].content.codes) + len(requests[1].messages[1].content.rows)
+    assert figures["num_cached_rows"] > 0.8 * before, "the conversation was computed again"
+    ask(client, utterance=upload(client, url))
+    assert len(calls) == 2, "a recording was encoded again"
+
+
+def test_after_an_interruption_only_what_was_heard_is_remembered_and_found_again(
+    service, requests, url, client
+):
+    outputs = ask(client, utterance=upload(client, url), max_rows=200, seed=5)
+    client.predict(heard=f"{outputs[-1]['run']}:{2 * 1920 + 1}", api_name="/stop")
+    figures = ask(client, utterance=upload(client, url))[-1]["figures"]
+    question, answer, _ = requests[1].messages
+    codes = [
+        row
+        for row in answer.content.rows
+        if code_of(row, asyncio.run(service.describe()).ids) is not None
+    ]
+    assert question.content == requests[0].messages[0].content and len(codes) == 3
+    assert figures["num_cached_rows"] >= figures["num_prompt_rows"] // 2 - 16
+
+
+def test_the_answer_may_be_text(service, requests, url, client):
+    outputs = ask(
+        client, utterance=upload(client, url), mode="speech-to-text", system="Answer in one word."
+    )
+    assert (
+        not outputs[-1]["speaks"]
+        and len(pcm_of(outputs)) == 0
+        and outputs[-1]["figures"]["num_rows"] > 0
+    )
+    assert requests[0].messages[0].content.text == "Answer in one word."
+
+
+def test_an_own_voice_is_for_this_machine_and_this_codec():
+    for change in ({"share": True}, {"host": "0.0.0.0"}):
+        with pytest.raises(ConfigError, match="this machine alone"):
+            PageConfig(own_voice=True, **change)
+
+
+def test_a_codec_of_one_voice_takes_no_other(tiny_checkpoint):
+    with pytest.raises(ConfigError, match="MOSS-Speech codec"):
+        build_service(EngineConfig(checkpoint=tiny_checkpoint, device="cpu"), clones_voices=True)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
+    if browsing.CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    import soundfile
+
+    path = tmp_path_factory.mktemp("microphone") / "question.wav"
+    wave, rate_hz = soundfile.read(QUESTION, dtype="float32")
+    soundfile.write(path, np.concatenate([wave, np.zeros(2 * rate_hz, np.float32)]), rate_hz)
+    with browsing.chromium(
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        f"--use-file-for-fake-audio-capture={path}",
+    ) as browser:
+        yield browser
+
+
+@pytest.fixture
+def tab(browser, url):
+    from tests.ui import page_browser
+
+    tab = page_browser.Visit(browser, url, permissions=["microphone"])
+    tab.page.wait_for_function("document.body.dataset.input === 'speech'")  # talking comes first
+    yield tab
+    tab.close()
+
+
+def record(tab, seconds: float) -> None:
+    tab.page.locator(".rec-talk").click()
+    tab.page.wait_for_function(f"recorder.seconds >= {seconds}")
+    tab.page.locator(".rec-talk").click()
+
+
+@pytest.mark.browser
+def test_what_is_heard_is_what_was_answered(service, requests, tab):
+    for _ in range(4):
+        tab.forget()
+        record(tab, 1.5)
+        tab.wait("speaking")
+        tab.wait("done")
+        if tab.state("underruns") == 0:
+            break
+    with ThreadPoolExecutor(1) as thread:  # the browser's driver keeps an event loop in this one
+        expected = thread.submit(asyncio.run, direct(service, requests[-1])).result()
+    tab.assert_heard(np.trim_zeros(expected, "f"))
+    assert len(requests[-1].messages[-1].content.codes) >= 18
+    assert tab.problems == []
+
+
+@pytest.mark.browser
+def test_the_system_turn_of_each_mode_is_shown_and_may_be_replaced(service, requests, tab):
+    tab.page.locator("#settings button").first.click()
+    system = tab.page.locator("#system textarea")
+    assert until(lambda: system.get_attribute("placeholder").endswith("with spoken responses."))
+    for switch in ("type", "written"):
+        tab.page.locator(".switches label", has_text=switch).click()
+    assert until(lambda: system.get_attribute("placeholder").endswith("with text."))
+    system.fill("Answer in one word.")
+    tab.ask("Why?")
+    tab.wait("done")
+    assert [message.role for message in requests[0].messages] == ["system", "user"]
+    assert requests[0].messages[0].content.text == "Answer in one word."
+
+
+@pytest.mark.browser
+def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, requests, tab):
+    tab.page.locator("#settings button").first.click()
+    tab.page.wait_for_selector(".vs-record")
+    assert (
+        tab.page.locator(".vs-record").is_disabled() and tab.page.locator(".vs-file").is_disabled()
+    )
+    tab.page.locator("#consent input").check()
+    tab.page.locator(".vs-input").set_input_files(QUESTION)
+    assert until(lambda: len(service._core.codec.voices) == 2)
+    own = service._core.codec.voices[1]
+    assert until(lambda: tab.page.get_by_label("Voice", exact=True).input_value() == "Your voice")
+    assert requests == [], "the sample was taken for a question"
+    record(tab, 0.6)
+    tab.wait("speaking")
+    tab.wait("done")
+    assert requests[-1].voice == own
+    tab.page.locator("#clear").click()
+    record(tab, 0.6)
+    assert until(lambda: len(requests) == 2) and requests[-1].voice == own
+    tab.page.locator(".vs-record").click()
+    tab.page.wait_for_function("recorder.state === 'recording'")
+    assert tab.page.locator(".rec-state").inner_text() == "Recording your voice"
+    assert tab.page.locator(".rec-talk").get_attribute("aria-pressed") == "false"
+    tab.page.wait_for_function("recorder.seconds > 1.2")
+    tab.page.locator(".vs-record").click()
+    assert until(
+        lambda: own not in service._core.codec.voices and len(service._core.codec.voices) == 2
+    )
+    assert len(requests) == 2 and tab.problems == []
+    tab.close()
+    assert until(lambda: service._core.codec.voices == ("tiny",)), "a voice outlived its visit"
+
+
+@pytest.mark.browser
+def test_a_voice_is_not_made_without_consent(service, tab, url):
+    function = next(
+        fn
+        for fn in httpx.get(f"{url}/config").json()["dependencies"]
+        if any("sampled" in str(target) for target in fn["targets"])
+    )
+    answer = httpx.post(
+        f"{url}/gradio_api/run/predict",
+        json={"fn_index": function["id"], "data": [False, "x", None], "session_hash": "abcdefgh"},
+    )
+    assert answer.status_code == 500 and service._core.codec.voices == ("tiny",)

@@ -1,0 +1,158 @@
+import base64
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moss_engine.api.events import (
+    Accepted,
+    AudioChunk,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Sampled,
+    Started,
+    TextDelta,
+)
+from moss_engine.api.tokens import Modality, Row
+from moss_engine.audio.pcm import to_pcm16
+from moss_engine.ui.view import View, fail, fold, take, to_wire, urgent
+
+RATE_HZ = 1000
+
+
+def chunk(time_s: float, start: int, samples: np.ndarray) -> AudioChunk:
+    return AudioChunk("r", time_s, 1, samples.astype(np.float32), start, RATE_HZ)
+
+
+def row(time_s: float, modality: Modality, text: int, audio: int) -> Sampled:
+    return Sampled("r", time_s, 1, Row(text, audio), modality)
+
+
+def finished(time_s: float, reason: FinishReason = FinishReason.STOP) -> Finished:
+    return Finished("r", time_s, 2, reason, (Row(5, 6),))
+
+
+REPLY: list[Event] = [
+    Accepted("r", 0.0, 0, 7),
+    Started("r", 0.2, 0, 4),
+    row(0.3, Modality.TEXT, 65, 1),
+    TextDelta("r", 0.3, 1, "Good", 0),
+    row(0.4, Modality.AUDIO, 2, 9),
+    chunk(0.5, 0, np.linspace(-1, 1, 300)),
+    TextDelta("r", 0.6, 3, " day", 300),
+    chunk(0.7, 300, np.linspace(1, -1, 200)),
+    finished(0.8),
+]
+
+
+def folded(events: list[Event]) -> View:
+    view = View("run", 3)
+    for event in events:
+        view = fold(view, event)
+    return view
+
+
+def decode(message: dict) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(to_wire(message)["pcm"]), "<i2")
+
+
+@given(st.lists(st.booleans(), min_size=len(REPLY), max_size=len(REPLY)))
+def test_messages_joined_are_the_reply_however_often_one_is_taken(sends):
+    view, messages = View("run", 3), []
+    for event, send in zip(REPLY, sends, strict=True):
+        view = fold(view, event)
+        if send:
+            message, view = take(view, event.time_s)
+            messages.append(message)
+    message, view = take(view, 1.0)
+    messages.append(message)
+    chunks = [event.samples for event in REPLY if isinstance(event, AudioChunk)]
+    assert np.array_equal(
+        np.concatenate([decode(m) for m in messages]), to_pcm16(np.concatenate(chunks))
+    )
+    assert [tuple(delta) for m in messages for delta in m["text"]] == [(0, "Good"), (300, " day")]
+    assert [shown for m in messages for shown in m["ids"]] == [65, ~9]
+    assert [m["seq"] for m in messages] == list(range(len(messages)))
+    assert [m["end"] for m in messages[:-1]].count(True) == sends[-1]
+    assert message["end"]
+
+
+def test_state_follows_the_events():
+    states = [fold(folded(REPLY[:i]), REPLY[i]).state for i in range(len(REPLY))]
+    assert states == ["waiting", *["thinking"] * 4, *["speaking"] * 3, "done"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "state", "has_note"),
+    [
+        (FinishReason.STOP, "done", False),
+        (FinishReason.LENGTH, "length", True),
+        (FinishReason.CANCELLED, "stopped", True),
+    ],
+)
+def test_the_way_it_ended_is_said(reason, state, has_note):
+    view = fold(folded(REPLY[:-1]), finished(10.8, reason))
+    assert (view.state, bool(view.note), view.over) == (state, has_note, True)
+    assert take(view, 1.0)[1].rows == (Row(65, 1), Row(2, 9))
+
+
+def test_a_failure_is_shown_as_it_stands():
+    view = fold(folded(REPLY[:3]), Failed("r", 10.9, 1, "E_ENGINE", "The engine stopped."))
+    message, _ = take(view, 10.9)
+    assert (message["state"], message["note"], message["end"]) == (
+        "failed",
+        "The engine stopped.",
+        True,
+    )
+    assert fail(View("run", 0), "No.").over
+
+
+def test_stages_are_seconds_since_the_request_was_accepted():
+    message, _ = take(folded(REPLY), 1.5)
+    assert message["stages"] == pytest.approx(
+        {"accepted": 0.0, "started": 0.2, "first_row": 0.3, "first_chunk": 0.5, "finished": 0.8}
+    )
+    assert message["now_s"] == pytest.approx(1.5)
+    assert message["figures"]["ttfa_ms"] == pytest.approx(500)
+
+
+def test_what_came_before_the_request_was_accepted_is_a_negative_time():
+    message, _ = take(fold(View("run", 3, received_s=-0.4), REPLY[0]), 1.0)
+    assert message["stages"]["received"] == pytest.approx(-0.4)
+
+
+def test_before_it_is_accepted_a_reply_has_no_clock():
+    message, view = take(View("run", 9), None)
+    assert message["now_s"] is None and message["stages"] == {} and not view.accepted
+    assert (message["seed"], message["run"], message["seq"], view.seq) == (9, "run", 0, 1)
+
+
+def test_a_listener_hears_from_the_first_chunk_on_and_never_more_than_was_made():
+    view = folded(REPLY)
+    assert [view.heard_samples(now_s) for now_s in (0.5, 0.75, 99.0)] == [0, 250, 500]
+    assert view.heard_samples(None) == folded(REPLY[:4]).heard_samples(99.0) == 0
+
+
+def test_news_that_cannot_wait():
+    waits = [not urgent(event, folded(REPLY[:i])) for i, event in enumerate(REPLY)]
+    assert [type(event).__name__ for event, wait in zip(REPLY, waits, strict=True) if wait] == [
+        "TextDelta",
+        "Sampled",
+        "TextDelta",
+    ]
+
+
+def test_a_gap_in_the_sound_and_an_event_after_the_end_are_our_bugs():
+    with pytest.raises(AssertionError, match="gap"):
+        fold(folded(REPLY[:6]), chunk(0.7, 301, np.zeros(5)))
+    with pytest.raises(AssertionError, match="terminal"):
+        fold(folded(REPLY), REPLY[0])
+
+
+def test_the_pool_is_passed_through():
+    message, _ = take(replace(View("run", 0)), 0.0, {"used": 3})
+    assert message["pool"] == {"used": 3}

@@ -102,6 +102,29 @@ class ModelConfig:
         return config
 
 
+PUBLISHED = ModelConfig(
+    hidden_size=4096,
+    intermediate_size=12288,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    head_dim=128,
+    num_shared_layers=32,
+    num_modality_layers=4,
+    rope_theta=1e6,
+    rms_norm_eps=1e-6,
+    max_position_embeddings=40960,
+    vocab_size=151680,
+    audio_vocab_size=16512,
+    sosp_token_id=151646,
+    eosp_token_id=16384,
+    modality_pad_token_id=151667,
+    audio_pad_token_id=512,
+    eos_token_id=151645,
+    pad_token_id=151643,
+)
+"""The network of the published MOSS-Speech checkpoint."""
+
+
 def _inconsistencies(config: ModelConfig, values: dict[str, object]) -> list[str]:
     """What in the file contradicts itself or asks for something this network does not do."""
     reasons = []

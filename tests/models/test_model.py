@@ -13,33 +13,12 @@ import torch
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, save_tensors
-from moss_engine.models.config import ModelConfig
+from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.models.load import load_model
 from moss_engine.models.network import MossSpeech, causal_attend
 from tests.fixtures.golden import make as golden
 from tests.fixtures.make_tiny_checkpoint import make_config, make_tensors, make_tokenizer
 from tests.models.reference_network import layer, reference_logits
-
-PUBLISHED = ModelConfig(
-    hidden_size=4096,
-    intermediate_size=12288,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    head_dim=128,
-    num_shared_layers=32,
-    num_modality_layers=4,
-    rope_theta=1e6,
-    rms_norm_eps=1e-6,
-    max_position_embeddings=40960,
-    vocab_size=151680,
-    audio_vocab_size=16512,
-    sosp_token_id=151646,
-    eosp_token_id=16384,
-    modality_pad_token_id=151667,
-    audio_pad_token_id=512,
-    eos_token_id=151645,
-    pad_token_id=151643,
-)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError, ConfigError
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tensors, save_tensors
-from moss_engine.models.config import ModelConfig
+from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.models.converted import entries_of, open_converted
 from moss_engine.models.fingerprint import checkpoint_digest
 from moss_engine.models.float8 import largest_inputs_path
@@ -27,27 +27,6 @@ from scripts import convert as convert_module
 from scripts.convert import JOURNAL_NAME, convert, main
 from tests.fixtures.make_tiny_checkpoint import make_tensors
 from tests.models.reference_network import reference_logits
-
-PUBLISHED = ModelConfig(
-    hidden_size=4096,
-    intermediate_size=12288,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    head_dim=128,
-    num_shared_layers=32,
-    num_modality_layers=4,
-    rope_theta=1e6,
-    rms_norm_eps=1e-6,
-    max_position_embeddings=40960,
-    vocab_size=151680,
-    audio_vocab_size=16512,
-    sosp_token_id=151646,
-    eosp_token_id=16384,
-    modality_pad_token_id=151667,
-    audio_pad_token_id=512,
-    eos_token_id=151645,
-    pad_token_id=151643,
-)
 
 
 @pytest.fixture

@@ -22,13 +22,13 @@ from typing import Any
 
 import torch
 
+from moss_engine.models.config import PUBLISHED
 from moss_engine.runtime.make import resolve_device
 from scripts.bench.common.timing import Report, device_times_ms, measure_ceilings
 from scripts.bench.lm.attention_case import Case, Scene, decode_case
 from scripts.bench.lm.attention_kernels import OURS, Kernels, Method
 from scripts.bench.lm.attention_methods import others
 from scripts.bench.lm.baselines import captured
-from scripts.bench.lm.cuda import PUBLISHED
 
 LAYERS, REPLAYS = 40, 12
 POOL_BYTES = 24 << 30

@@ -23,26 +23,6 @@ from scripts.bench.common.timing import (
 if TYPE_CHECKING:
     from moss_engine.runtime.cuda.runtime import CudaRuntime
 
-PUBLISHED = ModelConfig(
-    hidden_size=4096,
-    intermediate_size=12288,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    head_dim=128,
-    num_shared_layers=32,
-    num_modality_layers=4,
-    rope_theta=1e6,
-    rms_norm_eps=1e-6,
-    max_position_embeddings=40960,
-    vocab_size=151680,
-    audio_vocab_size=16512,
-    sosp_token_id=151646,
-    eosp_token_id=16384,
-    modality_pad_token_id=151667,
-    audio_pad_token_id=512,
-    eos_token_id=151645,
-    pad_token_id=151643,
-)
 CONTEXT_ROWS = 600
 FILLS = ((512, 0), (64, 2000), (64, 0), (128, 0), (256, 0))
 """New rows and cached ones of the prefills that are timed."""

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from moss_engine.api.info import RuntimeInfo
 from moss_engine.export.tensorrt import EFFORT
-from moss_engine.models.config import ModelConfig
+from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.models.layout import parts
 from moss_engine.runtime.base import Limits, ScheduledBatch
 from moss_engine.runtime.engine_manifest import read_plan
@@ -35,7 +35,7 @@ from moss_engine.runtime.tensorrt.library import Library, compute_capability, lo
 from moss_engine.runtime.tensorrt.load import bound_weights
 from moss_engine.runtime.tensorrt.runtime import TrtRuntime
 from scripts.bench.common.timing import Figure, device_times_ms, figure, table, wall_times_ms
-from scripts.bench.lm.cuda import CONTEXT_ROWS, PUBLISHED, sequence, step_bytes
+from scripts.bench.lm.cuda import CONTEXT_ROWS, sequence, step_bytes
 from scripts.bench.lm.trt_parity import equal_words, make_engine, measure_parity, say
 
 NUM_KERNELS, NAME_CHARS = 16, 100

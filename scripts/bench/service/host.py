@@ -32,11 +32,11 @@ from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
+from moss_engine.models.config import PUBLISHED
 from moss_engine.runtime.base import BatchSampling, Limits, ScheduledBatch
 from moss_engine.service.core import ServiceCore
 from scripts.bench.common.load import FixedSize, run_load
 from scripts.bench.common.machine import cpu_name
-from scripts.bench.lm.cuda import PUBLISHED
 from scripts.bench.service.streams import Silent, StreamSetup, requests
 
 SETUP = StreamSetup(prompt_rows=64, codes=200)

@@ -25,7 +25,7 @@ import torch
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.events import AudioChunk, Sampled
 from moss_engine.codec.moss.codec import MossCodec
-from moss_engine.models.config import ModelConfig
+from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.base import Limits, Runtime
 from moss_engine.service.core import ServiceCore
 from scripts.bench.codec.random_parts import Parts, Sizes
@@ -72,7 +72,6 @@ def main() -> None:
 def measure(levels: Sequence[Level], device: torch.device) -> Iterator[dict[str, Any]]:
     """What was measured at the published size so far, after each part."""
     from moss_engine.runtime.cuda.load import make_random_runtime
-    from scripts.bench.lm.cuda import PUBLISHED
 
     most = max(level.listeners for level in levels)
     codec = Parts(Sizes(), device).codec(torch.float16, min(16, most))

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from moss_engine.models.config import ModelConfig
+from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.make import resolve_device
 from scripts.bench.common.timing import Ceilings, Report, measure_ceilings
 from scripts.bench.lm import cuda as bench_cuda
@@ -182,7 +182,7 @@ class Bench:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv, __doc__ or "")
-    device, config = resolve_device("cuda"), bench_cuda.PUBLISHED
+    device, config = resolve_device("cuda"), PUBLISHED
     values: dict[str, Any] = {
         "device": torch.cuda.get_device_name(device),
         "torch": torch.__version__,

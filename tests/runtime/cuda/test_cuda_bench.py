@@ -64,7 +64,7 @@ def small(monkeypatch: pytest.MonkeyPatch):
         )
         return make_runtime(weights, CONFIG, limits=limits)
 
-    monkeypatch.setattr(bench_cuda, "PUBLISHED", CONFIG)
+    monkeypatch.setattr(bench_preset, "PUBLISHED", CONFIG)
     monkeypatch.setattr(bench_cuda, "CONTEXT_ROWS", 20)
     monkeypatch.setattr(bench_cuda, "FILLS", ((6, 16),))
     monkeypatch.setattr(bench_cuda, "make_runtime", runtime)

@@ -15,9 +15,8 @@ from moss_engine.api.errors import ConfigError
 from moss_engine.config import NANO_CHECKPOINT
 from moss_engine.export.target import BuildTarget
 from moss_engine.export.tensorrt import build_tensorrt_plan
-from moss_engine.models.config import ModelConfig
+from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.base import Limits
-from scripts.bench.lm.cuda import PUBLISHED
 from tests.runtime.tensorrt.trt_support import layout_of
 
 ADA = "8.9"

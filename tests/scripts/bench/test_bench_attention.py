@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend
 
+from moss_engine.models.config import PUBLISHED
 from scripts.bench.common.timing import Ceilings, Report
 from scripts.bench.lm import attention as bench_attention
 from scripts.bench.lm.attention_case import Case, Scene, decode_case
 from scripts.bench.lm.attention_flex import torch_flex
 from scripts.bench.lm.attention_kernels import OURS, Kernels, Method
 from scripts.bench.lm.attention_methods import flashinfer, others, page_lists, torch_sdpa
-from scripts.bench.lm.cuda import PUBLISHED
 
 CPU = torch.device("cpu")
 SMALL = replace(

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from moss_engine.models.checkpoint import expected_tensors
+from moss_engine.models.config import PUBLISHED
 from scripts.bench.common.timing import Ceilings
 from scripts.bench.lm.cuda import (
     CONTEXT_ROWS,
-    PUBLISHED,
     decode_limit_ms,
     kv_row_bytes,
     step_bytes,

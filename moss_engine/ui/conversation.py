@@ -107,7 +107,7 @@ class Turn:
         return pcm
 
 
-@dataclass
+@dataclass(eq=False)
 class Conversation:
     """`forgotten` turns, from the first on, are history no longer; `voice` is the visitor's own."""
 
@@ -120,6 +120,11 @@ class Conversation:
     def belong_to(self, session_id: str) -> None:
         """Note the session, and the event loop that serves it, which runs now."""
         self.session_id, self.loop = session_id, asyncio.get_running_loop()
+
+    def follow(self, earlier: Conversation) -> None:
+        """This conversation goes on where another one ended."""
+        self.turns[:0] = earlier.turns
+        self.forgotten += earlier.forgotten
 
     def history(self, ids: SpecialIds, samples_per_code: int) -> tuple[Message, ...]:
         """The turns to answer after: those remembered, of any mode, of whose reply something was
@@ -153,7 +158,7 @@ class Conversation:
         """What was said so far, for the page's Transcript; sound of finished turns is written to
         `folder` once."""
         return [
-            entry | {"reads": turn.reads}
+            entry | {"reads": turn.reads, "id": f"{turn.run}:{entry['role'][0]}"}
             for turn in self.turns
             for entry in (_question(turn, folder), *_answer(turn, folder))
         ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -29,11 +28,11 @@ from moss_engine.ui.audio_in.ingest import AudioIngest, Utterance
 from moss_engine.ui.conversation import HEARD, Conversation, Turn
 from moss_engine.ui.doubts import Doubts
 from moss_engine.ui.facts import PageInfo
+from moss_engine.ui.kept import KEY, KeptConversations, settle
 from moss_engine.ui.pool_watch import PoolWatch
 from moss_engine.ui.stream import ReplyClock, messages
 from moss_engine.ui.view import View, fail, halt, take, to_wire
 
-SETTLE_S = 1.0  # how long Stop waits for the reply's handler to close its books
 MAX_STOPPED = 256
 
 
@@ -56,6 +55,7 @@ class Handlers:
         self._pool = PoolWatch(service)
         self._key = secrets.token_bytes(16)
         self._doubts = Doubts()
+        self._kept = KeptConversations()
         self._stopped: deque[tuple[str, str]] = deque(
             maxlen=MAX_STOPPED
         )  # sessions and their runs, the newest ones
@@ -89,7 +89,7 @@ class Handlers:
         """Answer `text`, or the recording named by `utterance`. Yields the reply's messages while
         it is made, with int16 PCM in base64."""
         values, conversation, request = form.bind(arguments, named)
-        conversation = conversation or Conversation()
+        conversation = conversation or self._kept.of(self.session_id(request))
         conversation.belong_to(self.session_id(request))
         speaks, run = self.facts.mode(values["mode"]).output == "speech", str(values["run"])
         name = run if form.RUN.fullmatch(run) else secrets.token_hex(4)
@@ -182,14 +182,23 @@ class Handlers:
         await self.service.cancel_session(session_id)
         if conversation is None:
             return gr.skip()
-        deadline_s = time.monotonic() + SETTLE_S
-        turns = list(conversation.turns)  # a question that comes meanwhile is not meant
-        while not all(turn.over for turn in turns) and time.monotonic() < deadline_s:
-            await asyncio.sleep(0.02)
-        for turn in turns:
-            turn.close()
+        await settle(conversation)
         await asyncio.to_thread(conversation.cut, heard)
         return await self.chat(conversation)
+
+    async def come_back(self, key: str, request: gr.Request) -> tuple[Any, Conversation]:
+        """A page was loaded: answers with what its tab said before, of whose reply in the middle
+        no more is made."""
+        conversation = self._kept.of(self.session_id(request))
+        conversation.belong_to(self.session_id(request))
+        old = self._kept.find(key)
+        if old is not None and old is not conversation:
+            await self.service.cancel_session(old.session_id)
+            await settle(old)
+            conversation.follow(old)
+        if KEY.fullmatch(key):
+            self._kept.name(key, conversation)
+        return await self.chat(conversation), conversation
 
     async def clear(
         self, heard: str, conversation: Conversation | None, request: gr.Request
@@ -198,7 +207,7 @@ class Handlers:
         session_id = self.session_id(request)
         self._note_stop(session_id, heard)
         await self.service.cancel_session(session_id)
-        return [], Conversation(voice=conversation.voice if conversation else "")
+        return [], self._kept.renew(session_id, conversation.voice if conversation else "")
 
     def _note_stop(self, session_id: str, heard: str) -> None:
         """A run is unwanted, even if its question is still on its way."""
@@ -210,7 +219,7 @@ class Handlers:
     ) -> tuple[Any, Conversation, str]:
         """Make a voice of a recording whose speaker agreed, and choose it; answers with the voices
         to choose from, and a sentence for the visitor."""
-        conversation = conversation or Conversation()
+        conversation = conversation or self._kept.of(self.session_id(request))
         conversation.belong_to(self.session_id(request))
         if not consent:
             raise gr.Error(
@@ -256,6 +265,8 @@ class Handlers:
 
     def forget(self, conversation: Conversation | None) -> None:
         """Gradio drops a session's state, on a thread of its own."""
+        if conversation is not None:
+            self._kept.drop(conversation)
         if conversation is not None and conversation.loop is not None:
             leaving = self._leave(conversation.session_id)
             if conversation.loop.is_closed():

@@ -37,6 +37,11 @@ ASK = f"(...values) => window.liveAudio.submit(values, {tuple(BY_NAME).index('he
 KEEP_SEED = "(fresh, seed) => fresh ? seed : window.liveAudio.state.seed ?? seed"
 TOLD = "(...values) => window.liveAudio.told(values)"
 HALT = "(...values) => window.liveAudio.halt(values, 0)"
+# The name of this tab's conversation, as soon as the browser's storage is there.
+KEY = """async () => {
+  while (!window.conversation) await new Promise((resolve) => setTimeout(resolve, 10));
+  return [window.conversation.key()];
+}"""
 QUIETLY: dict[str, Any] = {"queue": False, "show_progress": "hidden", "trigger_mode": "multiple"}
 
 
@@ -68,6 +73,14 @@ def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr
         wire_reply(handlers, parts, max_sessions + max_waiting)
         wire_stop(handlers, parts)
         wire_settings(handlers, parts)
+        page.load(
+            handlers.come_back,
+            parts.controls["heard"],
+            [parts.chat, parts.conversation],
+            js=KEY,
+            api_visibility="private",
+            **QUIETLY,
+        ).then(None, js="() => window.conversation.returned()")
         if handlers.facts.hears:
             gr.api(handlers.listen, api_name="listen", queue=False)
         page.unload(handlers.leave)

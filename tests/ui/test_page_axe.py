@@ -8,7 +8,7 @@ import pytest
 
 from tests.ui.page_support import Script
 
-axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
+axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
 pytestmark = pytest.mark.browser
 
 FOUND = """axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
@@ -16,6 +16,7 @@ FOUND = """axe.run(document, { resultTypes: ["violations"] }).then(({ violations
 
 
 def assert_accessible(tab) -> None:
+    tab.page.wait_for_timeout(200)  # for what fades in
     assert tab.page.evaluate(FOUND) == []
 
 

@@ -3,14 +3,11 @@ or page."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
-
 import pytest
 
 from moss_engine.ui.config import PageConfig
 from tests.ui.page_support import FakeService, Script, free_port, until
+from tests.ui.wire import Wire
 
 browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
 pytestmark = [
@@ -20,49 +17,6 @@ pytestmark = [
 
 LONG = Script(seconds=60.0, rtf=0.9)
 SENTENCE = "The connection to the server was lost"
-
-
-class Wire:
-    """The network between browser and page, as a port of its own: it can be cut, or swallow what is
-    on its way."""
-
-    def __init__(self, to_port: int):
-        self.port, self._to_port = free_port(), to_port
-        self._ends: list[socket.socket] = []
-        self._swallows: set[socket.socket] = set()
-        self.mend()
-
-    def mend(self) -> None:
-        self._listening = socket.create_server(("127.0.0.1", self.port), backlog=64)
-        threading.Thread(target=self._accept, args=(self._listening,), daemon=True).start()
-
-    def cut(self) -> None:
-        """All connections break, and new ones are refused."""
-        for end in (self._listening, *self._ends):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-        self._ends.clear()
-
-    def swallow(self) -> None:
-        """The open connections carry nothing any more, and nobody is told; new ones work."""
-        self._swallows.update(self._ends)
-
-    def _accept(self, listening: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = listening.accept()
-                far = socket.create_connection(("127.0.0.1", self._to_port))
-                self._ends += [near, far]
-                for one, other in ((near, far), (far, near)):
-                    threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
-
-    def _carry(self, one: socket.socket, other: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := one.recv(65536):
-                if one not in self._swallows:
-                    other.sendall(data)
-            other.shutdown(socket.SHUT_WR)
 
 
 @pytest.fixture(scope="module")

@@ -74,6 +74,9 @@ window.liveAudio = {
   ready: true, submit, expect, stop, halt, told, hold, player, scope,
   get state() { return live; },
   get asking() { return asked !== null; },
+  wav: () => wavOf(pcm, rate),
+  bars: (count) => barsOf(pcm, count),
+  get text() { return captions.text; },
   get heard() { return asked ? 0 : heard(); },
 };
 scope.showSample(SAMPLE);

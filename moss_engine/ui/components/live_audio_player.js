@@ -167,14 +167,25 @@ class Player {
 // The same chunks as a WAV file.
 function wavOf(pcm, rate) {
   const samples = pcm.reduce((sum, chunk) => sum + chunk.length, 0);
-  const view = new DataView(new ArrayBuffer(44 + 2 * samples));
-  const word = (at, text) => [...text].forEach((letter, i) => view.setUint8(at + i, letter.charCodeAt(0)));
-  word(0, "RIFF"); view.setUint32(4, 36 + 2 * samples, true); word(8, "WAVEfmt ");
-  view.setUint32(16, 16, true); view.setUint16(20, 1, true); view.setUint16(22, 1, true);
-  view.setUint32(24, rate, true); view.setUint32(28, 2 * rate, true);
-  view.setUint16(32, 2, true); view.setUint16(34, 16, true);
-  word(36, "data"); view.setUint32(40, 2 * samples, true);
-  let at = 44;
-  for (const chunk of pcm) for (const sample of chunk) { view.setInt16(at, sample, true); at += 2; }
-  return new Blob([view], { type: "audio/wav" });
+  const head = new DataView(new ArrayBuffer(44));
+  const word = (at, text) => [...text].forEach((letter, i) => head.setUint8(at + i, letter.charCodeAt(0)));
+  word(0, "RIFF"); head.setUint32(4, 36 + 2 * samples, true); word(8, "WAVEfmt ");
+  head.setUint32(16, 16, true); head.setUint16(20, 1, true); head.setUint16(22, 1, true);
+  head.setUint32(24, rate, true); head.setUint32(28, 2 * rate, true);
+  head.setUint16(32, 2, true); head.setUint16(34, 16, true);
+  word(36, "data"); head.setUint32(40, 2 * samples, true);
+  return new Blob([head, ...pcm], { type: "audio/wav" });
+}
+
+// How loud it is, in `count` bars of 0 to 100; its loudest stretch is 100.
+function barsOf(pcm, count) {
+  const samples = pcm.reduce((sum, chunk) => sum + chunk.length, 0);
+  const peaks = new Float64Array(count);
+  let at = 0;
+  for (const chunk of pcm) for (const sample of chunk) {
+    const bar = Math.floor((at++ / samples) * count);
+    if (Math.abs(sample) > peaks[bar]) peaks[bar] = Math.abs(sample);
+  }
+  const loudest = Math.max(33, ...peaks);
+  return Array.from(peaks, (peak) => Math.round((100 * peak) / loudest));
 }

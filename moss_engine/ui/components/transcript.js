@@ -2,9 +2,19 @@
 
 const list = element.querySelector(".tr-list");
 const mould = element.querySelector("template");
+const FORGOTTEN = "The model no longer remembers what stands above.";
+const UNKEPT = "This browser keeps nothing for this page: a reload will forget the conversation.";
 const SAYS = { user: "You", assistant: "Answer", reading: "Read aloud" };
 const sound = new Audio();
+const $ = (selector) => element.querySelector(selector);
+const BARS = 48; // as many as the server draws of a clip
+const CUT_OFF = "Cut off.";
 let shown = []; // the entries as JSON, in order
+let kept = new Map(); // id -> the entry, as the browser keeps it
+let told = []; // what the server still knows, with all that it remembers
+let back = false; // the server has said what it knows of this tab
+const sounds = new Map(); // id -> address of its sound in this browser
+const store = new Store();
 let playing = null; // the clip that is heard
 
 function clock(seconds) {
@@ -23,9 +33,11 @@ function part(tag, className, text) {
 const letters = (text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "");
 function gather(entries) {
   const items = [];
-  for (const entry of entries) {
+  for (let entry of entries) {
     const asked = items.at(-1);
-    if (entry.role === "user") items.push({ ...entry, role: entry.reads ? "reading" : "user" });
+    if (entry.clip) entry = { ...entry, sounding: entry.id };
+    if (entry.role === "forgotten") items.push(entry);
+    else if (entry.role === "user") items.push({ ...entry, role: entry.reads ? "reading" : "user" });
     else if (!entry.reads || asked?.role !== "reading") items.push({ ...entry });
     else items[items.length - 1] = { ...asked, ...entry, role: "reading", text: asked.text, spoken: sameWords(asked.text, entry) ? "" : entry.text };
   }
@@ -38,6 +50,7 @@ function sameWords(text, { text: spoken, note }) {
 }
 
 function draw(entry) {
+  if (entry.role === "forgotten") return part("li", "tr-forgotten", FORGOTTEN);
   const item = part("li", `tr-${entry.role}`, "");
   item.append(part("span", "tr-who", `${SAYS[entry.role]}:`));
   for (const [name, words] of [["tr-text", entry.text], ["tr-spoken", entry.spoken && `spoken as “${entry.spoken}”`]]) {
@@ -46,18 +59,21 @@ function draw(entry) {
     text.dir = "auto";
     item.append(text);
   }
-  if (entry.clip) item.append(clipOf(entry.clip));
+  if (entry.clip) item.append(clipOf(entry.clip, entry.sounding));
   if (entry.note) item.append(part("p", "tr-note", entry.note));
   return item;
 }
 
-function clipOf({ file, seconds, bars }) {
+function clipOf({ file, seconds, bars }, id) {
   const clip = mould.content.firstElementChild.cloneNode(true);
   const [svg, at] = [clip.querySelector(".clip-wave svg"), clip.querySelector(".clip-at")];
   svg.setAttribute("viewBox", `0 0 ${4 * bars.length} 100`);
   const path = bars.map((height, i) => `M${4 * i} ${50 - Math.max(4, height) / 2}h2.4v${Math.max(4, height)}h-2.4z`).join("");
   for (const drawn of svg.children) drawn.setAttribute("d", path);
-  clip.querySelector(".clip-save").href = file.url;
+  const save = clip.querySelector(".clip-save");
+  const source = () => sounds.get(id) ?? file.url; // the server's goes after a while
+  save.href = source();
+  save.addEventListener("click", () => (save.href = source()));
   clip.querySelector(".clip-time").textContent = clock(seconds);
   clip.querySelector(".clip-play").addEventListener("click", () => (playing === clip && !sound.paused ? sound.pause() : play()));
   at.addEventListener("input", () => {
@@ -68,7 +84,7 @@ function clipOf({ file, seconds, bars }) {
     if (playing !== clip) {
       rest();
       playing = clip;
-      sound.src = file.url;
+      sound.src = source();
       sound.currentTime = at.value < 1 ? at.value * seconds : 0;
     }
     window.liveAudio.hold();
@@ -103,8 +119,16 @@ sound.addEventListener("ended", rest);
 // One voice at a time: a clip holds the reply, and a reply that begins or goes on ends the clip.
 document.addEventListener("liveaudio", ({ detail }) => detail.phase === "speaking" && !sound.paused && !window.liveAudio.player.silent && sound.pause());
 
-function take(told) {
-  const entries = gather(told || []);
+// What the browser kept and the server knows no more stands before what it knows.
+function joined() {
+  const known = new Set(told.map(({ id }) => id));
+  const before = [...kept.values()].filter(({ id }) => !known.has(id));
+  const forgotten = back && before.some(({ reads }) => !reads);
+  return [...before, ...(forgotten ? [{ role: "forgotten" }] : []), ...told];
+}
+
+function show() {
+  const entries = gather(joined());
   const wanted = entries.map((entry) => JSON.stringify(entry));
   const longer = wanted.length > shown.length;
   wanted.forEach((text, i) => {
@@ -123,8 +147,78 @@ function take(told) {
   if (longer || wanted.length === 0) element.scrollTop = element.scrollHeight;
 }
 
+function take(value) {
+  told = value || [];
+  show();
+  for (const entry of told) keep(entry, () => soundOf(entry));
+}
+
+async function keep(entry, fetchSound) {
+  try {
+    remember(await store.keep(entry, fetchSound));
+  } catch (error) {
+    unkept(error);
+  }
+}
+
+function remember(record) {
+  if (!record) return;
+  kept.set(record.id, record.entry);
+  if (sounds.has(record.id)) URL.revokeObjectURL(sounds.get(record.id));
+  sounds.delete(record.id);
+  if (record.sound) sounds.set(record.id, URL.createObjectURL(new Blob([record.sound], { type: "audio/wav" })));
+}
+
+// Of the reply that was just heard the sound is here already.
+async function soundOf({ id, clip }) {
+  const { run, ended, total, rate } = window.liveAudio.state;
+  if (id === `${run}:a` && ended && Math.round(clip.seconds * rate) === total) return window.liveAudio.wav().arrayBuffer();
+  const answer = await fetch(clip.file.url);
+  return answer.ok ? answer.arrayBuffer() : null;
+}
+
+function unkept(error) {
+  console.info(`conversation not kept: ${error}`);
+  $(".tr-unkept").textContent = UNKEPT;
+}
+
+// A reply whose server is gone is kept as far as it came.
+document.addEventListener("liveaudio", ({ detail }) => {
+  const id = `${detail.run}:a`;
+  if (detail.phase !== "lost" || !detail.total || store.written.has(id)) return;
+  const clip = { file: { path: id, url: "" }, seconds: detail.total / detail.rate, bars: window.liveAudio.bars(BARS) };
+  const asked = kept.get(`${detail.run}:u`);
+  if (!asked) return;
+  keep({ id, role: "assistant", reads: asked.reads, text: window.liveAudio.text.trim(), note: CUT_OFF, clip }, () => window.liveAudio.wav().arrayBuffer()).then(show);
+});
+
+// Whoever clears the conversation clears it here, too.
+document.addEventListener("click", ({ target }) => {
+  if (!target.closest?.("#clear")) return;
+  kept.clear();
+  for (const address of sounds.values()) URL.revokeObjectURL(address);
+  sounds.clear();
+  rest();
+  store.clear().catch(unkept);
+  take([]);
+});
+
 element.tabIndex = 0;
 element.setAttribute("role", "region");
 element.setAttribute("aria-label", "Conversation");
+window.conversation = {
+  key: () => store.tab,
+  returned: () => {
+    back = true;
+    show();
+  },
+};
 watch("value", () => take(props.value));
 take(props.value);
+store.read().then((records) => {
+  const late = kept; // what came meanwhile
+  kept = new Map();
+  for (const record of records) remember(record);
+  for (const [id, entry] of late) kept.set(id, entry);
+  show();
+}).catch(unkept);

@@ -3,6 +3,7 @@ keep.
 
 Its value is the list that `Conversation.entries` makes. Texts are shown as they are, never as
 markup; only what changed is drawn anew, so a clip that is being played goes on while others come.
+The browser keeps what was said, with its sound, for the case that the page is loaded again.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any
 import gradio as gr
 
 HERE = Path(__file__).resolve().parent
+PARTS = ("transcript_store.js", "transcript.js")
 
 TEMPLATE = """
 <p class="tr-empty">@empty@</p>
 <ol class="tr-list"></ol>
+<p class="tr-unkept" role="status"></p>
 <template>
   <div class="clip">
     <button type="button" class="clip-play" aria-label="Play">
@@ -43,7 +46,7 @@ class Transcript(gr.HTML):
             value or [],
             html_template=TEMPLATE.replace("@empty@", empty),
             css_template=(HERE / "transcript.css").read_text(encoding="utf-8"),
-            js_on_load=(HERE / "transcript.js").read_text(encoding="utf-8"),
+            js_on_load="\n".join((HERE / name).read_text(encoding="utf-8") for name in PARTS),
             apply_default_css=False,
             **kwargs,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.options import check_options, option
@@ -26,10 +27,22 @@ class PageConfig:
     auth: str | None = option(
         None, "USER:PASSWORD asked of every visitor", group="page", metavar="USER:PASSWORD"
     )
+    api_key_file: Path | None = option(
+        None,
+        "keys of programs, one a line: NAME KEY [places=N] [per_minute=N]; without it they are "
+        "answered on this machine alone, and not beside --share or --auth",
+        group="page",
+        metavar="FILE",
+    )
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach the page."""
+        return self.host in LOOPBACK and not self.share
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.own_voice and (self.share or self.host not in LOOPBACK):
+        if self.own_voice and not self.local:
             raise ConfigError(
                 "--own-voice is for this machine alone, since nobody could say whose voices "
                 "strangers bring; omit --share and --host."

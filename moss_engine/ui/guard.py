@@ -8,6 +8,7 @@ functions before Gradio sees it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,6 +31,8 @@ CLOSED = re.compile(
     re.IGNORECASE,
 )
 CALL = re.compile(rf"{API}/(?P<how>queue/join|run|call)(?:/(?P<name>[^/]+))?/?")
+
+ENDPOINTS = ("/v1/",)
 
 HEADERS = {
     b"x-content-type-options": b"nosniff",
@@ -69,7 +72,8 @@ class Guard:
     """Wraps an ASGI app. `ready` tells whether requests can be served now; `hosts` are the Host
     names (None: any).
 
-    `ingest` takes recordings, where the page does.
+    `ingest` takes recordings, where the page does; `endpoints` is an ASGI app that answers programs
+    on `ENDPOINTS`, with limits of its own.
     """
 
     def __init__(
@@ -80,8 +84,10 @@ class Guard:
         ready: Callable[[], Awaitable[bool]],
         hosts: frozenset[str] | None = None,
         ingest: AudioIngest | None = None,
+        endpoints: Any = None,
     ):
         self.app = app
+        self.endpoints = endpoints
         self.ingest = ingest
         self.calls = calls
         self.ready = ready
@@ -89,7 +95,7 @@ class Guard:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
+            await self._connect(scope, receive, send)
             return
         if scope["type"] != "http":
             await self.app(scope, receive, send)
@@ -106,6 +112,9 @@ class Guard:
             if path.startswith(route.PREFIX) and self.ingest is not None:
                 await _answer(send, *await route.answer(self.ingest, scope, receive))
                 return
+            if path.startswith(ENDPOINTS) and self.endpoints is not None:
+                await self.endpoints(scope, receive, _with_headers(send))
+                return
             if CLOSED.match(path):
                 raise Refused(404, "There is nothing here.")
             if scope["method"] == "POST":
@@ -116,6 +125,15 @@ class Guard:
             await _answer(send, refused.status, {"detail": str(refused)})
             return
         await self.app(scope, receive, _with_headers(send))
+
+    async def _connect(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """A WebSocket: the page has none."""
+        if scope["path"].startswith(ENDPOINTS) and self.endpoints is not None:
+            with contextlib.suppress(Refused):
+                self._check_host(scope)
+                await self.endpoints(scope, receive, send)
+                return
+        await send({"type": "websocket.close", "code": 1008})
 
     def _check_host(self, scope: dict[str, Any]) -> None:
         """Against DNS rebinding: a page elsewhere must not reach a service that only listens

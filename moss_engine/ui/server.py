@@ -30,6 +30,9 @@ from moss_engine.api.events import Failed
 from moss_engine.api.request import Speech, Text
 from moss_engine.api.service import SpeechService, stream
 from moss_engine.audio.voice_activity import Detector, load_detector
+from moss_engine.endpoints.access import Access, read_keys
+from moss_engine.endpoints.app import make_app
+from moss_engine.endpoints.server import Server
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.components.recorder import Recorder
@@ -84,16 +87,21 @@ def calls_of(page: gr.Blocks) -> Calls:
 
 
 def launch(
-    service: SpeechService, config: PageConfig, *, blocked_paths: Sequence[Path] = ()
+    service: SpeechService,
+    config: PageConfig,
+    *,
+    model: str = "moss-speech",
+    blocked_paths: Sequence[Path] = (),
 ) -> gr.Blocks:
-    """Serve the page in a thread of its own; returns when it can be visited. `blocked_paths` are
-    never served.
+    """Serve the page in a thread of its own; returns when it can be visited. `model` is what
+    programs call it by; `blocked_paths` are never served.
 
-    Raises ConfigError for an address that is taken or not this machine's, for --share where no link
-    can be made, and for a pool too small to speak with; EngineFaultError if the service cannot
-    speak.
+    Raises ConfigError for an address that is taken or not this machine's, for keys that are none,
+    for --share where no link can be made, and for a pool too small to speak with; EngineFaultError
+    if the service cannot speak.
     """
     require_address(config.host, config.port)
+    access = access_of(config)
     cache = make_cache()
     info = _run(service.describe())
     detector, no_hands_free = load_hands_free() if info.hears else (None, None)
@@ -111,8 +119,9 @@ def launch(
         Guard,
         calls=calls_of(page),
         ready=lambda: is_ready(service),
-        hosts=frozenset(LOOPBACK) if config.host in LOOPBACK and not config.share else None,
+        hosts=frozenset(LOOPBACK) if config.local else None,
         ingest=ingest,
+        endpoints=make_app(Server(service, info, model, access)),
     )
     try:
         page.launch(**gradio_settings(config, guard, blocked_paths))
@@ -126,6 +135,12 @@ def launch(
         )
     warm_up_gradio(page)
     return page
+
+
+def access_of(config: PageConfig) -> Access:
+    """Who may call the endpoints; raises ConfigError for a file of keys that is none."""
+    keys = read_keys(config.api_key_file) if config.api_key_file is not None else ()
+    return Access(keys, open_to_all=config.local and config.auth is None)
 
 
 def make_cache() -> Path:

@@ -1,0 +1,1 @@
+"""What other programs speak to: OpenAI's HTTP interfaces, keys and figures for monitoring."""

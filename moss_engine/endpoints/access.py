@@ -1,0 +1,189 @@
+"""Who may call: the keys of a file with their limits, or whoever is on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from moss_engine.api.errors import ConfigError
+from moss_engine.endpoints.errors import ApiError
+
+SUBPROTOCOL = "openai-insecure-api-key."
+"""How a browser, which can send no header, brings its key to a WebSocket; the name is OpenAI's."""
+MINUTE_S = 60.0
+MIN_KEY_CHARS = 16
+SHAPE = "NAME KEY [places=N] [per_minute=N]"
+
+
+@dataclass(frozen=True)
+class Key:
+    """`places` replies at a time and `per_minute` calls a minute; None: as the service has."""
+
+    name: str
+    digest: bytes
+    places: int | None = None
+    per_minute: int | None = None
+
+
+@dataclass(eq=False)
+class Caller:
+    """Who a key belongs to, and what of its limits is in use."""
+
+    name: str
+    places: int | None = None
+    per_minute: int | None = None
+    clock: Callable[[], float] = time.monotonic
+    num_open: int = 0
+    _called_s: deque[float] = field(default_factory=deque)
+
+    def call(self) -> None:
+        """Count a call; raises ApiError (429) if there were too many within a minute."""
+        if self.per_minute is None:
+            return
+        now_s = self.clock()
+        while self._called_s and now_s - self._called_s[0] >= MINUTE_S:
+            self._called_s.popleft()
+        if len(self._called_s) >= self.per_minute:
+            wait_s = math.ceil(MINUTE_S - (now_s - self._called_s[0]))
+            raise ApiError(
+                429,
+                f"The key of {self.name} allows {self.per_minute} calls a minute; "
+                f"try again in {wait_s} s.",
+                "rate_limit_exceeded",
+                retry_after_s=wait_s,
+            )
+        self._called_s.append(now_s)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Held while a reply is open; raises ApiError (429) if all places of the key are taken."""
+        if self.places is not None and self.num_open >= self.places:
+            raise ApiError(
+                429,
+                f"The key of {self.name} allows {self.places} replies at a time; "
+                "wait until one is over.",
+                "places_exceeded",
+                retry_after_s=1,
+            )
+        self.num_open += 1
+        try:
+            yield
+        finally:
+            self.num_open -= 1
+
+
+class Access:
+    """`keys` of the operator; without any, everybody may call if `open_to_all`, that is if only
+    this machine can reach the service, and nobody otherwise."""
+
+    def __init__(self, keys: tuple[Key, ...] = (), *, open_to_all: bool = False):
+        self._keys = keys
+        self._callers = {key.name: Caller(key.name, key.places, key.per_minute) for key in keys}
+        self._local = Caller("local") if open_to_all and not keys else None
+
+    @property
+    def by_key(self) -> bool:
+        return bool(self._keys)
+
+    def caller(self, scope: dict[str, Any]) -> Caller:
+        """Who calls; raises ApiError (401, or 403 for a page of another origin)."""
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        if self._local is not None:
+            _refuse_other_origins(headers)
+            return self._local
+        if not self._keys:
+            raise ApiError(
+                401,
+                "This address answers programs with a key only, and has none; its operator starts "
+                "it with --api-key-file.",
+                "no_keys",
+            )
+        digest = digest_of(_key_in(headers))
+        found = None
+        for key in self._keys:  # all of them, so that the time tells nothing
+            if hmac.compare_digest(key.digest, digest):
+                found = key
+        if found is None:
+            raise ApiError(
+                401,
+                "The key is missing or unknown; send the header Authorization: Bearer KEY.",
+                "invalid_api_key",
+            )
+        return self._callers[found.name]
+
+
+def digest_of(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def read_keys(path: Path) -> tuple[Key, ...]:
+    """The keys of a file, one a line; empty lines and those that begin with # are skipped.
+
+    Raises ConfigError that names the line, never the key.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(
+            f"--api-key-file {path} cannot be read; name a text file with lines of {SHAPE}."
+        ) from None
+    keys = tuple(
+        _parse(f"{path}, line {number}", line.split())
+        for number, line in enumerate(lines, 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    )
+    if not keys:
+        raise ConfigError(f"{path} holds no key; write lines of {SHAPE}.")
+    for what, values in (("name", [k.name for k in keys]), ("key", [k.digest for k in keys])):
+        if len(set(values)) < len(values):
+            raise ConfigError(f"{path} has the same {what} twice; give every line its own.")
+    return keys
+
+
+def _parse(place: str, words: list[str]) -> Key:
+    if len(words) < 2:
+        raise ConfigError(f"{place} is incomplete; write {SHAPE}.")
+    name, key, *limits = words
+    if len(key) < MIN_KEY_CHARS:
+        raise ConfigError(
+            f"The key of {place} is short enough to be guessed; give it {MIN_KEY_CHARS} or more "
+            "characters, as from: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )
+    values: dict[str, int] = {}
+    for limit in limits:
+        what, _, number = limit.partition("=")
+        if what not in ("places", "per_minute") or not number.isdecimal() or int(number) < 1:
+            raise ConfigError(f"{place} has a limit that is none; write {SHAPE}.")
+        values[what] = int(number)
+    return Key(name, digest_of(key), **values)
+
+
+def _key_in(headers: dict[bytes, str]) -> str:
+    scheme, _, key = headers.get(b"authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return key.strip()
+    for protocol in headers.get(b"sec-websocket-protocol", "").split(","):
+        if protocol.strip().startswith(SUBPROTOCOL):
+            return protocol.strip().removeprefix(SUBPROTOCOL)
+    return ""
+
+
+def _refuse_other_origins(headers: dict[bytes, str]) -> None:
+    """A web page elsewhere must not use the visitor's own machine."""
+    origin = headers.get(b"origin")
+    if origin is not None and urlsplit(origin).netloc != headers.get(b"host", ""):
+        raise ApiError(
+            403,
+            "Pages of other addresses may not call this service; start it with --api-key-file "
+            "and send a key.",
+            "foreign_origin",
+        )

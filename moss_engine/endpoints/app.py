@@ -1,0 +1,92 @@
+"""The endpoints as one ASGI app: OpenAI's interfaces, over any `SpeechService`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from moss_engine.api.errors import MossError
+from moss_engine.endpoints.access import Caller
+from moss_engine.endpoints.bodies import read_json
+from moss_engine.endpoints.errors import ApiError, of_moss
+from moss_engine.endpoints.server import Server
+from moss_engine.endpoints.speech import SpeechBody, speak
+
+PREFIX = "/v1/"
+Endpoint = Callable[[Request, Caller], Awaitable[Response]]
+
+
+def make_app(server: Server) -> Starlette:
+    """Answers everything under `PREFIX`; what is not there is refused in OpenAI's shape, too."""
+    begun_s = int(time.time())
+
+    async def models(request: Request, caller: Caller) -> Response:
+        return JSONResponse({"object": "list", "data": [_model(server.model, begun_s)]})
+
+    async def model(request: Request, caller: Caller) -> Response:
+        server.check_model(request.path_params["model"])
+        return JSONResponse(_model(server.model, begun_s))
+
+    async def voices(request: Request, caller: Caller) -> Response:
+        return JSONResponse({"object": "list", "data": _voices(server)})
+
+    async def speech(request: Request, caller: Caller) -> Response:
+        return speak(server, await read_json(request, SpeechBody), caller)
+
+    routes = [
+        _route(server, "models", models),
+        _route(server, "models/{model:path}", model),
+        _route(server, "audio/voices", voices),
+        _route(server, "audio/speech", speech, method="POST"),
+    ]
+    refusals = {ApiError: _refused, MossError: _refused_by_service, HTTPException: _not_there}
+    return Starlette(routes=routes, exception_handlers=refusals)  # type: ignore[arg-type]
+
+
+def _route(server: Server, path: str, endpoint: Endpoint, *, method: str = "GET") -> Route:
+    """A route for those who may call."""
+
+    async def answer(request: Request) -> Response:
+        caller = server.access.caller(request.scope)  # type: ignore[arg-type]
+        caller.call()
+        return await endpoint(request, caller)
+
+    return Route(PREFIX + path, answer, methods=[method])
+
+
+def _model(name: str, begun_s: int) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": begun_s, "owned_by": "moss-speech-live"}
+
+
+def _voices(server: Server) -> list[dict[str, Any]]:
+    return [
+        {"id": name, "object": "audio.voice", "name": name, "default": place == 0}
+        for place, name in enumerate(server.info.voices)
+    ]
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return error.response()
+
+
+async def _refused_by_service(request: Request, error: Exception) -> Response:
+    assert isinstance(error, MossError)
+    return of_moss(error).response()
+
+
+async def _not_there(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    place = f"{request.method} {request.url.path}"
+    return ApiError(
+        error.status_code,
+        f"There is nothing at {place[:80]!r}; docs/api.md lists what there is.",
+        "not_found" if error.status_code == 404 else "method_not_allowed",
+    ).response()

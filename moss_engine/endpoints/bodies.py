@@ -1,0 +1,85 @@
+"""Bodies of calls: bounded in size and time, JSON of exactly the fields that are served."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, TypeVar, Union
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from moss_engine.endpoints.errors import ApiError, of_validation
+
+MAX_JSON_BYTES = 256 * 1024
+MAX_SOUND_BYTES = 16 * 1024 * 1024
+"""Of a body that may hold recordings."""
+BODY_S = 30.0
+
+
+class Body(BaseModel):
+    """Fields and their types exactly as declared; anything else is refused by its name."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+Kind = TypeVar("Kind", bound=BaseModel)
+
+
+def either(key: str, **kinds: Any) -> Any:
+    """A union whose member is told by the value of the field `key`; a field that is no object is of
+    the kind `text` if it is a string and `parts` if it is a list."""
+
+    def kind_of(value: Any) -> str | None:
+        if isinstance(value, str | list):
+            return "<text>" if isinstance(value, str) else "<parts>"
+        found = value.get(key) if isinstance(value, dict) else getattr(value, key, None)
+        return f"<{found}>" if isinstance(found, str) else None
+
+    members = tuple(Annotated[kind, Tag(f"<{name}>")] for name, kind in kinds.items())
+    return Annotated[Union[members], Discriminator(kind_of)]  # noqa: UP007
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """All of it; raises ApiError for one that is too large (413) or comes too slowly (408)."""
+    too_large = ApiError(
+        413, f"The body is larger than {limit // 1024:,} kB; send less at a time.", "body_too_large"
+    )
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise too_large
+
+    async def read() -> bytes:
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > limit:
+                raise too_large
+        return bytes(body)
+
+    try:
+        return await asyncio.wait_for(read(), BODY_S)
+    except asyncio.TimeoutError:
+        raise ApiError(
+            408, f"The body did not arrive within {BODY_S:g} s; send it again.", "slow_body"
+        ) from None
+    except ClientDisconnect:
+        raise ApiError(400, "The body was cut off; send it again.", "body_cut_off") from None
+
+
+async def read_json(request: Request, kind: type[Kind], limit: int = MAX_JSON_BYTES) -> Kind:
+    """The body as a value of `kind`; raises ApiError that names what is wrong with it."""
+    said = request.headers.get("content-type", "")
+    if said.partition(";")[0].strip().lower() != "application/json":
+        raise ApiError(
+            400, "The body must be JSON; send the header Content-Type: application/json.",
+            "content_type",
+        )  # fmt: skip
+    return parse(await read_body(request, limit), kind)
+
+
+def parse(body: bytes | str, kind: type[Kind]) -> Kind:
+    """JSON -> a value of `kind`; raises ApiError that names what is wrong with it."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise of_validation(error) from None

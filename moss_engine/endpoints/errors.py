@@ -1,0 +1,122 @@
+"""Refusals in the shape that OpenAI's clients read: a status, a sentence with the remedy, a code,
+and the field that is meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.responses import JSONResponse
+
+from moss_engine.api.errors import BusyError, MossError
+
+RETRY_S = 2
+"""After so long, a service whose places were taken may be asked again."""
+FIELDS = {
+    "voice": "voice",
+    "speed": "speed",
+    "seed": "seed",
+    "max_rows": "max_completion_tokens",
+    "text.temperature": "temperature",
+    "text.top_p": "top_p",
+}
+"""The first word of a ParameterError -> the field that a program sent."""
+
+
+class ApiError(Exception):
+    """What a program is told instead of an answer."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str,
+        *,
+        param: str | None = None,
+        retry_after_s: int | None = None,
+    ):
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+    @property
+    def kind(self) -> str:
+        """`error.type` in OpenAI's shape."""
+        if self.status == 429:
+            return "rate_limit_error"
+        return "server_error" if self.status >= 500 else "invalid_request_error"
+
+    def value(self) -> dict[str, Any]:
+        return {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+
+    def response(self) -> JSONResponse:
+        headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        return JSONResponse({"error": self.value()}, self.status, headers)
+
+
+def of_moss(error: MossError, param: str | None = None) -> ApiError:
+    """A refusal of the service; `param` is the field that the input came in. OpenAI's clients take
+    400 for what was sent wrongly."""
+    status = 400 if error.http_status == 422 else error.http_status
+    first = str(error).partition(" ")[0]
+    return ApiError(
+        status,
+        str(error),
+        error.code,
+        param=FIELDS.get(first, param),
+        retry_after_s=RETRY_S if isinstance(error, BusyError) else None,
+    )
+
+
+def of_failure(code: str, message: str) -> ApiError:
+    """An accepted reply that failed: `code` is that of a MossError."""
+    found = next((kind for kind in _kinds(MossError) if kind.code == code), MossError)
+    return of_moss(found(message))
+
+
+def of_validation(error: ValidationError) -> ApiError:
+    """The first thing that is wrong with a body, by the name of its field."""
+    found = error.errors(include_url=False, include_context=True)[0]
+    param = _name(found["loc"])
+    kind, given = found["type"], f"{found['input']!s:.40}"
+    if kind == "extra_forbidden":
+        sentence, code = f"{param} is not served here; leave it out.", "unknown_field"
+    elif kind == "missing":
+        sentence, code = f"{param} is missing; send it.", "missing_field"
+    elif kind == "json_invalid":
+        sentence, code = "The body is not JSON; send one JSON object.", "invalid_json"
+    elif kind in ("union_tag_invalid", "union_tag_not_found"):
+        sentence, code = f"{param} is of a kind that is not served here.", "invalid_value"
+        expected = (found.get("ctx") or {}).get("expected_tags", "")
+        if expected:
+            sentence = f"{sentence[:-1]}; send {_alternatives(expected)}."
+    elif kind == "literal_error":
+        expected = (found.get("ctx") or {}).get("expected", "")
+        sentence, code = f"{param} is {given!r}; send {expected}.", "invalid_value"
+    else:
+        said = found["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        sentence, code = f"{param or 'The body'} must be {said}; change it.", "invalid_value"
+    return ApiError(400, sentence, code, param=param or None)
+
+
+def _alternatives(tags: str) -> str:
+    """pydantic's list of tags, "'<text>', '<parts>'" -> "text or parts"."""
+    return tags.replace("'", "").replace("<", "").replace(">", "").replace(", ", " or ")
+
+
+def _name(place: tuple[int | str, ...]) -> str:
+    """("messages", 0, "<user>", "content") -> "messages[0].content", without tags of unions."""
+    name = ""
+    for part in place:
+        if isinstance(part, int):
+            name += f"[{part}]"
+        elif not part.startswith("<"):
+            name += f".{part}" if name else part
+    return name
+
+
+def _kinds(kind: type[MossError]) -> list[type[MossError]]:
+    return [kind, *(below for sub in kind.__subclasses__() for below in _kinds(sub))]

@@ -1,0 +1,94 @@
+"""A reply on its way to a program: its events, and an HTTP response that ends it when nobody
+listens any more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, TypeVar
+
+from starlette.responses import Response
+
+from moss_engine.api.errors import MossError, ShuttingDownError
+from moss_engine.api.events import AudioChunk, Event, Failed, Finished, FinishReason
+from moss_engine.api.request import Request
+from moss_engine.api.service import SpeechService
+from moss_engine.endpoints.errors import ApiError, of_failure
+
+SEND_S = 60.0
+"""A listener who takes nothing for so long is gone."""
+Result = TypeVar("Result")
+log = logging.getLogger(__name__)
+
+
+async def told(service: SpeechService, request: Request) -> AsyncGenerator[Event, None]:
+    """Every event of a reply; its sound counts as taken when the next event is asked for.
+
+    Leaving early stops the reply. Raises a MossError where it is refused, and ApiError where it
+    fails or is ended by the service.
+    """
+    reply = await service.submit(request)
+    async with contextlib.aclosing(reply.events(acknowledge=False)) as events:
+        async for event in events:
+            if isinstance(event, Failed):
+                raise of_failure(event.code, event.message)
+            if isinstance(event, Finished) and event.reason is FinishReason.CANCELLED:
+                raise ShuttingDownError("The service stopped the reply; ask again in a moment.")
+            yield event
+            if isinstance(event, AudioChunk):
+                reply.acknowledge(event.start_sample + len(event.samples))
+
+
+class Streamed(Response):
+    """A response of the parts that an async generator yields; it begins with the first of them, so
+    that whatever is raised before becomes a proper refusal. The generator is closed as soon as the
+    caller hangs up."""
+
+    def __init__(self, parts: AsyncGenerator[bytes, None], media_type: str):
+        super().__init__(media_type=media_type)
+        del self.headers["content-length"]
+        self.parts = parts
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await unless_gone(receive, self._send(send))
+
+    async def _send(self, send: Any) -> None:
+        begun = False
+        async with contextlib.aclosing(self.parts) as parts:
+            try:
+                async for part in parts:
+                    if not begun:
+                        begun = True
+                        start = {"type": "http.response.start", "status": self.status_code}
+                        await send({**start, "headers": self.raw_headers})
+                    body = {"type": "http.response.body", "body": part, "more_body": True}
+                    await asyncio.wait_for(send(body), SEND_S)
+            except (MossError, ApiError) as error:
+                if not begun:
+                    raise
+                # The connection is closed without the end of its body: a file that breaks off must
+                # not look whole.
+                log.warning("a reply broke off: %s", getattr(error, "code", "E_MOSS"))
+                return
+            except asyncio.TimeoutError:
+                return
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def unless_gone(receive: Any, work: Coroutine[Any, Any, Result]) -> Result | None:
+    """The result of `work`, which is cancelled, for None, when the caller hangs up."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)

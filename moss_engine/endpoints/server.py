@@ -1,0 +1,106 @@
+"""What all endpoints share: the service, who may call it, and how a program's words become one of
+its requests."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from dataclasses import dataclass
+from functools import cached_property
+
+from moss_engine.api.errors import ForeignTextError, UnsupportedModeError
+from moss_engine.api.info import ServiceInfo
+from moss_engine.api.modes import Medium, Mode
+from moss_engine.api.request import Message, Request, Sampling
+from moss_engine.api.service import SpeechService
+from moss_engine.endpoints.access import Access
+from moss_engine.endpoints.errors import ApiError
+from moss_engine.text.language import doubt
+
+MAX_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Server:
+    """`model` is the one name that requests may have in their field of that name."""
+
+    service: SpeechService
+    info: ServiceInfo
+    model: str
+    access: Access
+
+    def check_model(self, model: str) -> None:
+        if model != self.model:
+            raise ApiError(
+                404,
+                f"There is no model {model[:60]!r} here; ask for {self.model!r}.",
+                "model_not_found",
+                param="model",
+            )
+
+    @cached_property
+    def reading_mode(self) -> Mode | None:
+        """The mode that says a text as it stands."""
+        return next(
+            (m for m in self.info.modes if m.split_sentences and _goes(m, "text", "speech")), None
+        )
+
+    def mode(self, name: str, given: Medium, output: Medium | None) -> Mode:
+        """The mode of that name; raises UnsupportedModeError unless it goes from `given` to
+        `output` (None: anywhere)."""
+        found = [mode for mode in self.info.modes if mode.name == name]
+        if not found or found[0].input != given or output not in (None, found[0].output):
+            fitting = [m.name for m in self.info.modes if _goes(m, given, output)]
+            raise UnsupportedModeError(
+                f"There is no mode {name[:40]!r} from {given} to {output or 'any answer'} here; "
+                + (f"choose one of {', '.join(fitting)}." if fitting else "leave it out.")
+            )
+        return found[0]
+
+    def answering_mode(self, given: Medium, output: Medium) -> Mode:
+        """The mode that answers what is said; raises UnsupportedModeError if there is none."""
+        fitting = [m for m in self.info.modes if _goes(m, given, output) and not m.split_sentences]
+        if not fitting:
+            raise UnsupportedModeError(
+                f"The model {self.model!r} has no answer from {given} to {output}; its modes are "
+                f"{', '.join(mode.name for mode in self.info.modes)}."
+            )
+        return next((mode for mode in fitting if mode.history), fitting[0])
+
+    def sampling(self, seed: int | None) -> Sampling:
+        """The checkpoint's own; without a seed, a new one."""
+        seed = secrets.randbelow(MAX_SEED) if seed is None else seed
+        return dataclasses.replace(self.info.sampling, seed=seed)
+
+    def request(
+        self,
+        messages: tuple[Message, ...],
+        mode: Mode,
+        sampling: Sampling,
+        *,
+        voice: str | None = None,
+        speed: float = 1.0,
+        truncate_history: bool = False,
+    ) -> Request:
+        """A request in a session of its own, since a session has one reply at a time."""
+        return Request(
+            secrets.token_hex(16),
+            f"api-{secrets.token_hex(8)}",
+            messages,
+            mode.name,
+            sampling,
+            voice,
+            truncate_history,
+            speed,
+        )
+
+
+def check_language(mode: Mode, text: str, anyway: bool) -> None:
+    """Raise ForeignTextError where the mode reads English and the text looks otherwise."""
+    found = None if anyway or not mode.spell_out else doubt(text)
+    if found is not None:
+        raise ForeignTextError(f'{found}; send "anyway": true to hear it nevertheless.')
+
+
+def _goes(mode: Mode, given: Medium, output: Medium | None) -> bool:
+    return mode.input == given and output in (None, mode.output)

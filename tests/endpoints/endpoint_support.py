@@ -1,0 +1,38 @@
+"""The endpoints on a port of their own, and what programs hear through them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from moss_engine.api.service import SpeechService
+from moss_engine.endpoints.access import Access
+from moss_engine.endpoints.app import make_app
+from moss_engine.endpoints.server import Server
+
+MODEL = "scripted"
+
+
+@contextmanager
+def running(service: SpeechService, access: Access | None = None) -> Iterator[str]:
+    """Serve in a thread; the address, without a slash at its end."""
+    info = asyncio.run(service.describe())
+    app = make_app(Server(service, info, MODEL, access or Access(open_to_all=True)))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", lifespan="off", ws_per_message_deflate=False)
+        )
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(10)
+    assert not thread.is_alive()

@@ -1,0 +1,203 @@
+"""POST /v1/audio/speech, as OpenAI's own client for Python uses it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+
+import httpx
+import numpy as np
+import openai
+import pytest
+import soundfile
+
+from moss_engine.api.errors import BusyError, EngineFaultError, TextTooLongError
+from moss_engine.audio.pcm import to_pcm16
+from tests.endpoints.endpoint_support import MODEL
+from tests.ui.page_support import RATE_HZ, Script, signal, soon, until
+
+ASKED = {"model": MODEL, "input": "Good morning to you.", "voice": "default"}
+SEED = {"seed": 7}
+
+
+@pytest.fixture
+def client(url):
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def sent(service) -> np.ndarray:
+    return to_pcm16(signal(service.script.seconds, seed=7))
+
+
+def decoded(data: bytes) -> tuple[np.ndarray, int]:
+    """Read in blocks: a stream does not know its length."""
+    with soundfile.SoundFile(io.BytesIO(data)) as file:
+        file.seekable = lambda: False  # libsndfile cannot, in a FLAC file of unknown length
+        blocks = []
+        while len(block := file.read(1 << 14, dtype="int16")):
+            blocks.append(block)
+        return np.concatenate(blocks), file.samplerate
+
+
+def test_pcm_is_the_service_s_samples(client, service):
+    data = client.audio.speech.create(**ASKED, response_format="pcm", extra_body=SEED).content
+    assert np.array_equal(np.frombuffer(data, "<i2"), sent(service))
+
+
+@pytest.mark.parametrize("name", ["wav", "flac"])
+def test_lossless_files_hold_the_same_samples(client, service, name):
+    answer = client.audio.speech.create(**ASKED, response_format=name, extra_body=SEED)
+    assert answer.response.headers["content-type"] == f"audio/{name}"
+    pcm, rate_hz = decoded(answer.content)
+    assert rate_hz == RATE_HZ and np.array_equal(pcm, sent(service))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("mp3", "audio/mpeg"), ("opus", "audio/ogg")])
+def test_packed_files_sound_alike(client, service, name, kind):
+    answer = client.audio.speech.create(**ASKED, response_format=name, extra_body=SEED)
+    assert answer.response.headers["content-type"] == kind
+    pcm, rate_hz = decoded(answer.content)
+    wave = sent(service).astype(float)
+    assert rate_hz == RATE_HZ and len(wave) <= len(pcm) <= len(wave) + 3000
+    shifts = [np.corrcoef(wave, np.resize(pcm[shift:], len(wave)))[0, 1] for shift in range(2400)]
+    assert max(shifts) > 0.95
+
+
+@pytest.mark.parametrize("name", ["wav", "pcm", "flac", "mp3", "opus"])
+def test_bytes_leave_while_the_reply_is_made(client, service, name):
+    service.script = Script(seconds=20.0, rtf=0.5)
+    asked = {**ASKED, "response_format": name}
+    with client.audio.speech.with_streaming_response.create(**asked) as answer:
+        got = 0
+        for part in answer.iter_bytes():
+            got += len(part)
+            if got > 1000:
+                break
+    assert until(lambda: not service.open)
+    assert len(service.cancelled) == 1  # it was not over
+
+
+async def test_the_asynchronous_client_streams(service, url):
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
+        asked = {**ASKED, "response_format": "pcm"}
+        async with client.audio.speech.with_streaming_response.create(
+            **asked, extra_body=SEED
+        ) as answer:
+            data = b"".join([part async for part in answer.iter_bytes()])
+    assert np.array_equal(np.frombuffer(data, "<i2"), sent(service))
+    assert await soon(lambda: not service.open)
+
+
+def test_events_carry_the_file_and_the_usage(client, service, url):
+    body = {**ASKED, "response_format": "pcm", "stream_format": "sse", **SEED}
+    with httpx.stream("POST", f"{url}/v1/audio/speech", json=body) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = [json.loads(line[6:]) for line in answer.iter_lines() if line]
+    assert {event["type"] for event in events[:-1]} == {"speech.audio.delta"}
+    data = b"".join(base64.b64decode(event["audio"]) for event in events[:-1])
+    assert np.array_equal(np.frombuffer(data, "<i2"), sent(service))
+    assert events[-1]["type"] == "speech.audio.done"
+    usage = events[-1]["usage"]
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"] > 0
+
+
+def test_the_fields_reach_the_service(client, service):
+    client.audio.speech.create(**ASKED, speed=1.25, extra_body={"seed": 3, "mode": "chat"})
+    request = service.requests[-1]
+    assert (request.voice, request.speed, request.mode) == ("default", 1.25, "chat")
+    assert request.sampling.seed == 3 and request.messages[0].content.text == ASKED["input"]
+
+
+def test_without_a_seed_every_reply_has_its_own(client, service):
+    for _ in range(2):
+        client.audio.speech.create(**ASKED)
+    first, second = (request.sampling.seed for request in service.requests)
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "param", "sentence"),
+    [
+        ({"model": "tts-1"}, 404, "model", "no model 'tts-1' here; ask for 'scripted'"),
+        ({"mode": "write"}, 400, "mode", "no mode 'write' from text to speech"),
+        ({"instructions": "Sadly."}, 400, "instructions", "is not served here; leave it out"),
+        ({"response_format": "aac"}, 400, "response_format", "'aac'; send 'wav', 'pcm'"),
+        ({"stream_format": "both"}, 400, "stream_format", "send 'audio' or 'sse'"),
+        ({"speed": "fast"}, 400, "speed", "must be a valid number"),
+        ({"seed": 1.5}, 400, "seed", "must be a valid integer"),
+        ({"seed": -1}, 400, "seed", "greater than or equal to 0"),
+        ({"input": 5}, 400, "input", "must be a valid string"),
+        ({"input": None}, 400, "input", "must be a valid string"),
+        ({"input": "Guten Morgen, wie geht es dir heute? Ich bin nicht da."}, 400, "input",
+         'looks like German.*"anyway": true'),
+        ({"voice": {"id": "x"}}, 400, "voice", "must be a valid string"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(url, service, change, status, param, sentence):
+    answer = httpx.post(f"{url}/v1/audio/speech", json={**ASKED, **change})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (status, param)
+    assert error["type"] == "invalid_request_error" and error["code"]
+    assert re.search(sentence, error["message"]), error["message"]
+    assert service.requests == []
+
+
+def test_a_missing_field_is_named(url):
+    error = httpx.post(f"{url}/v1/audio/speech", json={"model": MODEL}).json()["error"]
+    assert error["param"] == "input" and error["message"] == "input is missing; send it."
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "status", "retry"),
+    [
+        (TextTooLongError("Too long; send less."), openai.APIStatusError, 413, None),
+        (BusyError("All places are taken; try again."), openai.InternalServerError, 503, "2"),
+        (EngineFaultError("It failed; start again."), openai.InternalServerError, 500, None),
+    ],
+)
+def test_the_service_s_refusals_keep_their_sentence(client, service, raised, kind, status, retry):
+    service.script = Script(error=raised)
+    with pytest.raises(kind, match=str(raised)) as caught:
+        client.audio.speech.create(**ASKED)
+    assert caught.value.status_code == status and caught.value.code == raised.code
+    assert caught.value.response.headers.get("retry-after") == retry
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "code"),
+    [
+        (b"{", "application/json", "invalid_json"),
+        (b'{"model": "m", "input": "x", "speed": NaN}', "application/json", "invalid_value"),
+        (b"[" * 5000, "application/json", "invalid_json"),
+        (b"[]", "application/json", "invalid_value"),
+        (b"\xff\xfe", "application/json", "invalid_json"),
+        (b"{}", "text/plain", "content_type"),
+        (b'{"input": "' + b"x" * (1 << 18) + b'"}', "application/json", "body_too_large"),
+    ],
+)
+def test_bodies_that_are_none_are_refused(url, body, kind, code):
+    answer = httpx.post(f"{url}/v1/audio/speech", content=body, headers={"content-type": kind})
+    assert answer.json()["error"]["code"] == code
+    assert answer.status_code == (413 if code == "body_too_large" else 400)
+
+
+def test_models_and_voices_are_listed(client, url):
+    assert [model.id for model in client.models.list()] == [MODEL]
+    assert client.models.retrieve(MODEL).object == "model"
+    with pytest.raises(openai.NotFoundError, match="ask for 'scripted'"):
+        client.models.retrieve("gpt-4o")
+    voices = httpx.get(f"{url}/v1/audio/voices").json()["data"]
+    assert [voice["id"] for voice in voices] == ["default"] and voices[0]["default"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "embeddings", 404), ("GET", "audio/speech", 405), ("POST", "models", 405)],
+)
+def test_what_is_not_there_is_said_in_the_same_shape(url, method, path, status):
+    answer = httpx.request(method, f"{url}/v1/{path}")
+    assert answer.status_code == status
+    assert "docs/api.md lists what there is" in answer.json()["error"]["message"]

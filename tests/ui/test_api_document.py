@@ -1,0 +1,57 @@
+"""docs/api.md: every curl line of it is run, in front of the real service."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from moss_engine.build import build_service
+from moss_engine.config import EngineConfig
+from moss_engine.ui.config import PageConfig
+from moss_engine.ui.server import launch
+from tests.ui.page_support import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+LINES = [
+    line
+    for block in re.findall(r"```sh\n(.*?)```", TEXT, re.S)
+    for line in block.splitlines()
+    if line.startswith("curl ")
+]
+
+
+@pytest.fixture(scope="module")
+def real(tiny_checkpoint):
+    service = build_service(EngineConfig(checkpoint=tiny_checkpoint, device="cpu"))
+    service.start()
+    port = free_port()
+    page = launch(service, PageConfig(port=port), model="nano")
+    yield port, asyncio.run(service.describe()).voices[0]
+    page.close(verbose=False)
+    service.close()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.parametrize("line", LINES)
+def test_curl_lines_work_as_they_stand(real, line, tmp_path):
+    port, voice = real
+    command = shlex.split(line.replace(":7860", f":{port}").replace('"ada"', f'"{voice}"'))
+    done = subprocess.run(
+        [*command, "--fail-with-body", "--silent", "--show-error", "--max-time", "60"],
+        cwd=tmp_path,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    files = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert len(done.stdout) > 0 or (files and min(files) > 0)
+
+
+def test_there_are_curl_lines():
+    assert len(LINES) > 2

@@ -1,0 +1,83 @@
+"""The endpoints for programs on the page's own port: behind its guard, in front of its service."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import httpx
+import numpy as np
+import pytest
+
+from moss_engine.api.events import AudioChunk
+from moss_engine.api.service import stream
+from moss_engine.audio.pcm import to_pcm16
+from moss_engine.build import build_service
+from moss_engine.config import EngineConfig
+from moss_engine.ui.config import PageConfig
+from moss_engine.ui.server import access_of, launch
+from scripts.say import choose_mode, make_request
+from tests.ui.page_support import engine_stats, free_port, until
+
+TEXT = "Hello there, world. I am here."
+
+
+@pytest.fixture(scope="module")
+def real(tiny_checkpoint):
+    service = build_service(EngineConfig(checkpoint=tiny_checkpoint, device="cpu"))
+    service.start()
+    port = free_port()
+    page = launch(service, PageConfig(port=port), model="tiny")
+    yield service, f"http://127.0.0.1:{port}/v1"
+    page.close(verbose=False)
+    service.close()
+
+
+async def said(service, seed: int) -> np.ndarray:
+    """What scripts.say writes into its file."""
+    from moss_engine.api.request import Text
+
+    info = await service.describe()
+    mode = choose_mode(info, None, hears=False, speaks=True)
+    request = make_request(info, Text(TEXT), mode, seed=seed)
+    events = [event async for event in stream(service, request)]
+    return to_pcm16(np.concatenate([e.samples for e in events if isinstance(e, AudioChunk)]))
+
+
+def test_pcm_is_what_say_writes_sample_by_sample(real):
+    service, url = real
+    body = {"model": "tiny", "input": TEXT, "response_format": "pcm", "seed": 5}
+    answer = httpx.post(f"{url}/audio/speech", json=body, timeout=60)
+    assert answer.status_code == 200
+    assert np.array_equal(np.frombuffer(answer.content, "<i2"), asyncio.run(said(service, 5)))
+
+
+def test_hanging_up_frees_every_block(real):
+    service, url = real
+    body = {"model": "tiny", "input": "Hello world and you. " * 100, "response_format": "pcm"}
+    with httpx.stream("POST", f"{url}/audio/speech", json=body, timeout=60) as answer:
+        next(answer.iter_raw())
+        assert engine_stats(service).blocks_used > 0
+    assert until(lambda: engine_stats(service).blocks_used == 0)
+    assert engine_stats(service).leaked_blocks == 0
+
+
+def test_the_guard_stands_in_front(real):
+    _, url = real
+    answer = httpx.get(f"{url}/models", headers={"Host": "rebound.example"})
+    assert answer.status_code == 403
+    answer = httpx.get(f"{url}/models")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert [model["id"] for model in answer.json()["data"]] == ["tiny"]
+
+
+@pytest.mark.parametrize(
+    ("change", "open_to_all"),
+    [({}, True), ({"host": "0.0.0.0"}, False), ({"share": True}, False), ({"auth": "a:b"}, False)],
+)
+def test_programs_need_a_key_wherever_others_can_come(change, open_to_all, tmp_path):
+    config = replace(PageConfig(), **change)
+    assert (access_of(config)._local is not None) == open_to_all
+    path = tmp_path / "keys"
+    path.write_text(f"ann {'k' * 20}\n", encoding="utf-8")
+    assert access_of(replace(config, api_key_file=path)).by_key

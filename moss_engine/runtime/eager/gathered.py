@@ -7,7 +7,7 @@ operation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,64 +25,75 @@ MAX_PADDING = 256
 
 
 class KVPool:
-    """Blocks of every layer: `rows[slot]` is [num_blocks * block_size, 2 * kv_heads, head_dim],
-    keys before values.
+    """Blocks of every layer: `tensor` is [slots, num_blocks * block_size, 2 * kv_heads, head_dim],
+    keys before values; `rows[slot]` is one layer's."""
 
-    Memory of a CPU pool is taken by the system as blocks are first written.
-    """
-
-    def __init__(
-        self,
-        config: ModelConfig,
-        num_blocks: int,
-        block_size: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ):
-        shape = (
-            config.num_layers,
-            num_blocks * block_size,
-            2 * config.num_key_value_heads,
-            config.head_dim,
-        )
-        if device.type == "cpu" and dtype is torch.float32:
-            pool = torch.from_numpy(np.zeros(shape, dtype=np.float32))
-        else:
-            pool = torch.zeros(shape, dtype=dtype, device=device)
-        self.block_size = block_size
-        self.dtype = dtype
-        self.device = device
-        self.rows = list(pool)
+    def __init__(self, tensor: Tensor, block_size: int):
+        self.tensor, self.block_size = tensor, block_size
+        self.rows = tensor.unbind()
+        self.dtype, self.device = tensor.dtype, tensor.device
 
 
-@dataclass(frozen=True)
-class _Part:
+def make_pool(
+    config: ModelConfig, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
+) -> KVPool:
+    """An empty pool. Memory of a CPU pool is taken by the system as blocks are first written."""
+    shape = (
+        config.num_layers,
+        num_blocks * block_size,
+        2 * config.num_key_value_heads,
+        config.head_dim,
+    )
+    if device.type == "cpu" and dtype is torch.float32:
+        return KVPool(torch.from_numpy(np.zeros(shape, dtype=np.float32)), block_size)
+    return KVPool(torch.zeros(shape, dtype=dtype, device=device), block_size)
+
+
+class _Part(NamedTuple):
     """Rows of a step that attend together: one row each of several sequences, or the new rows of
     one sequence.
 
-    Each sequence has `length` gathered rows. `mask` is what is added to the scores: 0, or -infinity
+    `num_live` rows are gathered for them. `mask` is what is added to the scores: 0, or -infinity
     where a row may not attend.
     """
 
     num_rows: int
-    num_sequences: int
-    length: int
+    num_live: int
+    one_row_each: bool
+    mask: Tensor
+
+
+class DecodeRows(NamedTuple):
+    """The attention of one row each of several sequences, as tensors.
+
+    Where in the pool the new rows lie, int64 [sequences], and the live rows, int64 [sequences *
+    length]; and the mask [sequences, 1, 1, length].
+    """
+
+    new: Tensor
+    live: Tensor
     mask: Tensor
 
 
 class GatheredAttention:
     """The attention of one step (`PackedAttend`): writes the new rows' keys and values, then reads
-    the live rows.
+    the live rows."""
 
-    `sequences` are in packed order: the `num_decode` decoding ones (one row each) first, by length.
-    Decoding sequences of similar length attend in one call, padded; whole vectors of padding do not
-    change a sequence's rounding. `new_rows` says where in the pool the new rows lie: int64 [rows].
-    """
+    def __init__(self, pool: KVPool, parts: Sequence[_Part], new_rows: Tensor, live: Tensor):
+        self._pool, self._parts = pool, parts
+        self._new_rows, self._live = new_rows, live
 
-    def __init__(self, pool: KVPool, sequences: Sequence[ScheduledSequence], num_decode: int):
-        self._pool = pool
-        self._parts = []
-        live, new, start = [], [], 0
+    @classmethod
+    def of_sequences(
+        cls, pool: KVPool, sequences: Sequence[ScheduledSequence], num_decode: int
+    ) -> GatheredAttention:
+        """`sequences` are in packed order: the `num_decode` decoding ones (one row each) first, by
+        length.
+
+        Decoding sequences of similar length attend in one call, padded; whole vectors of padding do
+        not change a sequence's rounding.
+        """
+        parts, live, new, start = [], [], [], 0
         for end in [
             *_decode_ends(sequences[:num_decode]),
             *range(num_decode + 1, len(sequences) + 1),
@@ -95,19 +106,32 @@ class GatheredAttention:
                 rows = _pool_rows(sequence, length, pool.block_size)
                 live.append(rows)
                 new.append(rows[sequence.num_cached : sequence.num_cached + len(sequence.rows)])
-            self._parts.append(
-                _Part(
-                    sum(len(s.rows) for s in group), len(group), length, self._mask(group, length)
-                )
+            num_rows, one_row_each = sum(len(s.rows) for s in group), len(group[0].rows) == 1
+            parts.append(
+                _Part(num_rows, len(group) * length, one_row_each, _mask(pool, group, length))
             )
             start = end
-        self.new_rows, self._live = (
+        new_rows, live_rows = (
             torch.from_numpy(np.concatenate(rows)).to(pool.device) for rows in (new, live)
         )
+        return cls(pool, parts, new_rows, live_rows)
+
+    @classmethod
+    def of_decode_rows(cls, pool: KVPool, rows: DecodeRows) -> GatheredAttention:
+        part = _Part(rows.new.shape[0], rows.live.shape[0], True, rows.mask)
+        return cls(pool, [part], rows.new, rows.live)
+
+    @property
+    def decode_rows(self) -> DecodeRows | None:
+        """The whole of it where all rows are decode rows that attend in one call."""
+        part = self._parts[0]
+        if len(self._parts) > 1 or not part.one_row_each:
+            return None
+        return DecodeRows(self._new_rows, self._live, part.mask)
 
     def __call__(self, slot: int, q: Tensor, kv: Tensor) -> Tensor:
         rows = self._pool.rows[slot]
-        rows.index_copy_(0, self.new_rows, kv.to(rows.dtype))
+        rows.index_copy_(0, self._new_rows, kv.to(rows.dtype))
         live = rows.index_select(0, self._live)
         keys, values = (
             live.unsqueeze(0).transpose(1, 2).chunk(2, dim=1)
@@ -115,7 +139,7 @@ class GatheredAttention:
         queries = q.to(rows.dtype)
         if len(self._parts) == 1:
             return _attend(self._parts[0], queries, keys, values)
-        sizes = [part.num_sequences * part.length for part in self._parts]
+        sizes = [part.num_live for part in self._parts]
         tensors = zip(
             queries.split([part.num_rows for part in self._parts]),
             keys.split(sizes, dim=2),
@@ -126,34 +150,30 @@ class GatheredAttention:
             [_attend(part, *qkv) for part, qkv in zip(self._parts, tensors, strict=True)]
         )
 
-    def _mask(self, group: Sequence[ScheduledSequence], length: int) -> Tensor:
-        """[sequences, 1, 1, length] for decoding sequences, [rows, length] for the rows of one."""
-        if len(group[0].rows) == 1:
-            last = np.array([sequence.num_cached for sequence in group])[:, None, None, None]
-        else:
-            last = group[0].num_cached + np.arange(len(group[0].rows))[:, None]
-        hidden = torch.from_numpy(np.arange(length) > last)
-        mask = torch.zeros(hidden.shape, dtype=self._pool.dtype).masked_fill_(hidden, -torch.inf)
-        return mask.to(self._pool.device)
+
+def _mask(pool: KVPool, group: Sequence[ScheduledSequence], length: int) -> Tensor:
+    """[sequences, 1, 1, length] for one row each, [rows, length] for the rows of one sequence."""
+    if len(group[0].rows) == 1:
+        last = np.array([sequence.num_cached for sequence in group])[:, None, None, None]
+    else:
+        last = group[0].num_cached + np.arange(len(group[0].rows))[:, None]
+    hidden = torch.from_numpy(np.arange(length) > last)
+    mask = torch.zeros(hidden.shape, dtype=pool.dtype).masked_fill_(hidden, -torch.inf)
+    return mask.to(pool.device)
 
 
 def _attend(part: _Part, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """q: [rows, heads, head_dim]; keys, values: [1, kv_heads, num_sequences * length, head_dim]."""
-    num_rows, _, head_dim = q.shape
-    if num_rows > part.num_sequences:
+    """q: [rows, heads, head_dim]; keys, values: [1, kv_heads, live rows, head_dim]."""
+    if not part.one_row_each:
         q = q.transpose(0, 1).unsqueeze(0)
         attended = F.scaled_dot_product_attention(
             q, keys, values, attn_mask=part.mask, enable_gqa=True
         )
-        return attended.squeeze(0).transpose(0, 1).reshape(num_rows, -1)
-    if num_rows > 1:
-        keys, values = (t[0].unflatten(1, (num_rows, -1)).transpose(0, 1) for t in (keys, values))
-    q = q.view(
-        num_rows, keys.shape[1], -1, head_dim
-    )  # the query heads of one kv head take the place of query rows
-    return F.scaled_dot_product_attention(q, keys, values, attn_mask=part.mask).reshape(
-        num_rows, -1
-    )
+        return attended.squeeze(0).transpose(0, 1).flatten(1)
+    keys, values = (t[0].unflatten(1, (q.shape[0], -1)).transpose(0, 1) for t in (keys, values))
+    # the query heads of one kv head take the place of query rows
+    q = q.unflatten(1, (keys.shape[1], -1))
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=part.mask).flatten(1)
 
 
 def _pool_rows(sequence: ScheduledSequence, length: int, block_size: int) -> np.ndarray:

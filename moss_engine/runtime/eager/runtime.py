@@ -16,9 +16,10 @@ from moss_engine.models.checkpoint import SCALE_SUFFIX, expected_tensors, load_t
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.load import refuse_tied
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, ScheduledSequence, check_batch
-from moss_engine.runtime.eager.gathered import GatheredAttention, KVPool
+from moss_engine.runtime.eager.gathered import GatheredAttention, KVPool, make_pool
 from moss_engine.runtime.eager.linear import FloatLinear, Int8Linear, Linear, fastest_prefill_dtype
 from moss_engine.runtime.eager.packed import PackedNetwork
+from moss_engine.runtime.eager.recorded import RecordedDecode
 from moss_engine.runtime.logits_runtime import LogitsRuntime
 
 INT8 = "int8"
@@ -35,6 +36,7 @@ class TorchRuntime(LogitsRuntime):
         self.info = info
         self._network: PackedNetwork | None = network
         self._pool: KVPool | None = pool
+        self._recorded = RecordedDecode(network, pool) if pool.device.type == "cpu" else None
         self._threads = threads
         self._thread_id: int | None = None
 
@@ -52,20 +54,26 @@ class TorchRuntime(LogitsRuntime):
             if sequence.sample:
                 select.append(ends - 1)
         device = self._pool.device
-        indices = [
-            self._network.table_index(row) for sequence in sequences for row in sequence.rows
-        ]
-        attention = GatheredAttention(self._pool, sequences, num_decode)
-        text, audio = self._network.forward(
-            torch.tensor(indices, device=device),
-            _positions(sequences, device),
-            attention,
-            num_decode,
-            torch.tensor(select, device=device, dtype=torch.long)
-            if len(select) < len(indices)
-            else None,
-            text_logits=batch.text_logits,
-        )
+        table_index = self._network.table_index
+        indices = torch.tensor([table_index(row) for s in sequences for row in s.rows]).to(device)
+        positions = _positions(sequences, device)
+        attention = GatheredAttention.of_sequences(self._pool, sequences, num_decode)
+        decode_rows = attention.decode_rows if num_decode == len(sequences) else None
+        if self._recorded is not None and decode_rows is not None:
+            text, audio = self._recorded(
+                indices, positions, decode_rows, text_logits=batch.text_logits
+            )
+        else:
+            text, audio = self._network.forward(
+                indices,
+                positions,
+                attention,
+                num_decode,
+                torch.tensor(select, device=device, dtype=torch.long)
+                if len(select) < len(indices)
+                else None,
+                text_logits=batch.text_logits,
+            )
         sampled = [i for i in order if batch.sequences[i].sample]
         if sampled != sorted(sampled):
             back = torch.tensor(sorted(range(len(sampled)), key=sampled.__getitem__), device=device)
@@ -73,7 +81,7 @@ class TorchRuntime(LogitsRuntime):
         return Logits(text, audio)
 
     def close(self) -> None:
-        self._network = self._pool = None
+        self._network = self._pool = self._recorded = None
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
@@ -162,7 +170,7 @@ def load_torch_runtime(
         config, _CheckpointWeights(tensors, dtype, threads), device, limits.max_seq_len
     )
     assert not tensors, "a tensor was not used"
-    pool = KVPool(
+    pool = make_pool(
         config,
         limits.num_blocks,
         limits.block_size,

@@ -73,7 +73,9 @@ class Request:
     """One turn to answer.
 
     `mode` names one of `ServiceInfo.modes`, `voice` one of its voices (None: the default).
-    `session_id` groups turns for fairness; `request_id` is unique and secret. With
+    `session_id` groups turns of which one is answered at a time, `visitor` those that share places
+    and queue fairly with others': an address, say (empty: the session); `request_id` is unique and
+    secret. With
     `truncate_history` earlier turns are left out, the older half first, where all of them are too
     long for the KV cache; `Accepted.num_left_out` tells how many messages were. `speed` is the
     speaking rate, from 0.7 to 1.5, where `ServiceInfo.speeds` offers one.
@@ -87,6 +89,7 @@ class Request:
     voice: str | None = field(default=None)
     truncate_history: bool = False
     speed: float = 1.0
+    visitor: str = ""
 
 
 def without_older_half(request: Request) -> tuple[Request, int]:

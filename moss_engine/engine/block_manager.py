@@ -84,6 +84,10 @@ class BlockManager:
     def blocks_for(self, num_rows: int) -> int:
         return -(-num_rows // self.block_size)
 
+    def has_room(self, max_rows: int) -> bool:
+        """Whether a new owner's longest possible sequence can be promised its blocks."""
+        return self._promised + self.blocks_for(max_rows) <= self.num_blocks
+
     def reserve(self, owner: str, max_rows: int) -> bool:
         """Promise `owner` the blocks of its longest possible sequence; False if others hold too
         many promises."""
@@ -92,7 +96,7 @@ class BlockManager:
         if standing is not None:
             assert standing.quota == quota, "an owner's reservation does not change"
             return True
-        if self._promised + quota > self.num_blocks:
+        if not self.has_room(max_rows):
             return False
         self._owners[owner] = _Owner(quota)
         self._promised += quota

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,7 +30,7 @@ from moss_engine.api.request import Request
 from moss_engine.api.tokens import Modality, Row, SpecialIds
 from moss_engine.config import EngineConfig
 from moss_engine.engine.block_manager import BlockManager
-from moss_engine.engine.scheduler import Scheduler, Share
+from moss_engine.engine.scheduler import CROWDED_OUT, Scheduler, Share
 from moss_engine.engine.sequence import RequestState, Segment, TextDecoder
 from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, ScheduledSequence
 
@@ -108,6 +108,9 @@ class Engine:
                 )
             decoder = self.processor.open_text_decoder()
             turn = RequestState(request, segments, self._ids, decoder, accepted_s)
+            crowded_out = self._scheduler.crowded_out_by(turn)
+            if crowded_out:
+                self._fail(crowded_out, BusyError(CROWDED_OUT))
             superseded = self._scheduler.submit(turn)
             self._turns[turn.owner] = turn
             if superseded:
@@ -121,17 +124,20 @@ class Engine:
         if turn is not None:
             turn.cancelled = True
 
-    def step(self, paused: Collection[str] = ()) -> StepResult:
+    def step(
+        self, paused: Collection[str] = (), ahead_s: Mapping[str, float] | None = None
+    ) -> StepResult:
         """Run one step.
 
-        `paused` holds the request ids of turns whose listener is too far behind to be given more.
+        `paused` holds the request ids of turns whose listener is too far behind to be given more,
+        `ahead_s` the seconds of sound that listeners have left.
         """
         shares: list[Share] = []
         try:
             with self._lock:
                 self._reap()
                 if not self.fault:
-                    shares = self._scheduler.schedule(paused)
+                    shares = self._scheduler.schedule(paused, ahead_s)
                 batch = ScheduledBatch(tuple(self._begin(share) for share in shares))
                 sampling = self._sampling(shares)
                 if not self._turns:
@@ -212,6 +218,7 @@ class Engine:
     def _sampling(self, shares: list[Share]) -> BatchSampling:
         """How the shares that are sampled are drawn."""
         finished: tuple[str, ...] = ()
+        self._finished += self._scheduler.left_out(shares)
         if shares:
             finished = tuple(self._finished)
             self._finished.clear()

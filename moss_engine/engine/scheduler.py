@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from moss_engine.api.errors import BusyError, ContextError
 from moss_engine.engine.block_manager import BlockManager
 from moss_engine.engine.sequence import RequestState
 from moss_engine.runtime.base import Limits
+
+SPARE_S = 2.0  # a turn so far ahead of its listener can be left out of steps for others
+
+CROWDED_OUT = "Many visitors are waiting, and you for several answers; ask this again later."
 
 
 @dataclass(frozen=True)
@@ -30,11 +34,14 @@ class Scheduler:
 
     - Decodes come first, one row each, so a voice that runs never waits for somebody's prompt;
       prompts share what is left of `max_step_rows`, oldest first.
-    - A turn starts only when its worst case is reserved, and then runs to its end: nothing is ever
-      preempted.
-    - First come, first served over sessions: a session has at most one running and one waiting
-      turn, and the waiting one joins the queue when the running one is over. A later turn of the
-      session takes the waiting one's place.
+    - A turn starts only when its worst case is reserved, and keeps its blocks to its end: nothing
+      is ever computed twice.
+    - `max_batch` turns run in a step. Where some of them are far ahead of their listeners, others
+      are let in, as many again at the most; a step then takes those who are least ahead.
+    - First come, first served over visitors: of those waiting the one goes first whose visitor has
+      the fewest running. A session has at most one running and one waiting turn, and the waiting
+      one joins the queue when the running one is over. A later turn of the session takes the
+      waiting one's place.
     """
 
     def __init__(self, blocks: BlockManager, limits: Limits, max_waiting: int):
@@ -47,6 +54,7 @@ class Scheduler:
         self._max_waiting = max_waiting
         self._queue: deque[RequestState] = deque()
         self._held: dict[str, RequestState] = {}  # by session: waits for the session's running turn
+        self._num_shares = 0
 
     @property
     def waiting(self) -> tuple[RequestState, ...]:
@@ -56,6 +64,29 @@ class Scheduler:
     def max_total_rows(self) -> int:
         """Rows of the longest sequence (prompt and reply) that can be served."""
         return min(self._limits.max_seq_len, self._limits.num_blocks * self._limits.block_size)
+
+    def left_out(self, shares: list[Share]) -> set[str]:
+        """Request ids of turns that had to leave their places to those of a step."""
+        if len(self.running) <= self._limits.max_batch:
+            return set()
+        return {turn.owner for turn in self.running} - {share.turn.owner for share in shares}
+
+    @property
+    def _is_full(self) -> bool:
+        num_places = max(0, self._limits.max_batch - len(self.running))
+        return len(self.waiting) >= self._max_waiting + num_places
+
+    def crowded_out_by(self, turn: RequestState) -> RequestState | None:
+        """The turn that has to leave a full queue for this one: the last one of the visitor with
+        the most waiting, if that are more than one more than this turn's visitor has."""
+        sessions = {other.request.session_id for other in self.waiting}
+        if not self._is_full or turn.request.session_id in sessions:
+            return None
+        waiting = Counter(other.visitor for other in self.waiting)
+        visitor, most = max(waiting.items(), key=lambda item: item[1], default=("", 0))
+        if most <= waiting[turn.visitor] + 1:
+            return None
+        return next(other for other in reversed(self.waiting) if other.visitor == visitor)
 
     def submit(self, turn: RequestState) -> RequestState | None:
         """Queue a turn; returns the waiting turn of the same session that it replaces, if any.
@@ -78,8 +109,7 @@ class Scheduler:
         if session_id in self._held:
             other, self._held[session_id] = self._held[session_id], turn
             return other
-        num_places = self._limits.max_batch - len(self.running)
-        if len(self.waiting) >= self._max_waiting + num_places:
+        if self._is_full:
             raise BusyError(
                 f"All places are taken and {len(self.waiting)} turns are waiting; try again in a "
                 f"moment."
@@ -90,29 +120,43 @@ class Scheduler:
             self._queue.append(turn)
         return None
 
-    def schedule(self, paused: Collection[str] = ()) -> list[Share]:
+    def schedule(
+        self, paused: Collection[str] = (), ahead_s: Mapping[str, float] | None = None
+    ) -> list[Share]:
         """The next step's shares, with blocks allocated for their rows; empty when there is nothing
         to run.
 
         `paused` holds the request ids of turns that are left out of this step but keep their
-        blocks.
+        blocks; `ahead_s` tells for request ids how many seconds of sound their listeners have left.
         """
+        ahead_s = ahead_s or {}
         budget = self._limits.max_step_rows
+        ready = [turn for turn in self.running if turn.owner not in paused]
+        newcomer = self._next_in(ready, ahead_s)
+        places = self._limits.max_batch - (newcomer is not None)
+        if len(ready) > places:
+            ready.sort(key=lambda turn: (int(ahead_s.get(turn.owner, 0.0)), turn.last_share))
+            del ready[places:]
+            for turn in ready:
+                self._num_shares += 1
+                turn.last_share = self._num_shares
         shares, longer = [], []
-        for turn in self.running:
-            if not paused or turn.owner not in paused:
-                if turn.sequence.num_pending == 1:
-                    shares.append(Share(turn, 1))
-                else:
-                    longer.append(turn)
+        for turn in ready:
+            if turn.sequence.num_pending == 1:
+                shares.append(Share(turn, 1))
+            else:
+                longer.append(turn)
         budget -= len(shares)
         for turn in longer:
             if budget > 0:
                 shares.append(Share(turn, self._chunk(turn, budget)))
                 budget -= shares[-1].num_rows
-        while budget > 0 and (turn := self._admit()):
-            shares.append(Share(turn, self._chunk(turn, budget)))
+        while budget > 0 and newcomer is not None and len(shares) < self._limits.max_batch:
+            self._admit(newcomer)
+            shares.append(Share(newcomer, self._chunk(newcomer, budget)))
             budget -= shares[-1].num_rows
+            ready.append(newcomer)
+            newcomer = self._next_in(ready, ahead_s)
         for share in shares:
             self.blocks.append(share.turn.owner, share.turn.sequence.num_computed + share.num_rows)
         return shares
@@ -127,18 +171,26 @@ class Scheduler:
         end = (sequence.num_computed + budget) // size * size
         return end - sequence.num_computed if end > sequence.num_computed else budget
 
-    def _admit(self) -> RequestState | None:
-        """Start the first turn of the queue, if there is a place for it and its worst case can be
-        reserved."""
-        if not self._queue or len(self.running) == self._limits.max_batch:
+    def _next_in(
+        self, ready: list[RequestState], ahead_s: Mapping[str, float]
+    ) -> RequestState | None:
+        """The waiting turn to start, if there is a place for it beside those that are `ready` to
+        run, and its worst case can be reserved."""
+        most = self._limits.max_batch
+        if not self._queue or len(self.running) >= 2 * most:
             return None
-        turn = self._queue[0]
-        if not self.blocks.reserve(turn.owner, turn.max_total_rows):
+        if sum(ahead_s.get(turn.owner, 0.0) < SPARE_S for turn in ready) >= most:
             return None
-        self._queue.popleft()
+        running = Counter(turn.visitor for turn in self.running)
+        turn = min(self._queue, key=lambda turn: running[turn.visitor])
+        return turn if self.blocks.has_room(turn.max_total_rows) else None
+
+    def _admit(self, turn: RequestState) -> None:
+        reserved = self.blocks.reserve(turn.owner, turn.max_total_rows)
+        assert reserved, "a turn was let in without room for it"
+        self._queue.remove(turn)
         self.running.append(turn)
         self.begin_sequence(turn)
-        return turn
 
     def begin_sequence(self, turn: RequestState) -> None:
         """Give the turn's current sequence its blocks, as far as possible from the prefix cache."""

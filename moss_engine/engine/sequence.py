@@ -102,7 +102,8 @@ class Sequence:
 class RequestState:
     """One request on its way: its segments run one after another and make one reply.
 
-    `cancelled` may be set at any time; the engine reads it between steps.
+    `cancelled` may be set at any time; the engine reads it between steps. `last_share` numbers
+    the shares that the scheduler gave while there were too few for all.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class RequestState:
         self.accepted_s = accepted_s
         self.started = False
         self.cancelled = False
+        self.last_share = 0
         self.reply_rows: list[Row] = []
         self.num_codes = 0
         self.reached_cap = False
@@ -131,6 +133,11 @@ class RequestState:
     def owner(self) -> str:
         """Its name in the block manager."""
         return self.request.request_id
+
+    @property
+    def visitor(self) -> str:
+        """Who shares places and queue with others as one."""
+        return self.request.visitor or self.request.session_id
 
     @property
     def max_total_rows(self) -> int:

@@ -92,8 +92,9 @@ class SequenceSampling(NamedTuple):
 class BatchSampling(NamedTuple):
     """How the rows of a step are drawn: one entry for each sequence with `sample`, in batch order.
 
-    `finished` are the ids of the sequences that ended since the last step. They are let go before
-    the step, in which their ids may already be those of new sequences.
+    `finished` are the ids of the sequences that ended since the last step, or are left out while
+    more are running than fit into one. They are let go before the step, in which their ids may
+    already be those of new sequences.
     """
 
     sequences: tuple[SequenceSampling, ...]

@@ -75,9 +75,7 @@ class ServiceCore:
         self._replies = OpenReplies()
         self._closing = False
         self._engine_wake = threading.Event()
-        self._worker = SpeechWorker(
-            codec, finish=self._replies.finish, fail=self._fail, clock=clock
-        )
+        self._worker = SpeechWorker(codec, finish=self._replies.finish, fail=self._fail)
         self._router = EventRouter(self._replies, self._worker, engine.processor.ids)
         self._encoder = SpeechEncoder(codec.encode, on_fault=self._stop_with_fault)
         self._leases_checked_s = begun_s = clock()
@@ -263,16 +261,17 @@ class ServiceCore:
         self._engine_wake.clear()
         replies, run_ahead_s = self._replies.all(), self.config.run_ahead_s
         self._end_leases(replies)
-        rate_hz = self.codec.sample_rate_hz
+        per_code, rate_hz = self.samples_per_code, self.codec.sample_rate_hz
+        ahead_s = {reply.request_id: reply.ahead_s(per_code, rate_hz) for reply in replies}
         paused = {
             reply.request_id
             for reply in replies
-            if reply.is_behind(reply.ahead_s(self.samples_per_code, rate_hz), run_ahead_s)
+            if reply.is_behind(ahead_s[reply.request_id], run_ahead_s)
         }
         now_s = self._clock()
         for reply in replies:
             reply.stream.hold(reply.request_id in paused, now_s)
-        result = self.engine.step(paused)
+        result = self.engine.step(paused, ahead_s)
         self._router.route(result.events)
         if not result.num_rows and not result.events:
             self._engine_wake.wait(IDLE_POLL_S)

@@ -12,7 +12,7 @@ from moss_engine.service.reply_stream import LocalReplyStream
 if TYPE_CHECKING:
     import numpy as np
 
-GUARD_S = 0.2  # a voice with less sound left than this goes before a first sound
+FIRST_SOUND_S = 0.2  # a newcomer's sound is due so long after the request was accepted
 
 
 class SpeechJob:
@@ -32,7 +32,7 @@ class SpeechJob:
         self.ending: Finished | None = None
         self.cancelled = False
         self.num_rows = 0
-        self._first_pcm_s: float | None = None
+        self._due_s = reply.accepted_s + FIRST_SOUND_S
         self._made_samples = 0
         self._sample_rate_hz = sample_rate_hz
 
@@ -47,13 +47,16 @@ class SpeechJob:
             len(self.codes) >= self.missing_codes and not self.cancelled
         )
 
-    def urgency(self, now_s: float) -> tuple[int, float]:
-        """Sort key, least first: voices about to run dry, then first sounds by their wait, then
-        voices by when they run dry. A listener plays from the first chunk on."""
-        if self._first_pcm_s is None:
-            return 1, self.reply.accepted_s
-        dry_s = self._first_pcm_s + self._made_samples / self._sample_rate_hz
-        return (0 if dry_s < now_s + GUARD_S else 2), dry_s
+    @property
+    def due_s(self) -> float:
+        """When its next sound is due, on the reply's clock: the most urgent is due first.
+
+        That is FIRST_SOUND_S after the request was accepted, later when the listener, who plays
+        from the first chunk on, runs dry. A listener who ran dry goes on where the next chunk
+        begins, so no voice has debts of more than its last chunk: one that cannot be kept up has
+        pauses, and others, newcomers among them, wait for one chunk of it at the most.
+        """
+        return self._due_s
 
     def add_code(self, code: int) -> None:
         self.num_codes += 1
@@ -65,8 +68,9 @@ class SpeechJob:
     def deliver(self, samples: np.ndarray) -> None:
         """Send float32 samples [n] to the listener."""
         elapsed_s = self.reply.elapsed_s()
-        if self._first_pcm_s is None:
-            self._first_pcm_s = self.reply.accepted_s + elapsed_s
+        now_s = self.reply.accepted_s + elapsed_s
+        played_from_s = max(self._due_s, now_s) if self._made_samples else now_s
+        self._due_s = played_from_s + len(samples) / self._sample_rate_hz
         self.reply.note_work()
         chunk = AudioChunk(
             self.request_id,

@@ -37,12 +37,10 @@ class SpeechWorker:
         *,
         finish: Callable[[Finished], None],
         fail: Callable[[str, MossError], None],
-        clock: Callable[[], float],
     ):
         self._codec = codec
         self._finish = finish
         self._fail_reply = fail
-        self._clock = clock
         self._changed = threading.Condition()
         self._due: dict[str, SpeechJob] = {}
 
@@ -64,9 +62,8 @@ class SpeechWorker:
         with self._changed:
             if not self._due:
                 self._changed.wait(IDLE_POLL_S)
-            now_s = self._clock()
             jobs = heapq.nsmallest(
-                self._codec.max_together, self._due.values(), key=lambda job: job.urgency(now_s)
+                self._codec.max_together, self._due.values(), key=lambda job: job.due_s
             )
             for job in jobs:
                 del self._due[job.request_id]

@@ -281,7 +281,7 @@ def test_an_owner_cannot_outgrow_its_promise():
 # above.
 BLOCKS = "range(0, len(ids) - self.block_size, self.block_size)"
 FULL = "range(len(state.hashes), num_rows // self.block_size)"
-ROOM = "if self._promised + quota > self.num_blocks:"
+ROOM = "return self._promised + self.blocks_for(max_rows) <= self.num_blocks"
 EVICT = "del self._block_of[self._hash_of.pop(block)]"
 CLEAR = "state.table, state.hashes = [], []"
 BUGS = [
@@ -291,8 +291,8 @@ BUGS = [
     ("if self._num_owners[block] == 0:", "if True:"),
     ("self._promised -= state.quota\n", "pass\n"),
     ("self._promised += quota\n", "pass\n"),
-    (ROOM, "if quota > self.num_blocks:"),
-    (ROOM, "if self._promised + quota > self.num_blocks + 1:"),
+    (ROOM, "return self.blocks_for(max_rows) <= self.num_blocks"),
+    (ROOM, ROOM + " + 1"),
     (EVICT, "self._hash_of.pop(block)"),
     (EVICT, "pass"),
     (BLOCKS, "range(0, len(ids) - self.block_size + 1, self.block_size)"),

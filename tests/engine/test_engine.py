@@ -39,6 +39,8 @@ from tests.fakes import (
     scripted,
 )
 
+PENALISED = replace(WARM, repetition_penalty=1.3)
+
 
 def test_a_reply_from_first_to_last_event():
     engine = make_engine(FakeRuntime(scripted(SPOKEN)))
@@ -288,3 +290,20 @@ def test_a_second_turn_of_a_chat_finds_the_first_and_answers_as_if_everything_we
     assert only(after_first, Started)[0].num_cached_rows == (so_far - 1) // 8 * 8
     assert only(fresh, Started)[0].num_cached_rows == 0
     assert after_first[-1].rows == fresh[-1].rows
+
+
+def test_sharing_a_step_changes_no_row():
+    """Turns that are left out for others say what they say alone, their penalties included."""
+    alone = []
+    requests = [make_request(name, max_rows=40, channel=PENALISED) for name in "abcde"]
+    for request in requests:
+        alone.append(serve(make_engine(FakeRuntime(noisy)), request)[0][-1].rows)
+    limits = replace(LIMITS, max_batch=2, num_blocks=256)
+    engine = make_engine(FakeRuntime(noisy, limits))
+    for request in requests:
+        engine.submit(request)
+    ends = {}
+    for number in range(500):
+        ahead_s = {request.request_id: 3.0 + (number + i) % 5 for i, request in enumerate(requests)}
+        ends |= {e.request_id: e.rows for e in only(engine.step((), ahead_s).events, Finished)}
+    assert [ends[request.request_id] for request in requests] == alone

@@ -33,9 +33,14 @@ def make_turn(
     )
 
 
-def step(scheduler: Scheduler, row: Row = LETTER, paused: tuple[str, ...] = ()) -> list[Share]:
+def step(
+    scheduler: Scheduler,
+    row: Row = LETTER,
+    paused: tuple[str, ...] = (),
+    ahead_s: dict[str, float] | None = None,
+) -> list[Share]:
     """One step of an engine whose network always samples `row`."""
-    shares = scheduler.schedule(paused)
+    shares = scheduler.schedule(paused, ahead_s)
     samples = [share.samples for share in shares]
     for share, sampled in zip(shares, samples, strict=True):
         scheduler.advance(share)

@@ -169,9 +169,7 @@ def make_job(rate_hz: int = 24_000, clock=time.monotonic) -> SpeechJob:
 
 def test_a_reply_whose_codes_were_taken_meanwhile_is_left_alone():
     codec, ends, job = FakeCodec(), [], make_job()
-    worker = SpeechWorker(
-        codec, finish=ends.append, fail=lambda *end: ends.append(end), clock=time.monotonic
-    )
+    worker = SpeechWorker(codec, finish=ends.append, fail=lambda *end: ends.append(end))
     job.add_code(3)
     worker.notify(job)
     job.take_codes(1)
@@ -179,21 +177,36 @@ def test_a_reply_whose_codes_were_taken_meanwhile_is_left_alone():
     assert codec.calls == [] and ends == []
 
 
-def test_who_runs_dry_goes_first_then_who_has_heard_nothing_then_the_others():
-    def job(opened_s: float, heard_s: float | None, made_s: float) -> SpeechJob:
-        now_s = [opened_s]
+def test_who_runs_dry_first_goes_first_and_a_first_sound_is_due_soon():
+    def job(accepted_s: float, heard_s: float | None, made_s: float) -> SpeechJob:
+        now_s = [accepted_s]
         made = make_job(100, lambda: now_s[0])
         if heard_s is not None:
             now_s[0] = heard_s
             made.deliver(np.zeros(round(100 * made_s), np.float32))
         return made
 
-    now_s = 10.0
-    dry, nearly = job(0, 1, 8.5), job(0, 5, 5.1)
     new, newer = job(8, None, 0), job(9.9, None, 0)
-    soon, later = job(9, 9, 2), job(3, 9, 4)
-    order = sorted([later, newer, nearly, soon, new, dry], key=lambda job: job.urgency(now_s))
-    assert order == [dry, nearly, new, newer, soon, later]
+    dry, nearly, soon, later = job(0, 1, 8.5), job(0, 5, 5), job(9, 9, 2), job(3, 9, 4)
+    order = sorted([later, newer, nearly, soon, new, dry], key=lambda job: job.due_s)
+    assert order == [new, dry, nearly, newer, soon, later]
+
+
+def test_a_newcomer_waits_for_one_chunk_of_every_voice_that_cannot_be_kept_up():
+    """Four voices for whom a chunk of 0.4 s takes 0.15 s: they run dry all the time."""
+    now_s = [0.0]
+    voices = [make_job(100, lambda: now_s[0]) for _ in range(4)]
+    newcomer, waited = None, []
+    for turn in range(400):
+        if turn % 40 == 20:
+            newcomer, asked_s = make_job(100, lambda: now_s[0]), now_s[0]
+        job = min([*voices, *([newcomer] if newcomer else [])], key=lambda job: job.due_s)
+        now_s[0] += 0.15
+        job.deliver(np.zeros(40, np.float32))
+        if job is newcomer:
+            waited.append(now_s[0] - asked_s)
+            newcomer = None
+    assert len(waited) == 10 and max(waited) <= 5 * 0.15 + 1e-6
 
 
 def test_sound_that_is_no_number_is_never_sent(caplog: pytest.LogCaptureFixture):

@@ -8,35 +8,38 @@ import os
 import sys
 
 from moss_engine.api.errors import MossError
-from moss_engine.config import EngineConfig
+from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
 from moss_engine.ui.config import PageConfig
 
 
-def parse_configs(arguments: list[str] | None = None) -> tuple[EngineConfig, PageConfig]:
+def parse_configs(
+    arguments: list[str] | None = None,
+) -> tuple[EngineConfig, TalkConfig, PageConfig]:
     """The options of the command line; a Hugging Face Space wants to be reached from outside."""
     parser = argparse.ArgumentParser(
         description="MOSS-Speech Live: type a sentence, hear it while it is being made."
     )
     add_options(parser, EngineConfig)
+    add_options(parser, TalkConfig)
     add_options(parser, PageConfig)
     if "SPACE_ID" in os.environ:
         parser.set_defaults(host="0.0.0.0")
     args = parser.parse_args(arguments)
-    return from_args(EngineConfig, args), from_args(PageConfig, args)
+    return (from_args(EngineConfig, args), from_args(TalkConfig, args), from_args(PageConfig, args))
 
 
 def main() -> None:
-    engine, page = parse_configs()
+    engine, talk, page = parse_configs()
     if sys.stderr.isatty():
         print(f"Loading {engine.checkpoint.name}.", file=sys.stderr, flush=True)
     from scripts.install_vocoder import ensure_vocoder_package
 
     ensure_vocoder_package()
-    from moss_engine.build import build_service
+    from moss_engine.build import build_talking_service
     from moss_engine.ui.server import launch, serve_until_signal
 
-    service = build_service(engine, clones_voices=page.own_voice)
+    service = build_talking_service(engine, talk, clones_voices=page.own_voice)
     service.start()
     blocks = launch(service, page, model=engine.checkpoint.name, blocked_paths=(engine.checkpoint,))
     runtime = asyncio.run(service.describe()).runtime

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.checkup import require_codec_tensors, require_network_tensors
 from moss_engine.codec.base import samples_per_code
 from moss_engine.codec.load import load_cloner, load_codec
-from moss_engine.config import EngineConfig
+from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.engine.engine import Engine, Preparer
 from moss_engine.models.config import ModelConfig
+from moss_engine.recogniser.ear import Ear
+from moss_engine.recogniser.load import NONE, load_recogniser
 from moss_engine.runtime.make import make_runtime, require_runtime, resolve_device
 from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.core import ServiceCore
+from moss_engine.service.hearing import Hearing
 from moss_engine.service.local import LocalService
+from moss_engine.talk.modes import talking_modes
+from moss_engine.talk.service import TalkingService
+from moss_engine.talk.small_talk import SmallTalk
 from moss_engine.text.processor import Processor, load_processor
 
 
@@ -27,6 +34,26 @@ def build_service(config: EngineConfig, *, clones_voices: bool = False) -> Local
     if clones_voices:
         voices = ClonedVoices(load_cloner(core.codec, config.codec or config.checkpoint))
     return LocalService(core, service_info(core, processor, clones_voices), voices)
+
+
+def build_talking_service(
+    config: EngineConfig, talk: TalkConfig, *, clones_voices: bool = False
+) -> TalkingService:
+    """The same with somebody to talk to: a recogniser listens where the checkpoint understands no
+    speech, or where `talk.transcribe` asks for it. Raises as `build_core` does."""
+    core, processor = build_core(config)
+    voices = None
+    if clones_voices:
+        voices = ClonedVoices(load_cloner(core.codec, config.codec or config.checkpoint))
+    info = service_info(core, processor, clones_voices)
+    wanted = talk.recogniser if talk.transcribe or not info.encodes else NONE
+    recogniser, why_not = load_recogniser(wanted)
+    hearing = Hearing(Ear(recogniser)) if recogniser else None
+    name = hearing.name if hearing else None
+    info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
+    info = replace(info, modes=talking_modes(info))
+    below = LocalService(core, info, voices, hearing)
+    return TalkingService(below, info, SmallTalk(), drain_s=config.drain_s)
 
 
 def build_core(

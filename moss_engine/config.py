@@ -124,3 +124,24 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+
+
+@dataclass(frozen=True)
+class TalkConfig:
+    """Who listens and who answers, with their defaults."""
+
+    recogniser: str = option(
+        "auto",
+        "what turns speech into text for a checkpoint that understands none: moonshine or none; "
+        "auto is moonshine, if it is installed",
+        group="talk",
+    )
+    transcribe: bool = option(
+        False,
+        "let the recogniser listen too where the checkpoint understands speech by itself, so that "
+        "the page shows what was said",
+        group="talk",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)

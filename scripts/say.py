@@ -36,8 +36,9 @@ from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Message, Request, Speech, Text
 from moss_engine.api.service import SpeechService, stream
+from moss_engine.api.service import hear as hear_speech
 from moss_engine.audio.file import read_audio
-from moss_engine.config import EngineConfig
+from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
 from moss_engine.text.language import doubt
 
@@ -78,7 +79,8 @@ def choose_mode(info: ServiceInfo, name: str | None, *, hears: bool, speaks: boo
         ]
     if not found:
         raise UnsupportedModeError(
-            f"This checkpoint cannot understand recordings (its modes: {known}); get "
+            info.no_recogniser
+            or f"This checkpoint cannot understand recordings (its modes: {known}); get "
             "MOSS-Speech with python -m scripts.download."
         )
     if found[0].output == "speech" and not speaks:
@@ -124,11 +126,11 @@ def make_request(
 
 
 async def hear(service: SpeechService, path: Path, max_s: float) -> tuple[Speech, float]:
-    """A recording as codes, and the milliseconds that the service took for it."""
+    """A recording as a request takes it, and the milliseconds that the service took for it."""
     wave, rate_hz = read_audio(path, max_s)
     begun_s = time.perf_counter()
-    codes = await service.encode(wave, rate_hz)
-    return Speech(codes), 1000 * (time.perf_counter() - begun_s)
+    speech = await hear_speech(service, wave, rate_hz)
+    return speech, 1000 * (time.perf_counter() - begun_s)
 
 
 async def speak(
@@ -192,7 +194,7 @@ def table(metrics: RequestMetrics) -> str:
     return "\n".join(lines)
 
 
-def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConfig]:
+def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConfig, TalkConfig]:
     parser = argparse.ArgumentParser(
         prog="python -m scripts.say",
         description=__doc__,
@@ -233,6 +235,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConf
     )
     parser.add_argument("--json", action="store_true", help="print the figures as one line of JSON")
     add_options(parser, EngineConfig, groups=("model", "capacity"))
+    add_options(parser, TalkConfig)
     args = parser.parse_args(argv)
     if (args.text is None) == (args.speech is None):
         raise ConfigError("Give either a text or a recording with --speech.")
@@ -240,7 +243,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConf
         raise ConfigError(
             "Sound goes into a file, since the text is on standard output; name one with --out."
         )
-    return args, from_args(EngineConfig, args)
+    return args, from_args(EngineConfig, args), from_args(TalkConfig, args)
 
 
 async def answer(
@@ -253,6 +256,9 @@ async def answer(
     content: Text | Speech
     if args.speech is not None:
         content, encode_ms = await hear(service, args.speech, info.max_speech_s)
+        if content.transcript is not None:
+            heard = content.transcript
+            print(f"{heard.recogniser} heard: {heard.text}", file=sys.stderr)
     else:
         content = Text(sys.stdin.read() if args.text == "-" else args.text)
         if not args.anyway:
@@ -265,10 +271,10 @@ async def answer(
 
 
 def main(argv: list[str] | None = None) -> None:
-    args, config = parse(argv)
-    from moss_engine.build import build_service
+    args, config, talk = parse(argv)
+    from moss_engine.build import build_talking_service
 
-    service = build_service(config)
+    service = build_talking_service(config, talk)
     service.start()
     try:
         metrics, reason, encode_ms = asyncio.run(answer(service, args))

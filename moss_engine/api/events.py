@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from moss_engine.api.tokens import Modality, Row
+from moss_engine.api.transcript import Transcript
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +38,26 @@ class Accepted:
     num_rows: int
     num_prompt_rows: int
     num_left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Transcribed:
+    """What a recogniser understood of the speech that is answered; follows `Accepted`."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    transcript: Transcript
+
+
+@dataclass(frozen=True)
+class Thought:
+    """The brain that answers got so far: its first token came, or its first whole sentence."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    stage: Literal["first_token", "first_sentence"]
 
 
 @dataclass(frozen=True)
@@ -110,4 +131,14 @@ class Failed:
     message: str
 
 
-Event = Accepted | Started | Sampled | TextDelta | AudioChunk | Finished | Failed
+Event = (
+    Accepted
+    | Transcribed
+    | Thought
+    | Started
+    | Sampled
+    | TextDelta
+    | AudioChunk
+    | Finished
+    | Failed
+)

@@ -31,7 +31,9 @@ class ServiceInfo:
     `max_speech_s`), of replies at a time (`max_sessions`, `max_waiting`), of the KV cache
     (`kv_rows`), and of the sound that is made ahead of what a listener has acknowledged
     (`run_ahead_s`). `clones_voices`: `add_voice` is served. `speeds` are the slowest and the
-    fastest speaking rate, None where there is nothing to choose.
+    fastest speaking rate, None where there is nothing to choose. `recogniser` names who turns
+    speech into text here, and `no_recogniser` says why nobody does; `brain` names who thinks of the
+    answers, where that is not the checkpoint.
     """
 
     runtime: RuntimeInfo
@@ -50,6 +52,9 @@ class ServiceInfo:
     run_ahead_s: float
     clones_voices: bool = False
     speeds: tuple[float, float] | None = None
+    recogniser: str | None = None
+    no_recogniser: str | None = None
+    brain: str | None = None
 
     @property
     def default_mode(self) -> Mode:
@@ -57,8 +62,13 @@ class ServiceInfo:
 
     @property
     def hears(self) -> bool:
-        """Whether a mode takes speech, so that `encode` is served."""
+        """Whether a mode takes speech."""
         return any(mode.input == "speech" for mode in self.modes)
+
+    @property
+    def encodes(self) -> bool:
+        """Whether the checkpoint itself understands speech, so that `encode` is served."""
+        return any(mode.input == "speech" and not mode.through_text for mode in self.modes)
 
     def mode(self, name: str) -> Mode:
         return next(mode for mode in self.modes if mode.name == name)

@@ -26,7 +26,8 @@ class Mode:
     own, whose text is the sentence and nothing else.
     `spell_out` turns the text into spoken words first. `opens_speech` ends the prompt with sosp, so
     that a spoken reply begins with its first code. `own_system`: a conversation may bring its own
-    system turn instead.
+    system turn instead. `through_text`: what is said reaches it as the words that a recogniser
+    heard, and what it answered is history as words.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Mode:
     spell_out: bool = True
     opens_speech: bool = False
     own_system: bool = False
+    through_text: bool = False
 
     def __post_init__(self) -> None:
         types = {"str": str, "bool": bool, "str | None": (str, type(None)), "Medium": str}

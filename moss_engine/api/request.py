@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from moss_engine.api.tokens import Row
+from moss_engine.api.transcript import Transcript
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,10 @@ class Text:
 
 @dataclass(frozen=True)
 class Speech:
-    """Speech as codec codes."""
+    """Speech as codec codes, or as the words that a recogniser heard, or both (`service.hear`)."""
 
-    codes: tuple[int, ...]
+    codes: tuple[int, ...] = ()
+    transcript: Transcript | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ Everything that crosses it is a value, so that either side may live in another p
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from moss_engine.api.events import Event
 from moss_engine.api.info import ServiceInfo, ServiceStats
-from moss_engine.api.request import Request
+from moss_engine.api.request import Request, Speech
+from moss_engine.api.transcript import Transcript
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,9 +72,23 @@ class SpeechService(Protocol):
     async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
         """Speech, float32 [samples] mono, as codes for `request.Speech`.
 
-        Raises UnsupportedModeError where no mode takes speech, BusyError while many recordings
-        wait, ShuttingDownError and EngineFaultError.
+        Raises UnsupportedModeError where `ServiceInfo.encodes` is False, BusyError while many
+        recordings wait, ShuttingDownError and EngineFaultError.
         """
+        ...
+
+    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
+        """What a recogniser understands of float32 [samples] mono.
+
+        Raises UnsupportedModeError where `ServiceInfo.recogniser` is None, AudioEmptyError where
+        there are no words, BusyError while many recordings wait, ShuttingDownError and
+        EngineFaultError.
+        """
+        ...
+
+    async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+        """The same of what was said so far while somebody is talking; no words are no error. None
+        while the recogniser has other work, so that this is never waited for."""
         ...
 
     async def add_voice(
@@ -99,6 +115,20 @@ class SpeechService(Protocol):
         """Refuse new requests, give the open ones `timeout_s` (None: the service's own limit) to
         finish, then stop the rest; on return every stream has its terminal event."""
         ...
+
+
+async def hear(service: SpeechService, wave: np.ndarray, sample_rate_hz: int) -> Speech:
+    """A recording as a request takes it: its codes where the checkpoint understands speech, and its
+    words where a recogniser listens. Raises what `encode` and `transcribe` do."""
+    info = await service.describe()
+    if info.recogniser is None:
+        return Speech(await service.encode(wave, sample_rate_hz))
+    if not info.encodes:
+        return Speech((), await service.transcribe(wave, sample_rate_hz))
+    codes, transcript = await asyncio.gather(
+        service.encode(wave, sample_rate_hz), service.transcribe(wave, sample_rate_hz)
+    )
+    return Speech(codes, transcript)
 
 
 async def stream(service: SpeechService, request: Request) -> AsyncGenerator[Event, None]:

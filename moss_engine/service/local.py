@@ -9,8 +9,10 @@ from moss_engine.api.errors import UnsupportedModeError
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.api.service import ClonedVoice, ReplyStream
+from moss_engine.api.transcript import Transcript
 from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.core import ServiceCore
+from moss_engine.service.hearing import Hearing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,13 +21,21 @@ if TYPE_CHECKING:
 class LocalService:
     """Used on any number of event loops. `start` it before use and `close` it afterwards.
 
-    `voices` is None where no voice can be made of a recording.
+    `voices` is None where no voice can be made of a recording, `hearing` where no recogniser
+    listens.
     """
 
-    def __init__(self, core: ServiceCore, info: ServiceInfo, voices: ClonedVoices | None = None):
+    def __init__(
+        self,
+        core: ServiceCore,
+        info: ServiceInfo,
+        voices: ClonedVoices | None = None,
+        hearing: Hearing | None = None,
+    ):
         self._core = core
         self._info = info
         self._voices = voices
+        self._hearing = hearing
 
     def start(self) -> None:
         """Start the threads and accept requests from now on."""
@@ -34,6 +44,8 @@ class LocalService:
     def close(self) -> None:
         """Stop everything now and give back the runtime's memory; blocks."""
         self._core.close()
+        if self._hearing is not None:
+            self._hearing.close()
 
     async def describe(self) -> ServiceInfo:
         return self._info
@@ -48,12 +60,25 @@ class LocalService:
             raise
 
     async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
-        if not self._info.hears:
+        if not self._info.encodes:
             raise UnsupportedModeError(
                 "This checkpoint cannot understand recordings; get MOSS-Speech with "
                 "python -m scripts.download."
             )
         return await asyncio.wrap_future(self._core.encode(wave, sample_rate_hz))
+
+    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
+        if self._hearing is None:
+            raise UnsupportedModeError(
+                self._info.no_recogniser
+                or "No recogniser listens here; start the program with --transcribe."
+            )
+        return await self._hearing.transcribe(wave, sample_rate_hz)
+
+    async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+        if self._hearing is None:
+            return None
+        return await self._hearing.glimpse(wave, sample_rate_hz)
 
     async def add_voice(
         self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]

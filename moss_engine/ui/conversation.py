@@ -20,7 +20,7 @@ import numpy as np
 from moss_engine.api.request import Message, Reply, Speech, Text
 from moss_engine.api.tokens import Row, SpecialIds, rows_until_code
 from moss_engine.ui.audio_in.clip import Clip, cut_clip, write_clip
-from moss_engine.ui.audio_in.ingest import Utterance
+from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.view import NOTES, View
 
 HEARD = re.compile(r"(?P<run>[0-9a-f]{8}):(?P<samples>\d{1,12})")
@@ -31,7 +31,7 @@ class Turn:
     """What was typed or said, and what became of it.
 
     `remembered`: it is history for later turns; `speaks`: it is answered by speech; `reads`: the
-    answer is the text itself, read aloud. `pcm` is the
+    answer is the text itself, read aloud; `through_text`: it is history as words. `pcm` is the
     reply's sound so far, `rows` its rows, `heard` the samples that reached the ear if not all did.
     `left_out` earlier turns did not fit beside this one.
     """
@@ -52,10 +52,11 @@ class Turn:
     left_out: int = 0
     question_clip: Clip | None = None
     answer_clip: Clip | None = None
+    through_text: bool = False
 
     @property
     def content(self) -> Text | Speech:
-        return Text(self.asked) if isinstance(self.asked, str) else Speech(self.asked.codes)
+        return Text(self.asked) if isinstance(self.asked, str) else self.asked.speech
 
     @property
     def utterances(self) -> set[str]:
@@ -131,8 +132,8 @@ class Conversation:
         heard."""
         return tuple(
             message
-            for turn, rows in self._remembered(ids, samples_per_code)[self.forgotten :]
-            for message in (Message("user", turn.content), Message("assistant", Reply(rows)))
+            for turn, answer in self._remembered(ids, samples_per_code)[self.forgotten :]
+            for message in (Message("user", turn.content), Message("assistant", answer))
         )
 
     def forget(self, num_messages: int) -> None:
@@ -165,11 +166,16 @@ class Conversation:
 
     def _remembered(
         self, ids: SpecialIds, samples_per_code: int
-    ) -> list[tuple[Turn, tuple[Row, ...]]]:
-        found = [
-            (turn, turn.heard_rows(ids, samples_per_code)) for turn in self.turns if turn.remembered
-        ]
-        return [(turn, rows) for turn, rows in found if rows]
+    ) -> list[tuple[Turn, Text | Reply]]:
+        found: list[tuple[Turn, Text | Reply]] = []
+        for turn in self.turns:
+            if not turn.remembered:
+                continue
+            if turn.through_text and (words := turn.spoken.strip()):
+                found.append((turn, Text(words)))
+            elif not turn.through_text and (rows := turn.heard_rows(ids, samples_per_code)):
+                found.append((turn, Reply(rows)))
+        return found
 
 
 def _question(turn: Turn, folder: Path) -> dict[str, Any]:
@@ -177,7 +183,12 @@ def _question(turn: Turn, folder: Path) -> dict[str, Any]:
         return _entry("user", turn.asked)
     if turn.question_clip is None:
         turn.question_clip = write_clip(folder, turn.asked.pcm, turn.asked.rate_hz)
-    return _entry("user", "", clip=turn.question_clip)
+    transcript = turn.asked.speech.transcript
+    if transcript is None:
+        return _entry("user", "", clip=turn.question_clip)
+    return _entry(
+        "user", transcript.text, f"As {transcript.recogniser} heard it.", turn.question_clip
+    )
 
 
 def _answer(turn: Turn, folder: Path) -> list[dict[str, Any]]:

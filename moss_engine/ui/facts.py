@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moss_engine.api.info import ServiceInfo
 
@@ -36,7 +36,11 @@ class PageInfo(ServiceInfo):
     def unavailable(self) -> tuple[Unavailable, ...]:
         """What MOSS-Speech offers and this checkpoint does not."""
         converses = any(mode.history for mode in self.modes)
-        return (() if self.hears else (HEARS_NOTHING,)) + (() if converses else (SCRIPTED_ONLY,))
+        deaf = replace(HEARS_NOTHING, why=self.no_recogniser or HEARS_NOTHING.why)
+        scripted = self.brain is None and any(mode.through_text for mode in self.modes)
+        return (() if self.hears else (deaf,)) + (
+            (SCRIPTED_ONLY,) if scripted or not converses else ()
+        )
 
     @staticmethod
     def of(info: ServiceInfo, no_hands_free: str | None = None) -> PageInfo:

@@ -24,7 +24,8 @@ import numpy as np
 from moss_engine.api.errors import MossError, ParameterError
 from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.ui import form
-from moss_engine.ui.audio_in.ingest import AudioIngest, Utterance
+from moss_engine.ui.audio_in.ingest import AudioIngest
+from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import HEARD, Conversation, Turn
 from moss_engine.ui.doubts import Doubts
 from moss_engine.ui.facts import PageInfo
@@ -113,7 +114,9 @@ class Handlers:
         )  # a program may come here without the validator
         mode = self.facts.mode(values["mode"])
         asked = await self._asked(values)
-        turn = Turn(asked, mode.history, view.speaks, reads=mode.split_sentences)
+        turn = Turn(
+            asked, mode.history, view.speaks, mode.split_sentences, through_text=mode.through_text
+        )
         await asyncio.to_thread(conversation.cut, values["heard"])
         self._note_stop(conversation.session_id, values["heard"])
         if (

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ from starlette.middleware import Middleware
 from moss_engine.api.errors import ConfigError, ContextError, EngineFaultError, MissingPackageError
 from moss_engine.api.events import Failed
 from moss_engine.api.request import Speech, Text
-from moss_engine.api.service import SpeechService, stream
+from moss_engine.api.service import SpeechService, hear, stream
 from moss_engine.audio.voice_activity import Detector, load_detector
 from moss_engine.endpoints.access import Access, read_keys
 from moss_engine.endpoints.app import make_app
@@ -106,7 +107,11 @@ def launch(
     info = _run(service.describe())
     detector, no_hands_free = load_hands_free() if info.hears else (None, None)
     facts = PageInfo.of(info, no_hands_free)
-    ingest = AudioIngest(service.encode, detector, max_s=info.max_speech_s) if info.hears else None
+    ingest = (
+        AudioIngest(partial(hear, service), detector, max_s=info.max_speech_s)
+        if info.hears
+        else None
+    )
     try:
         _run(warm_up(service, facts))
     except ContextError:
@@ -230,7 +235,9 @@ async def warm_up(service: SpeechService, facts: PageInfo) -> None:
     should be known now."""
     values = {**form.defaults(facts), "max_rows": min(WARM_UP_ROWS, facts.sampling.max_rows)}
     said: Text | Speech = Text("Hello.")
-    if facts.hears:
+    if facts.recogniser is not None:
+        await service.glimpse(np.zeros(WARM_UP_HZ, np.float32), WARM_UP_HZ)
+    if facts.encodes:
         codes = await service.encode(np.zeros(WARM_UP_HZ, np.float32), WARM_UP_HZ)
         said = Speech(codes) if facts.default_mode.input == "speech" else said
     async for event in stream(service, form.request_of(values, facts, 0, (), said, "warm-up")):

@@ -28,9 +28,12 @@ from moss_engine.api.events import (
     Sampled,
     Started,
     TextDelta,
+    Thought,
+    Transcribed,
 )
 from moss_engine.api.metrics import Timeline
 from moss_engine.api.tokens import Modality, Row
+from moss_engine.api.transcript import Transcript
 from moss_engine.audio.pcm import to_pcm16
 
 ENDINGS = {
@@ -51,8 +54,9 @@ class View:
     `run` names it in the browser and is no secret; `speaks` says whether sound is to come;
     `received_s` is when the question reached the page, before it was accepted and so negative.
     `rows` are those of the messages so far, `new_*` wait for the next one. `num_left_out` earlier
-    messages did not fit beside this one. `state` is one of waiting, thinking, speaking, done,
-    length, stopped, failed; the last four end it.
+    messages did not fit beside this one; `transcript` is what a recogniser understood of the
+    question, `thought` when a brain got how far. `state` is one of waiting, thinking, speaking,
+    done, length, stopped, failed; the last four end it.
     """
 
     run: str
@@ -60,6 +64,8 @@ class View:
     speaks: bool = True
     received_s: float | None = None
     num_left_out: int = 0
+    transcript: Transcript | None = None
+    thought: Mapping[str, float] = field(default_factory=dict)
     state: str = "waiting"
     note: str = ""
     seq: int = 0
@@ -94,8 +100,10 @@ class View:
         t = self.timeline
         if t.accepted_s is None:
             return {}
+        thought = {name: t.accepted_s + at_s for name, at_s in self.thought.items()}
         times = {
             "accepted": t.accepted_s,
+            **thought,
             "started": t.started_s,
             "first_row": t.first_row_s,
             "first_chunk": t.first_pcm_s,
@@ -134,6 +142,10 @@ def fold(view: View, event: Event) -> View:
     if isinstance(event, Finished):
         state = ENDINGS[event.reason]
         return replace(view, state=state, note=NOTES.get(state, ""))
+    if isinstance(event, Transcribed):
+        return replace(view, transcript=event.transcript)
+    if isinstance(event, Thought):
+        return replace(view, thought={**view.thought, event.stage: event.time_s})
     assert isinstance(event, Accepted)
     return replace(view, num_left_out=event.num_left_out)
 
@@ -173,6 +185,7 @@ def take(
         "speaks": view.speaks,
         "now_s": now_s,
         "stages": view.stages(),
+        "transcript": asdict(view.transcript) if view.transcript else None,
         "figures": asdict(metrics.measure(view.timeline, now_s)),
         "pool": dict(pool or {}),
         "rate": view.sample_rate_hz,

@@ -1,7 +1,7 @@
 """Pin the dependencies of pyproject.toml: `python -m scripts.dev.lock` (needs uv).
 
 requirements.txt holds the default install for every supported Python and system,
-requirements-test.txt what the tests add to it. torch's CUDA libraries go into
+requirements-talk.txt what listening adds to it, requirements-test.txt what the tests add. torch's CUDA libraries go into
 requirements-cuda.txt, to be given to pip as constraints: were they listed as requirements, machines
 without a GPU would download them too.
 """
@@ -23,6 +23,10 @@ DEFAULT_HEAD = (
 CUDA_HEAD = (
     "# The libraries of torch's CUDA build, pinned; made by `python -m scripts.dev.lock`.\n"
     "# pip install -r requirements.txt -c requirements-cuda.txt\n"
+)
+TALK_HEAD = (
+    "# What listening needs: a recogniser with its weights, and what finds the end of a turn.\n"
+    "-r requirements.txt\n"
 )
 TEST_HEAD = (
     "# What the tests add, pinned; made by `python -m scripts.dev.lock`.\n-r requirements.txt\n"
@@ -55,14 +59,16 @@ def compile_pins(*arguments: str) -> list[str]:
 def main() -> None:
     default = compile_pins()
     named = {line.split("#")[0].strip() for line in default}
-    test = [
-        line for line in compile_pins("--extra", "test") if line.split("#")[0].strip() not in named
-    ]
+    talk, test = (
+        [line for line in compile_pins("--extra", extra) if line.split("#")[0].strip() not in named]
+        for extra in ("talk", "test")
+    )
     cuda = [line for line in default if CUDA_LIBRARY.match(line)]
     default = [line for line in default if line not in cuda]
     for name, head, lines in (
         ("requirements.txt", DEFAULT_HEAD, default),
         ("requirements-cuda.txt", CUDA_HEAD, cuda),
+        ("requirements-talk.txt", TALK_HEAD, talk),
         ("requirements-test.txt", TEST_HEAD, test),
     ):
         (REPO_ROOT / name).write_text(

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from moss_engine.api.errors import MossError
-from moss_engine.config import REPO_ROOT, EngineConfig
+from moss_engine.config import REPO_ROOT, EngineConfig, TalkConfig
 from moss_engine.ui.config import PageConfig
 from scripts.bench.report.headlines import headlines
 from scripts.bench.report.summary import summary
@@ -128,14 +128,18 @@ def purpose(path: Path) -> str:
 
 
 def options() -> str:
-    """The table of all options, from EngineConfig and PageConfig."""
+    """The table of all options, from EngineConfig, TalkConfig and PageConfig."""
     lines = ["| option | default | meaning |", "|---|---|---|"]
-    for field in (*dataclasses.fields(EngineConfig), *dataclasses.fields(PageConfig)):
-        flag = "--" + field.name.replace("_", "-")
-        choices = field.metadata["choices"]
-        meaning = field.metadata["help"] + (f" ({', '.join(choices)})" if choices else "")
-        lines.append(f"| `{flag}` | {_shown(field.default)} | {meaning} |")
+    for config in (EngineConfig, TalkConfig, PageConfig):
+        lines += [_option(field) for field in dataclasses.fields(config)]
     return "\n".join(lines)
+
+
+def _option(field: dataclasses.Field[object]) -> str:
+    flag = "--" + field.name.replace("_", "-")
+    choices = field.metadata["choices"]
+    meaning = field.metadata["help"] + (f" ({', '.join(choices)})" if choices else "")
+    return f"| `{flag}` | {_shown(field.default)} | {meaning} |"
 
 
 def _shown(default: object) -> str:

@@ -42,9 +42,13 @@ ALLOWED = {
     "codec.moss.whisper": "api models codec",
     "codec.vocoder": "api models codec codec.vocoder.hift kernels.codec",
     "codec.vocoder.hift": "api codec kernels.codec",
-    "service": "api config codec engine",
+    "service": "api config codec engine recogniser",
+    # Who listens knows nothing of who answers.
+    "recogniser": "api",
+    # Answers are text, said by the service below; how a text is spoken is known to `text`.
+    "talk": "api service text text.spoken",
     "checkup": "api models codec.* text",
-    "build": "api config checkup models text runtime codec engine service",
+    "build": "api config checkup models text runtime codec engine service recogniser talk",
     # Programs are a second kind of page: they know the service's values, sound, and nothing of ui.
     "endpoints": "api audio text.language endpoints.*",
     "ui": "api audio endpoints options text.language ui.*",
@@ -64,6 +68,7 @@ HOMES = {
     "bigvgan": ("codec.vocoder.bigvgan",),
     "yaml": ("codec.yaml_file",),
     "onnxruntime": ("codec.moss.campplus", "audio.voice_activity"),
+    "moonshine_voice": ("recogniser.moonshine",),
     "gradio": ("ui",),
     "starlette": ("ui", "endpoints"),
     "pydantic": ("endpoints",),
@@ -97,6 +102,7 @@ WITHOUT_TORCH = (
     "config",
     "audio",
     "text",
+    "recogniser",
     "engine.block_manager",
     "engine.scheduler",
     "engine.sequence",

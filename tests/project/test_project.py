@@ -58,7 +58,12 @@ def tracked_files() -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    "files", [("requirements.txt",), ("requirements.txt", "requirements-test.txt")]
+    "files",
+    [
+        ("requirements.txt",),
+        ("requirements.txt", "requirements-talk.txt"),
+        ("requirements.txt", "requirements-test.txt"),
+    ],
 )
 def test_pins_are_exact_and_complete(files):
     pins = [pin for name in files for pin in read_pins(name)]
@@ -88,7 +93,13 @@ def test_what_is_installed_is_what_is_pinned():
 
 
 @pytest.mark.parametrize(
-    "name", ["requirements.txt", "requirements-test.txt", "requirements-vocoder.txt"]
+    "name",
+    [
+        "requirements.txt",
+        "requirements-talk.txt",
+        "requirements-test.txt",
+        "requirements-vocoder.txt",
+    ],
 )
 def test_training_only_packages_stay_out(name):
     assert not {canonicalize_name(pin.name) for pin in read_pins(name)} & FORBIDDEN

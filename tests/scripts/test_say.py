@@ -134,7 +134,7 @@ async def test_the_table_names_every_known_figure(service, tmp_path):
 
 
 def test_options_are_those_of_the_engine():
-    args, config = say.parse(
+    args, config, _ = say.parse(
         ["hi", "--out", "a.wav", "--device", "cpu", "--threads", "2", "--seed", "3"]
     )
     assert (config.device, config.threads, args.seed) == ("cpu", 2, 3)

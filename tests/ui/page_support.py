@@ -28,6 +28,7 @@ from moss_engine.api.modes import Mode
 from moss_engine.api.request import ChannelSampling, Request, Sampling, Text, without_older_half
 from moss_engine.api.service import ClonedVoice, SpeechService
 from moss_engine.api.tokens import Modality, Row, SpecialIds
+from moss_engine.api.transcript import Transcript
 from moss_engine.audio.pcm import to_pcm16
 
 PATIENCE_S = 30.0  # how long a test waits for what must happen
@@ -207,6 +208,16 @@ class FakeService:
             int(100 * np.abs(wave[start : start + step]).max())
             for start in range(0, len(wave), step)
         )
+
+    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
+        """What its information names as recogniser always hears the same."""
+        assert self.info.recogniser, "nobody listens"
+        self.encoded.append((wave, sample_rate_hz))
+        return Transcript("What time is it?", self.info.recogniser, len(wave) / sample_rate_hz)
+
+    async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+        assert self.info.recogniser, "nobody listens"
+        return Transcript("What time", self.info.recogniser, len(wave) / sample_rate_hz)
 
     async def add_voice(self, *_: object) -> ClonedVoice:
         raise UnsupportedModeError("The scripted service has one voice.")

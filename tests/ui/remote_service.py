@@ -23,6 +23,7 @@ from moss_engine.api.events import AudioChunk, Event, Failed, Finished
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.api.service import ClonedVoice
+from moss_engine.api.transcript import Transcript
 from tests.ui.page_support import FakeService, Script
 
 DAY_S = 86_400.0
@@ -105,6 +106,12 @@ class RemoteService:
 
     async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
         return await self._await("encode", wave, sample_rate_hz)
+
+    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
+        return await self._await("transcribe", wave, sample_rate_hz)
+
+    async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+        return await self._await("glimpse", wave, sample_rate_hz)
 
     async def add_voice(
         self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]

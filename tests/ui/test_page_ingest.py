@@ -18,8 +18,10 @@ from moss_engine.api.errors import (
     BusyError,
     ParameterError,
 )
+from moss_engine.api.request import Speech
 from moss_engine.audio.turn_taking import END_S, LEAD_S, RATE_HZ
 from moss_engine.ui.audio_in import ingest as module
+from moss_engine.ui.audio_in import recordings
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.route import MAX_BLOCK_BYTES, MAX_FILE_BYTES
 from moss_engine.ui.guard import Calls, Guard
@@ -35,13 +37,13 @@ class Loud:
         return float(np.abs(pcm).max() > 1000)
 
 
-async def encode(wave: np.ndarray, rate_hz: int) -> tuple[int, ...]:
-    return [round(float(np.abs(wave).max()) * 100), len(wave) * 100 // rate_hz]
+async def hear(wave: np.ndarray, rate_hz: int) -> Speech:
+    return Speech((round(float(np.abs(wave).max()) * 100), len(wave) * 100 // rate_hz))
 
 
 @pytest.fixture
 def ingest() -> AudioIngest:
-    return AudioIngest(encode, Loud(), max_s=5.0)
+    return AudioIngest(hear, Loud(), max_s=5.0)
 
 
 def tone(seconds: float, level: float = 0.5, rate_hz: int = RATE_HZ) -> np.ndarray:
@@ -147,7 +149,7 @@ async def test_a_turn_ends_at_the_limit(ingest):
 
 
 async def test_without_a_detector_only_the_button_works():
-    ingest = AudioIngest(encode, None, max_s=5.0)
+    ingest = AudioIngest(hear, None, max_s=5.0)
     with pytest.raises(ParameterError, match="press the button"):
         await record(ingest, tone(1.0), hands_free=True)
     assert (await record(ingest, tone(1.0)))[-1].utterance
@@ -199,9 +201,9 @@ async def test_utterances_are_joined_in_order(ingest):
 
 async def test_old_recordings_are_forgotten():
     now = [0.0]
-    ingest = AudioIngest(encode, None, max_s=5.0, clock=lambda: now[0])
+    ingest = AudioIngest(hear, None, max_s=5.0, clock=lambda: now[0])
     first = (await record(ingest, tone(0.5)))[-1].utterance
-    now[0] = module.KEPT_S + 1
+    now[0] = recordings.KEPT_S + 1
     second = (await record(ingest, tone(0.5)))[-1].utterance
     assert (await ingest.said(second)).codes
     with pytest.raises(ParameterError):
@@ -209,14 +211,14 @@ async def test_old_recordings_are_forgotten():
 
 
 async def test_recordings_are_bounded_together(ingest, monkeypatch):
-    monkeypatch.setattr(module, "KEPT_BYTES", 3 * RATE_HZ)
+    monkeypatch.setattr(recordings, "KEPT_BYTES", 3 * RATE_HZ)
     keys = [(await record(ingest, tone(1.0)))[-1].utterance for _ in range(4)]
-    assert list(ingest._recordings) == keys[-2:]
+    assert list(ingest._recordings._recordings) == keys[-2:]
 
 
 async def test_ears_are_bounded_and_given_back():
     now = [0.0]
-    ingest = AudioIngest(encode, None, max_s=5.0, clock=lambda: now[0])
+    ingest = AudioIngest(hear, None, max_s=5.0, clock=lambda: now[0])
     first = ingest.open()
     for _ in range(module.MAX_SESSIONS - 1):
         ingest.open()
@@ -228,14 +230,14 @@ async def test_ears_are_bounded_and_given_back():
         await ingest.hear(first, 0, b"", hands_free=False, answering=False, end=False)
 
 
-async def test_the_event_loop_goes_on_while_a_recording_is_encoded():
+async def test_the_event_loop_goes_on_while_somebody_listens():
     gate = asyncio.Event()
 
-    async def encode_at_the_gate(wave: np.ndarray, rate_hz: int) -> tuple[int, ...]:
-        return (int(await gate.wait()),)
+    async def hear_at_the_gate(wave: np.ndarray, rate_hz: int) -> Speech:
+        return Speech((int(await gate.wait()),))
 
-    ingest = AudioIngest(encode_at_the_gate, None, max_s=5.0)
-    keys = [(await record(ingest, tone(0.5)))[-1].utterance for _ in range(module.MAX_PENDING)]
+    ingest = AudioIngest(hear_at_the_gate, None, max_s=5.0)
+    keys = [(await record(ingest, tone(0.5)))[-1].utterance for _ in range(recordings.MAX_PENDING)]
     waiting, leaving = (asyncio.ensure_future(ingest.said(key)) for key in (keys[0], keys[-1]))
     await asyncio.sleep(0.05)
     assert not waiting.done() and not leaving.done()
@@ -247,7 +249,7 @@ async def test_the_event_loop_goes_on_while_a_recording_is_encoded():
     assert (await ingest.said(keys[-1])).codes == (1,), "the cancelled wait stopped the work"
 
 
-async def test_a_failing_encoder_is_a_sentence():
+async def test_who_fails_to_listen_is_a_sentence():
     async def fail(wave, rate_hz):
         raise AudioEmptyError("Nothing there.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import wave
+from functools import partial
 from types import SimpleNamespace
 
 import gradio as gr
@@ -13,6 +14,7 @@ import pytest
 
 from moss_engine.api.errors import MossError, ParameterError
 from moss_engine.api.request import Reply, Speech, Text
+from moss_engine.api.service import hear
 from moss_engine.api.tokens import Row, code_of, rows_until_code
 from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import form
@@ -32,7 +34,7 @@ def service() -> FakeService:
 
 @pytest.fixture
 def handlers(service, tmp_path) -> Handlers:
-    ingest = AudioIngest(service.encode, None, max_s=60.0)
+    ingest = AudioIngest(partial(hear, service), None, max_s=60.0)
     return Handlers(service, PageInfo.of(INFO), wav_folder=tmp_path, ingest=ingest)
 
 

@@ -1,7 +1,7 @@
 """What visitors say: microphones streamed block by block, files, and their codes.
 
 A visitor opens a *session*, whose random key is the right to use it. Blocks of 16-bit PCM or whole
-files go in; out come *recordings*, which the service turns into codes from the moment they are
+files go in; out come *recordings*, which the service understands from the moment they are
 complete. A request names an *utterance*: one recording or several, joined. Nothing is written to
 disk, and all of it is bounded: sessions, bytes, seconds and waiting work.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,47 +29,12 @@ from moss_engine.audio.turn_taking import (
     follow,
 )
 from moss_engine.audio.voice_activity import Detector, Listener
+from moss_engine.ui.audio_in.recordings import JOIN, Hear, Recordings, Utterance
 
 MAX_SESSIONS = 64
 SESSION_IDLE_S = 120.0
-MAX_PENDING = 16  # recordings that wait for the encoder
 MAX_READING = 4  # files decoded at a time
-KEPT_BYTES = 64 * 1024 * 1024
-KEPT_S = 300.0
-MAX_JOINED = 8
-JOIN = "+"
 TAIL_S = 0.2  # silence kept after the last word of a turn
-
-
-@dataclass(eq=False)
-class Recording:
-    """A finished recording: int16 [n] for those who want to hear it again, and its codes when they
-    are ready."""
-
-    key: str
-    pcm: np.ndarray
-    rate_hz: int
-    codes: asyncio.Task[tuple[int, ...]]
-    said_s: float
-
-    @property
-    def seconds(self) -> float:
-        return len(self.pcm) / self.rate_hz
-
-
-@dataclass(frozen=True)
-class Utterance:
-    """One message of a visitor's voice: the keys of its recordings, their codes and their sound,
-    joined."""
-
-    keys: tuple[str, ...]
-    codes: tuple[int, ...]
-    pcm: np.ndarray
-    rate_hz: int
-
-    @property
-    def seconds(self) -> float:
-        return len(self.pcm) / self.rate_hz
 
 
 @dataclass(frozen=True)
@@ -106,23 +71,22 @@ class MicSession:
 
 
 class AudioIngest:
-    """`encode` is the service's; `detector` is None where hands-free talking is not installed. Used
-    on one event loop."""
+    """`hear` is `api.service.hear` of the service; `detector` is None where hands-free talking is
+    not installed. Used on one event loop."""
 
     def __init__(
         self,
-        encode: Callable[[np.ndarray, int], Awaitable[tuple[int, ...]]],
+        hear: Hear,
         detector: Detector | None,
         *,
         max_s: float,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.max_s = max_s
-        self._encode = encode
+        self._recordings = Recordings(hear, clock)
         self._detector = detector
         self._clock = clock
         self._sessions: dict[str, MicSession] = {}
-        self._recordings: dict[str, Recording] = {}
         self._num_reading = 0
 
     def open(self) -> str:
@@ -188,27 +152,8 @@ class AudioIngest:
             self._num_reading -= 1
 
     async def said(self, value: str) -> Utterance:
-        """The message that `value` names: the keys of one utterance or more, joined by `+`.
-
-        Waits for the codes. Raises ParameterError if one is not known (any more), and what the
-        encoder had to say.
-        """
-        keys = tuple(value.split(JOIN))
-        found = [self._recordings[key] for key in keys if key in self._recordings]
-        if len(found) < len(keys) or len(keys) > MAX_JOINED:
-            raise ParameterError("This recording is not known any more; record it again.")
-        if len({utterance.rate_hz for utterance in found}) > 1:
-            raise ParameterError(
-                "Recordings of different sample rates cannot be joined; send one of them."
-            )
-        # Shielded: who stops waiting must not stop the work, which may be asked for again.
-        codes = [code for utterance in found for code in await asyncio.shield(utterance.codes)]
-        return Utterance(
-            keys,
-            tuple(codes),
-            np.concatenate([utterance.pcm for utterance in found]),
-            found[0].rate_hz,
-        )
+        """As `Recordings.said`."""
+        return await self._recordings.said(value)
 
     def _use(self, key: str) -> MicSession:
         session = self._sessions.get(key)
@@ -264,37 +209,11 @@ class AudioIngest:
         )
 
     def _keep(self, pcm: np.ndarray, rate_hz: int, wave: np.ndarray | None = None) -> BlockResult:
-        """Keep a finished recording and begin to encode it: `wave` if it is given, else its 16-bit
-        samples."""
-        self._forget()
-        waiting = sum(not utterance.codes.done() for utterance in self._recordings.values())
-        if waiting >= MAX_PENDING:
-            raise BusyError(
-                "Many recordings are waiting to be understood; say it again in a moment."
-            )
-        wave = pcm / np.float32(32768) if wave is None else wave
-        job = asyncio.ensure_future(self._encode(wave, rate_hz))
-        job.add_done_callback(_noted)
-        utterance = Recording(secrets.token_urlsafe(16), pcm, rate_hz, job, self._clock())
-        self._recordings[utterance.key] = utterance
-        return BlockResult(False, utterance.key, utterance.seconds)
-
-    def _forget(self) -> None:
-        """Drop recordings that are old, and the oldest while they are too large together."""
-        now_s, size = self._clock(), 0
-        for key, utterance in reversed(list(self._recordings.items())):
-            size += utterance.pcm.nbytes
-            if now_s - utterance.said_s > KEPT_S or size > KEPT_BYTES:
-                del self._recordings[key]
+        recording = self._recordings.keep(pcm, rate_hz, wave)
+        return BlockResult(False, recording.key, recording.seconds)
 
 
 def _read(data: bytes, max_s: float) -> tuple[np.ndarray, int, np.ndarray]:
     """An audio file as int16 [n], its sample rate, and float32 [n]."""
     wave, rate_hz = read_audio(data, max_s)
     return to_pcm16(np.clip(wave, -1.0, 1.0)), rate_hz, wave
-
-
-def _noted(job: asyncio.Task[tuple[int, ...]]) -> None:
-    """An error is the business of the request that asks for the codes, if one ever does."""
-    if not job.cancelled():
-        job.exception()

@@ -1,0 +1,16 @@
+"""What a recogniser understood of a recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """`text` is empty where no words were found; `recogniser` names who listened, `seconds` is the
+    length of the recording and `took_s` what the recogniser needed for it."""
+
+    text: str
+    recogniser: str
+    seconds: float
+    took_s: float = 0.0

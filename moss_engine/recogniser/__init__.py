@@ -1,0 +1,1 @@
+"""Recognisers: what was said -> text, for checkpoints that cannot listen themselves."""

@@ -1,0 +1,129 @@
+"""One recogniser for all visitors: a thread of its own, with a bounded queue.
+
+Whole recordings go before glimpses of one that is still being said, and glimpses are only taken
+while nothing else waits, so that many talkers cannot delay the end of anybody's sentence.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from moss_engine.api.errors import BusyError, EngineFaultError, MossError, ShuttingDownError
+from moss_engine.api.transcript import Transcript
+from moss_engine.recogniser.base import RATE_HZ, Recogniser
+
+if TYPE_CHECKING:
+    import numpy as np
+
+log = logging.getLogger(__name__)
+
+MAX_PENDING = 16  # whole recordings that are heard or wait for it
+FAULT = "The recording could not be understood; record it again."
+
+
+@dataclass(eq=False)
+class _Work:
+    wave: np.ndarray
+    future: Future[Transcript] = field(default_factory=Future)
+
+
+class Ear:
+    """Used from any thread; a future that is cancelled before its turn costs nothing."""
+
+    def __init__(self, recogniser: Recogniser):
+        self.name = recogniser.name
+        self.language = recogniser.language
+        self._recogniser = recogniser
+        self._changed = threading.Condition()
+        self._whole: deque[_Work] = deque()
+        self._glimpse: _Work | None = None
+        self._working = False
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="ear", daemon=True)
+        self._thread.start()
+
+    @property
+    def num_pending(self) -> int:
+        """Whole recordings that wait."""
+        return len(self._whole)
+
+    def transcribe(self, wave: np.ndarray) -> Future[Transcript]:
+        """A whole recording, float32 [samples] at RATE_HZ.
+
+        Raises BusyError while too many wait, ShuttingDownError after `close`; the future raises
+        EngineFaultError where the recogniser failed.
+        """
+        with self._changed:
+            self._require_open()
+            if len(self._whole) >= MAX_PENDING:
+                raise BusyError(
+                    "Many recordings are waiting to be understood; say it again in a moment."
+                )
+            work = _Work(wave)
+            self._whole.append(work)
+            self._changed.notify()
+        return work.future
+
+    def glimpse(self, wave: np.ndarray) -> Future[Transcript] | None:
+        """What was said so far of a recording that goes on; None while the ear has other work."""
+        with self._changed:
+            self._require_open()
+            if self._working or self._whole or self._glimpse:
+                return None
+            self._glimpse = work = _Work(wave)
+            self._changed.notify()
+        return work.future
+
+    def close(self) -> None:
+        """Drop what waits; returns when the recording that is being heard is done."""
+        with self._changed:
+            self._closing = True
+            waiting = [*self._whole, *([self._glimpse] if self._glimpse else [])]
+            self._whole.clear()
+            self._glimpse = None
+            self._changed.notify()
+        for work in waiting:
+            work.future.cancel()
+        self._thread.join()
+
+    def _require_open(self) -> None:
+        if self._closing:
+            raise ShuttingDownError("The service is shutting down; try again when it is back.")
+
+    def _run(self) -> None:
+        while (work := self._next()) is not None:
+            if work.future.set_running_or_notify_cancel():
+                self._hear(work)
+        self._recogniser.close()
+
+    def _next(self) -> _Work | None:
+        """Wait for work; None at the end."""
+        with self._changed:
+            self._working = False
+            self._changed.wait_for(lambda: self._closing or self._whole or self._glimpse)
+            if self._closing:
+                return None
+            self._working = True
+            if self._whole:
+                return self._whole.popleft()
+            work, self._glimpse = self._glimpse, None
+            return work
+
+    def _hear(self, work: _Work) -> None:
+        begun_s = time.perf_counter()
+        try:
+            text = self._recogniser.transcribe(work.wave)
+        except MossError as error:
+            work.future.set_exception(error)
+        except Exception:
+            log.exception("the recogniser failed")
+            work.future.set_exception(EngineFaultError(FAULT))
+        else:
+            took_s, seconds = time.perf_counter() - begun_s, len(work.wave) / RATE_HZ
+            work.future.set_result(Transcript(text, self.name, seconds, took_s))

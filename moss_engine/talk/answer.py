@@ -1,0 +1,58 @@
+"""What is asked, and what answers are made of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Role = Literal["user", "assistant"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """`text` is what was said or typed, `history` what was said and heard before, as text;
+    `system` is the visitor's own system prompt or empty, `speed` the speaking rate asked for."""
+
+    text: str
+    history: tuple[tuple[Role, str], ...] = ()
+    system: str = ""
+    session_id: str = ""
+    speed: float = 1.0
+
+
+@dataclass(frozen=True)
+class Say:
+    """A sentence or some, to be said as they stand."""
+
+    text: str
+    speed: float = 1.0
+
+
+@dataclass(frozen=True)
+class Recite:
+    """The checkpoint's own scripted answer to this question."""
+
+    question: str
+    speed: float = 1.0
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The one who thinks got so far."""
+
+    stage: Literal["first_token", "first_sentence"]
+
+
+Part = Say | Recite | Reached
+
+
+class Answerer(Protocol):
+    """Used on any event loop, by many at a time."""
+
+    def answer(self, question: Question) -> AsyncGenerator[Part, None]:
+        """The parts of an answer as they are known; closing it gives up the rest.
+
+        Raises a MossError where the answer cannot go on.
+        """
+        ...

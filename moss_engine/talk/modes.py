@@ -1,0 +1,68 @@
+"""The ways to talk that a checkpoint gets which reads texts but understands no speech."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from moss_engine.api.info import ServiceInfo
+from moss_engine.api.modes import Medium, Mode
+
+CHAT = "chat"
+TALK, TALK_WRITTEN, CHAT_WRITTEN = "talk", "talk-written", "chat-written"
+
+
+def reading_mode(info: ServiceInfo) -> Mode | None:
+    """The mode that says a text as it stands, word for word."""
+    return next((mode for mode in info.modes if mode.split_sentences and mode.spell_out), None)
+
+
+def scripted_mode(info: ServiceInfo) -> Mode | None:
+    """The mode in which the checkpoint answers by heart."""
+    found = (mode for mode in info.modes if mode.name == CHAT and mode.output == "speech")
+    return next(found, None)
+
+
+def talking_modes(info: ServiceInfo) -> tuple[Mode, ...]:
+    """The modes of `info` and those that talking adds: by voice where a recogniser listens, by
+    keyboard in any case; the answer spoken or written. A checkpoint that reads nothing, or one
+    that understands speech by itself, gets none."""
+    reading = reading_mode(info)
+    if reading is None or info.encodes:
+        return info.modes
+    note = thinks(info)
+    added = [_mode(info, CHAT, "Small talk", "text", "speech", f"Type, and hear {note}")]
+    added += [_mode(info, CHAT_WRITTEN, "Small talk, written", "text", "text", f"Read {note}")]
+    if info.recogniser is not None:
+        heard = f"{info.recogniser} listens; you"
+        added += [_mode(info, TALK, "Speak to it", "speech", "speech", f"{heard} hear {note}")]
+        written = "Speak, read the answer"
+        added += [_mode(info, TALK_WRITTEN, written, "speech", "text", f"{heard} read {note}")]
+    names = {mode.name for mode in added}
+    return (*(mode for mode in info.modes if mode.name not in names), *added)
+
+
+def thinks(info: ServiceInfo) -> str:
+    """Who thinks of the answers, as the end of a sentence."""
+    if info.brain is not None:
+        return f"what {info.brain} thinks of."
+    return "what is known by heart, and what a clock and a calculator know. It does not reason."
+
+
+def _mode(
+    info: ServiceInfo, name: str, label: str, given: Medium, output: Medium, note: str
+) -> Mode:
+    known = next((mode for mode in info.modes if mode.name == name), None)
+    mode = Mode(
+        name,
+        label,
+        given,
+        output,
+        known.system if known else "",
+        split_sentences=False,
+        default=False,
+        note=note,
+        history=True,
+        own_system=info.brain is not None,
+        through_text=True,
+    )
+    return replace(mode, default=known.default) if known else mode

@@ -1,0 +1,234 @@
+"""The service with somebody to talk to: questions become answers as text, and the service below
+says them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from moss_engine.api.errors import BusyError, InputError, ShuttingDownError, UnsupportedModeError
+from moss_engine.api.events import Accepted, Event, Transcribed
+from moss_engine.api.info import ServiceInfo, ServiceStats
+from moss_engine.api.modes import Mode
+from moss_engine.api.request import Message, Reply, Request, Speech, Text
+from moss_engine.api.service import ClonedVoice, ReplyStream
+from moss_engine.api.transcript import Transcript
+from moss_engine.api.validation import check_id, check_sampling, check_speed, check_text
+from moss_engine.service.local import LocalService
+from moss_engine.talk.answer import Answerer, Question, Recite, Role, Say
+from moss_engine.talk.modes import reading_mode, scripted_mode
+from moss_engine.talk.reply import TalkReply
+
+if TYPE_CHECKING:
+    import numpy as np
+
+POLL_S = 0.05
+UNHEARD_S = 10.0  # a reply that nobody began to listen to is given up
+
+
+class TalkingService:
+    """A `SpeechService` over another one. `info` is that one's with the modes of
+    `modes.talking_modes`; `answerer` thinks of the answers to their questions, and every other
+    request goes on as it is. `drain_s` is the time that open replies get at shutdown. Used on any
+    number of event loops."""
+
+    def __init__(
+        self, below: LocalService, info: ServiceInfo, answerer: Answerer, *, drain_s: float = 10.0
+    ):
+        self._below = below
+        self._info = info
+        self._answerer = answerer
+        self._drain_s = drain_s
+        self._reading = reading_mode(info)
+        self._scripted = scripted_mode(info)
+        self._lock = threading.Lock()
+        self._open: dict[str, tuple[str, TalkReply]] = {}  # by request: session and reply
+        self._closed = False
+
+    def start(self) -> None:
+        """Start the threads and accept requests from now on."""
+        self._below.start()
+
+    def close(self) -> None:
+        """Stop everything now and give back the runtime's memory; blocks."""
+        self._cancel_all()
+        self._below.close()
+
+    async def describe(self) -> ServiceInfo:
+        return self._info
+
+    async def submit(self, request: Request) -> ReplyStream:
+        mode = next((mode for mode in self._info.modes if mode.name == request.mode), None)
+        if mode is None or not mode.through_text:
+            reply = await self._below.submit(request)
+            heard = request.messages[-1].content if request.messages else None
+            if isinstance(heard, Speech) and heard.transcript is not None:
+                return Noted(reply, heard.transcript)
+            return reply
+        return self._talk(request, mode)
+
+    async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
+        return await self._below.encode(wave, sample_rate_hz)
+
+    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
+        return await self._below.transcribe(wave, sample_rate_hz)
+
+    async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+        return await self._below.glimpse(wave, sample_rate_hz)
+
+    async def add_voice(
+        self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]
+    ) -> ClonedVoice:
+        return await self._below.add_voice(session_id, wave, sample_rate_hz, codes)
+
+    async def remove_voice(self, session_id: str) -> None:
+        await self._below.remove_voice(session_id)
+
+    async def cancel_session(self, session_id: str) -> None:
+        self._cancel_all(session_id)
+        await self._below.cancel_session(session_id)
+
+    async def stats(self) -> ServiceStats:
+        return await self._below.stats()
+
+    async def drain(self, timeout_s: float | None = None) -> None:
+        """As `SpeechService.drain`."""
+        self._closed = True
+        end_s = time.monotonic() + (self._drain_s if timeout_s is None else timeout_s)
+        while self._open and time.monotonic() < end_s:
+            await asyncio.sleep(POLL_S)
+        self._cancel_all()
+        await self._below.drain(max(0.0, end_s - time.monotonic()))
+
+    def _talk(self, request: Request, mode: Mode) -> TalkReply:
+        question, transcript = self._question(request, mode)
+        with self._lock:
+            if self._closed:
+                raise ShuttingDownError("The service is shutting down; try again when it is back.")
+            for session_id, other in list(self._open.values()):
+                if session_id == request.session_id:
+                    other.cancel()
+                if other.unheard_s > UNHEARD_S:
+                    del self._open[other.request_id]
+            if len(self._open) >= self._info.max_sessions + self._info.max_waiting:
+                raise BusyError("All places are taken; try again in a moment.")
+
+            async def submit(part: Say | Recite) -> ReplyStream:
+                return await self._below.submit(self._said_by(part, request))
+
+            reply = TalkReply(
+                request.request_id,
+                self._answerer.answer(question),
+                submit,
+                speaks=mode.output == "speech",
+                run_ahead_s=self._info.run_ahead_s,
+                on_over=self._forget,
+                transcript=transcript,
+            )
+            self._open[request.request_id] = request.session_id, reply
+        return reply
+
+    def _question(self, request: Request, mode: Mode) -> tuple[Question, Transcript | None]:
+        """What is asked; raises an InputError that says what is wrong with the request."""
+        check_id("request_id", request.request_id)
+        check_id("session_id", request.session_id)
+        check_sampling(request.sampling)
+        check_speed(request.speed)
+        if not request.messages or request.messages[-1].role != "user":
+            raise InputError("The conversation does not end with a message of the user; add one.")
+        *before, last = request.messages
+        system = ""
+        if before and before[0].role == "system":
+            if not mode.own_system:
+                raise InputError("This mode has a fixed system turn; leave the system prompt out.")
+            system = _words(before.pop(0)) or ""
+        content = last.content
+        transcript = content.transcript if isinstance(content, Speech) else None
+        if (mode.input == "speech") is not isinstance(content, Speech):
+            raise UnsupportedModeError(
+                f"The mode {mode.name!r} takes {mode.input}; choose another mode."
+            )
+        text = _words(last)
+        if text is None:
+            raise InputError("The recording holds no words; transcribe it first.")
+        check_text(text, self._info.max_text_chars)
+        history: list[tuple[Role, str]] = []
+        for message in before:
+            if words := _words(message):
+                history.append((_role(message), words))
+        question = Question(text, tuple(history), system, request.session_id, request.speed)
+        return question, transcript
+
+    def _said_by(self, part: Say | Recite, request: Request) -> Request:
+        """The request that says a part, in the voice of the one that asked."""
+        mode = self._reading if isinstance(part, Say) else self._scripted
+        assert mode is not None, "a checkpoint without these modes has no modes to talk in"
+        text = part.text if isinstance(part, Say) else part.question
+        return replace(
+            request,
+            request_id=secrets.token_urlsafe(16),
+            messages=(Message("user", Text(text)),),
+            mode=mode.name,
+            truncate_history=False,
+            speed=part.speed,
+        )
+
+    def _forget(self, reply: TalkReply) -> None:
+        with self._lock:
+            self._open.pop(reply.request_id, None)
+
+    def _cancel_all(self, session_id: str | None = None) -> None:
+        with self._lock:
+            found = [reply for of, reply in self._open.values() if session_id in (None, of)]
+        for reply in found:
+            reply.cancel()
+
+
+class Noted:
+    """A reply to speech that was also transcribed: the transcript comes right behind
+    `Accepted`."""
+
+    def __init__(self, reply: ReplyStream, transcript: Transcript):
+        self.request_id = reply.request_id
+        self._reply = reply
+        self._transcript = transcript
+
+    async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
+        """Every event to the terminal one; leaving early stops the reply."""
+        events = self._reply.events(acknowledge=acknowledge)
+        try:
+            async for event in events:
+                yield event
+                if isinstance(event, Accepted):
+                    yield Transcribed(
+                        self.request_id, event.time_s, event.num_rows, self._transcript
+                    )
+        finally:
+            await events.aclose()
+
+    def cancel(self) -> None:
+        """Stop the reply."""
+        self._reply.cancel()
+
+    def acknowledge(self, samples: int) -> None:
+        """The listener has taken so many samples of this reply in all."""
+        self._reply.acknowledge(samples)
+
+
+def _words(message: Message) -> str | None:
+    """A message as text; None where its words are not known."""
+    content = message.content
+    if isinstance(content, Text):
+        return content.text
+    if isinstance(content, Reply):
+        return None
+    return content.transcript.text if content.transcript else None
+
+
+def _role(message: Message) -> Role:
+    return "assistant" if message.role == "assistant" else "user"

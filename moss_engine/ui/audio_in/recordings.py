@@ -1,0 +1,132 @@
+"""Finished recordings: kept in memory for a while, and understood from the moment they are
+complete."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from moss_engine.api.errors import BusyError, ParameterError
+from moss_engine.api.request import Speech
+from moss_engine.api.transcript import Transcript
+
+MAX_PENDING = 16  # recordings that wait to be understood
+KEPT_BYTES = 64 * 1024 * 1024
+KEPT_S = 300.0
+MAX_JOINED = 8
+JOIN = "+"
+
+Hear = Callable[[np.ndarray, int], Awaitable[Speech]]
+
+
+@dataclass(eq=False)
+class Recording:
+    """A finished recording: int16 [n] for those who want to hear it again, and what a request says
+    of it when that is ready."""
+
+    key: str
+    pcm: np.ndarray
+    rate_hz: int
+    heard: asyncio.Task[Speech]
+    said_s: float
+
+    @property
+    def seconds(self) -> float:
+        return len(self.pcm) / self.rate_hz
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """One message of a visitor's voice: the keys of its recordings, what they say and their sound,
+    joined."""
+
+    keys: tuple[str, ...]
+    speech: Speech
+    pcm: np.ndarray
+    rate_hz: int
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        return self.speech.codes
+
+    @property
+    def seconds(self) -> float:
+        return len(self.pcm) / self.rate_hz
+
+
+class Recordings:
+    """`hear` is `api.service.hear` of the service; used on one event loop."""
+
+    def __init__(self, hear: Hear, clock: Callable[[], float]):
+        self._hear = hear
+        self._clock = clock
+        self._recordings: dict[str, Recording] = {}
+
+    def keep(self, pcm: np.ndarray, rate_hz: int, wave: np.ndarray | None = None) -> Recording:
+        """Keep a finished recording and begin to understand it: `wave` if it is given, else its
+        16-bit samples. Raises BusyError while many wait."""
+        self._forget()
+        waiting = sum(not recording.heard.done() for recording in self._recordings.values())
+        if waiting >= MAX_PENDING:
+            raise BusyError(
+                "Many recordings are waiting to be understood; say it again in a moment."
+            )
+        wave = pcm / np.float32(32768) if wave is None else wave
+        job = asyncio.ensure_future(self._hear(wave, rate_hz))
+        job.add_done_callback(_noted)
+        recording = Recording(secrets.token_urlsafe(16), pcm, rate_hz, job, self._clock())
+        self._recordings[recording.key] = recording
+        return recording
+
+    async def said(self, value: str) -> Utterance:
+        """The message that `value` names: the keys of one recording or more, joined by `+`.
+
+        Waits until they are understood. Raises ParameterError if one is not known (any more), and
+        what those had to say who listened.
+        """
+        keys = tuple(value.split(JOIN))
+        found = [self._recordings[key] for key in keys if key in self._recordings]
+        if len(found) < len(keys) or len(keys) > MAX_JOINED:
+            raise ParameterError("This recording is not known any more; record it again.")
+        if len({recording.rate_hz for recording in found}) > 1:
+            raise ParameterError(
+                "Recordings of different sample rates cannot be joined; send one of them."
+            )
+        # Shielded: who stops waiting must not stop the work, which may be asked for again.
+        parts = [await asyncio.shield(recording.heard) for recording in found]
+        pcm = np.concatenate([recording.pcm for recording in found])
+        return Utterance(keys, _joined(parts), pcm, found[0].rate_hz)
+
+    def _forget(self) -> None:
+        """Drop recordings that are old, and the oldest while they are too large together."""
+        now_s, size = self._clock(), 0
+        for key, recording in reversed(list(self._recordings.items())):
+            size += recording.pcm.nbytes
+            if now_s - recording.said_s > KEPT_S or size > KEPT_BYTES:
+                del self._recordings[key]
+
+
+def _joined(parts: list[Speech]) -> Speech:
+    codes = tuple(code for part in parts for code in part.codes)
+    known = [part.transcript for part in parts if part.transcript is not None]
+    if not known:
+        return Speech(codes)
+    return Speech(
+        codes,
+        Transcript(
+            " ".join(part.text for part in known),
+            known[0].recogniser,
+            sum(part.seconds for part in known),
+            max(part.took_s for part in known),
+        ),
+    )
+
+
+def _noted(job: asyncio.Task[Speech]) -> None:
+    """An error is the business of the request that names the recording, if one ever does."""
+    if not job.cancelled():
+        job.exception()

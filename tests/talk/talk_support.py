@@ -1,0 +1,74 @@
+"""A service to talk to over a scripted one, and answers that are written down beforehand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from moss_engine.api.errors import MossError
+from moss_engine.api.events import AudioChunk, Event, TextDelta
+from moss_engine.api.request import Message, Request, Speech, Text
+from moss_engine.api.transcript import Transcript
+from moss_engine.talk.answer import Part, Question
+from moss_engine.talk.modes import talking_modes
+from moss_engine.talk.service import TalkingService
+from tests.ui.page_support import DEFAULTS, INFO, MODES, FakeService, Script
+
+HEARD = Transcript("What time is it?", "Scripted ear", 1.5, 0.1)
+READER = replace(
+    INFO, modes=(MODES[0], replace(MODES[1], history=False)), recogniser=HEARD.recogniser
+)
+
+
+@dataclass
+class Written:
+    """Answers with these parts, each after `wait`; an error ends them."""
+
+    parts: list[Part | MossError] = field(default_factory=list)
+    asked: list[Question] = field(default_factory=list)
+    wait: asyncio.Event | None = None
+    closed: int = 0
+
+    async def answer(self, question: Question) -> AsyncGenerator[Part, None]:
+        self.asked.append(question)
+        try:
+            for part in self.parts:
+                if isinstance(part, MossError):
+                    raise part
+                yield part
+                if self.wait is not None:
+                    await self.wait.wait()
+        finally:
+            self.closed += 1
+
+
+def talking(answerer: Written, **script: float) -> tuple[TalkingService, FakeService]:
+    """The service, and the one below it, which says every part as a second of sound."""
+    below = FakeService(Script(**{"seconds": 1.0, "first_s": 0.01, "rtf": 0.01, **script}), READER)
+    info = replace(READER, modes=talking_modes(READER))
+    return TalkingService(below, info, answerer), below  # type: ignore[arg-type]
+
+
+def asking(mode: str = "chat", text: str = "What time is it?", **changes) -> Request:
+    content = Speech((), HEARD) if mode.startswith("talk") else Text(text)
+    values = {"request_id": "asked", "session_id": "visitor", **changes}
+    return Request(
+        messages=(Message("user", content),), mode=mode, sampling=DEFAULTS, voice=None, **values
+    )
+
+
+def words(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta)).strip()
+
+
+def sound(events: list[Event]) -> np.ndarray:
+    """All samples, which must follow each other without a gap."""
+    chunks = [event for event in events if isinstance(event, AudioChunk)]
+    position = 0
+    for chunk in chunks:
+        assert chunk.start_sample == position, "the sound has a gap"
+        position += len(chunk.samples)
+    return np.concatenate([chunk.samples for chunk in chunks]) if chunks else np.zeros(0)

@@ -1,0 +1,195 @@
+"""Answers that are thought of while they are said: one reply of many parts."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from moss_engine.api.errors import BusyError, EngineFaultError, InputError, UnsupportedModeError
+from moss_engine.api.events import (
+    Accepted,
+    AudioChunk,
+    Failed,
+    Finished,
+    FinishReason,
+    Started,
+    Thought,
+    Transcribed,
+)
+from moss_engine.api.request import Message, Text
+from moss_engine.api.service import stream
+from moss_engine.talk.answer import Reached, Recite, Say
+from tests.talk.talk_support import HEARD, Written, asking, sound, talking, words
+from tests.ui.page_support import DEFAULTS, RATE_HZ, signal, soon
+
+TWO = [Reached("first_sentence"), Say("It is noon."), Say("Have a rest.", 0.8)]
+
+
+async def listen(service, request) -> list:
+    return [event async for event in stream(service, request)]
+
+
+async def test_the_parts_are_one_reply():
+    service, below = talking(Written(list(TWO)))
+    events = await listen(service, asking())
+    assert words(events) == "It is noon. Have a rest."
+    once = signal(1.0, seed=DEFAULTS.seed)
+    assert np.array_equal(sound(events), np.concatenate([once, once]))
+    assert {event.request_id for event in events} == {"asked"}
+    times = [event.time_s for event in events]
+    assert times == sorted(times)
+    rows = [event.num_rows for event in events]
+    assert rows == sorted(rows)
+    kinds = [type(event) for event in events]
+    assert [kinds.count(kind) for kind in (Accepted, Thought, Started, Finished)] == [1, 1, 1, 1]
+    assert events[-1].reason is FinishReason.STOP
+    assert [(r.mode, r.messages[-1].content, r.speed) for r in below.requests] == [
+        ("read", Text("It is noon."), 1.0),
+        ("read", Text("Have a rest."), 0.8),
+    ]
+
+
+async def test_what_was_heard_comes_first_and_is_what_is_asked():
+    answerer = Written([Say("Noon.")])
+    service, _ = talking(answerer)
+    events = await listen(service, asking("talk"))
+    assert isinstance(events[1], Transcribed) and events[1].transcript == HEARD
+    assert answerer.asked[0].text == HEARD.text
+
+
+async def test_a_written_answer_makes_no_sound():
+    service, below = talking(Written(list(TWO)))
+    events = await listen(service, asking("talk-written"))
+    assert words(events) == "It is noon. Have a rest." and not len(sound(events))
+    assert below.requests == [] and isinstance(events[-1], Finished)
+
+
+async def test_the_checkpoints_own_answer_is_asked_for_as_such():
+    service, below = talking(Written([Recite("Who are you?")]))
+    await listen(service, asking())
+    assert below.requests[0].mode == "chat"
+
+
+async def test_history_is_words():
+    answerer = Written([Say("Noon.")])
+    service, _ = talking(answerer)
+    request = asking()
+    before = (Message("user", Text("Hi.")), Message("assistant", Text("Hello.")))
+    await listen(service, _with(request, before))
+    assert answerer.asked[0].history == (("user", "Hi."), ("assistant", "Hello."))
+
+
+def _with(request, before):
+    return replace(request, messages=(*before, *request.messages))
+
+
+async def test_stop_ends_the_voice_and_the_thinking():
+    answerer = Written([Say("One."), Say("Two.")], wait=asyncio.Event())
+    service, below = talking(answerer, seconds=30.0, rtf=0.5)
+    reply = await service.submit(asking())
+    events = []
+    async with aclosing(reply.events()) as told:
+        async for event in told:
+            events.append(event)
+            if isinstance(event, AudioChunk):
+                reply.cancel()
+    assert events[-1].reason is FinishReason.CANCELLED and below.cancelled
+    assert answerer.closed == 1 and await soon(lambda: not below.open)
+
+
+async def test_stop_ends_the_thinking_before_anything_was_said():
+    answerer = Written([Reached("first_token"), Say("Never.")], wait=asyncio.Event())
+    service, below = talking(answerer)
+    reply = await service.submit(asking())
+    events = []
+    async with aclosing(reply.events()) as told:
+        async for event in told:
+            events.append(event)
+            if isinstance(event, Thought):
+                await service.cancel_session("visitor")
+    assert events[-1].reason is FinishReason.CANCELLED
+    assert below.requests == [] and answerer.closed == 1
+
+
+async def test_who_leaves_stops_all_of_it():
+    answerer = Written([Say("One.")], wait=asyncio.Event())
+    service, below = talking(answerer, seconds=30.0, rtf=0.5)
+    async with aclosing(stream(service, asking())) as told:
+        async for event in told:
+            if isinstance(event, AudioChunk):
+                break
+    assert below.cancelled and answerer.closed == 1
+
+
+async def test_an_error_of_the_thinker_is_the_last_word_and_what_was_said_stays():
+    service, _ = talking(Written([Say("One."), BusyError("The brain is busy; ask again.")]))
+    events = await listen(service, asking())
+    assert isinstance(events[-1], Failed) and events[-1].message == "The brain is busy; ask again."
+    assert len(sound(events)) == RATE_HZ and words(events) == "One."
+
+
+async def test_an_error_of_the_voice_is_the_last_word():
+    service, below = talking(Written([Say("One.")]))
+    below.script.error = EngineFaultError("The voice is gone; restart the program.")
+    events = await listen(service, asking())
+    assert isinstance(events[-1], Failed) and events[-1].code == "E_ENGINE"
+
+
+async def test_the_next_part_waits_for_a_listener_who_is_far_behind():
+    parts = [Say(f"Part {number}.") for number in range(30)]
+    service, below = talking(Written(parts))
+    reply = await service.submit(asking())
+    async with aclosing(reply.events(acknowledge=False)) as told:
+        taking = asyncio.ensure_future(_all(told))
+        assert await soon(lambda: len(below.requests) >= 11)
+        await asyncio.sleep(0.3)
+        assert len(below.requests) in (11, 12), "more than run_ahead_s of sound was made"
+        reply.acknowledge(5 * RATE_HZ)
+        assert await soon(lambda: len(below.requests) >= 16)
+        reply.cancel()
+        await taking
+
+
+async def _all(events) -> list:
+    return [event async for event in events]
+
+
+async def test_a_newer_question_ends_the_older_answer():
+    service, _ = talking(Written([Say("One.")]), seconds=30.0, rtf=0.5)
+    first = await service.submit(asking())
+    hearing = asyncio.ensure_future(_all(first.events()))
+    second = await service.submit(asking(request_id="newer"))
+    assert (await hearing)[-1].reason is FinishReason.CANCELLED
+    second.cancel()
+    assert (await _all(second.events()))[-1].reason is FinishReason.CANCELLED
+
+
+async def test_requests_that_cannot_be_answered_are_refused():
+    service, _ = talking(Written())
+    with pytest.raises(UnsupportedModeError, match="takes speech"):
+        await service.submit(_with_mode(asking(), "talk"))
+    with pytest.raises(InputError, match="system prompt"):
+        await service.submit(_with(asking(), (Message("system", Text("Be brief.")),)))
+    with pytest.raises(InputError):
+        await service.submit(asking(text="  "))
+
+
+def _with_mode(request, mode: str):
+    return replace(request, mode=mode)
+
+
+async def test_places_are_bounded_and_given_back():
+    service, _ = talking(Written([Say("One.")]))
+    replies = [
+        await service.submit(asking(request_id=f"r{i}", session_id=f"s{i}")) for i in range(20)
+    ]
+    with pytest.raises(BusyError):
+        await service.submit(asking(request_id="more", session_id="more"))
+    for reply in replies:
+        reply.cancel()
+        await _all(reply.events())
+    assert await service.submit(asking(request_id="more", session_id="more"))

@@ -45,7 +45,7 @@ def thinks(info: ServiceInfo) -> str:
     """Who thinks of the answers, as the end of a sentence."""
     if info.brain is not None:
         return f"what {info.brain} thinks of."
-    return "what is known by heart, and what a clock and a calculator know. It does not reason."
+    return "what is known by heart. It does not reason."
 
 
 def _mode(

@@ -1,0 +1,58 @@
+"""Talking to a checkpoint that understands no speech: a recogniser listens, the page says who, and
+shows what was heard."""
+
+from __future__ import annotations
+
+import pytest
+
+from moss_engine.talk.answer import Say
+from moss_engine.ui.config import PageConfig
+from tests.talk.talk_support import HEARD, Written, talking
+from tests.ui.page_support import free_port
+from tests.ui.test_page_talk import question, shown
+
+browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(browsing.CHROMIUM is None, reason="chromium is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def visit():
+    from moss_engine.ui.server import launch
+
+    service, _ = talking(Written([Say("It is noon."), Say("Have a rest.")]))
+    page = launch(service, PageConfig(port=free_port()))
+    with browsing.chromium() as browser:
+        tab = browsing.Visit(browser, page.local_url)
+        tab.page.wait_for_function("window.recorder?.ready")
+        yield tab
+        tab.close()
+    page.close(verbose=False)
+
+
+def test_what_was_heard_stands_in_the_conversation_with_who_heard_it(visit):
+    visit.page.locator("#mode label", has_text="Speak to it").click()
+    visit.page.wait_for_selector(".rec-file:visible")
+    visit.page.locator(".rec-input").set_input_files(question())
+    visit.wait("done")
+    asked = visit.page.locator("#chat .tr-user")
+    assert asked.locator(".tr-text").inner_text() == HEARD.text
+    assert HEARD.recogniser in asked.locator(".tr-note").inner_text()
+    assert asked.locator(".clip").count() == 1
+    answer = visit.page.locator("#chat .tr-assistant .tr-text")
+    answer.wait_for()
+    assert answer.inner_text() == "It is noon. Have a rest."
+
+
+def test_a_written_answer_is_read(visit):
+    visit.page.locator("#mode label", has_text="Speak, read the answer").click()
+    visit.page.locator(".rec-input").set_input_files(question())
+    shown(visit, "off")
+    visit.page.wait_for_function(
+        "document.querySelectorAll('#chat .tr-assistant .tr-text').length === 2"
+    )
+    last = visit.page.locator("#chat .tr-assistant").last
+    assert last.locator(".tr-text").inner_text() == "It is noon. Have a rest."
+    assert last.locator(".clip").count() == 0 and visit.problems == []

@@ -1,9 +1,9 @@
 """Pin the dependencies of pyproject.toml: `python -m scripts.dev.lock` (needs uv).
 
 requirements.txt holds the default install for every supported Python and system,
-requirements-talk.txt what listening adds to it, requirements-test.txt what the tests add. torch's CUDA libraries go into
-requirements-cuda.txt, to be given to pip as constraints: were they listed as requirements, machines
-without a GPU would download them too.
+requirements-talk.txt what listening adds to it, requirements-test.txt what the tests add. torch's
+CUDA libraries go into requirements-cuda.txt, to be given to pip as constraints: were they listed as
+requirements, machines without a GPU would download them too.
 """
 
 from __future__ import annotations

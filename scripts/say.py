@@ -23,6 +23,7 @@ import wave
 from collections.abc import Iterator
 from pathlib import Path
 
+from moss_engine.api import service as api
 from moss_engine.api.errors import (
     ConfigError,
     ForeignTextError,
@@ -36,7 +37,6 @@ from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Message, Request, Speech, Text
 from moss_engine.api.service import SpeechService, stream
-from moss_engine.api.service import hear as hear_speech
 from moss_engine.audio.file import read_audio
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
@@ -129,7 +129,7 @@ async def hear(service: SpeechService, path: Path, max_s: float) -> tuple[Speech
     """A recording as a request takes it, and the milliseconds that the service took for it."""
     wave, rate_hz = read_audio(path, max_s)
     begun_s = time.perf_counter()
-    speech = await hear_speech(service, wave, rate_hz)
+    speech = await api.hear(service, wave, rate_hz)
     return speech, 1000 * (time.perf_counter() - begun_s)
 
 
@@ -256,8 +256,7 @@ async def answer(
     content: Text | Speech
     if args.speech is not None:
         content, encode_ms = await hear(service, args.speech, info.max_speech_s)
-        if content.transcript is not None:
-            heard = content.transcript
+        if heard := content.transcript:
             print(f"{heard.recogniser} heard: {heard.text}", file=sys.stderr)
     else:
         content = Text(sys.stdin.read() if args.text == "-" else args.text)
@@ -287,12 +286,8 @@ def main(argv: list[str] | None = None) -> None:
             print(f"{'encode_ms':<18}{encode_ms:>14,.3f} ms")
         print(table(metrics))
     if args.json:
-        print(
-            json.dumps(
-                dataclasses.asdict(metrics)
-                | ({} if encode_ms is None else {"encode_ms": encode_ms})
-            )
-        )
+        heard = {} if encode_ms is None else {"encode_ms": encode_ms}
+        print(json.dumps(dataclasses.asdict(metrics) | heard))
 
 
 if __name__ == "__main__":

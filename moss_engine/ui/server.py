@@ -28,6 +28,7 @@ from starlette.middleware import Middleware
 
 from moss_engine.api.errors import ConfigError, ContextError, EngineFaultError, MissingPackageError
 from moss_engine.api.events import Failed
+from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Speech, Text
 from moss_engine.api.service import SpeechService, hear, stream
 from moss_engine.audio.voice_activity import Detector, load_detector
@@ -105,13 +106,8 @@ def launch(
     access = access_of(config)
     cache = make_cache()
     info = _run(service.describe())
-    detector, no_hands_free = load_hands_free() if info.hears else (None, None)
+    ingest, no_hands_free = open_ingest(service, info) if info.hears else (None, None)
     facts = PageInfo.of(info, no_hands_free)
-    ingest = (
-        AudioIngest(partial(hear, service), detector, max_s=info.max_speech_s)
-        if info.hears
-        else None
-    )
     try:
         _run(warm_up(service, facts))
     except ContextError:
@@ -220,6 +216,12 @@ def require_address(host: str, port: int) -> None:
         raise ConfigError(
             f"Port {port} of {host} cannot be opened ({error.strerror}); give another with --port."
         ) from None
+
+
+def open_ingest(service: SpeechService, info: ServiceInfo) -> tuple[AudioIngest, str | None]:
+    """What takes the recordings of visitors, and the sentence that says why it finds no turns."""
+    detector, no_hands_free = load_hands_free()
+    return AudioIngest(partial(hear, service), detector, max_s=info.max_speech_s), no_hands_free
 
 
 def load_hands_free() -> tuple[Detector | None, str | None]:

@@ -65,7 +65,7 @@ document.addEventListener("click", ({ target }) => {
   if (!chip) return;
   if (document.body.dataset.input !== "text") choose(document.querySelector('#mode-notes [data-input="text"]').dataset.mode);
   const draft = box().value;
-  type(chip.dataset.text ?? chip.textContent);
+  type(chip.dataset[document.body.dataset.language] ?? chip.textContent);
   setTimeout(() => byId("send").click(), 0);
   document.addEventListener("asked", () => type(draft), { once: true });
 });

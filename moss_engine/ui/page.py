@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,14 @@ from moss_engine.ui.parts.words import (
     NOTICE,
     STATE_S,
     TO_ASK,
+    TO_ASK_CHINESE,
     TO_READ,
     WHAT,
 )
 
 HERE = Path(__file__).resolve().parent
 TITLE = "MOSS-Speech Live"
-SCRIPTS = ("page.js", "page_problem.js", "page_modes.js")
+SCRIPTS = ("page_language.js", "page.js", "page_problem.js", "page_modes.js")
 MAX_QUEUE = 16
 
 ASK = f"(...values) => window.liveAudio.submit(values, {tuple(BY_NAME).index('heard')})"
@@ -92,12 +94,7 @@ def lay_out(handlers: Handlers) -> Parts:
     """Everything in the order in which it is read; the style sheet finds the places."""
     facts = handlers.facts
     conversation = gr.State(None, time_to_live=STATE_S, delete_callback=handlers.forget)
-    gr.HTML(
-        masthead(facts),
-        js_on_load="\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS),
-        elem_id="masthead",
-        apply_default_css=False,
-    )
+    gr.HTML(masthead(facts), js_on_load=scripts(), elem_id="masthead", apply_default_css=False)
     with gr.Row(elem_id="desk", equal_height=False):
         with gr.Column(elem_id="left"):
             with gr.Column(elem_id="talk"):
@@ -118,11 +115,19 @@ def lay_out(handlers: Handlers) -> Parts:
                 hint=invitation(facts),
                 what=WHAT,
                 example=TO_READ[0] if facts.default_mode.split_sentences else TO_ASK[0],
+                chinese="" if facts.default_mode.spell_out else TO_ASK_CHINESE[0],
             )
             make_panel(running(facts), elem_id="panel")
     gr.HTML(f"<p>{html.escape(NOTICE)}</p>", elem_id="notice", apply_default_css=False)
     controls = {name: {**asking, **inner}[name] for name in BY_NAME}
     return Parts(controls, send, stop, clear, chat, live, own, conversation)
+
+
+def scripts() -> str:
+    """The page's own scripts, with the table of its Chinese."""
+    table = json.dumps(json.loads((HERE / "chinese.json").read_text("utf-8")), ensure_ascii=False)
+    parts = [(HERE / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    return "\n".join([f"const CHINESE = {table};", *parts])
 
 
 def invitation(facts: PageInfo) -> str:

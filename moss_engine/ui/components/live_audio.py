@@ -34,15 +34,15 @@ PARTS = (
 # Constant: a template that mentioned the value would be rebuilt for every chunk.
 TEMPLATE = """
 <div class="la-stage">
-<section class="la-caption" aria-label="Caption"><p class="la-text"></p><p class="la-hint">@hint@</p></section>
-<p class="la-spoken" aria-live="polite"></p>
+<section class="la-caption" aria-label="Caption"><p class="la-text" translate="no"></p><p class="la-hint">@hint@</p></section>
+<p class="la-spoken" translate="no" aria-live="polite"></p>
 <div class="la-scope" role="slider" tabindex="0" aria-label="Place in the answer, on its waveform and mel spectrogram"
   aria-valuemin="0" aria-valuemax="0" aria-valuenow="0" title="Waveform, and below it 80 mel bands from 0 to 8 kHz, every
 20 ms, from -84 to -20 dB of full scale. Press anywhere to hear it from there.">
   <canvas></canvas><div class="la-ahead"></div><div class="la-playhead"></div><canvas class="la-axes"></canvas>
 </div>
 <div class="la-start">
-  <button type="button" class="la-example" data-text="@example@">
+  <button type="button" class="la-example" data-en="@example@" data-zh="@chinese@">
     <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M4 2.5v11l9-5.5z"/></svg>Hear an example</button>
   <p>@what@</p>
 </div>
@@ -98,16 +98,17 @@ class LiveAudio(gr.HTML):
         hint: str = "",
         what: str = "",
         example: str = "",
+        chinese: str = "",
         **kwargs: Any,
     ):
         """Sound starts when `prebuffer_ms` of it are there; behind a share link or on a Space
         `remote_prebuffer_ms`. Before the first reply it shows `hint`, what this is, and a button that
-        asks `example`."""
+        asks `example`, or `chinese` on a Chinese page."""
         worklet = (HERE / "live_audio_worklet.js").read_text(encoding="utf-8")
         parts = [(HERE / name).read_text(encoding="utf-8") for name in PARTS]
         super().__init__(
             value,
-            html_template=_fill(hint=hint, what=what, example=example),
+            html_template=_fill(hint=hint, what=what, example=example, chinese=chinese or example),
             css_template=(HERE / "live_audio.css").read_text(encoding="utf-8"),
             js_on_load="\n".join([f"const WORKLET_SOURCE = {json.dumps(worklet)};", *parts]),
             apply_default_css=False,

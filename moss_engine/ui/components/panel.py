@@ -115,7 +115,7 @@ STAGES = [
 
 def panel_html(running: Sequence[tuple[str, str]]) -> str:
     facts = "".join(
-        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>"
+        f'<div><dt>{html.escape(name)}</dt><dd translate="no">{html.escape(value)}</dd></div>'
         for name, value in running
     )
     return f"""
@@ -134,7 +134,7 @@ def panel_html(running: Sequence[tuple[str, str]]) -> str:
   <section class="ids" aria-label="Sampled tokens">
     <h3>Sampled tokens <em><i class="key-text"></i>text <i class="key-code"></i>speech</em></h3>
     <p class="tip" id="tip-ids">{TOKENS}</p>
-    <div class="ids-roll" tabindex="0" role="group" aria-label="Text pieces and speech codes in order"></div></section>
+    <div class="ids-roll" translate="no" tabindex="0" role="group" aria-label="Text pieces and speech codes in order"></div></section>
 </div></div>"""
 
 

@@ -57,6 +57,7 @@ function draw(entry) {
     if (!words) continue;
     const text = part("p", name, words);
     text.dir = "auto";
+    text.translate = name !== "tr-text";
     item.append(text);
   }
   if (entry.clip) item.append(clipOf(entry.clip, entry.sounding));

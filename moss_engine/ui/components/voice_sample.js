@@ -5,12 +5,19 @@ const $ = (selector) => element.querySelector(selector);
 const buttons = [$(".vs-record"), $(".vs-file")];
 const MAKING = "Making the voice";
 let taking = false;
+let making = false;
 
 function take(utterance) {
   taking = false;
+  making = true;
   $(".vs-state").textContent = MAKING;
   props.value = utterance;
   trigger("sampled");
+}
+
+function say(sentence) {
+  making = false;
+  $(".vs-state").textContent = sentence;
 }
 
 function agreed() {
@@ -42,5 +49,5 @@ document.addEventListener("recorder", ({ detail }) => {
   $(".vs-state").textContent = state === "recording" ? `Recording ${seconds.toFixed(1)} s` : sentence;
 });
 // What the server says of the voice; where none was made, the page shows the reason.
-watch("value", () => { if ($(".vs-state").textContent === MAKING && / /.test(props.value)) $(".vs-state").textContent = props.value; });
-document.addEventListener("voicemade", () => { if ($(".vs-state").textContent === MAKING) $(".vs-state").textContent = ""; });
+watch("value", () => making && / /.test(props.value) && say(props.value));
+document.addEventListener("voicemade", () => making && say(""));

@@ -108,8 +108,9 @@ def examples(facts: PageInfo) -> str:
     groups = ""
     for mode in facts.modes:
         chips = "".join(
-            f'<button type="button" class="chip">{html.escape(text)}</button>'
-            for text in examples_of(mode)
+            f'<button type="button" class="chip" lang="{language}" translate="no">'
+            f"{html.escape(text)}</button>"
+            for language, text in examples_of(mode)
         )
         groups += (
             f'<div class="chips" data-mode="{html.escape(mode.name)}" role="group" '

@@ -20,9 +20,10 @@ def masthead(facts: PageInfo) -> str:
 <header class="mast" data-limit="{facts.max_text_chars}">
   <svg class="mark" viewBox="0 0 32 32" aria-hidden="true">
     <path d="M3 16h3M9 11v10M14 5v22M19 9v14M24 13v6M29 15.5v1"/></svg>
-  <h1>MOSS-Speech <b>Live</b></h1>
+  <h1 translate="no">MOSS-Speech <b>Live</b></h1>
   <p class="lead">A language model that speaks while it is still thinking</p>
   <button type="button" class="about-open" aria-haspopup="dialog">About</button>
+  <button type="button" class="tongue" translate="no"></button>
   <button type="button" class="shade" aria-label="Switch between light and dark"></button>
 </header>
 {about(facts)}"""
@@ -30,7 +31,8 @@ def masthead(facts: PageInfo) -> str:
 
 def about(facts: PageInfo) -> str:
     named = "".join(
-        f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd></div>" for name, value in running(facts)
+        f'<div><dt>{name}</dt><dd translate="no">{html.escape(value)}</dd></div>'
+        for name, value in running(facts)
     )
     return f"""
 <dialog class="about" aria-labelledby="about-head">
@@ -39,7 +41,7 @@ def about(facts: PageInfo) -> str:
     heard, and every figure as it was measured.</p>
   {limits(facts)}
   <h3>From a program</h3>
-  <pre tabindex="0" aria-label="A program"><code>{html.escape(CALL)}</code></pre>
+  <pre tabindex="0" aria-label="A program"><code translate="no">{html.escape(CALL)}</code></pre>
   <p>The README in the program's folder, which is also its source, describes every option and
     figure.</p>
   <h3>What runs here</h3>
@@ -59,9 +61,9 @@ def limits(facts: PageInfo) -> str:
     )
     return f"""<h3>What it cannot do here</h3>
   <ul class="closed">{reasons}</ul>
-  <p>MOSS-Speech at full size can. <code>python -m scripts.download</code> fetches it, and
-    <code>python -m scripts.doctor CHECKPOINT CODEC</code> tells whether this
-    machine can run it.</p>"""
+  <p>MOSS-Speech at full size can. <code translate="no">python -m scripts.download</code>
+    fetches it, and <code translate="no">python -m scripts.doctor CHECKPOINT CODEC</code>
+    tells whether this machine can run it.</p>"""
 
 
 def running(facts: PageInfo) -> list[tuple[str, str]]:

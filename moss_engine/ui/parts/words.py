@@ -19,6 +19,12 @@ TO_ASK = (
     "Tell me a very short story about a fox.",
     "How do I make a good cup of tea?",
 )
+TO_ASK_CHINESE = (
+    "你好！你是谁？",
+    "天空为什么是蓝色的？",
+    "给我讲一个关于狐狸的小故事。",
+    "怎样泡一杯好茶？",
+)
 TO_ANSWER = (
     "Hello! Who are you?",
     "What is seven plus five?",
@@ -51,8 +57,11 @@ def ask_words(mode: Mode) -> tuple[str, str]:
     return "Ask", "Type your question"
 
 
-def examples_of(mode: Mode) -> tuple[str, ...]:
-    """Texts to begin with: a mode that splits its text into sentences reads it, others answer."""
+def examples_of(mode: Mode) -> tuple[tuple[str, str], ...]:
+    """Texts to begin with, and the language of each: a mode that splits its text into sentences
+    reads it, others answer. Only a voice that takes texts as they are knows Chinese."""
     if mode.input != "text":
         return ()
-    return TO_READ if mode.split_sentences else TO_ASK if mode.history else TO_ANSWER
+    english = TO_READ if mode.split_sentences else TO_ASK if mode.history else TO_ANSWER
+    chinese = () if mode.spell_out else TO_ASK_CHINESE
+    return tuple(("en", text) for text in english) + tuple(("zh", text) for text in chinese)

@@ -1,0 +1,179 @@
+"""The page speaks English and Chinese, one at a time, and leaves what visitors write alone."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from moss_engine.api.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING, read_modes
+from moss_engine.ui.config import PageConfig
+from tests.ui.page_support import INFO, FakeService, Script, free_port, until
+from tests.ui.page_texts import TEXTS
+
+ROOT = Path(__file__).resolve().parents[2]
+CHINESE = json.loads((ROOT / "moss_engine" / "ui" / "chinese.json").read_text(encoding="utf-8"))
+NANO = read_modes(ROOT / "assets" / "nano" / "processor_config.json").modes
+PAGES = {
+    "built-in": replace(INFO, modes=NANO, voices=("Ada", "Ben"), speeds=(0.7, 1.5)),
+    "published": replace(
+        INFO, modes=PUBLISHED_MODES.modes, sampling=PUBLISHED_SAMPLING, clones_voices=True
+    ),
+}
+# Names and units that a Chinese page has, too; and what the model itself is told.
+NAMES = {"MOSS", "Speech", "AI", "Esc", "KV", "Top", "WAV", "README", "kHz", "ms", "dB"}
+PROMPTS = tuple(mode.system for mode in PUBLISHED_MODES.modes)
+WORD = re.compile(r"[A-Za-z]{2,}")
+HAN = re.compile(r"[\u4e00-\u9fff]")
+# Where the sentences come from that a visitor may be told.
+TOLD = (
+    "api/validation.py", "api/voices.py", "audio/file.py", "engine/engine.py",
+    "engine/scheduler.py", "service/*.py", "text/processor.py", "ui/audio_in/*.py",
+    "ui/doubts.py", "ui/form.py", "ui/handlers.py",
+)  # fmt: skip
+NOT_TOLD = ("CheckpointError", "ConfigError")
+
+
+def sentence(node: ast.expr) -> str | None:
+    """The text of a literal, with {} for what is filled in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(v.value if isinstance(v, ast.Constant) else "{}" for v in node.values)
+    return None
+
+
+def raised() -> set[str]:
+    """Every sentence that is raised as it stands, and the constants of that kind."""
+    found = set()
+    paths = [path for places in TOLD for path in (ROOT / "moss_engine").glob(places)]
+    for node in (n for path in paths for n in ast.walk(ast.parse(path.read_text("utf-8")))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Error"):
+            if ast.unparse(node.func) not in NOT_TOLD:
+                found |= {sentence(argument) for argument in node.args}
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("FAULT", "CLOSED"):
+            found.add(sentence(node.value))
+    return {text for text in found if text and text.endswith(".")}
+
+
+def test_every_sentence_that_a_visitor_may_be_told_is_in_the_table():
+    shapes = {re.sub(r"\{#\}", "{}", english) for english in CHINESE}
+    assert sorted(raised() - shapes) == []
+
+
+def test_the_table_fills_in_what_the_english_does():
+    for english, chinese in CHINESE.items():
+        places = len(re.findall(r"\{#?\}", english))
+        assert len(re.findall(r"\{[#\d]?\}", chinese)) == places, english
+        assert HAN.search(chinese), english
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def page(request):
+    from moss_engine.ui.server import launch
+
+    service, port = FakeService(info=PAGES[request.param]), free_port()
+    page = launch(service, PageConfig(port=port))
+    yield service, f"http://127.0.0.1:{port}/"
+    page.close(verbose=False)
+
+
+@pytest.fixture
+def open_tab(browser, page):
+    from tests.ui.page_browser import Visit
+
+    tabs = []
+
+    def make(**options):
+        tabs.append(Visit(browser, page[1], **{"locale": "zh-CN", **options}))
+        return tabs[-1]
+
+    yield make
+    for tab in tabs:
+        tab.close()
+
+
+def choose(tab, mode: str) -> None:
+    chosen = f"#mode input[value='{mode}']"
+    tab.page.locator(chosen).dispatch_event("click")
+    tab.page.wait_for_selector(f"{chosen}:checked", state="attached")
+    tab.page.locator("#mode").dispatch_event("change")
+    tab.page.wait_for_selector(f"#mode-notes [data-mode='{mode}']:not([hidden])", state="attached")
+
+
+def texts_in_every_state(service, tab) -> set[str]:
+    """What the page says before, while and after a reply, in its settings, and of a mistake."""
+    found = set()
+
+    def look() -> None:
+        tab.page.wait_for_timeout(200)
+        found.update(tab.page.evaluate(TEXTS))
+
+    look()
+    tab.page.locator("#settings button").first.click()
+    tab.page.wait_for_selector("#seed input")
+    tab.page.locator(".about-open").click()
+    look()
+    tab.page.keyboard.press("Escape")
+    for mode in service.info.modes:
+        choose(tab, mode.name)
+        look()
+        if mode.input == "text":
+            service.script = Script(seconds=1.0, rtf=0.1, spoken="twenty")
+            tab.ask("$20")
+            tab.wait("speaking", "done")
+            look()
+            tab.wait("done")
+    tab.page.locator(".explain").click()
+    look()
+    choose(tab, next(mode.name for mode in service.info.modes if mode.input == "text"))
+    service.script = Script(seconds=60.0, rtf=0.5)
+    tab.ask("Stopped early.")
+    tab.wait("speaking")
+    tab.text.press("Escape")
+    tab.wait("stopped")
+    tab.ask("too long " * 1000)
+    look()
+    return found
+
+
+def test_nothing_is_left_in_the_other_language(page, open_tab):
+    service = page[0]
+    service.reset()
+    tab = open_tab()
+    english = {
+        text
+        for text in texts_in_every_state(service, tab)
+        if not set(WORD.findall(text)) <= NAMES | {"twenty"} and text not in PROMPTS
+    }
+    assert english == set()
+    assert tab.page.evaluate("document.documentElement.lang") == "zh-Hans"
+    tab.page.locator(".tongue").click()
+    assert until(lambda: tab.page.locator("#clear").inner_text() == "Clear all")
+    tab.page.reload()
+    tab.page.wait_for_selector("#mode input:checked", state="attached")
+    tab.page.wait_for_function("window.liveAudio?.ready && document.body.dataset.input")
+    found = texts_in_every_state(service, tab)
+    assert {text for text in found if HAN.search(text)} == set(), "and nothing of the browser's"
+    assert tab.problems == []
+
+
+def test_the_browser_chooses_the_language_and_a_switch_changes_it(service, visit):
+    tab = visit(locale="de-DE")
+    send = tab.page.locator("#send")
+    assert send.inner_text() == "Speak" and tab.page.evaluate("document.body.lang || 'en'") == "en"
+    tab.page.locator(".tongue").click()
+    assert until(lambda: send.inner_text() == "朗读")
+    tab.text.fill("")
+    tab.ask("Settings")
+    tab.wait("done")
+    assert tab.page.locator(".la-text").inner_text() == "Settings", "what was asked is translated"
+    assert until(lambda: tab.page.locator(".tr-text").all_inner_texts() == ["Settings"])
+    assert tab.page.locator(".la-status").inner_text() == "已说完"
+    tab.page.locator(".tongue").click()
+    assert tab.page.locator(".la-status").inner_text() == "Finished"
+    assert send.inner_text() == "Speak"

@@ -8,4 +8,5 @@ make_venv
 install requirements-test.txt
 install_judges
 install_chromium
-exec "$(venv_python)" -m pytest -q "$@"
+# Two at a time: a test of the page mostly waits.
+exec "$(venv_python)" -m pytest -q --numprocesses 2 --dist loadfile "$@"

@@ -14,8 +14,11 @@ from starlette.routing import Route
 
 from moss_engine.api.errors import MossError
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.bodies import read_json
+from moss_engine.endpoints.bodies import MAX_SOUND_BYTES, read_json
+from moss_engine.endpoints.chat import complete
+from moss_engine.endpoints.chat_fields import ChatBody
 from moss_engine.endpoints.errors import ApiError, of_moss
+from moss_engine.endpoints.memory import Memory
 from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.speech import SpeechBody, speak
 
@@ -25,7 +28,7 @@ Endpoint = Callable[[Request, Caller], Awaitable[Response]]
 
 def make_app(server: Server) -> Starlette:
     """Answers everything under `PREFIX`; what is not there is refused in OpenAI's shape, too."""
-    begun_s = int(time.time())
+    begun_s, memory = int(time.time()), Memory()
 
     async def models(request: Request, caller: Caller) -> Response:
         return JSONResponse({"object": "list", "data": [_model(server.model, begun_s)]})
@@ -40,11 +43,16 @@ def make_app(server: Server) -> Starlette:
     async def speech(request: Request, caller: Caller) -> Response:
         return speak(server, await read_json(request, SpeechBody), caller)
 
+    async def chat(request: Request, caller: Caller) -> Response:
+        body = await read_json(request, ChatBody, MAX_SOUND_BYTES)
+        return complete(server, memory, body, caller)
+
     routes = [
         _route(server, "models", models),
         _route(server, "models/{model:path}", model),
         _route(server, "audio/voices", voices),
         _route(server, "audio/speech", speech, method="POST"),
+        _route(server, "chat/completions", chat, method="POST"),
     ]
     refusals = {ApiError: _refused, MossError: _refused_by_service, HTTPException: _not_there}
     return Starlette(routes=routes, exception_handlers=refusals)  # type: ignore[arg-type]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, TypeVar, Union
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from moss_engine.endpoints.errors import ApiError, of_validation
@@ -25,9 +25,9 @@ class Body(BaseModel):
 Kind = TypeVar("Kind", bound=BaseModel)
 
 
-def either(key: str, **kinds: Any) -> Any:
-    """A union whose member is told by the value of the field `key`; a field that is no object is of
-    the kind `text` if it is a string and `parts` if it is a list."""
+def told_by(key: str) -> Discriminator:
+    """Of a union of members tagged `<NAME>`: by the value of the field `key`; a string is `<text>`
+    and a list is `<parts>`."""
 
     def kind_of(value: Any) -> str | None:
         if isinstance(value, str | list):
@@ -35,8 +35,7 @@ def either(key: str, **kinds: Any) -> Any:
         found = value.get(key) if isinstance(value, dict) else getattr(value, key, None)
         return f"<{found}>" if isinstance(found, str) else None
 
-    members = tuple(Annotated[kind, Tag(f"<{name}>")] for name, kind in kinds.items())
-    return Annotated[Union[members], Discriminator(kind_of)]  # noqa: UP007
+    return Discriminator(kind_of)
 
 
 async def read_body(request: Request, limit: int) -> bytes:

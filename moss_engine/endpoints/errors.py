@@ -82,7 +82,7 @@ def of_validation(error: ValidationError) -> ApiError:
     found = error.errors(include_url=False, include_context=True)[0]
     param = _name(found["loc"])
     kind, given = found["type"], f"{found['input']!s:.40}"
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "none_required"):
         sentence, code = f"{param} is not served here; leave it out.", "unknown_field"
     elif kind == "missing":
         sentence, code = f"{param} is missing; send it.", "missing_field"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from moss_engine.api.request import Request
 from moss_engine.api.service import SpeechService
 from moss_engine.endpoints.errors import ApiError, of_failure
 
+EVENT_STREAM = "text/event-stream"
 SEND_S = 60.0
 """A listener who takes nothing for so long is gone."""
 Result = TypeVar("Result")
@@ -75,6 +77,11 @@ class Streamed(Response):
             except asyncio.TimeoutError:
                 return
         await send({"type": "http.response.body", "body": b""})
+
+
+def server_sent(value: dict[str, Any]) -> bytes:
+    """A server-sent event."""
+    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
 
 
 async def unless_gone(receive: Any, work: Coroutine[Any, Any, Result]) -> Result | None:

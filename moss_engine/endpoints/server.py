@@ -13,7 +13,7 @@ from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
 from moss_engine.api.request import Message, Request, Sampling
 from moss_engine.api.service import SpeechService
-from moss_engine.endpoints.access import Access
+from moss_engine.endpoints.access import Access, Caller
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.text.language import doubt
 
@@ -41,9 +41,7 @@ class Server:
     @cached_property
     def reading_mode(self) -> Mode | None:
         """The mode that says a text as it stands."""
-        return next(
-            (m for m in self.info.modes if m.split_sentences and _goes(m, "text", "speech")), None
-        )
+        return next((mode for mode in self.info.modes if _reads(mode)), None)
 
     def mode(self, name: str, given: Medium, output: Medium | None) -> Mode:
         """The mode of that name; raises UnsupportedModeError unless it goes from `given` to
@@ -59,7 +57,7 @@ class Server:
 
     def answering_mode(self, given: Medium, output: Medium) -> Mode:
         """The mode that answers what is said; raises UnsupportedModeError if there is none."""
-        fitting = [m for m in self.info.modes if _goes(m, given, output) and not m.split_sentences]
+        fitting = [m for m in self.info.modes if _goes(m, given, output) and not _reads(m)]
         if not fitting:
             raise UnsupportedModeError(
                 f"The model {self.model!r} has no answer from {given} to {output}; its modes are "
@@ -74,6 +72,7 @@ class Server:
 
     def request(
         self,
+        caller: Caller,
         messages: tuple[Message, ...],
         mode: Mode,
         sampling: Sampling,
@@ -82,7 +81,8 @@ class Server:
         speed: float = 1.0,
         truncate_history: bool = False,
     ) -> Request:
-        """A request in a session of its own, since a session has one reply at a time."""
+        """A request in a session of its own, since a session has one reply at a time; places and
+        queue are shared by callers."""
         return Request(
             secrets.token_hex(16),
             f"api-{secrets.token_hex(8)}",
@@ -92,6 +92,7 @@ class Server:
             voice,
             truncate_history,
             speed,
+            visitor=f"api-{caller.name}",
         )
 
 
@@ -104,3 +105,7 @@ def check_language(mode: Mode, text: str, anyway: bool) -> None:
 
 def _goes(mode: Mode, given: Medium, output: Medium | None) -> bool:
     return mode.input == given and output in (None, mode.output)
+
+
+def _reads(mode: Mode) -> bool:
+    return mode.split_sentences and _goes(mode, "text", "speech")

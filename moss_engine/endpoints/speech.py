@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -17,11 +16,9 @@ from moss_engine.api.request import Message, Request, Text
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import Body
 from moss_engine.endpoints.errors import ApiError, of_moss
-from moss_engine.endpoints.replies import Streamed, told
+from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, server_sent, told
 from moss_engine.endpoints.server import Server, check_language
 from moss_engine.endpoints.sound import MEDIA_TYPES, Format, open_encoder
-
-EVENT_STREAM = "text/event-stream"
 
 
 class SpeechBody(Body):
@@ -52,7 +49,7 @@ def speak(server: Server, body: SpeechBody, caller: Caller) -> Streamed:
         raise of_moss(error, "input") from None
     messages = (Message("user", Text(body.input)),)
     request = server.request(
-        messages, mode, server.sampling(body.seed), voice=body.voice, speed=body.speed
+        caller, messages, mode, server.sampling(body.seed), voice=body.voice, speed=body.speed
     )
     if body.stream_format == "sse":
         return Streamed(_events(server, request, caller, body.response_format), EVENT_STREAM)
@@ -116,11 +113,6 @@ async def _events(
             if not begun:
                 raise refusal from None
             yield server_sent({"type": "error", "error": refusal.value()})
-
-
-def server_sent(value: dict[str, Any]) -> bytes:
-    """A server-sent event."""
-    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
 
 
 def _delta(part: bytes) -> bytes:

@@ -1,0 +1,26 @@
+"""Recordings of programs -> what a mode takes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+
+from moss_engine.api.errors import AudioFormatError
+from moss_engine.api.request import Speech
+from moss_engine.audio.file import read_audio
+from moss_engine.endpoints.server import Server
+
+
+def from_base64(data: str) -> bytes:
+    """Raises AudioFormatError for what is no base64."""
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise AudioFormatError("The recording is no base64; send the file's bytes in it.") from None
+
+
+async def heard(server: Server, file: bytes) -> Speech:
+    """The bytes of a sound file -> codes; raises a MossError for what cannot be heard."""
+    wave, rate_hz = await asyncio.to_thread(read_audio, file, server.info.max_speech_s)
+    return Speech(await server.service.encode(wave, rate_hz))

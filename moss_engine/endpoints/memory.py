@@ -1,0 +1,61 @@
+"""Earlier answers by the id that programs name them by, exactly as they were sampled."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from moss_engine.api.request import Reply
+from moss_engine.api.tokens import Row
+from moss_engine.endpoints.errors import ApiError
+
+KEPT_S = 3600.0
+MAX_REPLIES = 256
+MAX_ROWS = 200_000
+
+
+class Memory:
+    """Keeps the newest `MAX_REPLIES` of at most `MAX_ROWS` rows for `KEPT_S`; ids are secrets."""
+
+    def __init__(self, clock: Callable[[], float] = time.time):
+        self._clock = clock
+        self._replies: OrderedDict[str, tuple[float, Reply]] = OrderedDict()
+        self._num_rows = 0
+
+    @staticmethod
+    def new_id() -> str:
+        return f"audio_{secrets.token_hex(16)}"
+
+    def expires_at(self) -> int:
+        """When an answer that is kept now is forgotten, in seconds of the epoch."""
+        return int(self._clock() + KEPT_S)
+
+    def keep(self, name: str, rows: tuple[Row, ...]) -> None:
+        self._replies[name] = (self._clock() + KEPT_S, Reply(rows))
+        self._num_rows += len(rows)
+        self._forget()
+
+    def find(self, name: str) -> Reply:
+        """Raises ApiError for an id that is unknown or too old."""
+        self._forget()
+        found = self._replies.get(name)
+        if found is None:
+            raise ApiError(
+                400,
+                f"No earlier answer has the id {name[:48]!r}, or it is older than "
+                f"{KEPT_S / 60:g} minutes; send its words as content instead.",
+                "unknown_audio",
+            )
+        return found[1]
+
+    def _forget(self) -> None:
+        now_s = self._clock()
+        while self._replies and (
+            len(self._replies) > MAX_REPLIES
+            or self._num_rows > MAX_ROWS
+            or next(iter(self._replies.values()))[0] < now_s
+        ):
+            _, (_, reply) = self._replies.popitem(last=False)
+            self._num_rows -= len(reply.rows)

@@ -1,0 +1,210 @@
+"""POST /v1/chat/completions, as OpenAI's own client for Python uses it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+
+import httpx
+import numpy as np
+import openai
+import pytest
+
+from moss_engine.api.errors import EngineFaultError
+from moss_engine.api.request import Reply, Speech, Text
+from moss_engine.audio.pcm import read_wav, to_pcm16, write_wav
+from tests.endpoints.endpoint_support import MODEL
+from tests.ui.page_support import Script, signal, until
+
+ASKED = [{"role": "user", "content": "How are you?"}]
+SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "default", "format": "wav"}}
+QUESTION = signal(1.0)
+
+
+@pytest.fixture
+def client(url):
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def ask(client, messages=ASKED, **fields):
+    return client.chat.completions.create(model=MODEL, messages=messages, **fields)
+
+
+def recording() -> dict:
+    file = io.BytesIO()
+    write_wav(file, to_pcm16(QUESTION), 24_000)
+    data = base64.b64encode(file.getvalue()).decode()
+    return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+
+
+def sent(service, seed: int = 7) -> np.ndarray:
+    return to_pcm16(signal(service.script.seconds, seed=seed))
+
+
+def test_text_is_answered_by_text(client, service):
+    answer = ask(client, seed=7)
+    assert answer.choices[0].message.content == "How are you?"
+    assert answer.choices[0].message.audio is None
+    assert answer.choices[0].finish_reason == "stop"
+    assert service.requests[-1].mode == "write"
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 1
+    assert answer.usage.completion_tokens_details.audio_tokens == 0
+
+
+def test_text_is_answered_by_sound(client, service, tmp_path):
+    answer = ask(client, seed=7, **SPOKEN)
+    audio = answer.choices[0].message.audio
+    (tmp_path / "a.wav").write_bytes(base64.b64decode(audio.data))
+    pcm, rate_hz = read_wav(tmp_path / "a.wav")
+    assert rate_hz == 24_000 and np.array_equal(pcm, sent(service))
+    assert audio.transcript == "How are you?" and audio.expires_at > answer.created
+    assert answer.choices[0].message.content is None
+    assert service.requests[-1].mode == "chat"
+    details = answer.usage.completion_tokens_details
+    assert details.audio_tokens + details.text_tokens == answer.usage.completion_tokens
+    assert details.audio_tokens > 0 and details.text_tokens > 0
+
+
+def test_a_recording_is_a_question(client, service):
+    messages = [{"role": "user", "content": [recording()]}]
+    answer = ask(client, messages, seed=7, **SPOKEN)
+    request = service.requests[-1]
+    assert request.mode == "listen"
+    codes = request.messages[0].content.codes
+    assert isinstance(request.messages[0].content, Speech)
+    assert answer.usage.prompt_tokens_details.audio_tokens == len(codes) > 0
+    wave, rate_hz = service.encoded[-1]
+    assert rate_hz == 24_000 and np.array_equal(wave * 32768, to_pcm16(QUESTION))
+
+
+def test_a_stream_carries_text(client, service):
+    chunks = list(ask(client, stream=True, stream_options={"include_usage": True}))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(c.choices[0].delta.content or "" for c in chunks[:-1]) == "How are you?"
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == 1
+
+
+def test_a_stream_carries_sound_and_its_words(client, service):
+    spoken = {**SPOKEN, "audio": {"format": "pcm16"}}
+    pcm, words, names = b"", "", set()
+    for chunk in ask(client, stream=True, seed=7, **spoken):
+        audio = getattr(chunk.choices[0].delta, "audio", None)
+        if audio is not None:
+            pcm += base64.b64decode(audio.data or "")
+            words += audio.transcript or ""
+            names.add(audio.id)
+    assert np.array_equal(np.frombuffer(pcm, "<i2"), sent(service))
+    assert words.strip() == "How are you?" and len(names) == 1
+
+
+async def test_the_asynchronous_client_streams(url, service):
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
+        stream = await ask(client, stream=True)
+        words = [chunk.choices[0].delta.content or "" async for chunk in stream]
+    assert "".join(words) == "How are you?"
+
+
+def test_an_earlier_answer_is_found_by_its_id(client, service):
+    first = ask(client, **SPOKEN).choices[0].message
+    for earlier in ({"id": first.audio.id}, first.audio.model_dump()):
+        said = {"role": "assistant", "audio": earlier}
+        ask(client, [*ASKED, said, {"role": "user", "content": "And you?"}], **SPOKEN)
+        asked, answered, last = service.requests[-1].messages
+        assert asked.content == Text("How are you?") and last.content == Text("And you?")
+        assert isinstance(answered.content, Reply)
+
+
+def test_a_whole_message_may_be_sent_back(client, service):
+    first = ask(client).choices[0].message
+    ask(client, [*ASKED, first, {"role": "user", "content": "And you?"}], **SPOKEN)
+    assert service.requests[-1].messages[1].content == Text("How are you?")
+
+
+def test_the_fields_reach_both_channels(client, service):
+    fields = {"temperature": 0.5, "top_p": 0.8, "max_completion_tokens": 99, "seed": 3}
+    ask(client, [{"role": "developer", "content": "Be kind."}, *ASKED], **fields, **SPOKEN)
+    request = service.requests[-1]
+    sampling = request.sampling
+    for channel in (sampling.text, sampling.audio):
+        assert (channel.temperature, channel.top_p) == (0.5, 0.8)
+    assert (sampling.max_rows, sampling.seed) == (99, 3)
+    assert request.messages[0].role == "system" and request.voice == "default"
+
+
+NEUTRAL = {
+    "n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logprobs": False, "store": False,
+    "response_format": {"type": "text"}, "user": "me", "tools": [], "tool_choice": "auto",
+}  # fmt: skip
+
+
+def test_values_that_change_nothing_are_taken(client):
+    assert ask(client, **NEUTRAL).choices[0].message.content == "How are you?"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "param", "sentence"),
+    [
+        ({"model": "gpt-audio"}, 404, "model", "ask for 'scripted'"),
+        ({"n": 2}, 400, "n", "n is '2'; send 1"),
+        ({"tools": [{"type": "function"}]}, 400, "tools", "at most 0 items"),
+        ({"stop": "x"}, 400, "stop", "stop is not served here; leave it out"),
+        ({"logit_bias": {}}, 400, "logit_bias", "not served here; leave it out"),
+        ({"modalities": ["image"]}, 400, "modalities[0]", "send 'text' or 'audio'"),
+        ({"audio": {"format": "wav"}}, 400, "audio", 'send "modalities"'),
+        ({**SPOKEN, "stream": True}, 400, "audio.format", 'send "format": "pcm16"'),
+        ({**SPOKEN, "audio": {"format": "aac"}}, 400, "audio.format", "'aac'; send"),
+        ({"stream_options": {"include_usage": True}}, 400, "stream_options", '"stream": true'),
+        ({"messages": []}, 400, "messages", "at least 1 item"),
+        ({"messages": [{"role": "tool", "content": ""}]}, 400, "messages[0]",
+         "of a kind that is not served here; send system or developer or user or assistant"),
+        ({"messages": [{"role": "user"}]}, 400, "messages[0].content", "is missing"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400,
+         "messages[0].content[0]", "send text or input_audio"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]}, 400,
+         "messages[0].content[0].text", "valid string"),
+        ({"messages": [{"role": "user", "content": [
+            {"type": "input_audio", "input_audio": {"data": "%", "format": "wav"}}]}]}, 400,
+         "messages[0]", "is no base64"),
+        ({"messages": [{"role": "user", "content": [
+            {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]}]}, 400,
+         "messages[0]", "no audio file"),
+        ({"messages": [*ASKED, {"role": "assistant", "audio": {"id": "audio_1"}}, *ASKED]}, 400,
+         "messages[1]", "send its words as content instead"),
+        ({"messages": [*ASKED, {"role": "assistant"}, *ASKED]}, 400, "messages[1]", "its content"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(url, service, change, status, param, sentence):
+    body = {"model": MODEL, "messages": ASKED, **change}
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (status, param), error
+    assert re.search(sentence, error["message"]), error["message"]
+    assert service.requests == []
+
+
+def test_hanging_up_stops_the_reply(client, service):
+    service.script = Script(seconds=20.0, rtf=0.5)
+    stream = ask(client, stream=True, **{**SPOKEN, "audio": {"format": "pcm16"}})
+    next(iter(stream))
+    stream.close()
+    assert until(lambda: not service.open)
+    assert len(service.cancelled) == 1
+
+
+def test_hanging_up_on_a_whole_answer_stops_it_too(url, service):
+    service.script = Script(seconds=20.0, rtf=0.5)
+    body = {"model": MODEL, "messages": ASKED, **SPOKEN}
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{url}/v1/chat/completions", json=body, timeout=0.5)
+    assert until(lambda: not service.open)
+    assert len(service.cancelled) == 1
+
+
+def test_a_failure_is_a_status_or_the_last_event(url, service):
+    service.script = Script(error=EngineFaultError("It failed; start again."))
+    body = {"model": MODEL, "messages": ASKED, "stream": True}
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body)
+    assert answer.status_code == 500 and answer.json()["error"]["code"] == "E_ENGINE"

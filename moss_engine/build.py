@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from moss_engine.api.errors import CheckpointError
+from moss_engine.api.errors import CheckpointError, ConfigError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.checkup import require_codec_tensors, require_network_tensors
 from moss_engine.codec.base import samples_per_code
@@ -20,6 +21,8 @@ from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.core import ServiceCore
 from moss_engine.service.hearing import Hearing
 from moss_engine.service.local import LocalService
+from moss_engine.talk.brain.brain import Brain
+from moss_engine.talk.brain.server import ChatServer
 from moss_engine.talk.modes import talking_modes
 from moss_engine.talk.service import TalkingService
 from moss_engine.talk.small_talk import SmallTalk
@@ -40,7 +43,9 @@ def build_talking_service(
     config: EngineConfig, talk: TalkConfig, *, clones_voices: bool = False
 ) -> TalkingService:
     """The same with somebody to talk to: a recogniser listens where the checkpoint understands no
-    speech, or where `talk.transcribe` asks for it. Raises as `build_core` does."""
+    speech, or where `talk.transcribe` asks for it, and `talk.brain` thinks of the answers. Raises
+    as `build_core` does."""
+    brain = open_brain(talk)
     core, processor = build_core(config)
     voices = None
     if clones_voices:
@@ -51,9 +56,27 @@ def build_talking_service(
     hearing = Hearing(Ear(recogniser)) if recogniser else None
     name = hearing.name if hearing else None
     info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
-    info = replace(info, modes=talking_modes(info))
+    info = replace(info, brain=brain.name if brain else None)
+    modes = talking_modes(info)
+    if brain and modes == info.modes:
+        raise ConfigError(
+            f"{config.checkpoint} answers by itself: --brain needs a checkpoint that reads texts, "
+            "such as the built-in voice."
+        )
+    info = replace(info, modes=modes)
     below = LocalService(core, info, voices, hearing)
-    return TalkingService(below, info, SmallTalk(), drain_s=config.drain_s)
+    answerer = SmallTalk(info.speeds, thinker=brain)
+    return TalkingService(below, info, answerer, drain_s=config.drain_s)
+
+
+def open_brain(talk: TalkConfig) -> Brain | None:
+    """The brain that was asked for; raises ConfigError for an address that is none, or without a
+    model."""
+    if talk.brain is None and talk.brain_model is None:
+        return None
+    if talk.brain is None or talk.brain_model is None:
+        raise ConfigError("A brain has an address and a model; give --brain and --brain-model.")
+    return Brain(ChatServer(talk.brain, talk.brain_model, os.environ.get("MOSS_BRAIN_KEY", "")))
 
 
 def build_core(

@@ -142,6 +142,16 @@ class TalkConfig:
         "the page shows what was said",
         group="talk",
     )
+    brain: str | None = option(
+        None,
+        "address of a chat server that thinks of the answers, such as http://localhost:11434: any "
+        "that speaks OpenAI's chat completions; a key is taken from MOSS_BRAIN_KEY",
+        group="talk",
+        metavar="URL",
+    )
+    brain_model: str | None = option(
+        None, "the model that the brain is asked for", group="talk", metavar="NAME"
+    )
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -89,6 +89,13 @@ class UnsupportedModeError(InputError):
     code = "E_MODE"
 
 
+class BrainError(MossError):
+    """The chat server that thinks of the answers is out of reach, or does not answer as agreed."""
+
+    code = "E_BRAIN"
+    http_status = 502
+
+
 class BusyError(MossError):
     """Every place in the queue is taken; trying again later will work."""
 

@@ -6,19 +6,23 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from moss_engine.api.metrics import RequestMetrics
+
 Role = Literal["user", "assistant"]
 
 
 @dataclass(frozen=True)
 class Question:
     """`text` is what was said or typed, `history` what was said and heard before, as text;
-    `system` is the visitor's own system prompt or empty, `speed` the speaking rate asked for."""
+    `system` is the visitor's own system prompt or empty, `speed` the speaking rate asked for and
+    `last` what was measured of the answer before this one."""
 
     text: str
     history: tuple[tuple[Role, str], ...] = ()
     system: str = ""
     session_id: str = ""
     speed: float = 1.0
+    last: RequestMetrics | None = None
 
 
 @dataclass(frozen=True)

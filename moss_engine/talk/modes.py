@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
+from moss_engine.talk.brain.brain import SYSTEM
 
 CHAT = "chat"
 TALK, TALK_WRITTEN, CHAT_WRITTEN = "talk", "talk-written", "chat-written"
@@ -45,7 +46,7 @@ def thinks(info: ServiceInfo) -> str:
     """Who thinks of the answers, as the end of a sentence."""
     if info.brain is not None:
         return f"what {info.brain} thinks of."
-    return "what is known by heart. It does not reason."
+    return "what is known by heart, and what a clock and a calculator know. It does not reason."
 
 
 def _mode(
@@ -57,7 +58,7 @@ def _mode(
         label,
         given,
         output,
-        known.system if known else "",
+        SYSTEM if info.brain else known.system if known else "",
         split_sentences=False,
         default=False,
         note=note,

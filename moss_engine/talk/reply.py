@@ -20,6 +20,7 @@ from moss_engine.api.events import (
     Thought,
     Transcribed,
 )
+from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.api.service import ReplyStream
 from moss_engine.api.transcript import Transcript
 from moss_engine.talk.answer import Part, Reached, Recite, Say
@@ -66,6 +67,12 @@ class TalkReply:
         self._taken = 0
         self._cancelled = False
         self._listened = False
+        self._timeline = Timeline()
+
+    @property
+    def metrics(self) -> RequestMetrics:
+        """The figures of the reply so far."""
+        return measure(self._timeline)
 
     @property
     def unheard_s(self) -> float:
@@ -90,11 +97,14 @@ class TalkReply:
         queue: Queue = asyncio.Queue(MAX_AHEAD)
         thinking = asyncio.ensure_future(self._think(queue))
         try:
-            yield Accepted(self.request_id, 0.0, 0, 0)
+            accepted = Accepted(self.request_id, 0.0, 0, 0)
+            self._timeline = fold(self._timeline, accepted)
+            yield accepted
             if self._transcript is not None:
                 yield Transcribed(self.request_id, self._now_s(), 0, self._transcript)
             async with aclosing(self._answer(queue)) as events:
                 async for event in events:
+                    self._timeline = fold(self._timeline, event)
                     if acknowledge and isinstance(event, AudioChunk):
                         self.acknowledge(event.start_sample + len(event.samples))
                     yield event

@@ -7,6 +7,7 @@ import asyncio
 import secrets
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from moss_engine.api.errors import BusyError, InputError, ShuttingDownError, UnsupportedModeError
 from moss_engine.api.events import Accepted, Event, Transcribed
 from moss_engine.api.info import ServiceInfo, ServiceStats
+from moss_engine.api.metrics import RequestMetrics
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Message, Reply, Request, Speech, Text
 from moss_engine.api.service import ClonedVoice, ReplyStream
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 POLL_S = 0.05
+MAX_SESSIONS = 256  # whose last figures are remembered
 UNHEARD_S = 10.0  # a reply that nobody began to listen to is given up
 
 
@@ -48,6 +51,7 @@ class TalkingService:
         self._scripted = scripted_mode(info)
         self._lock = threading.Lock()
         self._open: dict[str, tuple[str, TalkReply]] = {}  # by request: session and reply
+        self._last: OrderedDict[str, RequestMetrics] = OrderedDict()  # by session
         self._closed = False
 
     def start(self) -> None:
@@ -161,7 +165,9 @@ class TalkingService:
         for message in before:
             if words := _words(message):
                 history.append((_role(message), words))
-        question = Question(text, tuple(history), system, request.session_id, request.speed)
+        last = self._last.get(request.session_id)
+        session_id, speed = request.session_id, request.speed
+        question = Question(text, tuple(history), system, session_id, speed, last)
         return question, transcript
 
     def _said_by(self, part: Say | Recite, request: Request) -> Request:
@@ -180,7 +186,12 @@ class TalkingService:
 
     def _forget(self, reply: TalkReply) -> None:
         with self._lock:
-            self._open.pop(reply.request_id, None)
+            session_id, _ = self._open.pop(reply.request_id, ("", None))
+            if session_id and reply.metrics.audio_s:
+                self._last.pop(session_id, None)
+                self._last[session_id] = reply.metrics
+                if len(self._last) > MAX_SESSIONS:
+                    self._last.popitem(last=False)
 
     def _cancel_all(self, session_id: str | None = None) -> None:
         with self._lock:

@@ -10,9 +10,9 @@ import wave
 import numpy as np
 import pytest
 
-from moss_engine.api.errors import CheckpointError
-from moss_engine.build import build_service
-from moss_engine.config import EngineConfig
+from moss_engine.api.errors import CheckpointError, ConfigError
+from moss_engine.build import build_service, build_talking_service
+from moss_engine.config import EngineConfig, TalkConfig
 from scripts import say
 
 
@@ -88,3 +88,17 @@ def test_a_started_service_is_ready_until_it_is_closed(tiny_checkpoint):
     assert stats.ready and stats.engine.blocks_used == 0
     service.close()
     assert not asyncio.run(service.stats()).ready
+
+
+@pytest.mark.parametrize(
+    ("talk", "sentence"),
+    [
+        (TalkConfig(recogniser="none", brain="http://localhost:1"), "--brain-model"),
+        (TalkConfig(recogniser="none", brain="localhost", brain_model="tiny"), "http://localhost"),
+        (TalkConfig(recogniser="whisper"), "moonshine"),
+    ],
+)
+def test_who_cannot_be_talked_to_is_said_before_anything_begins(tiny_checkpoint, talk, sentence):
+    config = EngineConfig(checkpoint=tiny_checkpoint, device="cpu", kv_rows=512)
+    with pytest.raises(ConfigError, match=sentence):
+        build_talking_service(config, talk)

@@ -1,0 +1,1 @@
+"""The brain: a chat server of one's choice that thinks of the answers."""

@@ -1,0 +1,83 @@
+"""What is known by heart: ways to ask, and the answer to each, found by its words. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+
+from moss_engine.talk.tools.wording import unquoted, words
+
+CLOSE = 0.74
+"""Of the weight of all words of question and way: what they must share."""
+_IGNORED = frozenset(
+    "a an the to of is are am do does did be it that this there so really just please me my i you "
+    "your in on for and or with at can could would will exactly then actually so".split()
+)
+_LIGHT = 0.25  # of a word that is in nearly every question
+_SAME = {
+    "created": "made", "built": "made", "trained": "made", "developed": "made", "create": "make",
+    "speaking": "speak", "talking": "speak", "talk": "speak", "works": "work", "functions": "work",
+    "called": "name", "named": "name", "songs": "song", "jokes": "joke", "funny": "joke",
+    "languages": "language", "voices": "voice", "bot": "robot", "human": "person",
+    "thanks": "thank", "ya": "you", "u": "you", "sing": "song", "recorded": "record",
+    "saved": "record", "stored": "record", "recording": "record", "male": "man", "female": "woman",
+    "colour": "color", "favourite": "favorite", "ai": "robot", "program": "robot",
+    "machine": "robot", "computer": "robot", "mum": "mother", "kids": "children",
+}  # fmt: skip
+
+
+def find(question: str, count: int = 0) -> str | None:
+    """The answer to a question that is known, or None; `count` chooses among several answers."""
+    asked = _key(question)
+    if not asked:
+        return None
+    exact, ways = _table()
+    if asked in exact:
+        return _pick(exact[asked], count)
+    best, answers = 0.0, ()
+    for way, known in ways:
+        if (score := _closeness(asked, way)) > best:
+            best, answers = score, known
+    return _pick(answers, count) if best >= CLOSE else None
+
+
+def _pick(answers: Sequence[str], count: int) -> str:
+    return answers[count % len(answers)]
+
+
+def _key(text: str) -> tuple[str, ...]:
+    return tuple(_SAME.get(word, word) for word in words(unquoted(text)))
+
+
+def _closeness(asked: tuple[str, ...], way: tuple[str, ...]) -> float:
+    left, right = set(asked), set(way)
+    both = sum(map(_weight, left & right))
+    return both / max(1e-9, sum(map(_weight, left | right)))
+
+
+def _weight(word: str) -> float:
+    return _LIGHT if word in _IGNORED else _weights().get(word, 4.0)
+
+
+@lru_cache(maxsize=1)
+def _weights() -> dict[str, float]:
+    _, ways = _table()
+    counts = Counter(word for way, _ in ways for word in set(way))
+    return {word: 1.0 + 0.4 * math.log(len(ways) / count) for word, count in counts.items()}
+
+
+@lru_cache(maxsize=1)
+def _table() -> tuple[dict[tuple[str, ...], tuple[str, ...]], list]:
+    """Answers by way to ask, and the same as a list: `ways => answers`, each split by ` | `."""
+    text = files("moss_engine.talk").joinpath("by_heart.txt").read_text(encoding="utf-8")
+    exact: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for line in text.splitlines():
+        asked, arrow, said = line.partition(" => ")
+        if arrow and not line.startswith("#"):
+            answers = tuple(part.strip() for part in said.split(" | "))
+            for way in asked.split(" | "):
+                exact.setdefault(_key(way), answers)
+    return exact, list(exact.items())

@@ -1,0 +1,1 @@
+"""Tools of the small talk: what a clock, a calculator and a memory know, as sentences."""

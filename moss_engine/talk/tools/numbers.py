@@ -1,0 +1,81 @@
+"""Numbers in what people say and type, and as they are said. Pure."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+ONES = {
+    word: value
+    for value, word in enumerate(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+        "fifteen sixteen seventeen eighteen nineteen".split()
+    )
+}
+TENS = {
+    word: 10 * value
+    for value, word in enumerate(
+        "twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2
+    )
+}
+SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+MOST_DIGITS = 48
+DECIMALS = 4
+_DIGITS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+")
+
+
+def read(words: list[str], start: int) -> tuple[Fraction, int] | None:
+    """The number that begins at a word, and the first word behind it; None where there is none."""
+    if start >= len(words):
+        return None
+    if words[start] in ("minus", "negative", "-") and (found := read(words, start + 1)):
+        return -found[0], found[1]
+    if _DIGITS.fullmatch(words[start]) and len(words[start]) <= MOST_DIGITS:
+        value, at = Fraction(words[start].replace(",", "")), start + 1
+        while at < len(words) and words[at] in SCALES:
+            value, at = value * SCALES[words[at]], at + 1
+        return value, at
+    return _read_words(words, start)
+
+
+def _read_words(words: list[str], start: int) -> tuple[Fraction, int] | None:
+    total, group, at, is_number = 0, 0, start, False
+    while at < len(words):
+        word = words[at]
+        if word in ONES or word in TENS:
+            group += ONES.get(word, TENS.get(word, 0))
+        elif word == "hundred":
+            group = max(1, group) * 100
+        elif word in SCALES and (is_number or word == "thousand"):
+            total, group = total + max(1, group) * SCALES[word], 0
+        elif word == "a" and at + 1 < len(words) and words[at + 1] in ("hundred", *SCALES):
+            group = 1
+        elif not (word == "and" and is_number and words[at - 1] in ("hundred", *SCALES)
+                  and at + 1 < len(words) and words[at + 1] in (*ONES, *TENS)):  # fmt: skip
+            break
+        is_number, at = True, at + 1
+    if not is_number:
+        return None
+    value = Fraction(total + group)
+    if at + 1 < len(words) and words[at] == "point" and words[at + 1] in ONES:
+        digits = ""
+        while at + 1 < len(words) and ONES.get(words[at + 1], 10) < 10:
+            digits, at = digits + str(ONES[words[at + 1]]), at + 1
+        value, at = value + Fraction(int(digits), 10 ** len(digits)), at + 1
+    return value, at
+
+
+def said(value: Fraction) -> str:
+    """A number for a voice: "1,000,000", "about 0.3333"; raises OverflowError where nobody would
+    listen to its digits."""
+    if len(str(abs(value.numerator) // value.denominator)) > MOST_DIGITS:
+        raise OverflowError
+    if value.denominator == 1:
+        return f"{value.numerator:,}"
+    exact = value * 10**DECIMALS
+    rounded = Fraction(round(exact), 10**DECIMALS)
+    sign, size = ("-" if rounded < 0 else ""), abs(rounded)
+    whole, rest = divmod(size.numerator, size.denominator)
+    decimals = f"{rest * 10**DECIMALS // size.denominator:0{DECIMALS}d}".rstrip("0")
+    shown = f"{sign}{whole:,}.{decimals}" if decimals else f"{sign}{whole:,}"
+    return shown if exact.denominator == 1 else f"about {shown}"

@@ -1,0 +1,262 @@
+"""The brain: a chat server over real HTTP, said sentence by sentence, and a sentence for all that
+can be wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from moss_engine.api.errors import BrainError, ConfigError
+from moss_engine.api.events import AudioChunk, Failed, Finished, FinishReason, Thought
+from moss_engine.api.service import stream
+from moss_engine.talk.answer import Question, Reached, Say
+from moss_engine.talk.brain import server as module
+from moss_engine.talk.brain.brain import SYSTEM, Brain
+from moss_engine.talk.brain.server import ChatServer
+from tests.talk.talk_support import asking, sound, talking, words
+from tests.ui.page_support import free_port, soon
+
+PATIENCE_S = 30.0
+
+
+class Chat:
+    """A server that answers every request by `script`, a function of the handler."""
+
+    def __init__(self) -> None:
+        self.script: Callable[[BaseHTTPRequestHandler], None] = self.tell
+        self.pieces: list[str] = ["It is ", "noon. ", "Have a", " rest."]
+        self.asked: list[dict] = []
+        self.headers: list[dict[str, str]] = []
+        self.left = threading.Event()
+        self.go_on = threading.Event()
+        chat = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                size = int(self.headers["Content-Length"])
+                chat.asked.append({"path": self.path, **json.loads(self.rfile.read(size))})
+                chat.headers.append(dict(self.headers))
+                try:
+                    chat.script(self)
+                except OSError:
+                    chat.left.set()
+
+            def log_message(self, *_: object) -> None:
+                """Nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    @staticmethod
+    def begin(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.end_headers()
+
+    def tell(self, handler: BaseHTTPRequestHandler) -> None:
+        self.begin(handler)
+        for piece in self.pieces:
+            self.send(handler, {"choices": [{"delta": {"content": piece}}]})
+        handler.wfile.write(b"data: [DONE]\n\n")
+
+    @staticmethod
+    def send(handler: BaseHTTPRequestHandler, value: object) -> None:
+        handler.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
+        handler.wfile.flush()
+
+
+@pytest.fixture
+def chat() -> Iterator[Chat]:
+    chat = Chat()
+    thread = threading.Thread(target=chat.server.serve_forever, daemon=True)
+    thread.start()
+    yield chat
+    chat.go_on.set()
+    chat.server.shutdown()
+    chat.server.server_close()
+    thread.join(PATIENCE_S)
+
+
+@pytest.fixture
+def brain(chat) -> Brain:
+    return Brain(ChatServer(chat.url, "tiny", "secret"))
+
+
+async def parts(brain: Brain, **values) -> list:
+    return [part async for part in brain.answer(Question("What time is it?", **values))]
+
+
+async def test_every_sentence_is_said_as_it_comes(brain, chat):
+    assert await parts(brain, speed=0.8) == [
+        Reached("first_token"),
+        Reached("first_sentence"),
+        Say("It is noon.", 0.8),
+        Say("Have a rest.", 0.8),
+    ]
+    asked = chat.asked[0]
+    assert (asked["path"], asked["model"]) == ("/v1/chat/completions", "tiny") and asked["stream"]
+    assert chat.headers[0]["Authorization"] == "Bearer secret"
+
+
+async def test_the_conversation_goes_along_with_the_visitors_own_system_prompt(brain, chat):
+    history = (("assistant", "Hi."), ("user", "My dog is old."), ("assistant", "How nice."))
+    await parts(brain, history=history)
+    await parts(brain, history=(("user", "x" * 9000),), system="Be rude.")
+    assert [(m["role"], m["content"]) for m in chat.asked[0]["messages"]] == [
+        ("system", SYSTEM),
+        ("user", "My dog is old."),
+        ("assistant", "How nice."),
+        ("user", "What time is it?"),
+    ]
+    assert [m["content"] for m in chat.asked[1]["messages"]] == ["Be rude.", "What time is it?"]
+
+
+async def test_markup_thoughts_and_faces_are_not_said(brain, chat):
+    chat.pieces = [
+        "<thi",
+        "nk>Hm. Let me",
+        " see.</think>\n\n",
+        "Yes. 🎉\n",
+        "- One thing\n- and two",
+    ]
+    assert [part.text for part in await parts(brain) if isinstance(part, Say)] == [
+        "Yes. 🎉", "- One thing", "- and two",
+    ]  # fmt: skip
+
+
+async def test_the_first_sentence_is_said_while_the_second_is_thought(brain, chat):
+    def slowly(handler) -> None:
+        chat.begin(handler)
+        chat.send(handler, {"choices": [{"delta": {"content": "It is noon. Have"}}]})
+        assert chat.go_on.wait(PATIENCE_S)
+        chat.send(handler, {"choices": [{"delta": {"content": " a rest."}}]})
+        handler.wfile.write(b"data: [DONE]\n\n")
+
+    chat.script = slowly
+    service, below = talking(brain)
+    events = []
+    async for event in stream(service, asking()):
+        events.append(event)
+        if isinstance(event, AudioChunk):
+            chat.go_on.set()
+    assert words(events) == "It is noon. Have a rest." and len(below.requests) == 2
+    assert [e.stage for e in events if isinstance(e, Thought)] == ["first_token", "first_sentence"]
+    assert len(sound(events)) and events[-1].reason is FinishReason.STOP
+
+
+async def test_stop_hangs_up_on_the_brain(brain, chat):
+    def for_ever(handler) -> None:
+        chat.begin(handler)
+        while not chat.go_on.wait(0.01):
+            chat.send(handler, {"choices": [{"delta": {"content": ""}}]})
+
+    chat.script = for_ever
+    service, below = talking(brain)
+    reply = await service.submit(asking())
+    async with aclosing(reply.events()) as events:
+        taking = asyncio.ensure_future(_all(events))
+        assert await soon(lambda: chat.asked)
+        await service.cancel_session("visitor")
+        told = await taking
+    assert isinstance(told[-1], Finished) and told[-1].reason is FinishReason.CANCELLED
+    assert await soon(chat.left.is_set), "the request went on" and below.requests == []
+
+
+async def _all(events) -> list:
+    return [event async for event in events]
+
+
+def status(code: int, body: bytes = b"{}", kind: str = "application/json"):
+    def answer(handler) -> None:
+        handler.send_response(code)
+        handler.send_header("Content-Type", kind)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return answer
+
+
+def streamed(data: bytes):
+    return status(200, data, "text/event-stream")
+
+
+WRONG = [
+    (status(401), "MOSS_BRAIN_KEY"),
+    (status(404, b'{"error": "no model tiny"}'), "no model tiny.*--brain-model"),
+    (status(500, b"\xff\xfe" * 9999), "refused the question"),
+    (status(200, b"<html>", "text/html"), "text/html instead of a stream"),
+    (streamed(b"data: {broken\n\n"), "no answer"),
+    (streamed(b"data: [1, 2]\n\n"), "no answer"),
+    (streamed(b'data: {"choices": [{"delta": {"content": 7}}]}\n\n'), "no answer"),
+    (streamed(b"data: " + b"[" * 50_000 + b"\n\n"), "no answer"),
+    (streamed(b'data: {"error": "out of memory"}\n\n'), "out of memory"),
+    (streamed(b"data: [DONE]\n\n"), "nothing to say"),
+    (streamed(b"data: " + b"x" * (1 << 21)), "without an end"),
+]
+
+
+@pytest.mark.parametrize(("script", "sentence"), WRONG)
+async def test_what_is_wrong_with_it_is_a_sentence(brain, chat, script, sentence):
+    chat.script = script
+    with pytest.raises(BrainError, match=sentence):
+        await parts(brain)
+
+
+async def test_an_endless_answer_is_cut_and_what_was_said_stays(brain, chat):
+    def for_ever(handler) -> None:
+        chat.begin(handler)
+        while True:
+            chat.send(handler, {"choices": [{"delta": {"content": "And so on. "}}]})
+
+    chat.script = for_ever
+    service, below = talking(brain, seconds=0.01)
+    events = [event async for event in stream(service, asking())]
+    assert isinstance(events[-1], Failed) and "did not come to an end" in events[-1].message
+    assert len(below.requests) > 100 and await soon(chat.left.is_set)
+
+
+async def test_a_silent_brain_is_waited_for_only_so_long(brain, chat, monkeypatch):
+    monkeypatch.setattr(module, "SILENT_S", 0.2)
+
+    def silent(handler) -> None:
+        chat.begin(handler)
+        chat.go_on.wait(PATIENCE_S)
+
+    chat.script = silent
+    with pytest.raises(BrainError, match=r"silent for 0\.2 s"):
+        await parts(brain)
+
+
+async def test_one_that_dies_in_mid_sentence_is_a_sentence(brain, chat):
+    def dies(handler) -> None:
+        handler.protocol_version = "HTTP/1.1"
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.send_header("Content-Length", "100000")
+        handler.end_headers()
+        chat.send(handler, {"choices": [{"delta": {"content": "It is noon. And"}}]})
+
+    chat.script = dies
+    service, _ = talking(brain)
+    events = [event async for event in stream(service, asking())]
+    assert isinstance(events[-1], Failed) and "broke off" in events[-1].message
+    assert words(events) == "It is noon."
+
+
+async def test_where_nobody_answers_that_is_said():
+    brain = Brain(ChatServer(f"http://127.0.0.1:{free_port()}", "tiny"))
+    with pytest.raises(BrainError, match=r"Nobody answers at 127\.0\.0\.1"):
+        await parts(brain)
+
+
+def test_an_address_that_is_none_is_refused():
+    for url in ("localhost:11434", "ftp://brain", "http://"):
+        with pytest.raises(ConfigError, match="--brain"):
+            ChatServer(url, "tiny")

@@ -1,0 +1,185 @@
+"""The tools of the small talk: what is asked for is found, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from moss_engine.api.metrics import RequestMetrics
+from moss_engine.talk.tools import (
+    arithmetic,
+    clock,
+    counting,
+    figures,
+    plurals,
+    repetition,
+    speed,
+    spelling,
+)
+from moss_engine.talk.tools.wording import bare
+
+NOON = datetime(2026, 2, 28, 12, 5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("what's 17 times 3", "51"),
+        ("What is twenty-five plus seventeen?", "42"),
+        ("999999 + 1", "1,000,000"),
+        ("how much is one million minus one", "999,999"),
+        ("12 * (3 + 4)", "84"),
+        ("7 minus 12", "-5"),
+        ("What is 10 divided by 4?", "2.5"),
+        ("one divided by three", "about 0.3333"),
+        ("divide 100 by 8", "12.5"),
+        ("subtract 3 from ten", "7"),
+        ("add 12 and 30", "42"),
+        ("the square root of 144", "12"),
+        ("5 squared", "25"),
+        ("2 to the power of 64", "18,446,744,073,709,551,616"),
+        ("15 percent of 80", "12"),
+        ("20% of 50", "10"),
+        ("two point five times four", "10"),
+        ("three hundred and five plus five", "310"),
+        ("double 21", "42"),
+        ("Could you please tell me what 6 x 7 is?", None),
+        ("what is 6 x 7", "42"),
+    ],
+)
+def test_sums_are_exact(asked, said):
+    assert arithmetic.answer(asked) == (said and f"That is {said}.")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["", "seven", "I have two dogs and a cat", "what is love", "plus", "3 +", "route 66", "7 of 9"],
+)
+def test_what_is_no_sum_is_left_alone(asked):
+    assert arithmetic.answer(asked) is None
+
+
+def test_what_nobody_can_say_is_said_to_be_so():
+    assert arithmetic.answer("1 divided by 0") == arithmetic.NO_DIVISION
+    for endless in ("9 ^ 9 ^ 9", "10 to the power of 400", "9" * 30 + " * " + "9" * 30):
+        assert arithmetic.answer(endless) == arithmetic.TOO_LONG
+    assert arithmetic.answer("(" * 5000 + "1") is None
+    assert arithmetic.answer("what is " + "1 + " * 900 + "1") == "That is 901."
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("What time is it?", "It is 12:05 PM."),
+        ("do you know what time it is right now", "It is 12:05 PM."),
+        ("what day is it today", "Today is Saturday."),
+        ("What's the date?", "Today is Saturday, February 28, 2026."),
+        ("what day is tomorrow", "Tomorrow is Sunday, March 1, 2026."),
+        ("which year is it", "It is 2026."),
+        ("what time is the train", None),
+    ],
+)
+def test_the_clock_is_read(asked, said):
+    assert clock.answer(asked, NOON) == said
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("Repeat after me: I like tea.", "I like tea."),
+        ("can you repeat after me hello world", "Hello world"),
+        ('Say "I love robots"', "I love robots"),
+        ("please say the word banana", "Banana"),
+        ("What did I just say?", "You said: My dog is old."),
+        ("can you repeat that please", "How nice."),
+        ("Say something", None),
+        ("say hello", None),
+        ("What do you say?", None),
+    ],
+)
+def test_what_was_said_is_said_again(asked, said):
+    history = (("user", "My dog is old."), ("assistant", "How nice."))
+    assert repetition.answer(asked, history) == said
+
+
+def test_at_the_beginning_nothing_was_said():
+    assert "first question" in (repetition.answer("what did I just say", ()) or "")
+    assert repetition.answer("say that again", ()) == "I have said nothing yet."
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("spell cat", "C, A, T."),
+        ("How do you spell 'rhythm'?", "R, H, Y, T, H, M."),
+        ("how is queue spelled", "Q, U, E, U, E."),
+        ("how is the weather", None),
+        ("spell", None),
+        ("spell " + "a" * 99, "I spell one word at a time; give me a shorter one."),
+    ],
+)
+def test_words_are_spelled(asked, said):
+    assert spelling.answer(asked) == said
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("count to five", "One, two, three, four, five."),
+        ("Could you count from 3 to 5 for me?", "Three, four, five."),
+        ("count backwards from three", "Three, two, one, zero."),
+        ("count to a million", counting.TOO_FAR),
+        ("count on me", None),
+        ("count to the moon", None),
+    ],
+)
+def test_numbers_are_counted(asked, said):
+    assert counting.answer(asked) == said
+
+
+@pytest.mark.parametrize(
+    ("noun", "many"),
+    [
+        ("mouse", "mice"), ("dog", "dogs"), ("box", "boxes"), ("city", "cities"), ("day", "days"),
+        ("woman", "women"), ("human", "humans"), ("quiz", "quizzes"), ("church", "churches"),
+    ],
+)  # fmt: skip
+def test_plurals(noun, many):
+    assert plurals.answer(f'What is the plural of "{noun}"?') == f"The plural of {noun} is {many}."
+
+
+@pytest.mark.parametrize(
+    ("asked", "rate"),
+    [
+        ("slower, please", 0.83), ("speak slower", 0.83), ("Could you talk more slowly?", 0.83),
+        ("you speak too fast", 0.83), ("slow down", 0.83), ("faster please", 1.2),
+        ("speak a bit faster", 1.2), ("speak at normal speed again", 1.0), ("why so slow", None),
+        ("slow food is good", None), ("what is fast", None),
+    ],
+)  # fmt: skip
+def test_the_speaking_rate_is_asked_for(asked, rate):
+    found = speed.changed(asked, 1.0, 0.7, 1.5)
+    assert (found and found[0]) == rate
+
+
+def test_the_speaking_rate_has_ends():
+    assert speed.changed("faster", 1.5, 0.7, 1.5) == (1.5, "I cannot speak any faster.")
+    assert speed.changed("slower", 0.75, 0.7, 1.5) == (0.7, "All right, I speak slower now.")
+
+
+def measured() -> RequestMetrics:
+    values = dict.fromkeys(RequestMetrics.__dataclass_fields__, 0)
+    return RequestMetrics(**{**values, "ttfa_ms": 250.0, "rtf": 0.4})
+
+
+def test_the_figures_are_those_of_the_answer_before():
+    assert "after 0.25 seconds" in (figures.answer("How fast are you?", measured()) or "")
+    assert "2.5 times as fast" in (figures.answer("is this real time", measured()) or "")
+    assert "Ask me again" in (figures.answer("Is this real time?", None) or "")
+    assert figures.answer("is this real", measured()) is None
+
+
+def test_politeness_is_no_part_of_a_question():
+    assert bare("Hey, could you please tell me the time, please?") == "the time"
+    assert bare("Please") == "please" and bare("  ") == ""

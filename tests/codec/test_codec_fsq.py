@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moss_engine.codec.nano.fsq import NanoFsq, codes_of_points, points_of_codes, quantise
-from moss_engine.codec.nano.stream import DecoderStream
+from moss_engine.codec.nano.stream import StreamedDecoder
 from tests.fixtures.make_tiny_codec import tiny_fsq_config
 
 LEVELS = (8, 5, 3)
@@ -73,7 +73,7 @@ def test_decoder_in_any_pieces_equals_the_whole(fsq, lengths, seed):
         0, fsq.config.num_codes, (total,), generator=torch.Generator().manual_seed(seed)
     )
     points = points_of_codes(codes, fsq.config.levels)
-    stream = DecoderStream(fsq.decoder, torch.device("cpu"))
+    stream = StreamedDecoder(fsq.decoder, torch.device("cpu")).open()
     pieces = [stream.push(part) for part in points.split(lengths)]
     taken = list(itertools.accumulate(lengths))
     made = list(itertools.accumulate(piece.shape[1] for piece in pieces))

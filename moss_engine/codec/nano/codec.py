@@ -25,7 +25,7 @@ from moss_engine.codec.mel import log_mel
 from moss_engine.codec.nano import stream as fsq_stream
 from moss_engine.codec.nano.fsq import LOOK_AHEAD_CODES, NanoFsq, points_of_codes
 from moss_engine.codec.nano.store import load_fsq
-from moss_engine.codec.nano.stream import DecoderStream
+from moss_engine.codec.nano.stream import StreamedDecoder
 from moss_engine.codec.resample import resample
 from moss_engine.codec.vocoder.make import CONTEXT_SHARE, make_vocoder, window_vocoder
 from moss_engine.codec.vocoder.mel_vocoder import StreamVocoder
@@ -47,6 +47,7 @@ class NanoCodec:
         self, fsq: NanoFsq, vocoder: StreamVocoder, device: torch.device, *, max_together: int = 1
     ) -> None:
         self._fsq, self._vocoder, self._device = fsq, vocoder, device
+        self._decoder = StreamedDecoder(fsq.decoder, device)
         self._lane = open_lane(device)
         mel = fsq.config.mel
         self.mel = mel
@@ -74,7 +75,7 @@ class NanoCodec:
                 f"voice {voice!r} is unknown; choose one of {', '.join(self.voices)}."
             )
         with on_lane(self._lane):
-            return NanoStream(self, self._fsq, self._vocoder, self._device)
+            return NanoStream(self, self._fsq, self._decoder, self._vocoder)
 
     @torch.inference_mode()
     def push_together(self, work: Sequence[tuple[NanoStream, Sequence[int]]]) -> list[np.ndarray]:
@@ -127,10 +128,10 @@ class NanoStream:
     """
 
     def __init__(
-        self, codec: NanoCodec, fsq: NanoFsq, vocoder: StreamVocoder, device: torch.device
+        self, codec: NanoCodec, fsq: NanoFsq, decoder: StreamedDecoder, vocoder: StreamVocoder
     ) -> None:
         self._codec, self._frames_per_code = codec, fsq.config.frames_per_code
-        self.decoder = DecoderStream(fsq.decoder, device)
+        self.decoder = decoder.open()
         self.vocoder = vocoder.open()
         self.waiting: tuple[int, ...] = ()
         self.held_back = 0

@@ -2,13 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from moss_engine.codec.nano.fsq import LOOK_AHEAD_CODES, Block, Decoder
+from moss_engine.models.recording import Recording
+
+RECORDED_CODES = 2
+"""From so many new codes on, every block has something to do in every run."""
+
+
+class StreamedDecoder:
+    """A decoder that runs as streams; `start` is what its blocks know before the first code."""
+
+    def __init__(self, decoder: Decoder, device: torch.device) -> None:
+        self.decoder = decoder
+        self._blocks = cast("list[Block]", [*decoder.code_blocks, *decoder.frame_blocks])
+        self.start = tuple(_zeros(block, block.look_back, device) for block in self._blocks)
+        self._advance: Callable[..., tuple[Tensor, ...]] = self._advance_blocks
+        if device.type == "cpu":
+            x = _zeros(self._blocks[0], RECORDED_CODES, device)
+            self._advance = Recording(self._advance_blocks, (x, *self.start))
+
+    def open(self) -> DecoderStream:
+        return DecoderStream(self)
+
+    def embed(self, points: Tensor) -> Tensor:
+        """Grid points [streams, codes, len(levels)] -> [streams, dim, codes]"""
+        return self.decoder.embed(points).transpose(1, 2)
+
+    def ending(self) -> Tensor:
+        """What follows the last code: [1, dim, LOOK_AHEAD_CODES]"""
+        return _zeros(self._blocks[0], LOOK_AHEAD_CODES, self.start[0].device)
+
+    def run(self, streams: Sequence[DecoderStream], x: Tensor) -> Tensor:
+        """[streams, dim, codes] -> log-mel [streams, num_mels, frames]; updates every stream."""
+        pasts = [torch.cat(pasts) for pasts in zip(*(stream.past for stream in streams))]
+        advance = self._advance if x.shape[-1] >= RECORDED_CODES else self._advance_blocks
+        mel, *pasts = advance(x, *pasts)
+        for index, stream in enumerate(streams):
+            stream.past = tuple(past[index : index + 1] for past in pasts)
+        return mel
+
+    def _advance_blocks(self, x: Tensor, *pasts: Tensor) -> tuple[Tensor, ...]:
+        """-> log-mel, and the inputs that every block needs again"""
+        decoder, kept = self.decoder, list(pasts)
+        num_code_blocks = len(decoder.code_blocks)
+        x = _through(self._blocks[:num_code_blocks], kept, 0, x)
+        if not x.shape[-1]:
+            return x.new_zeros(x.shape[0], decoder.config.mel.num_mels, 0), *kept
+        frame_blocks = self._blocks[num_code_blocks:]
+        return decoder.finish(
+            _through(frame_blocks, kept, num_code_blocks, decoder.to_frames(x))
+        ), *kept
 
 
 class DecoderStream:
@@ -18,9 +67,9 @@ class DecoderStream:
     replaced, never written to.
     """
 
-    def __init__(self, decoder: Decoder, device: torch.device) -> None:
+    def __init__(self, decoder: StreamedDecoder) -> None:
         self.decoder = decoder
-        self.past = tuple(_zeros(block, block.look_back, device) for block in _blocks(decoder))
+        self.past = decoder.start
 
     def push(self, points: Tensor) -> Tensor:
         """Grid points [codes, len(levels)] -> log-mel [num_mels, frames] that became final"""
@@ -39,36 +88,20 @@ class DecoderStream:
 @torch.inference_mode()
 def decode_together(streams: Sequence[DecoderStream], points: Tensor) -> Tensor:
     """Streams of one phase: grid points [streams, codes, len(levels)] -> log-mel."""
-    return _run(streams, streams[0].decoder.embed(points).transpose(1, 2))
+    decoder = streams[0].decoder
+    return decoder.run(streams, decoder.embed(points))
 
 
 @torch.inference_mode()
 def flush_together(streams: Sequence[DecoderStream]) -> Tensor:
     """Ended streams of one phase -> the last code's log-mel [streams, num_mels, frames]."""
-    first, like = _blocks(streams[0].decoder)[0], streams[0].past[0]
-    return _run(streams, _zeros(first, LOOK_AHEAD_CODES, like.device).expand(len(streams), -1, -1))
-
-
-def _run(streams: Sequence[DecoderStream], x: Tensor) -> Tensor:
-    """[streams, dim, codes] -> log-mel [streams, num_mels, frames]; updates every stream."""
     decoder = streams[0].decoder
-    pasts = [torch.cat(pasts) for pasts in zip(*(stream.past for stream in streams), strict=True)]
-    x = _through(list(decoder.code_blocks), pasts, 0, x)
-    if x.shape[-1]:
-        x = _through(
-            list(decoder.frame_blocks), pasts, len(decoder.code_blocks), decoder.to_frames(x)
-        )
-        mel = decoder.finish(x)
-    else:
-        mel = x.new_zeros(len(streams), decoder.config.mel.num_mels, 0)
-    for index, stream in enumerate(streams):
-        stream.past = tuple(past[index : index + 1] for past in pasts)
-    return mel
+    return decoder.run(streams, decoder.ending().expand(len(streams), -1, -1))
 
 
-def _through(blocks: Sequence[object], pasts: list[Tensor], first: int, x: Tensor) -> Tensor:
+def _through(blocks: Sequence[Block], pasts: list[Tensor], first: int, x: Tensor) -> Tensor:
     """Run blocks, whose inputs so far begin at `pasts[first]` and are renewed there."""
-    for index, block in enumerate(cast("Sequence[Block]", blocks), first):
+    for index, block in enumerate(blocks, first):
         x = torch.cat([pasts[index], x], dim=2)
         context = block.look_back + block.look_ahead
         pasts[index] = x[..., -context:]
@@ -76,10 +109,6 @@ def _through(blocks: Sequence[object], pasts: list[Tensor], first: int, x: Tenso
             return x[..., :0]
         x = block.forward_padded(x)
     return x
-
-
-def _blocks(decoder: Decoder) -> list[Block]:
-    return cast("list[Block]", [*decoder.code_blocks, *decoder.frame_blocks])
 
 
 def _zeros(block: Block, steps: int, device: torch.device) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from moss_engine.codec.base import MelSpec
 from moss_engine.codec.mel import LOG_FLOOR
 from moss_engine.codec.vocoder.pasts import Pasts
+from moss_engine.models.recording import Recording
 
 SILENT_FRAMES = 64
 """Silence before a stream's first frame: longer than anything that a layer remembers."""
@@ -50,6 +51,9 @@ class CachedVocoder:
             pasts = Pasts(None)
             self.network.advance(silence, pasts)
         self._silent = tuple(pasts.kept)
+        self._advance_one: Callable[..., tuple[Tensor, ...]] = self._advance
+        if device.type == "cpu":
+            self._advance_one = Recording(self._advance, (silence, *self._silent))
         self._device = device
 
     def open(self) -> CachedStream:
@@ -85,15 +89,21 @@ class CachedVocoder:
             count = min(RUN_FRAMES, streams[waiting[0]].pending_frames)
             members = [i for i in waiting if min(RUN_FRAMES, streams[i].pending_frames) == count]
             mel = torch.stack([streams[i].mel[:, :count] for i in members])
-            pasts = Pasts([torch.cat(kept) for kept in zip(*(streams[i].kept for i in members))])
-            waves = limited(self.network.advance(mel, pasts) * self._gain)
+            pasts = (torch.cat(kept) for kept in zip(*(streams[i].kept for i in members)))
+            waves, *news = (self._advance_one if len(members) == 1 else self._advance)(mel, *pasts)
             for row, (i, wave) in enumerate(zip(members, waves, strict=True)):
                 stream = streams[i]
-                stream.kept = tuple(kept[row : row + 1] for kept in pasts.kept)
+                stream.kept = tuple(kept[row : row + 1] for kept in news)
                 stream.mel = stream.mel[:, count:]
                 done[i].append(wave[stream.skipped :])
                 stream.skipped = max(0, stream.skipped - len(wave))
         return [torch.cat(pieces) if pieces else self._none() for pieces in done]
+
+    def _advance(self, mel: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
+        """-> samples [batch, n], and what the layers keep"""
+        pasts = Pasts(kept)
+        waves = limited(self.network.advance(mel, pasts) * self._gain)
+        return waves, *pasts.kept
 
     def _none(self) -> Tensor:
         return torch.empty(0, device=self._device)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 
 class Pasts:
@@ -36,16 +37,10 @@ class Pasts:
     def overlapped(self, x: Tensor, count: int) -> Tensor:
         """[..., n + count] -> [..., n]; the last `count` are added to the next push's first."""
         past = self._take(x, [*x.shape[:-1], count])
-        self.kept.append(x[..., x.shape[-1] - count :])
         length = x.shape[-1] - count
-        done = x[..., :length].clone()
-        reach = min(count, length)
-        done[..., :reach] += past[..., :reach]
-        if reach < count:
-            self.kept[-1] = torch.cat(
-                [past[..., reach:] + x[..., length:count], x[..., count:]], -1
-            )
-        return done
+        total = x + pad(past, (0, length))
+        self.kept.append(total[..., length:])
+        return total[..., :length]
 
     def summed(self, x: Tensor) -> Tensor:
         """[..., n] -> [..., n]: the running sum, from the first push on"""

@@ -1,0 +1,38 @@
+"""Recordings of what runs on a CPU again and again: the same operations without Python between
+them.
+
+Of a run of many small operations a third of the time is Python, and Python's lock, for which the
+other threads of the program wait as well. A recording (TorchScript) runs the same operations in the
+same order without either.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+
+class Recording:
+    """What `function` does with `example`, done with other tensors.
+
+    The tensors may have other sizes, as far as no `if` of the function depends on them. What the
+    function writes to must be among them: the rest is constant.
+    """
+
+    def __init__(self, function: Callable[..., Any], example: tuple[Tensor, ...]) -> None:
+        with torch.inference_mode(), warnings.catch_warnings():
+            # that no `if` depends on a size is the caller's word; and torch recommends newer tools,
+            # which compile at start-up
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            recorded = torch.jit.trace(function, example, check_trace=False)
+        self._run = cast("Callable[..., Any]", recorded)
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        # an optimised recording would be made again for every new size
+        with torch.jit.optimized_execution(False):
+            return self._run(*tensors)

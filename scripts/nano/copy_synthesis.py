@@ -33,8 +33,8 @@ def teacher_waves(sentences: Sequence[str], cache: Path) -> list[np.ndarray]:
     """The sentences as the teacher says them, float32; kept in `cache` as 16-bit WAV."""
     import soundfile
 
+    from scripts.nano.speech.teacher_voice import Teacher
     from scripts.nano.speech.voices import ADA
-    from scripts.nano.teacher import Teacher
 
     cache.mkdir(parents=True, exist_ok=True)
     paths = [cache / f"harvard-{k:02d}.wav" for k in range(len(sentences))]

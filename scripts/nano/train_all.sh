@@ -14,11 +14,13 @@
 #     model goes on from its weights)
 #   ENCODE_HOURS=inf (of speech, all; several, as in "25 60 inf": the language model begins with the first and takes in
 #     the later ones as they come)
-#   CODEC_SECONDS=210  CODEC_HOURS=20  VOCODER_SECONDS=1300  LM_SECONDS=1300  (training time over all calls)
-#   LARGE_SECONDS=0 (of the large vocoder; 0 leaves it out). A time may be "rest": the schedule ends with this call.
-#   CODEC_ARGS  VOCODER_ARGS  LARGE_ARGS  LM_ARGS  (further options of those commands)
-#   VOCODER_GPU=0  LM_GPU=1  LARGE_GPU=2  (where there are so many GPUs, else 0)
-#   DELIVER="logs parts codes large"  (what to pack, in this order, as far as it fits; codes only once)
+#   CODEC_SECONDS=210  CODEC_HOURS=20  LM_SECONDS=1300  (training time over all calls)
+#     A time may be "rest": the schedule ends with this call.
+#   VOCODER_SECONDS=450 (of each vocoder, in one call: a call that has less goes on from the last one's weights with a
+#     schedule of its own)  VOCODER_HOURS=10 (of their speech)
+#   CODEC_ARGS  VOCODER_ARGS  BIGVGAN_ARGS  LM_ARGS  (further options of those commands)
+#   VOCODER_GPU=0  LM_GPU=1  BIGVGAN_GPU=2  (where there are so many GPUs, else 0)
+#   DELIVER="logs parts codes"  (what to pack, in this order, as far as it fits; codes only once)
 #   OUT_MIB=62  OUT_FILES=8  PART_MIB=15  (what OUT may hold)
 set -uom pipefail # m: every stage in the background is a process group of its own, to be ended as a whole
 cd "$(dirname "$0")/../.."
@@ -30,11 +32,11 @@ UNTIL_S=${UNTIL_S:-575} PACK_S=${PACK_S:-30} LOAD_S=${LOAD_S:-35}
 TEACHER_HOURS=${TEACHER_HOURS:-120} TEACHER_SHARD=${TEACHER_SHARD:-96} ENCODE_HOURS=${ENCODE_HOURS:-inf}
 TEACHER_PROCESSES=${TEACHER_PROCESSES:-$(($(nproc) > 1 ? $(nproc) - 1 : 1))}
 CODEC_SECONDS=${CODEC_SECONDS:-210} CODEC_HOURS=${CODEC_HOURS:-20}
-VOCODER_SECONDS=${VOCODER_SECONDS:-1300} LM_SECONDS=${LM_SECONDS:-1300} LARGE_SECONDS=${LARGE_SECONDS:-0}
+VOCODER_SECONDS=${VOCODER_SECONDS:-450} VOCODER_HOURS=${VOCODER_HOURS:-10} LM_SECONDS=${LM_SECONDS:-1300}
 GPUS=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-VOCODER_GPU=${VOCODER_GPU:-0} LM_GPU=${LM_GPU:-$((GPUS > 1 ? 1 : 0))} LARGE_GPU=${LARGE_GPU:-$((GPUS > 2 ? 2 : 0))}
+VOCODER_GPU=${VOCODER_GPU:-0} LM_GPU=${LM_GPU:-$((GPUS > 1 ? 1 : 0))} BIGVGAN_GPU=${BIGVGAN_GPU:-$((GPUS > 2 ? 2 : 0))}
 INIT=${INIT:-}
-DELIVER=${DELIVER:-logs parts codes large} OUT_MIB=${OUT_MIB:-62} OUT_FILES=${OUT_FILES:-8} PART_MIB=${PART_MIB:-15}
+DELIVER=${DELIVER:-logs parts codes} OUT_MIB=${OUT_MIB:-62} OUT_FILES=${OUT_FILES:-8} PART_MIB=${PART_MIB:-15}
 
 export PYTHONUNBUFFERED=1
 LOGS=$WORK/logs
@@ -90,15 +92,27 @@ codec() {
     # shellcheck disable=SC2086
     trainer codec --seconds "$CODEC_SECONDS" --call-seconds "$PYTHON" -m scripts.nano.train_codec --hours "$CODEC_HOURS" ${CODEC_ARGS:-}
 }
-vocoder() {
-    # shellcheck disable=SC2086
-    CUDA_VISIBLE_DEVICES=$VOCODER_GPU trainer vocoder --seconds "$VOCODER_SECONDS" --call-seconds \
-        "$PYTHON" -m scripts.nano.train_vocoder ${VOCODER_ARGS:-}
+# Speech of the vocoder's own, in its parts: once, beside the codec's training.
+vocoder_speech() {
+    local script=scripts.nano.vocoder.speech
+    [ -e "$WORK/vocoder_speech.done" ] && return 0
+    stage vocoder_phonemes "$PYTHON" -m $script phonemes --work "$WORK" --hours "$VOCODER_HOURS" &&
+        stage vocoder_speech nice -n 5 "$PYTHON" -m $script speak --work "$WORK" --processes "$TEACHER_PROCESSES" &&
+        touch "$WORK/vocoder_speech.done"
 }
-large() {
-    # shellcheck disable=SC2086
-    CUDA_VISIBLE_DEVICES=$LARGE_GPU trainer vocoder_large --seconds "$LARGE_SECONDS" --call-seconds \
-        "$PYTHON" -m scripts.nano.train_vocoder --preset large ${LARGE_ARGS:-}
+# vocoder GPU PRESET ARGS...: a call of its training, which goes on from the last one's weights, and its export.
+vocoder() {
+    local gpu=$1 preset=$2 call init=()
+    shift 2
+    [ -e "$WORK/$preset.done" ] && return 0
+    call=$(($(left) - LOAD_S))
+    [ "$call" -gt "$VOCODER_SECONDS" ] && call=$VOCODER_SECONDS
+    [ "$call" -gt 5 ] || { say "$preset: no time left in this call"; return 1; }
+    [ -e "$WORK/$preset.pt" ] && init=(--init "$WORK/$preset.pt")
+    CUDA_VISIBLE_DEVICES=$gpu stage "$preset" "$PYTHON" -m scripts.nano.train_vocoder "$preset" --work "$WORK" \
+        --codec "$WORK/codec" --seconds "$call" ${init[@]+"${init[@]}"} "$@" || return 1
+    "$PYTHON" -m scripts.nano.export_vocoder "$preset" --work "$WORK" >>"$LOGS/$preset.log" || return 1
+    [ "$call" -lt "$VOCODER_SECONDS" ] || touch "$WORK/$preset.done"
 }
 lm() {
     # shellcheck disable=SC2086
@@ -108,8 +122,9 @@ lm() {
 
 # The parts of a finished checkpoint in place of their training.
 take_parts() {
-    [ -e "$WORK/vocoder.done" ] && return 0
-    cp -r "$INIT/codec" "$INIT/vocoder" "$INIT/tokenizer.json" "$WORK" && touch "$WORK/codec.done" "$WORK/vocoder.done"
+    [ -e "$WORK/bigvgan.done" ] && return 0
+    cp -r "$INIT/codec" "$INIT/vocoder" "$INIT/tokenizer.json" "$WORK" &&
+        touch "$WORK/codec.done" "$WORK/source_filter_small.done" "$WORK/bigvgan.done"
 }
 
 # Wait for the processes named, at most until this call's training time is over; then end what still runs.
@@ -136,7 +151,7 @@ END
 }
 
 train() {
-    local tokenizer_pid teacher_pid= encoder_pid= vocoder_pid= large_pid= lm_pid=
+    local tokenizer_pid teacher_pid= encoder_pid= vocoder_pid= bigvgan_pid= lm_pid= speech_pid=
     if [ ! -e "$WORK/prompts.jsonl.gz" ]; then
         say "$WORK/prompts.jsonl.gz is missing: make it with python -m scripts.nano.prompts"
         return 1
@@ -148,18 +163,23 @@ train() {
         teacher &
         teacher_pid=$!
     fi
+    if [ ! -e "$WORK/source_filter_small.done" ] || [ ! -e "$WORK/bigvgan.done" ]; then
+        vocoder_speech &
+        speech_pid=$!
+    fi
     if ! codec; then
         say "codec: once more without compiling"
         CODEC_ARGS="${CODEC_ARGS:-} --no-compile"
         codec || { wait_for $teacher_pid; return 1; }
     fi
     [ -e "$WORK/codec.done" ] || { wait_for $teacher_pid; return 0; }
-    vocoder &
+    wait_for $speech_pid
+    # shellcheck disable=SC2086
+    vocoder "$VOCODER_GPU" source_filter_small ${VOCODER_ARGS:-} &
     vocoder_pid=$!
-    if [ "$LARGE_SECONDS" != 0 ]; then
-        large &
-        large_pid=$!
-    fi
+    # shellcheck disable=SC2086
+    vocoder "$BIGVGAN_GPU" bigvgan ${BIGVGAN_ARGS:-} &
+    bigvgan_pid=$!
     wait_for $tokenizer_pid
     if [ ! -e "$WORK/codes.done" ]; then
         encode &
@@ -170,7 +190,7 @@ train() {
         lm &
         lm_pid=$!
     fi
-    wait_for $lm_pid $vocoder_pid $large_pid $teacher_pid $encoder_pid
+    wait_for $lm_pid $vocoder_pid $bigvgan_pid $teacher_pid $encoder_pid
 }
 
 # pack NAME FILE...: a compressed archive of files in WORK, in parts that OUT may hold; left out where it does not fit.
@@ -221,7 +241,6 @@ deliver() {
                     pack codes.tgz codes.npz && touch "$WORK/codes.delivered"
                 fi
                 ;;
-            large) [ ! -e "$WORK/vocoder_large" ] || pack vocoder_large.tgz vocoder_large ;;
         esac
     done
 }
@@ -229,7 +248,7 @@ deliver() {
 figures() {
     echo "=== figures after ${SECONDS}s ==="
     local name
-    for name in teacher codec tokenise vocoder vocoder_large lm; do
+    for name in teacher codec tokenise source_filter_small bigvgan lm; do
         [ -e "$LOGS/$name.log" ] && tail -n 4 "$LOGS/$name.log" | cut -c1-300 | sed "s/^/$name | /"
     done
     ls "$WORK"/*.done 2>/dev/null

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from scripts.nano.lm.corpus import Corpus
 from scripts.nano.lm.ranks import Ranks
-from scripts.nano.lm.sequences import WIDTHS, batches, shape_of, start_workers
+from scripts.nano.lm.sequences import WIDTHS, Shape, batches, shape_of, start_workers
 from scripts.nano.lm.trainer import PEAK_RATE, TEXT_WEIGHT, Staging, Trainer, steps_done
 from scripts.nano.training.schedule import Clock, one_cycle, pick_device
 
@@ -112,61 +112,76 @@ def train(args: argparse.Namespace) -> None:
         torch.set_float32_matmul_precision("high")
         ranks = Ranks(device)
         staging = Staging(shape, device)
-        held = [
-            staging.load(b.packed())
-            for b in batches(held_corpus, shape, args.seed, dropout=False, epochs=1)
-        ]
-        held = held[: args.held_batches]
+        held = held_batches(args, held_corpus, shape, staging)
         trainer = Trainer(
             args.work, corpus.config, shape, device, args.compile, args.init, ranks, args.new_codes
         )
         trainer.text_weight = args.text_weight
         torch.manual_seed(args.seed + 1 + rank)
         if ranks.leads:
-            say(
-                texts=len(corpus.reads),
-                talk={kind: len(pairs) for kind, pairs in corpus.talk.items()},
-                answers=len(corpus.answers),
-                held=len(held_corpus.reads),
-                rows_a_step=shape.num_rows,
-                cells=dict(zip(WIDTHS, shape.cells)),
-                text_targets=shape.text_targets,
-                audio_targets=shape.audio_targets,
-                step=trainer.step,
-                ranks=ranks.count,
-                parameters=sum(p.numel() for p in trainer.model.parameters()),
-                prepared_s=round(time.monotonic() - began_s, 1),
-            )
+            say_what_is_trained(corpus, held_corpus, shape, trainer, began_s)
         if args.begin_at is not None:
             prepare(trainer, staging.load(next(batches(corpus, shape, args.seed)).packed()))
             while not args.begin_at.exists():
                 time.sleep(0.5)
             held_corpus.refresh()
-            held = [
-                staging.load(b.packed())
-                for b in batches(held_corpus, shape, args.seed, dropout=False, epochs=1)
-            ]
-            held = held[: args.held_batches]
+            held = held_batches(args, held_corpus, shape, staging)
             say(began_s=round(time.monotonic() - began_s, 1), rank=rank)
         call_s = None if args.seconds is None else args.seconds - (time.monotonic() - began_s)
         clock = Clock(args.total_seconds, call_s, trainer.spent_s)
         feed = Feed(ready, staging, args.seed + rank)
         run_steps(trainer, feed, held, clock, args.peak_rate)
         if ranks.leads:
-            text, audio = trainer.held_losses(held)
-            trainer.save(clock.spent_s)
-            say(
-                step=trainer.step,
-                spent_s=round(clock.spent_s, 1),
-                held_text=round(text, 4),
-                held_audio=round(audio, 4),
-                wall_s=round(time.monotonic() - began_s, 1),
-                repeated=round(feed.repeated / max(1, feed.drawn), 3),
-            )
+            end(trainer, feed, held, clock, began_s)
         ranks.close()
     finally:
         for worker in workers:
             worker.terminate()
+
+
+def held_batches(
+    args: argparse.Namespace, corpus: Corpus, shape: Shape, staging: Staging
+) -> list[list[Tensor]]:
+    """The first held-out batches, on the device."""
+    found = [
+        staging.load(b.packed()) for b in batches(corpus, shape, args.seed, dropout=False, epochs=1)
+    ]
+    return found[: args.held_batches]
+
+
+def say_what_is_trained(
+    corpus: Corpus, held_corpus: Corpus, shape: Shape, trainer: Trainer, began_s: float
+) -> None:
+    say(
+        texts=len(corpus.reads),
+        talk={kind: len(pairs) for kind, pairs in corpus.talk.items()},
+        answers=len(corpus.answers),
+        held=len(held_corpus.reads),
+        rows_a_step=shape.num_rows,
+        cells=dict(zip(WIDTHS, shape.cells)),
+        text_targets=shape.text_targets,
+        audio_targets=shape.audio_targets,
+        step=trainer.step,
+        ranks=trainer.ranks.count,
+        parameters=sum(p.numel() for p in trainer.model.parameters()),
+        prepared_s=round(time.monotonic() - began_s, 1),
+    )
+
+
+def end(
+    trainer: Trainer, feed: Feed, held: list[list[Tensor]], clock: Clock, began_s: float
+) -> None:
+    """Save, and say what came of it."""
+    text, audio = trainer.held_losses(held)
+    trainer.save(clock.spent_s)
+    say(
+        step=trainer.step,
+        spent_s=round(clock.spent_s, 1),
+        held_text=round(text, 4),
+        held_audio=round(audio, 4),
+        wall_s=round(time.monotonic() - began_s, 1),
+        repeated=round(feed.repeated / max(1, feed.drawn), 3),
+    )
 
 
 def prepare(trainer: Trainer, tensors: list[Tensor]) -> None:

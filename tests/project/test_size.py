@@ -19,11 +19,7 @@ LONG_KERNELS = {
 
 def modules(*folders: str) -> dict[Path, str]:
     paths = [ROOT / "app.py", *(path for name in folders for path in (ROOT / name).rglob("*.py"))]
-    return {
-        path.relative_to(ROOT): path.read_text(encoding="utf-8")
-        for path in paths
-        if ROOT / "scripts" / "nano" not in path.parents  # stages and tables of text
-    }
+    return {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in paths}
 
 
 def lines(text: str) -> int:

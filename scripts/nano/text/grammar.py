@@ -130,25 +130,8 @@ def figures(name: str, rng: random.Random) -> str:
         "date": lambda: rng.choice(
             (f"{month} {day}", f"{month} {day}{ending}", f"the {day}{ending} of {month}")
         ),
-        "time": lambda: rng.choice(
-            (
-                f"{hour}:{minute:02d}",
-                f"{hour}:{minute:02d} {rng.choice(('AM', 'PM', 'a.m.', 'p.m.'))}",
-                f"{hour} {rng.choice(('AM', 'PM'))}",
-                f"{rng.randint(13, 23)}:{minute:02d}",
-            )
-        ),
-        "price": lambda: rng.choice(
-            (
-                f"${dollars}",
-                f"${dollars}.{cents:02d}",
-                f"{dollars} dollars",
-                f"€{dollars}",
-                f"£{dollars}",
-                f"{cents or 5} cents",
-                f"${rng.randint(2, 90)} million",
-            )
-        ),
+        "time": lambda: _time(hour, minute, rng),
+        "price": lambda: _price(dollars, cents, rng),
         "phone": lambda: (
             f"555-{rng.randint(0, 9999):04d}"
             if rng.random() < 0.5
@@ -161,3 +144,28 @@ def figures(name: str, rng: random.Random) -> str:
         "sum": lambda: str(rng.randint(2, 40)),
     }
     return options[name]()
+
+
+def _time(hour: int, minute: int, rng: random.Random) -> str:
+    return rng.choice(
+        (
+            f"{hour}:{minute:02d}",
+            f"{hour}:{minute:02d} {rng.choice(('AM', 'PM', 'a.m.', 'p.m.'))}",
+            f"{hour} {rng.choice(('AM', 'PM'))}",
+            f"{rng.randint(13, 23)}:{minute:02d}",
+        )
+    )
+
+
+def _price(dollars: int, cents: int, rng: random.Random) -> str:
+    return rng.choice(
+        (
+            f"${dollars}",
+            f"${dollars}.{cents:02d}",
+            f"{dollars} dollars",
+            f"€{dollars}",
+            f"£{dollars}",
+            f"{cents or 5} cents",
+            f"${rng.randint(2, 90)} million",
+        )
+    )

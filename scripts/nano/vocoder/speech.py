@@ -5,8 +5,9 @@
 
 The teacher's network makes its voice as filtered pulses plus a rest; both are kept apart here, with
 F0 and the phase of the pulses. A part of the speech is the teacher's at another pitch and another
-vocal tract's length, so that the vocoder knows more than one voice, and a part is a second voice's:
-a Piper model, of which F0 is tracked and everything is rest.
+vocal tract's length, so that the vocoder knows more than one voice. With --second a part is another
+voice's: a Piper model, of which F0 is tracked and everything is rest. Look at its licence, and at
+those of the voices that it was fine-tuned from.
 
 `phonemes` reads DIR/prompts.jsonl.gz and writes DIR/vocoder_phonemes.jsonl.gz; it needs espeak-ng
 for a second voice. `speak` writes DIR/vocoder_speech/00000.npz and so on: int16 "voiced" and
@@ -31,6 +32,7 @@ import numpy as np
 
 from scripts.nano.speech.pitch_track import track_f0
 from scripts.nano.speech.shards import SAMPLE_RATE_HZ
+from scripts.nano.tokenizer import read_prompts
 
 UNIT = 2400
 """Samples in which everything counts: 8 values of F0, 5 mel frames, one of "parted"."""
@@ -47,9 +49,8 @@ def phonemes(work: Path, second: Path | None, chars: int) -> None:
     from hibari.tts import Hibari  # pyright: ignore[reportMissingImports]
 
     teacher, rng = Hibari(voice="heart"), random.Random(0)
-    lines = gzip.decompress((work / "prompts.jsonl.gz").read_bytes()).decode("utf-8").splitlines()
     prompts = [
-        row for row in map(json.loads, lines) if row["mode"] != "chat" and row["split"] != "held"
+        row for row in read_prompts(work) if row["mode"] != "chat" and row["split"] != "held"
     ]
     shares = SHARES if second else {k: v for k, v in SHARES.items() if k != "second"}
     rows: list[dict[str, Any]] = []

@@ -19,6 +19,7 @@ from moss_engine.codec.nano.store import load_fsq
 from moss_engine.config import NANO_CHECKPOINT
 from scripts.nano import train_codec
 from scripts.nano.speech.features import load_speech, mel_crops, random_starts, stream_mel
+from scripts.nano.training import codec_trainee
 from scripts.nano.training.schedule import Clock, one_cycle
 from scripts.nano.vocoder.losses import mel_distance, stft_distance
 
@@ -89,13 +90,13 @@ def test_crops_lie_inside_and_on_codes():
 
 def test_folding_the_normalisation_keeps_every_code():
     torch.manual_seed(0)
-    trainee = train_codec.Trainee(train_codec.NANO_FSQ)
+    trainee = codec_trainee.Trainee(codec_trainee.NANO_FSQ)
     mel = torch.randn(2, 80, 60) * 2 - 5
     for _ in range(3):
         trainee.points(mel)
     trainee.eval()
     with torch.no_grad():
-        expected = codes_of_points(trainee.points(mel), train_codec.NANO_FSQ.levels)
+        expected = codes_of_points(trainee.points(mel), codec_trainee.NANO_FSQ.levels)
         assert (trainee.folded().codes_of_mel(mel) == expected).float().mean() > 0.99
     assert len(expected.unique()) > 20
 
@@ -106,7 +107,7 @@ def test_the_codec_trains_resumes_and_speaks(speech, monkeypatch, capsys):
     run(train_codec, monkeypatch, *codec, "--max-steps", 3)
     assert torch.load(speech / "codec.pt")["step"] == 3
     assert "codes in use" in capsys.readouterr().out
-    assert load_fsq(speech / "codec").config == train_codec.NANO_FSQ
+    assert load_fsq(speech / "codec").config == codec_trainee.NANO_FSQ
     stream = load_nano_codec(
         speech / "codec", NANO_CHECKPOINT / "vocoder" / "source_filter"
     ).open_stream()

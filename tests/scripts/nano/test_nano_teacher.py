@@ -11,6 +11,7 @@ import pytest
 
 from scripts.nano.judge import ErrorCount, edit_distance, resample
 from scripts.nano.speech import shards as speech
+from scripts.nano.speech.teacher_voice import with_output
 from scripts.nano.speech.word_times import (
     LEAD_S,
     TAIL_S,
@@ -20,7 +21,7 @@ from scripts.nano.speech.word_times import (
     spelled_a,
     word_starts_s,
 )
-from scripts.nano.teacher import plan, summarise, with_output
+from scripts.nano.teacher import plan, summarise
 from scripts.nano.tokenise import batches_of, code_starts
 
 KNOWN = frozenset("abcdefgh ,.!")

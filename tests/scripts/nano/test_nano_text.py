@@ -17,16 +17,17 @@ from tokenizers import Tokenizer
 from moss_engine.models.network import MossSpeech, causal_attend
 from moss_engine.text.spoken.text import spoken_text
 from moss_engine.text.tokenizer import TextTokenizer
-from scripts.nano.direct import Settings, generate
 from scripts.nano.lm.corpus import PieceTable, nano_config
+from scripts.nano.lm.generate import Settings, generate
 from scripts.nano.lm.sequences import WIDTHS, Shape
 from scripts.nano.lm.trainer import cell_attention
 from scripts.nano.prompts import Judged
 from scripts.nano.text.grammar import figures
 from scripts.nano.text.intents import intents
 from scripts.nano.text.phrases import IRREGULAR, PATTERNS, SLOTS
+from scripts.nano.text.refusals import REFUSALS
 from scripts.nano.text.sentences import EVERYDAY, HARVARD, STRESS
-from scripts.nano.text.small_talk import REFUSALS, typed
+from scripts.nano.text.small_talk import typed
 from scripts.nano.tokenizer import SPECIALS, VOCAB_SIZE, train_tokenizer
 
 

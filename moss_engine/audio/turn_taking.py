@@ -25,7 +25,8 @@ SURE = 0.7
 BEGIN_S = 0.096
 INTERRUPT_S = 0.224
 END_S = 0.64
-"""Silence that ends a turn: longer than the pauses inside a sentence, 0.2 to 0.5 s."""
+"""Silence that ends a turn of which no words are known: longer than the pauses inside a sentence,
+0.2 to 0.5 s."""
 LEAST_SPEECH_S = 0.25
 """Less speech in a whole turn is a cough or a click, and is dropped."""
 LEAD_S = 0.32
@@ -55,8 +56,11 @@ class TurnState:
     change: Change = Change.NONE
 
 
-def follow(turn: TurnState, probability: float, *, answering: bool, max_s: float) -> TurnState:
-    """The turn after one more frame. A turn that reaches `max_s` ends there."""
+def follow(
+    turn: TurnState, probability: float, *, answering: bool, max_s: float, end_s: float = END_S
+) -> TurnState:
+    """The turn after one more frame. `end_s` of silence end it, and so does its reaching
+    `max_s`."""
     if not turn.talking:
         return _wait(
             turn, probability, SURE if answering else LIKELY, INTERRUPT_S if answering else BEGIN_S
@@ -69,7 +73,7 @@ def follow(turn: TurnState, probability: float, *, answering: bool, max_s: float
         silent_s=0.0 if heard else turn.silent_s + FRAME_S,
         spoken_s=turn.spoken_s + FRAME_S * heard,
     )
-    if turn.silent_s < END_S and turn.length_s < max_s:
+    if turn.silent_s < end_s and turn.length_s < max_s:
         return turn
     return TurnState(change=Change.ENDED if turn.spoken_s >= LEAST_SPEECH_S else Change.DROPPED)
 

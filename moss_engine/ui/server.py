@@ -221,7 +221,14 @@ def require_address(host: str, port: int) -> None:
 def open_ingest(service: SpeechService, info: ServiceInfo) -> tuple[AudioIngest, str | None]:
     """What takes the recordings of visitors, and the sentence that says why it finds no turns."""
     detector, no_hands_free = load_hands_free()
-    return AudioIngest(partial(hear, service), detector, max_s=info.max_speech_s), no_hands_free
+    ingest = AudioIngest(
+        partial(hear, service),
+        detector,
+        max_s=info.max_speech_s,
+        glimpse=service.glimpse if info.recogniser is not None else None,
+        by_words=not info.encodes,
+    )
+    return ingest, no_hands_free
 
 
 def load_hands_free() -> tuple[Detector | None, str | None]:

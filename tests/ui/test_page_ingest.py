@@ -22,6 +22,7 @@ from moss_engine.api.request import Speech
 from moss_engine.audio.turn_taking import END_S, LEAD_S, RATE_HZ
 from moss_engine.ui.audio_in import ingest as module
 from moss_engine.ui.audio_in import recordings
+from moss_engine.ui.audio_in.follower import TAIL_S
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.route import MAX_BLOCK_BYTES, MAX_FILE_BYTES
 from moss_engine.ui.guard import Calls, Guard
@@ -124,7 +125,7 @@ async def test_hands_free_finds_the_turns(ingest):
     found = [answer.utterance for answer in answers if answer.utterance]
     assert len(found) == 2 and not answers[-1].talking and any(answer.talking for answer in answers)
     first, second = [await ingest.said(key) for key in found]
-    assert 1.0 + LEAD_S - 0.1 < first.seconds < 1.0 + LEAD_S + module.TAIL_S + 0.1
+    assert 1.0 + LEAD_S - 0.1 < first.seconds < 1.0 + LEAD_S + TAIL_S + 0.1
     assert (first.codes[0], second.codes[0]) == (50, 20)
     assert np.abs(first.pcm[: round(0.2 * RATE_HZ)]).max() == 0, "the lead is missing"
 
@@ -139,7 +140,7 @@ async def test_all_turns_of_a_late_block_are_one_message(ingest):
 async def test_silence_is_not_kept(ingest):
     ear = ingest.open()
     await record(ingest, *[silence(1.0)] * 60, ear=ear, hands_free=True)
-    assert sum(map(len, ingest._sessions[ear].frames)) <= (LEAD_S + END_S) * RATE_HZ
+    assert sum(map(len, ingest._sessions[ear].follower.frames)) <= (LEAD_S + END_S) * RATE_HZ
 
 
 async def test_a_turn_ends_at_the_limit(ingest):

@@ -17,62 +17,57 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from moss_engine.api.errors import AudioEmptyError, AudioLongError, BusyError, ParameterError
+from moss_engine.api.request import Speech
 from moss_engine.audio.file import MIN_S, SILENCE_PEAK, read_audio
 from moss_engine.audio.pcm import to_pcm16
-from moss_engine.audio.turn_taking import (
-    FRAME_S,
-    FRAME_SAMPLES,
-    LEAD_S,
-    RATE_HZ,
-    Change,
-    TurnState,
-    follow,
-)
-from moss_engine.audio.voice_activity import Detector, Listener
+from moss_engine.audio.turn_taking import END_S, RATE_HZ
+from moss_engine.audio.turn_text import is_murmur, pause_s
+from moss_engine.audio.voice_activity import Detector
+from moss_engine.ui.audio_in.follower import Follower, SpokenTurn
+from moss_engine.ui.audio_in.partial import Glimpse, Partial
 from moss_engine.ui.audio_in.recordings import JOIN, Hear, Recordings, Utterance
 
 MAX_SESSIONS = 64
 SESSION_IDLE_S = 120.0
 MAX_READING = 4  # files decoded at a time
-TAIL_S = 0.2  # silence kept after the last word of a turn
 
 
 @dataclass(frozen=True)
 class BlockResult:
-    """What a block brought about: whether somebody is talking, and the utterance of the recordings
-    that it completed."""
+    """What a block brought about: whether somebody is talking, the utterance of the recordings that
+    it completed, and `text`, what was understood so far. While the page answers, `sure` says that
+    somebody means to interrupt it."""
 
     talking: bool = False
     utterance: str = ""
     seconds: float = 0.0
+    text: str = ""
+    sure: bool = True
 
 
 @dataclass(eq=False)
 class MicSession:
     """One microphone. `frames` [FRAME_SAMPLES] are those of the recording, or of the moment before
-    it may begin."""
+    it may begin; `follower` finds the turns where that is asked for."""
 
     used_s: float
-    listener: Listener | None = None
+    partial: Partial | None = None
+    follower: Follower | None = None
     seq: int = -1
     frames: list[np.ndarray] = field(default_factory=list)
-    rest: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int16))
-    turn: TurnState = TurnState()
     last: BlockResult = BlockResult()
     busy: bool = False
 
-    def begin(self, listener: Listener | None) -> None:
-        self.listener, self.frames, self.rest, self.turn = (
-            listener,
-            [],
-            np.zeros(0, np.int16),
-            TurnState(),
-        )
+    def begin(self, follower: Follower | None) -> None:
+        self.follower, self.frames = follower, []
+        if self.partial is not None:
+            self.partial.begin()
 
 
 class AudioIngest:
-    """`hear` is `api.service.hear` of the service; `detector` is None where hands-free talking is
-    not installed. Used on one event loop."""
+    """`hear` is `api.service.hear` of the service, and `glimpse` its `glimpse` where a recogniser
+    listens; with `by_words` that is all there is to hear. `detector` is None where hands-free
+    talking is not installed. Used on one event loop."""
 
     def __init__(
         self,
@@ -80,9 +75,13 @@ class AudioIngest:
         detector: Detector | None,
         *,
         max_s: float,
+        glimpse: Glimpse | None = None,
+        by_words: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.max_s = max_s
+        self._glimpse = glimpse
+        self._by_words = by_words
         self._recordings = Recordings(hear, clock)
         self._detector = detector
         self._clock = clock
@@ -100,7 +99,8 @@ class AudioIngest:
         if len(self._sessions) >= MAX_SESSIONS:
             raise BusyError("All microphones of this page are in use; try again in a moment.")
         key = secrets.token_urlsafe(16)
-        self._sessions[key] = MicSession(now_s)
+        partial = Partial(self._glimpse) if self._glimpse else None
+        self._sessions[key] = MicSession(now_s, partial)
         return key
 
     def knows(self, session: str) -> bool:
@@ -126,16 +126,15 @@ class AudioIngest:
                 "Hands-free talking is not installed here; press the button to talk."
             )
         if seq == 0:
-            session.begin(self._detector.open() if hands_free and self._detector else None)
+            detector = self._detector if hands_free else None
+            session.begin(Follower(detector.open(), self.max_s) if detector else None)
         session.seq, session.busy = seq, True
         try:
             pcm = np.frombuffer(body, "<i2").astype(np.int16)
-            if session.listener is None:
+            if session.follower is None:
                 session.last = self._record(session, pcm, end)
             else:
-                session.last = self._collect(
-                    await asyncio.to_thread(self._follow, session, pcm, answering), session
-                )
+                session.last = await self._follow(session, session.follower, pcm, answering)
         finally:
             session.busy = False
         return session.last
@@ -170,7 +169,10 @@ class AudioIngest:
             session.begin(None)
             raise AudioLongError(f"The recording is longer than {self.max_s:g} s; say it in parts.")
         if not end:
-            return BlockResult(True, seconds=num_samples / RATE_HZ)
+            if session.partial is not None:
+                session.partial.look(session.frames, num_samples, 0.0)
+            text = session.partial.text if session.partial else ""
+            return BlockResult(True, seconds=num_samples / RATE_HZ, text=text)
         whole = np.concatenate(session.frames)
         session.begin(None)
         if len(whole) < MIN_S * RATE_HZ:
@@ -179,34 +181,40 @@ class AudioIngest:
             raise AudioEmptyError("We heard nothing; check the microphone and speak a sentence.")
         return self._keep(whole, RATE_HZ)
 
-    def _follow(self, session: MicSession, pcm: np.ndarray, answering: bool) -> list[np.ndarray]:
-        """Hands-free: the turns that a block completes. Runs in a thread."""
-        assert session.listener is not None
-        samples = np.concatenate([session.rest, pcm])
-        count = len(samples) // FRAME_SAMPLES
-        session.rest = samples[count * FRAME_SAMPLES :]
-        complete = []
-        for frame in samples[: count * FRAME_SAMPLES].reshape(count, FRAME_SAMPLES):
-            before = session.turn
-            session.turn = follow(
-                before, session.listener.probability(frame), answering=answering, max_s=self.max_s
-            )
-            session.frames.append(frame)
-            if session.turn.change is Change.ENDED:
-                silent = round(max(0.0, before.silent_s - TAIL_S) / FRAME_S)
-                complete.append(np.concatenate(session.frames[: len(session.frames) - silent]))
-            if not session.turn.talking:
-                lead = round((LEAD_S + session.turn.run_s) / FRAME_S)
-                session.frames = session.frames[-lead:]
-        return complete
-
-    def _collect(self, complete: list[np.ndarray], session: MicSession) -> BlockResult:
-        kept = [self._keep(pcm, RATE_HZ) for pcm in complete]
+    async def _follow(
+        self, session: MicSession, follower: Follower, pcm: np.ndarray, answering: bool
+    ) -> BlockResult:
+        """Hands-free: the turns that a block completes."""
+        partial = session.partial
+        if partial is not None:
+            known = partial.covers(follower.num_spoken)
+            follower.end_s = pause_s(partial.text) if known else END_S
+        turns = await asyncio.to_thread(follower.take, pcm, answering)
+        kept = [found for turn in turns if (found := await self._keep_turn(turn, partial, turns))]
+        if partial is not None and (turns or not follower.talking):
+            partial.begin()
+        elif partial is not None:
+            partial.look(follower.frames, follower.num_spoken, follower.silent_s)
         return BlockResult(
-            session.turn.talking,
+            follower.talking,
             JOIN.join(heard.utterance for heard in kept),
-            sum(heard.seconds for heard in kept) or session.turn.length_s,
+            sum(heard.seconds for heard in kept) or follower.length_s,
+            partial.text if partial else "",
+            partial is None or not follower.interrupts or not is_murmur(partial.text),
         )
+
+    async def _keep_turn(
+        self, turn: SpokenTurn, partial: Partial | None, turns: list[SpokenTurn]
+    ) -> BlockResult | None:
+        """A turn that is over; None where it held no words, but a cough or a murmur."""
+        known = None
+        if partial is not None and turn is turns[0]:
+            known = await partial.settled(turn.num_spoken)
+        if known is not None and is_murmur(known.text):
+            return None
+        speech = Speech((), known) if known is not None and self._by_words else None
+        recording = self._recordings.keep(turn.pcm, RATE_HZ, known=speech)
+        return BlockResult(False, recording.key, recording.seconds)
 
     def _keep(self, pcm: np.ndarray, rate_hz: int, wave: np.ndarray | None = None) -> BlockResult:
         recording = self._recordings.keep(pcm, rate_hz, wave)

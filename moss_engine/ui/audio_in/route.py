@@ -9,6 +9,7 @@ An session's key comes from Gradio's `/listen`, behind whatever password the pag
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -50,7 +51,7 @@ async def answer(
         }
     except MossError as error:
         return error.http_status, {"detail": str(error), "code": error.code}
-    return 200, {"talking": heard.talking, "utterance": heard.utterance, "seconds": heard.seconds}
+    return 200, asdict(heard)
 
 
 def _options(scope: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,8 @@ let lastSaid = ""; // what the newest question was called
 let carry = ""; // an unanswered question that the next one goes on
 let begun = 0;
 let seconds = 0;
+let words = ""; // what was understood so far
+let held = false; // somebody may want to interrupt: the answer is silent until that is sure
 let taker = null; // who wants the next recording, if it is no question
 
 const capture = new Capture((pcm, level) => {
@@ -36,6 +38,7 @@ async function start() {
   }
   if (BUSY.includes(live)) interrupt();
   seconds = 0;
+  words = "";
   enter("opening");
   begun += 1;
   const mine = begun;
@@ -58,6 +61,7 @@ async function send() {
 }
 
 function quiet() {
+  if (held) goOn();
   begun += 1;
   capture.stop();
   line.drop();
@@ -83,10 +87,13 @@ function refusal(error) {
 
 function heard(answer, last) {
   seconds = answer.seconds;
+  words = answer.text;
   if (state === "listening" && answer.talking) {
     enter("hearing");
-    if (BUSY.includes(live)) interrupt();
+    if (BUSY.includes(live)) hold();
   } else if (state === "hearing" && !answer.talking) enter("listening");
+  if (held && (answer.utterance || (answer.talking && answer.sure))) interrupt();
+  if (held && !answer.talking) goOn();
   if (state === "recording" && seconds >= props.max_s - SPARE_S) send();
   if (answer.utterance) say(answer.utterance);
   if (last) enter("off");
@@ -109,10 +116,23 @@ function ask() {
   trigger("spoken");
 }
 
+// Silence at once; what it was comes out in a moment.
+function hold() {
+  held = true;
+  window.liveAudio.player.pause();
+}
+
+// It was a cough, a murmur or an echo.
+function goOn() {
+  held = false;
+  window.liveAudio.player.resume();
+}
+
 // Somebody talks while the page answers: silence at once. If nothing of the answer was heard yet, the question goes on.
 function interrupt() {
   const unheard = handsFree() && window.liveAudio.heard === 0 && lastSaid.split("+").length < MAX_JOINED;
   carry = unheard ? lastSaid : "";
+  if (held) goOn();
   window.liveAudio.stop();
   trigger("interrupted");
 }
@@ -174,6 +194,7 @@ function show() {
   if ($(".rec-state").textContent !== text) $(".rec-state").textContent = text;
   let hint = HINTS[name] || "";
   if (open && handsFree() && BUSY.includes(name)) hint = "talk to interrupt";
+  if (words && ["recording", "hearing", "sending"].includes(name)) hint = words;
   if ($(".rec-free input").disabled && (name === "off" || $(".rec-talk").disabled)) hint = "";
   $(".rec-hint").textContent = hint;
   const talk = $(".rec-talk");

@@ -1,0 +1,125 @@
+"""Hands-free: the turns in a microphone's blocks, and what may interrupt an answer."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from moss_engine.audio.turn_taking import (
+    END_S,
+    FRAME_S,
+    FRAME_SAMPLES,
+    LEAD_S,
+    RATE_HZ,
+    Change,
+    TurnState,
+    follow,
+)
+from moss_engine.audio.voice_activity import Listener
+
+TAIL_S = 0.2  # silence kept after the last word of a turn
+LEVEL_FRAMES = 4
+"""The level of a voice is that of the loudest of so many frames: there are gaps inside words."""
+SOFTER_DB = 9.0
+"""So much softer than the visitor spoke before, a voice that is heard while the page answers is
+taken for the page's own echo."""
+UNKNOWN_DB = -34.0
+"""The least level of a visitor who has not spoken yet, against full scale."""
+LEAST_DB, MOST_DB = -50.0, -26.0
+
+
+@dataclass(frozen=True)
+class SpokenTurn:
+    """A turn that is over: int16 [n] with its lead, of which `num_spoken` samples lie before the
+    silence that ended it."""
+
+    pcm: np.ndarray
+    num_spoken: int
+
+
+class Follower:
+    """Of one microphone; `take` may run in a thread. `end_s` of silence end a turn. `frames` are
+    those of the turn that goes on, or of the moment before one may begin; `interrupts` says that
+    this turn began while the page was answering."""
+
+    def __init__(self, listener: Listener, max_s: float):
+        self.end_s = END_S
+        self.frames: list[np.ndarray] = []
+        self.interrupts = False
+        self._listener = listener
+        self._max_s = max_s
+        self._rest = np.zeros(0, np.int16)
+        self._turn = TurnState()
+        self._levels: deque[float] = deque(maxlen=LEVEL_FRAMES)
+        self._turn_power: list[float] = []
+        self._voice_db: float | None = None
+
+    @property
+    def talking(self) -> bool:
+        return self._turn.talking
+
+    @property
+    def length_s(self) -> float:
+        return self._turn.length_s
+
+    @property
+    def silent_s(self) -> float:
+        return self._turn.silent_s
+
+    @property
+    def num_spoken(self) -> int:
+        """Samples of the turn that goes on, up to its last speech; 0 where there is none."""
+        silent = round(self._turn.silent_s / FRAME_S)
+        return (len(self.frames) - silent) * FRAME_SAMPLES if self._turn.talking else 0
+
+    def take(self, pcm: np.ndarray, answering: bool) -> list[SpokenTurn]:
+        """The next int16 samples; the turns that they complete."""
+        samples = np.concatenate([self._rest, pcm])
+        count = len(samples) // FRAME_SAMPLES
+        self._rest = samples[count * FRAME_SAMPLES :]
+        complete = []
+        for frame in samples[: count * FRAME_SAMPLES].reshape(count, FRAME_SAMPLES):
+            found = self._frame(frame, answering)
+            if found is not None:
+                complete.append(found)
+        return complete
+
+    def _frame(self, frame: np.ndarray, answering: bool) -> SpokenTurn | None:
+        before, probability = self._turn, self._listener.probability(frame)
+        power = float(np.mean((frame / 32768.0) ** 2)) + 1e-10
+        self._levels.append(10 * np.log10(power))
+        if answering and not before.talking and max(self._levels) < self._least_db():
+            probability = 0.0
+        self._turn = follow(
+            before, probability, answering=answering, max_s=self._max_s, end_s=self.end_s
+        )
+        self.frames.append(frame)
+        if probability >= 0.5:
+            self._turn_power.append(power)
+        done = None
+        if self._turn.change is Change.BEGAN:
+            self.interrupts = answering
+            self.end_s = END_S
+        elif self._turn.change is Change.ENDED:
+            silent = max(0.0, before.silent_s)
+            kept = len(self.frames) - round(max(0.0, silent - TAIL_S) / FRAME_S)
+            spoken = (len(self.frames) - 1 - round(silent / FRAME_S)) * FRAME_SAMPLES
+            done = SpokenTurn(np.concatenate(self.frames[:kept]), spoken)
+            if self._turn_power:
+                self._voice_db = 10 * float(np.log10(np.mean(self._turn_power)))
+        if not self._turn.talking:
+            self.frames = self.frames[-round((LEAD_S + self._turn.run_s) / FRAME_S) :]
+            if self._turn.run_s == 0.0:
+                self._turn_power = []
+        return done
+
+    def _least_db(self) -> float:
+        """The least level of a voice that may interrupt an answer."""
+        if self._voice_db is None:
+            return UNKNOWN_DB
+        return min(MOST_DB, max(LEAST_DB, self._voice_db - SOFTER_DB))
+
+
+assert round(FRAME_S * RATE_HZ) == FRAME_SAMPLES

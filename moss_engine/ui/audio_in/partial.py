@@ -1,0 +1,68 @@
+"""What a recogniser understands of a turn while it is said, looked at now and then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+
+from moss_engine.api.transcript import Transcript
+from moss_engine.audio.turn_taking import RATE_HZ
+
+Glimpse = Callable[[np.ndarray, int], Awaitable[Transcript | None]]
+
+LOOK_S = 0.35
+"""New speech that is worth another look."""
+PAUSED_S = 0.12
+"""In a silence of this length what was said is looked at whole."""
+
+
+class Partial:
+    """Of one microphone, used on one event loop. `text` is what was understood so far."""
+
+    def __init__(self, glimpse: Glimpse):
+        self._glimpse = glimpse
+        self.begin()
+
+    def begin(self) -> None:
+        """A new turn; what was being looked at is given up."""
+        self.text = ""
+        self.transcript: Transcript | None = None
+        self._covers = 0
+        self._looking: asyncio.Task[Transcript | None] | None = None
+        self._looks_at = 0
+
+    def covers(self, num_spoken: int) -> bool:
+        """Whether everything up to that many samples of the turn was understood."""
+        return self._covers >= num_spoken > 0
+
+    def look(self, turn: list[np.ndarray], num_spoken: int, silent_s: float) -> None:
+        """`turn` are its int16 frames, of which `num_spoken` samples lie before the silence."""
+        if self._looking is not None or self.covers(num_spoken):
+            return
+        grown_s = (num_spoken - self._covers) / RATE_HZ
+        if grown_s < LOOK_S and silent_s < PAUSED_S:
+            return
+        wave = np.concatenate(turn).astype(np.float32) / 32768
+        self._looks_at = num_spoken
+        self._looking = asyncio.ensure_future(self._glimpse(wave, RATE_HZ))
+        self._looking.add_done_callback(self._seen)
+
+    async def settled(self, num_spoken: int) -> Transcript | None:
+        """What was understood of the whole turn, if that is known or being found out."""
+        if self._looking is not None and self._looks_at >= num_spoken:
+            await asyncio.wait({self._looking})
+        return self.transcript if self.covers(num_spoken) else None
+
+    def _seen(self, task: asyncio.Task[Transcript | None]) -> None:
+        if task is not self._looking:  # of a turn that is over
+            if not task.cancelled():
+                task.exception()
+            return
+        self._looking = None
+        if task.cancelled() or task.exception() is not None:
+            return
+        found = task.result()
+        if found is not None:
+            self.text, self.transcript, self._covers = found.text, found, self._looks_at

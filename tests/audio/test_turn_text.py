@@ -1,0 +1,24 @@
+"""What the words of a turn say about its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from moss_engine.audio.turn_text import PAUSE_OPEN_S, PAUSE_WHOLE_S, is_murmur, pause_s
+
+
+@pytest.mark.parametrize("text", ["What time is it?", "Tell me a joke.", "Count to 10.", "Hello"])
+def test_after_a_whole_sentence_the_pause_is_short(text):
+    assert pause_s(text) == PAUSE_WHOLE_S
+
+
+@pytest.mark.parametrize(
+    "text", ["What is the capital of.", "I would like, um", "Well,", "", "And"]
+)
+def test_in_the_middle_of_one_it_is_long(text):
+    assert pause_s(text) == PAUSE_OPEN_S
+
+
+def test_who_only_listens_says_nothing():
+    assert all(map(is_murmur, ("", "Mm-hmm.", "Mhm, uh-huh.", "Hmm...", "Oh!")))
+    assert not any(map(is_murmur, ("No.", "Mm, stop.", "Okay", "7")))

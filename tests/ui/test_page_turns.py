@@ -1,0 +1,126 @@
+"""Hands-free turns with a recogniser: pauses by what was said, murmurs, coughs and the page's own
+echo."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from moss_engine.api.request import Speech
+from moss_engine.api.transcript import Transcript
+from moss_engine.audio.turn_taking import END_S, FRAME_S, RATE_HZ
+from moss_engine.audio.turn_text import PAUSE_OPEN_S, PAUSE_WHOLE_S
+from moss_engine.ui.audio_in.follower import LEVEL_FRAMES, SOFTER_DB, Follower
+from moss_engine.ui.audio_in.ingest import AudioIngest
+from tests.ui.test_page_ingest import Loud, silence, tone
+
+BLOCK_S = 0.064
+
+
+class Ear:
+    """Understands what is written down; counts who asks."""
+
+    def __init__(self, text: str):
+        self.text, self.glimpses, self.whole = text, 0, 0
+
+    async def glimpse(self, wave: np.ndarray, rate_hz: int) -> Transcript | None:
+        self.glimpses += 1
+        return Transcript(self.text, "Ear", len(wave) / rate_hz)
+
+    async def hear(self, wave: np.ndarray, rate_hz: int) -> Speech:
+        self.whole += 1
+        return Speech((), Transcript(self.text, "Ear", len(wave) / rate_hz))
+
+
+def ingest_of(ear: Ear) -> AudioIngest:
+    return AudioIngest(ear.hear, Loud(), max_s=20.0, glimpse=ear.glimpse, by_words=True)
+
+
+async def feed(ingest: AudioIngest, wave: np.ndarray, *, answering: bool = False) -> list:
+    """Every answer, block by block, as a microphone sends them."""
+    key, answers = ingest.open(), []
+    size = round(BLOCK_S * RATE_HZ)
+    for seq, start in enumerate(range(0, len(wave), size)):
+        body = wave[start : start + size].astype("<i2").tobytes()
+        answers.append(
+            await ingest.hear(key, seq, body, hands_free=True, answering=answering, end=False)
+        )
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    return answers
+
+
+def pause_before_the_end(answers: list, speech_s: float) -> float:
+    ended = next(index for index, answer in enumerate(answers) if answer.utterance)
+    return (ended + 1) * BLOCK_S - speech_s
+
+
+@pytest.mark.parametrize(
+    ("text", "pause"),
+    [("What time is it?", PAUSE_WHOLE_S), ("What is the capital of", PAUSE_OPEN_S)],
+)
+async def test_the_pause_that_ends_a_turn_depends_on_what_was_said(text, pause):
+    ear = Ear(text)
+    answers = await feed(ingest_of(ear), np.concatenate([tone(1.5), silence(2.0)]))
+    assert pause - FRAME_S <= pause_before_the_end(answers, 1.5) <= pause + 2 * BLOCK_S
+    assert any(answer.talking and answer.text == text for answer in answers)
+
+
+async def test_what_was_understood_in_the_pause_is_not_listened_to_again():
+    ear = Ear("What time is it?")
+    ingest = ingest_of(ear)
+    answers = await feed(ingest, np.concatenate([tone(1.5), silence(2.0)]))
+    (key,) = [answer.utterance for answer in answers if answer.utterance]
+    said = await ingest.said(key)
+    assert said.speech.transcript.text == ear.text and ear.whole == 0
+    assert 1 <= ear.glimpses <= 6
+
+
+async def test_without_a_recogniser_the_pause_is_what_it_was():
+    ear = Ear("What time is it?")
+    ingest = AudioIngest(ear.hear, Loud(), max_s=20.0)
+    answers = await feed(ingest, np.concatenate([tone(1.5), silence(2.0)]))
+    assert END_S - FRAME_S <= pause_before_the_end(answers, 1.5) <= END_S + 2 * BLOCK_S
+
+
+async def test_a_cough_and_a_murmur_are_no_question_and_interrupt_nothing():
+    for text in ("", "Mm-hmm."):
+        wave = np.concatenate([silence(0.5), tone(0.6), silence(2.0)])
+        answers = await feed(ingest_of(Ear(text)), wave, answering=True)
+        assert any(answer.talking for answer in answers)
+        assert not any(answer.talking and answer.sure for answer in answers)
+        assert not any(answer.utterance for answer in answers)
+
+
+async def test_a_word_interrupts_as_soon_as_it_is_understood():
+    wave = np.concatenate([silence(0.5), tone(1.5)])
+    answers = await feed(ingest_of(Ear("Stop it.")), wave, answering=True)
+    sure = next(index for index, a in enumerate(answers) if a.talking and a.sure)
+    assert sure * BLOCK_S - 0.5 < 0.6
+
+
+class Voice:
+    """A detector that takes everything but silence for speech."""
+
+    def probability(self, pcm: np.ndarray) -> float:
+        return float(np.abs(pcm).max() > 30)
+
+
+def test_what_is_much_softer_than_the_visitor_is_the_pages_own_echo():
+    follower = Follower(Voice(), 20.0)
+    for level in (0.3, 0.0):
+        follower.take(tone(2.0, level), answering=False)
+    echo = 0.3 * 10 ** (-20 / 20)
+    follower.take(tone(3.0, echo), answering=True)
+    assert not follower.talking, "the answer interrupted itself"
+    follower.take(silence(LEVEL_FRAMES * FRAME_S), answering=True)
+    follower.take(tone(0.5, 0.3 * 10 ** (-(SOFTER_DB - 2) / 20)), answering=True)
+    assert follower.talking and follower.interrupts
+
+
+def test_while_nothing_is_answered_a_soft_voice_counts():
+    follower = Follower(Voice(), 20.0)
+    follower.take(tone(0.5, 0.01), answering=False)
+    assert follower.talking and not follower.interrupts

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -26,17 +25,15 @@ import gradio as gr
 import numpy as np
 from starlette.middleware import Middleware
 
-from moss_engine.api.errors import ConfigError, ContextError, EngineFaultError, MissingPackageError
+from moss_engine.api.errors import ConfigError, ContextError, EngineFaultError
 from moss_engine.api.events import Failed
-from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Speech, Text
-from moss_engine.api.service import SpeechService, hear, stream
-from moss_engine.audio.voice_activity import Detector, load_detector
+from moss_engine.api.service import SpeechService, stream
 from moss_engine.endpoints.access import Access, read_keys
 from moss_engine.endpoints.app import make_app
 from moss_engine.endpoints.server import Server
 from moss_engine.ui import form
-from moss_engine.ui.audio_in.ingest import AudioIngest
+from moss_engine.ui.audio_in.opening import open_ingest
 from moss_engine.ui.components.recorder import Recorder
 from moss_engine.ui.components.voice_sample import VoiceSample
 from moss_engine.ui.config import LOOPBACK, PageConfig
@@ -216,27 +213,6 @@ def require_address(host: str, port: int) -> None:
         raise ConfigError(
             f"Port {port} of {host} cannot be opened ({error.strerror}); give another with --port."
         ) from None
-
-
-def open_ingest(service: SpeechService, info: ServiceInfo) -> tuple[AudioIngest, str | None]:
-    """What takes the recordings of visitors, and the sentence that says why it finds no turns."""
-    detector, no_hands_free = load_hands_free()
-    ingest = AudioIngest(
-        partial(hear, service),
-        detector,
-        max_s=info.max_speech_s,
-        glimpse=service.glimpse if info.recogniser is not None else None,
-        by_words=not info.encodes,
-    )
-    return ingest, no_hands_free
-
-
-def load_hands_free() -> tuple[Detector | None, str | None]:
-    """What finds the end of a turn, or the sentence that says why it has to be ended by hand."""
-    try:
-        return load_detector(), None
-    except MissingPackageError as error:
-        return None, str(error)
 
 
 async def warm_up(service: SpeechService, facts: PageInfo) -> None:

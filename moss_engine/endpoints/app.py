@@ -10,7 +10,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from moss_engine.api.errors import MossError
 from moss_engine.endpoints.access import Caller
@@ -19,8 +20,10 @@ from moss_engine.endpoints.chat import complete
 from moss_engine.endpoints.chat_fields import ChatBody
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.memory import Memory
+from moss_engine.endpoints.realtime.connection import converse
 from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.speech import SpeechBody, speak
+from moss_engine.endpoints.transcription import transcribe
 
 PREFIX = "/v1/"
 Endpoint = Callable[[Request, Caller], Awaitable[Response]]
@@ -47,13 +50,23 @@ def make_app(server: Server) -> Starlette:
         body = await read_json(request, ChatBody, MAX_SOUND_BYTES)
         return complete(server, memory, body, caller)
 
-    routes = [
+    async def transcription(request: Request, caller: Caller) -> Response:
+        with caller.place():
+            return await transcribe(server, request)
+
+    routes: list[BaseRoute] = [
         _route(server, "models", models),
         _route(server, "models/{model:path}", model),
         _route(server, "audio/voices", voices),
         _route(server, "audio/speech", speech, method="POST"),
+        _route(server, "audio/transcriptions", transcription, method="POST"),
         _route(server, "chat/completions", chat, method="POST"),
     ]
+
+    async def realtime(socket: WebSocket) -> None:
+        await converse(server, socket)
+
+    routes.append(WebSocketRoute(PREFIX + "realtime", realtime))
     refusals = {ApiError: _refused, MossError: _refused_by_service, HTTPException: _not_there}
     return Starlette(routes=routes, exception_handlers=refusals)  # type: ignore[arg-type]
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from moss_engine.api.errors import MossError, UnsupportedModeError
-from moss_engine.api.modes import Medium, Mode
+from moss_engine.api.errors import MossError
+from moss_engine.api.modes import Mode
 from moss_engine.api.request import Content, Message, Request, Sampling, Text
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.chat_fields import AssistantMessage, AudioPart, ChatBody, UserMessage
@@ -52,9 +52,16 @@ async def _parts(
 
 async def make_request(server: Server, memory: Memory, body: ChatBody, caller: Caller) -> Request:
     """Raises ApiError or a MossError for what cannot be served."""
-    messages = [await _message(server, memory, place, m) for place, m in enumerate(body.messages)]
-    given: Medium = "text" if isinstance(messages[-1].content, Text) else "speech"
-    mode = choose_mode(server, body.mode, given, speaks=body.speaks)
+    spoken = _is_spoken(body.messages[-1])
+    if body.mode is None:
+        mode = server.mode_for(spoken, speaks=body.speaks)
+    else:
+        output = "speech" if body.speaks else None
+        mode = server.mode(body.mode, "speech" if spoken else "text", output)
+    messages = [
+        await _message(server, memory, mode, place, said)
+        for place, said in enumerate(body.messages)
+    ]
     if messages[0].role == "system" and not mode.own_system:
         raise ApiError(
             400,
@@ -65,20 +72,6 @@ async def make_request(server: Server, memory: Memory, body: ChatBody, caller: C
         )
     voice = body.audio.voice if body.audio else None
     return server.request(caller, tuple(messages), mode, _sampling(server, body), voice=voice)
-
-
-def choose_mode(server: Server, name: str | None, given: Medium, *, speaks: bool) -> Mode:
-    """The mode of that name, else the one that answers in the wanted way; where no mode writes its
-    answer, one that writes it before speaking it. Raises UnsupportedModeError."""
-    if name is not None:
-        return server.mode(name, given, "speech" if speaks else None)
-    try:
-        return server.answering_mode(given, "speech" if speaks else "text")
-    except UnsupportedModeError:
-        spoken = None if speaks else server.answering_mode(given, "speech")
-        if spoken is None or spoken.opens_speech:
-            raise
-        return spoken
 
 
 def _check_audio(body: ChatBody) -> None:
@@ -119,12 +112,12 @@ def _sampling(server: Server, body: ChatBody) -> Sampling:
     )
 
 
-async def _message(server: Server, memory: Memory, place: int, said: object) -> Message:
+async def _message(server: Server, memory: Memory, mode: Mode, place: int, said: object) -> Message:
     try:
         if isinstance(said, UserMessage):
             return Message("user", await _asked(server, said))
         if isinstance(said, AssistantMessage):
-            return Message("assistant", _answered(memory, said))
+            return Message("assistant", _answered(memory, mode, said))
         return Message("system", Text(_joined(said.content)))  # type: ignore[attr-defined]
     except MossError as error:
         raise of_moss(error, f"messages[{place}]") from None
@@ -148,12 +141,17 @@ async def _asked(server: Server, said: UserMessage) -> Content:
     return await heard(server, from_base64(recordings[0].input_audio.data))
 
 
-def _answered(memory: Memory, said: AssistantMessage) -> Content:
+def _answered(memory: Memory, mode: Mode, said: AssistantMessage) -> Content:
     if said.audio is not None:
-        return memory.find(said.audio.id)
+        return memory.find(said.audio.id).content(mode)
     if said.content is None:
         raise ApiError(400, "An earlier answer needs its content, or its audio.", "missing_field")
     return Text(_joined(said.content))
+
+
+def _is_spoken(said: object) -> bool:
+    parts = said.content if isinstance(said, UserMessage) else ""
+    return any(isinstance(part, AudioPart) for part in parts)
 
 
 def _joined(content: object) -> str:

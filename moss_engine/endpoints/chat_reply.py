@@ -21,13 +21,13 @@ from moss_engine.api.events import (
     Started,
     TextDelta,
 )
-from moss_engine.api.request import Reply, Request, Speech
-from moss_engine.api.tokens import Modality, spoken_codes
+from moss_engine.api.request import Request
+from moss_engine.api.tokens import Modality
 from moss_engine.endpoints.chat_fields import ChatBody
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.memory import Memory
 from moss_engine.endpoints.replies import server_sent
-from moss_engine.endpoints.server import Server
+from moss_engine.endpoints.server import Server, num_codes
 from moss_engine.endpoints.sound import pcm_bytes, whole_file
 
 Value = dict[str, Any]
@@ -78,7 +78,7 @@ class Answer:
         """The end of a stream, or the whole completion."""
         assert self.over is not None
         if self._body.speaks:
-            self._memory.keep(self._audio_id, self.over.rows)
+            self._memory.keep(self._audio_id, self.over.rows, "".join(self._words).strip())
         usage = self._usage(request)
         if not self._body.stream:
             message = await self._message()
@@ -130,7 +130,9 @@ class Answer:
     def _usage(self, request: Request) -> Value:
         """Rows by their channel."""
         assert self.over is not None
-        heard = sum(_num_codes(message.content, self._server) for message in request.messages)
+        heard = sum(
+            num_codes(message.content, self._server.info.ids) for message in request.messages
+        )
         num_rows = self.over.num_rows
         return {
             "prompt_tokens": self._num_prompt_rows,
@@ -147,9 +149,3 @@ class Answer:
                 "reasoning_tokens": 0,
             },
         }
-
-
-def _num_codes(content: object, server: Server) -> int:
-    if isinstance(content, Speech):
-        return len(content.codes)
-    return len(spoken_codes(content.rows, server.info.ids)) if isinstance(content, Reply) else 0

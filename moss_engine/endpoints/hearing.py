@@ -8,6 +8,7 @@ import binascii
 
 from moss_engine.api.errors import AudioFormatError
 from moss_engine.api.request import Speech
+from moss_engine.api.service import hear
 from moss_engine.audio.file import read_audio
 from moss_engine.endpoints.server import Server
 
@@ -21,6 +22,6 @@ def from_base64(data: str) -> bytes:
 
 
 async def heard(server: Server, file: bytes) -> Speech:
-    """The bytes of a sound file -> codes; raises a MossError for what cannot be heard."""
+    """The bytes of a sound file as a mode takes them; raises a MossError for what is none."""
     wave, rate_hz = await asyncio.to_thread(read_audio, file, server.info.max_speech_s)
-    return Speech(await server.service.encode(wave, rate_hz))
+    return await hear(server.service, wave, rate_hz)

@@ -6,8 +6,10 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from moss_engine.api.request import Reply
+from moss_engine.api.modes import Mode
+from moss_engine.api.request import Content, Reply, Text
 from moss_engine.api.tokens import Row
 from moss_engine.endpoints.errors import ApiError
 
@@ -16,12 +18,24 @@ MAX_REPLIES = 256
 MAX_ROWS = 200_000
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """An answer's rows, and the words that were said with them."""
+
+    rows: tuple[Row, ...]
+    words: str
+
+    def content(self, mode: Mode) -> Content:
+        """As a mode takes it in its history."""
+        return Text(self.words) if mode.through_text else Reply(self.rows)
+
+
 class Memory:
     """Keeps the newest `MAX_REPLIES` of at most `MAX_ROWS` rows for `KEPT_S`; ids are secrets."""
 
     def __init__(self, clock: Callable[[], float] = time.time):
         self._clock = clock
-        self._replies: OrderedDict[str, tuple[float, Reply]] = OrderedDict()
+        self._replies: OrderedDict[str, tuple[float, Earlier]] = OrderedDict()
         self._num_rows = 0
 
     @staticmethod
@@ -32,12 +46,12 @@ class Memory:
         """When an answer that is kept now is forgotten, in seconds of the epoch."""
         return int(self._clock() + KEPT_S)
 
-    def keep(self, name: str, rows: tuple[Row, ...]) -> None:
-        self._replies[name] = (self._clock() + KEPT_S, Reply(rows))
+    def keep(self, name: str, rows: tuple[Row, ...], words: str) -> None:
+        self._replies[name] = (self._clock() + KEPT_S, Earlier(rows, words))
         self._num_rows += len(rows)
         self._forget()
 
-    def find(self, name: str) -> Reply:
+    def find(self, name: str) -> Earlier:
         """Raises ApiError for an id that is unknown or too old."""
         self._forget()
         found = self._replies.get(name)
@@ -57,5 +71,5 @@ class Memory:
             or self._num_rows > MAX_ROWS
             or next(iter(self._replies.values()))[0] < now_s
         ):
-            _, (_, reply) = self._replies.popitem(last=False)
-            self._num_rows -= len(reply.rows)
+            _, (_, earlier) = self._replies.popitem(last=False)
+            self._num_rows -= len(earlier.rows)

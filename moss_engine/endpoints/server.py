@@ -11,8 +11,9 @@ from functools import cached_property
 from moss_engine.api.errors import ForeignTextError, UnsupportedModeError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
-from moss_engine.api.request import Message, Request, Sampling
+from moss_engine.api.request import Content, Message, Reply, Request, Sampling, Speech
 from moss_engine.api.service import SpeechService
+from moss_engine.api.tokens import SpecialIds, spoken_codes
 from moss_engine.endpoints.access import Access, Caller
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.text.language import doubt
@@ -65,6 +66,23 @@ class Server:
             )
         return next((mode for mode in fitting if mode.history), fitting[0])
 
+    def mode_for(self, spoken: bool, *, speaks: bool) -> Mode:
+        """The mode that answers speech or text in the wanted way; where no mode writes its answer,
+        one that writes it before speaking it. Raises UnsupportedModeError."""
+        given: Medium = "speech" if spoken else "text"
+        try:
+            return self.answering_mode(given, "speech" if speaks else "text")
+        except UnsupportedModeError:
+            spoken_mode = None if speaks else self.answering_mode(given, "speech")
+            if spoken_mode is None or spoken_mode.opens_speech:
+                raise
+            return spoken_mode
+
+    @property
+    def own_system(self) -> bool:
+        """Whether a conversation may bring a system turn."""
+        return any(mode.own_system for mode in self.info.modes if not _reads(mode))
+
     def sampling(self, seed: int | None) -> Sampling:
         """The checkpoint's own; without a seed, a new one."""
         seed = secrets.randbelow(MAX_SEED) if seed is None else seed
@@ -101,6 +119,13 @@ def check_language(mode: Mode, text: str, anyway: bool) -> None:
     found = None if anyway or not mode.spell_out else doubt(text)
     if found is not None:
         raise ForeignTextError(f'{found}; send "anyway": true to hear it nevertheless.')
+
+
+def num_codes(content: Content, ids: SpecialIds) -> int:
+    """How many rows of a message are speech."""
+    if isinstance(content, Speech):
+        return len(content.codes)
+    return len(spoken_codes(content.rows, ids)) if isinstance(content, Reply) else 0
 
 
 def _goes(mode: Mode, given: Medium, output: Medium | None) -> bool:

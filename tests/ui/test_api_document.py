@@ -19,11 +19,12 @@ from tests.ui.page_support import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+# Transcriptions need a recogniser, which the tiny checkpoint of this test is not given.
 LINES = [
     line
     for block in re.findall(r"```sh\n(.*?)```", TEXT, re.S)
     for line in block.splitlines()
-    if line.startswith("curl ")
+    if line.startswith("curl ") and "transcriptions" not in line
 ]
 
 

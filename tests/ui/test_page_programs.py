@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 
 import httpx
 import numpy as np
 import pytest
+import websockets.exceptions
+import websockets.sync.client
 
 from moss_engine.api.events import AudioChunk
 from moss_engine.api.service import stream
@@ -81,3 +84,20 @@ def test_programs_need_a_key_wherever_others_can_come(change, open_to_all, tmp_p
     path = tmp_path / "keys"
     path.write_text(f"ann {'k' * 20}\n", encoding="utf-8")
     assert access_of(replace(config, api_key_file=path)).by_key
+
+
+def test_a_websocket_is_behind_the_same_guard(real):
+    _, url = real
+    address = f"{url.replace('http', 'ws')}/realtime"
+    with websockets.sync.client.connect(address) as socket:
+        assert json.loads(socket.recv())["type"] == "session.created"
+    for path, headers, status in (
+        ("realtime", {"Origin": "https://evil.example"}, 403),
+        ("realtime?model=gpt", {}, 404),
+        ("nothing", {}, 403),
+    ):
+        with pytest.raises(websockets.exceptions.InvalidStatus) as caught:
+            websockets.sync.client.connect(
+                address.replace("realtime", path), additional_headers=headers
+            )
+        assert caught.value.response.status_code == status

@@ -1,0 +1,1 @@
+"""The realtime interface: a WebSocket on which somebody speaks, listens and interrupts."""

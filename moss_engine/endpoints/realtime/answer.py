@@ -1,0 +1,232 @@
+"""One response of a realtime session: a reply's events as the events that clients know."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+from moss_engine.api.errors import MossError
+from moss_engine.api.events import (
+    Accepted,
+    AudioChunk,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Sampled,
+    Started,
+    TextDelta,
+)
+from moss_engine.api.request import Request
+from moss_engine.api.service import ReplyStream
+from moss_engine.api.tokens import Modality
+from moss_engine.endpoints.access import Caller
+from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
+from moss_engine.endpoints.realtime.conversation import Conversation, Item
+from moss_engine.endpoints.realtime.session import PCM, Session
+from moss_engine.endpoints.server import Server, num_codes
+from moss_engine.endpoints.sound import pcm_bytes
+
+Emit = Callable[..., Awaitable[None]]
+
+
+class Answer:
+    """Made when a response is asked for; `run` is its life. `session` holds what was set for it.
+
+    `sent_s` seconds of sound were sent so far.
+    """
+
+    def __init__(
+        self, server: Server, caller: Caller, session: Session, talk: Conversation, emit: Emit
+    ):
+        self.id = f"resp_{secrets.token_hex(12)}"
+        self.item = Item(f"item_{secrets.token_hex(12)}", "assistant", session.speaks)
+        self._server = server
+        self._caller = caller
+        self._session = session
+        self._talk = talk
+        self._emit = emit
+        self._reply: ReplyStream | None = None
+        self._why_cancelled = ""
+        self._request: Request | None = None
+        self._shown = False
+        self._prompt_rows = self._cached_rows = self._audio_rows = self._num_rows = 0
+
+    @property
+    def sent_s(self) -> float:
+        return self.item.num_samples / self._server.info.sample_rate_hz
+
+    def cancel(self, reason: str) -> None:
+        """Nothing more of it is sent; `run` ends soon."""
+        self._why_cancelled = self._why_cancelled or reason
+        if self._reply is not None:
+            self._reply.cancel()
+
+    async def run(self) -> None:
+        """Begin, answer and end; errors become the response's status."""
+        await self._emit("response.created", response=self._value("in_progress"))
+        status, details = "failed", None
+        try:
+            with self._caller.place():
+                finished = await self._follow()
+            status, details = self._end(finished)
+        except (MossError, ApiError) as error:
+            refusal = of_moss(error) if isinstance(error, MossError) else error
+            details = {"type": "failed", "error": refusal.value()}
+        self.item.status = "completed" if status == "completed" else "incomplete"
+        if self._shown:
+            await self._close()
+        await self._emit("response.done", response=self._value(status, details))
+
+    async def _follow(self) -> Finished:
+        """Every event of the reply; a cancelled one is followed to its end, for its rows."""
+        mode = self._server.mode_for(self._talk.last_said().spoken, speaks=self._session.speaks)
+        self._request = self._server.request(
+            self._caller,
+            self._talk.messages(mode, self._session.instructions),
+            mode,
+            self._sampling(),
+            voice=self._session.voice,
+            speed=self._session.speed,
+            truncate_history=True,
+        )
+        self._caller.call()
+        self._reply = await self._server.service.submit(self._request)
+        if self._why_cancelled:
+            self._reply.cancel()
+        async with aclosing(self._reply.events(acknowledge=False)) as events:
+            await self._show()
+            async for event in events:
+                if isinstance(event, Failed):
+                    raise of_failure(event.code, event.message)
+                if isinstance(event, Finished):
+                    return event
+                await self._take(event)
+        raise AssertionError("a reply ended without its last event")
+
+    async def _take(self, event: Event) -> None:
+        if isinstance(event, Accepted):
+            self._prompt_rows = event.num_prompt_rows
+        elif isinstance(event, Started):
+            self._cached_rows = event.num_cached_rows
+        elif isinstance(event, Sampled):
+            self._audio_rows += event.modality is Modality.AUDIO
+        elif self._why_cancelled:
+            return
+        elif isinstance(event, TextDelta):
+            await self._say(event)
+        elif isinstance(event, AudioChunk):
+            self.item.num_samples = event.start_sample + len(event.samples)
+            if self._session.speaks:
+                data = base64.b64encode(pcm_bytes(event.samples)).decode()
+                await self._part("response.output_audio.delta", delta=data)
+            if self._reply is not None:
+                self._reply.acknowledge(self.item.num_samples)
+
+    async def _say(self, event: TextDelta) -> None:
+        if self._session.speaks:
+            self.item.words.append((event.start_sample, event.text))
+            await self._part("response.output_audio_transcript.delta", delta=event.text)
+        else:
+            self.item.text += event.text
+            await self._part("response.output_text.delta", delta=event.text)
+
+    def _end(self, finished: Finished) -> tuple[str, dict[str, Any] | None]:
+        """Status and its details; what was sampled and not sent is forgotten."""
+        self._num_rows, self.item.rows = finished.num_rows, finished.rows
+        if finished.reason is FinishReason.CANCELLED:
+            if self._session.speaks:
+                self.item.cut(self.item.num_samples, self._server.info)
+            reason = self._why_cancelled or "client_cancelled"
+            return "cancelled", {"type": "cancelled", "reason": reason}
+        if finished.reason is FinishReason.LENGTH:
+            return "incomplete", {"type": "incomplete", "reason": "max_output_tokens"}
+        return "completed", None
+
+    async def _show(self) -> None:
+        """The item and its one part appear."""
+        self.item.status = "in_progress"
+        before = self._talk.add(self.item)
+        self._shown = True
+        item = self.item.value()
+        place = {"response_id": self.id, "output_index": 0}
+        await self._emit("response.output_item.added", **place, item=item)
+        await self._emit("conversation.item.added", previous_item_id=before, item=item)
+        kind = {"type": "audio", "transcript": ""} if self._session.speaks else None
+        part = kind or {"type": "text", "text": ""}
+        await self._part("response.content_part.added", part=part)
+
+    async def _close(self) -> None:
+        """The item is told once more as a whole."""
+        if self._session.speaks:
+            words = self.item.transcript
+            await self._part("response.output_audio.done")
+            await self._part("response.output_audio_transcript.done", transcript=words)
+            part = {"type": "audio", "transcript": words}
+        else:
+            await self._part("response.output_text.done", text=self.item.text)
+            part = {"type": "text", "text": self.item.text}
+        await self._part("response.content_part.done", part=part)
+        item, place = self.item.value(), {"response_id": self.id, "output_index": 0}
+        await self._emit("response.output_item.done", **place, item=item)
+        known = self.item in self._talk.items
+        before = self._talk.before(self.item) if known else None
+        await self._emit("conversation.item.done", previous_item_id=before, item=item)
+
+    async def _part(self, kind: str, **fields: Any) -> None:
+        place = {"response_id": self.id, "item_id": self.item.id}
+        await self._emit(kind, **place, output_index=0, content_index=0, **fields)
+
+    def _sampling(self) -> Any:
+        sampling = self._server.sampling(None)
+        rows = self._session.max_rows
+        return sampling if rows is None else dataclasses.replace(sampling, max_rows=rows)
+
+    def _value(self, status: str, details: dict[str, Any] | None = None) -> dict[str, Any]:
+        voices = self._server.info.voices
+        voice = self._session.voice or (voices[0] if voices else None)
+        rows = self._session.max_rows
+        over = status != "in_progress"
+        return {
+            "object": "realtime.response",
+            "id": self.id,
+            "status": status,
+            "status_details": details,
+            "output": [self.item.value()] if over and self._shown else [],
+            "conversation_id": f"conv_{self._session.id}",
+            "output_modalities": ["audio" if self._session.speaks else "text"],
+            "max_output_tokens": "inf" if rows is None else rows,
+            "audio": {"output": {"format": PCM, "voice": voice}},
+            "usage": self._usage() if over else None,
+            "metadata": None,
+        }
+
+    def _usage(self) -> dict[str, Any]:
+        messages = self._request.messages if self._request else ()
+        heard = sum(num_codes(message.content, self._server.info.ids) for message in messages)
+        return {
+            "total_tokens": self._prompt_rows + self._num_rows,
+            "input_tokens": self._prompt_rows,
+            "output_tokens": self._num_rows,
+            "input_token_details": {
+                "text_tokens": max(0, self._prompt_rows - heard),
+                "audio_tokens": heard,
+                "image_tokens": 0,
+                "cached_tokens": self._cached_rows,
+            },
+            "output_token_details": {
+                "text_tokens": max(0, self._num_rows - self._audio_rows),
+                "audio_tokens": self._audio_rows,
+            },
+        }
+
+
+async def ended(task: asyncio.Task[None] | None) -> None:
+    """Wait for a response that was cancelled."""
+    if task is not None:
+        await asyncio.wait({task})

@@ -1,0 +1,138 @@
+"""The items of a realtime conversation, in order, and how they become messages of a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from moss_engine.api.info import ServiceInfo
+from moss_engine.api.modes import Mode
+from moss_engine.api.request import Content, Message, Reply, Speech, Text
+from moss_engine.api.tokens import Row, rows_until_code
+from moss_engine.endpoints.errors import ApiError
+
+MAX_ITEMS = 512
+Role = Literal["system", "user", "assistant"]
+
+
+@dataclass(eq=False)
+class Item:
+    """What was typed, said or answered. `speech` is a recording once it was heard; `words` of an
+    answer come with the first sample that they are spoken at, and `num_samples` were sent of it."""
+
+    id: str
+    role: Role
+    spoken: bool
+    status: str = "completed"
+    text: str = ""
+    speech: Speech | None = None
+    rows: tuple[Row, ...] = ()
+    words: list[tuple[int, str]] = field(default_factory=list)
+    num_samples: int = 0
+    deaf: str = ""
+
+    @property
+    def transcript(self) -> str:
+        """The words of an answer, as far as they were sent or heard."""
+        return "".join(text for start, text in self.words if not start or start < self.num_samples)
+
+    def cut(self, num_samples: int, info: ServiceInfo) -> None:
+        """Only the first `num_samples` were heard; a code that had begun to sound counts whole."""
+        self.num_samples = num_samples
+        self.rows = rows_until_code(self.rows, -(-num_samples // info.samples_per_code), info.ids)
+        if not num_samples:
+            self.words.clear()
+
+    def value(self) -> dict[str, Any]:
+        """The item as clients are told of it."""
+        if self.role == "assistant":
+            part: dict[str, Any] = {"type": "output_text", "text": self.text}
+            if self.spoken:
+                part = {"type": "output_audio", "transcript": self.transcript}
+        elif self.spoken:
+            heard = self.speech.transcript if self.speech else None
+            part = {"type": "input_audio", "transcript": heard.text if heard else None}
+        else:
+            part = {"type": "input_text", "text": self.text}
+        empty = self.status == "in_progress"
+        return {
+            "id": self.id,
+            "object": "realtime.item",
+            "type": "message",
+            "status": self.status,
+            "role": self.role,
+            "content": [] if empty else [part],
+        }
+
+    def content(self, mode: Mode) -> Content | None:
+        """As a mode takes it; None where nothing of it was heard."""
+        if self.role != "assistant":
+            return self.speech if self.spoken else Text(self.text)
+        if self.rows and not mode.through_text:
+            return Reply(self.rows)
+        words = (self.transcript if self.spoken else self.text).strip()
+        return Text(words) if words else None
+
+
+class Conversation:
+    """Items by their order. All methods raise ApiError for an id that is unknown."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+
+    def find(self, item_id: str) -> Item:
+        for item in self.items:
+            if item.id == item_id:
+                return item
+        raise ApiError(
+            400, f"No item has the id {item_id[:64]!r}; name one of this conversation.",
+            "item_not_found", param="item_id",
+        )  # fmt: skip
+
+    def add(self, item: Item, after: str | None = None) -> str | None:
+        """Put an item behind another (None: the last, "root": before the first); the id of the
+        item before it."""
+        if len(self.items) >= MAX_ITEMS:
+            raise ApiError(
+                400, f"The conversation has {MAX_ITEMS} items; delete some, or begin a new one.",
+                "too_many_items",
+            )  # fmt: skip
+        if any(other.id == item.id for other in self.items):
+            raise ApiError(
+                400, f"An item has the id {item.id[:64]!r} already; give every item its own.",
+                "item_exists", param="item.id",
+            )  # fmt: skip
+        place = len(self.items)
+        if after is not None:
+            place = 0 if after == "root" else self.items.index(self.find(after)) + 1
+        self.items.insert(place, item)
+        return self.items[place - 1].id if place else None
+
+    def before(self, item: Item) -> str | None:
+        place = self.items.index(item)
+        return self.items[place - 1].id if place else None
+
+    def delete(self, item_id: str) -> None:
+        self.items.remove(self.find(item_id))
+
+    def last_said(self) -> Item:
+        """The user's item that is to be answered; raises ApiError if there is none."""
+        asked = [item for item in self.items if item.role == "user" and not item.deaf]
+        if not asked:
+            raise ApiError(
+                400, "Nothing was said yet; create a user item, or commit audio, first.",
+                "nothing_said",
+            )  # fmt: skip
+        return asked[-1]
+
+    def messages(self, mode: Mode, instructions: str) -> tuple[Message, ...]:
+        """Everything up to the last thing that the user said, which is answered."""
+        upto = self.items.index(self.last_said()) + 1
+        systems = [item.text for item in self.items[:upto] if item.role == "system"]
+        system = "\n".join(text for text in (instructions, *systems) if text)
+        found = [
+            Message(item.role, content)
+            for item in self.items[:upto]
+            if item.role != "system" and not item.deaf and (content := item.content(mode))
+        ]
+        return (*([Message("system", Text(system))] if system else []), *found)

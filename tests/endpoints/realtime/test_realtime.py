@@ -1,0 +1,258 @@
+"""The realtime WebSocket, as OpenAI's own client for Python uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+
+import numpy as np
+import pytest
+
+from moss_engine.api.errors import EngineFaultError
+from moss_engine.api.request import Speech, Text
+from moss_engine.audio.pcm import to_pcm16
+from tests.endpoints.endpoint_support import MODEL
+from tests.ui.page_support import PATIENCE_S, RATE_HZ, Script, signal, soon
+
+MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+SPOKEN = [
+    "response.created", "response.output_item.added", "conversation.item.added",
+    "response.content_part.added", "response.output_audio.done",
+    "response.output_audio_transcript.done", "response.content_part.done",
+    "response.output_item.done", "conversation.item.done", "response.done",
+]  # fmt: skip
+QUESTION = to_pcm16(signal(1.0))
+
+
+async def until(connection, kind: str) -> list:
+    """All events up to the first of a kind."""
+    events = []
+
+    async def follow() -> None:
+        async for event in connection:
+            events.append(event)
+            if event.type == kind:
+                return
+
+    await asyncio.wait_for(follow(), PATIENCE_S)
+    return events
+
+
+async def begin(connection, session: dict = MANUAL) -> None:
+    await until(connection, "session.created")
+    await connection.session.update(session=session)
+    await until(connection, "session.updated")
+
+
+async def write(connection, text: str = "How are you?") -> str:
+    content = [{"type": "input_text", "text": text}]
+    await connection.conversation.item.create(
+        item={"type": "message", "role": "user", "content": content}
+    )
+    return (await until(connection, "conversation.item.done"))[-1].item.id
+
+
+def pcm_of(events: list) -> np.ndarray:
+    deltas = [e.delta for e in events if e.type == "response.output_audio.delta"]
+    return np.frombuffer(b"".join(map(base64.b64decode, deltas)), "<i2")
+
+
+def base64_of(pcm: np.ndarray) -> str:
+    return base64.b64encode(pcm.astype("<i2").tobytes()).decode()
+
+
+async def test_a_session_tells_what_holds(connect):
+    async with connect() as connection:
+        session = (await until(connection, "session.created"))[-1].session
+        assert session.model == MODEL and session.output_modalities == ["audio"]
+        assert session.audio.output.voice == "default"
+        assert session.audio.input.turn_detection.type == "server_vad"
+        await connection.session.update(session=MANUAL)
+        session = (await until(connection, "session.updated"))[-1].session
+        assert session.audio.input.turn_detection is None
+
+
+async def test_a_written_question_is_answered_by_sound(connect, service):
+    async with connect() as connection:
+        await begin(connection)
+        asked = await write(connection)
+        await connection.response.create()
+        events = await until(connection, "response.done")
+    deltas = {"response.output_audio.delta", "response.output_audio_transcript.delta"}
+    assert [event.type for event in events if event.type not in deltas] == SPOKEN
+    sent = to_pcm16(signal(1.2, seed=service.requests[-1].sampling.seed % 50))
+    assert np.array_equal(pcm_of(events), sent)
+    response, item = events[-1].response, events[-2].item
+    assert response.status == "completed" and events[-2].previous_item_id == asked
+    assert item.content[0].transcript.strip() == "How are you?"
+    usage = response.usage
+    assert usage.total_tokens == usage.input_tokens + usage.output_tokens
+    assert usage.output_token_details.audio_tokens > 0 and usage.input_token_details.cached_tokens
+    assert service.requests[-1].mode == "chat"
+
+
+async def test_a_question_is_answered_by_text(connect, service):
+    async with connect() as connection:
+        await begin(connection, {**MANUAL, "output_modalities": ["text"]})
+        await write(connection)
+        await connection.response.create()
+        events = await until(connection, "response.done")
+    words = [e.delta for e in events if e.type == "response.output_text.delta"]
+    assert "".join(words) == "How are you?" and service.requests[-1].mode == "write"
+    assert events[-1].response.output[0].content[0].text == "How are you?"
+
+
+async def test_audio_is_committed_by_hand(connect, service):
+    async with connect() as connection:
+        await begin(connection)
+        for start in range(0, len(QUESTION), 4800):
+            block = QUESTION[start : start + 4800]
+            await connection.input_audio_buffer.append(audio=base64_of(block))
+        await connection.input_audio_buffer.commit()
+        events = await until(connection, "conversation.item.done")
+        assert [event.type for event in events] == [
+            "input_audio_buffer.committed", "conversation.item.added", "conversation.item.done",
+        ]  # fmt: skip
+        assert events[0].item_id == events[-1].item.id
+        await connection.response.create()
+        await until(connection, "response.done")
+    wave, rate_hz = service.encoded[-1]
+    assert rate_hz == RATE_HZ and np.array_equal(wave * 32768, QUESTION)
+    request = service.requests[-1]
+    assert request.mode == "listen" and isinstance(request.messages[-1].content, Speech)
+
+
+async def test_an_earlier_answer_is_history(connect, service):
+    async with connect() as connection:
+        await begin(connection)
+        for _ in range(2):
+            await write(connection)
+            await connection.response.create()
+            await until(connection, "response.done")
+    roles = [message.role for message in service.requests[-1].messages]
+    assert roles == ["user", "assistant", "user"]
+    assert service.requests[-1].messages[1].content == Text("How are you?")  # it tells no rows
+
+
+async def test_a_response_is_cancelled(connect, service):
+    service.script = Script(seconds=20.0, rtf=0.5)
+    async with connect() as connection:
+        await begin(connection)
+        await write(connection)
+        await connection.response.create()
+        await until(connection, "response.output_audio.delta")
+        await connection.response.cancel()
+        events = await until(connection, "response.done")
+        response = events[-1].response
+        assert response.status == "cancelled"
+        assert response.status_details.reason == "client_cancelled"
+        assert response.output[0].status == "incomplete"
+        assert await soon(lambda: not service.open)
+        await connection.response.cancel()
+        error = (await until(connection, "error"))[-1].error
+        assert error.code == "response_cancel_not_active"
+
+
+async def test_what_was_not_heard_is_cut(connect, service):
+    async with connect() as connection:
+        await begin(connection)
+        await write(connection)
+        await connection.response.create()
+        item = (await until(connection, "response.done"))[-1].response.output[0]
+        await connection.conversation.item.truncate(
+            item_id=item.id, content_index=0, audio_end_ms=90
+        )
+        assert (await until(connection, "conversation.item.truncated"))[-1].audio_end_ms == 90
+        await connection.conversation.item.truncate(
+            item_id=item.id, content_index=0, audio_end_ms=5000
+        )
+        error = (await until(connection, "error"))[-1].error
+        assert "has 90 ms of answered sound" in error.message
+
+
+async def test_items_are_put_read_and_deleted(connect, service):
+    async with connect() as connection:
+        await begin(connection)
+        first = await write(connection, "One.")
+        content = [{"type": "output_text", "text": "Two."}]
+        item = {"id": "mine", "type": "message", "role": "assistant", "content": content}
+        await connection.conversation.item.create(item=item, previous_item_id=first)
+        assert (await until(connection, "conversation.item.done"))[-1].item.id == "mine"
+        await write(connection, "Three.")
+        await connection.conversation.item.retrieve(item_id="mine")
+        item = (await until(connection, "conversation.item.retrieved"))[-1].item
+        assert item.content[0].text == "Two."
+        await connection.response.create(response={"output_modalities": ["text"]})
+        await until(connection, "response.done")
+        contents = [message.content for message in service.requests[-1].messages]
+        assert contents == [Text("One."), Text("Two."), Text("Three.")]
+        await connection.conversation.item.delete(item_id="mine")
+        await until(connection, "conversation.item.deleted")
+        await connection.conversation.item.delete(item_id="mine")
+        assert (await until(connection, "error"))[-1].error.code == "item_not_found"
+
+
+async def test_a_failure_is_the_response_s_status(connect, service):
+    service.script = Script(error=EngineFaultError("It failed; start again."))
+    async with connect() as connection:
+        await begin(connection)
+        await write(connection)
+        await connection.response.create()
+        response = (await until(connection, "response.done"))[-1].response
+    assert response.status == "failed" and response.status_details.error.code == "E_ENGINE"
+
+
+async def test_hanging_up_stops_the_reply(connect, service):
+    service.script = Script(seconds=20.0, rtf=0.5)
+    async with connect() as connection:
+        await begin(connection)
+        await write(connection)
+        await connection.response.create()
+        await until(connection, "response.output_audio.delta")
+    assert await soon(lambda: not service.open)
+    assert len(service.cancelled) == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "param", "sentence"),
+    [
+        ({"type": "response.wait"}, None, "of a kind that is not served here"),
+        ({"event": 1}, None, "of a kind that is not served here"),
+        ({"type": "session.update"}, "session", "session is missing"),
+        ({"type": "session.update", "session": {"tools": [1]}}, "session.tools", "at most 0"),
+        ({"type": "session.update", "session": {"model": "gpt"}}, "model", "ask for 'scripted'"),
+        ({"type": "session.update", "session": {"audio": {"input": {"format": {
+            "type": "audio/pcmu"}}}}}, "session.audio.input.format.type", "send 'audio/pcm'"),
+        ({"type": "input_audio_buffer.append", "audio": "AAAA"}, None, "is no base64 of 16-bit"),
+        ({"type": "input_audio_buffer.append", "audio": "%"}, None, "is no base64"),
+        ({"type": "input_audio_buffer.commit"}, None, "holds 0 ms; append 100 ms"),
+        ({"type": "response.create"}, None, "Nothing was said yet"),
+        ({"type": "response.create", "response": {"conversation": "none"}},
+         "response.conversation", "send 'auto'"),
+        ({"type": "conversation.item.truncate", "item_id": "x", "audio_end_ms": 0}, "item_id",
+         "No item has the id 'x'"),
+        ({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
+          "content": [{"type": "output_text", "text": "x"}]}}, "item.content", "kind of its role"),
+        ({"type": "conversation.item.create", "previous_item_id": "x", "item": {
+            "type": "message", "role": "user",
+            "content": [{"type": "input_text", "text": "x"}]}}, "item_id", "No item has the id"),
+    ],
+)  # fmt: skip
+async def test_what_is_wrong_is_named_and_the_session_goes_on(connect, event, param, sentence):
+    async with connect() as connection:
+        await begin(connection)
+        await connection.send({**event, "event_id": "mine"})
+        error = (await until(connection, "error"))[-1].error
+        assert error.param == param and error.event_id == "mine"
+        assert re.search(sentence, error.message), error.message
+        await write(connection)
+
+
+@pytest.mark.parametrize("said", ["", "{", "[]", "null", "[" * 5000, '{"type": NaN}', "\x00"])
+async def test_words_that_are_no_event_are_refused(connect, said):
+    async with connect() as connection:
+        await begin(connection)
+        await connection._connection.send(said)
+        assert (await until(connection, "error"))[-1].error.type == "invalid_request_error"
+        await write(connection)

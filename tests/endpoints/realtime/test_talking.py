@@ -1,0 +1,127 @@
+"""Hands-free: turns are found in a client's sound, and talking interrupts the answer."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pytest
+import soundfile
+
+from moss_engine.api.request import Speech
+from moss_engine.audio.rate import Downsampler
+from moss_engine.audio.turn_taking import Change
+from moss_engine.endpoints.realtime.conversation import Item
+from moss_engine.endpoints.realtime.microphone import RATE_HZ, Microphone
+from tests.audio.test_turn_taking import SAMPLE
+from tests.endpoints.realtime.test_realtime import base64_of, until
+from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, Row, Script, soon
+
+PAUSE = np.zeros(round(1.5 * RATE_HZ), np.int16)
+
+
+@pytest.fixture(scope="module")
+def said() -> np.ndarray:
+    """int16 [n]: a sentence of a voice and a pause."""
+    wave, rate_hz = soundfile.read(SAMPLE, dtype="int16")
+    assert rate_hz == RATE_HZ
+    return np.concatenate([wave, PAUSE])
+
+
+async def send(connection, pcm: np.ndarray, block: int = 4800) -> None:
+    for start in range(0, len(pcm), block):
+        await connection.input_audio_buffer.append(audio=base64_of(pcm[start : start + block]))
+
+
+async def test_a_turn_is_found_understood_and_answered(connect, service, said):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("silero_vad")
+    async with connect() as connection:
+        await until(connection, "session.created")
+        await send(connection, said)
+        events = await until(connection, "response.done")
+    kinds = [event.type for event in events]
+    assert kinds[:5] == [
+        "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped",
+        "input_audio_buffer.committed", "conversation.item.added", "conversation.item.done",
+    ]  # fmt: skip
+    assert len({event.item_id for event in events[:3]}) == 1
+    assert 0 <= events[0].audio_start_ms < events[1].audio_end_ms
+    assert events[-1].response.status == "completed"
+    assert isinstance(service.requests[-1].messages[-1].content, Speech)
+
+
+async def test_talking_interrupts_the_answer(connect, service, said):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("silero_vad")
+    service.script = Script(seconds=30.0, rtf=0.5)
+    async with connect() as connection:
+        await until(connection, "session.created")
+        await send(connection, said)
+        await until(connection, "response.output_audio.delta")
+        await send(connection, said[: len(said) - len(PAUSE)])
+        events = await until(connection, "response.done")
+        kinds = [event.type for event in events]
+        started = kinds.index("input_audio_buffer.speech_started")
+        assert "response.output_audio.delta" not in kinds[started + 1 :]
+        response = events[-1].response
+        assert response.status == "cancelled"
+        assert response.status_details.reason == "turn_detected"
+        assert await soon(lambda: not service.open)
+
+
+def test_sound_at_another_rate_keeps_its_shape():
+    times = np.arange(48_000) / RATE_HZ
+    low = (8000 * np.sin(2 * np.pi * 440 * times)).astype(np.int16)
+    pushed, whole = Downsampler(), Downsampler()
+    got = np.concatenate([pushed.push(block) for block in np.array_split(low, 77)])
+    assert np.array_equal(got, whole.push(low))
+    wanted = 8000 * np.sin(2 * np.pi * 440 * np.arange(len(got)) / 16_000)
+    assert abs(len(got) - 32_000) < 40 and np.abs(got[200:] - wanted[200:]).max() < 60
+    high = (8000 * np.sin(2 * np.pi * 10_000 * times)).astype(np.int16)
+    assert np.abs(Downsampler().push(high)[200:]).max() < 200
+
+
+def test_a_buffer_nobody_commits_is_bounded():
+    microphone = Microphone(1.0)
+    microphone.push(np.ones(RATE_HZ, np.int16), answering=False)
+    with pytest.raises(Exception, match="holds more than 1 s and was emptied; commit sooner"):
+        microphone.push(np.ones(9, np.int16), answering=False)
+    assert microphone.held_ms == 0
+
+
+class Silence:
+    """A detector that hears nothing, or a voice from `loud` on."""
+
+    def open(self):
+        return self
+
+    def probability(self, pcm: np.ndarray) -> float:
+        return float(np.abs(pcm).max() > 1000)
+
+
+def test_silence_is_forgotten_and_the_start_of_a_turn_is_kept():
+    microphone = Microphone(60.0, Silence())
+    for _ in range(50):
+        assert microphone.push(np.zeros(2400, np.int16), answering=False) == []
+    assert microphone.held_ms < 1000
+    loud = np.full(2400, 5000, np.int16)
+    heard = [h for _ in range(10) for h in microphone.push(loud, answering=False)]
+    assert [h.change for h in heard] == [Change.BEGAN] and 4500 < heard[0].ms < 5000
+    quiet = [h for _ in range(10) for h in microphone.push(loud * 0, answering=False)]
+    assert [h.change for h in quiet] == [Change.ENDED] and len(quiet[0].pcm) > RATE_HZ
+
+
+def test_an_answer_is_cut_to_what_was_heard():
+    rows = (Row(300, 0), Row(1, 0), *(Row(2, code) for code in range(10)), Row(2, IDS.eosp))
+    item = Item("item_1", "assistant", True, rows=rows, num_samples=10 * CODE_SAMPLES)
+    item.words = [(0, "One."), (5 * CODE_SAMPLES, " Two.")]
+    assert item.transcript == "One. Two."
+    item.cut(3 * CODE_SAMPLES + 1, INFO)
+    assert item.rows == rows[:6] and item.transcript == "One."
+    item.cut(0, INFO)
+    assert item.rows == () and item.transcript == "" and item.content(INFO.modes[1]) is None
+
+
+def test_base64_is_what_the_protocol_has():
+    assert base64.b64decode(base64_of(np.array([1, -1], np.int16))) == b"\x01\x00\xff\xff"

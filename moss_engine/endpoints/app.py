@@ -19,6 +19,7 @@ from moss_engine.endpoints.bodies import MAX_SOUND_BYTES, read_json
 from moss_engine.endpoints.chat import complete
 from moss_engine.endpoints.chat_fields import ChatBody
 from moss_engine.endpoints.errors import ApiError, of_moss
+from moss_engine.endpoints.figures import MEDIA_TYPE
 from moss_engine.endpoints.memory import Memory
 from moss_engine.endpoints.realtime.connection import converse
 from moss_engine.endpoints.server import Server
@@ -30,7 +31,8 @@ Endpoint = Callable[[Request, Caller], Awaitable[Response]]
 
 
 def make_app(server: Server) -> Starlette:
-    """Answers everything under `PREFIX`; what is not there is refused in OpenAI's shape, too."""
+    """Answers everything under `PREFIX`, and /metrics; what is not there is refused in OpenAI's
+    shape, too."""
     begun_s, memory = int(time.time()), Memory()
 
     async def models(request: Request, caller: Caller) -> Response:
@@ -63,9 +65,16 @@ def make_app(server: Server) -> Starlette:
         _route(server, "chat/completions", chat, method="POST"),
     ]
 
+    async def metrics(request: Request) -> Response:
+        server.access.caller(request.scope)  # type: ignore[arg-type]
+        stats = await server.service.stats()
+        text = server.figures.text(server.info, server.model, stats)
+        return Response(text, media_type=MEDIA_TYPE)
+
     async def realtime(socket: WebSocket) -> None:
         await converse(server, socket)
 
+    routes.append(Route("/metrics", metrics))
     routes.append(WebSocketRoute(PREFIX + "realtime", realtime))
     refusals = {ApiError: _refused, MossError: _refused_by_service, HTTPException: _not_there}
     return Starlette(routes=routes, exception_handlers=refusals)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from moss_engine.api.errors import ForeignTextError, UnsupportedModeError
@@ -16,6 +16,7 @@ from moss_engine.api.service import SpeechService
 from moss_engine.api.tokens import SpecialIds, spoken_codes
 from moss_engine.endpoints.access import Access, Caller
 from moss_engine.endpoints.errors import ApiError
+from moss_engine.endpoints.figures import Figures
 from moss_engine.text.language import doubt
 
 MAX_SEED = 2**31 - 1
@@ -29,6 +30,7 @@ class Server:
     info: ServiceInfo
     model: str
     access: Access
+    figures: Figures = field(default_factory=Figures)
 
     def check_model(self, model: str) -> None:
         if model != self.model:

@@ -32,7 +32,7 @@ CLOSED = re.compile(
 )
 CALL = re.compile(rf"{API}/(?P<how>queue/join|run|call)(?:/(?P<name>[^/]+))?/?")
 
-ENDPOINTS = ("/v1/",)
+ENDPOINTS = ("/v1/", "/metrics")
 
 HEADERS = {
     b"x-content-type-options": b"nosniff",

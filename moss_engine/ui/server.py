@@ -29,9 +29,6 @@ from moss_engine.api.errors import ConfigError, ContextError, EngineFaultError
 from moss_engine.api.events import Failed
 from moss_engine.api.request import Speech, Text
 from moss_engine.api.service import SpeechService, stream
-from moss_engine.endpoints.access import Access, read_keys
-from moss_engine.endpoints.app import make_app
-from moss_engine.endpoints.server import Server
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.opening import open_ingest
 from moss_engine.ui.components.recorder import Recorder
@@ -41,6 +38,7 @@ from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.guard import Calls, Guard
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.page import HERE, TITLE, build_page
+from moss_engine.ui.programs import access_of, open_endpoints
 from moss_engine.ui.theme import make_theme
 
 WARM_UP_ROWS = 64
@@ -111,6 +109,7 @@ def launch(
         raise ConfigError(
             f"--kv-rows {info.kv_rows} is too small to speak with; give {SMALL_KV_ROWS} or more."
         ) from None
+    service, endpoints = open_endpoints(service, info, model, access)
     handlers = Handlers(service, facts, wav_folder=cache, ingest=ingest)
     page = build_page(handlers, max_sessions=info.max_sessions, max_waiting=info.max_waiting)
     guard = Middleware(
@@ -119,7 +118,7 @@ def launch(
         ready=lambda: is_ready(service),
         hosts=frozenset(LOOPBACK) if config.local else None,
         ingest=ingest,
-        endpoints=make_app(Server(service, info, model, access)),
+        endpoints=endpoints,
     )
     try:
         page.launch(**gradio_settings(config, guard, blocked_paths))
@@ -133,12 +132,6 @@ def launch(
         )
     warm_up_gradio(page)
     return page
-
-
-def access_of(config: PageConfig) -> Access:
-    """Who may call the endpoints; raises ConfigError for a file of keys that is none."""
-    keys = read_keys(config.api_key_file) if config.api_key_file is not None else ()
-    return Access(keys, open_to_all=config.local and config.auth is None)
 
 
 def make_cache() -> Path:

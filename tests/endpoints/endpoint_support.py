@@ -13,7 +13,9 @@ import uvicorn
 from moss_engine.api.service import SpeechService
 from moss_engine.endpoints.access import Access
 from moss_engine.endpoints.app import make_app
+from moss_engine.endpoints.figures import Figures
 from moss_engine.endpoints.server import Server
+from moss_engine.endpoints.watched import WatchedService
 
 MODEL = "scripted"
 
@@ -22,7 +24,10 @@ MODEL = "scripted"
 def running(service: SpeechService, access: Access | None = None) -> Iterator[str]:
     """Serve in a thread; the address, without a slash at its end."""
     info = asyncio.run(service.describe())
-    app = make_app(Server(service, info, MODEL, access or Access(open_to_all=True)))
+    figures = Figures()
+    watched = WatchedService(service, figures)
+    access = access or Access(open_to_all=True)
+    app = make_app(Server(watched, info, MODEL, access, figures))
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         server = uvicorn.Server(

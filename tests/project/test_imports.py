@@ -75,6 +75,7 @@ HOMES = {
     "gradio": ("ui",),
     "starlette": ("ui", "endpoints"),
     "pydantic": ("endpoints",),
+    "prometheus_client": ("endpoints.figures",),
     "triton": ("kernels",),
     "tensorrt": ("runtime.tensorrt", "runtime.tensorrt_llm", "export"),
     "tensorrt_rtx": ("runtime.tensorrt", "export"),

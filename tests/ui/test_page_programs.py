@@ -18,7 +18,8 @@ from moss_engine.audio.pcm import to_pcm16
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
 from moss_engine.ui.config import PageConfig
-from moss_engine.ui.server import access_of, launch
+from moss_engine.ui.programs import access_of
+from moss_engine.ui.server import launch
 from scripts.say import choose_mode, make_request
 from tests.ui.page_support import engine_stats, free_port, until
 
@@ -59,7 +60,8 @@ def test_hanging_up_frees_every_block(real):
     service, url = real
     body = {"model": "tiny", "input": "Hello world and you. " * 100, "response_format": "pcm"}
     with httpx.stream("POST", f"{url}/audio/speech", json=body, timeout=60) as answer:
-        next(answer.iter_raw())
+        parts = answer.iter_raw()
+        next(parts)
         assert engine_stats(service).blocks_used > 0
     assert until(lambda: engine_stats(service).blocks_used == 0)
     assert engine_stats(service).leaked_blocks == 0

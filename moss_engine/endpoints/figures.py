@@ -1,0 +1,150 @@
+"""Figures for Prometheus, folded from the same events as those of the page."""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+import moss_engine
+from moss_engine.api.errors import MossError
+from moss_engine.api.events import AudioChunk, Event, Failed, Finished
+from moss_engine.api.info import ServiceInfo, ServiceStats
+from moss_engine.api.metrics import Timeline, fold, measure
+
+MEDIA_TYPE = CONTENT_TYPE_LATEST
+WAITS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
+FACTORS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 5)
+LATENESS_S = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+PREFIX = "moss_speech"
+
+
+class Figures:
+    """Everything that /metrics tells. Used on any thread."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+
+        def seconds(name: str, help: str) -> Histogram:
+            return Histogram(f"{PREFIX}_{name}_seconds", help, buckets=WAITS_S, registry=registry)
+
+        self.queue_wait = seconds("queue_wait", "From a request being accepted to its prefill.")
+        self.prefill = seconds("prefill", "From the first prefill step to the first row.")
+        self.ttfa = seconds("ttfa", "From a request being accepted to its first samples.")
+        self.rtf = Histogram(
+            f"{PREFIX}_rtf", "Working time of a reply divided by the length of its sound.",
+            buckets=FACTORS, registry=registry,
+        )  # fmt: skip
+        self.lateness = Histogram(
+            f"{PREFIX}_chunk_lateness_seconds",
+            "How long a listener who plays from the first chunk on waited for a later one.",
+            buckets=LATENESS_S, registry=registry,
+        )  # fmt: skip
+        self.replies = Counter(
+            f"{PREFIX}_replies", "Replies by how they ended.", ["outcome"], registry=registry
+        )
+        self.refusals = Counter(
+            f"{PREFIX}_refusals", "Requests that were refused, by code.", ["code"],
+            registry=registry,
+        )  # fmt: skip
+        self.underruns = Counter(
+            f"{PREFIX}_underruns", "Gaps that such a listener heard.", registry=registry
+        )
+        self.audio = Counter(
+            f"{PREFIX}_audio_seconds", "Seconds of sound that were made.", registry=registry
+        )
+        self._add_gauges()
+
+    def _add_gauges(self) -> None:
+        registry = self.registry
+        self.listeners = Gauge(
+            f"{PREFIX}_listeners", "Replies that somebody listens to.", registry=registry
+        )
+        self.places = Gauge(
+            f"{PREFIX}_places", "Replies that run or wait, and how many may.", ["state"],
+            registry=registry,
+        )  # fmt: skip
+        self.blocks = Gauge(
+            f"{PREFIX}_kv_blocks", "Blocks of the KV pool; reserved ones are cached or free.",
+            ["state"], registry=registry,
+        )  # fmt: skip
+        self.ready = Gauge(
+            f"{PREFIX}_ready", "1 while requests are accepted and all threads are alive.",
+            registry=registry,
+        )  # fmt: skip
+        self.progress_age = Gauge(
+            f"{PREFIX}_progress_age_seconds", "Since the slowest thread last came around.",
+            registry=registry,
+        )  # fmt: skip
+        self.build = Gauge(
+            f"{PREFIX}_build_info", "What runs here.",
+            ["version", "model", "runtime", "device", "dtype"], registry=registry,
+        )  # fmt: skip
+
+    def text(self, info: ServiceInfo, model: str, stats: ServiceStats) -> bytes:
+        """Prometheus's text format, with the counts of this moment."""
+        engine = stats.engine
+        for state, number in (
+            ("running", engine.running), ("waiting", engine.waiting),
+            ("max_running", info.max_sessions), ("max_waiting", info.max_waiting),
+        ):  # fmt: skip
+            self.places.labels(state).set(number)
+        for state in ("used", "cached", "free", "reserved"):
+            self.blocks.labels(state).set(getattr(engine, f"blocks_{state}"))
+        self.blocks.labels("leaked").set(engine.leaked_blocks)
+        self.ready.set(stats.ready)
+        self.progress_age.set(stats.progress_age_s)
+        runtime = info.runtime
+        self.build.labels(
+            moss_engine.__version__, model, f"{runtime.name} {runtime.version}", runtime.device,
+            runtime.dtype,
+        ).set(1)  # fmt: skip
+        return generate_latest(self.registry)
+
+    def refused(self, error: MossError) -> None:
+        self.refusals.labels(error.code).inc()
+
+
+class Watch:
+    """What becomes of one reply; `take` every event, and `close` once."""
+
+    def __init__(self, figures: Figures):
+        self._figures = figures
+        self._timeline = Timeline()
+        self._outcome = "cancelled"  # a listener who leaves early hears no last event
+        figures.listeners.inc()
+
+    def take(self, event: Event) -> None:
+        before, self._timeline = self._timeline, fold(self._timeline, event)
+        if isinstance(event, AudioChunk):
+            if before.first_pcm_s is not None:
+                self._figures.lateness.observe(self._timeline.stalled_s - before.stalled_s)
+        elif isinstance(event, Finished):
+            self._outcome = event.reason.value
+        elif isinstance(event, Failed):
+            self._outcome = "failed"
+
+    def close(self) -> None:
+        figures, found = self._figures, measure(self._timeline)
+        figures.listeners.dec()
+        figures.replies.labels(self._outcome).inc()
+        figures.underruns.inc(found.underruns)
+        figures.audio.inc(found.audio_s)
+        for histogram, ms in (
+            (figures.queue_wait, found.queue_wait_ms),
+            (figures.prefill, found.prefill_ms),
+            (figures.ttfa, found.ttfa_ms),
+        ):
+            if ms is not None:
+                histogram.observe(ms / 1000)
+        if found.rtf is not None:
+            figures.rtf.observe(found.rtf)

@@ -1,0 +1,106 @@
+"""/metrics: what Prometheus reads, and what the dashboard and the alerts ask of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from moss_engine.api.errors import BusyError
+from tests.endpoints.endpoint_support import MODEL
+from tests.ui.page_support import Script, until
+
+DEPLOY = Path(__file__).resolve().parents[2] / "assets" / "deploy"
+ASKED = {"model": MODEL, "input": "Hello there.", "response_format": "pcm"}
+NAME = re.compile(r"\b(?:moss_speech|process)_\w+")
+
+
+def read(url: str) -> dict[tuple[str, tuple], float]:
+    """Every sample by its name and labels."""
+    answer = httpx.get(f"{url}/metrics")
+    assert answer.status_code == 200 and "text/plain" in answer.headers["content-type"]
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def value(samples, name: str, **labels: str) -> float:
+    return samples.get((f"moss_speech_{name}", tuple(sorted(labels.items()))), 0.0)
+
+
+def speak(url: str) -> httpx.Response:
+    return httpx.post(f"{url}/v1/audio/speech", json=ASKED)
+
+
+def test_a_reply_is_counted_with_its_figures(url, service):
+    before = read(url)
+    assert speak(url).status_code == 200
+    assert until(lambda: value(read(url), "listeners") == 0)
+    after = read(url)
+
+    def grown(name: str, **labels: str) -> float:
+        return value(after, name, **labels) - value(before, name, **labels)
+
+    assert grown("replies_total", outcome="stop") == 1
+    assert grown("audio_seconds_total") == pytest.approx(service.script.seconds)
+    for name in ("queue_wait_seconds", "prefill_seconds", "ttfa_seconds", "rtf"):
+        assert grown(f"{name}_count") == 1
+    assert grown("chunk_lateness_seconds_count") == 5  # six chunks; the first is never late
+    assert 0.05 < grown("ttfa_seconds_sum") < 2
+
+
+def test_a_gap_is_counted(url, service):
+    service.script = Script(seconds=1.2, rtf=0.2, stall_s=0.7)
+    before = value(read(url), "underruns_total")
+    speak(url)
+    assert until(lambda: value(read(url), "underruns_total") == before + 1)
+
+
+def test_who_leaves_early_is_counted_as_such(url, service):
+    service.script = Script(seconds=20.0, rtf=0.5)
+    before = value(read(url), "replies_total", outcome="cancelled")
+    with httpx.stream("POST", f"{url}/v1/audio/speech", json=ASKED) as answer:
+        parts = answer.iter_raw()
+        next(parts)
+        assert value(read(url), "listeners") == 1
+    assert until(lambda: value(read(url), "replies_total", outcome="cancelled") == before + 1)
+    assert value(read(url), "listeners") == 0
+
+
+def test_refusals_are_counted_by_code(url, service):
+    service.script = Script(error=BusyError("All places are taken; try again."))
+    before = value(read(url), "refusals_total", code="E_BUSY")
+    assert speak(url).status_code == 503
+    assert value(read(url), "refusals_total", code="E_BUSY") == before + 1
+
+
+def test_the_state_of_the_service_is_told(url, service):
+    samples = read(url)
+    assert value(samples, "ready") == 1 and value(samples, "places", state="max_running") == 4
+    assert value(samples, "kv_blocks", state="free") == 984
+    service.drained = True
+    assert value(read(url), "ready") == 0
+
+
+def asked_for() -> set[str]:
+    """What the dashboard and the alerts name."""
+    board = json.loads((DEPLOY / "grafana.json").read_text(encoding="utf-8"))
+    rules = yaml.safe_load((DEPLOY / "alerts.yml").read_text(encoding="utf-8"))
+    expressions = [t["expr"] for panel in board["panels"] for t in panel["targets"]]
+    expressions += [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    return {name for expression in expressions for name in NAME.findall(expression)}
+
+
+def test_dashboard_and_alerts_ask_for_what_there_is(url, service):
+    speak(url)
+    service.script = Script(error=BusyError("All places are taken; try again."))
+    speak(url)
+    there = {name for name, _ in read(url)}
+    assert len(asked_for()) > 10 and not asked_for() - there

@@ -27,6 +27,21 @@ def pause_s(text: str) -> float:
     return PAUSE_WHOLE_S
 
 
+MEANT_S = 0.6
+"""Speech over an answer that is no murmur any more."""
+_STOPS = frozenset(
+    "stop wait no hold quiet silence enough okay nano hey sorry pause what cancel shut".split()
+)
+
+
+def interrupts(text: str, spoken_s: float) -> bool:
+    """Whether words over an answer mean to interrupt it: more of them than a murmur has, or one
+    that says so."""
+    if is_murmur(text):
+        return False
+    return spoken_s >= MEANT_S or not _STOPS.isdisjoint(re.findall(r"[a-z]+", text.lower()))
+
+
 def is_murmur(text: str) -> bool:
     """Whether somebody only listens: nothing but "mhm" and the like, or no words at all."""
     return all(word in _MURMURS for word in re.findall(r"[a-z]+(?:-[a-z]+)?|\d+", text.lower()))

@@ -114,6 +114,8 @@ class Handlers:
         )  # a program may come here without the validator
         mode = self.facts.mode(values["mode"])
         asked = await self._asked(values)
+        if isinstance(asked, Utterance):
+            clock.listened_s = asked.listened_s
         turn = Turn(
             asked, mode.history, view.speaks, mode.split_sentences, through_text=mode.through_text
         )

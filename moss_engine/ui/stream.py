@@ -31,13 +31,15 @@ class Pool(Protocol):
 class ReplyClock:
     """The page's clock as seconds since a reply was accepted, which is what events count in.
 
-    `received_s` is when the question reached the page. A service elsewhere accepts a little before
+    `received_s` is when the question reached the page, `listened_s` from when to when a recogniser
+    listened to it. A service elsewhere accepts a little before
     the page hears of it; that little is not known here.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
         self.received_s = clock()
+        self.listened_s: tuple[float, float] | None = None
         self._accepted_s: float | None = None
 
     def accepted(self) -> None:
@@ -51,6 +53,13 @@ class ReplyClock:
     def received_before_s(self) -> float | None:
         """When the question reached the page, in the events' time: negative."""
         return None if self._accepted_s is None else self.received_s - self._accepted_s
+
+    @property
+    def listened_before_s(self) -> tuple[float, float] | None:
+        """The same, in the events' time."""
+        if self._accepted_s is None or self.listened_s is None:
+            return None
+        return self.listened_s[0] - self._accepted_s, self.listened_s[1] - self._accepted_s
 
 
 async def messages(
@@ -74,7 +83,8 @@ async def messages(
                 due = urgent(event, view)
                 if isinstance(event, Accepted):
                     clock.accepted()
-                    view = replace(view, received_s=clock.received_before_s)
+                    listened_s = clock.listened_before_s
+                    view = replace(view, received_s=clock.received_before_s, listened_s=listened_s)
                 view = fold(view, event)
             waited_s = time.monotonic() - sent_s
             if (

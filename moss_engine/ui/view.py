@@ -55,7 +55,8 @@ class View:
     `received_s` is when the question reached the page, before it was accepted and so negative.
     `rows` are those of the messages so far, `new_*` wait for the next one. `num_left_out` earlier
     messages did not fit beside this one; `transcript` is what a recogniser understood of the
-    question, `thought` when a brain got how far. `state` is one of waiting, thinking, speaking,
+    question, `listened_s` from when to when it listened, and `thought` when a brain got how far.
+    `state` is one of waiting, thinking, speaking,
     done, length, stopped, failed; the last four end it.
     """
 
@@ -65,6 +66,7 @@ class View:
     received_s: float | None = None
     num_left_out: int = 0
     transcript: Transcript | None = None
+    listened_s: tuple[float, float] | None = None
     thought: Mapping[str, float] = field(default_factory=dict)
     state: str = "waiting"
     note: str = ""
@@ -111,7 +113,10 @@ class View:
         if self.over:
             times["finished"] = t.now_s
         stages = {name: at_s - t.accepted_s for name, at_s in times.items() if at_s is not None}
-        return stages if self.received_s is None else {**stages, "received": self.received_s}
+        before = {} if self.received_s is None else {"received": self.received_s}
+        if self.listened_s is not None:
+            before |= {"said": self.listened_s[0], "understood": self.listened_s[1]}
+        return stages | before
 
 
 def fold(view: View, event: Event) -> View:

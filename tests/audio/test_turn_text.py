@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from moss_engine.audio.turn_text import PAUSE_OPEN_S, PAUSE_WHOLE_S, is_murmur, pause_s
+from moss_engine.audio.turn_text import (
+    MEANT_S,
+    PAUSE_OPEN_S,
+    PAUSE_WHOLE_S,
+    interrupts,
+    is_murmur,
+    pause_s,
+)
 
 
 @pytest.mark.parametrize("text", ["What time is it?", "Tell me a joke.", "Count to 10.", "Hello"])
@@ -22,3 +29,8 @@ def test_in_the_middle_of_one_it_is_long(text):
 def test_who_only_listens_says_nothing():
     assert all(map(is_murmur, ("", "Mm-hmm.", "Mhm, uh-huh.", "Hmm...", "Oh!")))
     assert not any(map(is_murmur, ("No.", "Mm, stop.", "Okay", "7")))
+
+
+def test_an_answer_is_interrupted_by_words_that_mean_it():
+    assert interrupts("Tell me a joke.", MEANT_S) and interrupts("Stop!", 0.3)
+    assert not interrupts("Right.", 0.3) and not interrupts("Mm-hmm.", 2.0)

@@ -44,6 +44,8 @@ def test_what_was_heard_stands_in_the_conversation_with_who_heard_it(visit):
     answer = visit.page.locator("#chat .tr-assistant .tr-text")
     answer.wait_for()
     assert answer.inner_text() == "It is noon. Have a rest."
+    assert visit.page.locator('.fall-row[data-stage="listened"]').is_visible()
+    assert visit.page.locator('.fall-row[data-stage="brain"]').is_hidden(), "nobody thought"
 
 
 def test_a_written_answer_is_read(visit):

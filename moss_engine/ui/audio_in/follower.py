@@ -33,10 +33,12 @@ LEAST_DB, MOST_DB = -50.0, -26.0
 @dataclass(frozen=True)
 class SpokenTurn:
     """A turn that is over: int16 [n] with its lead, of which `num_spoken` samples lie before the
-    silence that ended it."""
+    silence that ended it. It holds `spoken_s` of speech, and may have begun over an answer."""
 
     pcm: np.ndarray
     num_spoken: int
+    spoken_s: float
+    interrupts: bool
 
 
 class Follower:
@@ -63,6 +65,10 @@ class Follower:
     @property
     def length_s(self) -> float:
         return self._turn.length_s
+
+    @property
+    def spoken_s(self) -> float:
+        return self._turn.spoken_s
 
     @property
     def silent_s(self) -> float:
@@ -106,7 +112,9 @@ class Follower:
             silent = max(0.0, before.silent_s)
             kept = len(self.frames) - round(max(0.0, silent - TAIL_S) / FRAME_S)
             spoken = (len(self.frames) - 1 - round(silent / FRAME_S)) * FRAME_SAMPLES
-            done = SpokenTurn(np.concatenate(self.frames[:kept]), spoken)
+            done = SpokenTurn(
+                np.concatenate(self.frames[:kept]), spoken, before.spoken_s, self.interrupts
+            )
             if self._turn_power:
                 self._voice_db = 10 * float(np.log10(np.mean(self._turn_power)))
         if not self._turn.talking:

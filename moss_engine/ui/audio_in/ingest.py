@@ -21,7 +21,7 @@ from moss_engine.api.request import Speech
 from moss_engine.audio.file import MIN_S, SILENCE_PEAK, read_audio
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.turn_taking import END_S, RATE_HZ
-from moss_engine.audio.turn_text import is_murmur, pause_s
+from moss_engine.audio.turn_text import interrupts, is_murmur, pause_s
 from moss_engine.audio.voice_activity import Detector
 from moss_engine.ui.audio_in.follower import Follower, SpokenTurn
 from moss_engine.ui.audio_in.partial import Glimpse, Partial
@@ -200,7 +200,9 @@ class AudioIngest:
             JOIN.join(heard.utterance for heard in kept),
             sum(heard.seconds for heard in kept) or follower.length_s,
             partial.text if partial else "",
-            partial is None or not follower.interrupts or not is_murmur(partial.text),
+            partial is None
+            or not follower.interrupts
+            or interrupts(partial.text, follower.spoken_s),
         )
 
     async def _keep_turn(
@@ -211,6 +213,8 @@ class AudioIngest:
         if partial is not None and turn is turns[0]:
             known = await partial.settled(turn.num_spoken)
         if known is not None and is_murmur(known.text):
+            return None
+        if known is not None and turn.interrupts and not interrupts(known.text, turn.spoken_s):
             return None
         speech = Speech((), known) if known is not None and self._by_words else None
         recording = self._recordings.keep(turn.pcm, RATE_HZ, known=speech)

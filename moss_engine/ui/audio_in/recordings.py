@@ -26,13 +26,14 @@ Hear = Callable[[np.ndarray, int], Awaitable[Speech]]
 @dataclass(eq=False)
 class Recording:
     """A finished recording: int16 [n] for those who want to hear it again, and what a request says
-    of it when that is ready."""
+    of it when that is ready. It was complete at `said_s`, and understood at `understood_s`."""
 
     key: str
     pcm: np.ndarray
     rate_hz: int
     heard: asyncio.Task[Speech]
     said_s: float
+    understood_s: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -42,12 +43,13 @@ class Recording:
 @dataclass(frozen=True)
 class Utterance:
     """One message of a visitor's voice: the keys of its recordings, what they say and their sound,
-    joined."""
+    joined; `listened_s` is from when to when a recogniser listened to the last one."""
 
     keys: tuple[str, ...]
     speech: Speech
     pcm: np.ndarray
     rate_hz: int
+    listened_s: tuple[float, float] | None = None
 
     @property
     def codes(self) -> tuple[int, ...]:
@@ -85,8 +87,8 @@ class Recordings:
         wave = pcm / np.float32(32768) if wave is None else wave
         heard = self._hear(wave, rate_hz) if known is None else _as_known(known)
         job = asyncio.ensure_future(heard)
-        job.add_done_callback(_noted)
         recording = Recording(secrets.token_urlsafe(16), pcm, rate_hz, job, self._clock())
+        job.add_done_callback(lambda job: self._noted(job, recording))
         self._recordings[recording.key] = recording
         return recording
 
@@ -107,7 +109,15 @@ class Recordings:
         # Shielded: who stops waiting must not stop the work, which may be asked for again.
         parts = [await asyncio.shield(recording.heard) for recording in found]
         pcm = np.concatenate([recording.pcm for recording in found])
-        return Utterance(keys, _joined(parts), pcm, found[0].rate_hz)
+        speech, last = _joined(parts), found[-1]
+        understood_s = last.understood_s if speech.transcript is not None else None
+        listened_s = None if understood_s is None else (last.said_s, understood_s)
+        return Utterance(keys, speech, pcm, last.rate_hz, listened_s)
+
+    def _noted(self, job: asyncio.Task[Speech], recording: Recording) -> None:
+        """An error is the business of the request that names the recording, if one ever does."""
+        if not job.cancelled() and job.exception() is None:
+            recording.understood_s = self._clock()
 
     def _forget(self) -> None:
         """Drop recordings that are old, and the oldest while they are too large together."""
@@ -136,9 +146,3 @@ def _joined(parts: list[Speech]) -> Speech:
             max(part.took_s for part in known),
         ),
     )
-
-
-def _noted(job: asyncio.Task[Speech]) -> None:
-    """An error is the business of the request that names the recording, if one ever does."""
-    if not job.cancelled():
-        job.exception()

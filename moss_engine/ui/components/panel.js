@@ -5,6 +5,7 @@ const RTF_SINCE_S = 2; // of sound: before, the time to the first of it outweigh
 const SIGNS = { "": "∅", " ": "␣", "\n": "↵", "\n\n": "↵↵", "\t": "⇥" };
 const cell = (key) => element.querySelector(`[data-key="${key}"]`);
 const NONE = "–";
+const SOMETIMES = ["listened", "brain", "sentence"]; // stages of those who talk to it
 const roll = element.querySelector(".ids-roll");
 let shownRun = null;
 let shownIds = 0;
@@ -50,7 +51,8 @@ function waterfall(live) {
     uncertainty: (high - low) / 2,
     total: ear,
     spans: {
-      sent: [0, at("received")], prepare: [at("received"), offset], queue: [offset, at("started")], prefill: [at("started"), at("first_row")],
+      listened: [at("said"), at("understood")], brain: [offset, at("first_token")], sentence: [at("first_token"), at("first_sentence")],
+      sent: [0, at("received")], prepare: [at("received"), offset], queue: [at("first_sentence") ?? offset, at("started")], prefill: [at("started"), at("first_row")],
       codes: [at("first_row"), at("first_chunk")], way: [at("first_chunk"), since(live.firstPcmMs)],
       buffer: [since(live.firstPcmMs), ear],
     },
@@ -64,8 +66,9 @@ function showWaterfall(live) {
   for (const row of element.querySelectorAll(".fall-row")) {
     const [start, end] = fall ? fall.spans[row.dataset.stage] : [null, null];
     const known = start !== null && end !== null;
+    row.hidden = !known && SOMETIMES.includes(row.dataset.stage);
     const bar = row.querySelector("i");
-    bar.style.marginLeft = known ? `${(100 * start) / scale}%` : "0";
+    bar.style.marginLeft = known ? `${(100 * Math.max(0, start)) / scale}%` : "0";
     bar.style.width = known ? `${Math.max(0.6, (100 * (end - start)) / scale)}%` : "0";
     row.querySelector("b").textContent = known ? `${number(end - start, end - start < 9.95 ? 1 : 0)} ms` : NONE;
     if (fall && ["sent", "way"].includes(row.dataset.stage)) row.querySelector("b").title = `± ${number(fall.uncertainty, 1)} ms`;

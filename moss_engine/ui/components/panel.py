@@ -101,6 +101,14 @@ STAGES = [
         "The request checked and accepted; of a recording, what was left to do of turning it into "
         "codes.",
     ),
+    (
+        "listened",
+        "Recogniser",
+        "From the end of the recording until its words were known; in a pause they are known "
+        "before the turn is over.",
+    ),
+    ("brain", "Brain", "From the question being accepted to the first token of who thinks."),
+    ("sentence", "First sentence", "Until the first sentence was thought to its end."),
     ("queue", "Queue", "Waiting for a place among the running replies."),
     ("prefill", "Prefill", "The prompt through the network, up to the first sampled row."),
     (

@@ -70,6 +70,13 @@ document.addEventListener("click", ({ target }) => {
   document.addEventListener("asked", () => type(draft), { once: true });
 });
 
+// A question that was read aloud is to be answered.
+document.addEventListener("answer", ({ detail }) => {
+  choose(detail.mode);
+  type(detail.text);
+  setTimeout(() => byId("send").click(), 0);
+});
+
 // What this page is, for those who ask.
 about.querySelector("code").textContent = about.querySelector("code").textContent.replace("@address@", location.origin);
 element.querySelector(".about-open").addEventListener("click", () => about.showModal());

@@ -58,3 +58,16 @@ def test_a_written_answer_is_read(visit):
     last = visit.page.locator("#chat .tr-assistant").last
     assert last.locator(".tr-text").inner_text() == "It is noon. Have a rest."
     assert last.locator(".clip").count() == 0 and visit.problems == []
+
+
+def test_a_question_that_was_read_aloud_is_answered_if_that_is_wanted(visit):
+    visit.page.locator("#mode label", has_text="Read aloud").click()
+    visit.page.locator("#text textarea").fill("What time is it?")
+    visit.page.locator("#send").click()
+    offer = visit.page.locator("#chat .tr-reading .tr-offer")
+    offer.wait_for()
+    visit.wait("done")
+    offer.click()
+    visit.page.wait_for_function("document.querySelectorAll('#chat .tr-assistant').length === 3")
+    last = visit.page.locator("#chat .tr-assistant").last
+    assert last.locator(".tr-text").inner_text() == "It is noon. Have a rest."

@@ -14,6 +14,7 @@ from moss_engine.audio.turn_taking import END_S, FRAME_S, RATE_HZ
 from moss_engine.audio.turn_text import PAUSE_OPEN_S, PAUSE_WHOLE_S
 from moss_engine.ui.audio_in.follower import LEVEL_FRAMES, SOFTER_DB, Follower
 from moss_engine.ui.audio_in.ingest import AudioIngest
+from moss_engine.ui.audio_in.partial import LOOK_S, MOST_S
 from tests.ui.test_page_ingest import Loud, silence, tone
 
 BLOCK_S = 0.064
@@ -76,6 +77,15 @@ async def test_what_was_understood_in_the_pause_is_not_listened_to_again():
     said = await ingest.said(key)
     assert said.speech.transcript.text == ear.text and ear.whole == 0
     assert 1 <= ear.glimpses <= 6
+
+
+async def test_a_monologue_is_heard_once_it_is_over():
+    ear = Ear("And so on.")
+    ingest = ingest_of(ear)
+    answers = await feed(ingest, np.concatenate([tone(19.0), silence(1.5)]))
+    (key,) = [answer.utterance for answer in answers if answer.utterance]
+    assert (await ingest.said(key)).seconds > 19.0
+    assert ear.whole == 1 and ear.glimpses <= MOST_S / LOOK_S + 1
 
 
 async def test_without_a_recogniser_the_pause_is_what_it_was():

@@ -14,6 +14,8 @@ Glimpse = Callable[[np.ndarray, int], Awaitable[Transcript | None]]
 
 LOOK_S = 0.35
 """New speech that is worth another look."""
+MOST_S = 15.0
+"""A longer turn is heard when it is over: looking at it again and again would cost too much."""
 PAUSED_S = 0.12
 """In a silence of this length what was said is looked at whole."""
 
@@ -39,7 +41,8 @@ class Partial:
 
     def look(self, turn: list[np.ndarray], num_spoken: int, silent_s: float) -> None:
         """`turn` are its int16 frames, of which `num_spoken` samples lie before the silence."""
-        if self._looking is not None or self.covers(num_spoken):
+        too_long = num_spoken > MOST_S * RATE_HZ
+        if self._looking is not None or too_long or self.covers(num_spoken):
             return
         grown_s = (num_spoken - self._covers) / RATE_HZ
         if grown_s < LOOK_S and silent_s < PAUSED_S:

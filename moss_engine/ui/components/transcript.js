@@ -29,6 +29,15 @@ function part(tag, className, text) {
   return made;
 }
 
+// A question that was read as it stands may be answered as well.
+const ANSWERS = '#mode-notes [data-input="text"][data-output="speech"][data-reads="False"]';
+function offerOf(text) {
+  const offer = part("button", "tr-offer", "Answer this question");
+  offer.type = "button";
+  offer.addEventListener("click", () => document.dispatchEvent(new CustomEvent("answer", { detail: { text, mode: document.querySelector(ANSWERS).dataset.mode } })));
+  return offer;
+}
+
 // What is read aloud is one thing: the text, its sound, and what was said differently. Anything else is a talk of two.
 const letters = (text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "");
 function gather(entries) {
@@ -61,6 +70,7 @@ function draw(entry) {
     item.append(text);
   }
   if (entry.clip) item.append(clipOf(entry.clip, entry.sounding));
+  if (entry.role === "reading" && /\?\s*$/.test(entry.text) && document.querySelector(ANSWERS)) item.append(offerOf(entry.text));
   if (entry.note) item.append(part("p", "tr-note", entry.note));
   return item;
 }

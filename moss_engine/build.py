@@ -121,7 +121,14 @@ def build_core(
         config,
         samples_per_code=samples_per_code(codec),
     )
-    return ServiceCore(engine, codec, config, voices=processor.speakers.names), processor
+    core = ServiceCore(
+        engine,
+        codec,
+        config,
+        voices=processor.speakers.names,
+        silent_lead_s=processor.silent_lead_s,
+    )
+    return core, processor
 
 
 def service_info(core: ServiceCore, processor: Processor, clones_voices: bool) -> ServiceInfo:

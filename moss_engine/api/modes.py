@@ -65,6 +65,7 @@ class Modes:
 
     Three numbers bound a reply in a mode that splits its text: characters of a segment, rows for
     each of its characters at speed 1, and the rows that even the shortest segment may have.
+    `silent_lead_s` is the silence with which the network begins a reply, and which nobody hears.
     """
 
     modes: tuple[Mode, ...]
@@ -72,6 +73,7 @@ class Modes:
     max_rows_per_char: float
     min_cap_rows: int
     speakers: Speakers = Speakers()
+    silent_lead_s: float = 0.0
 
     def __post_init__(self) -> None:
         names = [mode.name for mode in self.modes]
@@ -83,6 +85,8 @@ class Modes:
             raise CheckpointError(
                 "segment_chars, max_rows_per_char and min_cap_rows must be positive."
             )
+        if not 0 <= self.silent_lead_s < 1:
+            raise CheckpointError("silent_lead_s must be below one second.")
 
     @property
     def default(self) -> Mode:
@@ -100,6 +104,7 @@ def read_modes(path: Path) -> Modes:
             max_rows_per_char=float(values["max_rows_per_char"]),
             min_cap_rows=int(values["min_cap_rows"]),
             speakers=read_speakers(values),
+            silent_lead_s=float(values.get("silent_lead_s", 0.0)),
         )
     except (KeyError, TypeError, ValueError, CheckpointError) as error:
         raise CheckpointError(

@@ -55,6 +55,7 @@ class ServiceCore:
     any thread, and none of them waits for a step of the engine.
 
     `voices` are those of the network, if it has some; the codec's are then none to choose from.
+    The first `silent_lead_s` of every reply's sound are left out.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class ServiceCore:
         config: EngineConfig,
         *,
         voices: tuple[str, ...] = (),
+        silent_lead_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.engine = engine
         self.codec = codec
         self.config = config
         self._network_voices = voices
+        self._lead_samples = round(silent_lead_s * codec.sample_rate_hz)
         self.samples_per_code = samples_per_code(codec)
         self._clock = clock
         self._replies = OpenReplies()
@@ -207,7 +210,8 @@ class ServiceCore:
         )
         speaks = self.engine.processor.speaks(request)
         voice = None if self._network_voices else request.voice
-        job = SpeechJob(stream, voice, self.codec.sample_rate_hz) if speaks else None
+        rate_hz = self.codec.sample_rate_hz
+        job = SpeechJob(stream, voice, rate_hz, self._lead_samples) if speaks else None
         reply = OpenReply(request, stream, job)
         self._replies.add(reply)
         return reply

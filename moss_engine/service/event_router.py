@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from moss_engine.api.events import Event, Failed, Finished, FinishReason, Sampled
+from moss_engine.api.events import Event, Failed, Finished, FinishReason, Sampled, TextDelta
 from moss_engine.api.tokens import SpecialIds, code_of
 from moss_engine.service.open_replies import OpenReplies, OpenReply
 from moss_engine.service.reply_stream import Waiter, wake
@@ -45,6 +45,9 @@ class EventRouter:
         else:
             if isinstance(event, Sampled) and reply.stream.held_s:
                 event = dataclasses.replace(event, held_s=reply.stream.held_s)
+            if isinstance(event, TextDelta) and job is not None:
+                start_sample = max(0, event.start_sample - job.lead_samples)
+                event = dataclasses.replace(event, start_sample=start_sample)
             reply.stream.put(event, waiters)
         if isinstance(event, Sampled) and job is not None:
             self._add_code(event, job)

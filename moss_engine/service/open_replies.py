@@ -32,7 +32,8 @@ class OpenReply:
 
     def ahead_s(self, samples_per_code: int, sample_rate_hz: int) -> float:
         """Seconds of audio, made or still codes, that the listener has not acknowledged."""
-        made = self.job.num_codes * samples_per_code if self.job else 0
+        job = self.job
+        made = max(0, job.num_codes * samples_per_code - job.lead_samples) if job else 0
         return (made - self.stream.taken_samples) / sample_rate_hz
 
     def is_behind(self, ahead_s: float, run_ahead_s: float) -> bool:

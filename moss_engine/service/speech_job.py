@@ -19,10 +19,13 @@ class SpeechJob:
     """The engine thread adds codes and sets `ending`, the codec thread does all else.
 
     `codes` and `stream` are due when there are `missing_codes`; `ending` is the engine's last word
-    while sound is still being made before it; `cancelled`: no more sound is wanted.
+    while sound is still being made before it; `cancelled`: no more sound is wanted. The first
+    `lead_samples` are not sent.
     """
 
-    def __init__(self, reply: LocalReplyStream, voice: str | None, sample_rate_hz: int):
+    def __init__(
+        self, reply: LocalReplyStream, voice: str | None, sample_rate_hz: int, lead_samples: int = 0
+    ):
         self.reply = reply
         self.voice = voice
         self.codes: deque[int] = deque()
@@ -34,6 +37,7 @@ class SpeechJob:
         self.num_rows = 0
         self._due_s = reply.accepted_s + FIRST_SOUND_S
         self._made_samples = 0
+        self.lead_samples = self._unsent_lead = lead_samples
         self._sample_rate_hz = sample_rate_hz
 
     @property
@@ -66,7 +70,11 @@ class SpeechJob:
         return [self.codes.popleft() for _ in range(min(most, len(self.codes)))]
 
     def deliver(self, samples: np.ndarray) -> None:
-        """Send float32 samples [n] to the listener."""
+        """Send float32 samples [n] to the listener, but for those of the lead."""
+        samples, lead = samples[self._unsent_lead :], min(self._unsent_lead, len(samples))
+        self._unsent_lead -= lead
+        if not len(samples):
+            return
         elapsed_s = self.reply.elapsed_s()
         now_s = self.reply.accepted_s + elapsed_s
         played_from_s = max(self._due_s, now_s) if self._made_samples else now_s

@@ -69,6 +69,7 @@ class Processor:
         self.default_mode = modes.default
         self.default_sampling = default_sampling
         self.speakers = modes.speakers
+        self.silent_lead_s = modes.silent_lead_s
         self._limits = modes
         self._speaker_ids = token_ids(modes.speakers, tokenizer.special_ids)
         self._tokenizer = tokenizer

@@ -29,9 +29,7 @@ def pause_s(text: str) -> float:
 
 MEANT_S = 0.6
 """Speech over an answer that is no murmur any more."""
-_STOPS = frozenset(
-    "stop wait no hold quiet silence enough okay nano hey sorry pause what cancel shut".split()
-)
+_STOPS = frozenset("stop wait no hold quiet silence enough nano pause cancel shut".split())
 
 
 def interrupts(text: str, spoken_s: float) -> bool:

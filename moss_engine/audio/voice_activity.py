@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from moss_engine.api.errors import MissingPackageError
-from moss_engine.audio.turn_taking import FRAME_SAMPLES, RATE_HZ
+from moss_engine.audio.turn_taking import FRAME_SAMPLES, LIKELY, RATE_HZ
 
 CONTEXT_SAMPLES = 64
 """The network also sees the end of the frame before."""
+VOICED_FRAMES = 3  # in a row, of a syllable
 MODEL = Path("data") / "silero_vad_16k_op15.onnx"
 INSTALL = "pip install onnxruntime silero-vad"
 
@@ -49,6 +50,19 @@ class Listener:
         self._context = frame[-CONTEXT_SAMPLES:]
         probability, self._state = self._detector.run(frame, self._state)
         return probability
+
+
+def has_voice(detector: Detector, wave: np.ndarray, sample_rate_hz: int) -> bool:
+    """Whether somebody speaks in float32 [samples]; looks no further than to the first word."""
+    step = sample_rate_hz / RATE_HZ
+    at_rate = np.interp(np.arange(0, len(wave), step), np.arange(len(wave)), wave)
+    pcm = np.clip(np.rint(at_rate * 32767), -32768, 32767).astype(np.int16)
+    listener, run = detector.open(), 0
+    for frame in pcm[: len(pcm) // FRAME_SAMPLES * FRAME_SAMPLES].reshape(-1, FRAME_SAMPLES):
+        run = run + 1 if listener.probability(frame) >= LIKELY else 0
+        if run >= VOICED_FRAMES:
+            return True
+    return False
 
 
 def load_detector() -> Detector:

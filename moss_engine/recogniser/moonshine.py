@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install -r requirements-talk.txt"
 SILENCE_PEAK = 1e-3
+NOTHING = ("", "you")
+"""What it writes, letters alone, where there are no words: notes for music, "You" for noise."""
 WEIGHTS = Path("assets") / "tiny-en"
 OPTIONS = {
     "vad_threshold": "0.3",  # higher ones cut sentences at soft words
@@ -33,13 +35,17 @@ class Moonshine:
 
     def transcribe(self, wave: np.ndarray) -> str:
         if not len(wave) or max(wave.max(), -wave.min()) < SILENCE_PEAK:
-            return ""  # where there is nothing, it hears "You"
+            return ""
         found = self._transcriber.transcribe_without_streaming(wave.tolist(), RATE_HZ)
-        text = " ".join(line.text.strip() for line in found.lines).strip()
-        return text if any(map(str.isalnum, text)) else ""  # music is written as notes
+        lines = (line.text.strip() for line in found.lines)
+        return " ".join(line for line in lines if _letters(line) not in NOTHING)
 
     def close(self) -> None:
         self._transcriber.close()
+
+
+def _letters(text: str) -> str:
+    return "".join(char for char in text.lower() if char.isalnum())
 
 
 def load() -> Moonshine:

@@ -91,6 +91,22 @@ def test_the_detector_hears_a_voice_and_neither_silence_nor_hum():
     assert not any(speech(np.zeros(RATE_HZ))) and not any(speech(hum))
 
 
+def test_a_voice_is_told_from_noise_and_music():
+    pytest.importorskip("silero_vad")
+    pytest.importorskip("onnxruntime")
+    soundfile = pytest.importorskip("soundfile")
+    from moss_engine.audio.voice_activity import has_voice, load_detector
+
+    detector = load_detector()
+    voice, rate_hz = soundfile.read(SAMPLE, dtype="float32")
+    noise = np.random.default_rng(0).normal(0.0, 0.02, 3 * RATE_HZ)
+    time_s = np.arange(4 * RATE_HZ) / RATE_HZ
+    music = sum(0.1 * np.sin(2 * np.pi * pitch * time_s) for pitch in (262, 330, 392))
+    assert has_voice(detector, voice, rate_hz)
+    for sound in (noise, music, np.zeros(RATE_HZ), np.zeros(10)):
+        assert not has_voice(detector, np.asarray(sound, np.float32), RATE_HZ)
+
+
 def test_without_the_packages_the_command_is_named(monkeypatch):
     from moss_engine.api.errors import MissingPackageError
     from moss_engine.audio import voice_activity

@@ -20,11 +20,12 @@ from moss_engine.api.events import (
     Thought,
     Transcribed,
 )
-from moss_engine.api.request import Message, Text
-from moss_engine.api.service import stream
+from moss_engine.api.request import Message, Speech, Text
+from moss_engine.api.service import hear, stream
 from moss_engine.talk.answer import Reached, Recite, Say
+from moss_engine.talk.service import TalkingService
 from tests.talk.talk_support import HEARD, Written, asking, sound, talking, words
-from tests.ui.page_support import DEFAULTS, RATE_HZ, signal, soon
+from tests.ui.page_support import DEFAULTS, INFO, RATE_HZ, signal, soon
 
 TWO = [Reached("first_sentence"), Say("It is noon."), Say("Have a rest.", 0.8)]
 
@@ -59,6 +60,18 @@ async def test_what_was_heard_comes_first_and_is_what_is_asked():
     events = await listen(service, asking("talk"))
     assert isinstance(events[1], Transcribed) and events[1].transcript == HEARD
     assert answerer.asked[0].text == HEARD.text
+
+
+async def test_speech_that_the_checkpoint_understands_goes_on_with_its_transcript_beside():
+    service, below = talking(Written())
+    below.info = replace(INFO, recogniser=HEARD.recogniser)
+    service = TalkingService(below, below.info, Written())
+    speech = Speech((1, 2, 3), HEARD)
+    asked = replace(asking(), mode="listen", messages=(Message("user", speech),))
+    events = await listen(service, asked)
+    assert isinstance(events[1], Transcribed) and events[1].transcript == HEARD
+    assert below.requests[0].messages[-1].content == speech and len(sound(events))
+    assert (await hear(below, np.zeros(1600, np.float32), 16_000)).codes == (0, 0)
 
 
 async def test_a_written_answer_makes_no_sound():

@@ -7,11 +7,13 @@ import pytest
 
 from moss_engine.talk.answer import Say
 from moss_engine.ui.config import PageConfig
+from tests.audio.test_turn_taking import SAMPLE
 from tests.talk.talk_support import HEARD, Written, talking
 from tests.ui.page_support import free_port
 from tests.ui.test_page_talk import question, shown
 
 browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
+QUESTION = {"name": "question.flac", "mimeType": "audio/flac", "buffer": SAMPLE.read_bytes()}
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(browsing.CHROMIUM is None, reason="chromium is not installed"),
@@ -35,7 +37,7 @@ def visit():
 def test_what_was_heard_stands_in_the_conversation_with_who_heard_it(visit):
     visit.page.locator("#mode label", has_text="Speak to it").click()
     visit.page.wait_for_selector(".rec-file:visible")
-    visit.page.locator(".rec-input").set_input_files(question())
+    visit.page.locator(".rec-input").set_input_files(QUESTION)
     visit.wait("done")
     asked = visit.page.locator("#chat .tr-user")
     assert asked.locator(".tr-text").inner_text() == HEARD.text
@@ -50,7 +52,7 @@ def test_what_was_heard_stands_in_the_conversation_with_who_heard_it(visit):
 
 def test_a_written_answer_is_read(visit):
     visit.page.locator("#mode label", has_text="Speak, read the answer").click()
-    visit.page.locator(".rec-input").set_input_files(question())
+    visit.page.locator(".rec-input").set_input_files(QUESTION)
     shown(visit, "off")
     visit.page.wait_for_function(
         "document.querySelectorAll('#chat .tr-assistant .tr-text').length === 2"
@@ -58,6 +60,14 @@ def test_a_written_answer_is_read(visit):
     last = visit.page.locator("#chat .tr-assistant").last
     assert last.locator(".tr-text").inner_text() == "It is noon. Have a rest."
     assert last.locator(".clip").count() == 0 and visit.problems == []
+
+
+def test_a_recording_without_a_voice_is_a_sentence(visit):
+    pytest.importorskip("silero_vad")
+    visit.page.locator("#mode label", has_text="Speak to it").click()
+    visit.page.locator(".rec-input").set_input_files(question())
+    visit.page.get_by_text("There is no voice in this recording").first.wait_for()
+    assert visit.page.locator("#chat .tr-assistant").count() == 2
 
 
 def test_a_question_that_was_read_aloud_is_answered_if_that_is_wanted(visit):

@@ -1,0 +1,65 @@
+"""Malformed calls over all routes: refused by a sentence, without a fault, a traceback or a leak.
+
+As many as MALFORMED_CALLS says, by default a few hundred."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+
+import httpx
+import websockets.sync.client
+
+from tests.endpoints.malformed import http_call, realtime_event
+from tests.ui.page_support import Script, until
+
+NUM_CALLS = int(os.environ.get("MALFORMED_CALLS", "300"))
+PER_SOCKET = 20
+
+
+def test_http_calls_are_refused_and_nothing_is_left(url, service, caplog):
+    service.script = Script(seconds=0.2, first_s=0.0, rtf=0.0)
+    draw, seen = random.Random(17), set()
+    with httpx.Client(base_url=f"{url}/v1", timeout=20) as http:
+        for _ in range(NUM_CALLS):
+            call = http_call(draw)
+            try:
+                request = http.build_request(**call)
+            except (httpx.InvalidURL, UnicodeEncodeError):
+                continue
+            answer = http.send(request)
+            seen.add(answer.status_code)
+            assert answer.status_code < 500, (call, answer.text)
+            if answer.status_code >= 400 and call["method"] != "HEAD":
+                error = answer.json()["error"]
+                assert error["message"].endswith((".", "python -m scripts.download")), error
+                assert "Traceback" not in error["message"] and error["code"]
+    assert {200, 400, 404, 405} <= seen
+    assert until(lambda: not service.open)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_realtime_events_are_refused_and_nothing_is_left(url, service, caplog):
+    service.script = Script(seconds=0.2, first_s=0.0, rtf=0.0)
+    draw, errors = random.Random(18), 0
+    address = f"{url.replace('http', 'ws')}/v1/realtime"
+    for _ in range(NUM_CALLS // PER_SOCKET):
+        with websockets.sync.client.connect(address) as socket:
+            for _ in range(PER_SOCKET):
+                socket.send(realtime_event(draw))
+            # Last, what is answered whatever came before.
+            socket.send(json.dumps({"type": "input_audio_buffer.clear", "event_id": "last"}))
+            kind = ""
+            while kind != "input_audio_buffer.cleared":
+                event = json.loads(socket.recv(timeout=20))
+                kind = event["type"]
+                if kind == "error":
+                    errors += 1
+                    assert event["error"]["type"] != "server_error", event
+                    assert event["error"]["message"].endswith("."), event
+    assert errors > NUM_CALLS // 4
+    assert until(lambda: not service.open)
+    assert not [record for record in caplog.records if record.exc_info]
+    assert asyncio.run(service.stats()).engine.blocks_used == 0

@@ -27,7 +27,7 @@ SESSION_HASH = re.compile(
 API = "/gradio_api"
 CLOSED = re.compile(
     rf"{API}/(?:proxy=|api/|component_server|deep_link|process_recording|vibe-|undo-vibe-|run-history|runs|profiling"
-    rf"|upload|stream/|call/v2/|file=[a-z][a-z0-9+.-]*:|dev/)|/monitoring|/dev/|/svelte/|/proxy=",
+    rf"|upload|stream/|call/v2/|openapi\.json|file=[a-z][a-z0-9+.-]*:|dev/)|/monitoring|/dev/|/svelte/|/proxy=",
     re.IGNORECASE,
 )
 CALL = re.compile(rf"{API}/(?P<how>queue/join|run|call)(?:/(?P<name>[^/]+))?/?")

@@ -92,6 +92,7 @@ async def test_what_the_page_needs_passes(path):
         "/gradio_api/file=https://example.com/a",
         "/gradio_api/file=FTP://x",
         "/gradio_api/call/v2/reply",
+        "/gradio_api/openapi.json",
         "/monitoring",
         "/monitoring/summary",
         "/dev/reload",

@@ -256,3 +256,21 @@ async def test_words_that_are_no_event_are_refused(connect, said):
         await connection._connection.send(said)
         assert (await until(connection, "error"))[-1].error.type == "invalid_request_error"
         await write(connection)
+
+
+async def test_many_talk_at_once_and_hear_their_events_in_order(connect, service):
+    """64 connections, as their tests of one do it."""
+    service.script = Script(seconds=1.0, rtf=0.5)
+
+    async def talk() -> list[str]:
+        async with connect() as connection:
+            await begin(connection)
+            await write(connection)
+            await connection.response.create()
+            return [event.type for event in await until(connection, "response.done")]
+
+    deltas = {"response.output_audio.delta", "response.output_audio_transcript.delta"}
+    for kinds in await asyncio.gather(*(talk() for _ in range(64))):
+        assert [kind for kind in kinds if kind not in deltas] == SPOKEN
+        assert kinds.count("response.output_audio.delta") == 5
+    assert await soon(lambda: not service.open)

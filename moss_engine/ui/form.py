@@ -16,6 +16,7 @@ from moss_engine.api.errors import InputError, ParameterError, UnsupportedModeEr
 from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Speech, Text
 from moss_engine.api.validation import check_sampling, check_speed, check_text
 from moss_engine.ui.facts import PageInfo
+from moss_engine.ui.sound_way import WAYS
 
 RUN = re.compile(r"[0-9a-f]{8}")
 
@@ -80,6 +81,8 @@ def check(values: Mapping[str, Any], facts: PageInfo, own_voice: str = "") -> No
         raise ParameterError("heard must be a text; leave it empty.")
     if not isinstance(values["run"], str) or (values["run"] and not RUN.fullmatch(values["run"])):
         raise ParameterError("run must be eight digits from 0 to f, or empty.")
+    if values["sound"] not in WAYS:
+        raise ParameterError("sound must be pcm or opus.")
     if not isinstance(values["system"], str) or (values["system"].strip() and not mode.own_system):
         raise ParameterError(
             f"The mode {mode.name!r} has a fixed system turn; leave the system prompt empty."

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-import numpy as np
 
 from moss_engine.api.errors import MossError, ParameterError
 from moss_engine.api.service import ReplyStream, SpeechService
@@ -30,9 +29,11 @@ from moss_engine.ui.conversation import HEARD, Conversation, Turn
 from moss_engine.ui.doubts import Doubts
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.kept import KEY, KeptConversations, settle
+from moss_engine.ui.own_voice import make_voice
 from moss_engine.ui.pool_watch import PoolWatch
+from moss_engine.ui.sound_way import SoundWay
 from moss_engine.ui.stream import ReplyClock, messages
-from moss_engine.ui.view import View, fail, halt, take, to_wire
+from moss_engine.ui.view import View, fail, halt, take
 
 MAX_STOPPED = 256
 
@@ -86,6 +87,20 @@ class Handlers:
         return fine
 
     @form.takes_controls
+    async def weigh(self, *arguments: Any, **named: Any) -> str:
+        """Why a question would be refused now, as one sentence, or "": asked for while a reply
+        speaks, which a refusal must not silence."""
+        values, conversation, request = form.bind(arguments, named)
+        try:
+            form.check(values, self.facts, conversation.voice if conversation else "")
+            mode = self.facts.mode(values["mode"])
+            self._doubts.check(self.session_id(request), mode, values["text"])
+            await self._pool.require_place(self.facts.max_waiting)
+        except MossError as error:
+            return str(error)
+        return ""
+
+    @form.takes_controls
     async def reply(self, *arguments: Any, **named: Any) -> AsyncIterator[tuple[Any, Any]]:
         """Answer `text`, or the recording named by `utterance`. Yields the reply's messages while
         it is made, with int16 PCM in base64."""
@@ -96,15 +111,18 @@ class Handlers:
         name = run if form.RUN.fullmatch(run) else secrets.token_hex(4)
         view, clock = View(run=name, seed=form.draw_seed(values), speaks=speaks), ReplyClock()
         message, view = take(view, None)
-        yield to_wire(message), conversation
+        way = SoundWay(values["sound"])
+        yield way.wire(message), conversation
         try:
             async with aclosing(self._stream(values, view, clock, conversation)) as stream:
                 async for message in stream:
-                    yield to_wire(message), gr.skip()
+                    yield way.wire(message), gr.skip()
         except MossError as error:
             message, _ = take(replace(fail(view, str(error)), seq=1), clock.elapsed_s())
-            yield to_wire(message), gr.skip()
+            yield way.wire(message), gr.skip()
             raise gr.Error(str(error), print_exception=False) from None
+        finally:
+            way.close()
 
     async def _stream(
         self, values: dict[str, Any], view: View, clock: ReplyClock, conversation: Conversation
@@ -226,25 +244,12 @@ class Handlers:
         to choose from, and a sentence for the visitor."""
         conversation = conversation or self._kept.of(self.session_id(request))
         conversation.belong_to(self.session_id(request))
-        if not consent:
-            raise gr.Error(
-                "Tick the box first: a voice is used only if its owner agrees.",
-                print_exception=False,
-            )
-        if not self.facts.clones_voices or self.ingest is None:
-            raise gr.Error(
-                "This page speaks with installed voices only; choose one of them.",
-                print_exception=False,
-            )
         try:
-            said = await self.ingest.said(utterance)
-            voice = await self.service.add_voice(
-                conversation.session_id, said.pcm / np.float32(32768), said.rate_hz, said.codes
+            told = await make_voice(
+                self.service, self.facts, self.ingest, consent, utterance, conversation
             )
         except MossError as error:
             raise gr.Error(str(error), print_exception=False) from None
-        conversation.voice = voice.name
-        told = " ".join(part for part in ("Answers now come in your voice.", voice.advice) if part)
         choices = [*self.facts.voices, ("Your voice", conversation.voice)]
         return (
             gr.Dropdown(choices=choices, value=conversation.voice, interactive=True),

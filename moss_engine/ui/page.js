@@ -47,9 +47,32 @@ function press(event) {
     event.preventDefault();
     return;
   }
+  if (document.body.classList.contains("busy") && !weighing?.passed) {
+    event.stopImmediatePropagation();
+    event.preventDefault();
+    return weigh(value);
+  }
   sent = { text: value, at: performance.now(), pointer: event.detail > 0 };
   window.liveAudio.expect();
 }
+
+// While a reply speaks, the server is asked first whether it would refuse the question, as a refusal must not silence
+// what is heard.
+const WEIGHED_MS = 2000; // the longest that its answer is waited for before another press counts
+let weighing = null; // the text that the server is asked about: {value, at, passed}
+function weigh(value) {
+  const now = performance.now();
+  if (weighing?.value === value && now - weighing.at < WEIGHED_MS) return;
+  weighing = { value, at: now, passed: false };
+  window.liveAudio.weigh();
+}
+window.weighed = (sentence) => {
+  if (weighing === null || box().value !== weighing.value) return;
+  weighing.passed = !sentence;
+  if (sentence) show(sentence);
+  else byId("send").click();
+  weighing = null;
+};
 document.addEventListener("click", (event) => event.target.closest?.("#send") && press(event), true);
 document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.closest?.("#text")) press(event);

@@ -60,6 +60,7 @@ class Parts:
     live: LiveAudio
     own: Own | None
     conversation: gr.State
+    weighed: gr.Textbox
 
 
 def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr.Blocks:
@@ -73,6 +74,7 @@ def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr
     ) as page:
         parts = lay_out(handlers)
         wire_reply(handlers, parts, max_sessions + max_waiting)
+        wire_weighing(handlers, parts)
         wire_stop(handlers, parts)
         wire_settings(handlers, parts)
         page.load(
@@ -120,7 +122,8 @@ def lay_out(handlers: Handlers) -> Parts:
             make_panel(running(facts), elem_id="panel")
     gr.HTML(f"<p>{html.escape(NOTICE)}</p>", elem_id="notice", apply_default_css=False)
     controls = {name: {**asking, **inner}[name] for name in BY_NAME}
-    return Parts(controls, send, stop, clear, chat, live, own, conversation)
+    weighed = gr.Textbox("", show_label=False, label="Weighed", visible=False)
+    return Parts(controls, send, stop, clear, chat, live, own, conversation, weighed)
 
 
 def scripts() -> str:
@@ -164,6 +167,17 @@ def wire_reply(handlers: Handlers, parts: Parts, limit: int) -> None:
         **QUIETLY,
     )
     live.over(handlers.chat, conversation, parts.chat, api_visibility="private", **QUIETLY)
+
+
+def wire_weighing(handlers: Handlers, parts: Parts) -> None:
+    """While a reply speaks, a question is asked only if it will not be refused."""
+    parts.live.weigh(
+        handlers.weigh,
+        [*parts.controls.values(), parts.conversation],
+        parts.weighed,
+        api_visibility="private",
+        **QUIETLY,
+    ).then(None, parts.weighed, js="(sentence) => window.weighed(sentence)")
 
 
 def wire_stop(handlers: Handlers, parts: Parts) -> None:

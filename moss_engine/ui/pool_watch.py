@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from moss_engine.api.errors import BusyError
 from moss_engine.api.service import SpeechService
 
 FRESH_S = 0.25
@@ -26,6 +27,14 @@ class PoolWatch:
             self._asked_s = now_s
             self._counts = await self._ask()
         return self._counts
+
+    async def require_place(self, max_waiting: int) -> None:
+        """Raise BusyError while nobody more may wait."""
+        waiting = (await self.counts(now=True))["waiting"]
+        if waiting >= max_waiting:
+            raise BusyError(
+                f"All places are taken and {waiting} turns are waiting; try again in a moment."
+            )
 
     async def _ask(self) -> Mapping[str, int]:
         engine = (await self._service.stats()).engine

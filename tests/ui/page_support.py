@@ -195,6 +195,7 @@ class FakeService:
     left_out: dict[str, int] = field(default_factory=dict)
     most_messages: int = 1000
     drained: bool = False
+    waiting: int = 0
     encoded: list[tuple[np.ndarray, int]] = field(default_factory=list)
 
     async def describe(self) -> ServiceInfo:
@@ -230,7 +231,7 @@ class FakeService:
 
     def reset(self, script: Script | None = None) -> None:
         """As new, for the next test."""
-        self.script = script or Script(seconds=1.2, rtf=0.2)
+        self.script, self.waiting = script or Script(seconds=1.2, rtf=0.2), 0
         for record in (
             self.requests,
             self.cancelled,
@@ -343,7 +344,7 @@ class FakeService:
         used = 12 * sum(key not in self.cancelled for key in self.open)
         engine = EngineStats(
             running=len(self.open),
-            waiting=0,
+            waiting=self.waiting,
             blocks_used=used,
             blocks_cached=40,
             blocks_free=984 - used,

@@ -25,7 +25,21 @@ PAGES = {
     ),
 }
 # Names and units that a Chinese page has, too; and what the model itself is told.
-NAMES = {"MOSS", "Speech", "AI", "Esc", "KV", "Top", "WAV", "README", "kHz", "ms", "dB"}
+NAMES = {
+    "MOSS",
+    "Speech",
+    "AI",
+    "Esc",
+    "KV",
+    "Top",
+    "WAV",
+    "README",
+    "kHz",
+    "ms",
+    "dB",
+    "PCM",
+    "Opus",
+}
 PROMPTS = tuple(mode.system for mode in PUBLISHED_MODES.modes)
 WORD = re.compile(r"[A-Za-z]{2,}")
 HAN = re.compile(r"[\u4e00-\u9fff]")

@@ -54,6 +54,7 @@ VALUES = {
     "utterance": "",
     "heard": "",
     "run": "",
+    "sound": "pcm",
 }
 
 

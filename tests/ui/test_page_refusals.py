@@ -34,7 +34,19 @@ def bad_seed(tab) -> None:
     tab.ask("With a seed that does not exist.")
 
 
-@pytest.mark.parametrize("ask", [lambda tab: tab.text.press("Enter"), too_long, bad_seed])
+def foreign(tab) -> None:
+    tab.ask("Guten Morgen, wie geht es Ihnen heute?")
+
+
+def empty(tab) -> None:
+    tab.text.press("Enter")
+
+
+def nobody_more(tab) -> None:
+    tab.ask("When all places are taken.")
+
+
+@pytest.mark.parametrize("ask", [empty, too_long, bad_seed, foreign, nobody_more])
 def test_a_refusal_leaves_a_speaking_reply_alone(service, tab, ask):
     service.script = Script(seconds=6.0, rtf=0.05)
     tab.page.mouse.click(5, 5)
@@ -43,7 +55,9 @@ def test_a_refusal_leaves_a_speaking_reply_alone(service, tab, ask):
     tab.ask("Six seconds that nobody interrupts.")
     tab.page.wait_for_function("liveAudio.state.ended && liveAudio.heard > 4000")
     before = tab.page.evaluate(SHOWN)
+    service.waiting = service.info.max_waiting if ask is nobody_more else 0
     ask(tab)
+    assert ask is empty or until(lambda: tab.page.wait_for_timeout(20) or problem(tab))
     tab.page.wait_for_timeout(600)
     after = tab.page.evaluate(SHOWN)
     assert after["phase"] == "speaking" and after["run"] == before["run"]
@@ -51,6 +65,19 @@ def test_a_refusal_leaves_a_speaking_reply_alone(service, tab, ask):
     tab.wait("done")
     tab.assert_heard(service.sent())
     assert len(service.requests) == 1 and service.cancelled == [] and tab.problems == []
+
+
+def test_what_is_not_refused_replaces_a_speaking_reply(service, tab):
+    service.script = Script(seconds=60.0, rtf=0.2)
+    tab.ask("Guten Morgen, wie geht es Ihnen heute?")
+    assert until(lambda: tab.page.wait_for_timeout(20) or "German" in problem(tab))
+    tab.ask("Replaced by the next one.")
+    tab.page.wait_for_function("liveAudio.heard > 4000")
+    tab.ask("Guten Morgen, wie geht es Ihnen heute?")
+    assert until(lambda: len(service.requests) == 2)
+    assert service.requests[-1].messages[-1].content.text.startswith("Guten")
+    tab.page.wait_for_function("liveAudio.heard > 4000")
+    tab.text.press("Escape")
 
 
 def test_a_refusal_leaves_a_finished_reply_alone(service, tab):

@@ -17,12 +17,13 @@ const blank = () => ({
   total: 0, played: 0, buffered: 0, underruns: 0, starved: 0, target: 0,
   clickMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
   offsetLowMs: null, offsetHighMs: Infinity,
-  stages: {}, figures: {}, pool: {}, ids: [], pieces: {}, rate, again: false,
+  sound: "pcm", stages: {}, figures: {}, pool: {}, ids: [], pieces: {}, rate, again: false,
   furthest: 0, // samples that reached the ear, wherever the listener is now
 });
 let live = blank(); // the reply that is shown; it makes room for the next one when that was accepted
 let asked = null; // the question that was sent and is not accepted yet: {run, clickMs, seq, before}
 let pcm = []; // every chunk of the reply, for replay and download
+let opus = null; // what decodes the reply, where it comes compressed
 let discard = true; // after Stop, until the next run begins
 let clock = null;
 const BUSY = ["sent", "waiting", "thinking", "speaking"];
@@ -37,6 +38,7 @@ function begin({ run, clickMs, seq }) {
   live = Object.assign(blank(), { run, clickMs, seq });
   asked = null;
   pcm = [];
+  opus = null;
   clock = null;
   skipped = { samples: 0, underruns: 0, starved: 0 };
   discard = false;
@@ -83,16 +85,44 @@ function take(message) {
   live.seed = message.seed;
   live.speaks = message.speaks;
   for (const [start, text] of message.text) captions.add(start, text);
-  if (message.pcm) takePcm(message.pcm, now);
-  if (message.end) finish(message);
+  live.sound = message.sound ?? "pcm";
+  element.classList.toggle("la-opus", live.sound === "opus" && live.speaks);
+  if (message.pcm) takePcm(samplesOf(message.pcm), now);
+  if (message.opus?.packets.length) takeOpus(message.opus);
+  if (message.end) finishAfter(opus, message);
   else if (live.total === 0) phase(message.stages.started === undefined ? "waiting" : "thinking");
   if (live.phase === "waiting") $(".la-status").textContent = `${SAYS.waiting} (${message.pool.waiting ?? 0} in line)`;
   announce();
 }
 
-function takePcm(base64, now) {
-  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-  const chunk = new Int16Array(bytes.buffer);
+const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+const samplesOf = (base64) => new Int16Array(bytesOf(base64).buffer);
+
+// A decoder that belongs to a reply of before gives its samples to nobody.
+function takeOpus({ head, packets }) {
+  const mine = (opus ??= new OpusReply(rate, bytesOf(head), (chunk) => opus === mine && !discard && takePcm(chunk, performance.now()), () => opus === mine && cutOff()));
+  mine.push(packetsOf(bytesOf(packets)));
+}
+
+// The last packet is filled up with silence, which is none of the reply.
+function shorten(total) {
+  while (live.total > total) {
+    const last = pcm.pop();
+    const kept = Math.max(0, last.length - (live.total - total));
+    live.total -= last.length - kept;
+    if (kept) pcm.push(last.slice(0, kept));
+  }
+}
+
+async function finishAfter(decoding, message) {
+  if (decoding) await decoding.end();
+  if (message.run !== live.run || opus !== decoding || discard) return;
+  if (decoding) shorten(Math.round(message.figures.audio_s * rate));
+  finish(message);
+  announce();
+}
+
+function takePcm(chunk, now) {
   player.push(chunk.slice()); // before anything else: it is waited for
   live.firstPcmMs ??= now;
   live.total += chunk.length;

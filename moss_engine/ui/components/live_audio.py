@@ -18,6 +18,7 @@ HERE = Path(__file__).resolve().parent
 PARTS = (
     "live_audio_mel.js",
     "live_audio_player.js",
+    "live_audio_opus.js",
     "live_audio_captions.js",
     "live_audio_scope.js",
     "live_audio_open.js",
@@ -66,6 +67,7 @@ TEMPLATE = """
   <p data-say="heard"><b>–</b> <span></span></p><p data-say="speed"><b>–</b> <span></span></p>
   <p data-say="gaps"><b>–</b> <span></span></p>
 </section>
+<p class="la-way">Your connection is slow, so this sound is compressed (Opus) on its way.</p>
 <p class="la-note">This address is no secure context, so the browser offers no AudioWorklet: sound is scheduled piece by
 piece and starts later. Open the page through https or localhost for the exact player.</p>
 """

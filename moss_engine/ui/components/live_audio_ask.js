@@ -17,7 +17,9 @@ async function submit(values, place) {
   const bytes = crypto.getRandomValues(new Uint8Array(4));
   const run = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
   asked = { run, clickMs: performance.now(), seq: -1, before: live.phase };
-  [values[place], values[place + 1]] = [cut, run];
+  const way = soundWay(live);
+  player.wait(way === "opus" ? SLOW_PREBUFFER_MS : null);
+  [values[place], values[place + 1], values[place + 2]] = [cut, run, way];
   phase("sent");
   if (unwanted) setTimeout(() => trigger("unwanted"));
   expected = -Infinity;

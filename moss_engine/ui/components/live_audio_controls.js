@@ -71,7 +71,7 @@ element.classList.toggle("la-plain", !player.exact);
 watch("value", () => take(props.value));
 setInterval(tick, TICK_MS);
 window.liveAudio = {
-  ready: true, submit, expect, stop, halt, told, hold, player, scope,
+  ready: true, submit, weigh: () => trigger("weigh"), expect, stop, halt, told, hold, player, scope,
   get state() { return live; },
   get asking() { return asked !== null; },
   wav: () => wavOf(pcm, rate),

@@ -124,6 +124,11 @@ class Player {
     this.sink?.send({ end: true });
   }
 
+  // Sound begins when so much of a reply is there; where it is scheduled, that is fixed.
+  wait(ms) {
+    this.sink?.send({ prebuffer: ms ?? this.prebufferMs });
+  }
+
   reset() {
     if (this.sink) this.sink.send({ reset: ++this.epoch });
     if (this.paused) this.resume();

@@ -1,6 +1,6 @@
 // Plays int16 chunks without a gap, on the audio thread.
 //
-// Messages in:  {pcm: Int16Array} | {end: true} | {reset: epoch}
+// Messages in:  {pcm: Int16Array} | {end: true} | {reset: epoch} | {prebuffer: ms}
 // Messages out: {state, played, buffered, underruns, starved, target, time, epoch}   about 20 times a second
 //               {first: time, epoch} and {onset: time, epoch}   when the first, and first audible, sample is handed over
 // Counts are samples, times are seconds of the context's clock, `epoch` is that of the last reset.
@@ -14,8 +14,8 @@ class LiveAudioRing extends AudioWorkletProcessor {
     const { prebufferMs, maxPrebufferMs, fadeMs } = options.processorOptions;
     const samples = (ms) => Math.round((ms / 1000) * sampleRate);
     this.fade = samples(fadeMs);
-    this.leastTarget = Math.max(samples(prebufferMs), this.fade + 128);
-    this.firstTarget = this.leastTarget;
+    this.firstTarget = 0;
+    this.wait(prebufferMs);
     this.maxTarget = samples(maxPrebufferMs);
     this.tail = null;
     this.epoch = 0;
@@ -43,12 +43,21 @@ class LiveAudioRing extends AudioWorkletProcessor {
       this.queue.push(message.pcm);
       this.buffered += message.pcm.length;
       if (this.state === "idle") this.state = "fill";
+    } else if (message.prebuffer) {
+      this.wait(message.prebuffer);
     } else if (message.end) {
       this.ended = true;
     } else if (message.reset) {
       this.leave();
       this.epoch = message.reset;
     }
+  }
+
+  // From the next reply on, sound begins when at least so much of it is there.
+  wait(ms) {
+    this.leastTarget = Math.max(Math.round((ms / 1000) * sampleRate), this.fade + 128);
+    this.firstTarget = Math.max(this.firstTarget, this.leastTarget);
+    if (this.state === "idle") this.target = this.firstTarget;
   }
 
   // Drop everything; what was sounding fades out instead of being cut. After a reply that starved, the next one starts

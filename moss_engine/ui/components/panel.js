@@ -31,6 +31,7 @@ function showFigures(live) {
   put("buffered", number(live.total ? live.buffered / live.rate : null, 1));
   put("underruns", live.total ? String(live.underruns) : NONE, live.underruns ? `${Math.round((1000 * live.starved) / live.rate)} ms` : "");
   put("prompt", number(figures.num_prompt_rows, 0), figures.num_cached_rows ? `rows, ${figures.num_cached_rows} cached` : "rows");
+  put("sound", live.total ? { pcm: "PCM", opus: "Opus" }[live.sound] : NONE, live.total ? { pcm: "exact", opus: "compressed" }[live.sound] : "");
   put("seed", live.seed === null ? NONE : String(live.seed));
   if (pool.used !== undefined) put("blocks", `${pool.used} / ${pool.cached + pool.free}`, pool.cached ? `${pool.cached} kept` : "");
   cell("underruns").classList.toggle("bad", live.underruns > 0);

@@ -68,11 +68,18 @@ TILES = (
         "replies, and free for others; some of the free ones are kept for later turns until they "
         "are needed.",
     ),
+    (
+        "sound",
+        "Sound",
+        "",
+        "How it came to the browser: PCM is every sample as it was made; Opus is compressed, where "
+        "the connection is too slow for that.",
+    ),
     ("seed", "Seed", "", "The same seed and settings give the same rows again, in any batch."),
 )
 """Key in panel.js, name, unit and meaning; without one it is the server's figure of that name."""
 
-IN_BROWSER = {"heard_after", "buffered", "underruns"}
+IN_BROWSER = {"heard_after", "buffered", "underruns", "sound"}
 TOKENS = (
     "The model takes one step for each of these: a text piece as it is written, or a number that "
     "names a short sound."

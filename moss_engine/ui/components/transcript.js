@@ -7,6 +7,7 @@ const UNKEPT = "This browser keeps nothing for this page: a reload will forget t
 const SAYS = { user: "You", assistant: "Answer", reading: "Read aloud" };
 const sound = new Audio();
 const $ = (selector) => element.querySelector(selector);
+const SAME_S = 0.02;
 const BARS = 48; // as many as the server draws of a clip
 const CUT_OFF = "Cut off.";
 let shown = []; // the entries as JSON, in order
@@ -183,7 +184,8 @@ function remember(record) {
 // Of the reply that was just heard the sound is here already.
 async function soundOf({ id, clip }) {
   const { run, ended, total, rate } = window.liveAudio.state;
-  if (id === `${run}:a` && ended && Math.round(clip.seconds * rate) === total) return window.liveAudio.wav().arrayBuffer();
+  const whole = Math.abs(clip.seconds * rate - total) < SAME_S * rate; // compressed sound may lack its last samples
+  if (id === `${run}:a` && ended && whole) return window.liveAudio.wav().arrayBuffer();
   const answer = await fetch(clip.file.url);
   return answer.ok ? answer.arrayBuffer() : null;
 }

@@ -56,9 +56,9 @@ def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Bu
             label="Recording",
             visible=facts.hears,
         )
-        heard, run = (
-            gr.Textbox("", show_label=False, label=label, visible=False)
-            for label in ("Heard", "Run")
+        heard, run, sound = (
+            gr.Textbox(value, show_label=False, label=label, visible=False)
+            for label, value in (("Heard", ""), ("Run", ""), ("Sound", "pcm"))
         )
         with gr.Row(elem_id="send-row"):
             gr.HTML(KEYS, apply_default_css=False)
@@ -66,8 +66,8 @@ def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Bu
             send = gr.Button(verb, variant="primary", elem_id="send", min_width=110, scale=0)
         gr.HTML('<p role="alert"></p>', elem_id="problem", apply_default_css=False)
     gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
-    controls = {"text": text, "mode": mode, "utterance": recorder, "heard": heard, "run": run}
-    return controls, send, stop
+    controls = {"text": text, "mode": mode, "utterance": recorder}
+    return {**controls, "heard": heard, "run": run, "sound": sound}, send, stop
 
 
 def switched(facts: PageInfo) -> bool:

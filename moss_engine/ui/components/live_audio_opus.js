@@ -1,0 +1,79 @@
+// Opus packets -> int16, for a link that is too slow for the samples themselves. What is heard is no longer what was made,
+// sample by sample, and the page says so.
+
+const PACKET_US = 20_000;
+const SAFETY = 2; // a link must carry so many times the samples, or they are compressed
+const SLOW_PREBUFFER_MS = 300; // what comes over a slow link comes unevenly
+const WORTH_MEASURING = 50_000; // bytes
+
+class OpusReply {
+  // `head` is the stream's OpusHead; `take` gets int16 at `rate`, in order.
+  constructor(rate, head, take, failed) {
+    Object.assign(this, { rate, take, sent: 0 });
+    this.skip = head[10] + 256 * head[11]; // samples at 48 kHz that the encoder needed to begin
+    this.decoder = new AudioDecoder({ output: (data) => this.put(data), error: failed });
+    this.decoder.configure({ codec: "opus", sampleRate: 48_000, numberOfChannels: 1 }); // with the head, some skip by themselves
+  }
+
+  static get possible() {
+    return typeof AudioDecoder === "function";
+  }
+
+  push(packets) {
+    for (const data of packets) {
+      this.decoder.decode(new EncodedAudioChunk({ type: "key", timestamp: this.sent++ * PACKET_US, duration: PACKET_US, data }));
+    }
+  }
+
+  // Resolves when the last sample was taken.
+  end() {
+    return this.decoder.flush().then(() => this.decoder.close());
+  }
+
+  // Decoders give 48 kHz, in which nothing above the stream's own rate sounds: every so many samples are enough.
+  put(data) {
+    const samples = new Float32Array(data.numberOfFrames);
+    data.copyTo(samples, { planeIndex: 0, format: "f32-planar" });
+    const every = data.sampleRate / this.rate;
+    const first = Math.round((this.skip * data.sampleRate) / 48_000);
+    const pcm = new Int16Array(Math.max(0, Math.ceil((samples.length - first) / every)));
+    for (let i = 0; i < pcm.length; i++) pcm[i] = Math.max(-32768, Math.min(32767, Math.round(32768 * samples[first + i * every])));
+    this.skip -= (Math.min(first, samples.length) * 48_000) / data.sampleRate;
+    data.close();
+    if (pcm.length) this.take(pcm);
+  }
+}
+
+// Packets stand one behind the other, each behind its length.
+function packetsOf(bytes) {
+  const packets = [];
+  for (let at = 0; at < bytes.length; ) {
+    const end = at + 2 + bytes[at] + 256 * bytes[at + 1];
+    packets.push(bytes.subarray(at + 2, end));
+    at = end;
+  }
+  return packets;
+}
+
+// Bits a second that came while the page was loaded; null where it came from the cache.
+function linkSpeed() {
+  const loads = performance.getEntriesByType("resource").filter(({ transferSize, responseEnd }) => transferSize > 0 && responseEnd > 0);
+  const bytes = loads.reduce((sum, { transferSize }) => sum + transferSize, 0);
+  if (bytes < WORTH_MEASURING) return null;
+  const spans = loads.map(({ responseStart, responseEnd }) => [responseStart, responseEnd]).sort(([a], [b]) => a - b);
+  let [busy, until] = [0, 0];
+  for (const [start, end] of spans) {
+    busy += Math.max(0, end - Math.max(start, until));
+    until = Math.max(until, end);
+  }
+  return (8000 * bytes) / Math.max(1, busy);
+}
+
+// How the next reply is sent: as its samples, or compressed where they would not come in time.
+let tooSlow = false; // a reply came later than it was made: from now on, they are compressed
+function soundWay(before) {
+  tooSlow ||= before.underruns > (before.figures.underruns ?? 0);
+  const speed = linkSpeed();
+  const needed = (rate * 16 * 4) / 3;
+  return OpusReply.possible && (tooSlow || (speed !== null && speed < SAFETY * needed)) ? "opus" : "pcm";
+}

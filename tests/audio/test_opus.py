@@ -1,0 +1,66 @@
+"""Speech as Opus packets: whole, at once, and small."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import soundfile
+
+from moss_engine.audio.opus import RATES_HZ, OpusStream
+from tests.ui.page_support import signal
+
+RATE_HZ = 24_000
+PACKET_S = 0.02
+
+
+def pcm(seconds: float) -> np.ndarray:
+    return np.rint(signal(seconds) * 32767).astype(np.int16)
+
+
+def test_packets_leave_while_the_speech_goes_on():
+    stream, sound = OpusStream(RATE_HZ), pcm(2.0)
+    num_packets = 0
+    for end in range(2400, len(sound) + 1, 2400):
+        num_packets += len(stream.push(sound[end - 2400 : end]))
+        assert num_packets * PACKET_S >= end / RATE_HZ - 0.08, "it is kept back"
+    num_packets += len(stream.end())
+    assert len(sound) / RATE_HZ <= num_packets * PACKET_S < len(sound) / RATE_HZ + 0.1
+
+
+def test_what_is_sent_is_small_and_says_what_it_is():
+    stream, sound = OpusStream(RATE_HZ), pcm(3.0)
+    packets = stream.push(sound) + stream.end()
+    assert stream.head.startswith(b"OpusHead")
+    assert sum(map(len, packets)) * 8 / 3.0 < 32_000
+
+
+def test_the_packets_are_those_of_the_file(monkeypatch):
+    taken = bytearray()
+    take = OpusStream._packets
+
+    def copying(self: OpusStream) -> list[bytes]:
+        taken.extend(bytes(self._ogg._bytes))
+        return take(self)
+
+    monkeypatch.setattr(OpusStream, "_packets", copying)
+    stream, sound = OpusStream(RATE_HZ), pcm(1.0)
+    packets = stream.push(sound) + stream.end()
+    decoded, rate_hz = soundfile.read(io.BytesIO(bytes(taken)), dtype="float32")
+    assert rate_hz == RATE_HZ and abs(len(decoded) - len(sound)) < 500
+    share = np.corrcoef(decoded[:20_000], sound[:20_000] / 32768)[0, 1]
+    assert share > 0.9 and all(packet in bytes(taken) for packet in packets)
+
+
+@pytest.mark.parametrize("rate_hz", RATES_HZ)
+def test_every_rate_that_opus_knows(rate_hz):
+    stream = OpusStream(rate_hz)
+    packets = stream.push(np.zeros(rate_hz, np.int16)) + stream.end()
+    assert len(packets) >= 50
+
+
+def test_a_stream_may_be_left_in_the_middle():
+    stream = OpusStream(RATE_HZ)
+    stream.push(pcm(0.1))
+    stream.close()

@@ -14,7 +14,6 @@ from moss_engine.api.controls import BY_NAME
 from moss_engine.ui.components.live_audio import LiveAudio
 from moss_engine.ui.components.panel import make_panel
 from moss_engine.ui.components.transcript import Transcript
-from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.composer import composer
 from moss_engine.ui.parts.masthead import masthead, running
@@ -28,6 +27,7 @@ from moss_engine.ui.parts.words import (
     TO_ASK_CHINESE,
     TO_READ,
     WHAT,
+    invitation,
 )
 
 HERE = Path(__file__).resolve().parent
@@ -114,7 +114,7 @@ def lay_out(handlers: Handlers) -> Parts:
                 sample_rate=facts.sample_rate_hz,
                 elem_id="live",
                 label="Live",
-                hint=invitation(facts),
+                hint=invitation(facts.default_mode),
                 what=WHAT,
                 example=TO_READ[0] if facts.default_mode.split_sentences else TO_ASK[0],
                 chinese="" if facts.default_mode.spell_out else TO_ASK_CHINESE[0],
@@ -131,12 +131,6 @@ def scripts() -> str:
     table = json.dumps(json.loads((HERE / "chinese.json").read_text("utf-8")), ensure_ascii=False)
     parts = [(HERE / name).read_text(encoding="utf-8") for name in SCRIPTS]
     return "\n".join([f"const CHINESE = {table};", *parts])
-
-
-def invitation(facts: PageInfo) -> str:
-    if facts.hears:
-        return "Ask something. You hear the answer while it is still being made."
-    return "Type a sentence. You hear it while it is still being made."
 
 
 def wire_reply(handlers: Handlers, parts: Parts, limit: int) -> None:

@@ -20,10 +20,13 @@ function showMode() {
   for (const part of document.querySelectorAll("#talk [data-mode]")) part.hidden = part.dataset.mode !== mode;
   const { dataset } = notes().find((note) => note.dataset.mode === mode);
   document.body.dataset.input = dataset.input;
-  document.querySelector(".said-name").textContent = dataset.reads === "True" ? "Reading list" : "Conversation";
+  document.querySelector(".said-name").textContent = dataset.does === "read" ? "Reading list" : "Conversation";
   byId("send").textContent = dataset.verb;
   box().placeholder = dataset.wish;
-  for (const axis of ["input", "output"]) {
+  for (const fieldset of document.querySelectorAll(".switches fieldset:not([data-axis=does])")) fieldset.classList.toggle("away", dataset.does === "read");
+  const hint = document.querySelector(".la-hint");
+  if (hint && window.liveAudio?.state.run === null) hint.textContent = dataset.hint;
+  for (const axis of dataset.does === "read" ? ["does"] : ["does", "input", "output"]) {
     const half = document.querySelector(`.switches input[name="${axis}"][value="${dataset[axis]}"]`);
     if (half) half.checked = true;
   }
@@ -36,22 +39,26 @@ function choose(mode) {
   setTimeout(showMode); // a click before Gradio has settled is kept, but tells nobody
 }
 
-// The mode that fits both switches; where there is none, the one that fits the switch that was pressed.
+// Talking comes first where the browser has a microphone.
+const mayTalk = () => window.isSecureContext && navigator.mediaDevices;
+const first = (fits) => fits.find(({ dataset }) => mayTalk() && dataset.input === "speech" && dataset.output === "speech") ?? fits[0];
+
+// The mode that fits all switches; where there is none, the first that fits the switch that was pressed.
 function combine(pressed) {
-  const wanted = Object.fromEntries([...document.querySelectorAll(".switches input:checked")].map(({ name, value }) => [name, value]));
-  const fits = notes().filter(({ dataset }) => dataset[pressed.name] === pressed.value);
-  const both = fits.find(({ dataset }) => Object.entries(wanted).every(([name, value]) => dataset[name] === value));
-  choose((both ?? fits[0]).dataset.mode);
-  localStorage.setItem("moss-mode", (both ?? fits[0]).dataset.mode);
+  const wanted = [...document.querySelectorAll(".switches input:checked")].filter(({ name }) => pressed.value !== "read" || name === "does");
+  const fits = notes().filter(({ dataset }) => dataset[pressed.name] === pressed.value && (pressed.name === "does" || dataset.does === "chat"));
+  const all = fits.filter(({ dataset }) => wanted.every(({ name, value }) => dataset[name] === value));
+  const { mode } = first(all.length ? all : fits).dataset;
+  choose(mode);
+  localStorage.setItem("moss-mode", mode);
 }
 
-// A product for talking begins with talking, where the browser has a microphone; a choice is remembered.
+// A choice is remembered.
 function firstMode() {
   if (!document.querySelector(".switches")) return;
   const kept = notes().find((note) => note.dataset.mode === localStorage.getItem("moss-mode"));
-  const talk = notes().find(({ dataset }) => dataset.input === "speech" && dataset.output === "speech");
-  const first = kept ?? (window.isSecureContext && navigator.mediaDevices ? talk : null);
-  if (first) choose(first.dataset.mode);
+  const talk = mayTalk() && notes().find(({ dataset }) => dataset.input === "speech" && dataset.output === "speech");
+  if (kept || talk) choose((kept ?? talk).dataset.mode);
 }
 
 document.addEventListener("change", ({ target }) => {

@@ -98,10 +98,10 @@ def chromium(*flags: str) -> Iterator[Browser]:
 
 
 class Visit:
-    """A tab on the page. `problems` collects what the console complains about, `requests` every
+    """A tab on the page, which runs `init` first. `problems` collects what the console complains about, `requests` every
     address asked for."""
 
-    def __init__(self, browser: Browser, url: str, **options):
+    def __init__(self, browser: Browser, url: str, init: str = "", **options):
         quiet = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
         self.context = browser.new_context(**{**quiet, **options})
         self.context.set_default_timeout(PATIENCE_MS)
@@ -115,6 +115,7 @@ class Visit:
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.add_init_script(TAP)
+        self.page.add_init_script(init or "0")
         self.page.goto(url)
         self.page.wait_for_function("window.liveAudio?.ready")
         self.page.wait_for_selector("#mode input:checked", state="attached")

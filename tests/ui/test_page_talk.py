@@ -432,3 +432,20 @@ def test_the_bench_ends_with_the_pages_words_when_it_listens_no_longer(service, 
     measured = bench_talk.talk(tab, 2, progress)
     assert [len(values) for values in measured.values()] == [2, 2]
     assert min(measured["turn"]) > 500 and min(measured["stop"]) > 0
+
+
+def test_the_scope_shows_how_loud_the_visitor_is(service, visit):
+    tab = visit()
+    own = tab.page.locator(".la-own")
+    assert not own.is_visible()
+    tab.page.locator("#mode label", has_text="Speak to it").click()
+    tab.page.locator(".rec-talk").click()
+    tab.page.wait_for_function("recorder.seconds >= 0.5")
+    assert own.is_visible()
+    drawn = (
+        "(canvas) => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data"
+    )
+    assert own.evaluate(f"(canvas) => ({drawn})(canvas).some((value) => value)")
+    tab.page.keyboard.press("Escape")
+    shown(tab, "off")
+    assert not own.is_visible()

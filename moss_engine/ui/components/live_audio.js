@@ -45,7 +45,7 @@ function begin({ run, clickMs, seq }) {
   captions.begin();
   scope.begin();
   $(".la-spoken").textContent = "";
-  $(".la-hint").textContent = props.hint;
+  $(".la-hint").textContent = document.querySelector("#mode-notes [data-mode]:not([hidden])")?.dataset.hint ?? props.hint;
   complain("");
 }
 

@@ -27,8 +27,10 @@ PARTS = (
     "live_audio.js",
     "live_audio_ask.js",
     "live_audio_ear.js",
+    "live_audio_own.js",
     "live_audio_show.js",
     "live_audio_headline.js",
+    "live_audio_share.js",
     "live_audio_controls.js",
 )
 
@@ -41,6 +43,7 @@ TEMPLATE = """
   aria-valuemin="0" aria-valuemax="0" aria-valuenow="0" title="Waveform, and below it 80 mel bands from 0 to 8 kHz, every
 20 ms, from -84 to -20 dB of full scale. Press anywhere to hear it from there.">
   <canvas></canvas><div class="la-ahead"></div><div class="la-playhead"></div><canvas class="la-axes"></canvas>
+  <canvas class="la-own"></canvas>
 </div>
 <div class="la-start">
   <button type="button" class="la-example" data-en="@example@" data-zh="@chinese@">
@@ -61,6 +64,9 @@ TEMPLATE = """
       d="M10 5.5a3.6 3.6 0 0 1 0 5M11.8 3.5a6.4 6.4 0 0 1 0 9"/></svg>
   </button>
   <input type="range" class="la-volume" min="0" max="100" value="100" aria-label="Volume"></span>
+  <button type="button" class="la-share" disabled aria-label="Share" title="Save as one page that can be sent: sound,
+captions, figures and tokens.">
+    <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M8 10V1.8M4.8 4.8 8 1.6l3.2 3.2M4.5 7H3v7h10V7h-1.5"/></svg></button>
   <button type="button" class="la-save" disabled><span>Save </span>WAV</button>
 </div></div>
 <section class="la-headline" aria-label="This reply in three figures">

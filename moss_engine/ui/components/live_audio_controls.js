@@ -12,16 +12,19 @@ function hold() {
   if (live.phase === "speaking" && !player.silent) pauseOrReplay();
 }
 
-function save() {
+function give(blob, name) {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(wavOf(pcm, rate));
-  link.download = `moss-speech-${live.run || "reply"}.wav`;
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
+const save = () => give(wavOf(pcm, rate), `moss-speech-${live.run || "reply"}.wav`);
+
 $(".la-pause").addEventListener("click", pauseOrReplay);
 $(".la-save").addEventListener("click", save);
+$(".la-share").addEventListener("click", share);
 const volume = $(".la-volume");
 const mute = $(".la-mute");
 volume.addEventListener("input", () => player.setVolume(volume.value / 100, false));

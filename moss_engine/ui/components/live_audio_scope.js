@@ -7,7 +7,7 @@ const WAVE_TOP = 0.6; // the sample value at the edge of the waveform: speech se
 
 class Scope {
   constructor(element, rate) {
-    const [canvas, axes] = element.querySelectorAll("canvas");
+    const [canvas, axes] = element.querySelectorAll("canvas"); // the third one is the visitor's own voice
     Object.assign(this, { element, rate, canvas, axes });
     this.playhead = element.querySelector(".la-playhead");
     this.ahead = element.querySelector(".la-ahead");
@@ -78,8 +78,8 @@ class Scope {
 
   get span() {
     if (this.sampled) return this.seconds;
-    if (this.fits) return SPANS_S.find((span) => this.seconds <= span * 0.98);
-    return this.whole ? this.seconds : SPANS_S.at(-1);
+    if (this.whole && this.seconds) return this.seconds;
+    return this.fits ? SPANS_S.find((span) => this.seconds <= span * 0.98) : SPANS_S.at(-1);
   }
 
   // The page turns when the ear reaches seven eighths of it.

@@ -16,6 +16,7 @@ function phase(name) {
   if (player.silent) showSilence();
   $(".la-pause").disabled = !seekable();
   $(".la-save").disabled = live.total === 0;
+  $(".la-share").disabled = live.total === 0 || !live.ended;
   announce();
 }
 

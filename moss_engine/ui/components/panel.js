@@ -3,6 +3,7 @@
 const SHOWN_IDS = 240;
 const RTF_SINCE_S = 2; // of sound: before, the time to the first of it outweighs the rest
 const SIGNS = { "": "∅", " ": "␣", "\n": "↵", "\n\n": "↵↵", "\t": "⇥" };
+const SENT_AS = { pcm: "s of exact PCM", opus: "s of Opus" };
 const cell = (key) => element.querySelector(`[data-key="${key}"]`);
 const NONE = "–";
 const SOMETIMES = ["listened", "brain", "sentence"]; // stages of those who talk to it
@@ -28,10 +29,9 @@ function showFigures(live) {
   for (const key of ["ttfa_ms", "prefill_ms", "queue_wait_ms"]) put(key, number(figures[key], figures[key] < 10 ? 1 : 0));
   put("rtf", number(figures.rtf, 2));
   for (const key of ["audio_rows_per_s", "text_rows_per_s"]) put(key, number(figures[key], 0));
-  put("buffered", number(live.total ? live.buffered / live.rate : null, 1));
+  put("buffered", number(live.total ? live.buffered / live.rate : null, 1), SENT_AS[live.sound]);
   put("underruns", live.total ? String(live.underruns) : NONE, live.underruns ? `${Math.round((1000 * live.starved) / live.rate)} ms` : "");
   put("prompt", number(figures.num_prompt_rows, 0), figures.num_cached_rows ? `rows, ${figures.num_cached_rows} cached` : "rows");
-  put("sound", live.total ? { pcm: "PCM", opus: "Opus" }[live.sound] : NONE, live.total ? { pcm: "exact", opus: "compressed" }[live.sound] : "");
   put("seed", live.seed === null ? NONE : String(live.seed));
   if (pool.used !== undefined) put("blocks", `${pool.used} / ${pool.cached + pool.free}`, pool.cached ? `${pool.cached} kept` : "");
   cell("underruns").classList.toggle("bad", live.underruns > 0);
@@ -62,19 +62,26 @@ function waterfall(live) {
 
 function showWaterfall(live) {
   const fall = waterfall(live);
-  const ends = fall ? Object.values(fall.spans).map(([, end]) => end ?? 0) : [];
+  const before = otherThan(live)?.fall;
+  const ends = [fall, before].flatMap((shown) => (shown ? Object.values(shown.spans).map(([, end]) => end ?? 0) : []));
   const scale = Math.max(1, ...ends);
   for (const row of element.querySelectorAll(".fall-row")) {
     const [start, end] = fall ? fall.spans[row.dataset.stage] : [null, null];
     const known = start !== null && end !== null;
     row.hidden = !known && SOMETIMES.includes(row.dataset.stage);
-    const bar = row.querySelector("i");
-    bar.style.marginLeft = known ? `${(100 * Math.max(0, start)) / scale}%` : "0";
-    bar.style.width = known ? `${Math.max(0.6, (100 * (end - start)) / scale)}%` : "0";
+    const [bar, under] = row.querySelectorAll("i");
+    place(bar, start, end, scale);
+    place(under, ...(before?.spans[row.dataset.stage] ?? [null, null]), scale);
     row.querySelector("b").textContent = known ? `${number(end - start, end - start < 9.95 ? 1 : 0)} ms` : NONE;
     if (fall && ["sent", "way"].includes(row.dataset.stage)) row.querySelector("b").title = `± ${number(fall.uncertainty, 1)} ms`;
   }
   element.querySelector(".fall-total").textContent = fall && fall.total !== null ? `${number(fall.total, 0)} ms to the ear` : "";
+}
+
+function place(bar, start, end, scale) {
+  const known = start !== null && end !== null;
+  bar.style.marginLeft = known ? `${(100 * Math.max(0, start)) / scale}%` : "0";
+  bar.style.width = known ? `${Math.max(0.6, (100 * (end - start)) / scale)}%` : "0";
 }
 
 function showIds(live) {
@@ -84,12 +91,15 @@ function showIds(live) {
     roll.replaceChildren();
   }
   const fresh = live.ids.slice(Math.max(shownIds, live.ids.length - SHOWN_IDS));
+  const against = otherThan(live)?.ids;
+  const first = live.ids.length - fresh.length;
   shownIds = live.ids.length;
   if (fresh.length === 0) return;
   const following = roll.scrollTop + roll.clientHeight >= roll.scrollHeight - 24;
-  roll.append(...fresh.map((id) => {
+  roll.append(...fresh.map((id, i) => {
     const chip = document.createElement("span");
     chip.className = id < 0 ? "code" : live.pieces[id].startsWith("<|") ? "mark" : "text";
+    if (against && against[first + i] !== id) chip.classList.add("differs");
     const piece = live.pieces[id];
     chip.textContent = id < 0 ? ~id : SIGNS[piece] ?? piece.trim();
     chip.title = id < 0 ? `speech code ${~id}` : `text id ${id}: ${JSON.stringify(piece)}`;

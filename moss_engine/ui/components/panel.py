@@ -17,6 +17,7 @@ import gradio as gr
 from moss_engine.api.metrics import meanings
 
 HERE = Path(__file__).resolve().parent
+PARTS = ("panel.js", "panel_compare.js")
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,13 @@ TILES = (
     ("rtf", "RTF", "", None),
     ("audio_rows_per_s", "Speech rows", "/s", None),
     ("text_rows_per_s", "Text rows", "/s", None),
-    ("buffered", "Buffered", "s", "Sound that has arrived in the browser and was not played yet."),
+    (
+        "buffered",
+        "Buffered",
+        "s",
+        "Sound that has arrived in the browser and was not played yet; as PCM, which is every "
+        "sample as it was made, or compressed as Opus where the connection is too slow for that.",
+    ),
     (
         "underruns",
         "Underruns",
@@ -68,18 +75,11 @@ TILES = (
         "replies, and free for others; some of the free ones are kept for later turns until they "
         "are needed.",
     ),
-    (
-        "sound",
-        "Sound",
-        "",
-        "How it came to the browser: PCM is every sample as it was made; Opus is compressed, where "
-        "the connection is too slow for that.",
-    ),
     ("seed", "Seed", "", "The same seed and settings give the same rows again, in any batch."),
 )
 """Key in panel.js, name, unit and meaning; without one it is the server's figure of that name."""
 
-IN_BROWSER = {"heard_after", "buffered", "underruns", "sound"}
+IN_BROWSER = {"heard_after", "buffered", "underruns"}
 TOKENS = (
     "The model takes one step for each of these: a text piece as it is written, or a number that "
     "names a short sound."
@@ -137,11 +137,16 @@ def panel_html(running: Sequence[tuple[str, str]]) -> str:
 <div class="details-head">
   <button type="button" class="details-open" aria-expanded="true" aria-controls="engine-details">
     <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M6 3.5 10.5 8 6 12.5"/></svg>Engine details</button>
+  <button type="button" class="compare" hidden>Compare with the next reply</button>
   <button type="button" class="explain" aria-expanded="false">Explain the figures</button>
 </div>
 <div class="details" id="engine-details">
 <dl class="facts" aria-label="What is running">{facts}</dl>
 <p class="none-yet">Figures, the way of a request and the sampled tokens appear here with the first reply.</p>
+<div class="versus" role="group" aria-label="The reply that others are compared with" hidden>
+  <button type="button" class="versus-play" aria-label="Play A" aria-pressed="false">A</button>
+  <p class="versus-text" translate="no"></p><p class="versus-same" role="status"></p>
+  <button type="button" class="versus-end">Stop comparing</button></div>
 <section class="tiles" aria-label="Figures of this reply">{tile_cells()}</section>
 <div class="panel-pair">
   <section class="fall" aria-label="Waterfall of this request">
@@ -158,6 +163,7 @@ def tile_cells() -> str:
         f'<div class="tile" data-key="{tile.key}">'
         f'<span class="tile-name">{tile.name}</span>'
         f'<span class="tile-value"><b>–</b><small>{tile.unit}</small></span>'
+        f'<span class="tile-other"></span>'
         f'<span class="tile-where">{tile.where}</span>'
         f'<span class="tip" id="tip-{tile.key}">{html.escape(tile.meaning)}</span></div>'
         for tile in tiles()
@@ -167,7 +173,7 @@ def tile_cells() -> str:
 def fall_rows() -> str:
     return "".join(
         f'<div class="fall-row" data-stage="{key}"><span>{name}</span>'
-        f'<span class="fall-track"><i></i></span><b>–</b>'
+        f'<span class="fall-track"><i></i><i class="other"></i></span><b>–</b>'
         f'<span class="tip" id="tip-{key}">{html.escape(meaning)}</span></div>'
         for key, name, meaning in STAGES
     )
@@ -178,7 +184,7 @@ def make_panel(running: Sequence[tuple[str, str]], **kwargs: Any) -> gr.HTML:
     return gr.HTML(
         html_template=panel_html(running),
         css_template=(HERE / "panel.css").read_text(encoding="utf-8"),
-        js_on_load=(HERE / "panel.js").read_text(encoding="utf-8"),
+        js_on_load="\n".join((HERE / name).read_text(encoding="utf-8") for name in PARTS),
         apply_default_css=False,
         **kwargs,
     )

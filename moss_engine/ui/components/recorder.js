@@ -23,6 +23,7 @@ let taker = null; // who wants the next recording, if it is no question
 
 const capture = new Capture((pcm, level) => {
   element.style.setProperty("--rec-level", Math.min(1, level * 1.6).toFixed(2));
+  document.dispatchEvent(new CustomEvent("ownlevel", { detail: level }));
   line.push(pcm);
 });
 const line = new Line(heard, failed);

@@ -7,6 +7,8 @@ const UNKEPT = "This browser keeps nothing for this page: a reload will forget t
 const SAYS = { user: "You", assistant: "Answer", reading: "Read aloud" };
 const sound = new Audio();
 const $ = (selector) => element.querySelector(selector);
+const SPEEDS = [1, 1.25, 1.5, 0.75];
+let speed = 1;
 const SAME_S = 0.02;
 const BARS = 48; // as many as the server draws of a clip
 const CUT_OFF = "Cut off.";
@@ -76,6 +78,18 @@ function draw(entry) {
   return item;
 }
 
+// How fast clips are played; one speed for all of them, and the pitch stays.
+function sayItsSpeed(button) {
+  button.textContent = `${speed}×`;
+  button.setAttribute("aria-label", `Replays at ${speed} times the speed`);
+}
+list.addEventListener("click", ({ target }) => {
+  if (!target.closest(".clip-speed")) return;
+  speed = SPEEDS[(SPEEDS.indexOf(speed) + 1) % SPEEDS.length];
+  sound.playbackRate = sound.defaultPlaybackRate = speed;
+  for (const button of list.querySelectorAll(".clip-speed")) sayItsSpeed(button);
+});
+
 function clipOf({ file, seconds, bars }, id) {
   const clip = mould.content.firstElementChild.cloneNode(true);
   const [svg, at] = [clip.querySelector(".clip-wave svg"), clip.querySelector(".clip-at")];
@@ -87,6 +101,7 @@ function clipOf({ file, seconds, bars }, id) {
   save.href = source();
   save.addEventListener("click", () => (save.href = source()));
   clip.querySelector(".clip-time").textContent = clock(seconds);
+  sayItsSpeed(clip.querySelector(".clip-speed"));
   clip.querySelector(".clip-play").addEventListener("click", () => (playing === clip && !sound.paused ? sound.pause() : play()));
   at.addEventListener("input", () => {
     clip.style.setProperty("--at", at.value);

@@ -6,11 +6,13 @@ import html
 
 import gradio as gr
 
+from moss_engine.api.modes import Mode
 from moss_engine.ui.components.recorder import Recorder
 from moss_engine.ui.facts import PageInfo
-from moss_engine.ui.parts.words import ask_words, examples_of
+from moss_engine.ui.parts.words import ask_words, examples_of, invitation
 
 AXES = (
+    ("does", "What to do", {"read": "Read", "chat": "Chat"}),
     ("input", "You", {"text": "type", "speech": "talk"}),
     ("output", "Answer", {"speech": "spoken", "text": "written"}),
 )
@@ -70,25 +72,46 @@ def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Bu
     return {**controls, "heard": heard, "run": run, "sound": sound}, send, stop
 
 
+def axes_of(mode: Mode) -> dict[str, str]:
+    """Where a mode stands on each axis; what is read aloud has one way in and one way out."""
+    return {
+        "does": "read" if mode.split_sentences else "chat",
+        "input": mode.input,
+        "output": mode.output,
+    }
+
+
 def switched(facts: PageInfo) -> bool:
-    """Whether what goes in and what comes out are enough to tell the modes apart."""
-    pairs = {(mode.input, mode.output) for mode in facts.modes}
-    return 1 < len(pairs) == len(facts.modes)
+    """Whether the axes are enough to tell the modes apart: at most one that reads, and answers of
+    different kinds."""
+    answers = [(mode.input, mode.output) for mode in facts.modes if not mode.split_sentences]
+    return len(facts.modes) - len(answers) <= 1 < len(facts.modes) and len(set(answers)) == len(
+        answers
+    )
 
 
 def switches(facts: PageInfo) -> str:
-    """Two small choices instead of one among all their combinations."""
+    """Small choices instead of one among all their combinations."""
     if not switched(facts):
         return ""
     parts = ""
     for axis, name, words in AXES:
-        offered = [value for value in words if any(getattr(m, axis) == value for m in facts.modes)]
+        among = [
+            axes_of(mode)[axis]
+            for mode in facts.modes
+            if axis == "does" or not mode.split_sentences
+        ]
+        offered = [value for value in words if value in among]
         choices = "".join(
             f'<label><input type="radio" name="{axis}" value="{value}">'
             f"<span>{words[value]}</span></label>"
             for value in offered
         )
-        parts += f'<fieldset data-axis="{axis}"><legend>{name}</legend>{choices}</fieldset>'
+        one = " hidden" if len(offered) == 1 else ""
+        parts += (
+            f'<fieldset data-axis="{axis}" title="{name}"{one}><legend>{name}</legend>'
+            f"{choices}</fieldset>"
+        )
     return f'<div class="switches">{parts}</div>'
 
 
@@ -96,7 +119,8 @@ def mode_notes(facts: PageInfo) -> str:
     """A sentence for each mode, with what the page has to know of it."""
     return "".join(
         f'<p data-mode="{html.escape(mode.name)}" data-input="{mode.input}" '
-        f'data-output="{mode.output}" data-reads="{mode.split_sentences}" '
+        f'data-output="{mode.output}" data-does="{axes_of(mode)["does"]}" '
+        f'data-hint="{html.escape(invitation(mode))}" '
         f'data-system="{html.escape(mode.system)}" data-verb="{ask_words(mode)[0]}" '
         f'data-wish="{ask_words(mode)[1]}">{html.escape(mode.note or "")}</p>'
         for mode in facts.modes

@@ -57,6 +57,15 @@ def ask_words(mode: Mode) -> tuple[str, str]:
     return "Ask", "Type your question"
 
 
+def invitation(mode: Mode) -> str:
+    """What the page says before the first reply."""
+    if mode.split_sentences:
+        return "Type a sentence. You hear it while it is still being made."
+    if mode.output == "text":
+        return "Ask something. You read the answer while it is still being written."
+    return "Ask something. You hear the answer while it is still being made."
+
+
 def examples_of(mode: Mode) -> tuple[tuple[str, str], ...]:
     """Texts to begin with, and the language of each: a mode that splits its text into sentences
     reads it, others answer. Only a voice that takes texts as they are knows Chinese."""

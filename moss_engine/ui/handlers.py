@@ -24,12 +24,12 @@ from moss_engine.api.errors import MossError, ParameterError
 from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
+from moss_engine.ui.audio_in.own_voice import make_voice
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import HEARD, Conversation, Turn
 from moss_engine.ui.doubts import Doubts
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.kept import KEY, KeptConversations, settle
-from moss_engine.ui.own_voice import make_voice
 from moss_engine.ui.pool_watch import PoolWatch
 from moss_engine.ui.sound_way import SoundWay
 from moss_engine.ui.stream import ReplyClock, messages
@@ -245,11 +245,14 @@ class Handlers:
         conversation = conversation or self._kept.of(self.session_id(request))
         conversation.belong_to(self.session_id(request))
         try:
-            told = await make_voice(
-                self.service, self.facts, self.ingest, consent, utterance, conversation
+            ingest = self.ingest if self.facts.clones_voices else None
+            voice = await make_voice(
+                self.service, ingest, consent, utterance, conversation.session_id
             )
         except MossError as error:
             raise gr.Error(str(error), print_exception=False) from None
+        conversation.voice = voice.name
+        told = " ".join(part for part in ("Answers now come in your voice.", voice.advice) if part)
         choices = [*self.facts.voices, ("Your voice", conversation.voice)]
         return (
             gr.Dropdown(choices=choices, value=conversation.voice, interactive=True),

@@ -124,6 +124,15 @@ def test_clear_all_clears_what_the_browser_keeps(service, tab):
     assert said(tab) == []
 
 
+def test_what_is_still_on_its_way_does_not_come_back_after_clear_all(service, tab):
+    service.script = Script(seconds=0.6, rtf=0.1)
+    tab.ask("Cleared at the very end.")
+    tab.wait("done")
+    tab.page.locator("#clear").click()
+    tab.page.wait_for_timeout(1000)
+    assert said(tab) == [] and tab.page.evaluate(KEPT) == []
+
+
 def test_two_tabs_have_two_conversations(service, visit):
     one, other = visit(), visit()
     one.ask("Said in the first tab.")

@@ -18,6 +18,8 @@ let told = []; // what the server still knows, with all that it remembers
 let back = false; // the server has said what it knows of this tab
 const sounds = new Map(); // id -> address of its sound in this browser
 const store = new Store();
+const runOf = (id) => id.split(":")[0];
+const cleared = new Set(); // runs of which a word may still be on its way
 let playing = null; // the clip that is heard
 
 function clock(seconds) {
@@ -175,14 +177,15 @@ function show() {
 }
 
 function take(value) {
-  told = value || [];
+  told = (value || []).filter(({ id }) => !cleared.has(runOf(id)));
   show();
   for (const entry of told) keep(entry, () => soundOf(entry));
 }
 
 async function keep(entry, fetchSound) {
   try {
-    remember(await store.keep(entry, fetchSound));
+    const record = await store.keep(entry, fetchSound);
+    if (!cleared.has(runOf(entry.id))) remember(record);
   } catch (error) {
     unkept(error);
   }
@@ -223,6 +226,8 @@ document.addEventListener("liveaudio", ({ detail }) => {
 // Whoever clears the conversation clears it here, too.
 document.addEventListener("click", ({ target }) => {
   if (!target.closest?.("#clear")) return;
+  for (const id of [...kept.keys(), ...store.written.keys(), ...told.map((entry) => entry.id)]) cleared.add(runOf(id));
+  cleared.add(window.liveAudio.state.run);
   kept.clear();
   for (const address of sounds.values()) URL.revokeObjectURL(address);
   sounds.clear();

@@ -64,7 +64,7 @@ def test_a_shared_reply_is_one_file_with_sound_words_and_figures(service, browse
         assert page.locator("#text").inner_text() == "Shared </script> with <b>everybody</b>."
         assert "Heard after" in page.locator("#figures").inner_text()
         assert page.locator("#tokens span").count() == len(tab.state("ids"))
-        assert page.locator("#stages tr").count() == 7
+        assert page.locator("#stages tr").count() >= 7
         page.wait_for_function("document.querySelector('audio').duration > 1.1")
         page.evaluate("document.querySelector('audio').play()")
         page.wait_for_function("document.querySelector('audio').ended")

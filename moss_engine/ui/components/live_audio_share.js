@@ -35,7 +35,7 @@ function panelFigures() {
   const text = (box, selector) => box.querySelector(selector).textContent.trim();
   const tiles = [...document.querySelectorAll("#panel .tile")].map((box) => [text(box, ".tile-name"), `${text(box, "b")} ${text(box, "small")}`.trim()]);
   const facts = [...document.querySelectorAll("#panel .facts div")].map((box) => [text(box, "dt"), text(box, "dd")]);
-  const stages = [...document.querySelectorAll("#panel .fall-row")].map((row) => [text(row, "span"), ...["marginLeft", "width"].map((name) => row.querySelector("i").style[name]), text(row, "b")]);
+  const stages = [...document.querySelectorAll("#panel .fall-row:not([hidden])")].map((row) => [text(row, "span"), ...["marginLeft", "width"].map((name) => row.querySelector("i").style[name]), text(row, "b")]);
   return { figures: [...tiles, ...facts], stages };
 }
 

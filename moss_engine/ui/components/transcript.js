@@ -35,7 +35,7 @@ function part(tag, className, text) {
 }
 
 // A question that was read as it stands may be answered as well.
-const ANSWERS = '#mode-notes [data-input="text"][data-output="speech"][data-reads="False"]';
+const ANSWERS = '#mode-notes [data-input="text"][data-output="speech"][data-does="chat"]';
 function offerOf(text) {
   const offer = part("button", "tr-offer", "Answer this question");
   offer.type = "button";

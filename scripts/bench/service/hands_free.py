@@ -35,8 +35,8 @@ from scripts.bench.service.page import tools
 from scripts.nano.judge import resample
 from scripts.progress import Progress
 
-QUESTION = "What is MOSS speech?"  # its answer is longer than the pause
-PAUSE_S = 5.0
+QUESTION = "What can you do?"  # its answer is longer than the pause
+PAUSE_S = 4.0
 LOUD = 0.05
 TURN_LIMIT_S = 60.0
 WATCH = """() => {

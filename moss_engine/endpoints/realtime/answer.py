@@ -203,7 +203,7 @@ class Answer:
             "max_output_tokens": "inf" if rows is None else rows,
             "audio": {"output": {"format": PCM, "voice": voice}},
             "usage": self._usage() if over else None,
-            "metadata": None,
+            "metadata": self._session.metadata,
         }
 
     def _usage(self) -> dict[str, Any]:

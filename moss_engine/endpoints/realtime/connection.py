@@ -187,6 +187,7 @@ class Connection:
                 instructions=fields.instructions or session.instructions,
                 voice=(output.voice if output else None) or session.voice,
                 max_rows=rows_of(fields.max_output_tokens) or session.max_rows,
+                metadata=fields.metadata,
             )
         await self._begin(session, asked)
 

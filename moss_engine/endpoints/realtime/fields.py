@@ -125,7 +125,7 @@ class ResponseFields(Body):
     output_modalities: Modalities | None = None
     audio: ResponseAudio | None = None
     max_output_tokens: MaxTokens | None = None
-    metadata: None = None
+    metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
     tools: Annotated[list[None], Field(max_length=0)] | None = None
     tool_choice: Literal["none", "auto"] | None = None
 

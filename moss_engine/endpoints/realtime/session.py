@@ -14,7 +14,8 @@ PCM = {"type": "audio/pcm", "rate": 24_000}
 @dataclass(frozen=True)
 class Session:
     """`vad`: the service finds the ends of turns; otherwise the client commits them. `max_rows`:
-    None for the checkpoint's own; `voice`: None for the default."""
+    None for the checkpoint's own; `voice`: None for the default; `metadata`
+    of one response are sent back with it."""
 
     id: str
     model: str
@@ -27,6 +28,7 @@ class Session:
     answers: bool = True
     interrupts: bool = True
     transcribes: bool = False
+    metadata: dict[str, str] | None = None
 
     def updated(self, fields: SessionFields) -> Session:
         """With what a client set; fields that it left out stay as they are."""

@@ -96,8 +96,9 @@ async def test_a_question_is_answered_by_text(connect, service):
     async with connect() as connection:
         await begin(connection, {**MANUAL, "output_modalities": ["text"]})
         await write(connection)
-        await connection.response.create()
+        await connection.response.create(response={"metadata": {"mine": "1"}})
         events = await until(connection, "response.done")
+    assert events[-1].response.metadata == {"mine": "1"}
     words = [e.delta for e in events if e.type == "response.output_text.delta"]
     assert "".join(words) == "How are you?" and service.requests[-1].mode == "write"
     assert events[-1].response.output[0].content[0].text == "How are you?"

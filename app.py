@@ -41,7 +41,9 @@ def main() -> None:
 
     service = build_talking_service(engine, talk, clones_voices=page.own_voice)
     service.start()
-    blocks = launch(service, page, model=engine.checkpoint.name, blocked_paths=(engine.checkpoint,))
+    blocks = launch(
+        service, page, model=engine.checkpoint.resolve().name, blocked_paths=(engine.checkpoint,)
+    )
     runtime = asyncio.run(service.describe()).runtime
     print(
         f"Serving {engine.checkpoint.name} at {blocks.share_url or blocks.local_url} "

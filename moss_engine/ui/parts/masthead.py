@@ -6,13 +6,10 @@ from __future__ import annotations
 import html
 
 from moss_engine.ui.facts import PageInfo
+from moss_engine.ui.parts.programs import programs
 from moss_engine.ui.parts.words import WHAT
 
 UPSTREAM = "https://github.com/OpenMOSS/MOSS-Speech"
-CALL = """from gradio_client import Client
-client = Client("@address@")
-for message in client.submit("Good morning.", api_name="/reply"):
-    print(message["state"], len(message["pcm"]))  # base64 of int16"""
 
 
 def masthead(facts: PageInfo) -> str:
@@ -40,8 +37,7 @@ def about(facts: PageInfo) -> str:
   <p>{html.escape(WHAT)} The page shows how: the waveform and its spectrum, the words as they are
     heard, and every figure as it was measured.</p>
   {limits(facts)}
-  <h3>From a program</h3>
-  <pre tabindex="0" aria-label="A program"><code translate="no">{html.escape(CALL)}</code></pre>
+  {programs(facts.runtime.weights, facts.voices[0])}
   <p>The README in the program's folder, which is also its source, describes every option and
     figure.</p>
   <h3>What runs here</h3>

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import sys
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 
-from moss_engine.api.errors import MossError
+from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
 from moss_engine.ui.config import PageConfig
+
+LOG_BYTES = 10 * 1024 * 1024
 
 
 def parse_configs(
@@ -29,15 +34,33 @@ def parse_configs(
     return (from_args(EngineConfig, args), from_args(TalkConfig, args), from_args(PageConfig, args))
 
 
+def open_log(path: Path) -> None:
+    """Write the service's lines about replies to a file, which is renamed when it is full."""
+    try:
+        handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"--reply-log {path} cannot be written ({error.strerror}); name another file."
+        ) from None
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log = logging.getLogger("moss_engine.service.reply_log")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(handler)
+
+
 def main() -> None:
     engine, talk, page = parse_configs()
     if sys.stderr.isatty():
         print(f"Loading {engine.checkpoint.name}.", file=sys.stderr, flush=True)
+    if page.reply_log is not None:
+        open_log(page.reply_log)
     from scripts.install_vocoder import ensure_vocoder_package
 
     ensure_vocoder_package()
     from moss_engine.build import build_talking_service
-    from moss_engine.ui.server import launch, serve_until_signal
+    from moss_engine.ui.entrance.ending import serve_until_signal
+    from moss_engine.ui.server import launch
 
     service = build_talking_service(engine, talk, clones_voices=page.own_voice)
     service.start()

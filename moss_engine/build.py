@@ -151,4 +151,5 @@ def service_info(core: ServiceCore, processor: Processor, clones_voices: bool) -
         run_ahead_s=config.run_ahead_s,
         clones_voices=clones_voices,
         speeds=processor.speakers.speeds,
+        lease_s=config.lease_s,
     )

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from moss_engine.api.errors import CheckpointError, MossError
+from moss_engine.api.small_files import read_json
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.moss.campplus import CAMPPLUS_NAME, INSTALL, SpeakerEncoder
 from moss_engine.codec.moss.flow.config import flow_shapes, read_flow_config
@@ -33,7 +34,7 @@ from moss_engine.codec.torch_file import read_tensors
 from moss_engine.codec.vocoder.hift.config import hift_shapes, read_hift_config
 from moss_engine.codec.vocoder.hift.weights import fold_weight_norm
 from moss_engine.models.checkpoint import check_tensors, expected_tensors, read_index
-from moss_engine.models.config import ModelConfig
+from moss_engine.models.config import ModelConfig, assumed
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest
 from moss_engine.text.processor import load_processor
 
@@ -58,6 +59,9 @@ def check_network(folder: Path) -> Iterator[Finding]:
         model = ModelConfig.from_file(folder / "config.json")
     except MossError:
         return
+    if taken := assumed(read_json(folder / "config.json")):
+        ids = ", ".join(f"{name} {value}" for name, value in taken.items())
+        yield Finding("config.json", f"leaves out what the published vocabulary says: {ids}")
     yield from _look("tokenizer.json", lambda: _describe_tokenizer(folder, model))
     yield from _look("tensors", lambda: require_network_tensors(folder, model))
     if (folder / MANIFEST_NAME).exists():

@@ -29,11 +29,12 @@ class ServiceInfo:
     as default being the defaults. `samples_per_code` samples at `sample_rate_hz` are one code.
     `pieces[i]` is what text id i stands for. The limits are those of one message (`max_text_chars`,
     `max_speech_s`), of replies at a time (`max_sessions`, `max_waiting`), of the KV cache
-    (`kv_rows`), and of the sound that is made ahead of what a listener has acknowledged
-    (`run_ahead_s`). `clones_voices`: `add_voice` is served. `speeds` are the slowest and the
-    fastest speaking rate, None where there is nothing to choose. `recogniser` names who turns
-    speech into text here, and `no_recogniser` says why nobody does; `brain` names who thinks of the
-    answers, where that is not the checkpoint.
+    (`kv_rows`), of the sound that is made ahead of what a listener has acknowledged
+    (`run_ahead_s`), and of the time for which a listener may take nothing (`lease_s`).
+    `clones_voices`: `add_voice` is served. `speeds` are the slowest and the fastest speaking rate,
+    None where there is nothing to choose. `recogniser` names who turns speech into text here, and
+    `no_recogniser` says why nobody does; `brain` names who thinks of the answers, where that is not
+    the checkpoint.
     """
 
     runtime: RuntimeInfo
@@ -55,6 +56,7 @@ class ServiceInfo:
     recogniser: str | None = None
     no_recogniser: str | None = None
     brain: str | None = None
+    lease_s: float = 10.0
 
     @property
     def default_mode(self) -> Mode:
@@ -90,14 +92,19 @@ class EngineStats:
 
 @dataclass(frozen=True)
 class ServiceStats:
-    """`ready`: requests are accepted and every thread was alive within the last seconds
-    (`progress_age_s`). `encoding` counts recordings that are being encoded or wait for it.
+    """`state` is "ready" where requests are accepted and every thread was alive within the last
+    seconds (`progress_age_s`), else "draining", "faulted" or "stalled".
+    `encoding` counts recordings that are being encoded or wait for it.
 
     `outcomes` counts requests by the value of their FinishReason, or "failed" or "refused".
     """
 
     engine: EngineStats
-    ready: bool
+    state: str
     progress_age_s: float
     outcomes: dict[str, int]
     encoding: int = 0
+
+    @property
+    def ready(self) -> bool:
+        return self.state == "ready"

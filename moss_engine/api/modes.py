@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from moss_engine.api.errors import CheckpointError, ParameterError
 from moss_engine.api.request import ChannelSampling, Sampling
+from moss_engine.api.small_files import read_json
 from moss_engine.api.validation import check_sampling
 from moss_engine.api.voices import Speakers, read_speakers
 
@@ -96,7 +96,7 @@ class Modes:
 def read_modes(path: Path) -> Modes:
     """Read `processor_config.json`; raises CheckpointError that names the file and what is wrong
     with it."""
-    values = _read_json(path)
+    values = read_json(path)
     try:
         return Modes(
             modes=tuple(Mode(**mode) for mode in values["modes"]),
@@ -114,7 +114,7 @@ def read_modes(path: Path) -> Modes:
 
 def read_default_sampling(path: Path) -> Sampling:
     """Read `generation_config.json`, with seed 0; raises CheckpointError that names the file."""
-    values = _read_json(path)
+    values = read_json(path)
     try:
         sampling = Sampling(
             text=ChannelSampling(**values["text"]),
@@ -129,20 +129,6 @@ def read_default_sampling(path: Path) -> Sampling:
             f"{path}: {error}; use the file that belongs to the weights."
         ) from None
     return sampling
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing; download the checkpoint again.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read ({error}); download the checkpoint again."
-        ) from None
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} holds no JSON object; download the checkpoint again.")
-    return values
 
 
 def _published_mode(name: str, label: str, given: Medium, output: Medium, note: str) -> Mode:

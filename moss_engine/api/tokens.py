@@ -85,14 +85,18 @@ def initial_modality(last_prompt_row: Row, ids: SpecialIds) -> Modality:
     return Modality.AUDIO if is_audio_row(last_prompt_row, ids) else Modality.TEXT
 
 
-def next_modality(modality: Modality, last_row: Row, ids: SpecialIds) -> Modality:
-    """Mode in which the row after `last_row` is sampled.
+BOTH_TRANSITIONS = False
+"""Whether one row may both open a span of speech and close it, as in the authors' program: a `sosp`
+row whose audio sample, which nothing else reads, happens to be `eosp`. Here such a row opens its
+span."""
 
-    The two changes exclude each other, so that a `sosp` row whose ignored audio sample happens to
-    be `eosp` still opens its span.
-    """
+
+def next_modality(modality: Modality, last_row: Row, ids: SpecialIds) -> Modality:
+    """Mode in which the row after `last_row` is sampled; see BOTH_TRANSITIONS."""
     if modality is Modality.TEXT:
-        return Modality.AUDIO if last_row.text == ids.sosp else Modality.TEXT
+        if last_row.text != ids.sosp or (BOTH_TRANSITIONS and last_row.audio == ids.eosp):
+            return Modality.TEXT
+        return Modality.AUDIO
     return Modality.TEXT if last_row.audio == ids.eosp else Modality.AUDIO
 
 

@@ -188,9 +188,9 @@ def _decode(file: soundfile.SoundFile, max_s: float) -> np.ndarray:
                 "The recording holds samples that are no numbers (NaN or infinite); "
                 "export it again."
             )
-        mono = block.mean(axis=1, dtype=np.float64)
+        mono = block[:, 0].copy()  # the first channel, as the authors of MOSS-Speech take it
         peak = max(peak, float(np.abs(mono).max()))
-        blocks.append(mono.astype(np.float32))
+        blocks.append(mono)
         if len(block) < BLOCK_FRAMES:
             break
     _check_length(num_frames, file.samplerate, file.channels, max_s)

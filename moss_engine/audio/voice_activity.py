@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from moss_engine.api.errors import MissingPackageError
+from moss_engine.api.telemetry import switch_off_telemetry
 from moss_engine.audio.turn_taking import FRAME_SAMPLES, LIKELY, RATE_HZ
 
 CONTEXT_SAMPLES = 64
@@ -76,6 +77,7 @@ def load_detector() -> Detector:
         raise MissingPackageError(
             f"The installed silero-vad has no {MODEL.name}; run: {INSTALL} --upgrade"
         )
+    switch_off_telemetry()
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

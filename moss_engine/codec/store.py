@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.api.small_files import read_json
 from moss_engine.models.checkpoint import FILE_NAME, load_tensors, save_tensors
 
 CONFIG_NAME = "config.json"
@@ -19,17 +20,9 @@ CONFIG_NAME = "config.json"
 def read_config(folder: Path) -> dict[str, Any]:
     """config.json as a dict with a `type`; raises CheckpointError if missing or invalid."""
     path = folder / CONFIG_NAME
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        config["type"]
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{path} is missing; download or export the checkpoint again."
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{path} is no config with a type ({error!r}); export the checkpoint again."
-        ) from None
+    config = read_json(path, again="download or export the checkpoint again.")
+    if not isinstance(config.get("type"), str):
+        raise CheckpointError(f"{path} is no config with a type; export the checkpoint again.")
     return config
 
 

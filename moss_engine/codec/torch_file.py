@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.api.small_files import require_regular
 
 TRAINING_ENTRIES = ("epoch", "step")
 """Numbers that a training run leaves beside its tensors."""
@@ -23,6 +24,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     `epoch` and `step` are skipped; any other value that is no tensor is an error.
     """
     try:
+        require_regular(path)
         # files of PyTorch before 1.6 are no archives, and cannot be mapped into memory
         state = torch.load(
             path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)

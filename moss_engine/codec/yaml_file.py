@@ -17,6 +17,10 @@ from typing import Any
 import yaml
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.api.small_files import read_text
+
+MAX_BYTES = 1024 * 1024
+MAX_VALUES = 20_000
 
 
 class _Reference(str):
@@ -48,37 +52,54 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The file's top-level mapping; CheckpointError where it is missing, no mapping, or refers to
     what is not there."""
     try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)
+        tree = yaml.load(read_text(path, MAX_BYTES), Loader=_PlainLoader)
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing; fetch the codec again.") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise CheckpointError(
             f"{path} cannot be read ({type(error).__name__}); fetch the codec again."
         ) from None
     if not isinstance(tree, dict):
         raise CheckpointError(f"{path} holds no settings; fetch the codec again.")
-    return {key: _resolve(value, tree, path, 0) for key, value in tree.items()}
+    try:
+        return _Resolver(tree, path).resolve(tree, 0)
+    except RecursionError:
+        raise CheckpointError(f"{path} refers in a circle; fetch the codec again.") from None
 
 
-def _resolve(value: Any, tree: dict[str, Any], path: Path, depth: int) -> Any:
-    if depth > 8:
-        raise CheckpointError(f"{path} refers in a circle; fetch the codec again.")
-    if isinstance(value, dict):
-        return {key: _resolve(inner, tree, path, depth) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_resolve(inner, tree, path, depth) for inner in value]
-    if not isinstance(value, _Reference):
-        return value
-    names = re.findall(r"<([^<>]+)>", value)
-    missing = [name for name in names if name not in tree]
-    if missing or not names:
-        raise CheckpointError(
-            f"{path} refers to {value!s}, which it does not hold; fetch the codec again."
-        )
-    found = [_resolve(tree[name], tree, path, depth + 1) for name in names]
-    if re.fullmatch(r"<[^<>]+>(\s*\*\s*<[^<>]+>)+", value.strip()):
-        return math.prod(found)
-    return found[0] if len(found) == 1 and value.strip() == f"<{names[0]}>" else str(value)
+class _Resolver:
+    """Follows the references of one file. A few short lines can stand for any number of values, so
+    they are counted."""
+
+    def __init__(self, tree: dict[str, Any], path: Path):
+        self._tree, self._path = tree, path
+        self._num_values = 0
+
+    def resolve(self, value: Any, depth: int) -> Any:
+        self._num_values += 1
+        if self._num_values > MAX_VALUES:
+            raise CheckpointError(
+                f"{self._path} stands for too many values; fetch the codec again."
+            )
+        if depth > 8:
+            raise CheckpointError(f"{self._path} refers in a circle; fetch the codec again.")
+        if isinstance(value, dict):
+            return {key: self.resolve(inner, depth) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.resolve(inner, depth) for inner in value]
+        return self._follow(value, depth) if isinstance(value, _Reference) else value
+
+    def _follow(self, value: _Reference, depth: int) -> Any:
+        names = re.findall(r"<([^<>]+)>", value)
+        missing = [name for name in names if name not in self._tree]
+        if missing or not names:
+            raise CheckpointError(
+                f"{self._path} refers to {value!s}, which it does not hold; fetch the codec again."
+            )
+        found = [self.resolve(self._tree[name], depth + 1) for name in names]
+        if re.fullmatch(r"<[^<>]+>(\s*\*\s*<[^<>]+>)+", value.strip()):
+            return math.prod(found)
+        return found[0] if len(found) == 1 and value.strip() == f"<{names[0]}>" else str(value)
 
 
 def find(tree: object, place: tuple[str, ...]) -> Any:

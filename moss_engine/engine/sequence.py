@@ -38,12 +38,14 @@ class Segment:
     """A part of a reply that is generated on its own: its prompt, and the most rows it may get.
 
     `bound_words` is the text that it must write, as text ids word by word: it chooses only where
-    spans of speech begin. None leaves the text to the model.
+    spans of speech begin. None leaves the text to the model. `reply_rows` is the most that the
+    reply may have in all when it is over.
     """
 
     prompt: tuple[Row, ...]
     max_rows: int
     bound_words: tuple[tuple[int, ...], ...] | None = None
+    reply_rows: int | None = None
 
     @property
     def max_total_rows(self) -> int:
@@ -156,13 +158,24 @@ class RequestState:
         if self._index + 1 == len(self.segments):
             return False
         self._index += 1
+        if self._rows_left() < 1:
+            self.reached_cap = True
+            return False
         self.sequence = self._make_sequence()
         return True
+
+    def _rows_left(self) -> int:
+        """The most rows that the next segment may have."""
+        segment = self.segments[self._index]
+        if segment.reply_rows is None:
+            return segment.max_rows
+        return min(segment.max_rows, segment.reply_rows - len(self.reply_rows))
 
     def _make_sequence(self) -> Sequence:
         # Every segment draws its own numbers, or all sentences of a reply would be sampled alike.
         sampling = replace(self.request.sampling, seed=self.request.sampling.seed + self._index)
-        return Sequence(self.segments[self._index], sampling, self._ids)
+        segment = replace(self.segments[self._index], max_rows=self._rows_left())
+        return Sequence(segment, sampling, self._ids)
 
     @property
     def finish_reason(self) -> FinishReason:

@@ -6,7 +6,6 @@ beside them (`X.weight` and `X.weight_scale`, value = int8 * scale).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.api.small_files import read_json
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.tensor_file import StoredTensor, read_header, read_tensor, refuse
 
@@ -144,15 +144,12 @@ def read_index(folder: Path) -> dict[str, StoredTensor]:
     if (folder / FILE_NAME).exists():
         return read_header(folder / FILE_NAME)
     index = folder / INDEX_NAME
+    neither = f"{folder} holds neither {FILE_NAME} nor {INDEX_NAME}; "
+    values = read_json(index, missing=f"{neither}point to a complete checkpoint folder.")
     try:
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        weight_map = values["weight_map"]
         shards = sorted(set(weight_map.values()))
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{folder} holds neither {FILE_NAME} nor {INDEX_NAME}; point to a complete checkpoint "
-            f"folder."
-        ) from None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError) as error:
         raise refuse(index, f"is no index of shards ({error})") from None
     stored: dict[str, StoredTensor] = {}
     for shard in shards:

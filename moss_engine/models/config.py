@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.api.small_files import read_json
 from moss_engine.api.tokens import SpecialIds
 
 MODEL_TYPE = "moss_speech"
@@ -66,18 +67,8 @@ class ModelConfig:
         Raises CheckpointError that names the file and the field if it is missing, unreadable, of
         another model type, or inconsistent.
         """
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(
-                f"{path} is missing; point --checkpoint at a complete MOSS-Speech folder."
-            ) from None
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise CheckpointError(
-                f"{path} cannot be read ({error}); download the checkpoint again."
-            ) from None
-        if not isinstance(values, dict):
-            raise CheckpointError(f"{path} holds no JSON object; download the checkpoint again.")
+        complete = f"{path} is missing; point --checkpoint at a complete MOSS-Speech folder."
+        values = read_json(path, missing=complete)
         return ModelConfig.from_dict(values, source=str(path))
 
     @staticmethod
@@ -89,6 +80,7 @@ class ModelConfig:
 
         if values.get("model_type") != MODEL_TYPE:
             raise refuse(f"model_type is {values.get('model_type')!r}, not {MODEL_TYPE!r}")
+        values = {**values, **assumed(values)}
         fields = {}
         for field in dataclasses.fields(ModelConfig):
             value = values.get(field.name)
@@ -123,6 +115,20 @@ PUBLISHED = ModelConfig(
     pad_token_id=151643,
 )
 """The network of the published MOSS-Speech checkpoint."""
+
+
+def assumed(values: Mapping[str, object]) -> dict[str, int]:
+    """Ids that a config.json leaves out, or of which it names several, as those of Qwen3-type
+    checkpoints do, and which the published vocabulary and its tokenizer settle; none for a
+    vocabulary of another size."""
+    if values.get("vocab_size") != PUBLISHED.vocab_size:
+        return {}
+    names = ("audio_pad_token_id", "pad_token_id", "eos_token_id")
+    found = {name: getattr(PUBLISHED, name) for name in names if values.get(name) is None}
+    several = values.get("eos_token_id")
+    if isinstance(several, list) and PUBLISHED.eos_token_id in several:
+        found["eos_token_id"] = PUBLISHED.eos_token_id
+    return found
 
 
 def _inconsistencies(config: ModelConfig, values: dict[str, object]) -> list[str]:
@@ -160,9 +166,10 @@ def _inconsistencies(config: ModelConfig, values: dict[str, object]) -> list[str
         "tie_word_embeddings": False,
         "attention_bias": False,
         "use_sliding_window": False,
-        "rope_scaling": None,
         "hidden_act": "silu",
     }
+    if values.get("rope_scaling"):  # null and {} ask for none
+        reasons.append(f"rope_scaling is {values['rope_scaling']!r}; this network supports none")
     for name, only in unsupported.items():
         if name in values and values[name] != only:
             reasons.append(f"{name} is {values[name]!r}; this network supports {only!r} only")

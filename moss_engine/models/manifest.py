@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.api.small_files import read_json
 
 MANIFEST_NAME = "manifest.json"
 _AGAIN = "download or export the checkpoint again."
@@ -22,15 +23,13 @@ def verify_manifest(folder: Path) -> dict[str, Any]:
     folder. Hidden files are not looked at: nothing reads them.
     """
     path = folder / MANIFEST_NAME
+    manifest = read_json(path, again=_AGAIN)
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
         listed = {
             name: (entry["sha256"], entry["size"]) for name, entry in manifest["files"].items()
         }
         made_by = dict(manifest.get("made_by", {}))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing; {_AGAIN}") from None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(f"{path} is no manifest ({error}); {_AGAIN}") from None
     present = _files(folder)
     if missing := sorted(listed.keys() - set(present)):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.api.small_files import require_regular
 
 MAX_HEADER_BYTES = 100 * 1024 * 1024
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I8": torch.int8}
@@ -42,6 +43,7 @@ def read_header(path: Path, dtypes: Mapping[str, torch.dtype] = DTYPES) -> dict[
     cover the rest of the file exactly: without a gap, an overlap or a byte beyond the end.
     """
     try:
+        require_regular(path)
         file_bytes = path.stat().st_size
         with path.open("rb") as file:
             header_bytes = int.from_bytes(file.read(8), "little")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moss_engine.api.errors import MissingPackageError
+from moss_engine.api.telemetry import switch_off_telemetry
 from moss_engine.recogniser.base import RATE_HZ
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def load() -> Moonshine:
         raise MissingPackageError(
             f"The installed moonshine-voice has no weights in {WEIGHTS}; run: {INSTALL}"
         )
+    switch_off_telemetry()
     import moonshine_voice
 
     return Moonshine(

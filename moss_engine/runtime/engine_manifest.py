@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from moss_engine.api.errors import ConfigError, EngineFileError
+from moss_engine.api.small_files import read_json
 from moss_engine.runtime.base import Limits
 
 ENGINE_MANIFEST_NAME = "engine.json"
@@ -74,17 +75,11 @@ def read_engine_manifest(folder: Path) -> EngineManifest:
             f"--engine {folder} is an address; name a folder of this machine, nothing else is "
             f"loaded."
         )
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EngineFileError(
-            f"{path} is missing, so {folder} holds no finished engine; name another folder with "
-            f"--engine, or {again}"
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise EngineFileError(f"{path} cannot be read ({error}); {again}") from None
-    if not isinstance(values, dict):
-        raise EngineFileError(f"{path} holds no JSON object; {again}")
+    missing = (
+        f"{path} is missing, so {folder} holds no finished engine; name another folder with "
+        f"--engine, or {again}"
+    )
+    values = read_json(path, missing=missing, again=again, error=EngineFileError)
     _check_fields(path, values, again)
     return EngineManifest(**values)
 

@@ -137,11 +137,11 @@ class ServiceCore:
             raise ShuttingDownError(CLOSED)
         return self._encoder.submit(wave, sample_rate_hz)
 
-    def cancel(self, request_id: str) -> None:
+    def cancel(self, request_id: str, cause: str = "stopped") -> None:
         """Stop a reply at once, whatever it is doing; does nothing if it is over or unknown."""
         reply = self._replies.get(request_id)
         if reply is not None:
-            reply.cancel()
+            reply.cancel(cause)
             self.engine.cancel(request_id)
             self._engine_wake.set()
             if reply.job is not None:
@@ -151,7 +151,7 @@ class ServiceCore:
         """Stop every reply of a session."""
         for reply in self._replies.all():
             if reply.request.session_id == session_id:
-                self.cancel(reply.request_id)
+                self.cancel(reply.request_id, "session")
 
     def ahead_s(self, request_id: str) -> float:
         """Seconds of audio of an open reply that its listener has not acknowledged."""
@@ -161,10 +161,11 @@ class ServiceCore:
 
     def stats(self) -> ServiceStats:
         age_s = self._clock() - min(self._ran_s.values())
-        ready = self._replies.accepting and self.engine.fault is None and age_s < STALL_S
-        encoding = self._encoder.num_pending
-        outcomes = self._replies.outcomes()
-        return ServiceStats(self.engine.stats(), ready, age_s, outcomes, encoding)
+        state = "ready" if age_s < STALL_S else "stalled"
+        state = state if self._replies.accepting else "draining"
+        state = "faulted" if self.engine.fault else state
+        engine, encoding = self.engine.stats(), self._encoder.num_pending
+        return ServiceStats(engine, state, age_s, self._replies.outcomes(), encoding)
 
     def drain(self, timeout_s: float | None = None) -> None:
         """Refuse new requests, give the open ones `timeout_s` (default: `config.drain_s`) to end,
@@ -176,7 +177,7 @@ class ServiceCore:
         timeout_s = self.config.drain_s if timeout_s is None else timeout_s
         self._replies.stop_accepting(timeout_s)
         for reply in self._replies.all():
-            self.cancel(reply.request_id)
+            self.cancel(reply.request_id, "shutdown")
         self._replies.wait_for_none(1.0)
         for reply in self._replies.all():  # a thread hangs in the runtime or the codec
             elapsed_s, num_rows = reply.stream.elapsed_s(), reply.num_rows
@@ -288,4 +289,4 @@ class ServiceCore:
         self._leases_checked_s = now_s
         for reply in replies:
             if reply.stream.lease_lost(now_s, self.config.lease_s):
-                self.cancel(reply.request_id)
+                self.cancel(reply.request_id, "nobody listens")

@@ -6,10 +6,12 @@ import dataclasses
 import threading
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from moss_engine.api.errors import MossError, ParameterError, ShuttingDownError
 from moss_engine.api.events import Failed, Finished
 from moss_engine.api.request import Request
+from moss_engine.service.reply_log import ReplyLog
 from moss_engine.service.reply_stream import MAX_UNTAKEN_EVENTS, LocalReplyStream
 from moss_engine.service.speech_job import SpeechJob
 
@@ -18,12 +20,14 @@ CLOSED = "The service is shutting down; try again when it is back."
 
 @dataclass(eq=False)
 class OpenReply:
-    """`job` is None where the reply is text alone; `cancelled` may be set by any thread."""
+    """`job` is None where the reply is text alone; `cancelled` may be set by any thread, and
+    `cause` says by what."""
 
     request: Request
     stream: LocalReplyStream
     job: SpeechJob | None
     cancelled: bool = False
+    cause: str | None = None
     num_rows: int = 0
 
     @property
@@ -40,7 +44,8 @@ class OpenReply:
         """Whether the listener is too far behind to be given more."""
         return ahead_s > run_ahead_s or self.stream.num_untaken > MAX_UNTAKEN_EVENTS
 
-    def cancel(self) -> None:
+    def cancel(self, cause: str) -> None:
+        self.cause = self.cause or cause
         self.cancelled = True
         if self.job is not None:
             self.job.cancelled = True
@@ -49,6 +54,20 @@ class OpenReply:
         """The terminal event of a reply that an error ended."""
         elapsed_s = self.stream.elapsed_s()
         return Failed(self.request_id, elapsed_s, self.num_rows, error.code, str(error))
+
+    def line(self, event: Finished | Failed) -> dict[str, Any]:
+        """What the operator's log says of its end."""
+        finished = isinstance(event, Finished)
+        return {
+            "event": "reply",
+            "mode": self.request.mode,
+            "end": event.reason.value if finished else "failed",
+            "cause": self.cause if finished else event.code,
+            "seconds": round(event.time_s, 3),
+            "rows": self.num_rows,
+            "first_sound_s": self.job and self.job.first_sound_s,
+            "sound_s": self.job and round(self.job.made_s, 3),
+        }
 
 
 class OpenReplies:
@@ -61,6 +80,7 @@ class OpenReplies:
         self.accepting = False
         self._replies: dict[str, OpenReply] = {}
         self._outcomes: Counter[str] = Counter()
+        self._log = ReplyLog()
         # Guards all of the above.
         self._changed = threading.Condition(threading.RLock())
 
@@ -98,7 +118,9 @@ class OpenReplies:
             reply = self._replies.get(event.request_id)
             if reply is None:
                 return
-            if reply.stream.put(dataclasses.replace(event, time_s=reply.stream.elapsed_s())):
+            event = dataclasses.replace(event, time_s=reply.stream.elapsed_s())
+            if reply.stream.put(event):
+                self._log.write(reply.line(event))
                 outcome = event.reason.value if isinstance(event, Finished) else "failed"
                 self._remove(event.request_id, outcome)
 

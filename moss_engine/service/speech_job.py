@@ -38,11 +38,17 @@ class SpeechJob:
         self._due_s = reply.accepted_s + FIRST_SOUND_S
         self._made_samples = 0
         self.lead_samples = self._unsent_lead = lead_samples
+        self.first_sound_s: float | None = None
         self._sample_rate_hz = sample_rate_hz
 
     @property
     def request_id(self) -> str:
         return self.reply.request_id
+
+    @property
+    def made_s(self) -> float:
+        """Seconds of sound so far."""
+        return self._made_samples / self._sample_rate_hz
 
     @property
     def is_due(self) -> bool:
@@ -76,6 +82,8 @@ class SpeechJob:
         if not len(samples):
             return
         elapsed_s = self.reply.elapsed_s()
+        if self.first_sound_s is None:
+            self.first_sound_s = round(elapsed_s, 3)
         now_s = self.reply.accepted_s + elapsed_s
         played_from_s = max(self._due_s, now_s) if self._made_samples else now_s
         self._due_s = played_from_s + len(samples) / self._sample_rate_hz

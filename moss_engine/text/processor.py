@@ -38,6 +38,8 @@ from moss_engine.text.tokenizer import TextTokenizer
 
 IM_START = "<|im_start|>"
 IM_END = "<|im_end|>"
+END_OF_TEXT = "<|endoftext|>"
+AGAIN = "use files of one checkpoint."
 PUBLISHED_SOSP = "<|object_ref_start|>"
 
 
@@ -113,7 +115,7 @@ class Processor:
         for message in request.messages:
             self._check_content(message)
         used = request.messages if mode.history else request.messages[-1:]
-        messages = tuple(Message(m.role, _readable(mode, m.content)) for m in used)
+        messages = tuple(Message(m.role, _readable(mode, m)) for m in used)
         max_rows = request.sampling.max_rows
         if not mode.split_sentences:
             return (Segment(self.prompt(mode, messages, speaker), max_rows),)
@@ -122,15 +124,18 @@ class Processor:
         sentences = split_sentences(last.text, self._limits.segment_chars - 1)
         if mode.spell_out:
             sentences = [as_sentence(sentence) for sentence in sentences]
-        return tuple(
-            self._read(mode, sentence, speaker, min(max_rows, self._cap(sentence, request.speed)))
-            for sentence in sentences
-        )
+        # Many tiny sentences have as many rows in all as the same characters in one.
+        in_all = self._cap("".join(sentences), request.speed) + self._limits.min_cap_rows
+        caps = [min(max_rows, self._cap(sentence, request.speed)) for sentence in sentences]
+        pairs = zip(sentences, caps, strict=True)
+        return tuple(self._read(mode, text, speaker, cap, in_all) for text, cap in pairs)
 
-    def _read(self, mode: Mode, sentence: str, speaker: tuple[int, ...], max_rows: int) -> Segment:
+    def _read(
+        self, mode: Mode, sentence: str, speaker: tuple[int, ...], most: int, in_all: int
+    ) -> Segment:
         """A sentence that is read as it stands: its reply writes the words of its prompt."""
         prompt = self.prompt(mode, (Message("user", Text(sentence)),), speaker)
-        return Segment(prompt, max_rows, self._words(sentence))
+        return Segment(prompt, most, self._words(sentence), in_all)
 
     def _words(self, text: str) -> tuple[tuple[int, ...], ...]:
         """The text's ids word by word; a word holds the space before it."""
@@ -219,10 +224,13 @@ class Processor:
         return self._reply(content)
 
     def _reply(self, reply: Reply) -> list[Row]:
-        """An earlier answer as it stands in the grid, whole even if it was stopped half-way."""
+        """An earlier answer as it stands in the grid, whole even if it was stopped half-way, and
+        without the audio that was sampled beside its text, which the penalty would count."""
         rows = [
-            row for row in reply.rows if not is_stop(row, self.ids)
-        ]  # every turn is closed in the same way
+            row if is_audio_row(row, self.ids) else Row(row.text, self.ids.audio_pad)
+            for row in reply.rows
+            if not is_stop(row, self.ids)  # every turn is closed in the same way
+        ]
         if rows and is_audio_row(rows[0], self.ids):  # its prompt ended with sosp
             rows.insert(0, Row(self.ids.sosp, self.ids.audio_pad))
         if rows and is_audio_row(rows[-1], self.ids) and rows[-1].audio != self.ids.eosp:
@@ -244,11 +252,14 @@ class Processor:
         return text_rows([self.ids.im_end, *self._tokenizer.encode("\n")], self.ids)
 
 
-def _readable(mode: Mode, content: Content) -> Content:
-    """The content as the network reads it; raises TextEmptyError if a text has nothing to read."""
-    if not (mode.spell_out and isinstance(content, Text)):
+def _readable(mode: Mode, message: Message) -> Content:
+    """The content as the network reads it, what a user typed without the space around it; raises
+    TextEmptyError if a text has nothing to read."""
+    content = message.content
+    if not isinstance(content, Text):
         return content
-    words = spoken_text(content.text)
+    text = content.text.strip() if message.role == "user" else content.text
+    words = spoken_text(text) if mode.spell_out else text
     if not words:
         raise TextEmptyError("Nothing in this text can be spoken; type a word or a number.")
     return Text(words)
@@ -266,16 +277,19 @@ def load_processor(folder: Path, config: ModelConfig, max_text_chars: int) -> Pr
     for token, wanted in ((IM_START, None), (IM_END, config.eos_token_id)):
         found = tokenizer.special_ids.get(token)
         if found is None or wanted not in (None, found):
-            raise CheckpointError(
-                f"{path} gives {token} the id {found}, config.json {wanted}; "
-                "use files of one checkpoint."
-            )
+            said = f"{path} gives {token} the id {found}, config.json {wanted}"
+            raise CheckpointError(f"{said}; {AGAIN}")
     if tokenizer.vocab_size > config.vocab_size:
         raise CheckpointError(
             f"{path} has {tokenizer.vocab_size} ids, the network {config.vocab_size}; "
             "use files of one checkpoint."
         )
     if tokenizer.special_ids.get(PUBLISHED_SOSP) == config.sosp_token_id:
+        pad = tokenizer.special_ids.get(END_OF_TEXT, config.pad_token_id)
+        if pad != config.pad_token_id:
+            raise CheckpointError(
+                f"{path} gives {END_OF_TEXT} another id than config.json; {AGAIN}"
+            )
         return Processor(tokenizer, config, PUBLISHED_MODES, PUBLISHED_SAMPLING, max_text_chars)
     return Processor(
         tokenizer,

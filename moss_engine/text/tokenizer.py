@@ -14,10 +14,13 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.api.small_files import read_text
 
 REPLACED = {"<|empty|>": ".", "<|end_empty|>": ":"}
 """Special tokens of MOSS-Speech that stand for a sign in the text of a reply; all others are not
 shown."""
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
 
 
 class TextTokenizer:
@@ -61,8 +64,8 @@ class TextTokenizer:
     @staticmethod
     def from_file(path: Path) -> TextTokenizer:
         try:
-            source = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            source = read_text(path, MAX_FILE_BYTES)
+        except (OSError, ValueError) as error:
             raise CheckpointError(
                 f"{path} cannot be read ({error}); download the checkpoint again."
             ) from None

@@ -35,6 +35,13 @@ class PageConfig:
         metavar="FILE",
     )
 
+    reply_log: Path | None = option(
+        None,
+        "file for one line a reply, with why it ended and without text or sound; 20 MB at most",
+        group="page",
+        metavar="FILE",
+    )
+
     @property
     def local(self) -> bool:
         """Whether only this machine can reach the page."""

@@ -114,13 +114,15 @@ class Conversation:
 
     turns: list[Turn] = field(default_factory=list)
     session_id: str = ""
+    visitor: str = ""
     forgotten: int = 0
     voice: str = ""
     loop: asyncio.AbstractEventLoop | None = None
 
-    def belong_to(self, session_id: str) -> None:
-        """Note the session, and the event loop that serves it, which runs now."""
-        self.session_id, self.loop = session_id, asyncio.get_running_loop()
+    def belong_to(self, session_id: str, visitor: str) -> None:
+        """Note session and visitor, and the event loop that serves them, which runs now."""
+        self.session_id, self.visitor = session_id, visitor
+        self.loop = asyncio.get_running_loop()
 
     def follow(self, earlier: Conversation) -> None:
         """This conversation goes on where another one ended."""

@@ -96,8 +96,11 @@ def check(values: Mapping[str, Any], facts: PageInfo, own_voice: str = "") -> No
 
 
 def draw_seed(values: Mapping[str, Any]) -> int:
-    """The seed to use: a new one, or the one given."""
-    return secrets.randbelow(MAX_PAGE_SEED) if values["new_seed"] else int(values["seed"])
+    """The seed to use: a new one, or the one given, which `check` may refuse yet."""
+    if values["new_seed"]:
+        return secrets.randbelow(MAX_PAGE_SEED)
+    seed = _whole(values["seed"])
+    return seed if isinstance(seed, int) else 0
 
 
 def sampling_of(values: Mapping[str, Any], facts: PageInfo, seed: Any) -> Sampling:
@@ -129,8 +132,8 @@ def request_of(
     the conversation once more (without encoding anything again), and a change between typing and
     talking computes nothing again.
     """
-    own = values["system"].strip()
-    system = (Message("system", Text(own)),) if own else ()
+    own = values["system"]
+    system = (Message("system", Text(own)),) if own.strip() else ()
     messages = (*system, *history, Message("user", said))
     return Request(
         secrets.token_urlsafe(16),

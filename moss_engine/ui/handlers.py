@@ -9,7 +9,6 @@ closed in time.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -28,6 +27,8 @@ from moss_engine.ui.audio_in.own_voice import make_voice
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import HEARD, Conversation, Turn
 from moss_engine.ui.doubts import Doubts
+from moss_engine.ui.entrance.names import SecretNames
+from moss_engine.ui.entrance.outboxes import Lease, Outboxes, lease_of
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.kept import KEY, KeptConversations, settle
 from moss_engine.ui.pool_watch import PoolWatch
@@ -54,8 +55,9 @@ class Handlers:
         self.facts = facts
         self.ingest = ingest
         self.wav_folder = wav_folder
+        self.outboxes: Outboxes | None = None  # of the page that is made of these handlers
         self._pool = PoolWatch(service)
-        self._key = secrets.token_bytes(16)
+        self._names = SecretNames()
         self._doubts = Doubts()
         self._kept = KeptConversations()
         self._stopped: deque[tuple[str, str]] = deque(
@@ -78,7 +80,7 @@ class Handlers:
         try:
             form.check(values, self.facts, conversation.voice if conversation else "")
             mode = self.facts.mode(values["mode"])
-            self._doubts.check(self.session_id(request), mode, values["text"])
+            self._doubts.check(self._names.session(request), mode, values["text"])
         except MossError as error:
             asked = next((mode for mode in self.facts.modes if mode.name == values["mode"]), None)
             if asked and asked.input == "speech":
@@ -94,7 +96,7 @@ class Handlers:
         try:
             form.check(values, self.facts, conversation.voice if conversation else "")
             mode = self.facts.mode(values["mode"])
-            self._doubts.check(self.session_id(request), mode, values["text"])
+            self._doubts.check(self._names.session(request), mode, values["text"])
             await self._pool.require_place(self.facts.max_waiting)
         except MossError as error:
             return str(error)
@@ -105,16 +107,17 @@ class Handlers:
         """Answer `text`, or the recording named by `utterance`. Yields the reply's messages while
         it is made, with int16 PCM in base64."""
         values, conversation, request = form.bind(arguments, named)
-        conversation = conversation or self._kept.of(self.session_id(request))
-        conversation.belong_to(self.session_id(request))
+        conversation = conversation or self._kept.of(self._names.session(request))
+        conversation.belong_to(self._names.session(request), self._names.visitor(request))
         speaks, run = self.facts.mode(values["mode"]).output == "speech", str(values["run"])
         name = run if form.RUN.fullmatch(run) else secrets.token_hex(4)
         view, clock = View(run=name, seed=form.draw_seed(values), speaks=speaks), ReplyClock()
         message, view = take(view, None)
         way = SoundWay(values["sound"])
         yield way.wire(message), conversation
+        lease = lease_of(self.outboxes, str(request.session_hash), self.facts.lease_s)
         try:
-            async with aclosing(self._stream(values, view, clock, conversation)) as stream:
+            async with aclosing(self._stream(values, view, clock, conversation, lease)) as stream:
                 async for message in stream:
                     yield way.wire(message), gr.skip()
         except MossError as error:
@@ -125,7 +128,12 @@ class Handlers:
             way.close()
 
     async def _stream(
-        self, values: dict[str, Any], view: View, clock: ReplyClock, conversation: Conversation
+        self,
+        values: dict[str, Any],
+        view: View,
+        clock: ReplyClock,
+        conversation: Conversation,
+        lease: Lease,
     ) -> AsyncGenerator[dict[str, Any], None]:
         form.check(
             values, self.facts, conversation.voice
@@ -148,7 +156,8 @@ class Handlers:
             return
         try:
             reply = await self._submit(values, view, conversation, turn)
-            async with aclosing(messages(reply, view, clock, self._pool.counts)) as stream:
+            told = messages(reply, view, clock, self._pool.counts, lease)
+            async with aclosing(told) as stream:
                 async for message, view in stream:
                     turn.take(message, view)
                     if view.accepted:
@@ -173,10 +182,9 @@ class Handlers:
     ) -> ReplyStream:
         grid = self.facts.ids, self.facts.samples_per_code
         history = conversation.history(*grid) if turn.remembered else ()
-        session_id = conversation.session_id
-        return await self.service.submit(
-            form.request_of(values, self.facts, view.seed, history, turn.content, session_id)
-        )
+        session_id, said = conversation.session_id, turn.content
+        request = form.request_of(values, self.facts, view.seed, history, said, session_id)
+        return await self.service.submit(replace(request, visitor=conversation.visitor))
 
     @staticmethod
     def _remember(conversation: Conversation, turn: Turn, view: View) -> None:
@@ -200,7 +208,7 @@ class Handlers:
         """Stop this session's reply at once; answers with the conversation so far. `heard` may say,
         as the reply's run and a number of samples, how much of it reached the ear: in a
         conversation, the rest was never said."""
-        session_id = self.session_id(request)
+        session_id = self._names.session(request)
         self._note_stop(session_id, heard)
         await self.service.cancel_session(session_id)
         if conversation is None:
@@ -212,8 +220,8 @@ class Handlers:
     async def come_back(self, key: str, request: gr.Request) -> tuple[Any, Conversation]:
         """A page was loaded: answers with what its tab said before, of whose reply in the middle
         no more is made."""
-        conversation = self._kept.of(self.session_id(request))
-        conversation.belong_to(self.session_id(request))
+        conversation = self._kept.of(self._names.session(request))
+        conversation.belong_to(self._names.session(request), self._names.visitor(request))
         old = self._kept.find(key)
         if old is not None and old is not conversation:
             await self.service.cancel_session(old.session_id)
@@ -227,7 +235,7 @@ class Handlers:
         self, heard: str, conversation: Conversation | None, request: gr.Request
     ) -> tuple[list[Any], Conversation]:
         """Begin a new conversation, with the same voice; `heard` as for `stop`."""
-        session_id = self.session_id(request)
+        session_id = self._names.session(request)
         self._note_stop(session_id, heard)
         await self.service.cancel_session(session_id)
         return [], self._kept.renew(session_id, conversation.voice if conversation else "")
@@ -242,8 +250,8 @@ class Handlers:
     ) -> tuple[Any, Conversation, str]:
         """Make a voice of a recording whose speaker agreed, and choose it; answers with the voices
         to choose from, and a sentence for the visitor."""
-        conversation = conversation or self._kept.of(self.session_id(request))
-        conversation.belong_to(self.session_id(request))
+        conversation = conversation or self._kept.of(self._names.session(request))
+        conversation.belong_to(self._names.session(request), self._names.visitor(request))
         try:
             ingest = self.ingest if self.facts.clones_voices else None
             voice = await make_voice(
@@ -274,7 +282,7 @@ class Handlers:
 
     async def leave(self, request: gr.Request) -> None:
         """The tab was closed."""
-        await self._leave(self.session_id(request))
+        await self._leave(self._names.session(request))
 
     def forget(self, conversation: Conversation | None) -> None:
         """Gradio drops a session's state, on a thread of its own."""
@@ -290,10 +298,3 @@ class Handlers:
     async def _leave(self, session_id: str) -> None:
         await self.service.cancel_session(session_id)
         await self.service.remove_voice(session_id)
-
-    def session_id(self, request: gr.Request) -> str:
-        """A tab's name inside the service: not its session hash, which lets others read and cancel
-        its events."""
-        return hashlib.blake2b(
-            str(request.session_hash).encode(), key=self._key, digest_size=16
-        ).hexdigest()

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import errno
 import json
 import os
-import shutil
-import signal
 import socket
-import tempfile
-import threading
-import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeVar
 from urllib.request import ProxyHandler, Request, build_opener
 
 import gradio as gr
 import numpy as np
+from gradio.route_utils import CustomCORSMiddleware as CORS
 from starlette.middleware import Middleware
 
 from moss_engine.api.errors import ConfigError, ContextError, EngineFaultError
@@ -34,8 +28,13 @@ from moss_engine.ui.audio_in.opening import open_ingest
 from moss_engine.ui.components.recorder import Recorder
 from moss_engine.ui.components.voice_sample import VoiceSample
 from moss_engine.ui.config import LOOPBACK, PageConfig
+from moss_engine.ui.entrance.cache import make_cache
+from moss_engine.ui.entrance.calls import Calls
+from moss_engine.ui.entrance.connections import bounded
+from moss_engine.ui.entrance.guard import Guard
+from moss_engine.ui.entrance.login import Login
+from moss_engine.ui.entrance.outboxes import Outboxes
 from moss_engine.ui.facts import PageInfo
-from moss_engine.ui.guard import Calls, Guard
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.page import HERE, TITLE, build_page
 from moss_engine.ui.programs import access_of, open_endpoints
@@ -49,6 +48,23 @@ SAME_SIGNAL_S = 1.0  # supervisors send a signal to a process and to its group: 
 Result = TypeVar("Result")
 FAREWELL_S = 1.0  # for the last messages to leave after the last reply ended
 
+SPACE_FRAMES = ("https://huggingface.co",)
+LOGIN_CSS = """
+.login { margin: 0; min-height: 100dvh; display: grid; place-items: center; color: var(--ink);
+  font: 15px/1.5 system-ui, sans-serif; }
+.login .panel { width: min(320px, calc(100vw - 80px)); padding: 28px; border-radius: 20px;
+  border: 1px solid var(--line); background: var(--card); display: grid; gap: 14px; }
+.login h1 { margin: 0; font-size: 19px; }
+.login p { margin: 0; color: var(--warn); }
+.login p:empty { display: none; }
+.login label { display: grid; gap: 4px; }
+.login label span { color: var(--quiet); }
+.login input { font: inherit; padding: 9px 12px; border-radius: 10px; color: var(--ink);
+  border: 1px solid var(--faint); background: var(--field); }
+.login button { font: inherit; font-weight: 600; padding: 10px; border: 0; border-radius: 999px;
+  background: var(--moss); color: var(--on-moss); cursor: pointer; }
+.login :focus-visible { outline: 2px solid var(--moss); outline-offset: 2px; }
+"""
 KINDS = {
     gr.State: "state",
     gr.Textbox: "text",
@@ -112,37 +128,55 @@ def launch(
     service, endpoints = open_endpoints(service, info, model, access)
     handlers = Handlers(service, facts, wav_folder=cache, ingest=ingest)
     page = build_page(handlers, max_sessions=info.max_sessions, max_waiting=info.max_waiting)
+    login = make_login(config.auth) if config.auth is not None else None
+    handlers.outboxes = outboxes = Outboxes(page)
     guard = Middleware(
         Guard,
         calls=calls_of(page),
-        ready=lambda: is_ready(service),
+        state=lambda: state_of(service),
         hosts=frozenset(LOOPBACK) if config.local else None,
+        frames=SPACE_FRAMES if "SPACE_ID" in os.environ else (),
+        login=login,
         ingest=ingest,
         endpoints=endpoints,
+        is_session=outboxes.knows,
     )
+    serve(page, config, gradio_settings(config, guard, blocked_paths))
+    warm_up_gradio(page, login.cookie(login.token()) if login else "")
+    return page
+
+
+def serve(page: gr.Blocks, config: PageConfig, settings: dict[str, Any]) -> None:
+    """Launch the page; raises ConfigError where that cannot be done."""
     try:
-        page.launch(**gradio_settings(config, guard, blocked_paths))
-    except OSError:
-        raise ConfigError(f"Port {config.port} is taken; give another with --port.") from None
+        with bounded():
+            page.launch(**settings)
+    except OSError as error:
+        raise ConfigError(
+            f"The page cannot be served on port {config.port} ({error}); give another with --port."
+        ) from None
+    stay_alone(page)
     if config.share and not page.share_url:
         page.close(verbose=False)
         raise ConfigError(
             "No public link could be made, as Gradio says above; check the network, or omit "
             "--share."
         )
-    warm_up_gradio(page)
-    return page
 
 
-def make_cache() -> Path:
-    """A folder for Gradio's files, readable by this user alone, which empties it as they grow old;
-    gone with the process."""
-    cache = Path(tempfile.mkdtemp(prefix="moss-speech-"))
-    atexit.register(shutil.rmtree, cache, ignore_errors=True)
-    os.environ.update(
-        GRADIO_TEMP_DIR=str(cache), GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1"
+def make_login(user_password: str) -> Login:
+    return Login(
+        user_password, title=TITLE, css=(HERE / "page.css").read_text(encoding="utf-8") + LOGIN_CSS
     )
-    return cache
+
+
+def stay_alone(page: gr.Blocks) -> None:
+    """Take back the leave that Gradio gives to pages of other local servers: this page is asked by
+    itself and by programs only."""
+    page.app.user_middleware = [
+        middleware for middleware in page.app.user_middleware if middleware.cls is not CORS
+    ]
+    page.app.middleware_stack = page.app.build_middleware_stack()
 
 
 def gradio_settings(
@@ -154,8 +188,6 @@ def gradio_settings(
         "server_port": config.port,
         "share": config.share,
         "quiet": True,
-        "auth": _auth(config),
-        "auth_message": login_message(),
         "prevent_thread_lock": True,
         "theme": make_theme(),
         "css_paths": [HERE / "page.css"],
@@ -183,8 +215,8 @@ def _run(work: Coroutine[Any, Any, Result]) -> Result:
         return thread.submit(asyncio.run, work).result()
 
 
-async def is_ready(service: SpeechService) -> bool:
-    return (await service.stats()).ready
+async def state_of(service: SpeechService) -> str:
+    return (await service.stats()).state
 
 
 def require_address(host: str, port: int) -> None:
@@ -223,54 +255,20 @@ async def warm_up(service: SpeechService, facts: PageInfo) -> None:
             raise EngineFaultError(event.message)
 
 
-def warm_up_gradio(page: gr.Blocks) -> bool:
+def warm_up_gradio(page: gr.Blocks, cookie: str = "") -> bool:
     """Call the lightest function: Gradio imports at its first call what it can find, which may take
     a second.
 
-    False if that was not let in, as behind a password.
+    False if that was not let in.
     """
     stop = next(index for index, fn in page.fns.items() if fn.api_name == "stop")
     body = json.dumps({"fn_index": stop, "data": ["", None], "session_hash": "warm-up"}).encode()
     call = Request(
-        f"{page.local_url}gradio_api/run/stop", body, {"Content-Type": "application/json"}
+        f"{page.local_url}gradio_api/run/stop",
+        body,
+        {"Content-Type": "application/json", "Cookie": cookie},
     )
     with contextlib.suppress(OSError):
         build_opener(ProxyHandler({})).open(call, timeout=WARM_UP_S).close()
         return True
     return False
-
-
-def serve_until_signal(page: gr.Blocks, service: SpeechService) -> None:
-    """Wait for SIGTERM or SIGINT, then let the open replies finish and close the page; a second
-    signal ends the process at once."""
-    asked = threading.Event()
-    asked_s = 0.0
-
-    def ask(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal asked_s
-        if asked.is_set() and time.monotonic() - asked_s > SAME_SIGNAL_S:
-            os._exit(1)
-        asked_s = asked_s or time.monotonic()
-        asked.set()
-
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, ask)
-    while not asked.wait(3600.0):
-        pass
-    print("Stopping: running replies finish; new requests are refused.", flush=True)
-    asyncio.run(service.drain())
-    time.sleep(FAREWELL_S)
-    page.close(verbose=False)
-
-
-def login_message() -> str:
-    """HTML above the form for the password: the program's name, and the page's look, which Gradio
-    leaves out there."""
-    return f"<style>{(HERE / 'page.css').read_text(encoding='utf-8')}</style><b>{TITLE}</b>"
-
-
-def _auth(config: PageConfig) -> Any:
-    if config.auth is None:
-        return None
-    user, _, password = config.auth.partition(":")
-    return (user, password)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from moss_engine.api.events import Accepted, Event
 from moss_engine.api.service import ReplyStream
+from moss_engine.ui.entrance.outboxes import Lease
 from moss_engine.ui.view import View, fold, take, urgent
 
 TICK_S = 0.1  # between messages that carry no sound and no news of a stage
@@ -63,9 +64,10 @@ class ReplyClock:
 
 
 async def messages(
-    reply: ReplyStream, view: View, clock: ReplyClock, pool: Pool
+    reply: ReplyStream, view: View, clock: ReplyClock, pool: Pool, lease: Lease
 ) -> AsyncGenerator[tuple[dict[str, Any], View], None]:
-    """Every message of a reply with the view after it; the last one has `end`.
+    """Every message of a reply with the view after it; the last one has `end`. They end early where
+    the lease is lost.
 
     Leaving early, by break or cancellation, stops the reply.
     """
@@ -73,7 +75,7 @@ async def messages(
     taking: asyncio.Task[Event] | None = None
     sent_s = time.monotonic()
     try:
-        while not view.over:
+        while not view.over and not lease.is_lost():
             due = False
             reply.acknowledge(view.heard_samples(clock.elapsed_s()))
             if taking is None:

@@ -292,6 +292,16 @@ def test_a_second_turn_of_a_chat_finds_the_first_and_answers_as_if_everything_we
     assert after_first[-1].rows == fresh[-1].rows
 
 
+def test_a_reply_of_many_segments_ends_at_its_cap():
+    prompt = (*text_rows(b"hi", IDS), *text_rows([HEADER], IDS))
+    segments = tuple(Segment(prompt, 64, reply_rows=20) for _ in range(50))
+    engine = make_engine(FakeRuntime(scripted(SPOKEN)))
+    engine.processor.prepare = lambda request: segments
+    ((*_, end),) = serve(engine, make_request("hi"))
+    assert end.reason is FinishReason.LENGTH
+    assert end.rows == (*SPOKEN, *SPOKEN, *SPOKEN[:4])
+
+
 def test_sharing_a_step_changes_no_row():
     """Turns that are left out for others say what they say alone, their penalties included."""
     alone = []

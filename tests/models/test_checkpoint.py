@@ -292,8 +292,8 @@ def swap_shards(folder: Path) -> None:
         (lambda f: write_index(f, {"c": 3}), "outside its folder"),
         (lambda f: write_index(f, {"c": 3, "b": "x"}), "is no index of shards"),
         (lambda f: write_index(f, None), "is no index of shards"),
-        (lambda f: (f / INDEX_NAME).write_text("{"), "is no index of shards"),
-        (lambda f: (f / INDEX_NAME).write_text("[]"), "is no index of shards"),
+        (lambda f: (f / INDEX_NAME).write_text("{"), "cannot be read"),
+        (lambda f: (f / INDEX_NAME).write_text("[]"), "no JSON object"),
     ],
 )
 def test_wrong_shards_are_refused(

@@ -284,6 +284,28 @@ def test_an_earlier_reply_stands_in_the_grid_as_it_was_sampled(ending: list[Row]
     assert rows[-4:] == GOLDEN_HEADER
 
 
+def test_audio_that_was_sampled_beside_an_earlier_replys_text_is_no_history():
+    mixed = (Row(11, 99), Row(151646, 16384), Row(151667, 5), Row(151667, 16384), Row(12, 98))
+    rows = golden_prompt(
+        say("question"), Message("assistant", Reply(mixed)), say("question"), mode="text-to-speech"
+    )
+    start = rows.index(Row(151667, 5))
+    assert rows[start - 2 : start + 3] == [
+        *texts(11, 151646),
+        Row(151667, 5),
+        Row(151667, 16384),
+        *texts(12),
+    ]
+
+
+def test_typed_text_is_stripped_and_a_system_turn_is_not():
+    plain = golden_prompt(say("question"), mode="text-to-speech")
+    assert golden_prompt(say(" question\n"), mode="text-to-speech") == plain
+    system = Message("system", Text(" question"))
+    with pytest.raises(KeyError, match=" question"):
+        golden_prompt(system, say("question"), mode="text-to-speech")
+
+
 # -- the small template
 # -----------------------------------------------------------------------------------------------
 
@@ -331,6 +353,14 @@ def test_every_sentence_is_a_segment_of_its_own_with_its_own_cap(processor: Proc
     assert processor.prepare(ask(processor, say("hi")))[0].max_rows == 50
     fewer = replace(processor.default_sampling, max_rows=20)
     assert processor.prepare(ask(processor, say(long), sampling=fewer))[0].max_rows == 20
+
+
+def test_many_tiny_sentences_have_no_more_rows_in_all_than_their_characters(processor: Processor):
+    many = ask(processor, say("a. " * 1300))
+    whole = ask(processor, say("word " * 700))
+    assert len(many) > 1000 and len({segment.reply_rows for segment in many}) == 1
+    assert many[0].reply_rows <= sum(segment.max_rows for segment in whole) * 1.2
+    assert sum(segment.max_rows for segment in many) > 4 * many[0].reply_rows
 
 
 def test_only_the_last_message_counts_without_history(processor: Processor):

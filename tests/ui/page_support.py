@@ -351,7 +351,7 @@ class FakeService:
             blocks_reserved=0,
             leaked_blocks=0,
         )
-        return ServiceStats(engine, not self.drained, 0.0, {})
+        return ServiceStats(engine, "draining" if self.drained else "ready", 0.0, {})
 
 
 def engine_stats(service: SpeechService) -> EngineStats:

@@ -134,7 +134,7 @@ def test_the_wire_refuses_what_is_no_call(service, url):
         )
         assert http.get("/monitoring/summary").status_code == 404
         assert http.get("/gradio_api/file=/etc/passwd").status_code == 403
-        assert http.get("/gradio_api/file=app.py").status_code == 403
+        assert http.get("/gradio_api/file=app.py").status_code == 404
         assert http.get("/", headers={"Host": "rebound.example"}).status_code == 403
         assert (
             http.get("/favicon.ico").content

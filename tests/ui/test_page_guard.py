@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moss_engine.ui.guard import MAX_BODY_BYTES, Calls, Guard, Refused, parse_json
+from moss_engine.ui.entrance.asgi import MAX_BODY_BYTES, Refused
+from moss_engine.ui.entrance.calls import Calls, parse_json
+from moss_engine.ui.entrance.guard import MAX_HEAD_BYTES, Guard
 
 CALLS = Calls(
     kinds={0: ("text", "number", "flag", "state"), 2: ()},
@@ -21,7 +23,9 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": message.get("body", b"")})
 
 
-async def ask(path, body=None, *, ready=True, hosts=None, host="127.0.0.1:7860", parts=1):
+async def ask(
+    path, body=None, *, state="ready", hosts=None, host="127.0.0.1:7860", parts=1, more=(), query=""
+):
     """Status and body of one request: POST if there is a body."""
     raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     size = max(1, -(-len(raw) // parts))
@@ -42,13 +46,15 @@ async def ask(path, body=None, *, ready=True, hosts=None, host="127.0.0.1:7860",
         "type": "http",
         "path": path,
         "method": "GET" if body is None else "POST",
-        "headers": [(b"host", host.encode()), (b"content-type", b"application/json")],
+        "headers": [(b"host", host.encode()), (b"content-type", b"application/json"), *more],
+        "query_string": query.encode(),
     }
 
-    async def is_ready():
-        return ready
+    async def state_of():
+        return state
 
-    await Guard(app, calls=CALLS, ready=is_ready, hosts=hosts)(scope, receive, send)
+    guard = Guard(app, calls=CALLS, state=state_of, hosts=hosts, is_session=lambda n: n == "known")
+    await guard(scope, receive, send)
     return (
         sent[0]["status"],
         b"".join(message.get("body", b"") for message in sent[1:]),
@@ -62,7 +68,7 @@ async def ask(path, body=None, *, ready=True, hosts=None, host="127.0.0.1:7860",
         "/",
         "/assets/x.js",
         "/gradio_api/heartbeat/abc",
-        "/gradio_api/queue/data",
+        "/gradio_api/call/reply/known",
         "/config",
         "/gradio_api/file=/tmp/a.wav",
         "/gradio_api/info",
@@ -98,6 +104,16 @@ async def test_what_the_page_needs_passes(path):
         "/dev/reload",
         "/gradio_api/dev/reload",
         "/svelte/x",
+        "/pwa_icon/14000",
+        "/pwa_icon",
+        "/openapi.json",
+        "/docs",
+        "/gradio_api/token",
+        "/x%0aforged",
+        "/x\nforged",
+        "/gradio_api/heartbeat/a\nb",
+        "//",
+        "/assets",
     ],
 )
 async def test_closed_routes_are_not_there(path):
@@ -121,6 +137,7 @@ async def test_a_good_call_arrives_unchanged_in_one_piece():
         ("run/predict", {}, 404),  # a queued function past the queue
         ("run/reply", {"fn_index": 2, "data": []}, 200),
         ("run/stop", {"fn_index": None, "data": []}, 200),  # by its name alone
+        ("run/stop", {"fn_index": None}, 422),
         ("run/reply", {"fn_index": None}, 404),
         ("queue/join", {"fn_index": 2, "data": []}, 200),
         ("call/reply", {}, 200),
@@ -180,13 +197,69 @@ def test_any_bytes_are_json_or_refused(body):
 async def test_large_bodies_are_cut_off_before_they_are_read_whole():
     body = json.dumps({**GOOD, "data": ["x" * MAX_BODY_BYTES, 1, True, None]}).encode()
     assert (await ask("/gradio_api/queue/join", body, parts=9))[0] == 413
-    assert (await ask("/login", b"x" * (MAX_BODY_BYTES + 1)))[0] == 413
 
 
-async def test_health_is_answered_without_gradio():
-    assert (await ask("/healthz", ready=False))[0] == 200
-    assert (await ask("/readyz"))[0] == 200
-    assert (await ask("/readyz", ready=False))[0] == 503
+@pytest.mark.parametrize(
+    ("state", "alive", "ready"),
+    [("ready", 200, 200), ("draining", 200, 503), ("stalled", 200, 503), ("faulted", 503, 503)],
+)
+async def test_health_is_answered_without_gradio(state, alive, ready):
+    status, body, _ = await ask("/healthz", state=state)
+    assert status == alive and json.loads(body)["state"] == state
+    assert (await ask("/readyz", state=state))[0] == ready
+
+
+async def test_a_listener_of_nothing_is_refused_in_a_sentence():
+    for query, status in (("session_hash=known", 200), ("session_hash=other", 404), ("", 404)):
+        assert (await ask("/gradio_api/queue/data", query=query))[0] == status
+    assert (await ask("/gradio_api/call/reply/other"))[0] == 404
+
+
+async def headers_that_pass(*more, hosts=None):
+    passed = {}
+
+    async def note(scope, receive, send):
+        passed.update(scope["headers"])
+        await app(scope, receive, send)
+
+    guard = Guard(note, calls=CALLS, state=None, hosts=hosts)
+    head = [(b"host", b"localhost"), *more]
+    scope = {"type": "http", "path": "/", "method": "GET", "headers": head, "query_string": b""}
+
+    async def receive():
+        return {"type": "http.request"}
+
+    async def send(message):
+        pass
+
+    await guard(scope, receive, send)
+    return passed
+
+
+@pytest.mark.parametrize("value", [b"bytes=5-2x", b"bytes=-", b"lines=1-2", b"bytes=0-1,5-7,9-"])
+async def test_a_range_that_is_none_is_left_out(value):
+    assert b"range" not in await headers_that_pass((b"range", value))
+    assert b"range" in await headers_that_pass((b"range", b"bytes=0-99"))
+
+
+async def test_a_forwarded_host_is_believed_only_if_it_may_be_one():
+    sane, mad = (b"x-forwarded-host", b"moss.example"), (b"x-forwarded-host", b"[::1")
+    assert b"x-forwarded-host" in await headers_that_pass(sane)
+    assert b"x-forwarded-host" not in await headers_that_pass(mad)
+    local = frozenset({"localhost"})
+    assert b"x-forwarded-host" not in await headers_that_pass(sane, hosts=local)
+
+
+async def test_large_heads_are_refused_before_anybody_reads_their_cookies():
+    cookie = (b"cookie", b'a="' + rb"\"" * (MAX_HEAD_BYTES // 2) + b'"')
+    assert (await ask("/", more=[cookie]))[0] == 431
+
+
+async def test_half_characters_are_refused():
+    half = json.dumps({**GOOD, "data": ["half \ud800", 1.5, True, None]}).encode()
+    pair = json.dumps({**GOOD, "data": ["\U0001f600", 1.5, True, None]}).encode()
+    assert (await ask("/gradio_api/queue/join", half))[0] == 400
+    assert (await ask("/gradio_api/queue/join", pair))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -197,7 +270,9 @@ async def test_health_is_answered_without_gradio():
         ("[::1]:7860", 200),
         ("[::1]", 200),
         ("evil.example:7860", 403),
-        ("", 403),
+        ("", 400),
+        ("[::1", 400),
+        ("a b", 400),
         ("127.0.0.1.evil.example", 403),
     ],
 )
@@ -212,7 +287,5 @@ async def test_a_websocket_is_closed():
     async def send(message):
         sent.append(message)
 
-    await Guard(app, calls=CALLS, ready=lambda: True)(
-        {"type": "websocket", "path": "/"}, None, send
-    )
+    await Guard(app, calls=CALLS, state=None)({"type": "websocket", "path": "/"}, None, send)
     assert [message["type"] for message in sent] == ["websocket.close"]

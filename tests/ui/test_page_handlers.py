@@ -27,13 +27,14 @@ from moss_engine.api.request import Text
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.ui import form
 from moss_engine.ui.conversation import Conversation
+from moss_engine.ui.entrance.outboxes import Lease
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.stream import ReplyClock, messages
 from moss_engine.ui.view import View
 from tests.ui.page_support import DEFAULTS, INFO, FakeService, Script, collect, signal, soon
 
-CALLER = SimpleNamespace(session_hash="0123456789ab")
+CALLER = SimpleNamespace(session_hash="0123456789ab", client=None)
 VALUES = {
     "text": "Hello there.",
     "mode": "read",
@@ -125,7 +126,9 @@ async def test_stop_ends_the_reply_of_its_own_session_only(handlers, service):
     conversation = Conversation()
     mine = asyncio.ensure_future(collect(reply(handlers, conversation)))
     other = handlers.reply(
-        **VALUES, conversation=None, request=SimpleNamespace(session_hash="another-tab")
+        **VALUES,
+        conversation=None,
+        request=SimpleNamespace(session_hash="another-tab", client=None),
     )
     others = asyncio.ensure_future(collect(other))
     assert await soon(
@@ -134,7 +137,7 @@ async def test_stop_ends_the_reply_of_its_own_session_only(handlers, service):
     chat = await handlers.stop("", conversation, CALLER)
     assert chat[1]["note"] == "Stopped." and len(service.open) == 1
     assert (await mine)[-1]["state"] == "stopped"
-    await handlers.leave(SimpleNamespace(session_hash="another-tab"))
+    await handlers.leave(SimpleNamespace(session_hash="another-tab", client=None))
     assert (await others)[-1]["state"] == "stopped" and service.open == {}
 
 
@@ -188,7 +191,7 @@ async def test_stop_may_come_before_its_question(handlers, service):
     assert [message["state"] for message in shown] == ["waiting", "stopped"] and shown[-1]["end"]
     assert service.requests == [] and conversation.turns == []
     assert (await collect(reply(handlers, conversation, run="0123abce")))[-1]["state"] == "done"
-    elsewhere = SimpleNamespace(session_hash="another-tab")
+    elsewhere = SimpleNamespace(session_hash="another-tab", client=None)
     another = handlers.reply(**VALUES | {"run": "0123abcd"}, conversation=None, request=elsewhere)
     assert (await collect(another))[-1]["state"] == "done", (
         "a run is known by its session and its name"
@@ -252,10 +255,15 @@ async def no_pool(*, now: bool):
     return {}
 
 
+def taken() -> Lease:
+    """Somebody takes every message at once."""
+    return Lease(lambda: 0, 10.0)
+
+
 async def test_sound_is_acknowledged_as_a_listener_hears_it():
     now, told = [0.0], Told()
     view, clock = View("run", 0), ReplyClock(lambda: now[0])
-    stream = messages(told, view, clock, no_pool)
+    stream = messages(told, view, clock, no_pool, taken())
     task = asyncio.ensure_future(collect(stream))
     assert await soon(lambda: len(told.acknowledged) > 8)
     assert told.acknowledged[-1] == 0, "nothing was heard yet"
@@ -265,16 +273,42 @@ async def test_sound_is_acknowledged_as_a_listener_hears_it():
     assert (await task)[-1]["end"] and told.acknowledged[-1] == 5000
 
 
-async def test_a_closed_tab_is_noticed_although_nothing_happens():
-    class Silent(Told):
-        async def events(self, *, acknowledge: bool):
-            await asyncio.sleep(60)
-            yield Accepted("r", 0.0, 0, 1)
+class Silent(Told):
+    async def events(self, *, acknowledge: bool):
+        await asyncio.sleep(60)
+        yield Accepted("r", 0.0, 0, 1)
 
-    stream = messages(Silent(), View("run", 0), ReplyClock(), no_pool)
+
+async def test_a_closed_tab_is_noticed_although_nothing_happens():
+    stream = messages(Silent(), View("run", 0), ReplyClock(), no_pool, taken())
     message, _ = await asyncio.wait_for(anext(stream), 30.0)
     assert message["pcm"] == b"" and not message["end"]
     await stream.aclose()
+
+
+async def test_a_reply_whose_messages_nobody_takes_ends_with_its_lease():
+    now, num = [0.0], [0]
+
+    def untaken() -> int:
+        num[0] += 1
+        now[0] += 1.0
+        return num[0]
+
+    lease = Lease(untaken, 10.0, lambda: now[0])
+    clock = ReplyClock(lambda: now[0])
+    stream = messages(Silent(), View("run", 0), clock, no_pool, lease)
+    assert not any(message["end"] for message in await asyncio.wait_for(collect(stream), 30.0))
+    assert 10.0 < now[0] <= 12.0
+
+
+def test_a_lease_holds_as_long_as_something_is_taken_now_and_then():
+    now, num = [0.0], [5]
+    lease = Lease(lambda: num[0], 10.0, lambda: now[0])
+    for num[0] in (6, 7, 5, 9, 20, 19):
+        now[0] += 4.0
+        assert not lease.is_lost()
+    now[0] += 11.0
+    assert lease.is_lost()
 
 
 @pytest.mark.parametrize(
@@ -323,7 +357,7 @@ def test_good_values_pass_and_whole_floats_are_whole_numbers(handlers):
 def test_a_text_that_the_voice_cannot_read_is_refused_once(handlers):
     def answer(text: str, session: str = "0123456789ab") -> str:
         values = {**VALUES, "text": text}
-        caller = SimpleNamespace(session_hash=session)
+        caller = SimpleNamespace(session_hash=session, client=None)
         first, *_ = handlers.validate(**values, conversation=None, request=caller)
         return "" if first["is_valid"] else first["message"]
 

@@ -25,7 +25,7 @@ from moss_engine.ui.audio_in import recordings
 from moss_engine.ui.audio_in.follower import TAIL_S
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.route import MAX_BLOCK_BYTES, MAX_FILE_BYTES
-from moss_engine.ui.guard import Calls, Guard
+from moss_engine.ui.entrance.guard import Calls, Guard
 
 
 class Loud:
@@ -292,7 +292,7 @@ async def post(
         "headers": headers,
         "query_string": query.encode(),
     }
-    await Guard(unused, calls=Calls({}, {}, frozenset()), ready=lambda: True, ingest=ingest)(
+    await Guard(unused, calls=Calls({}, {}, frozenset()), state=unused, ingest=ingest)(
         scope, receive, send
     )
     return sent[0]["status"], json.loads(sent[1]["body"])

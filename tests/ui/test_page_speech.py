@@ -24,7 +24,7 @@ from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, FakeService, Script, collect, soon
 
-CALLER = SimpleNamespace(session_hash="0123456789ab")
+CALLER = SimpleNamespace(session_hash="0123456789ab", client=None)
 
 
 @pytest.fixture

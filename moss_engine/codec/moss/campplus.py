@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError, MissingPackageError
+from moss_engine.api.telemetry import switch_off_telemetry
 from moss_engine.codec.moss.fbank import fbank
 from moss_engine.codec.moss.voice import SPEAKER_DIM
 
@@ -20,6 +21,7 @@ class SpeakerEncoder:
 
     def __init__(self, path: Path) -> None:
         """Raises CheckpointError for a bad file, MissingPackageError without onnxruntime."""
+        switch_off_telemetry()
         try:
             import onnxruntime
         except ImportError:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError, ParameterError
+from moss_engine.api.small_files import read_json
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.models.checkpoint import load_tensors, save_tensors
 
@@ -76,14 +77,12 @@ def load_voice(folder: Path, codec_digest: str) -> Voice:
     another codec.
     """
     path = folder / JSON_NAME
+    values = read_json(path, again=_AGAIN)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
         if values["format"] != FORMAT:
             raise ValueError(f"format is {values['format']!r}, not {FORMAT!r}")
         codes, made_by = _codes(values["codes"]), str(values["codec"])
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing; {_AGAIN}") from None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (ValueError, KeyError) as error:
         raise CheckpointError(f"{path} describes no voice ({error}); {_AGAIN}") from None
     if made_by != codec_digest:
         raise CheckpointError(

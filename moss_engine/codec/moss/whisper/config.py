@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.api.small_files import read_json
 from moss_engine.codec.moss.whisper.features import MAX_PIECE_SAMPLES, WHISPER_MEL
 from moss_engine.models.checkpoint import FILE_NAME, check_tensors
 from moss_engine.models.fingerprint import samples_of
@@ -72,18 +72,11 @@ class WhisperVqConfig:
     def from_folder(folder: Path) -> WhisperVqConfig:
         """Read config.json; raises CheckpointError that names the file and the field."""
         path = folder / CONFIG_NAME
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(
-                f"{path} is missing; point --codec at the published MOSS-Speech codec."
-            ) from None
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise CheckpointError(
-                f"{path} cannot be read ({error}); download the codec again."
-            ) from None
-        if not isinstance(values, dict):
-            raise CheckpointError(f"{path} holds no JSON object; download the codec again.")
+        values = read_json(
+            path,
+            missing=f"{path} is missing; point --codec at the published MOSS-Speech codec.",
+            again="download the codec again.",
+        )
         return WhisperVqConfig.from_dict(values, source=str(path))
 
     @staticmethod

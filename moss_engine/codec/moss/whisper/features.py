@@ -6,7 +6,6 @@ codec, float32.
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.api.small_files import read_json
 from moss_engine.codec.base import MelSpec
 from moss_engine.codec.mel import slaney_filters
 from moss_engine.codec.resample import resample
@@ -78,16 +78,9 @@ def whisper_features(wave: Tensor) -> Tensor:
 
 def check_settings(path: Path) -> None:
     """Raise CheckpointError unless `preprocessor_config.json` asks for these features."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        found = {name: values.get(name) for name in SETTINGS}
-        found |= {name: values.get(name, usual) for name, usual in OPTIONAL_SETTINGS.items()}
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing; download the codec again.") from None
-    except (OSError, ValueError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read ({error}); download the codec again."
-        ) from None
+    values = read_json(path, again="download the codec again.")
+    found = {name: values.get(name) for name in SETTINGS}
+    found |= {name: values.get(name, usual) for name, usual in OPTIONAL_SETTINGS.items()}
     differing = [
         f"{name} {found[name]!r} instead of {value!r}"
         for name, value in (SETTINGS | OPTIONAL_SETTINGS).items()

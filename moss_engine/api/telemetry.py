@@ -1,0 +1,17 @@
+"""Nothing that this program uses tells anybody about it."""
+
+from __future__ import annotations
+
+import os
+
+QUIET = {
+    "ORT_DISABLE_TELEMETRY": "1",  # onnxruntime reads it when it is imported
+    "GRADIO_ANALYTICS_ENABLED": "False",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+}
+
+
+def switch_off_telemetry() -> None:
+    """To be called before the packages that send some are imported."""
+    os.environ.update(QUIET)

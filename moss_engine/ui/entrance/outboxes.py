@@ -1,0 +1,65 @@
+"""Gradio's messages to visitors that nobody has taken yet, by the name of their session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import gradio as gr
+
+
+class Outboxes:
+    """Used on the event loop that serves the page."""
+
+    def __init__(self, page: gr.Blocks):
+        self._queues = page._queue.pending_messages_per_session
+
+    def knows(self, session: str) -> bool:
+        """Whether something was asked under this name."""
+        return session in self._queues
+
+    def num_untaken(self, session: str) -> int:
+        return self._queues[session].qsize() if session in self._queues else 0
+
+    def drop(self, session: str) -> None:
+        """Forget what nobody takes."""
+        while self.num_untaken(session):
+            self._queues[session].get_nowait()
+
+
+class Lease:
+    """Whether somebody takes the messages of a reply: `num_untaken` counts those that nobody took
+    yet, `drop` forgets them. Gradio keeps any number of them, and tells nobody."""
+
+    def __init__(
+        self,
+        num_untaken: Callable[[], int],
+        lease_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        drop: Callable[[], None] = lambda: None,
+    ):
+        self._num_untaken = num_untaken
+        self._lease_s = lease_s
+        self._clock, self._drop = clock, drop
+        self._last, self._taken_s = 0, clock()
+
+    def is_lost(self) -> bool:
+        """Whether nothing was taken for `lease_s`, although more than a message waits; to be asked
+        after every message."""
+        num = self._num_untaken()
+        if num <= 1 or num < self._last:
+            self._taken_s = self._clock()
+        self._last = num
+        lost = self._clock() - self._taken_s > self._lease_s
+        if lost:
+            self._drop()
+        return lost
+
+
+def lease_of(outboxes: Outboxes | None, session: str, lease_s: float) -> Lease:
+    """The lease of a reply to a session; without outboxes everything is taken at once."""
+    if outboxes is None:
+        return Lease(lambda: 0, lease_s)
+    return Lease(
+        lambda: outboxes.num_untaken(session), lease_s, drop=lambda: outboxes.drop(session)
+    )

@@ -1,0 +1,117 @@
+"""A server whose connections are bounded, and visitors who send half of what they should."""
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+import uvicorn
+
+from moss_engine.ui.entrance import connections
+from moss_engine.ui.entrance.connections import bounded
+from tests.ui.page_support import PATIENCE_S, free_port
+
+
+async def app(scope, receive, send):
+    """Answers after the whole body with more than the system takes of an answer nobody reads."""
+    assert scope["type"] == "http"
+    while (await receive()).get("more_body"):
+        pass
+    size = 16 * 1024 * 1024 if scope["path"] == "/large" else 2
+    head = [(b"content-length", str(size).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    for start in range(0, size, 65536):
+        block = b"x" * min(65536, size - start)
+        more = start + len(block) < size
+        await send({"type": "http.response.body", "body": block, "more_body": more})
+
+
+@contextlib.asynccontextmanager
+async def served(monkeypatch, **limits):
+    for name, value in {"CHECK_S": 0.02, **limits}.items():
+        monkeypatch.setattr(connections, name, value)
+    port = free_port()
+    with bounded():
+        config = uvicorn.Config(app, port=port, log_level="error", lifespan="off")
+        config.load()
+    server = uvicorn.Server(config)
+    task = asyncio.ensure_future(server._serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    try:
+        yield lambda: asyncio.open_connection("127.0.0.1", port)
+    finally:
+        server.should_exit = server.force_exit = True
+        await task
+
+
+async def over(reader) -> float:
+    """Seconds until the other side closes."""
+    began_s = time.monotonic()
+    with contextlib.suppress(ConnectionError):
+        await asyncio.wait_for(reader.read(), PATIENCE_S)
+    return time.monotonic() - began_s
+
+
+async def answered(connect) -> bytes:
+    reader, writer = await connect()
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
+    writer.close()
+    return answer
+
+
+HALF = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])
+async def test_half_a_head_is_not_waited_for(monkeypatch, sent):
+    async with served(monkeypatch, HEAD_S=0.2) as connect:
+        reader, writer = await connect()
+        writer.write(sent)
+        await over(reader)
+        assert (await answered(connect)).endswith(b"xx")
+
+
+async def test_half_a_body_is_not_waited_for(monkeypatch):
+    async with served(monkeypatch, PIECE_S=0.2) as connect:
+        reader, writer = await connect()
+        writer.write(HALF)
+        await over(reader)
+
+
+async def test_a_body_that_trickles_has_an_end(monkeypatch):
+    async with served(monkeypatch, PIECE_S=60.0, BODY_S=0.3) as connect:
+        reader, writer = await connect()
+        writer.write(HALF)
+        closed = asyncio.ensure_future(over(reader))
+        while not closed.done():
+            writer.write(b".")
+            await asyncio.sleep(0.02)
+
+
+async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch):
+    async with served(monkeypatch, UNREAD_S=0.2) as connect:
+        reader, writer = await connect()
+        writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        transport = writer.transport
+        transport.pause_reading()
+        await asyncio.sleep(0)
+        while not (await answered(connect)).endswith(b"xx"):
+            pass
+        await asyncio.sleep(0.6)
+        transport.resume_reading()
+        with contextlib.suppress(ConnectionError):
+            received = await asyncio.wait_for(reader.read(), PATIENCE_S)
+            assert len(received) < 16 * 1024 * 1024
+
+
+@pytest.mark.parametrize("limit", ["MAX_PER_ADDRESS", "MAX_CONNECTIONS"])
+async def test_a_newcomer_takes_the_place_of_who_asked_nothing_for_longest(monkeypatch, limit):
+    async with served(monkeypatch, **{limit: 8}) as connect:
+        idle = [await connect() for _ in range(20)]
+        assert (await answered(connect)).endswith(b"xx")
+        first_reader, _ = idle[0]
+        await over(first_reader)
+        for _, writer in idle:
+            writer.close()

@@ -52,7 +52,9 @@ def log_mel_of_padded(wave: Tensor, spec: MelSpec) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _window_and_filters(spec: MelSpec, device: torch.device) -> tuple[Tensor, Tensor]:
-    return torch.hann_window(spec.win_size, device=device), slaney_filters(spec).to(device)
+    # They are kept: made while serving, they must serve a later training of the process too.
+    with torch.inference_mode(False):
+        return torch.hann_window(spec.win_size, device=device), slaney_filters(spec).to(device)
 
 
 def slaney_filters(spec: MelSpec) -> Tensor:

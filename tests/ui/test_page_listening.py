@@ -34,8 +34,17 @@ def visit():
     page.close(verbose=False)
 
 
+def choose(visit, does: str, given: str = "", output: str = "") -> None:
+    """Set the page's switches."""
+    for axis, value in (("does", does), ("input", given), ("output", output)):
+        if value:
+            visit.page.locator(
+                f'.switches label:has(input[name="{axis}"][value="{value}"])'
+            ).click()
+
+
 def test_what_was_heard_stands_in_the_conversation_with_who_heard_it(visit):
-    visit.page.locator("#mode label", has_text="Speak to it").click()
+    choose(visit, "chat", "speech", "speech")
     visit.page.wait_for_selector(".rec-file:visible")
     visit.page.locator(".rec-input").set_input_files(QUESTION)
     visit.wait("done")
@@ -51,7 +60,7 @@ def test_what_was_heard_stands_in_the_conversation_with_who_heard_it(visit):
 
 
 def test_a_written_answer_is_read(visit):
-    visit.page.locator("#mode label", has_text="Speak, read the answer").click()
+    choose(visit, "chat", "speech", "text")
     visit.page.locator(".rec-input").set_input_files(QUESTION)
     shown(visit, "off")
     visit.page.wait_for_function(
@@ -64,14 +73,14 @@ def test_a_written_answer_is_read(visit):
 
 def test_a_recording_without_a_voice_is_a_sentence(visit):
     pytest.importorskip("silero_vad")
-    visit.page.locator("#mode label", has_text="Speak to it").click()
+    choose(visit, "chat", "speech", "speech")
     visit.page.locator(".rec-input").set_input_files(question())
     visit.page.get_by_text("There is no voice in this recording").first.wait_for()
     assert visit.page.locator("#chat .tr-assistant").count() == 2
 
 
 def test_a_question_that_was_read_aloud_is_answered_if_that_is_wanted(visit):
-    visit.page.locator("#mode label", has_text="Read aloud").click()
+    choose(visit, "read")
     visit.page.locator("#text textarea").fill("What time is it?")
     visit.page.locator("#send").click()
     offer = visit.page.locator("#chat .tr-reading .tr-offer")

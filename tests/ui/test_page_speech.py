@@ -100,7 +100,7 @@ async def test_a_conversation_may_bring_its_own_system_turn(handlers, service):
     system, question = service.requests[0].messages
     assert (system.role, system.content) == (
         "system",
-        Text("Answer in one word."),
+        Text(" Answer in one word. "),
     ) and question.role == "user"
     values = {**form.defaults(handlers.facts), "text": "Hello."}
     with pytest.raises(ParameterError, match="fixed system turn"):

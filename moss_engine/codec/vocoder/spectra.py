@@ -30,6 +30,6 @@ def wave_of(spectra: Tensor, hop: int) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _window(size: int, device: torch.device) -> Tensor:
-    # It is kept, and a window made while serving must serve a later training of the process too.
+    # It is kept: made while serving, it must serve a later training of the process too.
     with torch.inference_mode(False):
         return torch.hann_window(size, device=device)

@@ -3,6 +3,7 @@
 
 const PACKET_US = 20_000;
 const SAFETY = 2; // a link must carry so many times the samples, or they are compressed
+const AMPLE = 8; // times what the samples need
 const SLOW_PREBUFFER_MS = 300; // what comes over a slow link comes unevenly
 const WORTH_MEASURING = 50_000; // bytes
 
@@ -72,8 +73,9 @@ function linkSpeed() {
 // How the next reply is sent: as its samples, or compressed where they would not come in time.
 let tooSlow = false; // a reply came later than it was made: from now on, they are compressed
 function soundWay(before) {
-  tooSlow ||= before.underruns > (before.figures.underruns ?? 0);
   const speed = linkSpeed();
   const needed = (rate * 16 * 4) / 3;
+  const ample = speed !== null && speed > AMPLE * needed; // then it was not the link that was late
+  tooSlow ||= !ample && before.underruns > (before.figures.underruns ?? 0);
   return OpusReply.possible && (tooSlow || (speed !== null && speed < SAFETY * needed)) ? "opus" : "pcm";
 }

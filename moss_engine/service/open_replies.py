@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moss_engine.api.errors import MossError, ParameterError, ShuttingDownError
-from moss_engine.api.events import Failed, Finished
+from moss_engine.api.events import Failed, Finished, FinishReason
 from moss_engine.api.request import Request
 from moss_engine.service.reply_log import ReplyLog
 from moss_engine.service.reply_stream import MAX_UNTAKEN_EVENTS, LocalReplyStream
@@ -58,11 +58,14 @@ class OpenReply:
     def line(self, event: Finished | Failed) -> dict[str, Any]:
         """What the operator's log says of its end."""
         finished = isinstance(event, Finished)
+        # a reply that is over by itself may be cancelled by its leaving listener
+        stopped = finished and event.reason is FinishReason.CANCELLED
+        cause = self.cause if stopped else None if finished else event.code
         return {
             "event": "reply",
             "mode": self.request.mode,
             "end": event.reason.value if finished else "failed",
-            "cause": self.cause if finished else event.code,
+            "cause": cause,
             "seconds": round(event.time_s, 3),
             "rows": self.num_rows,
             "first_sound_s": self.job and self.job.first_sound_s,

@@ -17,6 +17,7 @@ def test_a_reply_leaves_one_line_without_its_words(caplog):
     caplog.set_level(logging.INFO, reply_log.__name__)
     with served() as service:
         asyncio.run(listen(service, ask("my secret")))
+        wait_until(lambda: caplog.records)
         (line,) = lines(caplog)
     assert (line["end"], line["mode"], line["rows"]) == ("stop", "speech", 8)
     assert line["sound_s"] == 0.12 and 0 <= line["first_sound_s"] <= line["seconds"]

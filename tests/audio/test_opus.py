@@ -64,3 +64,5 @@ def test_a_stream_may_be_left_in_the_middle():
     stream = OpusStream(RATE_HZ)
     stream.push(pcm(0.1))
     stream.close()
+    with pytest.raises(RuntimeError):
+        stream.push(pcm(0.1))

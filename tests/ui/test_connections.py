@@ -78,6 +78,7 @@ async def test_half_a_body_is_not_waited_for(monkeypatch):
         reader, writer = await connect()
         writer.write(HALF)
         await over(reader)
+        assert (await answered(connect)).endswith(b"xx")
 
 
 async def test_a_body_that_trickles_has_an_end(monkeypatch):
@@ -88,6 +89,7 @@ async def test_a_body_that_trickles_has_an_end(monkeypatch):
         while not closed.done():
             writer.write(b".")
             await asyncio.sleep(0.02)
+        assert (await answered(connect)).endswith(b"xx")
 
 
 async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch):

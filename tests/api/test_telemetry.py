@@ -4,7 +4,6 @@ of a name server that writes down what it is asked."""
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -18,12 +17,6 @@ def watch():
         print("asked", udp.recvfrom(512)[0], flush=True)
 threading.Thread(target=watch, daemon=True).start()
 """
-LOUD = """
-import onnxruntime, importlib.util, pathlib
-folder = importlib.util.find_spec("silero_vad").submodule_search_locations[0]
-onnxruntime.InferenceSession(str(pathlib.Path(folder) / "data" / "silero_vad_16k_op15.onnx"))
-time.sleep(600)
-"""
 PROGRAM = """
 from moss_engine.audio.voice_activity import load_detector
 from moss_engine.recogniser.load import load_recogniser
@@ -33,15 +26,17 @@ from moss_engine.ui.server import launch
 from moss_engine.ui.config import PageConfig
 from tests.ui.page_support import FakeService
 launch(FakeService(), PageConfig(port=7860))
-print("running", flush=True)
-time.sleep(600)
+time.sleep(15)  # ONNX Runtime, where it is left to itself, asks after two
+try:
+    socket.getaddrinfo("the-end.invalid", 80)
+except OSError as error:
+    print("nobody answers", error, flush=True)
 """
-SETTLE = 2.0  # times as long as a loud program takes to ask
 
 
 def lonely(script: str, tmp_path) -> subprocess.Popen[str]:
     """A program in a network of its own."""
-    (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+    (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
     inside = (
         f"mount --bind {tmp_path}/resolv.conf /etc/resolv.conf && ip link set lo up && "
         f"exec {sys.executable} -c '{NAME_SERVER}{script}'"
@@ -62,31 +57,11 @@ def lonely(script: str, tmp_path) -> subprocess.Popen[str]:
     return process
 
 
-def until(process: subprocess.Popen[str], word: str) -> list[str]:
-    """Its lines up to one that begins with a word."""
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if line.startswith(word):
-            return lines
-    raise AssertionError(f"it ended after {lines}")
-
-
 def test_the_program_looks_nobody_up(tmp_path):
-    loud = lonely(LOUD, tmp_path)
-    began_s = time.monotonic()
-    try:
-        assert b"microsoft" in until(loud, "asked")[-1].encode(), "the name server hears nobody"
-    finally:
-        loud.kill()
-    patience_s = SETTLE * (time.monotonic() - began_s)
     program = lonely(PROGRAM, tmp_path)
     try:
-        until(program, "running")
-        os.set_blocking(program.stdout.fileno(), False)
-        time.sleep(patience_s)
-        with pytest.raises(BlockingIOError):  # nothing was printed, and nothing has ended
-            os.read(program.stdout.fileno(), 1)
-        assert program.poll() is None
+        asked = [line for line in program.stdout if line.startswith("asked")]
     finally:
         program.kill()
+    assert asked, "the name server heard nobody, not even the program's own last question"
+    assert all("the-end" in line for line in asked), asked

@@ -39,6 +39,7 @@ class Program:
             if ":" in line
         )
         return {
+            "rss_kb": int(fields["VmRSS"].split()[0]),
             "rss_mb": int(fields["VmRSS"].split()[0]) // 1024,
             "threads": int(fields["Threads"]),
             "handles": len(list((folder / "fd").iterdir())),

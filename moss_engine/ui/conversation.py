@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ class Turn:
 
     `remembered`: it is history for later turns; `speaks`: it is answered by speech; `reads`: the
     answer is the text itself, read aloud; `through_text`: it is history as words. `pcm` is the
-    reply's sound so far, `rows` its rows, `heard` the samples that reached the ear if not all did.
+    reply's sound so far, until it is a clip, `unkept` why it could not become one; `rows` its rows,
+    `heard` the samples that reached the ear if not all did.
     `left_out` earlier turns did not fit beside this one.
     """
 
@@ -53,6 +55,7 @@ class Turn:
     question_clip: Clip | None = None
     answer_clip: Clip | None = None
     through_text: bool = False
+    unkept: str = ""
 
     @property
     def content(self) -> Text | Speech:
@@ -110,7 +113,8 @@ class Turn:
 
 @dataclass(eq=False)
 class Conversation:
-    """`forgotten` turns, from the first on, are history no longer; `voice` is the visitor's own."""
+    """`forgotten` turns, from the first on, are history no longer; `voice` is the visitor's own; it
+    was last used at `used_s`, on the event loop `loop`."""
 
     turns: list[Turn] = field(default_factory=list)
     session_id: str = ""
@@ -118,11 +122,8 @@ class Conversation:
     forgotten: int = 0
     voice: str = ""
     loop: asyncio.AbstractEventLoop | None = None
-
-    def belong_to(self, session_id: str, visitor: str) -> None:
-        """Note session and visitor, and the event loop that serves them, which runs now."""
-        self.session_id, self.visitor = session_id, visitor
-        self.loop = asyncio.get_running_loop()
+    used_s: float = 0.0
+    _writing: threading.Lock = field(default_factory=threading.Lock)
 
     def follow(self, earlier: Conversation) -> None:
         """This conversation goes on where another one ended."""
@@ -153,18 +154,20 @@ class Conversation:
         """Note what was heard of a reply: `heard` is its run and a number of samples, or says
         nothing."""
         found = HEARD.fullmatch(heard)
-        for turn in self.turns:
-            if found and turn.remembered and turn.run == found["run"]:
-                turn.cut(int(found["samples"]))
+        with self._writing:
+            for turn in self.turns:
+                if found and turn.remembered and turn.run == found["run"]:
+                    turn.cut(int(found["samples"]))
 
     def entries(self, folder: Path) -> list[dict[str, Any]]:
         """What was said so far, for the page's Transcript; sound of finished turns is written to
-        `folder` once."""
-        return [
-            entry | {"reads": turn.reads, "id": f"{turn.run}:{entry['role'][0]}"}
-            for turn in self.turns
-            for entry in (_question(turn, folder), *_answer(turn, folder))
-        ]
+        `folder` once, and not kept otherwise."""
+        with self._writing:
+            return [
+                entry | {"reads": turn.reads, "id": f"{turn.run}:{entry['role'][0]}"}
+                for turn in self.turns
+                for entry in (_question(turn, folder), *_answer(turn, folder))
+            ]
 
     def _remembered(
         self, ids: SpecialIds, samples_per_code: int
@@ -183,8 +186,9 @@ class Conversation:
 def _question(turn: Turn, folder: Path) -> dict[str, Any]:
     if isinstance(turn.asked, str):
         return _entry("user", turn.asked)
-    if turn.question_clip is None:
-        turn.question_clip = write_clip(folder, turn.asked.pcm, turn.asked.rate_hz)
+    if turn.question_clip is None and len(turn.asked.pcm):
+        turn.question_clip = _clip(turn, folder, turn.asked.pcm, turn.asked.rate_hz)
+        turn.asked = replace(turn.asked, pcm=turn.asked.pcm[:0].copy())
     transcript = turn.asked.speech.transcript
     if transcript is None:
         return _entry("user", "", clip=turn.question_clip)
@@ -202,9 +206,17 @@ def _answer(turn: Turn, folder: Path) -> list[dict[str, Any]]:
         else ""
     )
     if turn.answer_clip is None and len(pcm := turn.sound()):
-        turn.answer_clip = write_clip(folder, pcm, turn.sample_rate_hz)
-    note = " ".join(part for part in (turn.note, left_out) if part)
+        turn.answer_clip = _clip(turn, folder, pcm, turn.sample_rate_hz)
+    note = " ".join(part for part in (turn.note, left_out, turn.unkept) if part)
     return [_entry("assistant", turn.spoken.strip(), note, turn.answer_clip)]
+
+
+def _clip(turn: Turn, folder: Path, pcm: np.ndarray, rate_hz: int) -> Clip | None:
+    try:
+        return write_clip(folder, pcm, rate_hz)
+    except OSError as error:
+        turn.unkept = f"Its sound cannot be heard again: {error.strerror}."
+        return None
 
 
 def _entry(role: str, text: str, note: str = "", clip: Clip | None = None) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -27,16 +26,13 @@ from moss_engine.ui.audio_in.own_voice import make_voice
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import HEARD, Conversation, Turn
 from moss_engine.ui.doubts import Doubts
-from moss_engine.ui.entrance.names import SecretNames
 from moss_engine.ui.entrance.outboxes import Lease, Outboxes, lease_of
 from moss_engine.ui.facts import PageInfo
-from moss_engine.ui.kept import KEY, KeptConversations, settle
+from moss_engine.ui.kept import KEY, Visits, settle
 from moss_engine.ui.pool_watch import PoolWatch
 from moss_engine.ui.sound_way import SoundWay
 from moss_engine.ui.stream import ReplyClock, messages
 from moss_engine.ui.view import View, fail, halt, take
-
-MAX_STOPPED = 256
 
 
 class Handlers:
@@ -57,12 +53,8 @@ class Handlers:
         self.wav_folder = wav_folder
         self.outboxes: Outboxes | None = None  # of the page that is made of these handlers
         self._pool = PoolWatch(service)
-        self._names = SecretNames()
         self._doubts = Doubts()
-        self._kept = KeptConversations()
-        self._stopped: deque[tuple[str, str]] = deque(
-            maxlen=MAX_STOPPED
-        )  # sessions and their runs, the newest ones
+        self._visits = Visits(service)
 
     def __deepcopy__(self, memo: dict) -> Handlers:
         """Itself: Gradio copies the page's description for every visitor, and the model hangs on
@@ -76,11 +68,12 @@ class Handlers:
 
         Where there is no text box, the reply itself says it."""
         values, conversation, request = form.bind(arguments, named)
+        conversation = self._visits.known(request, conversation)
         fine = [gr.validate(True, "") for _ in range(len(values) + 1)]
         try:
             form.check(values, self.facts, conversation.voice if conversation else "")
             mode = self.facts.mode(values["mode"])
-            self._doubts.check(self._names.session(request), mode, values["text"])
+            self._doubts.check(self._visits.names.session(request), mode, values["text"])
         except MossError as error:
             asked = next((mode for mode in self.facts.modes if mode.name == values["mode"]), None)
             if asked and asked.input == "speech":
@@ -93,10 +86,11 @@ class Handlers:
         """Why a question would be refused now, as one sentence, or "": asked for while a reply
         speaks, which a refusal must not silence."""
         values, conversation, request = form.bind(arguments, named)
+        conversation = self._visits.known(request, conversation)
         try:
             form.check(values, self.facts, conversation.voice if conversation else "")
             mode = self.facts.mode(values["mode"])
-            self._doubts.check(self._names.session(request), mode, values["text"])
+            self._doubts.check(self._visits.names.session(request), mode, values["text"])
             await self._pool.require_place(self.facts.max_waiting)
         except MossError as error:
             return str(error)
@@ -107,8 +101,7 @@ class Handlers:
         """Answer `text`, or the recording named by `utterance`. Yields the reply's messages while
         it is made, with int16 PCM in base64."""
         values, conversation, request = form.bind(arguments, named)
-        conversation = conversation or self._kept.of(self._names.session(request))
-        conversation.belong_to(self._names.session(request), self._names.visitor(request))
+        conversation = self._visits.of(request, conversation)
         speaks, run = self.facts.mode(values["mode"]).output == "speech", str(values["run"])
         name = run if form.RUN.fullmatch(run) else secrets.token_hex(4)
         view, clock = View(run=name, seed=form.draw_seed(values), speaks=speaks), ReplyClock()
@@ -151,7 +144,7 @@ class Handlers:
             isinstance(turn.asked, Utterance) or values["heard"]
         ):  # a new utterance stops the old reply
             await self.service.cancel_session(conversation.session_id)
-        if (conversation.session_id, view.run) in self._stopped:  # Stop came before the question
+        if self._visits.was_stopped(conversation.session_id, view.run):  # before the question came
             yield take(halt(view), None)[0]
             return
         try:
@@ -166,6 +159,7 @@ class Handlers:
                     yield message | {"pieces": {str(i): self.facts.pieces[i] for i in ids}}
         finally:
             turn.close()
+            await self.chat(conversation)  # whose sound becomes files, which grow old
         if view.state == "failed":
             raise gr.Error(view.note, print_exception=False)
 
@@ -194,23 +188,32 @@ class Handlers:
             turn.left_out = conversation.forgotten if view.num_left_out else 0
         conversation.add(turn)
 
-    async def accepted(self, text: str, conversation: Conversation) -> tuple[Any, Any]:
+    async def accepted(
+        self, text: str, conversation: Conversation | None, request: gr.Request | None = None
+    ) -> tuple[Any, Any]:
         """A reply was accepted: show what was asked, and empty the text box unless it holds
         something else by now."""
-        sent = conversation.turns[-1].asked
+        conversation = self._visits.known(request, conversation)
+        sent = conversation.turns[-1].asked if conversation and conversation.turns else None
         return await self.chat(conversation), "" if text == sent else gr.skip()
 
-    async def chat(self, conversation: Conversation) -> list[dict[str, Any]]:
-        """The conversation so far, for the page's Transcript."""
+    async def chat(
+        self, conversation: Conversation | None, request: gr.Request | None = None
+    ) -> Any:
+        """The conversation so far, for the page's Transcript; nothing new where it is forgotten."""
+        conversation = self._visits.known(request, conversation)
+        if conversation is None:
+            return gr.skip()
         return await asyncio.to_thread(conversation.entries, self.wav_folder)
 
     async def stop(self, heard: str, conversation: Conversation | None, request: gr.Request) -> Any:
         """Stop this session's reply at once; answers with the conversation so far. `heard` may say,
         as the reply's run and a number of samples, how much of it reached the ear: in a
         conversation, the rest was never said."""
-        session_id = self._names.session(request)
+        session_id = self._visits.names.session(request)
         self._note_stop(session_id, heard)
         await self.service.cancel_session(session_id)
+        conversation = self._visits.known(request, conversation)
         if conversation is None:
             return gr.skip()
         await settle(conversation)
@@ -220,38 +223,38 @@ class Handlers:
     async def come_back(self, key: str, request: gr.Request) -> tuple[Any, Conversation]:
         """A page was loaded: answers with what its tab said before, of whose reply in the middle
         no more is made."""
-        conversation = self._kept.of(self._names.session(request))
-        conversation.belong_to(self._names.session(request), self._names.visitor(request))
-        old = self._kept.find(key)
+        conversation = self._visits.of(request)
+        old = self._visits.kept.find(key)
         if old is not None and old is not conversation:
             await self.service.cancel_session(old.session_id)
             await settle(old)
             conversation.follow(old)
         if KEY.fullmatch(key):
-            self._kept.name(key, conversation)
+            self._visits.kept.name(key, conversation)
         return await self.chat(conversation), conversation
 
     async def clear(
         self, heard: str, conversation: Conversation | None, request: gr.Request
     ) -> tuple[list[Any], Conversation]:
         """Begin a new conversation, with the same voice; `heard` as for `stop`."""
-        session_id = self._names.session(request)
+        session_id = self._visits.names.session(request)
         self._note_stop(session_id, heard)
         await self.service.cancel_session(session_id)
-        return [], self._kept.renew(session_id, conversation.voice if conversation else "")
+        conversation = self._visits.known(request, conversation)
+        voice = conversation.voice if conversation else ""
+        return [], self._visits.kept.renew(session_id, voice)
 
     def _note_stop(self, session_id: str, heard: str) -> None:
         """A run is unwanted, even if its question is still on its way."""
         if found := HEARD.fullmatch(heard):
-            self._stopped.append((session_id, found["run"]))
+            self._visits.note_stop(session_id, found["run"])
 
     async def take_voice(
         self, consent: bool, utterance: str, conversation: Conversation | None, request: gr.Request
     ) -> tuple[Any, Conversation, str]:
         """Make a voice of a recording whose speaker agreed, and choose it; answers with the voices
         to choose from, and a sentence for the visitor."""
-        conversation = conversation or self._kept.of(self._names.session(request))
-        conversation.belong_to(self._names.session(request), self._names.visitor(request))
+        conversation = self._visits.of(request, conversation)
         try:
             ingest = self.ingest if self.facts.clones_voices else None
             voice = await make_voice(
@@ -268,7 +271,7 @@ class Handlers:
             told,
         )
 
-    def listen(self) -> str:
+    async def listen(self, request: gr.Request) -> str:
         """A key for sending recordings: POST them to /gradio_api/hear/KEY/file, and name the
         utterance to /reply."""
         if self.ingest is None:
@@ -276,25 +279,14 @@ class Handlers:
                 "This page takes no recordings; type your question.", print_exception=False
             )
         try:
-            return self.ingest.open()
+            return self.ingest.open(self._visits.names.visitor(request))
         except MossError as error:
             raise gr.Error(str(error), print_exception=False) from None
 
     async def leave(self, request: gr.Request) -> None:
         """The tab was closed."""
-        await self._leave(self._names.session(request))
+        await self._visits.leave(self._visits.names.session(request))
 
     def forget(self, conversation: Conversation | None) -> None:
         """Gradio drops a session's state, on a thread of its own."""
-        if conversation is not None:
-            self._kept.drop(conversation)
-        if conversation is not None and conversation.loop is not None:
-            leaving = self._leave(conversation.session_id)
-            if conversation.loop.is_closed():
-                leaving.close()
-            else:
-                asyncio.run_coroutine_threadsafe(leaving, conversation.loop)
-
-    async def _leave(self, session_id: str) -> None:
-        await self.service.cancel_session(session_id)
-        await self.service.remove_voice(session_id)
+        self._visits.forget(conversation)

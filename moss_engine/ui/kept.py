@@ -1,7 +1,8 @@
 """The conversations of open tabs, and of tabs that were loaded anew: found again by a secret name
 that only the tab's own browser has.
 
-Nothing outlives what Gradio keeps of a session: it says when a conversation is to be forgotten.
+Gradio keeps a conversation for a session, too, but drops the oldest sessions of many without a
+word, so nothing depends on that.
 """
 
 from __future__ import annotations
@@ -9,23 +10,55 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter, deque
+from collections.abc import Callable
 
+import gradio as gr
+
+from moss_engine.api.service import SpeechService
 from moss_engine.ui.conversation import Conversation
+from moss_engine.ui.entrance.names import SecretNames
+from moss_engine.ui.parts.words import STATE_S
 
 SETTLE_S = 1.0  # how long is waited for a stopped reply's handler to close its books
+MAX_CONVERSATIONS = 512
+MAX_STOPPED = 256
 KEY = re.compile(r"[0-9a-f]{32}")
 
 
 class KeptConversations:
-    """Used on one event loop, but for `drop`."""
+    """Used on one event loop, but for `drop`. What is forgotten for its age, or for there being too
+    many, is handed to `on_forget`."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        on_forget: Callable[[Conversation], None] = lambda conversation: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._of_session: dict[str, Conversation] = {}
         self._of_key: dict[str, Conversation] = {}
+        self._on_forget = on_forget
+        self._clock = clock
 
-    def of(self, session_id: str) -> Conversation:
-        """The conversation of a session, a new one where it has none."""
-        return self._of_session.setdefault(session_id, Conversation())
+    def of(
+        self, session_id: str, visitor: str = "", given: Conversation | None = None
+    ) -> Conversation:
+        """The conversation of a session, which was used just now: `given` where Gradio knows it, a
+        new one where there is none. A visitor with many gives up the longest unused one of them
+        where there are MAX_CONVERSATIONS."""
+        found = given or self._of_session.get(session_id)
+        if found is None:
+            self.sweep()
+            self._make_room()
+            found = Conversation()
+        self._of_session[session_id] = found
+        found.session_id, found.visitor = session_id, visitor
+        found.used_s = self._clock()
+        return found
+
+    def get(self, session_id: str) -> Conversation | None:
+        """The conversation of a session, if it has one."""
+        return self._of_session.get(session_id)
 
     def find(self, key: str) -> Conversation | None:
         """What the tab of this name said before it was loaded anew."""
@@ -38,7 +71,7 @@ class KeptConversations:
     def renew(self, session_id: str, voice: str) -> Conversation:
         """An empty conversation in the place of a session's old one, with the same voice."""
         old = self._of_session.get(session_id)
-        new = self._of_session[session_id] = Conversation(voice=voice)
+        new = self._of_session[session_id] = Conversation(voice=voice, used_s=self._clock())
         for key in [key for key, known in self._of_key.items() if known is old]:
             self._of_key[key] = new
         return new
@@ -48,6 +81,72 @@ class KeptConversations:
         for known in (self._of_session, self._of_key):
             for key in [key for key, value in list(known.items()) if value is conversation]:
                 known.pop(key, None)
+
+    def sweep(self) -> None:
+        """Forget what was not used for STATE_S."""
+        now_s = self._clock()
+        for conversation in {id(kept): kept for kept in self._of_session.values()}.values():
+            if now_s - conversation.used_s > STATE_S:
+                self._forget(conversation)
+
+    def _make_room(self) -> None:
+        kept = list(self._of_session.values())
+        if len(kept) < MAX_CONVERSATIONS:
+            return
+        count = Counter(conversation.visitor for conversation in kept)
+        self._forget(min(kept, key=lambda one: (-count[one.visitor], one.used_s)))
+
+    def _forget(self, conversation: Conversation) -> None:
+        self.drop(conversation)
+        self._on_forget(conversation)
+
+
+class Visits:
+    """Who asks: the conversations of sessions, what they stopped, and that they leave. Used on one
+    event loop, but for `forget`."""
+
+    def __init__(self, service: SpeechService):
+        self.kept = KeptConversations(on_forget=self.forget)
+        self.names = SecretNames()
+        self._service = service
+        # Sessions and their runs that are unwanted, the newest ones.
+        self._stopped: deque[tuple[str, str]] = deque(maxlen=MAX_STOPPED)
+
+    def of(self, request: gr.Request, given: Conversation | None = None) -> Conversation:
+        """The conversation of who asks; it is forgotten STATE_S after the last call."""
+        session_id, visitor = self.names.session(request), self.names.visitor(request)
+        conversation = self.kept.of(session_id, visitor, given)
+        if conversation.loop is None:
+            conversation.loop = asyncio.get_running_loop()
+            conversation.loop.call_later(STATE_S + 1.0, self.kept.sweep)
+        return conversation
+
+    def known(self, request: gr.Request | None, given: Conversation | None) -> Conversation | None:
+        """The conversation of who asks, if there is one."""
+        if given is not None or request is None:
+            return given
+        return self.kept.get(self.names.session(request))
+
+    def note_stop(self, session_id: str, run: str) -> None:
+        """A run is unwanted, even if its question is still on its way."""
+        self._stopped.append((session_id, run))
+
+    def was_stopped(self, session_id: str, run: str) -> bool:
+        return (session_id, run) in self._stopped
+
+    def forget(self, conversation: Conversation | None) -> None:
+        """A conversation is over; Gradio says so on a thread of its own."""
+        if conversation is None:
+            return
+        self.kept.drop(conversation)
+        if conversation.loop is not None and not conversation.loop.is_closed():
+            leaving = self.leave(conversation.session_id)
+            asyncio.run_coroutine_threadsafe(leaving, conversation.loop)
+
+    async def leave(self, session_id: str) -> None:
+        """Stop what a session hears, and forget its own voice."""
+        await self._service.cancel_session(session_id)
+        await self._service.remove_voice(session_id)
 
 
 async def settle(conversation: Conversation) -> None:

@@ -289,3 +289,10 @@ async def test_a_websocket_is_closed():
 
     await Guard(app, calls=CALLS, state=None)({"type": "websocket", "path": "/"}, None, send)
     assert [message["type"] for message in sent] == ["websocket.close"]
+
+
+@pytest.mark.parametrize("path", ["queue/join", "run/stop"])
+async def test_a_call_without_its_state_is_refused_before_gradio_tells_its_insides(path):
+    calls = {**GOOD, "fn_index": 2 if path == "run/stop" else 0, "data": GOOD["data"][:3]}
+    status, body, *_ = await ask(f"/gradio_api/{path}", calls)
+    assert status == 422 and b"takes" in body

@@ -173,6 +173,35 @@ async def test_the_text_box_is_emptied_unless_something_else_was_typed_meanwhile
     assert (await handlers.accepted("Hello there. And", conversation))[1] == gr.skip()
 
 
+async def test_a_conversation_that_gradio_forgot_is_found_by_its_tab(handlers):
+    await collect(reply(handlers))
+    question, _ = await handlers.chat(None, CALLER)
+    assert question["text"] == "Hello there."
+    assert (await handlers.accepted("Hello there.", None, CALLER))[1] == ""
+
+
+async def test_an_expired_conversation_is_no_error(handlers):
+    assert await handlers.chat(None, CALLER) == gr.skip()
+    assert await handlers.accepted("Hello there.", None, CALLER) == (gr.skip(), gr.skip())
+
+
+async def test_sound_that_nobody_asks_for_becomes_files(handlers):
+    conversation = Conversation()
+    await collect(reply(handlers, conversation))
+    (turn,) = conversation.turns
+    assert not turn.pcm and turn.answer_clip.path.exists()
+
+
+async def test_a_full_folder_costs_the_sound_and_not_the_words(handlers, tmp_path):
+    handlers.wav_folder = tmp_path / "file"
+    handlers.wav_folder.write_text("no folder")
+    conversation = Conversation()
+    await collect(reply(handlers, conversation))
+    question, answer = await handlers.chat(conversation)
+    assert answer["clip"] is None and "cannot be heard again" in answer["note"]
+    assert question["text"] == "Hello there." and not conversation.turns[0].pcm
+
+
 def test_a_visit_copies_no_model(handlers):
     assert copy.deepcopy(handlers.reply).__self__ is handlers
 

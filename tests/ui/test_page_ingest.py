@@ -221,10 +221,10 @@ async def test_ears_are_bounded_and_given_back():
     now = [0.0]
     ingest = AudioIngest(hear, None, max_s=5.0, clock=lambda: now[0])
     first = ingest.open()
-    for _ in range(module.MAX_SESSIONS - 1):
-        ingest.open()
+    for number in range(module.MAX_SESSIONS - 1):
+        ingest.open(f"visitor {number}")
     with pytest.raises(BusyError):
-        ingest.open()
+        ingest.open("newcomer")
     now[0] = module.SESSION_IDLE_S + 1
     assert ingest.open()
     with pytest.raises(ParameterError, match="closed"):
@@ -238,7 +238,8 @@ async def test_the_event_loop_goes_on_while_somebody_listens():
         return Speech((int(await gate.wait()),))
 
     ingest = AudioIngest(hear_at_the_gate, None, max_s=5.0)
-    keys = [(await record(ingest, tone(0.5)))[-1].utterance for _ in range(recordings.MAX_PENDING)]
+    ears = [ingest.open(f"visitor {number % 4}") for number in range(recordings.MAX_PENDING)]
+    keys = [(await record(ingest, tone(0.5), ear=ear))[-1].utterance for ear in ears]
     waiting, leaving = (asyncio.ensure_future(ingest.said(key)) for key in (keys[0], keys[-1]))
     await asyncio.sleep(0.05)
     assert not waiting.done() and not leaving.done()

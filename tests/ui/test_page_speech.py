@@ -42,7 +42,7 @@ async def say(handlers: Handlers, seconds: float = 0.5, level: float = 0.5) -> s
     """The name of a recording."""
     pcm = np.full(round(seconds * RATE_HZ), round(level * 32767), "<i2").tobytes()
     heard = await handlers.ingest.hear(
-        handlers.listen(), 0, pcm, hands_free=False, answering=False, end=True
+        await handlers.listen(CALLER), 0, pcm, hands_free=False, answering=False, end=True
     )
     return heard.utterance
 
@@ -132,7 +132,7 @@ async def test_a_recording_that_is_not_there_is_a_sentence(handlers, service, ut
 async def test_without_ears_nothing_listens(handlers):
     handlers.ingest = None
     with pytest.raises(gr.Error, match="takes no recordings"):
-        handlers.listen()
+        await handlers.listen(CALLER)
 
 
 async def stop_at(

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,8 +30,12 @@ from moss_engine.ui.audio_in.partial import Glimpse, Partial
 from moss_engine.ui.audio_in.recordings import JOIN, Hear, Recordings, Utterance
 
 MAX_SESSIONS = 64
+MAX_OF_VISITOR = 16  # whole offices are one address
 SESSION_IDLE_S = 120.0
+IN_USE_S = 5.0  # a microphone that sent something so recently is not closed for another
 MAX_READING = 4  # files decoded at a time
+MAX_RECEIVING, MAX_RECEIVING_OF_VISITOR = 8, 3  # files that are being sent
+READING = "Several files are being read already; send it again in a moment."
 
 
 @dataclass(frozen=True)
@@ -48,9 +54,10 @@ class BlockResult:
 @dataclass(eq=False)
 class MicSession:
     """One microphone. `frames` [FRAME_SAMPLES] are those of the recording, or of the moment before
-    it may begin; `follower` finds the turns where that is asked for."""
+    it may begin; `follower` finds the turns where that is asked for; `visitor` speaks."""
 
     used_s: float
+    visitor: str = ""
     partial: Partial | None = None
     follower: Follower | None = None
     seq: int = -1
@@ -87,21 +94,43 @@ class AudioIngest:
         self._clock = clock
         self._sessions: dict[str, MicSession] = {}
         self._num_reading = 0
+        self._receiving: Counter[str] = Counter()  # files, by visitor
 
-    def open(self) -> str:
-        """A new session; raises BusyError while too many are in use."""
-        now_s = self._clock()
-        self._sessions = {
-            key: session
-            for key, session in self._sessions.items()
-            if now_s - session.used_s < SESSION_IDLE_S
-        }
-        if len(self._sessions) >= MAX_SESSIONS:
-            raise BusyError("All microphones of this page are in use; try again in a moment.")
+    def open(self, visitor: str = "") -> str:
+        """A new session, which is closed when it was not used for SESSION_IDLE_S. Where there are
+        too many, the visitor who has most loses one that is not in use. Raises BusyError where all
+        are."""
+        self._close_unused()
+        self._make_room(visitor)
         key = secrets.token_urlsafe(16)
         partial = Partial(self._glimpse) if self._glimpse else None
-        self._sessions[key] = MicSession(now_s, partial)
+        self._sessions[key] = MicSession(self._clock(), visitor, partial)
+        asyncio.get_running_loop().call_later(SESSION_IDLE_S + 1.0, self._close_unused)
         return key
+
+    def _close_unused(self) -> None:
+        now_s = self._clock()
+        for key, session in list(self._sessions.items()):
+            if now_s - session.used_s >= SESSION_IDLE_S:
+                del self._sessions[key]
+
+    def _make_room(self, visitor: str) -> None:
+        """For one more session of a visitor; raises BusyError where there is none."""
+        count = Counter(session.visitor for session in self._sessions.values())
+        most = max(count, key=lambda name: (count[name], name == visitor), default=visitor)
+        if count[visitor] >= MAX_OF_VISITOR:
+            most = visitor
+        elif len(self._sessions) < MAX_SESSIONS:
+            return
+        unused_s = self._clock() - IN_USE_S
+        unused = [
+            (session.used_s, key)
+            for key, session in self._sessions.items()
+            if session.visitor == most and session.used_s <= unused_s
+        ]
+        if not unused:
+            raise BusyError("All microphones of this page are in use; try again in a moment.")
+        del self._sessions[min(unused)[1]]
 
     def knows(self, session: str) -> bool:
         return session in self._sessions
@@ -139,14 +168,30 @@ class AudioIngest:
             session.busy = False
         return session.last
 
+    @contextmanager
+    def receiving(self, key: str) -> Iterator[None]:
+        """While a file is being sent, which may take its time and much memory; raises BusyError
+        where many are."""
+        visitor = self._use(key).visitor
+        many = self._receiving.total() >= MAX_RECEIVING
+        if many or self._receiving[visitor] >= MAX_RECEIVING_OF_VISITOR:
+            raise BusyError(READING)
+        self._receiving[visitor] += 1
+        try:
+            yield
+        finally:
+            self._receiving[visitor] -= 1
+            self._receiving += Counter()  # forget those who send nothing
+
     async def read_file(self, key: str, data: bytes) -> BlockResult:
         """Take a whole audio file; raises the errors of `read_audio`, or BusyError."""
-        self._use(key)
+        session = self._use(key)
         if self._num_reading >= MAX_READING:
-            raise BusyError("Several files are being read already; send it again in a moment.")
+            raise BusyError(READING)
         self._num_reading += 1
         try:
-            return self._keep(*await asyncio.to_thread(_read, data, self.max_s))
+            read = await asyncio.to_thread(_read, data, self.max_s)
+            return self._keep(session, *read)
         finally:
             self._num_reading -= 1
 
@@ -179,7 +224,7 @@ class AudioIngest:
             raise AudioEmptyError("That was too short to hold a word; talk, then press again.")
         if np.abs(whole.astype(np.int32)).max() < SILENCE_PEAK * 32768:
             raise AudioEmptyError("We heard nothing; check the microphone and speak a sentence.")
-        return self._keep(whole, RATE_HZ)
+        return self._keep(session, whole, RATE_HZ)
 
     async def _follow(
         self, session: MicSession, follower: Follower, pcm: np.ndarray, answering: bool
@@ -190,7 +235,7 @@ class AudioIngest:
             known = partial.covers(follower.num_spoken)
             follower.end_s = pause_s(partial.text) if known else END_S
         turns = await asyncio.to_thread(follower.take, pcm, answering)
-        kept = [found for turn in turns if (found := await self._keep_turn(turn, partial, turns))]
+        kept = [found for turn in turns if (found := await self._keep_turn(session, turn, turns))]
         if partial is not None and (turns or not follower.talking):
             partial.begin()
         elif partial is not None:
@@ -206,10 +251,10 @@ class AudioIngest:
         )
 
     async def _keep_turn(
-        self, turn: SpokenTurn, partial: Partial | None, turns: list[SpokenTurn]
+        self, session: MicSession, turn: SpokenTurn, turns: list[SpokenTurn]
     ) -> BlockResult | None:
         """A turn that is over; None where it held no words, but a cough or a murmur."""
-        known = None
+        known, partial = None, session.partial
         if partial is not None and turn is turns[0]:
             known = await partial.settled(turn.num_spoken)
         if known is not None and is_murmur(known.text):
@@ -217,11 +262,13 @@ class AudioIngest:
         if known is not None and turn.interrupts and not interrupts(known.text, turn.spoken_s):
             return None
         speech = Speech((), known) if known is not None and self._by_words else None
-        recording = self._recordings.keep(turn.pcm, RATE_HZ, known=speech)
+        recording = self._recordings.keep(turn.pcm, RATE_HZ, known=speech, visitor=session.visitor)
         return BlockResult(False, recording.key, recording.seconds)
 
-    def _keep(self, pcm: np.ndarray, rate_hz: int, wave: np.ndarray | None = None) -> BlockResult:
-        recording = self._recordings.keep(pcm, rate_hz, wave)
+    def _keep(
+        self, session: MicSession, pcm: np.ndarray, rate_hz: int, wave: np.ndarray | None = None
+    ) -> BlockResult:
+        recording = self._recordings.keep(pcm, rate_hz, wave, visitor=session.visitor)
         return BlockResult(False, recording.key, recording.seconds)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from moss_engine.api.request import Speech
 from moss_engine.api.transcript import Transcript
 
 MAX_PENDING = 16  # recordings that wait to be understood
+MAX_PENDING_OF_VISITOR = 8
 KEPT_BYTES = 64 * 1024 * 1024
 KEPT_S = 300.0
 MAX_JOINED = 8
@@ -26,7 +28,8 @@ Hear = Callable[[np.ndarray, int], Awaitable[Speech]]
 @dataclass(eq=False)
 class Recording:
     """A finished recording: int16 [n] for those who want to hear it again, and what a request says
-    of it when that is ready. It was complete at `said_s`, and understood at `understood_s`."""
+    of it when that is ready. It was complete at `said_s`, and understood at `understood_s`;
+    `visitor` said it."""
 
     key: str
     pcm: np.ndarray
@@ -34,6 +37,7 @@ class Recording:
     heard: asyncio.Task[Speech]
     said_s: float
     understood_s: float | None = None
+    visitor: str = ""
 
     @property
     def seconds(self) -> float:
@@ -75,21 +79,24 @@ class Recordings:
         wave: np.ndarray | None = None,
         *,
         known: Speech | None = None,
+        visitor: str = "",
     ) -> Recording:
-        """Keep a finished recording and begin to understand it, unless that is `known`: `wave` if
-        it is given, else its 16-bit samples. Raises BusyError while many wait."""
+        """Keep a finished recording for KEPT_S and begin to understand it, unless that is `known`:
+        `wave` if it is given, else its 16-bit samples. Raises BusyError while many wait."""
         self._forget()
-        waiting = sum(not recording.heard.done() for recording in self._recordings.values())
-        if waiting >= MAX_PENDING:
+        waiting = [one.visitor for one in self._recordings.values() if not one.heard.done()]
+        if len(waiting) >= MAX_PENDING or waiting.count(visitor) >= MAX_PENDING_OF_VISITOR:
             raise BusyError(
                 "Many recordings are waiting to be understood; say it again in a moment."
             )
         wave = pcm / np.float32(32768) if wave is None else wave
         heard = self._hear(wave, rate_hz) if known is None else _as_known(known)
         job = asyncio.ensure_future(heard)
-        recording = Recording(secrets.token_urlsafe(16), pcm, rate_hz, job, self._clock())
+        key = secrets.token_urlsafe(16)
+        recording = Recording(key, pcm, rate_hz, job, self._clock(), visitor=visitor)
         job.add_done_callback(lambda job: self._noted(job, recording))
         self._recordings[recording.key] = recording
+        asyncio.get_running_loop().call_later(KEPT_S + 1.0, self._forget)
         return recording
 
     async def said(self, value: str) -> Utterance:
@@ -98,6 +105,7 @@ class Recordings:
         Waits until they are understood. Raises ParameterError if one is not known (any more), and
         what those had to say who listened.
         """
+        self._forget()
         keys = tuple(value.split(JOIN))
         found = [self._recordings[key] for key in keys if key in self._recordings]
         if len(found) < len(keys) or len(keys) > MAX_JOINED:
@@ -120,12 +128,20 @@ class Recordings:
             recording.understood_s = self._clock()
 
     def _forget(self) -> None:
-        """Drop recordings that are old, and the oldest while they are too large together."""
-        now_s, size = self._clock(), 0
-        for key, recording in reversed(list(self._recordings.items())):
-            size += recording.pcm.nbytes
-            if now_s - recording.said_s > KEPT_S or size > KEPT_BYTES:
+        """Drop recordings that are old, and while they are too large together, the oldest of the
+        visitor who has most."""
+        now_s = self._clock()
+        for key, recording in list(self._recordings.items()):
+            if now_s - recording.said_s > KEPT_S:
                 del self._recordings[key]
+        sizes: Counter[str] = Counter()
+        for recording in self._recordings.values():
+            sizes[recording.visitor] += recording.pcm.nbytes
+        while sizes.total() > KEPT_BYTES:
+            visitor, _ = sizes.most_common(1)[0]
+            oldest = next(one for one in self._recordings.values() if one.visitor == visitor)
+            sizes[visitor] -= oldest.pcm.nbytes
+            del self._recordings[oldest.key]
 
 
 async def _as_known(speech: Speech) -> Speech:

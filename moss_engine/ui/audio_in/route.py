@@ -38,10 +38,12 @@ async def answer(
     try:
         if _declared(scope) > limit:
             raise TooLarge
-        body = await _read(receive, limit)
         if found["file"]:
+            with ingest.receiving(found["session"]):
+                body = await _read(receive, limit)
             heard = await ingest.read_file(found["session"], body)
         else:
+            body = await _read(receive, limit)
             heard = await ingest.hear(found["session"], body=body, **_options(scope))
     except TooLarge:
         return 413, {

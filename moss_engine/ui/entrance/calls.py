@@ -55,7 +55,7 @@ def check_call(calls: Calls, how: str, name: str | None, message: Any) -> None:
         raise Refused(404, "This function is not called this way.")
     kinds = calls.kinds[index]
     data = message.get("data")
-    if how == "run" and isinstance(data, list) and len(data) != len(kinds):
+    if how != "call" and isinstance(data, list) and len(data) != len(kinds):
         raise Refused(422, f"This function takes {len(kinds)} arguments here, states as null.")
     check_data(data, kinds)
 

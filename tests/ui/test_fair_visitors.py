@@ -1,0 +1,172 @@
+"""One visitor, however busy, takes nothing from another: microphones, recordings, files that are
+being sent, conversations."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from moss_engine.api.errors import BusyError, ParameterError
+from moss_engine.api.request import Speech
+from moss_engine.ui import kept as kept_module
+from moss_engine.ui.audio_in import ingest as module
+from moss_engine.ui.audio_in import recordings
+from moss_engine.ui.audio_in.ingest import AudioIngest
+from moss_engine.ui.audio_in.recordings import Recordings
+from moss_engine.ui.audio_in.route import answer
+from moss_engine.ui.kept import KeptConversations
+from tests.ui.page_support import soon
+
+RATE_HZ = 16_000
+SECOND = np.full(RATE_HZ, 5000, np.int16)
+
+
+async def hear(_wave: np.ndarray, _rate_hz: int) -> Speech:
+    return Speech((1,))
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ingest(clock) -> AudioIngest:
+    return AudioIngest(hear, None, max_s=5.0, clock=clock)
+
+
+async def test_who_opens_many_microphones_closes_own_unused_ones(ingest, clock):
+    other = ingest.open("other")
+    mine = [ingest.open("many") for _ in range(module.MAX_OF_VISITOR)]
+    with pytest.raises(BusyError):  # all of them were used just now
+        ingest.open("many")
+    clock.now_s = module.IN_USE_S
+    for _ in range(module.MAX_OF_VISITOR + 4):
+        clock.now_s += module.IN_USE_S
+        ingest.open("many")
+    assert ingest.knows(other) and not any(ingest.knows(key) for key in mine)
+
+
+async def test_a_full_house_has_a_microphone_for_a_newcomer(ingest, clock):
+    crowd = module.MAX_SESSIONS // module.MAX_OF_VISITOR
+    for name in range(crowd):
+        for _ in range(module.MAX_OF_VISITOR):
+            ingest.open(f"visitor {name}")
+    with pytest.raises(BusyError):
+        ingest.open("newcomer")
+    clock.now_s = module.IN_USE_S
+    assert ingest.knows(ingest.open("newcomer"))
+
+
+async def test_a_microphone_that_is_left_alone_is_closed_by_itself(monkeypatch):
+    monkeypatch.setattr(module, "SESSION_IDLE_S", -1.0)  # at the next turn of the loop
+    ingest = AudioIngest(hear, None, max_s=5.0)
+    key = ingest.open()
+    assert await soon(lambda: not ingest.knows(key))
+
+
+async def test_many_recordings_of_one_visitor_leave_those_of_another(clock, monkeypatch):
+    monkeypatch.setattr(recordings, "KEPT_BYTES", 5 * SECOND.nbytes)
+    kept = Recordings(hear, clock)
+    other = kept.keep(SECOND, RATE_HZ, visitor="other")
+    for _ in range(24):
+        mine = kept.keep(SECOND, RATE_HZ, visitor="many")
+        await mine.heard
+    assert (await kept.said(other.key)).codes == (1,)
+    assert (await kept.said(mine.key)).codes == (1,)
+
+
+async def test_a_recording_is_known_for_five_minutes_and_not_longer(clock):
+    kept = Recordings(hear, clock)
+    recording = kept.keep(SECOND, RATE_HZ)
+    clock.now_s = recordings.KEPT_S
+    assert (await kept.said(recording.key)).codes == (1,)
+    clock.now_s += 0.1
+    with pytest.raises(ParameterError, match="not known any more"):
+        await kept.said(recording.key)
+
+
+async def test_a_recording_that_nobody_asks_for_is_forgotten_by_itself(monkeypatch):
+    monkeypatch.setattr(recordings, "KEPT_S", -1.0)  # at the next turn of the loop
+    kept = Recordings(hear, lambda: 0.0)
+    kept.keep(SECOND, RATE_HZ)
+    assert await soon(lambda: not kept._recordings)
+
+
+async def test_one_visitor_cannot_fill_the_queue_of_what_waits_to_be_understood(clock):
+    gate = asyncio.Event()
+
+    async def slowly(_wave: np.ndarray, _rate_hz: int) -> Speech:
+        await gate.wait()
+        return Speech((1,))
+
+    kept = Recordings(slowly, clock)
+    for _ in range(recordings.MAX_PENDING_OF_VISITOR):
+        kept.keep(SECOND, RATE_HZ, visitor="many")
+    with pytest.raises(BusyError):
+        kept.keep(SECOND, RATE_HZ, visitor="many")
+    other = kept.keep(SECOND, RATE_HZ, visitor="other")
+    gate.set()
+    assert (await kept.said(other.key)).codes == (1,)
+
+
+async def test_half_sent_files_are_few_and_leave_room_for_others(ingest):
+    async def send(key: str, receive):
+        scope = {
+            "path": f"/gradio_api/hear/{key}/file",
+            "method": "POST",
+            "headers": [],
+            "query_string": b"",
+        }
+        return await answer(ingest, scope, receive)
+
+    gate = asyncio.Event()
+
+    async def half() -> dict:
+        await gate.wait()
+        return {"type": "http.disconnect"}
+
+    async def nothing() -> dict:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    key = ingest.open("many")
+    waiting = [
+        asyncio.ensure_future(send(key, half)) for _ in range(module.MAX_RECEIVING_OF_VISITOR)
+    ]
+    await asyncio.sleep(0)
+    assert (await send(key, half))[0] == 503
+    assert (await send(ingest.open("other"), nothing))[0] == 422
+    gate.set()
+    assert [status for status, _ in await asyncio.gather(*waiting)] == [422] * len(waiting)
+    assert (await send(key, nothing))[0] == 422
+
+
+def test_many_sessions_of_one_visitor_push_out_their_own(clock, monkeypatch):
+    monkeypatch.setattr(kept_module, "MAX_CONVERSATIONS", 20)
+    gone = []
+    kept = KeptConversations(gone.append, clock)
+    other = kept.of("other's tab", "other")
+    for number in range(300):
+        clock.now_s += 0.1
+        kept.of(f"tab {number}", "many")
+    assert kept.of("other's tab", "other") is other
+    assert len(gone) == 300 - 19 and {one.visitor for one in gone} == {"many"}
+
+
+def test_a_conversation_that_is_not_used_is_forgotten(clock):
+    gone = []
+    kept = KeptConversations(gone.append, clock)
+    old, used = kept.of("old"), kept.of("used")
+    clock.now_s = kept_module.STATE_S + 1.0
+    kept.of("used")
+    kept.sweep()
+    assert gone == [old] and kept.get("old") is None and kept.get("used") is used

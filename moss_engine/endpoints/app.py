@@ -8,6 +8,8 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
@@ -16,23 +18,27 @@ from starlette.websockets import WebSocket
 from moss_engine.api.errors import MossError
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import MAX_SOUND_BYTES, read_json
-from moss_engine.endpoints.chat import complete
-from moss_engine.endpoints.chat_fields import ChatBody
+from moss_engine.endpoints.chat.complete import complete
+from moss_engine.endpoints.chat.fields import ChatBody
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.figures import MEDIA_TYPE
 from moss_engine.endpoints.memory import Memory
 from moss_engine.endpoints.realtime.connection import converse
 from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.speech import SpeechBody, speak
+from moss_engine.endpoints.tool import open_tool
 from moss_engine.endpoints.transcription import transcribe
 
 PREFIX = "/v1/"
+TOOL_PATH = "/mcp"
 Endpoint = Callable[[Request, Caller], Awaitable[Response]]
 
 
-def make_app(server: Server) -> Starlette:
+def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = ()) -> Starlette:
     """Answers everything under `PREFIX`, and /metrics; what is not there is refused in OpenAI's
-    shape, too."""
+    shape, too. `tool`: also /mcp, which raises as `open_tool` does. Pages of `origins` may read the
+    answers.
+    """
     begun_s, memory = int(time.time()), Memory()
 
     async def models(request: Request, caller: Caller) -> Response:
@@ -57,13 +63,26 @@ def make_app(server: Server) -> Starlette:
             return await transcribe(server, request)
 
     routes: list[BaseRoute] = [
-        _route(server, "models", models),
-        _route(server, "models/{model:path}", model),
-        _route(server, "audio/voices", voices),
-        _route(server, "audio/speech", speech, method="POST"),
-        _route(server, "audio/transcriptions", transcription, method="POST"),
-        _route(server, "chat/completions", chat, method="POST"),
+        _route(server, f"{PREFIX}models", models),
+        _route(server, f"{PREFIX}models/{{model:path}}", model),
+        _route(server, f"{PREFIX}audio/voices", voices),
+        _route(server, f"{PREFIX}audio/speech", speech, method="POST"),
+        _route(server, f"{PREFIX}audio/transcriptions", transcription, method="POST"),
+        _route(server, f"{PREFIX}chat/completions", chat, method="POST"),
     ]
+    if tool:
+        routes.append(_route(server, TOOL_PATH, open_tool(server), method="POST"))
+    routes += _watching_and_talking(server)
+    refusals = {ApiError: _refused, MossError: _refused_by_service, HTTPException: _not_there}
+    return Starlette(
+        routes=routes,
+        exception_handlers=refusals,  # type: ignore[arg-type]
+        middleware=[_for_pages_of(origins)] if origins else None,
+    )
+
+
+def _watching_and_talking(server: Server) -> list[BaseRoute]:
+    """/metrics, which counts against nobody's calls, and the realtime interface."""
 
     async def metrics(request: Request) -> Response:
         server.access.caller(request.scope)  # type: ignore[arg-type]
@@ -74,10 +93,20 @@ def make_app(server: Server) -> Starlette:
     async def realtime(socket: WebSocket) -> None:
         await converse(server, socket)
 
-    routes.append(Route("/metrics", metrics))
-    routes.append(WebSocketRoute(PREFIX + "realtime", realtime))
-    refusals = {ApiError: _refused, MossError: _refused_by_service, HTTPException: _not_there}
-    return Starlette(routes=routes, exception_handlers=refusals)  # type: ignore[arg-type]
+    return [Route("/metrics", metrics), WebSocketRoute(PREFIX + "realtime", realtime)]
+
+
+def _for_pages_of(origins: tuple[str, ...]) -> Middleware:
+    """Pages of these origins may call and read the answers: with a key in a header, never with
+    cookies."""
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=("GET", "POST"),
+        allow_headers=("*",),
+        allow_private_network=True,
+        expose_headers=("Retry-After",),
+    )
 
 
 def _route(server: Server, path: str, endpoint: Endpoint, *, method: str = "GET") -> Route:
@@ -88,7 +117,7 @@ def _route(server: Server, path: str, endpoint: Endpoint, *, method: str = "GET"
         caller.call()
         return await endpoint(request, caller)
 
-    return Route(PREFIX + path, answer, methods=[method])
+    return Route(path, answer, methods=[method])
 
 
 def _model(name: str, begun_s: int) -> dict[str, Any]:

@@ -82,3 +82,11 @@ def parse(body: bytes | str, kind: type[Kind]) -> Kind:
         return kind.model_validate_json(body)
     except ValidationError as error:
         raise of_validation(error) from None
+
+
+def parse_value(value: Any, kind: type[Kind]) -> Kind:
+    """The same for what was JSON already."""
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise of_validation(error) from None

@@ -116,11 +116,12 @@ class Server:
         )
 
 
-def check_language(mode: Mode, text: str, anyway: bool) -> None:
-    """Raise ForeignTextError where the mode reads English and the text looks otherwise."""
-    found = None if anyway or not mode.spell_out else doubt(text)
+def check_language(mode: Mode, text: str, remedy: str) -> None:
+    """Raise ForeignTextError, with the remedy, where the mode reads English and the text looks
+    otherwise."""
+    found = doubt(text) if mode.spell_out else None
     if found is not None:
-        raise ForeignTextError(f'{found}; send "anyway": true to hear it nevertheless.')
+        raise ForeignTextError(f"{found}; {remedy}.")
 
 
 def num_codes(content: Content, ids: SpecialIds) -> int:

@@ -44,7 +44,8 @@ def speak(server: Server, body: SpeechBody, caller: Caller) -> Streamed:
     except MossError as error:
         raise of_moss(error, "mode") from None
     try:
-        check_language(mode, body.input, body.anyway)
+        if not body.anyway:
+            check_language(mode, body.input, 'send "anyway": true to hear it nevertheless')
     except MossError as error:
         raise of_moss(error, "input") from None
     messages = (Message("user", Text(body.input)),)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.options import check_options, option
 
+ORIGIN = re.compile(r"https?://(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?", re.ASCII)
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
@@ -34,7 +36,16 @@ class PageConfig:
         group="page",
         metavar="FILE",
     )
-
+    api_origins: str | None = option(
+        None,
+        "web pages of other addresses that may call with a key, as https://app.example, with "
+        "commas between them",
+        group="page",
+        metavar="ORIGINS",
+    )
+    mcp: bool = option(
+        False, "offer programs the tool say by the Model Context Protocol, at /mcp", group="page"
+    )
     reply_log: Path | None = option(
         None,
         "file for one line a reply, with why it ended and without text or sound; 20 MB at most",
@@ -47,8 +58,21 @@ class PageConfig:
         """Whether only this machine can reach the page."""
         return self.host in LOOPBACK and not self.share
 
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Of `api_origins`."""
+        given = (self.api_origins or "").split(",")
+        return tuple(origin.strip().rstrip("/") for origin in given if origin.strip())
+
     def __post_init__(self) -> None:
         check_options(self)
+        for origin in self.origins:
+            if not ORIGIN.fullmatch(origin):
+                raise ConfigError(
+                    f"--api-origins names {origin!r}; write origins like https://app.example."
+                )
+        if self.origins and self.api_key_file is None:
+            raise ConfigError("--api-origins needs keys for those pages; add --api-key-file.")
         if self.own_voice and not self.local:
             raise ConfigError(
                 "--own-voice is for this machine alone, since nobody could say whose voices "

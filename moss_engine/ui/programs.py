@@ -21,9 +21,13 @@ def access_of(config: PageConfig) -> Access:
 
 
 def open_endpoints(
-    service: SpeechService, info: ServiceInfo, model: str, access: Access
+    service: SpeechService, info: ServiceInfo, model: str, access: Access, config: PageConfig
 ) -> tuple[WatchedService, Any]:
-    """The service with its figures being noted, and the ASGI app that answers programs."""
+    """The service with its figures being noted, and the ASGI app that answers programs.
+
+    Raises MissingPackageError or ConfigError for --mcp where it cannot be offered.
+    """
     figures = Figures()
     watched = WatchedService(service, figures)
-    return watched, make_app(Server(watched, info, model, access, figures))
+    server = Server(watched, info, model, access, figures)
+    return watched, make_app(server, tool=config.mcp, origins=config.origins)

@@ -110,8 +110,9 @@ def launch(
     programs call it by; `blocked_paths` are never served.
 
     Raises ConfigError for an address that is taken or not this machine's, for keys that are none,
-    for --share where no link can be made, and for a pool too small to speak with; EngineFaultError
-    if the service cannot speak.
+    for --share where no link can be made, for --mcp with a model that reads nothing aloud, and for
+    a pool too small to speak with; MissingPackageError for --mcp without its package;
+    EngineFaultError if the service cannot speak.
     """
     require_address(config.host, config.port)
     access = access_of(config)
@@ -125,7 +126,7 @@ def launch(
         raise ConfigError(
             f"--kv-rows {info.kv_rows} is too small to speak with; give {SMALL_KV_ROWS} or more."
         ) from None
-    service, endpoints = open_endpoints(service, info, model, access)
+    service, endpoints = open_endpoints(service, info, model, access, config)
     handlers = Handlers(service, facts, wav_folder=cache, ingest=ingest)
     page = build_page(handlers, max_sessions=info.max_sessions, max_waiting=info.max_waiting)
     login = make_login(config.auth) if config.auth is not None else None

@@ -1,9 +1,10 @@
 """Pin the dependencies of pyproject.toml: `python -m scripts.dev.lock` (needs uv).
 
 requirements.txt holds the default install for every supported Python and system,
-requirements-talk.txt what listening adds to it, requirements-test.txt what the tests add. torch's
-CUDA libraries go into requirements-cuda.txt, to be given to pip as constraints: were they listed as
-requirements, machines without a GPU would download them too.
+requirements-talk.txt what listening adds to it, requirements-mcp.txt what --mcp adds, and
+requirements-test.txt what the tests add. torch's CUDA libraries go into requirements-cuda.txt, to
+be given to pip as constraints: were they listed as requirements, machines without a GPU would
+download them too.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ TALK_HEAD = (
     "# What listening needs: a recogniser with its weights, and what finds the end of a turn.\n"
     "-r requirements.txt\n"
 )
+MCP_HEAD = "# What `--mcp` needs: the Model Context Protocol's own package.\n-r requirements.txt\n"
 TEST_HEAD = (
     "# What the tests add, pinned; made by `python -m scripts.dev.lock`.\n-r requirements.txt\n"
 )
@@ -59,9 +61,9 @@ def compile_pins(*arguments: str) -> list[str]:
 def main() -> None:
     default = compile_pins()
     named = {line.split("#")[0].strip() for line in default}
-    talk, test = (
+    talk, mcp, test = (
         [line for line in compile_pins("--extra", extra) if line.split("#")[0].strip() not in named]
-        for extra in ("talk", "test")
+        for extra in ("talk", "mcp", "test")
     )
     cuda = [line for line in default if CUDA_LIBRARY.match(line)]
     default = [line for line in default if line not in cuda]
@@ -69,6 +71,7 @@ def main() -> None:
         ("requirements.txt", DEFAULT_HEAD, default),
         ("requirements-cuda.txt", CUDA_HEAD, cuda),
         ("requirements-talk.txt", TALK_HEAD, talk),
+        ("requirements-mcp.txt", MCP_HEAD, mcp),
         ("requirements-test.txt", TEST_HEAD, test),
     ):
         (REPO_ROOT / name).write_text(

@@ -6,7 +6,9 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 
@@ -16,18 +18,20 @@ from moss_engine.endpoints.app import make_app
 from moss_engine.endpoints.figures import Figures
 from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.watched import WatchedService
+from tests.ui.page_support import until
 
 MODEL = "scripted"
 
 
 @contextmanager
-def running(service: SpeechService, access: Access | None = None) -> Iterator[str]:
-    """Serve in a thread; the address, without a slash at its end."""
-    info = asyncio.run(service.describe())
+def running(service: SpeechService, access: Access | None = None, **settings: Any) -> Iterator[str]:
+    """Serve in a thread, with settings of the app; the address, without a slash at its end."""
+    with ThreadPoolExecutor(1) as thread:  # the test may be on an event loop itself
+        info = thread.submit(asyncio.run, service.describe()).result()
     figures = Figures()
     watched = WatchedService(service, figures)
     access = access or Access(open_to_all=True)
-    app = make_app(Server(watched, info, MODEL, access, figures))
+    app = make_app(Server(watched, info, MODEL, access, figures), **settings)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         server = uvicorn.Server(
@@ -36,6 +40,7 @@ def running(service: SpeechService, access: Access | None = None) -> Iterator[st
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         try:
+            assert until(lambda: server.started)
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True

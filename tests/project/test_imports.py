@@ -78,6 +78,7 @@ HOMES = {
     "uvicorn": ("ui.entrance.connections",),
     "pydantic": ("endpoints",),
     "prometheus_client": ("endpoints.figures",),
+    "mcp": ("endpoints.tool",),
     "triton": ("kernels",),
     "tensorrt": ("runtime.tensorrt", "runtime.tensorrt_llm", "export"),
     "tensorrt_rtx": ("runtime.tensorrt", "export"),
@@ -98,6 +99,7 @@ OPTIONAL = (
     "transformers",
     "hibari",
     "moonshine_voice",
+    "mcp",
     "pytest",
 )
 # Imported in functions, once they are asked for: they need a package that not every machine has, or

@@ -62,6 +62,7 @@ def tracked_files() -> list[Path]:
     [
         ("requirements.txt",),
         ("requirements.txt", "requirements-talk.txt"),
+        ("requirements.txt", "requirements-mcp.txt"),
         ("requirements.txt", "requirements-test.txt"),
     ],
 )
@@ -97,6 +98,7 @@ def test_what_is_installed_is_what_is_pinned():
     [
         "requirements.txt",
         "requirements-talk.txt",
+        "requirements-mcp.txt",
         "requirements-test.txt",
         "requirements-vocoder.txt",
     ],

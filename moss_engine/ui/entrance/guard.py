@@ -34,7 +34,7 @@ HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[\w.-]{1,253})(?::\d{1,5})?", re
 MAX_HEAD_BYTES = 16 * 1024
 CALL = re.compile(rf"{API}/(?P<how>queue/join|run|call)(?:/(?P<name>[^/]+))?/?")
 
-ENDPOINTS = ("/v1/", "/metrics")
+ENDPOINTS = ("/v1/", "/metrics", "/mcp")
 
 SAFE = {
     b"x-content-type-options": b"nosniff",

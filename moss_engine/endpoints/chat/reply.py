@@ -23,7 +23,7 @@ from moss_engine.api.events import (
 )
 from moss_engine.api.request import Request
 from moss_engine.api.tokens import Modality
-from moss_engine.endpoints.chat_fields import ChatBody
+from moss_engine.endpoints.chat.fields import ChatBody
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.memory import Memory
 from moss_engine.endpoints.replies import server_sent

@@ -10,8 +10,8 @@ from moss_engine.api.errors import MossError
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Content, Message, Request, Sampling, Text
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.chat_fields import AssistantMessage, AudioPart, ChatBody, UserMessage
-from moss_engine.endpoints.chat_reply import Answer
+from moss_engine.endpoints.chat.fields import AssistantMessage, AudioPart, ChatBody, UserMessage
+from moss_engine.endpoints.chat.reply import Answer
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.hearing import from_base64, heard
 from moss_engine.endpoints.memory import Memory

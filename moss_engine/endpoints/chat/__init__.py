@@ -1,0 +1,1 @@
+"""Conversations with programs, in text or speech."""

@@ -73,7 +73,8 @@ class Started:
 @dataclass(frozen=True)
 class Sampled:
     """One reply row was sampled. `modality` is the mode it was sampled in; the first one ends
-    prefill. `held_s`: how long the reply was held back so far, as its listener was far behind."""
+    prefill. `held_s`: how long the reply was held back so far, as its listener was far behind.
+    `silence`: codes of a pause that are heard after it."""
 
     request_id: str
     time_s: float
@@ -81,6 +82,7 @@ class Sampled:
     row: Row
     modality: Modality
     held_s: float = 0.0
+    silence: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from moss_engine.api.validation import check_sampling
 from moss_engine.api.voices import Speakers, read_speakers
 
 Medium = Literal["text", "speech"]
+MAX_PAUSE_CODES = 100
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,31 @@ class Mode:
 
 
 @dataclass(frozen=True)
+class Pauses:
+    """What is put between the sentences of a text that is read, beyond the silence that the network
+    ends them with: so often the code of silence, before a sentence and before a paragraph."""
+
+    code: int
+    sentence: int
+    paragraph: int
+
+    def __post_init__(self) -> None:
+        counts = (self.sentence, self.paragraph)
+        whole = all(type(value) is int and value >= 0 for value in (self.code, *counts))
+        if not whole or max(counts) > MAX_PAUSE_CODES:
+            raise CheckpointError(
+                f"pauses must be a code and two numbers from 0 to {MAX_PAUSE_CODES}."
+            )
+
+
+@dataclass(frozen=True)
 class Modes:
     """`processor_config.json`.
 
     Three numbers bound a reply in a mode that splits its text: characters of a segment, rows for
     each of its characters at speed 1, and the rows that even the shortest segment may have.
-    `silent_lead_s` is the silence with which the network begins a reply, and which nobody hears.
+    `silent_lead_s` is the silence with which the network begins a reply, and which nobody hears;
+    without `pauses` the sentences of a reply follow each other as the network ends them.
     """
 
     modes: tuple[Mode, ...]
@@ -74,6 +94,7 @@ class Modes:
     min_cap_rows: int
     speakers: Speakers = Speakers()
     silent_lead_s: float = 0.0
+    pauses: Pauses | None = None
 
     def __post_init__(self) -> None:
         names = [mode.name for mode in self.modes]
@@ -105,6 +126,7 @@ def read_modes(path: Path) -> Modes:
             min_cap_rows=int(values["min_cap_rows"]),
             speakers=read_speakers(values),
             silent_lead_s=float(values.get("silent_lead_s", 0.0)),
+            pauses=Pauses(**values["pauses"]) if "pauses" in values else None,
         )
     except (KeyError, TypeError, ValueError, CheckpointError) as error:
         raise CheckpointError(

@@ -245,19 +245,19 @@ class Engine:
         modality, now_s = turn.sequence.modality, self._elapsed_s(turn)
         start_sample = turn.num_codes * self._samples_per_code
         turn.append(row)
+        num_rows, ends = len(turn.reply_rows), turn.sequence.finish_reason is not None
         text = turn.text_decoder.push(row.text) if modality is Modality.TEXT else ""
-        if turn.sequence.finish_reason:
-            text += turn.text_decoder.end_segment()
-        num_rows = len(turn.reply_rows)
-        self._events.append(Sampled(turn.owner, now_s, num_rows, row, modality))
+        text += turn.text_decoder.end_segment() if ends else ""
+        goes_on = ends and turn.next_segment()
+        heard = turn.silence if goes_on else ()
+        self._events.append(Sampled(turn.owner, now_s, num_rows, row, modality, silence=heard))
         if text:
             self._events.append(TextDelta(turn.owner, now_s, num_rows, text, start_sample))
-        if turn.sequence.finish_reason:
-            if turn.next_segment():
-                self._scheduler.begin_sequence(turn)
-                self._finished.append(turn.owner)
-            else:
-                self._finish(turn, turn.finish_reason)
+        if goes_on:
+            self._scheduler.begin_sequence(turn)
+            self._finished.append(turn.owner)
+        elif ends:
+            self._finish(turn, turn.finish_reason)
 
     def _reap(self) -> None:
         """End turns that were cancelled, or that waited too long for a place."""

@@ -37,6 +37,7 @@ class TextDecoder(Protocol):
 class Segment:
     """A part of a reply that is generated on its own: its prompt, and the most rows it may get.
 
+    `silence` are codes that are heard before it, unless it is the first.
     `bound_words` is the text that it must write, as text ids word by word: it chooses only where
     spans of speech begin. None leaves the text to the model. `reply_rows` is the most that the
     reply may have in all when it is over.
@@ -46,6 +47,7 @@ class Segment:
     max_rows: int
     bound_words: tuple[tuple[int, ...], ...] | None = None
     reply_rows: int | None = None
+    silence: tuple[int, ...] = ()
 
     @property
     def max_total_rows(self) -> int:
@@ -162,7 +164,13 @@ class RequestState:
             self.reached_cap = True
             return False
         self.sequence = self._make_sequence()
+        self.num_codes += len(self.silence)
         return True
+
+    @property
+    def silence(self) -> tuple[int, ...]:
+        """Codes that are heard before the segment that runs, after the one before it."""
+        return self.segments[self._index].silence if self._index else ()
 
     def _rows_left(self) -> int:
         """The most rows that the next segment may have."""

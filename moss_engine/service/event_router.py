@@ -50,11 +50,13 @@ class EventRouter:
                 event = dataclasses.replace(event, start_sample=start_sample)
             reply.stream.put(event, waiters)
         if isinstance(event, Sampled) and job is not None:
-            self._add_code(event, job)
+            self._add_codes(event, job)
 
-    def _add_code(self, event: Sampled, job: SpeechJob) -> None:
+    def _add_codes(self, event: Sampled, job: SpeechJob) -> None:
         job.num_rows = event.num_rows
         code = code_of(event.row, self._ids)
-        if code is not None:
-            job.add_code(code)
+        codes = event.silence if code is None else (code, *event.silence)
+        for heard in codes:
+            job.add_code(heard)
+        if codes:
             self._worker.notify(job)

@@ -32,7 +32,7 @@ from moss_engine.api.validation import check_id, check_sampling, check_speed, ch
 from moss_engine.api.voices import token_ids
 from moss_engine.engine.sequence import Segment, TextDecoder
 from moss_engine.models.config import ModelConfig
-from moss_engine.text.spoken.sentences import as_sentence, split_sentences
+from moss_engine.text.reading import Part, parts_to_read
 from moss_engine.text.spoken.text import spoken_text
 from moss_engine.text.tokenizer import TextTokenizer
 
@@ -73,6 +73,8 @@ class Processor:
         self.speakers = modes.speakers
         self.silent_lead_s = modes.silent_lead_s
         self._limits = modes
+        if modes.pauses and modes.pauses.code >= self.ids.num_codes:
+            raise CheckpointError(f"The code of silence, {modes.pauses.code}, is none; {AGAIN}")
         self._speaker_ids = token_ids(modes.speakers, tokenizer.special_ids)
         self._tokenizer = tokenizer
         self._max_text_chars = max_text_chars
@@ -116,26 +118,24 @@ class Processor:
             self._check_content(message)
         used = request.messages if mode.history else request.messages[-1:]
         messages = tuple(Message(m.role, _readable(mode, m)) for m in used)
-        max_rows = request.sampling.max_rows
         if not mode.split_sentences:
-            return (Segment(self.prompt(mode, messages, speaker), max_rows),)
-        last = messages[-1].content
+            return (Segment(self.prompt(mode, messages, speaker), request.sampling.max_rows),)
+        last = request.messages[-1].content
         assert isinstance(last, Text)
-        sentences = split_sentences(last.text, self._limits.segment_chars - 1)
-        if mode.spell_out:
-            sentences = [as_sentence(sentence) for sentence in sentences]
+        parts = parts_to_read(last.text, self._limits, mode, request.speed)
         # Many tiny sentences have as many rows in all as the same characters in one.
-        in_all = self._cap("".join(sentences), request.speed) + self._limits.min_cap_rows
-        caps = [min(max_rows, self._cap(sentence, request.speed)) for sentence in sentences]
-        pairs = zip(sentences, caps, strict=True)
-        return tuple(self._read(mode, text, speaker, cap, in_all) for text, cap in pairs)
+        in_all = self._limits.min_cap_rows + self._cap(
+            "".join(p.text for p in parts), request.speed
+        )
+        return tuple(self._read(mode, part, request, speaker, in_all) for part in parts)
 
     def _read(
-        self, mode: Mode, sentence: str, speaker: tuple[int, ...], most: int, in_all: int
+        self, mode: Mode, part: Part, request: Request, speaker: tuple[int, ...], in_all: int
     ) -> Segment:
         """A sentence that is read as it stands: its reply writes the words of its prompt."""
-        prompt = self.prompt(mode, (Message("user", Text(sentence)),), speaker)
-        return Segment(prompt, most, self._words(sentence), in_all)
+        prompt = self.prompt(mode, (Message("user", Text(part.text)),), speaker)
+        most = min(request.sampling.max_rows, self._cap(part.text, request.speed))
+        return Segment(prompt, most, self._words(part.text), in_all, part.silence)
 
     def _words(self, text: str) -> tuple[tuple[int, ...], ...]:
         """The text's ids word by word; a word holds the space before it."""

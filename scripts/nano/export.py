@@ -16,7 +16,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 from moss_engine.api.errors import CheckpointError
+from moss_engine.codec.mel import log_mel
+from moss_engine.codec.nano.store import load_fsq
 from moss_engine.codec.vocoder.make import KINDS
 from moss_engine.config import NANO_CHECKPOINT, REPO_ROOT
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tensors, save_tensors
@@ -59,6 +63,8 @@ PROCESSOR_CONFIG = {
     "min_cap_rows": 160,
     "silent_lead_s": 0.04,  # of the 60 ms with which the teacher's sentences begin
 }
+PAUSES = {"sentence": 4, "paragraph": 13}
+"""Codes of silence, of 40 ms: sentences have 0.37 s between them by themselves."""
 _CARD_FILE = Path(__file__).with_name("model_card.md")
 
 
@@ -112,7 +118,8 @@ def export(args: argparse.Namespace) -> int:
         for name in ("config.json", FILE_NAME):
             shutil.copyfile(args.work / part / name, out / part / name)
     _write_json(out / "generation_config.json", generation_config(args))
-    _write_json(out / "processor_config.json", PROCESSOR_CONFIG)
+    pauses = {"code": silent_code(out / "codec"), **PAUSES}
+    _write_json(out / "processor_config.json", {**PROCESSOR_CONFIG, "pauses": pauses})
     shutil.copyfile(_CARD_FILE, out / "README.md")
     for path in out.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -125,6 +132,15 @@ def export(args: argparse.Namespace) -> int:
         },
     )
     return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+
+
+@torch.inference_mode()
+def silent_code(codec: Path) -> int:
+    """The code that digital silence has."""
+    fsq = load_fsq(codec)
+    mel = log_mel(torch.zeros(fsq.config.mel.sample_rate_hz), fsq.config.mel)
+    codes = fsq.codes_of_mel(mel[None])[0]
+    return int(codes[len(codes) // 2])
 
 
 def _options(args: argparse.Namespace) -> str:

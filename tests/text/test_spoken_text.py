@@ -174,6 +174,12 @@ TABLE = {
     "Rocky IV, an IV drip, Super Bowl LVIII": "Rocky four, an I V drip, Super Bowl fifty-eight",
     "5'10 tall, a 10\" disk": "five foot ten tall, a ten inch disk",
     '"about 10"': "about ten",
+    'a 5" and a 6" disk; room 251", said he': "a five inch and a six inch disk; room two "
+    "fifty-one, said he",
+    "The A.x of A.__dict__ (str)": "The A dot x of A dot dict, string",
+    "Title\n=====\n\nMain API ======== run(...): it runs": "Title. Main A P I, run. it runs",
+    "Edmonton Sun, August 16": "Edmonton Sun, August sixteenth",
+    "On Sun, August 16": "On Sunday, August sixteenth",
     (
         "4/5 stars, 3:2, 16:9, 3x faster"
     ): "four out of five stars, three to two, sixteen to nine, three times faster",

@@ -15,7 +15,7 @@ RESPELT = {
     "BSc": "B S C", "MSc": "M S C", "PhD": "P H D", "DPhil": "D Phil",
     "USAID": "U S aid", "dBm": "D B M", "iOS": "I O S", "SQLite": "S Q L light", "libc": "lib C",
     "GUI": "gooey", "WYSIWYG": "wizzy wig", "EPROM": "E prom", "EEPROM": "double E prom",
-    "Ctrl": "control", "CTRL": "control",
+    "Ctrl": "control", "CTRL": "control", "str": "string",
 }
 """What a reader says for them; it is also what is shown."""
 SAID_AS_WORDS = frozenset(

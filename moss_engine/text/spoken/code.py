@@ -21,7 +21,7 @@ _MENTIONED = re.compile(
     rf"|(?<=\s)(?P<named>{_SIGN})(?=\s(?:operators?|signs?|characters?|symbols?|keys?)\b)"
 )
 _RULES = (
-    (re.compile(r"\s*(?:===?)\s*"), " equals "),
+    (re.compile(r"\s*(?<!=)===?(?!=)\s*"), " equals "),
     (re.compile(r"\s+\+=\s+"), " plus equals "),
     (re.compile(r"\s+-=\s+"), " minus equals "),
     (re.compile(r"\s+\*=\s+"), " times equals "),

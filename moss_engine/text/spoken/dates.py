@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from moss_engine.text.spoken.cardinals import cardinal, integer, ordinal, year
+from moss_engine.text.spoken.tables import SENTENCE_STARTERS
 
 Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 """A pattern, and the words for what it finds."""
@@ -57,6 +58,13 @@ def _period(m: re.Match[str]) -> str:
     return "." if m[0].endswith(".") and after else ""
 
 
+def _day_before_date(m: re.Match[str]) -> str:
+    """A weekday, unless a name goes before it: "Edmonton Sun, August 16"."""
+    before = re.search(r"\b([A-Z]\w*)\s+$", m.string[: m.start()])
+    named = before is not None and before[1] not in SENTENCE_STARTERS
+    return m[0] if named else _DAYS[m["day"]]
+
+
 def _month(text: str) -> str:
     return next(name for name in MONTHS if name.lower().startswith(text.lower().rstrip(".")))
 
@@ -99,7 +107,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(rf"(?<![A-Za-z])(?P<day>{'|'.join(_DAYS)})\.?(?=,?\s+(?:\d|{_MONTH}))"),
-        lambda m: _DAYS[m["day"]],
+        _day_before_date,
     ),
     (re.compile(r"(?<=\d)T(?=\d\d:\d\d)"), lambda m: " at "),
     (re.compile(r"(?<=:\d\d)(?:\.\d+)?Z\b"), lambda m: " U T C"),

@@ -12,6 +12,7 @@ _TAGS = (
     "sub summary sup svg table tbody td textarea th thead title tr u ul video audio var"
 ).split()
 _WRAPPING = (
+    (re.compile(r"^[ \t]*(?:[=*_-][ \t]*){3,}\r?$", re.M), ""),
     (re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.M), ""),
     (re.compile(r"!?\[([^\]\n]+)\]\((?:[^()\s]+)(?:\s+\"[^\"\n]*\")?\)"), r"\1"),
     (re.compile(r"<((?:mailto:)?[^\s<>@]+@[^\s<>]+|(?:https?|ftp)://[^\s<>]+)>"), r" \1 "),
@@ -34,7 +35,7 @@ _EMOJI = (
 _EMOJIS = rf"(?:{_EMOJI}\s*)+"
 _RULES = (
     (re.compile(r"^[ \t]*#{1,6}[ \t]+(.*)$", re.M), r"\1."),
-    (re.compile(r"^[ \t]*(?:[=*_-][ \t]*){3,}$", re.M), ""),
+    (re.compile(r"\s(?P<line>[=#~*])(?P=line){3,}\s"), ", "),
     (re.compile(r"(?P<sign>[=&#$%@|~])(?P=sign)+"), r"\g<sign>"),
     (re.compile(r"(?<![.!?:;,\s])[ \t]*\n\s*(?=(?:[-*•]|\d{1,2}[.)])[ \t])"), ".\n"),
     (re.compile(r"^[ \t]*[-*•][ \t]+", re.M), ""),

@@ -150,9 +150,15 @@ def _in_feet(m: re.Match[str]) -> str:
     return f"{cardinal(int(m['feet']))} foot {cardinal(int(m['inches']))}"
 
 
+_QUOTING = re.compile(r"(?:^|[\s(\[])\"(?=\w)[^\"]*$")
+_SAID = re.compile(r"[,.]?\s+(?:said|says|told|asked|added|wrote|according)\b")
+
+
 def _inches(m: re.Match[str]) -> str:
-    """A quote after a figure, unless it closes a quotation."""
-    if m["mark"] == '"' and m.string[: m.start()].count('"') % 2:
+    """A quote after a figure, unless it closes a quotation, which may have begun elsewhere."""
+    if m["mark"] == '"' and (
+        _QUOTING.search(m.string, 0, m.start()) or _SAID.match(m.string, m.end())
+    ):
         return m[0]
     return f"{amount(m['amount'])} inch"
 

@@ -45,7 +45,7 @@ def test_the_silence_is_heard_between_segments_alone() -> None:
     finally:
         service.close()
     codes = [7, 8, 9, *SILENCE, 7, 8, 9, *SILENCE, 7, 8, 9]
-    np.testing.assert_array_equal(heard(events), np.repeat(np.float32(codes) / 100, 960))
+    np.testing.assert_array_equal(heard(events), np.repeat(np.array(codes, np.float32) / 100, 960))
     starts = {event.start_sample // 960 for event in events if isinstance(event, TextDelta)}
     assert starts == {0, 5, 10}
     last = events[-1]

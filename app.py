@@ -11,7 +11,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from moss_engine.api.errors import ConfigError, MossError
-from moss_engine.config import EngineConfig, TalkConfig
+from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
 from moss_engine.ui.config import PageConfig
 
@@ -20,18 +20,22 @@ LOG_BYTES = 10 * 1024 * 1024
 
 def parse_configs(
     arguments: list[str] | None = None,
-) -> tuple[EngineConfig, TalkConfig, PageConfig]:
+) -> tuple[EngineConfig, TalkConfig, ClusterConfig, PageConfig]:
     """The options of the command line; a Hugging Face Space wants to be reached from outside."""
     parser = argparse.ArgumentParser(
         description="MOSS-Speech Live: type a sentence, hear it while it is being made."
     )
-    add_options(parser, EngineConfig)
-    add_options(parser, TalkConfig)
-    add_options(parser, PageConfig)
+    for config in (EngineConfig, TalkConfig, ClusterConfig, PageConfig):
+        add_options(parser, config)
     if "SPACE_ID" in os.environ:
         parser.set_defaults(host="0.0.0.0")
     args = parser.parse_args(arguments)
-    return (from_args(EngineConfig, args), from_args(TalkConfig, args), from_args(PageConfig, args))
+    return (
+        from_args(EngineConfig, args),
+        from_args(TalkConfig, args),
+        from_args(ClusterConfig, args),
+        from_args(PageConfig, args),
+    )
 
 
 def open_log(path: Path) -> None:
@@ -50,7 +54,7 @@ def open_log(path: Path) -> None:
 
 
 def main() -> None:
-    engine, talk, page = parse_configs()
+    engine, talk, cluster, page = parse_configs()
     if sys.stderr.isatty():
         print(f"Loading {engine.checkpoint.name}.", file=sys.stderr, flush=True)
     if page.reply_log is not None:
@@ -62,7 +66,12 @@ def main() -> None:
     from moss_engine.ui.entrance.ending import serve_until_signal
     from moss_engine.ui.server import launch
 
-    service = build_talking_service(engine, talk, clones_voices=page.own_voice)
+    if cluster.is_wanted:
+        from moss_engine.cluster.build import build_cluster_service
+
+        service = build_cluster_service(engine, talk, cluster, clones_voices=page.own_voice)
+    else:
+        service = build_talking_service(engine, talk, clones_voices=page.own_voice)
     service.start()
     blocks = launch(
         service, page, model=engine.checkpoint.resolve().name, blocked_paths=(engine.checkpoint,)

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 from moss_engine.api.errors import CheckpointError, ConfigError
 from moss_engine.api.info import ServiceInfo
+from moss_engine.api.service import StartableService
 from moss_engine.checkup import require_codec_tensors, require_network_tensors
 from moss_engine.codec.base import samples_per_code
 from moss_engine.codec.load import load_cloner, load_codec
 from moss_engine.config import EngineConfig, TalkConfig
-from moss_engine.engine.engine import Engine, Preparer
+from moss_engine.engine.engine import Engine
+from moss_engine.engine.sequence import Preparer
 from moss_engine.models.config import ModelConfig
 from moss_engine.recogniser.ear import Ear
 from moss_engine.recogniser.load import NONE, load_recogniser
@@ -39,13 +41,27 @@ def build_service(config: EngineConfig, *, clones_voices: bool = False) -> Local
     return LocalService(core, service_info(core, processor, clones_voices), voices)
 
 
+def build_listening_service(
+    config: EngineConfig, talk: TalkConfig, *, clones_voices: bool = False
+) -> LocalService:
+    """The same with a recogniser, where the checkpoint understands no speech or `talk.transcribe`
+    asks for it: what a replica is. Raises as `build_core` does."""
+    return _listening(config, talk, clones_voices)[0]
+
+
 def build_talking_service(
     config: EngineConfig, talk: TalkConfig, *, clones_voices: bool = False
 ) -> TalkingService:
-    """The same with somebody to talk to: a recogniser listens where the checkpoint understands no
-    speech, or where `talk.transcribe` asks for it, and `talk.brain` thinks of the answers. Raises
-    as `build_core` does."""
+    """The same with somebody to talk to; `talk.brain` thinks of the answers. Raises as `build_core`
+    does."""
     brain = open_brain(talk)
+    below, info = _listening(config, talk, clones_voices)
+    return talk_over(below, info, brain, config)
+
+
+def _listening(
+    config: EngineConfig, talk: TalkConfig, clones_voices: bool
+) -> tuple[LocalService, ServiceInfo]:
     core, processor = build_core(config)
     voices = None
     if clones_voices:
@@ -56,6 +72,13 @@ def build_talking_service(
     hearing = Hearing(Ear(recogniser)) if recogniser else None
     name = hearing.name if hearing else None
     info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
+    return LocalService(core, info, voices, hearing), info
+
+
+def talk_over(
+    below: StartableService, info: ServiceInfo, brain: Brain | None, config: EngineConfig
+) -> TalkingService:
+    """Somebody to talk to in front of a service that says this of itself."""
     info = replace(info, brain=brain.name if brain else None)
     modes = talking_modes(info)
     if brain and modes == info.modes:
@@ -64,7 +87,6 @@ def build_talking_service(
             "such as the built-in voice."
         )
     info = replace(info, modes=modes)
-    below = LocalService(core, info, voices, hearing)
     answerer = SmallTalk(info.speeds, thinker=brain)
     return TalkingService(below, info, answerer, drain_s=config.drain_s)
 
@@ -86,8 +108,8 @@ def build_core(
     front of it.
 
     Small files are read first and weights last, so that what is missing is said at once. Raises a
-    MossError: a CheckpointError or MelSpecError for files, a ConfigError for options that this
-    machine cannot serve, a MissingPackageError for a package that is not installed.
+    MossError: CheckpointError or MelSpecError for files, ConfigError for options that this machine
+    cannot serve, MissingPackageError.
     """
     folder = config.checkpoint
     if not (folder / "config.json").is_file():
@@ -120,14 +142,10 @@ def build_core(
         wrap_processor(processor) if wrap_processor else processor,
         config,
         samples_per_code=samples_per_code(codec),
+        replays=device.type == "cpu",
     )
-    core = ServiceCore(
-        engine,
-        codec,
-        config,
-        voices=processor.speakers.names,
-        silent_lead_s=processor.silent_lead_s,
-    )
+    names, lead_s = processor.speakers.names, processor.silent_lead_s
+    core = ServiceCore(engine, codec, config, voices=names, silent_lead_s=lead_s)
     return core, processor
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from moss_engine.api.errors import ConfigError
 from moss_engine.options import check_options, option
 
 REPO_ROOT = Path(__file__).resolve().parent.parent
@@ -124,6 +125,36 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """Which replicas serve, with their defaults."""
+
+    replicas: int = option(
+        0,
+        "replicas on this machine, one a GPU or several on a CPU; 0 is one service in this process",
+        group="cluster",
+        low=0,
+        high=256,
+    )
+    ray_address: str | None = option(
+        None,
+        "serve by the replicas of a running Ray cluster: auto, or host:port",
+        group="cluster",
+        metavar="ADDRESS",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.replicas and self.ray_address:
+            raise ConfigError(
+                "--replicas starts a cluster, --ray-address uses one that runs; give one of them."
+            )
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.replicas or self.ray_address)
 
 
 @dataclass(frozen=True)

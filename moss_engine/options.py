@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -95,3 +96,17 @@ def from_args(config: type[Config], args: argparse.Namespace) -> Config:
     defaults."""
     names = {f.name for f in dataclasses.fields(config)}  # type: ignore[arg-type]
     return config(**{name: value for name, value in vars(args).items() if name in names})
+
+
+def from_values(config: type[Config], values: Mapping[str, Any]) -> Config:
+    """The config of plain values by field name, as files hold them; paths are texts there. Raises
+    ConfigError for a name that is no option."""
+    known = {f.name: f for f in dataclasses.fields(config)}  # type: ignore[arg-type]
+    if unknown := sorted(set(values) - set(known)):
+        raise ConfigError(f"There is no option {', '.join(unknown)}; leave it out.")
+    return config(
+        **{
+            name: Path(value) if "Path" in str(known[name].type) and value is not None else value
+            for name, value in values.items()
+        }
+    )

@@ -110,6 +110,13 @@ class ShuttingDownError(MossError):
     http_status = 503
 
 
+class ReplicasLostError(MossError):
+    """Of a cluster's replicas none is left that could serve this, for now."""
+
+    code = "E_REPLICAS"
+    http_status = 503
+
+
 class EngineFaultError(MossError):
     """The runtime failed while this request was running; the request is over."""
 

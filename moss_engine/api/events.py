@@ -41,6 +41,19 @@ class Accepted:
 
 
 @dataclass(frozen=True)
+class Placed:
+    """A replica of a cluster makes the reply from here on: the one that knows its conversation
+    (`is_preferred`), or another, after so many were lost."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    replica: str
+    is_preferred: bool
+    num_resumes: int
+
+
+@dataclass(frozen=True)
 class Transcribed:
     """What a recogniser understood of the speech that is answered; follows `Accepted`."""
 
@@ -135,6 +148,7 @@ class Failed:
 
 Event = (
     Accepted
+    | Placed
     | Transcribed
     | Thought
     | Started

@@ -91,12 +91,37 @@ class EngineStats:
 
 
 @dataclass(frozen=True)
+class ReplicaStats:
+    """One replica of a cluster: its name and `ServiceStats.state`, the replies that run and wait,
+    how many can run, and the KV blocks in use."""
+
+    name: str
+    state: str
+    running: int
+    waiting: int
+    places: int
+    blocks_used: int
+
+
+@dataclass(frozen=True)
+class ClusterStats:
+    """The replicas that this page knows; how many of its replies were accepted, by the replica that
+    knows their conversation, and how often one went on at another replica."""
+
+    replicas: tuple[ReplicaStats, ...]
+    num_placed: int
+    num_preferred: int
+    num_resumes: int
+
+
+@dataclass(frozen=True)
 class ServiceStats:
     """`state` is "ready" where requests are accepted and every thread was alive within the last
     seconds (`progress_age_s`), else "draining", "faulted" or "stalled".
     `encoding` counts recordings that are being encoded or wait for it.
 
     `outcomes` counts requests by the value of their FinishReason, or "failed" or "refused".
+    `cluster` is None where there are no replicas.
     """
 
     engine: EngineStats
@@ -104,6 +129,7 @@ class ServiceStats:
     progress_age_s: float
     outcomes: dict[str, int]
     encoding: int = 0
+    cluster: ClusterStats | None = None
 
     @property
     def ready(self) -> bool:

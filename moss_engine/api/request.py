@@ -71,6 +71,19 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """How far a reply came elsewhere, to be continued: the `rows` that its listener received, the
+    `codes` to be heard of them, pauses among them, and the number of samples and of characters of
+    text; the listener has taken `num_taken` of these samples."""
+
+    rows: tuple[Row, ...] = ()
+    codes: tuple[int, ...] = ()
+    num_samples: int = 0
+    num_chars: int = 0
+    num_taken: int = 0
+
+
+@dataclass(frozen=True)
 class Request:
     """One turn to answer.
 
@@ -80,7 +93,8 @@ class Request:
     secret. With
     `truncate_history` earlier turns are left out, the older half first, where all of them are too
     long for the KV cache; `Accepted.num_left_out` tells how many messages were. `speed` is the
-    speaking rate, from 0.7 to 1.5, where `ServiceInfo.speeds` offers one.
+    speaking rate, from 0.7 to 1.5, where `ServiceInfo.speeds` offers one. With `progress` the reply
+    is continued: its events are those behind it, and `Finished` holds all rows.
     """
 
     request_id: str
@@ -92,6 +106,7 @@ class Request:
     truncate_history: bool = False
     speed: float = 1.0
     visitor: str = ""
+    progress: Progress | None = None
 
 
 def without_older_half(request: Request) -> tuple[Request, int]:

@@ -117,6 +117,18 @@ class SpeechService(Protocol):
         ...
 
 
+class StartableService(SpeechService, Protocol):
+    """A service with a life of its own."""
+
+    def start(self) -> None:
+        """Accept requests from now on; nothing more where it does already."""
+        ...
+
+    def close(self) -> None:
+        """Stop everything now and give back what it holds; blocks."""
+        ...
+
+
 async def hear(service: SpeechService, wave: np.ndarray, sample_rate_hz: int) -> Speech:
     """A recording as a request takes it: its codes where the checkpoint understands speech, and its
     words where a recogniser listens. Raises what `encode` and `transcribe` do."""

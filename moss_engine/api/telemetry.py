@@ -6,6 +6,7 @@ import os
 
 QUIET = {
     "ORT_DISABLE_TELEMETRY": "1",  # onnxruntime reads it when it is imported
+    "RAY_USAGE_STATS_ENABLED": "0",
     "GRADIO_ANALYTICS_ENABLED": "False",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "DO_NOT_TRACK": "1",

@@ -18,6 +18,7 @@ from moss_engine.api.errors import MossError
 from moss_engine.api.events import AudioChunk, Event, Failed, Finished
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.metrics import Timeline, fold, measure
+from moss_engine.endpoints.replica_figures import ReplicaFigures
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 WAITS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
@@ -62,6 +63,7 @@ class Figures:
         self.audio = Counter(
             f"{PREFIX}_audio_seconds", "Seconds of sound that were made.", registry=registry
         )
+        self._replicas = ReplicaFigures(registry)
         self._add_gauges()
 
     def _add_gauges(self) -> None:
@@ -102,6 +104,7 @@ class Figures:
             self.blocks.labels(state).set(getattr(engine, f"blocks_{state}"))
         self.blocks.labels("leaked").set(engine.leaked_blocks)
         self.ready.set(stats.ready)
+        self._replicas.take(stats.cluster)
         self.progress_age.set(stats.progress_age_s)
         runtime = info.runtime
         self.build.labels(

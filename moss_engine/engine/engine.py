@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from moss_engine.api.errors import BusyError, EngineFaultError, MossError, ParameterError
 from moss_engine.api.events import (
@@ -27,26 +26,19 @@ from moss_engine.api.events import (
 )
 from moss_engine.api.info import EngineStats
 from moss_engine.api.request import Request
-from moss_engine.api.tokens import Modality, Row, SpecialIds
+from moss_engine.api.tokens import Modality, Row
 from moss_engine.config import EngineConfig
 from moss_engine.engine.block_manager import BlockManager
+from moss_engine.engine.continued import open_turn
 from moss_engine.engine.scheduler import CROWDED_OUT, Scheduler, Share
-from moss_engine.engine.sequence import RequestState, Segment, TextDecoder
+from moss_engine.engine.sequence import Preparer, RequestState
 from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, ScheduledSequence
 
 log = logging.getLogger(__name__)
 
 FAULT = "The engine stopped after an internal error; restart the program."
-
-
-class Preparer(Protocol):
-    """What the engine asks of a processor."""
-
-    @property
-    def ids(self) -> SpecialIds: ...
-    def prepare(self, request: Request) -> tuple[Segment, ...]: ...
-    def speaks(self, request: Request) -> bool: ...
-    def open_text_decoder(self) -> TextDecoder: ...
+NO_NUMBER = "The model's output was not a number; ask again."
+NO_PLACE = "No place became free within {:g} s; try again later."
 
 
 @dataclass(frozen=True)
@@ -61,8 +53,8 @@ class Engine:
     """Owns every turn from `submit` to its one terminal event, and through the block manager every
     KV block.
 
-    `samples_per_code` places text on the time line of the audio. After an exception of the runtime
-    `fault` holds a sentence, every open turn has failed with it, and no other is accepted.
+    `samples_per_code` places text in the audio; `replays`: see `open_turn`. After an exception of
+    the runtime `fault` holds a sentence, every open turn failed, and no other is accepted.
     """
 
     def __init__(
@@ -72,6 +64,7 @@ class Engine:
         config: EngineConfig,
         *,
         samples_per_code: int,
+        replays: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.runtime = runtime
@@ -80,6 +73,7 @@ class Engine:
         self._ids = processor.ids
         self._wait_limit_s = config.wait_limit_s
         self._samples_per_code = samples_per_code
+        self._replays = replays
         self._clock = clock
         self._max_waiting = config.max_waiting
         self._skip_unused = config.skip_unused
@@ -106,16 +100,26 @@ class Engine:
                 raise ParameterError(
                     "request_id is that of an open request; give every request its own."
                 )
-            decoder = self.processor.open_text_decoder()
-            turn = RequestState(request, segments, self._ids, decoder, accepted_s)
-            crowded_out = self._scheduler.crowded_out_by(turn)
-            if crowded_out:
-                self._fail(crowded_out, BusyError(CROWDED_OUT))
-            superseded = self._scheduler.submit(turn)
+            decoder = self.processor.open_text_decoder
+            turn, missed = open_turn(
+                lambda: RequestState(request, segments, self._ids, decoder(), accepted_s),
+                request.progress,
+                replays=self._replays,
+            )
+            superseded = None
+            if not turn.is_complete:
+                crowded_out = self._scheduler.crowded_out_by(turn)
+                if crowded_out:
+                    self._fail(crowded_out, BusyError(CROWDED_OUT))
+                superseded = self._scheduler.submit(turn)
             self._turns[turn.owner] = turn
             if superseded:
                 self._finish(superseded, FinishReason.CANCELLED)
-        return Accepted(turn.owner, 0.0, 0, len(segments[0].prompt))
+            if missed.text:
+                self._say(turn, missed.text, missed.num_codes)
+            if turn.is_complete:
+                self._finish(turn, turn.finish_reason)
+        return Accepted(turn.owner, 0.0, len(turn.reply_rows), len(segments[0].prompt))
 
     def cancel(self, request_id: str) -> None:
         """End a request before the next step, wherever it stands; does nothing if it is over or
@@ -228,36 +232,38 @@ class Engine:
         )
 
     def _apply(self, shares: list[Share], rows: list[Row | None]) -> None:
-        """Take note of what was computed; `rows` are what was sampled for the turns whose last row
-        was among it."""
+        """Take note of what was computed; `rows` were sampled for turns whose last row it was."""
         sampled = [share.turn for share in shares if share.samples]
         for share in shares:
             self._scheduler.advance(share)
         for turn, row in zip(sampled, rows, strict=True):
             if row is None:
-                self._fail(
-                    turn, EngineFaultError("The model's output was not a number; ask again.")
-                )
+                self._fail(turn, EngineFaultError(NO_NUMBER))
             elif not turn.cancelled:
                 self._append(turn, row)
 
     def _append(self, turn: RequestState, row: Row) -> None:
         modality, now_s = turn.sequence.modality, self._elapsed_s(turn)
-        start_sample = turn.num_codes * self._samples_per_code
-        turn.append(row)
+        replayed, num_codes = bool(turn.to_replay), turn.num_codes
+        text = turn.append(turn.to_replay.popleft() if replayed else row)
         num_rows, ends = len(turn.reply_rows), turn.sequence.finish_reason is not None
-        text = turn.text_decoder.push(row.text) if modality is Modality.TEXT else ""
-        text += turn.text_decoder.end_segment() if ends else ""
         goes_on = ends and turn.next_segment()
-        heard = turn.silence if goes_on else ()
-        self._events.append(Sampled(turn.owner, now_s, num_rows, row, modality, silence=heard))
-        if text:
-            self._events.append(TextDelta(turn.owner, now_s, num_rows, text, start_sample))
+        if not replayed:
+            pause = turn.silence if goes_on else ()
+            self._events.append(Sampled(turn.owner, now_s, num_rows, row, modality, 0.0, pause))
+            if text:
+                self._say(turn, text, num_codes)
         if goes_on:
             self._scheduler.begin_sequence(turn)
             self._finished.append(turn.owner)
         elif ends:
             self._finish(turn, turn.finish_reason)
+
+    def _say(self, turn: RequestState, text: str, num_codes: int) -> None:
+        """Text that is spoken behind so many codes."""
+        at_s, num_rows = self._elapsed_s(turn), len(turn.reply_rows)
+        start_sample = num_codes * self._samples_per_code
+        self._events.append(TextDelta(turn.owner, at_s, num_rows, text, start_sample))
 
     def _reap(self) -> None:
         """End turns that were cancelled, or that waited too long for a place."""
@@ -265,16 +271,10 @@ class Engine:
             self._finish(turn, FinishReason.CANCELLED)
         for turn in self._scheduler.waiting:
             if self._clock() - turn.accepted_s > self._wait_limit_s:
-                self._fail(
-                    turn,
-                    BusyError(
-                        f"No place became free within {self._wait_limit_s:g} s; try again later."
-                    ),
-                )
+                self._fail(turn, BusyError(NO_PLACE.format(self._wait_limit_s)))
 
     def _reconcile(self) -> None:
-        """Nobody is being served, so nobody may own blocks; whatever does is counted, reported and
-        taken back."""
+        """Nobody is being served, so nobody may own blocks; what somebody does is taken back."""
         for owner in self._blocks.owners:
             self._leaked_blocks += len(self._blocks.table(owner))
             log.error("KV blocks were left behind by a reply that is over")

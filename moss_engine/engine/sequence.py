@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from moss_engine.api.errors import InputError
 from moss_engine.api.events import FinishReason
 from moss_engine.api.request import Request, Sampling
 from moss_engine.api.tokens import (
@@ -31,6 +34,16 @@ class TextDecoder(Protocol):
     def end_segment(self) -> str:
         """A segment is over; what is still incomplete."""
         ...
+
+
+class Preparer(Protocol):
+    """What the engine asks of a processor."""
+
+    @property
+    def ids(self) -> SpecialIds: ...
+    def prepare(self, request: Request) -> tuple[Segment, ...]: ...
+    def speaks(self, request: Request) -> bool: ...
+    def open_text_decoder(self) -> TextDecoder: ...
 
 
 @dataclass(frozen=True)
@@ -93,7 +106,12 @@ class Sequence:
     def append(self, row: Row) -> None:
         """Append a sampled row (settled, as the sampler gives it), move the token machine and apply
         the stop rules."""
-        assert self.finish_reason is None and self.num_pending == 0, "a row was sampled out of turn"
+        assert self.num_pending == 0, "a row was sampled out of turn"
+        self.restore(row)
+
+    def restore(self, row: Row) -> None:
+        """Append a row that was sampled elsewhere."""
+        assert self.finish_reason is None, "a row behind the last one"
         self.rows.append(row)
         self.effective_ids.append(effective_id(row, self._ids))
         self.modality = next_modality(self.modality, row, self._ids)
@@ -107,7 +125,8 @@ class RequestState:
     """One request on its way: its segments run one after another and make one reply.
 
     `cancelled` may be set at any time; the engine reads it between steps. `last_share` numbers
-    the shares that the scheduler gave while there were too few for all.
+    the shares that the scheduler gave while there were too few for all. `is_complete`: it was
+    restored to its end. `to_replay` are the next rows, whatever is sampled.
     """
 
     def __init__(
@@ -128,7 +147,8 @@ class RequestState:
         self.last_share = 0
         self.reply_rows: list[Row] = []
         self.num_codes = 0
-        self.reached_cap = False
+        self.reached_cap = self.is_complete = False
+        self.to_replay: deque[Row] = deque()
         self._ids = ids
         self._index = 0
         self.sequence = self._make_sequence()
@@ -148,11 +168,34 @@ class RequestState:
         """Rows of its longest possible sequence."""
         return max(segment.max_total_rows for segment in self.segments)
 
-    def append(self, row: Row) -> None:
+    def append(self, row: Row) -> str:
+        """Append a sampled row; returns the text that it completes."""
+        modality = self.sequence.modality
         self.sequence.append(row)
+        return self._note(row, modality)
+
+    def restore(self, rows: Iterable[Row]) -> str:
+        """Bring it to where the same reply was elsewhere; returns its text.
+
+        Raises InputError if the rows are none of a reply to this request.
+        """
+        text = ""
+        for row in rows:
+            if self.is_complete:
+                raise InputError("The reply to be continued is not one to this request; ask anew.")
+            modality = self.sequence.modality
+            self.sequence.restore(row)
+            text += self._note(row, modality)
+            if self.sequence.finish_reason is not None:
+                self.is_complete = not self.next_segment()
+        return text
+
+    def _note(self, row: Row, modality: Modality) -> str:
         self.reply_rows.append(row)
         self.num_codes += code_of(row, self._ids) is not None
         self.reached_cap |= self.sequence.finish_reason is FinishReason.LENGTH
+        text = self.text_decoder.push(row.text) if modality is Modality.TEXT else ""
+        return text + self.text_decoder.end_segment() if self.sequence.finish_reason else text
 
     def next_segment(self) -> bool:
         """Go on to the next segment; False when the finished one was the last."""

@@ -30,7 +30,7 @@ from moss_engine.api.errors import (
 )
 from moss_engine.api.events import Accepted, Event, Finished, FinishReason
 from moss_engine.api.info import ServiceStats
-from moss_engine.api.request import Request, without_older_half
+from moss_engine.api.request import Progress, Request, without_older_half
 from moss_engine.codec.base import SpeechCodec, samples_per_code
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import FAULT, Engine
@@ -114,6 +114,8 @@ class ServiceCore:
         except BaseException:
             self._replies.refuse(reply)
             raise
+        if reply.job is not None:
+            self._worker.notify(reply.job)
         if reply.cancelled:  # while the engine did not know it yet
             self.engine.cancel(request.request_id)
         self._engine_wake.set()
@@ -212,8 +214,11 @@ class ServiceCore:
         speaks = self.engine.processor.speaks(request)
         voice = None if self._network_voices else request.voice
         rate_hz = self.codec.sample_rate_hz
-        job = SpeechJob(stream, voice, rate_hz, self._lead_samples) if speaks else None
-        reply = OpenReply(request, stream, job)
+        progress = request.progress or Progress()
+        stream.taken_samples = progress.num_taken
+        sent, codes = progress.num_samples, progress.codes
+        job = SpeechJob(stream, voice, rate_hz, self._lead_samples, sent, codes) if speaks else None
+        reply = OpenReply(request, stream, job, num_rows=len(progress.rows))
         self._replies.add(reply)
         return reply
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from moss_engine.api.events import AudioChunk, Finished
@@ -20,24 +21,33 @@ class SpeechJob:
 
     `codes` and `stream` are due when there are `missing_codes`; `ending` is the engine's last word
     while sound is still being made before it; `cancelled`: no more sound is wanted. The first
-    `lead_samples` are not sent.
+    `lead_samples` are not sent, nor the `sent_samples` behind them: those that the listener of a
+    continued reply received from elsewhere, as part of the sound of its first `codes`.
     """
 
     def __init__(
-        self, reply: LocalReplyStream, voice: str | None, sample_rate_hz: int, lead_samples: int = 0
+        self,
+        reply: LocalReplyStream,
+        voice: str | None,
+        sample_rate_hz: int,
+        lead_samples: int = 0,
+        sent_samples: int = 0,
+        codes: Sequence[int] = (),
     ):
         self.reply = reply
         self.voice = voice
-        self.codes: deque[int] = deque()
-        self.num_codes = 0
+        self.codes: deque[int] = deque(codes)
+        self.num_codes = len(codes)
         self.stream: SpeechStream | None = None
         self.missing_codes = 1
         self.ending: Finished | None = None
         self.cancelled = False
         self.num_rows = 0
-        self._due_s = reply.accepted_s + FIRST_SOUND_S
-        self._made_samples = 0
-        self.lead_samples = self._unsent_lead = lead_samples
+        unplayed_s = max(0, sent_samples - reply.taken_samples) / sample_rate_hz
+        self._due_s = reply.accepted_s + (unplayed_s if sent_samples else FIRST_SOUND_S)
+        self._made_samples = sent_samples
+        self.lead_samples = lead_samples
+        self._unsent_lead = lead_samples + sent_samples
         self.first_sound_s: float | None = None
         self._sample_rate_hz = sample_rate_hz
 

@@ -18,10 +18,9 @@ from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.metrics import RequestMetrics
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Message, Reply, Request, Speech, Text
-from moss_engine.api.service import ClonedVoice, ReplyStream
+from moss_engine.api.service import ClonedVoice, ReplyStream, StartableService
 from moss_engine.api.transcript import Transcript
 from moss_engine.api.validation import check_id, check_sampling, check_speed, check_text
-from moss_engine.service.local import LocalService
 from moss_engine.talk.answer import Answerer, Question, Recite, Role, Say
 from moss_engine.talk.modes import reading_mode, scripted_mode
 from moss_engine.talk.reply import TalkReply
@@ -41,7 +40,12 @@ class TalkingService:
     number of event loops."""
 
     def __init__(
-        self, below: LocalService, info: ServiceInfo, answerer: Answerer, *, drain_s: float = 10.0
+        self,
+        below: StartableService,
+        info: ServiceInfo,
+        answerer: Answerer,
+        *,
+        drain_s: float = 10.0,
     ):
         self._below = below
         self._info = info

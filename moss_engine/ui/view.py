@@ -25,6 +25,7 @@ from moss_engine.api.events import (
     Failed,
     Finished,
     FinishReason,
+    Placed,
     Sampled,
     Started,
     TextDelta,
@@ -55,7 +56,8 @@ class View:
     `received_s` is when the question reached the page, before it was accepted and so negative.
     `rows` are those of the messages so far, `new_*` wait for the next one. `num_left_out` earlier
     messages did not fit beside this one; `transcript` is what a recogniser understood of the
-    question, `listened_s` from when to when it listened, and `thought` when a brain got how far.
+    question, `listened_s` from when to when it listened, and `thought` when a brain got how far;
+    `placed` is the replica that makes the reply, in a cluster.
     `state` is one of waiting, thinking, speaking,
     done, length, stopped, failed; the last four end it.
     """
@@ -68,6 +70,7 @@ class View:
     transcript: Transcript | None = None
     listened_s: tuple[float, float] | None = None
     thought: Mapping[str, float] = field(default_factory=dict)
+    placed: Placed | None = None
     state: str = "waiting"
     note: str = ""
     seq: int = 0
@@ -151,6 +154,8 @@ def fold(view: View, event: Event) -> View:
         return replace(view, transcript=event.transcript)
     if isinstance(event, Thought):
         return replace(view, thought={**view.thought, event.stage: event.time_s})
+    if isinstance(event, Placed):
+        return replace(view, placed=event)
     assert isinstance(event, Accepted)
     return replace(view, num_left_out=event.num_left_out)
 

@@ -1,10 +1,10 @@
 """Pin the dependencies of pyproject.toml: `python -m scripts.dev.lock` (needs uv).
 
 requirements.txt holds the default install for every supported Python and system,
-requirements-talk.txt what listening adds to it, requirements-mcp.txt what --mcp adds, and
-requirements-test.txt what the tests add. torch's CUDA libraries go into requirements-cuda.txt, to
-be given to pip as constraints: were they listed as requirements, machines without a GPU would
-download them too.
+requirements-talk.txt what listening adds to it, requirements-mcp.txt what --mcp adds,
+requirements-cluster.txt what replicas add, and requirements-test.txt what the tests add. torch's
+CUDA libraries go into requirements-cuda.txt, to be given to pip as constraints: were they listed as
+requirements, machines without a GPU would download them too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ import sys
 from moss_engine.api.errors import MissingPackageError, MossError
 from moss_engine.config import REPO_ROOT
 
+NEWER_PYTHON = "python_full_version >= '3.14'"
+UNWANTED = re.compile(r"(uvloop|httptools)==")
+"""What uvicorn takes by itself where it is there: the page runs, and is tested, without."""
 CUDA_LIBRARY = re.compile(r"(nvidia-|cuda-|triton==)")
 
 DEFAULT_HEAD = (
@@ -30,6 +33,7 @@ TALK_HEAD = (
     "-r requirements.txt\n"
 )
 MCP_HEAD = "# What `--mcp` needs: the Model Context Protocol's own package.\n-r requirements.txt\n"
+CLUSTER_HEAD = "# What replicas need; made by `python -m scripts.dev.lock`.\n-r requirements.txt\n"
 TEST_HEAD = (
     "# What the tests add, pinned; made by `python -m scripts.dev.lock`.\n-r requirements.txt\n"
 )
@@ -54,16 +58,19 @@ def compile_pins(*arguments: str) -> list[str]:
     if result.returncode:
         raise MossError(f"uv found no set of versions; change pyproject.toml.\n{result.stderr}")
     return [
-        line for line in result.stdout.splitlines() if "sys_platform == 'emscripten'" not in line
+        line
+        for line in result.stdout.splitlines()
+        if not ("sys_platform == 'emscripten'" in line or NEWER_PYTHON in line)
+        and not UNWANTED.match(line)
     ]
 
 
 def main() -> None:
     default = compile_pins()
     named = {line.split("#")[0].strip() for line in default}
-    talk, mcp, test = (
+    talk, mcp, cluster, test = (
         [line for line in compile_pins("--extra", extra) if line.split("#")[0].strip() not in named]
-        for extra in ("talk", "mcp", "test")
+        for extra in ("talk", "mcp", "cluster", "test")
     )
     cuda = [line for line in default if CUDA_LIBRARY.match(line)]
     default = [line for line in default if line not in cuda]
@@ -72,6 +79,7 @@ def main() -> None:
         ("requirements-cuda.txt", CUDA_HEAD, cuda),
         ("requirements-talk.txt", TALK_HEAD, talk),
         ("requirements-mcp.txt", MCP_HEAD, mcp),
+        ("requirements-cluster.txt", CLUSTER_HEAD, cluster),
         ("requirements-test.txt", TEST_HEAD, test),
     ):
         (REPO_ROOT / name).write_text(

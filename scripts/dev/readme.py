@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from moss_engine.api.errors import MossError
-from moss_engine.config import REPO_ROOT, EngineConfig, TalkConfig
+from moss_engine.config import REPO_ROOT, ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.ui.config import PageConfig
 from scripts.bench.report.headlines import headlines
 from scripts.bench.report.summary import summary
@@ -128,9 +128,9 @@ def purpose(path: Path) -> str:
 
 
 def options() -> str:
-    """The table of all options, from EngineConfig, TalkConfig and PageConfig."""
+    """The table of all options, of all configs."""
     lines = ["| option | default | meaning |", "|---|---|---|"]
-    for config in (EngineConfig, TalkConfig, PageConfig):
+    for config in (EngineConfig, TalkConfig, ClusterConfig, PageConfig):
         lines += [_option(field) for field in dataclasses.fields(config)]
     return "\n".join(lines)
 

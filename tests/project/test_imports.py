@@ -43,6 +43,10 @@ ALLOWED = {
     "codec.vocoder": "api models codec codec.vocoder.hift kernels.codec",
     "codec.vocoder.hift": "api codec kernels.codec",
     "service": "api config codec engine recogniser",
+    # Several services as one. What carries the calls is imported once a cluster is asked for.
+    "cluster": "api config service",
+    "cluster.build": "api build cluster cluster.serve config talk",
+    "cluster.serve": "api build cluster config options",
     # Who listens knows nothing of who answers.
     "recogniser": "api",
     # Answers are text, said by the service below; how a text is spoken is known to `text`.
@@ -77,8 +81,9 @@ HOMES = {
     "starlette": ("ui", "endpoints"),
     "uvicorn": ("ui.entrance.connections",),
     "pydantic": ("endpoints",),
-    "prometheus_client": ("endpoints.figures",),
+    "prometheus_client": ("endpoints.figures", "endpoints.replica_figures"),
     "mcp": ("endpoints.tool",),
+    "ray": ("cluster.serve",),
     "triton": ("kernels",),
     "tensorrt": ("runtime.tensorrt", "runtime.tensorrt_llm", "export"),
     "tensorrt_rtx": ("runtime.tensorrt", "export"),
@@ -100,11 +105,12 @@ OPTIONAL = (
     "hibari",
     "moonshine_voice",
     "mcp",
+    "ray",
     "pytest",
 )
 # Imported in functions, once they are asked for: they need a package that not every machine has, or
 # start slowly.
-ON_DEMAND = ("runtime.cuda", "kernels", "runtime.tensorrt", "ui", "export")
+ON_DEMAND = ("runtime.cuda", "kernels", "runtime.tensorrt", "ui", "export", "cluster.serve")
 WITHOUT_TORCH = (
     "api",
     "config",

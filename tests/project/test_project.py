@@ -63,6 +63,7 @@ def tracked_files() -> list[Path]:
         ("requirements.txt",),
         ("requirements.txt", "requirements-talk.txt"),
         ("requirements.txt", "requirements-mcp.txt"),
+        ("requirements.txt", "requirements-cluster.txt"),
         ("requirements.txt", "requirements-test.txt"),
     ],
 )
@@ -98,6 +99,7 @@ def test_what_is_installed_is_what_is_pinned():
     [
         "requirements.txt",
         "requirements-talk.txt",
+        "requirements-cluster.txt",
         "requirements-mcp.txt",
         "requirements-test.txt",
         "requirements-vocoder.txt",

@@ -1,0 +1,1 @@
+"""Several replicas as one service: placement, admission, resumption, over Ray Serve."""

@@ -1,0 +1,49 @@
+"""Where a page and its replicas are joined: options -> fleet -> service."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+
+from moss_engine.api.errors import MissingPackageError
+from moss_engine.api.telemetry import switch_off_telemetry
+from moss_engine.build import open_brain, talk_over
+from moss_engine.cluster.fleet import Fleet
+from moss_engine.cluster.service import ClusterService
+from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
+from moss_engine.talk.service import TalkingService
+
+INSTALL = "pip install -r requirements-cluster.txt"
+
+
+def build_cluster_service(
+    config: EngineConfig, talk: TalkConfig, cluster: ClusterConfig, *, clones_voices: bool = False
+) -> TalkingService:
+    """Somebody to talk to in front of the replicas that `cluster` asks for. Blocks until one is
+    ready. Raises ConfigError, MissingPackageError or ReplicasLostError."""
+    brain = open_brain(talk)
+    fleet = open_fleet(config, talk, cluster, clones_voices=clones_voices)
+    below = ClusterService(fleet, drain_s=config.drain_s)
+    try:
+        below.start()
+        return talk_over(below, asyncio.run(below.describe()), brain, config)
+    except BaseException:
+        below.close()
+        raise
+
+
+def open_fleet(
+    config: EngineConfig, talk: TalkConfig, cluster: ClusterConfig, *, clones_voices: bool = False
+) -> Fleet:
+    """Join the cluster at `cluster.ray_address`, or start `cluster.replicas` on this machine.
+
+    Raises MissingPackageError without Ray, ConfigError for what cannot be started or joined.
+    """
+    if find_spec("ray") is None:
+        raise MissingPackageError(f"Replicas need Ray; run `{INSTALL}`, or omit this option.")
+    switch_off_telemetry()
+    from moss_engine.cluster.serve.connect import join_fleet, start_fleet
+
+    if cluster.ray_address:
+        return join_fleet(cluster.ray_address)
+    return start_fleet(cluster.replicas, config, talk, clones_voices=clones_voices)

@@ -1,0 +1,50 @@
+"""The seam between the cluster service and what carries its calls to replicas."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Protocol
+
+from moss_engine.api.events import Event
+from moss_engine.api.request import Request
+from moss_engine.cluster.values import Answer, Card, Load, Refusal
+
+
+class ReplicaLostError(Exception):
+    """A replica died, or is out of reach; what it was asked may or may not have happened."""
+
+
+class Remote(Protocol):
+    """A replica from afar. Every method raises ReplicaLostError. `page` names who calls, whose
+    replies end when nothing is heard from it for `ServiceInfo.lease_s`."""
+
+    def reply(self, page: str, request: Request) -> AsyncGenerator[list[Event] | Refusal, None]:
+        """A `Refusal`, or all events of the reply in batches; leaving early stops it."""
+        ...
+
+    def watch(self) -> AsyncGenerator[Load, None]:
+        """The replica's load, ten times a second while it changes, and at least once."""
+        ...
+
+    async def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
+        """The page is alive; its listeners have taken so many samples of these replies in all, and
+        want no more of those."""
+        ...
+
+    async def call(self, method: str, *arguments: Any) -> Answer:
+        """A method of `SpeechService` that answers with one value."""
+        ...
+
+
+class Fleet(Protocol):
+    """The replicas that there are. Used on one event loop."""
+
+    async def cards(self) -> Sequence[Card]:
+        """The replicas that take requests now; raises ReplicaLostError while that is not known."""
+        ...
+
+    def remote(self, name: str) -> Remote: ...
+
+    def close(self) -> None:
+        """Give up the connection; blocks."""
+        ...

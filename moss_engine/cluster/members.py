@@ -1,0 +1,172 @@
+"""The replicas as a page knows them: who is there, what they do, and who is to be left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection
+from contextlib import aclosing
+
+from moss_engine.cluster.fleet import Fleet, ReplicaLostError
+from moss_engine.cluster.placement import Candidate, in_order, preferred
+from moss_engine.cluster.values import Card, Load
+
+log = logging.getLogger(__name__)
+
+DISCOVER_S = 1.0
+HANGS_S = 5.0
+"""A replica from which nothing came for so long is left: a hundred times as long as it is usually
+silent."""
+
+
+class Member:
+    """A replica. `gone` is done, with the reason, when it is to be left; `load` is its last one;
+    `num_sent` counts the replies that were sent there and are open."""
+
+    def __init__(self, card: Card, fleet: Fleet, now_s: float):
+        self.card = card
+        self.name = card.name
+        self.remote = fleet.remote(card.name)
+        self.gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.load: Load | None = None
+        self.heard_s = now_s
+        self.num_sent = 0
+
+    def leave(self, why: str) -> None:
+        if not self.gone.done():
+            self.gone.set_result(why)
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """How it stands for the next reply; None while it takes none."""
+        load = self.load
+        if load is None or self.gone.done() or not load.stats.ready:
+            return None
+        engine = load.stats.engine
+        num_replies = max(engine.running + engine.waiting, self.num_sent)
+        return Candidate(self.name, num_replies, load.places, load.queue)
+
+
+class Members:
+    """Follows the replicas of one fingerprint: that of the first one that was found. `run` is its
+    life; everything belongs to one event loop."""
+
+    def __init__(
+        self, fleet: Fleet, *, hangs_s: float = HANGS_S, clock: Callable[[], float] = time.monotonic
+    ):
+        self.fingerprint: str | None = None
+        self.mismatched: frozenset[str] = frozenset()
+        self._fleet = fleet
+        self._hangs_s = hangs_s
+        self._clock = clock
+        self._members: dict[str, Member] = {}
+        self._watching: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def all(self) -> list[Member]:
+        return list(self._members.values())
+
+    async def run(self) -> None:
+        """Look for replicas, and leave those that are silent, until it is cancelled."""
+        discovering = asyncio.ensure_future(self._discover())
+        try:
+            while True:
+                await asyncio.sleep(min(DISCOVER_S, self._hangs_s) / 4)
+                for member in self.all:
+                    if self._clock() - member.heard_s > self._hangs_s:
+                        self._leave(member, "it hangs")
+        finally:
+            tasks = (discovering, *self._watching.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    def in_order(
+        self, session_id: str, tried: Collection[str], *, full_too: bool = False
+    ) -> list[Member]:
+        """The replicas to ask for a reply, or with `full_too` for something else, best first,
+        without those that were tried."""
+        candidates = [
+            member.candidate
+            for member in self.all
+            if member.candidate is not None and member.name not in tried
+        ]
+        return [self._members[name] for name in in_order(session_id, candidates, full_too=full_too)]
+
+    def is_preferred(self, session_id: str, member: Member) -> bool:
+        return preferred(session_id, [*self._members, member.name]) == member.name
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether some replica takes requests, be it full."""
+        return any(member.candidate is not None for member in self.all)
+
+    async def change(self, timeout_s: float) -> None:
+        """Wait until a replica comes, goes, or tells another load; not longer than `timeout_s`."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+        except asyncio.TimeoutError:
+            return
+
+    def lost(self, member: Member, error: ReplicaLostError) -> None:
+        """A call to it failed."""
+        self._leave(member, f"it is lost: {error}")
+
+    async def _discover(self) -> None:
+        while True:
+            try:
+                self._meet(await self._fleet.cards())
+            except ReplicaLostError as error:
+                log.warning("the replicas cannot be listed: %s", error)
+            await asyncio.sleep(DISCOVER_S)
+
+    def _meet(self, cards: Collection[Card]) -> None:
+        if self.fingerprint is None and cards:
+            self.fingerprint = min(cards, key=lambda card: card.name).fingerprint
+        others = frozenset(card.name for card in cards if card.fingerprint != self.fingerprint)
+        for name in others - self.mismatched:
+            log.error("replica %s has another checkpoint, codec or program: it is not used", name)
+        self.mismatched = others
+        known = {card.name: card for card in cards if card.name not in others}
+        for name, card in known.items():
+            if name not in self._watching:
+                member = Member(card, self._fleet, self._clock())
+                self._watching[name] = asyncio.ensure_future(self._watch(member))
+        for member in self.all:
+            if member.name not in known:
+                self._leave(member, "it was taken out of the cluster")
+
+    async def _watch(self, member: Member) -> None:
+        try:
+            async with aclosing(member.remote.watch()) as loads:
+                async for load in loads:
+                    if load.stats.state in ("draining", "faulted"):
+                        self._leave(member, f"it is {load.stats.state}")
+                        return
+                    if member.load is None:
+                        self._members[member.name] = member
+                        card = member.card
+                        log.info("replica %s joined (%s, %d)", card.name, card.host, card.pid)
+                    member.load, member.heard_s = load, self._clock()
+                    self._wake()
+        except ReplicaLostError as error:
+            self.lost(member, error)
+        finally:
+            if self._watching.get(member.name) is asyncio.current_task():
+                del self._watching[member.name]
+
+    def _leave(self, member: Member, why: str) -> None:
+        if self._members.get(member.name) is member:
+            del self._members[member.name]
+            log.warning("replica %s is left: %s", member.name, why)
+            watching = self._watching.pop(member.name, None)
+            if watching is not None and watching is not asyncio.current_task():
+                watching.cancel()
+        member.leave(why)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

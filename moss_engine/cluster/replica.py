@@ -1,0 +1,159 @@
+"""A replica: the service of one process behind methods whose arguments and results are values."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from moss_engine.api.errors import MossError, ShuttingDownError
+from moss_engine.api.events import AudioChunk, Event
+from moss_engine.api.info import ServiceInfo, ServiceStats
+from moss_engine.api.request import Request
+from moss_engine.api.service import ReplyStream, SpeechService
+from moss_engine.cluster.values import Answer, Card, Load, Refusal
+
+PUSH_S = 0.1
+SIGN_OF_LIFE_S = 0.5
+CALLS = frozenset({"describe", "encode", "transcribe", "glimpse", "add_voice", "remove_voice"})
+RETIRED = "This replica is being replaced; ask another one."
+
+
+@dataclass(frozen=True)
+class _Open:
+    page: str
+    stream: ReplyStream
+
+
+class ReplicaServer:
+    """`service` is started already. All methods belong to one event loop."""
+
+    def __init__(
+        self,
+        service: SpeechService,
+        info: ServiceInfo,
+        card: Card,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.card = card
+        self._service = service
+        self._info = info
+        self._clock = clock
+        self._open: dict[str, _Open] = {}
+        self._heard_s: dict[str, float] = {}  # when a page was last heard from
+        self._checking = self._retired = False
+
+    async def reply(
+        self, page: str, request: Request
+    ) -> AsyncGenerator[list[Event] | Refusal, None]:
+        """See `Remote`."""
+        self._hear(page)
+        try:
+            if self._retired:
+                raise ShuttingDownError(RETIRED)
+            stream = await self._service.submit(request)
+        except MossError as error:
+            yield Refusal(error)
+            return
+        self._open[request.request_id] = _Open(page, stream)
+        try:
+            async with aclosing(_batches(stream)) as batches:
+                async for batch in batches:
+                    yield batch
+        finally:
+            del self._open[request.request_id]
+
+    async def watch(self) -> AsyncGenerator[Load, None]:
+        """See `Remote`; to the end of the replica."""
+        before, said_s = None, self._clock()
+        while True:
+            load = Load(await self.stats(), self._info.max_sessions, self._info.max_waiting)
+            told = _without_age(load)
+            if told != before or self._clock() - said_s >= SIGN_OF_LIFE_S:
+                before, said_s = told, self._clock()
+                yield load
+            await asyncio.sleep(PUSH_S)
+
+    def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
+        """See `Remote`."""
+        self._hear(page)
+        for request_id, samples in taken.items():
+            if request_id in self._open:
+                self._open[request_id].stream.acknowledge(samples)
+        for request_id in stopped:
+            if request_id in self._open:
+                self._open[request_id].stream.cancel()
+
+    async def call(self, method: str, *arguments: Any) -> Answer:
+        """See `Remote`."""
+        assert method in CALLS, f"{method} cannot be called from afar"
+        try:
+            return Answer(await getattr(self._service, method)(*arguments))
+        except MossError as error:
+            return Answer(error=error)
+
+    def retire(self) -> None:
+        """Refuse new replies, and let pages take the open ones elsewhere."""
+        self._retired = True
+
+    async def stats(self) -> ServiceStats:
+        """Those of the service; a replica that is to be left is draining."""
+        stats = await self._service.stats()
+        return replace(stats, state="draining") if self._retired and stats.ready else stats
+
+    def _hear(self, page: str) -> None:
+        self._heard_s[page] = self._clock()
+        if not self._checking:
+            self._checking = True
+            asyncio.get_running_loop().call_later(PUSH_S, self._end_leases)
+
+    def _end_leases(self) -> None:
+        """Stop the replies of pages that are gone; comes again while there are pages."""
+        now_s = self._clock()
+        for page, heard_s in list(self._heard_s.items()):
+            if now_s - heard_s > self._info.lease_s:
+                del self._heard_s[page]
+                for reply in self._open.values():
+                    if reply.page == page:
+                        reply.stream.cancel()
+        self._checking = bool(self._heard_s)
+        if self._checking:
+            asyncio.get_running_loop().call_later(PUSH_S, self._end_leases)
+
+
+async def _batches(stream: ReplyStream) -> AsyncGenerator[list[Event], None]:
+    """The events of a reply, all those at a time that are there, with one chunk of sound at most,
+    so that a message stays small."""
+    batch: list[Event] = []
+    ready = asyncio.Event()
+
+    async def gather() -> None:
+        async with aclosing(stream.events(acknowledge=False)) as events:
+            async for event in events:
+                batch.append(event)
+                ready.set()
+
+    gathering = asyncio.ensure_future(gather())
+    gathering.add_done_callback(lambda _: ready.set())
+    try:
+        while True:
+            await ready.wait()
+            if not batch:
+                gathering.result()  # raises what went wrong
+                return
+            chunk = next((i for i, e in enumerate(batch) if isinstance(e, AudioChunk)), len(batch))
+            part = batch[: chunk + 1]
+            del batch[: chunk + 1]
+            if not batch and not gathering.done():
+                ready.clear()
+            yield part
+    finally:
+        gathering.cancel()
+        await asyncio.wait({gathering})
+
+
+def _without_age(load: Load) -> Load:
+    return replace(load, stats=replace(load.stats, progress_age_s=0.0, outcomes={}))

@@ -1,0 +1,235 @@
+"""One reply and the replicas that make it, one after another where one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from moss_engine.api.errors import (
+    BusyError,
+    EngineFaultError,
+    MossError,
+    ReplicasLostError,
+    ShuttingDownError,
+)
+from moss_engine.api.events import Accepted, Event, Failed, Finished, FinishReason, Placed
+from moss_engine.api.request import Request
+from moss_engine.api.tokens import SpecialIds
+from moss_engine.cluster.course import Course
+from moss_engine.cluster.fleet import ReplicaLostError
+from moss_engine.cluster.members import Member, Members
+from moss_engine.cluster.values import Refusal
+from moss_engine.service.reply_stream import LocalReplyStream
+
+log = logging.getLogger(__name__)
+
+MAX_RESUMES = 3
+"""A reply whose replicas die one after another may be what kills them."""
+BETWEEN_TRIES_S = 0.5
+
+Result = TypeVar("Result")
+Prepare = Callable[[Request, Member], Awaitable[Request]]
+Batches = AsyncGenerator[list[Event] | Refusal, None]
+
+
+class ClusterReply:
+    """A reply on its way from replicas to `stream`, its listener's end. `start` begins it, `run`
+    is the rest of its life, both on the cluster's event loop.
+
+    `prepare` writes a request as a replica knows it. `patience_s` is how long a reply that lost its
+    replica waits for another. `member` is where it is made now, under the name `sent_id`, and
+    `noted_samples` what it knows the listener to have taken. `cancelled` is set by others,
+    `outcome` is a FinishReason's value or "failed" when it is over.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        stream: LocalReplyStream,
+        members: Members,
+        page: str,
+        prepare: Prepare,
+        patience_s: float,
+        ids: SpecialIds,
+    ):
+        self.request = request
+        self.stream = stream
+        self.member: Member | None = None
+        self.sent_id = request.request_id
+        self.noted_samples = 0
+        self.num_resumes = 0
+        self.cancelled = self.is_preferred = False
+        self.outcome: str | None = None
+        self._members = members
+        self._page = page
+        self._prepare = prepare
+        self._patience_s = patience_s
+        self._course = Course(request.request_id, ids)
+        self._batches: Batches | None = None
+
+    async def start(self) -> None:
+        """Raises a MossError, with nothing begun, if no replica accepts the request."""
+        await self._place()
+
+    async def run(self) -> None:
+        """Deliver every event; returns behind the terminal one."""
+        try:
+            while not self.cancelled and not await self._follow():
+                if not self.cancelled:
+                    await self._resume()
+        except MossError as error:
+            num_rows, elapsed_s = self._course.num_rows, self.stream.elapsed_s()
+            failed = Failed(self.request.request_id, elapsed_s, num_rows, error.code, str(error))
+            self._put(failed)
+        finally:
+            await _close(self._batches)
+            self._leave()
+            self.end()
+
+    def end(self) -> None:
+        """The last word for a reply that has none: it was stopped."""
+        rows, elapsed_s = self._course.rows, self.stream.elapsed_s()
+        reason = FinishReason.CANCELLED
+        self._put(Finished(self.request.request_id, elapsed_s, len(rows), reason, rows))
+
+    async def _place(self) -> None:
+        """Have a replica accept the request, or what is left of it."""
+        tried: set[str] = set()
+        refusal: MossError = BusyError("All replicas are full; try again in a moment.")
+        while order := self._members.in_order(self.request.session_id, tried):
+            member = order[0]
+            tried.add(member.name)
+            try:
+                refused = await self._ask(member)
+            except ReplicaLostError as error:
+                self._members.lost(member, error)
+                continue
+            if refused is None:
+                return
+            if not isinstance(refused, BusyError | ShuttingDownError | EngineFaultError):
+                raise refused
+            refusal = refused
+        if not tried and not self._members.has_ready:
+            raise ReplicasLostError("No replica is running; try again in a moment.")
+        raise refusal
+
+    async def _ask(self, member: Member) -> MossError | None:
+        """Send the request to a replica; returns its refusal."""
+        progress = self._course.progress(self.stream.taken_samples) if self.num_resumes else None
+        self.sent_id = f"{self.request.request_id}~{self.num_resumes}{member.name}"
+        request = replace(self.request, request_id=self.sent_id, progress=progress)
+        member.num_sent += 1
+        batches = None
+        try:
+            request = await _unless_gone(member, self._prepare(request, member))
+            batches = member.remote.reply(self._page, request)
+            first = await _unless_gone(member, anext(batches))
+        except BaseException:
+            member.num_sent -= 1
+            await _close(batches)
+            raise
+        if isinstance(first, Refusal):
+            member.num_sent -= 1
+            await _close(batches)
+            return first.error
+        self.member, self._batches = member, batches
+        self.noted_samples = self.stream.taken_samples if progress else 0
+        self._begin(member, first)
+        return None
+
+    def _begin(self, member: Member, first: list[Event]) -> None:
+        elapsed_s = self.stream.elapsed_s()
+        self._course.begin(elapsed_s, resumes=self.num_resumes > 0)
+        self.is_preferred = self._members.is_preferred(self.request.session_id, member)
+        placed = Placed(
+            self.request.request_id,
+            elapsed_s,
+            self._course.num_rows,
+            member.name,
+            self.is_preferred,
+            self.num_resumes,
+        )
+        for event in first:
+            self._deliver(event)
+            if isinstance(event, Accepted):
+                self._put(placed)
+
+    async def _follow(self) -> bool:
+        """Deliver what the replica sends; whether the reply is over."""
+        member, batches = self.member, self._batches
+        assert member is not None and batches is not None
+        try:
+            while True:
+                batch = await _unless_gone(member, anext(batches))
+                assert isinstance(batch, list), "a refusal in the middle of a reply"
+                for event in batch:
+                    if isinstance(event, Failed) and event.code == EngineFaultError.code:
+                        raise ReplicaLostError(event.message)
+                    self._deliver(event)
+                    if isinstance(event, Finished | Failed):
+                        return True
+        except ReplicaLostError as error:
+            if not member.gone.done():
+                self._members.lost(member, error)
+            return False
+        finally:
+            await _close(batches)
+            self._leave()
+
+    async def _resume(self) -> None:
+        """Place what is left of the reply, as soon as a replica takes it; or it was stopped."""
+        self.num_resumes += 1
+        if self.num_resumes > MAX_RESUMES:
+            raise ReplicasLostError(
+                f"{self.num_resumes} replicas were lost while they made this reply; ask again."
+            )
+        log.warning("a reply goes on at another replica behind %d rows", self._course.num_rows)
+        end_s = self.stream.elapsed_s() + self._patience_s
+        while not self.cancelled:
+            try:
+                await self._place()
+                return
+            except (BusyError, ShuttingDownError, ReplicasLostError):
+                if self.stream.elapsed_s() > end_s:
+                    raise
+                await self._members.change(BETWEEN_TRIES_S)
+
+    def _deliver(self, event: Event) -> None:
+        told = self._course.take(event)
+        if told is not None:
+            self._put(told)
+
+    def _put(self, event: Event) -> None:
+        if self.stream.put(event) and isinstance(event, Finished | Failed):
+            self.outcome = event.reason.value if isinstance(event, Finished) else "failed"
+
+    def _leave(self) -> None:
+        if self.member is not None:
+            self.member.num_sent -= 1
+            self.member = None
+
+
+async def _unless_gone(member: Member, work: Awaitable[Result]) -> Result:
+    """The result of `work`; ReplicaLostError as soon as the replica is to be left."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task, member.gone}, return_when=asyncio.FIRST_COMPLETED)
+    except BaseException:
+        task.cancel()
+        raise
+    if task.done():
+        try:
+            return task.result()
+        except StopAsyncIteration:
+            raise ReplicaLostError("it ended a reply without its last word") from None
+    task.cancel()
+    await asyncio.wait({task})
+    raise ReplicaLostError(member.gone.result())
+
+
+async def _close(batches: Batches | None) -> None:
+    if batches is not None:
+        await batches.aclose()

@@ -1,0 +1,119 @@
+"""A cluster of this machine's own, or one that is there already."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve import Application
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from moss_engine.api.errors import ConfigError
+from moss_engine.cluster.serve.deployment import NAME, application
+from moss_engine.cluster.serve.handle import HandleFleet
+from moss_engine.config import EngineConfig, TalkConfig
+
+REPO_ROOT = Path(__file__).resolve().parents[3]
+STORE_BYTES = 200 * 1024 * 1024
+"""Ray's object store, which nothing here is large enough for."""
+
+
+def start_fleet(
+    num_replicas: int,
+    engine: EngineConfig,
+    talk: TalkConfig,
+    *,
+    clones_voices: bool = False,
+    temp_dir: Path | None = None,
+) -> HandleFleet:
+    """A cluster on this machine, which ends with this process: one replica a GPU, where there are
+    some and `engine.device` is not cpu.
+
+    Blocks until all replicas are ready; raises ConfigError for more of them than GPUs, and where
+    one cannot start.
+    """
+    start_machine(num_replicas, None if engine.device != "cpu" else 0, temp_dir)
+    num_gpus = int(ray.cluster_resources().get("GPU", 0))
+    if 0 < num_gpus < num_replicas:
+        ray.shutdown()
+        raise ConfigError(
+            f"--replicas {num_replicas} needs as many GPUs, and there are {num_gpus}; ask for "
+            "fewer, or for --device cpu."
+        )
+    resources = {"num_cpus": 1, "num_gpus": 1 if num_gpus else 0}
+    return serve_here(
+        application(
+            num_replicas, engine, talk, clones_voices=clones_voices, actor_options=resources
+        )
+    )
+
+
+def start_machine(num_replicas: int, num_gpus: int | None, temp_dir: Path | None = None) -> None:
+    """Ray and Serve on this machine alone, with `num_gpus` (None: all that there are). Ray's files
+    go to `temp_dir`, whose path must be short."""
+    _let_workers_import()
+    ray.init(
+        num_cpus=max(num_replicas, os.cpu_count() or 1),
+        num_gpus=num_gpus,
+        include_dashboard=False,
+        object_store_memory=STORE_BYTES,
+        log_to_driver=False,
+        logging_level=logging.WARNING,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=str(temp_dir or Path(tempfile.mkdtemp(prefix="moss"))),
+    )
+    serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
+
+
+def serve_here(app: Application) -> HandleFleet:
+    """The replicas of an application on the machine that was started; raises ConfigError."""
+    try:
+        handle = serve.run(app, name=NAME, route_prefix=None)
+    except RuntimeError as error:
+        shut_down()
+        raise ConfigError(f"The replicas did not start: {error}") from None
+    return HandleFleet(handle, shut_down)
+
+
+def join_fleet(address: str) -> HandleFleet:
+    """The replicas of a running cluster, where `serve deploy` put them; raises ConfigError where
+    there are none."""
+    _let_workers_import()
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"No Ray cluster answers at {address} ({_first_line(error)}); start one with "
+            "`ray start --head`, or name another --ray-address."
+        ) from None
+    try:
+        handle: DeploymentHandle[Any] = serve.get_app_handle(NAME)
+    except RayServeException as error:
+        ray.shutdown()
+        raise ConfigError(
+            f"The cluster at {address} runs no {NAME} ({_first_line(error)}); put it there with "
+            "`serve deploy assets/deploy/serve.yaml`."
+        ) from None
+    return HandleFleet(handle, ray.shutdown)
+
+
+def shut_down() -> None:
+    """End the cluster that this process started."""
+    serve.shutdown()
+    ray.shutdown()
+
+
+def _let_workers_import() -> None:
+    """Replicas import this program from where it lies here, whatever the working folder is."""
+    paths = [str(REPO_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,99 @@
+"""A cluster of scripted replicas in one process, and what listeners hear of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from moss_engine.api.events import Event
+from moss_engine.api.info import RuntimeInfo, ServiceInfo
+from moss_engine.api.modes import Mode
+from moss_engine.api.request import Request
+from moss_engine.api.service import stream
+from moss_engine.cluster.replica import ReplicaServer
+from moss_engine.cluster.service import ClusterService
+from moss_engine.cluster.values import Card
+from moss_engine.service.core import ServiceCore
+from moss_engine.service.local import LocalService
+from tests.cluster.local_fleet import LocalFleet, LocalRemote
+from tests.fakes import IDS, FakeCodec, FakeRuntime, make_request
+from tests.service.service_support import served, talking, wait_until
+
+INFO = ServiceInfo(
+    runtime=RuntimeInfo("fake", "0", "cpu", "float32", "none"),
+    modes=(Mode("speech", "Speech", "text", "speech", "", False, True, None),),
+    voices=("plain",),
+    sampling=make_request().sampling,
+    sample_rate_hz=24_000,
+    samples_per_code=960,
+    ids=IDS,
+    pieces=(),
+    max_text_chars=4000,
+    max_speech_s=60.0,
+    max_sessions=4,
+    max_waiting=16,
+    kv_rows=1024,
+    run_ahead_s=10.0,
+    lease_s=10.0,
+)
+HANGS_S = 3.0
+
+
+@dataclass
+class Cluster:
+    service: ClusterService
+    fleet: LocalFleet
+    cores: dict[str, ServiceCore]
+
+    def remote(self, name: str) -> LocalRemote:
+        return self.fleet.remotes[name]
+
+    def serving(self) -> str:
+        """The replica that makes the only reply."""
+        names = []
+
+        def found() -> bool:
+            names[:] = [n for n, core in self.cores.items() if core.stats().engine.running]
+            return bool(names)
+
+        wait_until(found)
+        return names[0]
+
+
+@contextmanager
+def clustered(
+    num_replicas: int = 2,
+    *,
+    runtime: Callable[[], FakeRuntime] = talking,
+    codec: Callable[[], FakeCodec] = FakeCodec,
+    fingerprints: tuple[str, ...] | None = None,
+    info: ServiceInfo = INFO,
+    patience_s: float = 10.0,
+) -> Iterator[Cluster]:
+    """A running cluster; when the test is over no replica may hold a block or a place."""
+    with ExitStack() as stack:
+        cores, servers = {}, []
+        for i in range(num_replicas):
+            name = f"replica-{i}"
+            core = stack.enter_context(served(runtime(), codec()))
+            card = Card(name, fingerprints[i] if fingerprints else "same")
+            cores[name] = core
+            servers.append(ReplicaServer(LocalService(core, info), info, card))
+        fleet = LocalFleet(servers)
+        service = ClusterService(fleet, hangs_s=HANGS_S, patience_s=patience_s, start_s=10.0)
+        try:
+            service.start()
+            yield Cluster(service, fleet, cores)
+        finally:
+            service.close()
+        assert fleet.closed
+
+
+async def listen(service: ClusterService, request: Request) -> list[Event]:
+    return [event async for event in stream(service, request)]
+
+
+def hear(service: ClusterService, request: Request) -> list[Event]:
+    return asyncio.run(listen(service, request))

@@ -1,0 +1,106 @@
+"""A fleet of replicas inside one process, whose members can be killed, hung and brought back."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from moss_engine.api.events import Event
+from moss_engine.api.request import Request
+from moss_engine.cluster.fleet import ReplicaLostError
+from moss_engine.cluster.replica import ReplicaServer
+from moss_engine.cluster.values import Answer, Card, Load, Refusal
+
+
+def sent(value: Any) -> Any:
+    """What arrives of a value on the other side."""
+    return pickle.loads(pickle.dumps(value))
+
+
+@dataclass
+class LocalRemote:
+    """`died` and `hangs` are set by tests; `batches` counts what was delivered, and
+    `kill_after` dies behind so many."""
+
+    server: ReplicaServer
+    died: asyncio.Event = field(default_factory=asyncio.Event)
+    hangs: bool = False
+    batches: int = 0
+    kill_after: int | None = None
+    hang_after: int | None = None
+
+    async def reply(
+        self, page: str, request: Request
+    ) -> AsyncGenerator[list[Event] | Refusal, None]:
+        batches = self.server.reply(page, sent(request))
+        try:
+            while True:
+                try:
+                    batch = await self._reach(anext(batches))
+                except StopAsyncIteration:
+                    return
+                self.batches += 1
+                if self.kill_after is not None and self.batches > self.kill_after:
+                    self.died.set()
+                self.hangs |= self.hang_after is not None and self.batches > self.hang_after
+                await self._reach(asyncio.sleep(0))
+                yield sent(batch)
+        finally:
+            await batches.aclose()
+
+    async def watch(self) -> AsyncGenerator[Load, None]:
+        loads = self.server.watch()
+        try:
+            while True:
+                yield sent(await self._reach(anext(loads)))
+        finally:
+            await loads.aclose()
+
+    async def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
+        await self._reach(asyncio.sleep(0))
+        self.server.note(page, taken, stopped)
+
+    async def call(self, method: str, *arguments: Any) -> Answer:
+        return sent(await self._reach(self.server.call(method, *arguments)))
+
+    async def _reach(self, work: Any) -> Any:
+        """The result, unless the replica is dead or dies meanwhile; never while it hangs."""
+        task, dying = asyncio.ensure_future(work), asyncio.ensure_future(self.died.wait())
+        try:
+            await asyncio.wait({task, dying}, return_when=asyncio.FIRST_COMPLETED)
+            if self.died.is_set():
+                raise ReplicaLostError("killed")
+            if self.hangs:
+                await self.died.wait()
+                raise ReplicaLostError("killed")
+            return task.result()
+        finally:
+            dying.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+
+class LocalFleet:
+    """`remotes` by name; they cannot be listed while one hangs, as it does not answer."""
+
+    def __init__(self, servers: Sequence[ReplicaServer]):
+        self.remotes = {server.card.name: LocalRemote(server) for server in servers}
+        self.hidden: set[str] = set()
+        self.closed = False
+
+    async def cards(self) -> list[Card]:
+        living = [remote for remote in self.remotes.values() if not remote.died.is_set()]
+        if any(remote.hangs for remote in living):
+            raise ReplicaLostError("one of them does not answer")
+        cards = [remote.server.card for remote in living]
+        return [card for card in cards if card.name not in self.hidden]
+
+    def remote(self, name: str) -> LocalRemote:
+        return self.remotes[name]
+
+    def close(self) -> None:
+        self.closed = True

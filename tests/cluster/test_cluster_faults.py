@@ -1,0 +1,181 @@
+"""Replicas that die, hang, leave or do not match, and pages that vanish."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+
+from moss_engine.api.errors import ReplicasLostError
+from moss_engine.api.events import Failed, Finished, FinishReason, Placed, Sampled
+from moss_engine.cluster.service import ClusterService
+from tests.cluster.cluster_support import INFO, Cluster, clustered, hear, listen
+from tests.service.service_support import TALK, ask, assert_well_formed, heard, sound_of, wait_until
+
+
+def assert_whole(events: list) -> None:
+    """As without the fault: nothing is lost, nothing doubled."""
+    assert_well_formed(events)
+    assert [event.row for event in events if isinstance(event, Sampled)] == TALK
+    assert heard(events).tobytes() == sound_of(tuple(TALK)).tobytes()
+    assert events[-1].rows == tuple(TALK) and events[-1].reason is FinishReason.STOP
+
+
+def placements(events: list) -> list[str]:
+    return [event.replica for event in events if isinstance(event, Placed)]
+
+
+def home(cluster: Cluster) -> str:
+    """The replica of the session "s"."""
+    return placements(hear(cluster.service, ask(session="s", max_rows=2)))[0]
+
+
+@pytest.mark.parametrize("batches", [0, 1, 2, 5, 9])
+def test_a_reply_survives_the_death_of_its_replica(batches):
+    with clustered() as cluster:
+        first = home(cluster)
+        remote = cluster.remote(first)
+        remote.kill_after = remote.batches + batches
+        events = hear(cluster.service, ask(session="s"))
+        assert_whole(events)
+        assert placements(events)[-1] != first
+        stats = asyncio.run(cluster.service.stats())
+        assert stats.ready and stats.cluster is not None
+        assert len(stats.cluster.replicas) == 1
+        assert stats.cluster.num_resumes == (batches > 0)
+
+
+def test_two_deaths_in_one_reply():
+    with clustered(3) as cluster:
+        for remote in cluster.fleet.remotes.values():
+            remote.kill_after = 2
+        last = cluster.fleet.remotes["replica-2"]
+        last.kill_after = None
+        events = hear(cluster.service, ask(session="s"))
+        assert_whole(events)
+        assert placements(events)[-1] == "replica-2"
+
+
+def test_a_replica_that_hangs_is_left():
+    with clustered() as cluster:
+        first = home(cluster)
+        remote = cluster.remote(first)
+        remote.hang_after = remote.batches + 1
+        events = hear(cluster.service, ask(session="s"))
+        assert_whole(events)
+        assert len(placements(events)) == 2
+        remote.died.set()  # what holds its calls
+
+
+def test_a_replica_that_is_replaced_is_left_without_a_cut():
+    async def retire(cluster) -> list:
+        reply = await cluster.service.submit(ask(session="s"))
+        events = []
+        async for event in reply.events():
+            events.append(event)
+            if isinstance(event, Sampled) and event.num_rows == 20:
+                name = cluster.serving()
+                cluster.remote(name).server.retire()
+        return events
+
+    with clustered() as cluster:
+        assert_whole(asyncio.run(retire(cluster)))
+
+
+def test_a_replica_that_is_taken_out_is_left_without_a_cut():
+    async def hide(cluster) -> list:
+        reply = await cluster.service.submit(ask(session="s"))
+        events = []
+        async for event in reply.events(acknowledge=False):
+            events.append(event)
+            if isinstance(event, Placed) and not event.num_resumes:
+                cluster.fleet.hidden.add(event.replica)
+            if isinstance(event, Placed) and event.num_resumes:
+                reply.acknowledge(10**9)
+        return events
+
+    with clustered() as cluster:
+        for core in cluster.cores.values():
+            object.__setattr__(core.config, "run_ahead_s", 1.0)
+        assert_whole(asyncio.run(hide(cluster)))
+
+
+def test_without_a_replica_a_reply_waits_and_says_so_in_the_end():
+    with clustered(1, patience_s=0.5) as cluster:
+        cluster.remote("replica-0").kill_after = 2
+        events = hear(cluster.service, ask(session="s"))
+        assert isinstance(events[-1], Failed) and events[-1].code == "E_REPLICAS"
+        assert "try again" in events[-1].message
+        with pytest.raises(ReplicasLostError, match="try again"):
+            hear(cluster.service, ask(session="s"))
+        assert not asyncio.run(cluster.service.stats()).ready
+
+
+def test_a_replica_that_comes_back_takes_what_waits():
+    async def revive(cluster) -> list:
+        remote = cluster.remote("replica-0")
+        remote.kill_after = 2
+        listening = asyncio.ensure_future(listen(cluster.service, ask(session="s")))
+        await asyncio.to_thread(wait_until, remote.died.is_set)
+        remote.kill_after = None
+        remote.died.clear()
+        return await listening
+
+    with clustered(1) as cluster:
+        assert_whole(asyncio.run(revive(cluster)))
+
+
+def test_a_request_that_kills_its_replicas_does_not_kill_them_all():
+    with clustered(6) as cluster:
+        for remote in cluster.fleet.remotes.values():
+            remote.kill_after = 2
+        events = hear(cluster.service, ask(session="s"))
+        assert isinstance(events[-1], Failed) and events[-1].code == "E_REPLICAS"
+        dead = sum(remote.died.is_set() for remote in cluster.fleet.remotes.values())
+        assert dead == 4
+
+
+def test_a_replica_of_another_checkpoint_is_not_used(caplog):
+    with caplog.at_level(logging.ERROR), clustered(2, fingerprints=("one", "two")) as cluster:
+        events = [hear(cluster.service, ask(session=str(i), max_rows=2)) for i in range(6)]
+        assert {name for reply in events for name in placements(reply)} == {"replica-0"}
+    assert "replica-1 has another checkpoint" in caplog.text
+
+
+def test_a_page_that_vanishes_holds_no_place():
+    short = replace(INFO, lease_s=0.3)
+    with clustered(info=short) as cluster:
+        reply = asyncio.run(cluster.service.submit(ask(session="s")))
+        serving = cluster.cores[cluster.serving()]
+        for remote in cluster.fleet.remotes.values():  # from now on it hears nothing of its page
+            remote.server._heard_s = dict.fromkeys(remote.server._heard_s, 0.0)
+        wait_until(lambda: serving.stats().engine.running == 0)
+        reply.cancel()
+
+
+def test_a_cluster_that_does_not_start_says_so():
+    with clustered(1) as cluster:
+        cluster.fleet.hidden.add("replica-0")
+        late = ClusterService(cluster.fleet, start_s=0.3)
+        with pytest.raises(ReplicasLostError, match="ready within"):
+            late.start()
+        late.close()
+        cluster.fleet.closed = False
+
+
+def test_a_failure_of_the_engine_is_the_loss_of_its_replica():
+    with clustered() as cluster:
+        first = home(cluster)
+        runtime = cluster.cores[first].engine.runtime
+        steps = len(runtime.batches)
+
+        def fail() -> None:
+            if len(runtime.batches) > steps + 30:
+                raise RuntimeError("a broken runtime")
+
+        runtime.before_forward = fail
+        events = hear(cluster.service, ask(session="s"))
+        assert_whole(events)
+        assert isinstance(events[-1], Finished) and len(placements(events)) == 2

@@ -1,0 +1,97 @@
+"""A reply that was lost half-way goes on elsewhere with the same rows, samples and text."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from moss_engine.api.errors import InputError
+from moss_engine.api.events import AudioChunk, Event, Finished, Sampled, TextDelta
+from moss_engine.api.request import Progress, Request
+from moss_engine.api.tokens import SpecialIds, spoken_codes
+from moss_engine.build import build_core
+from moss_engine.config import EngineConfig
+from moss_engine.service.core import ServiceCore
+from tests.fakes import SPOKEN, WARM, FakeRuntime, make_request, noisy
+from tests.service.service_support import ask, listen, served
+
+SENTENCES = "Good morning. The train to York leaves at nine."
+
+
+def progress_at(events: list[Event], place: int, ids: SpecialIds) -> Progress:
+    """What a listener has who received the events before `place`."""
+    received = events[:place]
+    sampled = [event for event in received if isinstance(event, Sampled)]
+    codes = [(*spoken_codes([event.row], ids), *event.silence) for event in sampled]
+    return Progress(
+        tuple(event.row for event in sampled),
+        tuple(code for heard in codes for code in heard),
+        sum(len(event.samples) for event in received if isinstance(event, AudioChunk)),
+        sum(len(event.text) for event in received if isinstance(event, TextDelta)),
+    )
+
+
+def joined(events: list[Event]) -> tuple[list, bytes, str]:
+    """Rows, samples and text of a stream."""
+    samples = [event.samples for event in events if isinstance(event, AudioChunk)]
+    return (
+        [event.row for event in events if isinstance(event, Sampled)],
+        np.concatenate([np.empty(0, np.float32), *samples]).tobytes(),
+        "".join(event.text for event in events if isinstance(event, TextDelta)),
+    )
+
+
+def assert_continued(core: ServiceCore, request: Request, whole: list[Event], place: int) -> None:
+    progress = progress_at(whole, place, core.engine.processor.ids)
+    again = replace(request, request_id=f"again {place}", progress=progress)
+    rest = asyncio.run(listen(core, again))
+    for before, after, complete in zip(
+        joined(whole[:place]), joined(rest), joined(whole), strict=True
+    ):
+        assert before + after == complete
+    chunks = [event for event in rest if isinstance(event, AudioChunk)]
+    assert all(chunk.start_sample >= progress.num_samples for chunk in chunks)
+    assert isinstance(rest[-1], Finished) and isinstance(whole[-1], Finished)
+    assert (rest[-1].rows, rest[-1].reason) == (whole[-1].rows, whole[-1].reason)
+
+
+def test_a_reply_goes_on_behind_each_of_its_events():
+    with served() as core:
+        request = ask("hello", max_rows=20)
+        whole = asyncio.run(listen(core, request))
+        assert joined(whole)[0] == SPOKEN
+        for place in range(len(whole)):
+            assert_continued(core, request, whole, place)
+
+
+def test_every_sentence_of_a_reply_is_continued_with_its_own_numbers():
+    with served(FakeRuntime(noisy)) as core:
+        request = make_request("one\ntwo\nthree", mode="lines", max_rows=9, channel=WARM)
+        whole = asyncio.run(listen(core, request))
+        for place in range(len(whole)):
+            assert_continued(core, request, whole, place)
+
+
+def test_rows_of_another_reply_are_refused():
+    with served() as core:
+        rows = Progress((*SPOKEN, *SPOKEN))
+        with pytest.raises(InputError, match="ask anew"):
+            core.submit(replace(ask("hello"), progress=rows))
+
+
+def test_the_built_in_voice_goes_on_bit_for_bit():
+    core, processor = build_core(EngineConfig(device="cpu"))
+    core.start()
+    try:
+        request = make_request(SENTENCES, mode=processor.default_mode.name)
+        request = replace(request, sampling=replace(processor.default_sampling, seed=5))
+        whole = asyncio.run(listen(core, request))
+        for share in (0.2, 0.6, 0.97):
+            assert_continued(core, request, whole, int(share * len(whole)))
+        stats = core.stats().engine
+        assert (stats.blocks_used, stats.blocks_reserved, stats.leaked_blocks) == (0, 0, 0)
+    finally:
+        core.close()

@@ -55,6 +55,7 @@ class Handlers:
         self._pool = PoolWatch(service)
         self._doubts = Doubts()
         self._visits = Visits(service)
+        self.names = self._visits.names
 
     def __deepcopy__(self, memo: dict) -> Handlers:
         """Itself: Gradio copies the page's description for every visitor, and the model hangs on

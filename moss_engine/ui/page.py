@@ -29,11 +29,13 @@ from moss_engine.ui.parts.words import (
     WHAT,
     invitation,
 )
+from moss_engine.ui.programs import whole_reply
 
 HERE = Path(__file__).resolve().parent
 TITLE = "MOSS-Speech Live"
 SCRIPTS = ("page_language.js", "page.js", "page_problem.js", "page_modes.js")
 MAX_QUEUE = 16
+ENGINE = "engine"  # replies, however they are asked for
 
 ASK = f"(...values) => window.liveAudio.submit(values, {tuple(BY_NAME).index('heard')})"
 KEEP_SEED = "(fresh, seed) => fresh ? seed : window.liveAudio.state.seed ?? seed"
@@ -77,6 +79,12 @@ def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr
         wire_weighing(handlers, parts)
         wire_stop(handlers, parts)
         wire_settings(handlers, parts)
+        gr.api(
+            whole_reply(handlers),
+            api_name="reply",
+            concurrency_id=ENGINE,
+            concurrency_limit=max_sessions + max_waiting,
+        )
         page.load(
             handlers.come_back,
             parts.controls["heard"],
@@ -144,15 +152,15 @@ def wire_reply(handlers: Handlers, parts: Parts, limit: int) -> None:
         "outputs": [live, conversation],
         "js": ASK,
         "validator": handlers.validate,
-        "concurrency_id": "engine",
+        "concurrency_id": ENGINE,
         "concurrency_limit": limit,
         "show_progress": "hidden",
         "trigger_mode": "multiple",
     }
     # A question replaces the one before it; page.js takes two presses for one. Replies are stopped
     # at the service, never by Gradio's `cancels`, which would leave the reply's last message out.
-    gr.on([parts.send.click, controls["text"].submit], **reply, api_name="reply")
-    controls["utterance"].spoken(**reply, api_visibility="private")
+    gr.on([parts.send.click, controls["text"].submit], **reply, api_name="stream")
+    controls["utterance"].spoken(**reply, api_name="spoken", api_visibility="private")
     live.accepted(
         handlers.accepted,
         [controls["text"], conversation],

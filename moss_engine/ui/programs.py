@@ -1,17 +1,37 @@
-"""The endpoints for programs, as the page's options have them."""
+"""Programs on the page's port: their endpoints, as the options have them, and a whole reply by
+Gradio's own protocol."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
+import gradio as gr
+import numpy as np
+from gradio.data_classes import FileData
+
+from moss_engine.api.errors import MossError, UnsupportedModeError
+from moss_engine.api.events import AudioChunk, Event, Failed, Finished, FinishReason
 from moss_engine.api.info import ServiceInfo
+from moss_engine.api.request import Request, Text
 from moss_engine.api.service import SpeechService
+from moss_engine.audio.pcm import to_pcm16
 from moss_engine.endpoints.access import Access, read_keys
 from moss_engine.endpoints.app import make_app
 from moss_engine.endpoints.figures import Figures
 from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.watched import WatchedService
+from moss_engine.ui import form
+from moss_engine.ui.audio_in.clip import write_clip
 from moss_engine.ui.config import PageConfig
+from moss_engine.ui.handlers import Handlers
+
+BEAT_S = 0.1  # how late Gradio notices that nobody waits any more
 
 
 def access_of(config: PageConfig) -> Access:
@@ -31,3 +51,87 @@ def open_endpoints(
     watched = WatchedService(service, figures)
     server = Server(watched, info, model, access, figures)
     return watched, make_app(server, tool=config.mcp, origins=config.origins)
+
+
+def whole_reply(handlers: Handlers) -> Callable[..., Any]:
+    """The function /reply: what is yielded last is the file, and None before."""
+
+    async def reply(
+        request: gr.Request,
+        text: str,
+        voice: str | None = None,
+        speed: float = 1.0,
+        mode: str | None = None,
+        seed: int | None = None,
+    ) -> AsyncGenerator[dict[str, Any] | None, None]:
+        """Says a text, or answers it in a mode that does, and gives a WAV file of the whole reply.
+        Without a voice it is the first, without a mode the default, without a seed a new one."""
+        yield None
+        chosen = {"voice": voice, "speed": speed, "mode": mode, "seed": seed}
+        chunks: list[np.ndarray] = []
+        try:
+            asked = _request(handlers, text, chosen, request)
+            async with aclosing(_events(handlers.service, asked)) as events:
+                async for event in events:
+                    if isinstance(event, AudioChunk):
+                        chunks.append(event.samples)
+                    elif event is None:
+                        yield None
+            if not chunks:
+                raise MossError("The reply has no sound; ask again.")
+        except MossError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+        pcm, rate_hz = to_pcm16(np.concatenate(chunks)), handlers.facts.sample_rate_hz
+        clip = await asyncio.to_thread(write_clip, handlers.wav_folder, pcm, rate_hz)
+        yield clip.message()["file"] | {"orig_name": clip.path.name, "mime_type": "audio/wav"}
+
+    # What clients are told comes of the signature.
+    told = inspect.signature(reply).replace(return_annotation=FileData)
+    reply.__signature__ = told  # type: ignore[attr-defined]
+    return reply
+
+
+def _request(handlers: Handlers, text: str, chosen: dict[str, Any], request: gr.Request) -> Request:
+    """Raises a MossError unless it can be asked for; None in `chosen` leaves a choice open."""
+    facts = handlers.facts
+    given = {name: value for name, value in chosen.items() if value is not None}
+    values = {**form.defaults(facts), "text": text, "new_seed": "seed" not in given, **given}
+    form.check(values, facts)
+    if facts.mode(values["mode"]).output != "speech":
+        raise UnsupportedModeError(f"The mode {values['mode']!r} makes no sound; choose another.")
+    session_id, seed = handlers.names.session(request), form.draw_seed(values)
+    asked = form.request_of(values, facts, seed, (), Text(text), session_id)
+    return replace(asked, visitor=handlers.names.visitor(request))
+
+
+async def _events(service: SpeechService, request: Request) -> AsyncGenerator[Event | None, None]:
+    """Every event of a reply, and None whenever BEAT_S passed since the last one. Raises a
+    MossError where the reply fails or is stopped."""
+    reply = await service.submit(request)
+    taking: asyncio.Task[Event] | None = None
+    beat_s = time.monotonic()
+    async with aclosing(reply.events()) as events:
+        try:
+            while True:
+                taking = taking or asyncio.ensure_future(_next(events))
+                done, _ = await asyncio.wait({taking}, timeout=BEAT_S)
+                if done:
+                    event, taking = taking.result(), None
+                    if isinstance(event, Failed):
+                        raise MossError(event.message)
+                    if isinstance(event, Finished):
+                        if event.reason is FinishReason.CANCELLED:
+                            raise MossError("The reply was stopped; ask again.")
+                        return
+                    yield event
+                if time.monotonic() - beat_s > BEAT_S:
+                    beat_s = time.monotonic()
+                    yield None
+        finally:
+            if taking is not None:
+                taking.cancel()
+                await asyncio.wait({taking})
+
+
+async def _next(events: AsyncGenerator[Event, None]) -> Event:
+    return await events.__anext__()

@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.request import ProxyHandler, Request, build_opener
@@ -96,7 +97,17 @@ def calls_of(page: gr.Blocks) -> Calls:
             if fn.api_name and fn.api_visibility == "public"
         },
         unqueued=frozenset(index for index, fn in fns.items() if not fn.queue),
+        defaults={
+            name.removeprefix("/"): _defaults_of(told["parameters"])
+            for name, told in page.get_api_info()["named_endpoints"].items()
+        },
     )
+
+
+def _defaults_of(parameters: Sequence[Any]) -> tuple[Any, ...]:
+    """Of the last parameters that have any, as clients are told them."""
+    last = takewhile(lambda parameter: parameter["parameter_has_default"], reversed(parameters))
+    return tuple(parameter["parameter_default"] for parameter in last)[::-1]
 
 
 def launch(

@@ -65,7 +65,7 @@ def client(url):
 
 
 def test_a_program_gets_the_same_sound(service, client):
-    job = client.submit("Over the wire.", seed=11, new_seed=False, api_name="/reply")
+    job = client.submit("Over the wire.", seed=11, new_seed=False, api_name="/stream")
     job.result(timeout=60)
     assert np.array_equal(pcm_of(job.outputs()), to_pcm16(signal(service.script.seconds, seed=11)))
     assert [message["seq"] for message in job.outputs()] == sorted(
@@ -76,7 +76,7 @@ def test_a_program_gets_the_same_sound(service, client):
 
 def test_a_program_can_stop_its_reply(service, client):
     service.script = Script(seconds=30.0, rtf=0.5)
-    job = client.submit("A long one.", api_name="/reply")
+    job = client.submit("A long one.", api_name="/stream")
     assert until(lambda: service.open)
     client.predict(api_name="/stop")
     assert until(lambda: not service.open)
@@ -85,7 +85,7 @@ def test_a_program_can_stop_its_reply(service, client):
 
 def test_a_program_hears_why_it_was_refused(service, client):
     with pytest.raises(Exception, match="There is nothing to say; type a sentence"):
-        client.predict("  ", api_name="/reply")
+        client.predict("  ", api_name="/stream")
     assert service.requests == []
 
 
@@ -194,7 +194,7 @@ async def direct(service) -> np.ndarray:
 def test_the_real_service_sounds_the_same_through_the_page(real):
     service, config = real
     client = Client(f"http://127.0.0.1:{config.port}", verbose=False)
-    job = client.submit(**VALUES, api_name="/reply")
+    job = client.submit(**VALUES, api_name="/stream")
     job.result(timeout=60)
     client.close()
     assert np.array_equal(pcm_of(job.outputs()), asyncio.run(direct(service)))
@@ -204,7 +204,7 @@ def test_the_real_service_sounds_the_same_through_the_page(real):
 def test_stop_frees_every_block_of_the_real_service(real):
     service, config = real
     client = Client(f"http://127.0.0.1:{config.port}", verbose=False)
-    client.submit(" ".join(["Hello world and you."] * 100), api_name="/reply")
+    client.submit(" ".join(["Hello world and you."] * 100), api_name="/stream")
     assert until(lambda: engine_stats(service).blocks_used > 0)
     client.predict(api_name="/stop")
     client.close()
@@ -269,7 +269,7 @@ def test_a_signal_lets_the_open_reply_end(tiny_checkpoint):
         line = process.stdout.readline()
         assert f"127.0.0.1:{port}" in line and "tiny-random" in line
         client = Client(f"http://127.0.0.1:{port}", verbose=False)
-        job = client.submit(" ".join(["Hello world and you."] * 150), api_name="/reply")
+        job = client.submit(" ".join(["Hello world and you."] * 150), api_name="/stream")
         assert until(lambda: len(job.outputs()) > 3)
         process.send_signal(signals.SIGTERM)
         assert until(job.done) and job.outputs()[-1]["end"]

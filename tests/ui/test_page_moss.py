@@ -95,7 +95,7 @@ def upload(client: Client, url: str) -> str:
 
 
 def ask(client: Client, **values) -> list[dict]:
-    job = client.submit(**{**SPOKEN, **values}, api_name="/reply")
+    job = client.submit(**{**SPOKEN, **values}, api_name="/stream")
     job.result(timeout=60)
     return job.outputs()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from moss_engine.ui.entrance.asgi import Refused
@@ -30,12 +30,27 @@ KINDS: Mapping[str, Callable[[Any], bool]] = {
 
 @dataclass(frozen=True)
 class Calls:
-    """The page's functions: kinds of their inputs by index, names open to programs, and those that
-    bypass the queue."""
+    """The page's functions: kinds of their inputs by index, names open to programs, those that
+    bypass the queue, and what the last inputs are that a program leaves out."""
 
     kinds: Mapping[int, tuple[str, ...]]
     names: Mapping[str, int]
     unqueued: frozenset[int]
+    defaults: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+def completed(calls: Calls, name: str | None, message: Any) -> Any:
+    """A program's call with the arguments that it left out at the end, where they have defaults."""
+    data = message.get("data") if isinstance(message, dict) else None
+    index = calls.names.get(name or "")
+    if not isinstance(data, list) or index is None:
+        return message
+    num_open = sum(kind != "state" for kind in calls.kinds[index])
+    defaults = calls.defaults.get(name or "", ())
+    num_missing = num_open - len(data)
+    if not 0 < num_missing <= len(defaults):
+        return message
+    return {**message, "data": [*data, *defaults[-num_missing:]]}
 
 
 def check_call(calls: Calls, how: str, name: str | None, message: Any) -> None:

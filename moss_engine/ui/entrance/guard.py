@@ -9,6 +9,7 @@ against the page's own functions before Gradio sees it.
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -17,7 +18,7 @@ from urllib.parse import parse_qs
 from moss_engine.ui.audio_in import route
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.entrance.asgi import Refused, answer, header, read_body, replay, with_headers
-from moss_engine.ui.entrance.calls import Calls, check_call, parse_json
+from moss_engine.ui.entrance.calls import Calls, check_call, completed, parse_json
 from moss_engine.ui.entrance.login import Login
 
 API = "/gradio_api"
@@ -115,7 +116,7 @@ class Guard:
             self._check_listening(path, scope)
             if scope["method"] == "POST":
                 body = await read_body(receive)
-                self._check_post(path, scope, body)
+                body = self._check_post(path, scope, body)
                 receive = replay(body, receive)
             await self.app(scope, receive, send)
 
@@ -149,13 +150,17 @@ class Guard:
             )
         ]
 
-    def _check_post(self, path: str, scope: dict[str, Any], body: bytes) -> None:
+    def _check_post(self, path: str, scope: dict[str, Any], body: bytes) -> bytes:
+        """The body as Gradio is to see it."""
         call = CALL.fullmatch(path)
         if call is None and not header(scope, b"content-type").startswith("application/json"):
-            return
+            return body
         message = parse_json(body)
-        if call is not None:
-            check_call(self.calls, call["how"], call["name"], message)
+        if call is None:
+            return body
+        whole = completed(self.calls, call["name"], message) if call["how"] == "call" else message
+        check_call(self.calls, call["how"], call["name"], whole)
+        return body if whole is message else json.dumps(whole).encode()
 
     def _check_listening(self, path: str, scope: dict[str, Any]) -> None:
         """Gradio answers listeners of what is not there with a traceback in the log."""

@@ -94,6 +94,11 @@ class Access:
     def by_key(self) -> bool:
         return bool(self._keys)
 
+    @property
+    def answers(self) -> bool:
+        """Whether anybody may call at all."""
+        return self.by_key or self._local is not None
+
     def caller(self, scope: dict[str, Any]) -> Caller:
         """Who calls; raises ApiError (401, or 403 for a page of another origin)."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}

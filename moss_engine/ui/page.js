@@ -101,8 +101,5 @@ document.addEventListener("answer", ({ detail }) => {
 });
 
 // What this page is, for those who ask.
-for (const code of about.querySelectorAll("code.way")) {
-  code.textContent = code.textContent.replaceAll("@address@", location.origin);
-}
 element.querySelector(".about-open").addEventListener("click", () => about.showModal());
 about.addEventListener("click", (event) => event.target === about && about.close());

@@ -17,6 +17,7 @@ from moss_engine.ui.components.transcript import Transcript
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.composer import composer
 from moss_engine.ui.parts.masthead import masthead, running
+from moss_engine.ui.parts.programs import OPEN_PROGRAMS
 from moss_engine.ui.parts.settings import Own, settings
 from moss_engine.ui.parts.words import (
     CACHE_AGE_S,
@@ -33,7 +34,7 @@ from moss_engine.ui.programs import whole_reply
 
 HERE = Path(__file__).resolve().parent
 TITLE = "MOSS-Speech Live"
-SCRIPTS = ("page_language.js", "page.js", "page_problem.js", "page_modes.js")
+SCRIPTS = ("page_language.js", "page.js", "page_problem.js", "page_modes.js", "page_programs.js")
 MAX_QUEUE = 16
 ENGINE = "engine"  # replies, however they are asked for
 
@@ -65,16 +66,18 @@ class Parts:
     weighed: gr.Textbox
 
 
-def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr.Blocks:
+def build_page(
+    handlers: Handlers, *, max_sessions: int, max_waiting: int, programs: str = ""
+) -> gr.Blocks:
     """The page, ready to launch. The engine admits and queues; Gradio lets through as many as that
-    can ever hold."""
+    can ever hold. `programs` is the panel for those who write programs, as HTML."""
     with gr.Blocks(
         title=TITLE,
         analytics_enabled=False,
         delete_cache=(CACHE_CHECK_S, CACHE_AGE_S),
         fill_width=True,
     ) as page:
-        parts = lay_out(handlers)
+        parts = lay_out(handlers, programs)
         wire_reply(handlers, parts, max_sessions + max_waiting)
         wire_weighing(handlers, parts)
         wire_stop(handlers, parts)
@@ -100,11 +103,12 @@ def build_page(handlers: Handlers, *, max_sessions: int, max_waiting: int) -> gr
     return page
 
 
-def lay_out(handlers: Handlers) -> Parts:
+def lay_out(handlers: Handlers, programs: str) -> Parts:
     """Everything in the order in which it is read; the style sheet finds the places."""
     facts = handlers.facts
     conversation = gr.State(None, time_to_live=STATE_S, delete_callback=handlers.forget)
-    gr.HTML(masthead(facts), js_on_load=scripts(), elem_id="masthead", apply_default_css=False)
+    head = masthead(facts) + programs
+    gr.HTML(head, js_on_load=scripts(), elem_id="masthead", apply_default_css=False)
     with gr.Row(elem_id="desk", equal_height=False):
         with gr.Column(elem_id="left"):
             with gr.Column(elem_id="talk"):
@@ -128,7 +132,8 @@ def lay_out(handlers: Handlers) -> Parts:
                 chinese="" if facts.default_mode.spell_out else TO_ASK_CHINESE[0],
             )
             make_panel(running(facts), elem_id="panel")
-    gr.HTML(f"<p>{html.escape(NOTICE)}</p>", elem_id="notice", apply_default_css=False)
+    foot = f"<p>{html.escape(NOTICE)}</p>{OPEN_PROGRAMS if programs else ''}"
+    gr.HTML(foot, elem_id="notice", apply_default_css=False)
     controls = {name: {**asking, **inner}[name] for name in BY_NAME}
     weighed = gr.Textbox("", show_label=False, label="Weighed", visible=False)
     return Parts(controls, send, stop, clear, chat, live, own, conversation, weighed)

@@ -30,6 +30,7 @@ from moss_engine.ui import form
 from moss_engine.ui.audio_in.clip import write_clip
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.handlers import Handlers
+from moss_engine.ui.parts.programs import programs
 
 BEAT_S = 0.1  # how late Gradio notices that nobody waits any more
 
@@ -51,6 +52,14 @@ def open_endpoints(
     watched = WatchedService(service, figures)
     server = Server(watched, info, model, access, figures)
     return watched, make_app(server, tool=config.mcp, origins=config.origins)
+
+
+def panel_of(access: Access, config: PageConfig, info: ServiceInfo, model: str) -> str:
+    """What the page shows of this, as HTML; empty where programs are not answered."""
+    if not access.answers:
+        return ""
+    voice = info.voices[0] if info.voices else ""
+    return programs(model, voice, by_key=access.by_key, tool=config.mcp)
 
 
 def whole_reply(handlers: Handlers) -> Callable[..., Any]:

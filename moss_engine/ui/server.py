@@ -38,7 +38,7 @@ from moss_engine.ui.entrance.outboxes import Outboxes
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.page import HERE, TITLE, build_page
-from moss_engine.ui.programs import access_of, open_endpoints
+from moss_engine.ui.programs import access_of, open_endpoints, panel_of
 from moss_engine.ui.theme import make_theme
 
 WARM_UP_ROWS = 64
@@ -139,7 +139,12 @@ def launch(
         ) from None
     service, endpoints = open_endpoints(service, info, model, access, config)
     handlers = Handlers(service, facts, wav_folder=cache, ingest=ingest)
-    page = build_page(handlers, max_sessions=info.max_sessions, max_waiting=info.max_waiting)
+    page = build_page(
+        handlers,
+        max_sessions=info.max_sessions,
+        max_waiting=info.max_waiting,
+        programs=panel_of(access, config, info, model),
+    )
     login = make_login(config.auth) if config.auth is not None else None
     handlers.outboxes = outboxes = Outboxes(page)
     guard = Middleware(

@@ -451,6 +451,7 @@ READABLE = [
     "#stop",
     ".chip",
     "#notice p",
+    ".programs-open",
     "#mode label.selected span",
     "#mode-notes p",
     "#chat .tr-text",

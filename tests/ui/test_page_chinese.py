@@ -130,9 +130,10 @@ def texts_in_every_state(service, tab) -> set[str]:
     look()
     tab.page.locator("#settings button").first.click()
     tab.page.wait_for_selector("#seed input")
-    tab.page.locator(".about-open").click()
-    look()
-    tab.page.keyboard.press("Escape")
+    for panel in (".about-open", ".programs-open"):
+        tab.page.locator(panel).click()
+        look()
+        tab.page.keyboard.press("Escape")
     for mode in service.info.modes:
         choose(tab, mode.name)
         look()

@@ -1,12 +1,11 @@
-"""The head of the page, and what it tells of itself to those who ask: purpose, limits, a program's
-way in, and what runs here."""
+"""The head of the page, and what it tells of itself to those who ask: purpose, limits, and what
+runs here."""
 
 from __future__ import annotations
 
 import html
 
 from moss_engine.ui.facts import PageInfo
-from moss_engine.ui.parts.programs import programs
 from moss_engine.ui.parts.words import WHAT
 
 UPSTREAM = "https://github.com/OpenMOSS/MOSS-Speech"
@@ -37,7 +36,6 @@ def about(facts: PageInfo) -> str:
   <p>{html.escape(WHAT)} The page shows how: the waveform and its spectrum, the words as they are
     heard, and every figure as it was measured.</p>
   {limits(facts)}
-  {programs(facts.runtime.weights, facts.voices[0])}
   <p>The README in the program's folder, which is also its source, describes every option and
     figure.</p>
   <h3>What runs here</h3>

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from moss_engine.api.errors import ForeignTextError, UnsupportedModeError
+from moss_engine.api.errors import ConfigError, ForeignTextError, UnsupportedModeError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
 from moss_engine.api.request import Content, Message, Reply, Request, Sampling, Speech
@@ -24,16 +25,29 @@ MAX_SEED = 2**31 - 1
 
 @dataclass(frozen=True)
 class Server:
-    """`model` is the one name that requests may have in their field of that name."""
+    """`model` is the one name that requests may have in their field of that name; `names` are those
+    that programs have built in, and what of here each stands for."""
 
     service: SpeechService
     info: ServiceInfo
     model: str
     access: Access
     figures: Figures = field(default_factory=Figures)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, meant in self.names.items():
+            if meant not in (self.model, *self.info.voices):
+                raise ConfigError(
+                    f"--api-names gives {meant!r} another name, {name!r}, but the model is "
+                    f"{self.model!r} and the voices are {', '.join(self.info.voices)}."
+                )
+
+    def meant(self, name: str) -> str:
+        return self.names.get(name, name)
 
     def check_model(self, model: str) -> None:
-        if model != self.model:
+        if self.meant(model) != self.model:
             raise ApiError(
                 404,
                 f"There is no model {model[:60]!r} here; ask for {self.model!r}.",
@@ -109,7 +123,7 @@ class Server:
             messages,
             mode.name,
             sampling,
-            voice,
+            None if voice is None else self.meant(voice),
             truncate_history,
             speed,
             visitor=f"api-{caller.name}",

@@ -43,6 +43,12 @@ class PageConfig:
         group="page",
         metavar="ORIGINS",
     )
+    api_names: str | None = option(
+        None,
+        "names that programs have built in, and what they stand for, as tts-1=nano,alloy=ada",
+        group="page",
+        metavar="NAMES",
+    )
     mcp: bool = option(
         False, "offer programs the tool say by the Model Context Protocol, at /mcp", group="page"
     )
@@ -64,8 +70,18 @@ class PageConfig:
         given = (self.api_origins or "").split(",")
         return tuple(origin.strip().rstrip("/") for origin in given if origin.strip())
 
+    @property
+    def names(self) -> dict[str, str]:
+        """Of `api_names`: a name -> the model or voice that is meant."""
+        given = [pair.partition("=") for pair in (self.api_names or "").split(",") if pair.strip()]
+        return {name.strip(): meant.strip() for name, _, meant in given}
+
     def __post_init__(self) -> None:
         check_options(self)
+        if not all((*self.names, *self.names.values())):
+            raise ConfigError(
+                "--api-names is no list of names; write it like tts-1=nano,alloy=ada."
+            )
         for origin in self.origins:
             if not ORIGIN.fullmatch(origin):
                 raise ConfigError(

@@ -46,11 +46,12 @@ def open_endpoints(
 ) -> tuple[WatchedService, Any]:
     """The service with its figures being noted, and the ASGI app that answers programs.
 
-    Raises MissingPackageError or ConfigError for --mcp where it cannot be offered.
+    Raises MissingPackageError or ConfigError for --mcp where it cannot be offered, and ConfigError
+    for --api-names that stand for nothing here.
     """
     figures = Figures()
     watched = WatchedService(service, figures)
-    server = Server(watched, info, model, access, figures)
+    server = Server(watched, info, model, access, figures, config.names)
     return watched, make_app(server, tool=config.mcp, origins=config.origins)
 
 

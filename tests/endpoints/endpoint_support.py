@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -24,14 +24,19 @@ MODEL = "scripted"
 
 
 @contextmanager
-def running(service: SpeechService, access: Access | None = None, **settings: Any) -> Iterator[str]:
+def running(
+    service: SpeechService,
+    access: Access | None = None,
+    names: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> Iterator[str]:
     """Serve in a thread, with settings of the app; the address, without a slash at its end."""
     with ThreadPoolExecutor(1) as thread:  # the test may be on an event loop itself
         info = thread.submit(asyncio.run, service.describe()).result()
     figures = Figures()
     watched = WatchedService(service, figures)
     access = access or Access(open_to_all=True)
-    app = make_app(Server(watched, info, MODEL, access, figures), **settings)
+    app = make_app(Server(watched, info, MODEL, access, figures, names or {}), **settings)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         server = uvicorn.Server(

@@ -82,6 +82,7 @@ def of_validation(error: ValidationError) -> ApiError:
     found = error.errors(include_url=False, include_context=True)[0]
     param = _name(found["loc"])
     kind, given = found["type"], f"{found['input']!s:.40}"
+    limits = found.get("ctx") or {}
     if kind in ("extra_forbidden", "none_required"):
         sentence, code = f"{param} is not served here; leave it out.", "unknown_field"
     elif kind == "missing":
@@ -89,12 +90,19 @@ def of_validation(error: ValidationError) -> ApiError:
     elif kind == "json_invalid":
         sentence, code = "The body is not JSON; send one JSON object.", "invalid_json"
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
+        param = param or "type"
         sentence, code = f"{param} is of a kind that is not served here.", "invalid_value"
-        expected = (found.get("ctx") or {}).get("expected_tags", "")
+        expected = limits.get("expected_tags", "")
         if expected:
             sentence = f"{sentence[:-1]}; send {_alternatives(expected)}."
+    elif kind == "too_short":
+        sentence = f"{param} holds too few; send {limits.get('min_length')} or more."
+        code = "invalid_value"
+    elif kind == "too_long":
+        sentence = f"{param} holds too many; send {limits.get('max_length')} at most."
+        code = "invalid_value"
     elif kind == "literal_error":
-        expected = (found.get("ctx") or {}).get("expected", "")
+        expected = limits.get("expected", "")
         sentence, code = f"{param} is {given!r}; send {expected}.", "invalid_value"
     else:
         said = found["msg"].removeprefix("Value error, ").removeprefix("Input should be ")

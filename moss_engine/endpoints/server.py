@@ -55,6 +55,16 @@ class Server:
                 param="model",
             )
 
+    def check_voice(self, voice: str, param: str) -> None:
+        """Raise ApiError for one that is not here, before anything is asked for."""
+        if self.meant(voice) not in self.info.voices:
+            raise ApiError(
+                400,
+                f"There is no voice {voice[:60]!r}; choose one of {', '.join(self.info.voices)}.",
+                "unknown_voice",
+                param=param,
+            )
+
     @cached_property
     def reading_mode(self) -> Mode | None:
         """The mode that says a text as it stands."""

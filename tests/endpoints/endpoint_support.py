@@ -39,9 +39,14 @@ def running(
     app = make_app(Server(watched, info, MODEL, access, figures, names or {}), **settings)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", lifespan="off", ws_per_message_deflate=False)
+        config = uvicorn.Config(
+            app,
+            log_config=None,  # so that what it logs reaches the tests
+            log_level="warning",
+            lifespan="off",
+            ws_per_message_deflate=False,
         )
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         try:

@@ -157,7 +157,7 @@ def test_values_that_change_nothing_are_taken(client):
         ({**SPOKEN, "stream": True}, 400, "audio.format", 'send "format": "pcm16"'),
         ({**SPOKEN, "audio": {"format": "aac"}}, 400, "audio.format", "'aac'; send"),
         ({"stream_options": {"include_usage": True}}, 400, "stream_options", '"stream": true'),
-        ({"messages": []}, 400, "messages", "at least 1 item"),
+        ({"messages": []}, 400, "messages", "holds too few; send 1 or more"),
         ({"messages": [{"role": "tool", "content": ""}]}, 400, "messages[0]",
          "of a kind that is not served here; send system or developer or user or assistant"),
         ({"messages": [{"role": "user"}]}, 400, "messages[0].content", "is missing"),

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import re
+import struct
 
 import httpx
 import numpy as np
@@ -53,6 +54,12 @@ def test_lossless_files_hold_the_same_samples(client, service, name):
     assert answer.response.headers["content-type"] == f"audio/{name}"
     pcm, rate_hz = decoded(answer.content)
     assert rate_hz == RATE_HZ and np.array_equal(pcm, sent(service))
+
+
+def test_a_streamed_wav_file_says_that_its_length_is_unknown(client):
+    data = client.audio.speech.create(**ASKED, response_format="wav").content
+    sizes = struct.unpack("<I", data[4:8]), struct.unpack("<I", data[40:44])
+    assert sizes == ((0xFFFFFFFF,), (0xFFFFFFFF,)) and data[36:40] == b"data"
 
 
 @pytest.mark.parametrize(("name", "kind"), [("mp3", "audio/mpeg"), ("opus", "audio/ogg")])

@@ -60,12 +60,8 @@ class Connection:
         self._listening = Listening(server, self._talk, self._emit, self._turn_over)
 
     async def serve(self) -> None:
-        detector = await self._listening.detector()
-        if detector is not None:
-            self._session = replace(self._session, vad=True)
-            self._listening.use(detector)
-        await self._emit("session.created", session=self._value())
         try:
+            await self._greet()
             while True:
                 message = await self._socket.receive()
                 if message["type"] == "websocket.disconnect":
@@ -78,6 +74,13 @@ class Connection:
             if self._answering is not None:
                 self._answering.cancel()
                 await asyncio.gather(self._answering, return_exceptions=True)
+
+    async def _greet(self) -> None:
+        detector = await self._listening.detector()
+        if detector is not None:
+            self._session = replace(self._session, vad=True)
+            self._listening.use(detector)
+        await self._emit("session.created", session=self._value())
 
     async def _take(self, said: str | bytes) -> None:
         """One event of the client; what is wrong with it is told, and the session goes on."""
@@ -129,6 +132,8 @@ class Connection:
         if fields.model is not None:
             self._server.check_model(fields.model)
         session = self._session.updated(fields)
+        if session.voice is not None:
+            self._server.check_voice(session.voice, "session.audio.output.voice")
         refused = None
         if session.instructions and not self._server.own_system:
             session, refused = replace(session, instructions=""), "session.instructions"

@@ -225,6 +225,11 @@ async def test_hanging_up_stops_the_reply(connect, service):
         ({"type": "session.update", "session": {"model": "gpt"}}, "model", "ask for 'scripted'"),
         ({"type": "session.update", "session": {"audio": {"input": {"format": {
             "type": "audio/pcmu"}}}}}, "session.audio.input.format.type", "send 'audio/pcm'"),
+        ({"type": "session.update", "session": {"audio": {"output": {"voice": "alloy"}}}},
+         "session.audio.output.voice", "no voice 'alloy'; choose one of default"),
+        ({"type": "session.update", "session": {"output_modalities": ["audio", "text"]}},
+         "session.output_modalities", "holds too many; send 1 at most"),
+        ({"type": "session.begin"}, "type", "^type is of a kind that is not served here; send"),
         ({"type": "input_audio_buffer.append", "audio": "AAAA"}, None, "is no base64 of 16-bit"),
         ({"type": "input_audio_buffer.append", "audio": "%"}, None, "is no base64"),
         ({"type": "input_audio_buffer.commit"}, None, "holds 0 ms; append 100 ms"),
@@ -257,6 +262,15 @@ async def test_words_that_are_no_event_are_refused(connect, said):
         await connection._connection.send(said)
         assert (await until(connection, "error"))[-1].error.type == "invalid_request_error"
         await write(connection)
+
+
+async def test_who_leaves_at_once_leaves_nothing_behind(connect, caplog):
+    for _ in range(10):
+        async with connect():
+            pass
+    async with connect() as connection:
+        await begin(connection)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_many_talk_at_once_and_hear_their_events_in_order(connect, service):

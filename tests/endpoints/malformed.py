@@ -41,6 +41,15 @@ EVENTS: tuple[dict[str, Any], ...] = (
     {"type": "response.create", "response": {"output_modalities": ["text"]}},
     {"type": "response.cancel", "response_id": "x"},
 )  # fmt: skip
+MESSAGES: tuple[dict[str, Any], ...] = (
+    {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "say", "arguments": {"text": "Hello.", "voice": "default"}}},
+    {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}},
+    {"jsonrpc": "2.0", "id": 3, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"}}},
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+)  # fmt: skip
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1.5, 10**30, -(2**63), "", "x", "\u0000", "😀" * 50, "\ud800",
     "a" * 5000, [], {}, [[]], [None], {"x": 1}, [{"type": "text"}], "NaN", float("nan"),
@@ -112,6 +121,13 @@ def http_call(draw: random.Random) -> dict[str, Any]:
             for name, value in fields.items()
         ) + draw.choice([b"--x--\r\n", b"", b"--x"])  # fmt: skip
     return {"method": method, "url": path, "content": content, "headers": {"Content-Type": kind}}
+
+
+def tool_message(draw: random.Random) -> bytes:
+    """What a client of the Model Context Protocol might send by mistake."""
+    if draw.random() < 0.1:
+        return draw.choice(RAW)
+    return json.dumps(changed(draw.choice(MESSAGES), draw)).encode()
 
 
 def realtime_event(draw: random.Random) -> str:

@@ -10,13 +10,22 @@ import os
 import random
 
 import httpx
+import pytest
 import websockets.sync.client
 
-from tests.endpoints.malformed import http_call, realtime_event
-from tests.ui.page_support import Script, until
+from tests.endpoints.endpoint_support import running
+from tests.endpoints.malformed import http_call, realtime_event, tool_message
+from tests.ui.page_support import FakeService, Script, until
 
 NUM_CALLS = int(os.environ.get("MALFORMED_CALLS", "300"))
 PER_SOCKET = 20
+
+
+@pytest.fixture(scope="module")
+def served():
+    service = FakeService()
+    with running(service, tool=True) as url:
+        yield service, url
 
 
 def test_http_calls_are_refused_and_nothing_is_left(url, service, caplog):
@@ -63,3 +72,19 @@ def test_realtime_events_are_refused_and_nothing_is_left(url, service, caplog):
     assert until(lambda: not service.open)
     assert not [record for record in caplog.records if record.exc_info]
     assert asyncio.run(service.stats()).engine.blocks_used == 0
+
+
+def test_messages_to_the_tool_are_refused_and_nothing_is_left(url, service, caplog):
+    service.script = Script(seconds=0.2, first_s=0.0, rtf=0.0)
+    draw, seen = random.Random(19), set()
+    kind = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    with httpx.Client(headers=kind, timeout=20) as http:
+        for _ in range(NUM_CALLS // 4):
+            message = tool_message(draw)
+            answer = http.post(f"{url}/mcp", content=message)
+            seen.add(answer.status_code)
+            assert answer.status_code < 500, (message, answer.text)
+            assert "Traceback" not in answer.text
+    assert {200, 400} <= seen
+    assert until(lambda: not service.open)
+    assert not [record for record in caplog.records if record.exc_info]

@@ -73,7 +73,11 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
     if tool:
         routes.append(_route(server, TOOL_PATH, open_tool(server), method="POST"))
     routes += _watching_and_talking(server)
-    refusals = {ApiError: _refused, MossError: _refused_by_service, HTTPException: _not_there}
+    refusals = {
+        ApiError: _refused(server),
+        MossError: _refused_by_service,
+        HTTPException: _not_there,
+    }
     return Starlette(
         routes=routes,
         exception_handlers=refusals,  # type: ignore[arg-type]
@@ -131,9 +135,16 @@ def _voices(server: Server) -> list[dict[str, Any]]:
     ]
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    return error.response()
+def _refused(server: Server) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Answers with a refusal, and counts it; the service's own, E_..., were counted by it."""
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ApiError)
+        if not error.code.startswith("E_"):
+            server.figures.refusals.labels(error.code).inc()
+        return error.response()
+
+    return refused
 
 
 async def _refused_by_service(request: Request, error: Exception) -> Response:

@@ -81,6 +81,12 @@ def test_refusals_are_counted_by_code(url, service):
     assert value(read(url), "refusals_total", code="E_BUSY") == before + 1
 
 
+def test_what_never_reaches_the_service_is_counted_too(url, service):
+    before = value(read(url), "refusals_total", code="model_not_found")
+    assert httpx.get(f"{url}/v1/models/gpt").status_code == 404
+    assert value(read(url), "refusals_total", code="model_not_found") == before + 1
+
+
 def test_the_state_of_the_service_is_told(url, service):
     samples = read(url)
     assert value(samples, "ready") == 1 and value(samples, "places", state="max_running") == 4

@@ -39,15 +39,16 @@ class _Owner:
 
 class BlockManager:
     """Tables and counts for a pool of `num_blocks` blocks of `block_size` rows each; not
-    thread-safe.
+    thread-safe. At most `max_cached` blocks keep what nobody owns any more, None being no limit.
 
     One owner's life: `reserve`, then `allocate` for each of its sequences (one at a time), `append`
     and `commit` as rows come, and `free`. `reserve`, `append`, `commit` and `free` may be repeated
     without effect.
     """
 
-    def __init__(self, num_blocks: int, block_size: int):
+    def __init__(self, num_blocks: int, block_size: int, max_cached: int | None = None):
         assert num_blocks > 0 and block_size > 0
+        self._max_cached = num_blocks if max_cached is None else max_cached
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._free = list(range(num_blocks - 1, -1, -1))
@@ -160,8 +161,10 @@ class BlockManager:
         return tuple(self._owners[owner].table)
 
     def _take(self) -> int:
-        if self._free:
-            return self._free.pop()
+        return self._free.pop() if self._free else self._evict()
+
+    def _evict(self) -> int:
+        """The cached block that was asked for least recently, without its content."""
         block, _ = self._cached.popitem(last=False)
         del self._block_of[self._hash_of.pop(block)]
         return block
@@ -176,6 +179,8 @@ class BlockManager:
                     self._cached[block] = None
                 else:
                     self._free.append(block)
+        while len(self._cached) > self._max_cached:
+            self._free.append(self._evict())
 
     def check_integrity(self) -> None:
         """Assert every invariant of the pool; costs time proportional to its size."""

@@ -190,7 +190,7 @@ class Engine:
 
     def _make_empty_pool(self) -> None:
         limits = self.runtime.limits
-        self._blocks = BlockManager(limits.num_blocks, limits.block_size)
+        self._blocks = BlockManager(limits.num_blocks, limits.block_size, limits.max_cached)
         self._scheduler = Scheduler(self._blocks, limits, self._max_waiting)
 
     def stop_with_fault(self) -> None:

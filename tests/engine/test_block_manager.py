@@ -260,6 +260,20 @@ def test_the_least_recently_used_prefix_is_evicted_first_and_its_tail_before_its
     assert manager.allocate("reader", [*prefix, 0]) == found
 
 
+def test_no_more_is_kept_than_may_be_and_the_same_blocks_are_taken_again():
+    manager, taken = BlockManager(100, 1, max_cached=3), set()
+    for turn in range(20):
+        rows = [10 * turn + row for row in range(4)]
+        assert manager.reserve("turn", 4) and manager.allocate("turn", rows) == 0
+        taken |= set(manager.table("turn"))
+        manager.commit("turn", rows, 4)
+        manager.free("turn")
+        manager.check_integrity()
+        assert manager.num_cached == 3
+    assert len(taken) <= 7
+    assert manager.reserve("again", 5) and manager.allocate("again", [190, 191, 192, 193, 0]) == 3
+
+
 def test_a_promise_is_kept_though_everything_else_is_taken():
     manager = BlockManager(8, 4)
     assert manager.reserve("a", 16) and manager.reserve("b", 16)

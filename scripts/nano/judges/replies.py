@@ -21,16 +21,20 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Spoken:
-    """One reply: what was asked, its caption, its sound and its figures."""
+    """One reply: what was asked, its caption, its sound, its figures, and the samples at which its
+    pieces were joined."""
 
     asked: str
     caption: str
     wave: np.ndarray
     reason: FinishReason
     metrics: RequestMetrics
+    joins: tuple[int, ...] = ()
 
 
-async def speak(service: SpeechService, text: str, number: int, voice: str | None = None) -> Spoken:
+async def speak(
+    service: SpeechService, text: str, number: int, voice: str | None = None, seed: int = SEED
+) -> Spoken:
     """One text in the default mode, with the checkpoint's sampling and a fixed seed."""
     info = await service.describe()
     request = Request(
@@ -38,7 +42,7 @@ async def speak(service: SpeechService, text: str, number: int, voice: str | Non
         f"evaluate-{number}",
         (Message("user", Text(text)),),
         info.default_mode.name,
-        dataclasses.replace(info.sampling, seed=SEED),
+        dataclasses.replace(info.sampling, seed=seed),
         voice,
     )
     timeline, caption, parts = Timeline(), "", []
@@ -52,18 +56,23 @@ async def speak(service: SpeechService, text: str, number: int, voice: str | Non
             raise MossError(f"{text!r}: {event.message}")
         elif isinstance(event, Finished):
             wave = np.concatenate(parts) if parts else np.zeros(1, np.float32)
-            return Spoken(text, caption, wave, event.reason, measure(timeline))
+            joins = tuple(int(at) for at in np.cumsum([len(part) for part in parts])[:-1])
+            return Spoken(text, caption, wave, event.reason, measure(timeline), joins)
     raise AssertionError("the stream ended without a last word")
 
 
 async def speak_all(
-    service: SpeechService, texts: Sequence[str], concurrency: int, voice: str | None = None
+    service: SpeechService,
+    texts: Sequence[str],
+    concurrency: int,
+    voice: str | None = None,
+    seed: int = SEED,
 ) -> list[Spoken]:
     """Every text once, `concurrency` at a time, in order."""
     slots = asyncio.Semaphore(concurrency)
 
     async def one(number: int, text: str) -> Spoken:
         async with slots:
-            return await speak(service, text, number, voice)
+            return await speak(service, text, number, voice, seed)
 
     return list(await asyncio.gather(*(one(k, text) for k, text in enumerate(texts))))

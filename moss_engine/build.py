@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from moss_engine.api.errors import CheckpointError, ConfigError
-from moss_engine.api.info import ServiceInfo
+from moss_engine.api.info import MachineLimits, MadeBy, ServiceInfo
 from moss_engine.api.service import StartableService
 from moss_engine.checkup import require_codec_tensors, require_network_tensors
 from moss_engine.codec.base import samples_per_code
-from moss_engine.codec.load import load_cloner, load_codec
+from moss_engine.codec.load import load_cloner, load_codec, loaded_digest
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Preparer
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.fingerprint import checkpoint_digest
 from moss_engine.recogniser.ear import Ear
 from moss_engine.recogniser.load import NONE, load_recogniser
 from moss_engine.runtime.make import make_runtime, require_runtime, resolve_device
+from moss_engine.runtime.roofline import limits_in_steps
 from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.core import ServiceCore
 from moss_engine.service.hearing import Hearing
 from moss_engine.service.local import LocalService
+from moss_engine.service.machine_watch import MachineWatch
 from moss_engine.talk.brain.brain import Brain
 from moss_engine.talk.brain.server import ChatServer
 from moss_engine.talk.modes import talking_modes
@@ -38,7 +41,8 @@ def build_service(config: EngineConfig, *, clones_voices: bool = False) -> Local
     voices = None
     if clones_voices:
         voices = ClonedVoices(load_cloner(core.codec, config.codec or config.checkpoint))
-    return LocalService(core, service_info(core, processor, clones_voices), voices)
+    info = service_info(core, processor, clones_voices)
+    return LocalService(core, info, voices, machine=watch_machine(core))
 
 
 def build_listening_service(
@@ -72,7 +76,7 @@ def _listening(
     hearing = Hearing(Ear(recogniser)) if recogniser else None
     name = hearing.name if hearing else None
     info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
-    return LocalService(core, info, voices, hearing), info
+    return LocalService(core, info, voices, hearing, watch_machine(core)), info
 
 
 def talk_over(
@@ -149,9 +153,33 @@ def build_core(
     return core, processor
 
 
+def watch_machine(core: ServiceCore) -> MachineWatch:
+    """What measures the machine's limits beside a service of these parts."""
+    config = core.config
+
+    def steps() -> Iterator[MachineLimits | None]:
+        model = ModelConfig.from_file(config.checkpoint / "config.json")
+        info, device = core.engine.runtime.info, resolve_device(config.device)
+        return limits_in_steps(model, info, device, config.threads)
+
+    def rests() -> bool:
+        engine = core.stats().engine
+        return engine.running + engine.waiting == 0
+
+    return MachineWatch(steps, rests)
+
+
 def service_info(core: ServiceCore, processor: Processor, clones_voices: bool) -> ServiceInfo:
     """What a service of these parts says of itself."""
     config = core.config
+    codec_digest = loaded_digest(
+        config.codec or config.checkpoint,
+        resolve_device(config.device),
+        dtype=config.codec_dtype,
+        vocoder=config.vocoder,
+        vocoder_folder=config.vocoder_folder,
+        voices=config.voices,
+    )
     return ServiceInfo(
         runtime=core.engine.runtime.info,
         modes=processor.modes,
@@ -170,4 +198,5 @@ def service_info(core: ServiceCore, processor: Processor, clones_voices: bool) -
         clones_voices=clones_voices,
         speeds=processor.speakers.speeds,
         lease_s=config.lease_s,
+        made_by=MadeBy(checkpoint_digest(config.checkpoint), codec_digest),
     )

@@ -87,7 +87,8 @@ class Started:
 class Sampled:
     """One reply row was sampled. `modality` is the mode it was sampled in; the first one ends
     prefill. `held_s`: how long the reply was held back so far, as its listener was far behind.
-    `silence`: codes of a pause that are heard after it."""
+    `silence`: codes of a pause that are heard after it. `part`: which of the reply's stretches it
+    belongs to, each a stream of the codec."""
 
     request_id: str
     time_s: float
@@ -96,6 +97,7 @@ class Sampled:
     modality: Modality
     held_s: float = 0.0
     silence: tuple[int, ...] = ()
+    part: int = 0
 
 
 @dataclass(frozen=True)

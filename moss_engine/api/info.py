@@ -22,6 +22,15 @@ class RuntimeInfo:
 
 
 @dataclass(frozen=True)
+class MadeBy:
+    """Fingerprints of the checkpoint and of the codec with its vocoder and voices: the same two
+    make the same sound of the same rows."""
+
+    checkpoint: str
+    codec: str
+
+
+@dataclass(frozen=True)
 class ServiceInfo:
     """What a client has to know before it asks; constant while the service runs.
 
@@ -34,7 +43,7 @@ class ServiceInfo:
     `clones_voices`: `add_voice` is served. `speeds` are the slowest and the fastest speaking rate,
     None where there is nothing to choose. `recogniser` names who turns speech into text here, and
     `no_recogniser` says why nobody does; `brain` names who thinks of the answers, where that is not
-    the checkpoint.
+    the checkpoint. `made_by` is None where replies cannot be spoken again from their rows.
     """
 
     runtime: RuntimeInfo
@@ -57,6 +66,7 @@ class ServiceInfo:
     no_recogniser: str | None = None
     brain: str | None = None
     lease_s: float = 10.0
+    made_by: MadeBy | None = None
 
     @property
     def default_mode(self) -> Mode:
@@ -115,10 +125,25 @@ class ClusterStats:
 
 
 @dataclass(frozen=True)
+class MachineLimits:
+    """Rates at which this machine reads and multiplies, as measured, and what a step of the network
+    needs at least: its weights once, `row_bytes` for each row in the cache, and `row_operations`
+    for each row that is computed."""
+
+    read_bytes_per_s: float
+    operations_per_s: float
+    weight_bytes: int
+    row_bytes: int
+    row_operations: int
+
+
+@dataclass(frozen=True)
 class ServiceStats:
     """`state` is "ready" where requests are accepted and every thread was alive within the last
     seconds (`progress_age_s`), else "draining", "faulted" or "stalled".
     `encoding` counts recordings that are being encoded or wait for it.
+
+    `limits` are None until they have been measured.
 
     `outcomes` counts requests by the value of their FinishReason, or "failed" or "refused".
     `cluster` is None where there are no replicas.
@@ -130,6 +155,7 @@ class ServiceStats:
     outcomes: dict[str, int]
     encoding: int = 0
     cluster: ClusterStats | None = None
+    limits: MachineLimits | None = None
 
     @property
     def ready(self) -> bool:

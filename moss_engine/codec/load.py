@@ -18,6 +18,7 @@ from moss_engine.codec.nano.store import FSQ_TYPE
 from moss_engine.codec.store import read_config
 from moss_engine.codec.vocoder.make import KINDS, pick_folder
 from moss_engine.config import NANO_CHECKPOINT
+from moss_engine.models.fingerprint import folders_digest
 
 DEFAULT_VOCODER = NANO_CHECKPOINT / "vocoder"
 """Vocoders on the mel that both codecs share."""
@@ -87,6 +88,18 @@ LOADERS: dict[str, Callable[[Path, torch.device, CodecOptions], SpeechCodec]] = 
     FSQ_TYPE: _load_nano,
 }
 """What loads the codec of each type."""
+
+
+def loaded_digest(folder: Path, device: torch.device, **options: Any) -> str:
+    """What tells the codec that `load_codec` makes of these from every other: hexadecimal."""
+    asked = CodecOptions(**options)
+    published = codec_type(folder) == PUBLISHED
+    own = folder if published else folder / "codec"
+    places = [own, *([asked.voices] if asked.voices else [])]
+    if not published or asked.vocoder in KINDS:
+        at = DEFAULT_VOCODER if published else folder / "vocoder"
+        places.append(pick_folder(asked.vocoder_folder or at, asked.vocoder, device))
+    return folders_digest(places, f"{asked.vocoder} {asked.dtype}" if published else "")
 
 
 def load_cloner(codec: SpeechCodec, folder: Path) -> VoiceCloner:

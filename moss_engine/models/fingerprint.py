@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from moss_engine.models.checkpoint import read_index
@@ -28,6 +28,17 @@ def checkpoint_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
+def folders_digest(folders: Sequence[Path], also: str = "") -> str:
+    """Hexadecimal digest of all files below some folders: their names, sizes and sampled bytes."""
+    digest = hashlib.sha256(also.encode())
+    for folder in folders:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            size = path.stat().st_size
+            digest.update(f"{path.relative_to(folder).as_posix()} {size}\n".encode())
+            digest.update(b"".join(_sampled(path, 0, size)))
+    return digest.hexdigest()
+
+
 def samples_of(tensors: Mapping[str, StoredTensor]) -> bytes:
     """What tells tensors apart: names, types, shapes, and samples of their bytes."""
     return b"".join(
@@ -37,12 +48,16 @@ def samples_of(tensors: Mapping[str, StoredTensor]) -> bytes:
 
 
 def _samples(stored: StoredTensor) -> list[bytes]:
+    return _sampled(stored.path, stored.offset, stored.num_bytes)
+
+
+def _sampled(path: Path, offset: int, num_bytes: int) -> list[bytes]:
     """Evenly spread, the first and the last bytes among them."""
-    last = max(0, stored.num_bytes - SAMPLE_BYTES)
+    last = max(0, num_bytes - SAMPLE_BYTES)
     found = []
-    with stored.path.open("rb", buffering=0) as file:
+    with path.open("rb", buffering=0) as file:
         for i in range(SAMPLES):
             start = last * i // (SAMPLES - 1)
-            file.seek(stored.offset + start)
-            found.append(file.read(min(SAMPLE_BYTES, stored.num_bytes - start)))
+            file.seek(offset + start)
+            found.append(file.read(min(SAMPLE_BYTES, num_bytes - start)))
     return found

@@ -36,6 +36,7 @@ from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import FAULT, Engine
 from moss_engine.service.event_router import EventRouter
 from moss_engine.service.open_replies import CLOSED, OpenReplies, OpenReply
+from moss_engine.service.replays import Replays
 from moss_engine.service.reply_stream import LocalReplyStream
 from moss_engine.service.speech_encoder import SpeechEncoder
 from moss_engine.service.speech_job import SpeechJob
@@ -80,6 +81,7 @@ class ServiceCore:
         self._engine_wake = threading.Event()
         self._worker = SpeechWorker(codec, finish=self._replies.finish, fail=self._fail)
         self._router = EventRouter(self._replies, self._worker, engine.processor.ids)
+        self._replays = Replays(engine.processor.ids, self.samples_per_code, self._lead_samples)
         self._encoder = SpeechEncoder(codec.encode, on_fault=self._stop_with_fault)
         self._leases_checked_s = begun_s = clock()
         self._codec_settled = threading.Event()
@@ -182,9 +184,8 @@ class ServiceCore:
             self.cancel(reply.request_id, "shutdown")
         self._replies.wait_for_none(1.0)
         for reply in self._replies.all():  # a thread hangs in the runtime or the codec
-            elapsed_s, num_rows = reply.stream.elapsed_s(), reply.num_rows
-            reason = FinishReason.CANCELLED
-            self._replies.finish(Finished(reply.request_id, elapsed_s, num_rows, reason, ()))
+            end_s, rows, reason = reply.stream.elapsed_s(), reply.num_rows, FinishReason.CANCELLED
+            self._replies.finish(Finished(reply.request_id, end_s, rows, reason, ()))
 
     def close(self) -> None:
         """Stop everything now: open replies are cancelled, the threads end, the runtime's memory is
@@ -194,9 +195,8 @@ class ServiceCore:
         self._engine_wake.set()
         self._worker.wake()
         self._encoder.close()
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(STALL_S)
+        for thread in filter(lambda thread: thread.ident, self._threads):
+            thread.join(STALL_S)
         if not any(thread.is_alive() for thread in self._threads):
             self.engine.close()
 
@@ -211,7 +211,7 @@ class ServiceCore:
             cancel=self.cancel,
             on_taken=self._engine_wake.set,
         )
-        speaks = self.engine.processor.speaks(request)
+        speaks = bool(request.recorded) or self.engine.processor.speaks(request)
         voice = None if self._network_voices else request.voice
         rate_hz = self.codec.sample_rate_hz
         progress = request.progress or Progress()
@@ -225,6 +225,8 @@ class ServiceCore:
     def _admit(self, reply: OpenReply) -> Accepted:
         """Hand the request to the engine, with as much of its history as fits if it allows that."""
         request, left_out = reply.request, 0
+        if request.recorded and not self.engine.fault:
+            return self._replays.accept(request, self._replies.num_recorded())
         while True:
             try:
                 accepted = self.engine.submit(request, reply.stream.accepted_s)
@@ -282,8 +284,9 @@ class ServiceCore:
         for reply in replies:
             reply.stream.hold(reply.request_id in paused, now_s)
         result = self.engine.step(paused, ahead_s)
-        self._router.route(result.events)
-        if not result.num_rows and not result.events:
+        events = (*result.events, *self._replays.step(replies, paused))
+        self._router.route(events)
+        if not result.num_rows and not events:
             self._engine_wake.wait(IDLE_POLL_S)
 
     def _end_leases(self, replies: list[OpenReply]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from moss_engine.api.errors import UnsupportedModeError
@@ -13,6 +14,7 @@ from moss_engine.api.transcript import Transcript
 from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.core import ServiceCore
 from moss_engine.service.hearing import Hearing
+from moss_engine.service.machine_watch import MachineWatch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +24,7 @@ class LocalService:
     """Used on any number of event loops. `start` it before use and `close` it afterwards.
 
     `voices` is None where no voice can be made of a recording, `hearing` where no recogniser
-    listens.
+    listens, `machine` where its limits are not measured.
     """
 
     def __init__(
@@ -31,18 +33,24 @@ class LocalService:
         info: ServiceInfo,
         voices: ClonedVoices | None = None,
         hearing: Hearing | None = None,
+        machine: MachineWatch | None = None,
     ):
         self._core = core
         self._info = info
         self._voices = voices
         self._hearing = hearing
+        self._machine = machine
 
     def start(self) -> None:
         """Start the threads and accept requests from now on."""
         self._core.start()
+        if self._machine is not None:
+            self._machine.start()
 
     def close(self) -> None:
         """Stop everything now and give back the runtime's memory; blocks."""
+        if self._machine is not None:
+            self._machine.close()
         self._core.close()
         if self._hearing is not None:
             self._hearing.close()
@@ -97,7 +105,8 @@ class LocalService:
         self._core.cancel_session(session_id)
 
     async def stats(self) -> ServiceStats:
-        return self._core.stats()
+        stats = self._core.stats()
+        return replace(stats, limits=self._machine.limits) if self._machine else stats
 
     async def drain(self, timeout_s: float | None = None) -> None:
         await asyncio.to_thread(self._core.drain, timeout_s)

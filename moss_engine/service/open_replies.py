@@ -105,6 +105,10 @@ class OpenReplies:
         with self._changed:
             return list(self._replies.values())
 
+    def num_recorded(self) -> int:
+        """How many speak what was recorded."""
+        return sum(bool(reply.request.recorded) for reply in self.all())
+
     def outcomes(self) -> dict[str, int]:
         """How many ended how: the value of a FinishReason, "failed" or "refused"."""
         with self._changed:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from moss_engine.api.metrics import RequestMetrics
+from moss_engine.api.request import Recorded
 
 Role = Literal["user", "assistant"]
 
@@ -48,7 +49,8 @@ class Reached:
     stage: Literal["first_token", "first_sentence"]
 
 
-Part = Say | Recite | Reached
+Spoken = Say | Recite | Recorded
+Part = Spoken | Reached
 
 
 class Answerer(Protocol):

@@ -23,7 +23,7 @@ from moss_engine.api.events import (
 from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.api.service import ReplyStream
 from moss_engine.api.transcript import Transcript
-from moss_engine.talk.answer import Part, Reached, Recite, Say
+from moss_engine.talk.answer import Part, Reached, Say, Spoken
 from moss_engine.talk.joined import Joined
 
 POLL_S = 0.05
@@ -46,7 +46,7 @@ class TalkReply:
         self,
         request_id: str,
         parts: AsyncGenerator[Part, None],
-        submit: Callable[[Say | Recite], Awaitable[ReplyStream]],
+        submit: Callable[[Spoken], Awaitable[ReplyStream]],
         *,
         speaks: bool,
         run_ahead_s: float,

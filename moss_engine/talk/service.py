@@ -17,11 +17,11 @@ from moss_engine.api.events import Accepted, Event, Transcribed
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.metrics import RequestMetrics
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import Message, Reply, Request, Speech, Text
+from moss_engine.api.request import Message, Recorded, Reply, Request, Speech, Text
 from moss_engine.api.service import ClonedVoice, ReplyStream, StartableService
 from moss_engine.api.transcript import Transcript
 from moss_engine.api.validation import check_id, check_sampling, check_speed, check_text
-from moss_engine.talk.answer import Answerer, Question, Recite, Role, Say
+from moss_engine.talk.answer import Answerer, Part, Question, Role, Say, Spoken
 from moss_engine.talk.modes import reading_mode, scripted_mode
 from moss_engine.talk.reply import TalkReply
 
@@ -71,6 +71,9 @@ class TalkingService:
         return self._info
 
     async def submit(self, request: Request) -> ReplyStream:
+        if request.recorded:
+            alone = len(request.recorded) == 1
+            return await self._below.submit(request) if alone else self._again(request)
         mode = next((mode for mode in self._info.modes if mode.name == request.mode), None)
         if mode is None or not mode.through_text:
             reply = await self._below.submit(request)
@@ -115,6 +118,18 @@ class TalkingService:
 
     def _talk(self, request: Request, mode: Mode) -> TalkReply:
         question, transcript = self._question(request, mode)
+        parts, speaks = self._answerer.answer(question), mode.output == "speech"
+        return self._reply(request, parts, speaks=speaks, transcript=transcript)
+
+    def _reply(
+        self,
+        request: Request,
+        parts: AsyncGenerator[Part, None],
+        *,
+        speaks: bool,
+        transcript: Transcript | None = None,
+    ) -> TalkReply:
+        """A reply of these parts, if there is a place for it."""
         with self._lock:
             if self._closed:
                 raise ShuttingDownError("The service is shutting down; try again when it is back.")
@@ -126,20 +141,29 @@ class TalkingService:
             if len(self._open) >= self._info.max_sessions + self._info.max_waiting:
                 raise BusyError("All places are taken; try again in a moment.")
 
-            async def submit(part: Say | Recite) -> ReplyStream:
+            async def submit(part: Spoken) -> ReplyStream:
                 return await self._below.submit(self._said_by(part, request))
 
             reply = TalkReply(
                 request.request_id,
-                self._answerer.answer(question),
+                parts,
                 submit,
-                speaks=mode.output == "speech",
+                speaks=speaks,
                 run_ahead_s=self._info.run_ahead_s,
                 on_over=self._forget,
                 transcript=transcript,
             )
             self._open[request.request_id] = request.session_id, reply
         return reply
+
+    def _again(self, request: Request) -> TalkReply:
+        """The parts of an earlier reply, one behind the other."""
+
+        async def parts() -> AsyncGenerator[Part, None]:
+            for recorded in request.recorded:
+                yield recorded
+
+        return self._reply(request, parts(), speaks=True)
 
     def _question(self, request: Request, mode: Mode) -> tuple[Question, Transcript | None]:
         """What is asked; raises an InputError that says what is wrong with the request."""
@@ -174,8 +198,10 @@ class TalkingService:
         question = Question(text, tuple(history), system, session_id, speed, last)
         return question, transcript
 
-    def _said_by(self, part: Say | Recite, request: Request) -> Request:
+    def _said_by(self, part: Spoken, request: Request) -> Request:
         """The request that says a part, in the voice of the one that asked."""
+        if isinstance(part, Recorded):
+            return replace(request, request_id=secrets.token_urlsafe(16), recorded=(part,))
         mode = self._reading if isinstance(part, Say) else self._scripted
         assert mode is not None, "a checkpoint without these modes has no modes to talk in"
         text = part.text if isinstance(part, Say) else part.question

@@ -95,6 +95,11 @@ def check(values: Mapping[str, Any], facts: PageInfo, own_voice: str = "") -> No
     )
 
 
+def run_name(run: Any) -> str:
+    """What a reply is called: as its caller says, or drawn."""
+    return run if isinstance(run, str) and RUN.fullmatch(run) else secrets.token_hex(4)
+
+
 def draw_seed(values: Mapping[str, Any]) -> int:
     """The seed to use: a new one, or the one given, which `check` may refuse yet."""
     if values["new_seed"]:

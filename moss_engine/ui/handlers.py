@@ -9,30 +9,34 @@ closed in time.
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from moss_engine.api.errors import MossError, ParameterError
+from moss_engine.api.metrics import measure
 from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.ui import form
+from moss_engine.ui.asking.forecast import Forecasts, Seen
+from moss_engine.ui.asking.refusals import Refusals
+from moss_engine.ui.asking.relay import Told, relay
+from moss_engine.ui.asking.replay import recipe
 from moss_engine.ui.audio_in.ingest import AudioIngest
-from moss_engine.ui.audio_in.own_voice import make_voice
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import HEARD, Conversation, Turn
-from moss_engine.ui.doubts import Doubts
 from moss_engine.ui.entrance.outboxes import Lease, Outboxes, lease_of
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.kept import KEY, Visits, settle
 from moss_engine.ui.pool_watch import PoolWatch
 from moss_engine.ui.sound_way import SoundWay
 from moss_engine.ui.stream import ReplyClock, messages
-from moss_engine.ui.view import View, fail, halt, take
+from moss_engine.ui.view import View, halt, take
+
+ACCEPTED_SEQ = 2  # of the view behind the message that says so
 
 
 class Handlers:
@@ -52,10 +56,11 @@ class Handlers:
         self.ingest = ingest
         self.wav_folder = wav_folder
         self.outboxes: Outboxes | None = None  # of the page that is made of these handlers
-        self._pool = PoolWatch(service)
-        self._doubts = Doubts()
-        self._visits = Visits(service)
-        self.names = self._visits.names
+        self.pool = PoolWatch(service)
+        self.visits = Visits(service)
+        self.names = self.visits.names
+        self.forecasts = Forecasts(facts, self.pool)
+        self.refusals = Refusals(facts, self.visits, self.pool)
 
     def __deepcopy__(self, memo: dict) -> Handlers:
         """Itself: Gradio copies the page's description for every visitor, and the model hangs on
@@ -63,63 +68,26 @@ class Handlers:
         return self
 
     @form.takes_controls
-    def validate(self, *arguments: Any, **named: Any) -> list[Any]:
-        """Before anything is queued: a refusal is HTTP 422 and a sentence under the text. A text
-        that looks foreign to the voice is refused once.
-
-        Where there is no text box, the reply itself says it."""
-        values, conversation, request = form.bind(arguments, named)
-        conversation = self._visits.known(request, conversation)
-        fine = [gr.validate(True, "") for _ in range(len(values) + 1)]
-        try:
-            form.check(values, self.facts, conversation.voice if conversation else "")
-            mode = self.facts.mode(values["mode"])
-            self._doubts.check(self._visits.names.session(request), mode, values["text"])
-        except MossError as error:
-            asked = next((mode for mode in self.facts.modes if mode.name == values["mode"]), None)
-            if asked and asked.input == "speech":
-                return fine
-            return [gr.validate(False, str(error)), *fine[: len(values)]]
-        return fine
-
-    @form.takes_controls
-    async def weigh(self, *arguments: Any, **named: Any) -> str:
-        """Why a question would be refused now, as one sentence, or "": asked for while a reply
-        speaks, which a refusal must not silence."""
-        values, conversation, request = form.bind(arguments, named)
-        conversation = self._visits.known(request, conversation)
-        try:
-            form.check(values, self.facts, conversation.voice if conversation else "")
-            mode = self.facts.mode(values["mode"])
-            self._doubts.check(self._visits.names.session(request), mode, values["text"])
-            await self._pool.require_place(self.facts.max_waiting)
-        except MossError as error:
-            return str(error)
-        return ""
-
-    @form.takes_controls
     async def reply(self, *arguments: Any, **named: Any) -> AsyncIterator[tuple[Any, Any]]:
         """Answer `text`, or the recording named by `utterance`. Yields the reply's messages while
         it is made, with int16 PCM in base64."""
         values, conversation, request = form.bind(arguments, named)
-        conversation = self._visits.of(request, conversation)
-        speaks, run = self.facts.mode(values["mode"]).output == "speech", str(values["run"])
-        name = run if form.RUN.fullmatch(run) else secrets.token_hex(4)
-        view, clock = View(run=name, seed=form.draw_seed(values), speaks=speaks), ReplyClock()
-        message, view = take(view, None)
-        way = SoundWay(values["sound"])
-        yield way.wire(message), conversation
-        lease = lease_of(self.outboxes, str(request.session_hash), self.facts.lease_s)
-        try:
-            async with aclosing(self._stream(values, view, clock, conversation, lease)) as stream:
-                async for message in stream:
-                    yield way.wire(message), gr.skip()
-        except MossError as error:
-            message, _ = take(replace(fail(view, str(error)), seq=1), clock.elapsed_s())
-            yield way.wire(message), gr.skip()
-            raise gr.Error(str(error), print_exception=False) from None
-        finally:
-            way.close()
+        conversation = self.visits.of(request, conversation)
+        mode = self.facts.mode(values["mode"])
+        view = View(
+            run=form.run_name(values["run"]),
+            seed=form.draw_seed(values),
+            speaks=mode.output == "speech",
+            reads=mode.split_sentences,
+        )
+        clock, way = ReplyClock(), SoundWay(values["sound"])
+
+        def stream(view: View) -> Told:
+            return self._stream(values, view, clock, conversation, self.lease(request))
+
+        async with aclosing(relay(view, clock, way, conversation, stream)) as relayed:
+            async for told in relayed:
+                yield told
 
     async def _stream(
         self,
@@ -145,24 +113,50 @@ class Handlers:
             isinstance(turn.asked, Utterance) or values["heard"]
         ):  # a new utterance stops the old reply
             await self.service.cancel_session(conversation.session_id)
-        if self._visits.was_stopped(conversation.session_id, view.run):  # before the question came
+        if self.is_stopped(conversation, view):  # before the question came
             yield take(halt(view), None)[0]
             return
+        others = 0
         try:
             reply = await self._submit(values, view, conversation, turn)
-            told = messages(reply, view, clock, self._pool.counts, lease)
+            told = messages(reply, view, clock, self.pool.counts, lease)
             async with aclosing(told) as stream:
                 async for message, view in stream:
                     turn.take(message, view)
+                    others = max(others, message["pool"].get("running", 1) - 1)
                     if view.accepted:
                         self._remember(conversation, turn, view)
-                    ids = {i for i in message["ids"] if i >= 0}
-                    yield message | {"pieces": {str(i): self.facts.pieces[i] for i in ids}}
+                    yield message | self._told_once(message, values, view)
         finally:
             turn.close()
             await self.chat(conversation)  # whose sound becomes files, which grow old
+        if view.state in ("done", "length"):
+            self._note_pace(turn, view, others)
         if view.state == "failed":
             raise gr.Error(view.note, print_exception=False)
+
+    def _told_once(
+        self, message: Mapping[str, Any], values: Mapping[str, Any], view: View
+    ) -> dict[str, Any]:
+        """What the browser is told of a reply besides its messages: its text ids, and once how it
+        is made."""
+        known = {"pieces": self.pieces(message)}
+        if view.seq != ACCEPTED_SEQ:
+            return known
+        limits = asdict(self.pool.limits) if self.pool.limits else None
+        return known | {"recipe": recipe(values, self.facts, view.seed), "limits": limits}
+
+    def pieces(self, message: Mapping[str, Any]) -> dict[str, str]:
+        """What the text ids of a message stand for."""
+        return {str(i): self.facts.pieces[i] for i in set(message["ids"]) if i >= 0}
+
+    def lease(self, request: gr.Request) -> Lease:
+        """How long a tab may take nothing."""
+        return lease_of(self.outboxes, str(request.session_hash), self.facts.lease_s)
+
+    def is_stopped(self, conversation: Conversation, view: View) -> bool:
+        """Whether Stop was pressed for this very reply."""
+        return self.visits.was_stopped(conversation.session_id, view.run)
 
     async def _asked(self, values: dict[str, Any]) -> str | Utterance:
         """What was typed, or what was said, with its codes."""
@@ -181,6 +175,11 @@ class Handlers:
         request = form.request_of(values, self.facts, view.seed, history, said, session_id)
         return await self.service.submit(replace(request, visitor=conversation.visitor))
 
+    def _note_pace(self, turn: Turn, view: View, others: int) -> None:
+        """A reply was spoken to its end, beside so many others."""
+        text = turn.asked if isinstance(turn.asked, str) else ""
+        self.forecasts.note(Seen.of(measure(view.timeline), others, text, turn.reads))
+
     @staticmethod
     def _remember(conversation: Conversation, turn: Turn, view: View) -> None:
         """A turn was accepted; what did not fit beside it is history no longer."""
@@ -194,7 +193,7 @@ class Handlers:
     ) -> tuple[Any, Any]:
         """A reply was accepted: show what was asked, and empty the text box unless it holds
         something else by now."""
-        conversation = self._visits.known(request, conversation)
+        conversation = self.visits.known(request, conversation)
         sent = conversation.turns[-1].asked if conversation and conversation.turns else None
         return await self.chat(conversation), "" if text == sent else gr.skip()
 
@@ -202,7 +201,7 @@ class Handlers:
         self, conversation: Conversation | None, request: gr.Request | None = None
     ) -> Any:
         """The conversation so far, for the page's Transcript; nothing new where it is forgotten."""
-        conversation = self._visits.known(request, conversation)
+        conversation = self.visits.known(request, conversation)
         if conversation is None:
             return gr.skip()
         return await asyncio.to_thread(conversation.entries, self.wav_folder)
@@ -211,10 +210,10 @@ class Handlers:
         """Stop this session's reply at once; answers with the conversation so far. `heard` may say,
         as the reply's run and a number of samples, how much of it reached the ear: in a
         conversation, the rest was never said."""
-        session_id = self._visits.names.session(request)
+        session_id = self.visits.names.session(request)
         self._note_stop(session_id, heard)
         await self.service.cancel_session(session_id)
-        conversation = self._visits.known(request, conversation)
+        conversation = self.visits.known(request, conversation)
         if conversation is None:
             return gr.skip()
         await settle(conversation)
@@ -224,53 +223,31 @@ class Handlers:
     async def come_back(self, key: str, request: gr.Request) -> tuple[Any, Conversation]:
         """A page was loaded: answers with what its tab said before, of whose reply in the middle
         no more is made."""
-        conversation = self._visits.of(request)
-        old = self._visits.kept.find(key)
+        conversation = self.visits.of(request)
+        old = self.visits.kept.find(key)
         if old is not None and old is not conversation:
             await self.service.cancel_session(old.session_id)
             await settle(old)
             conversation.follow(old)
         if KEY.fullmatch(key):
-            self._visits.kept.name(key, conversation)
+            self.visits.kept.name(key, conversation)
         return await self.chat(conversation), conversation
 
     async def clear(
         self, heard: str, conversation: Conversation | None, request: gr.Request
     ) -> tuple[list[Any], Conversation]:
         """Begin a new conversation, with the same voice; `heard` as for `stop`."""
-        session_id = self._visits.names.session(request)
+        session_id = self.visits.names.session(request)
         self._note_stop(session_id, heard)
         await self.service.cancel_session(session_id)
-        conversation = self._visits.known(request, conversation)
+        conversation = self.visits.known(request, conversation)
         voice = conversation.voice if conversation else ""
-        return [], self._visits.kept.renew(session_id, voice)
+        return [], self.visits.kept.renew(session_id, voice)
 
     def _note_stop(self, session_id: str, heard: str) -> None:
         """A run is unwanted, even if its question is still on its way."""
         if found := HEARD.fullmatch(heard):
-            self._visits.note_stop(session_id, found["run"])
-
-    async def take_voice(
-        self, consent: bool, utterance: str, conversation: Conversation | None, request: gr.Request
-    ) -> tuple[Any, Conversation, str]:
-        """Make a voice of a recording whose speaker agreed, and choose it; answers with the voices
-        to choose from, and a sentence for the visitor."""
-        conversation = self._visits.of(request, conversation)
-        try:
-            ingest = self.ingest if self.facts.clones_voices else None
-            voice = await make_voice(
-                self.service, ingest, consent, utterance, conversation.session_id
-            )
-        except MossError as error:
-            raise gr.Error(str(error), print_exception=False) from None
-        conversation.voice = voice.name
-        told = " ".join(part for part in ("Answers now come in your voice.", voice.advice) if part)
-        choices = [*self.facts.voices, ("Your voice", conversation.voice)]
-        return (
-            gr.Dropdown(choices=choices, value=conversation.voice, interactive=True),
-            conversation,
-            told,
-        )
+            self.visits.note_stop(session_id, found["run"])
 
     async def listen(self, request: gr.Request) -> str:
         """A key for sending recordings: POST them to /gradio_api/hear/KEY/file, and name the
@@ -280,14 +257,14 @@ class Handlers:
                 "This page takes no recordings; type your question.", print_exception=False
             )
         try:
-            return self.ingest.open(self._visits.names.visitor(request))
+            return self.ingest.open(self.visits.names.visitor(request))
         except MossError as error:
             raise gr.Error(str(error), print_exception=False) from None
 
     async def leave(self, request: gr.Request) -> None:
         """The tab was closed."""
-        await self._visits.leave(self._visits.names.session(request))
+        await self.visits.leave(self.visits.names.session(request))
 
     def forget(self, conversation: Conversation | None) -> None:
         """Gradio drops a session's state, on a thread of its own."""
-        self._visits.forget(conversation)
+        self.visits.forget(conversation)

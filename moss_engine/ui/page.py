@@ -11,6 +11,9 @@ from typing import Any
 import gradio as gr
 
 from moss_engine.api.controls import BY_NAME
+from moss_engine.ui.asking.again import Again
+from moss_engine.ui.asking.own_voices import OwnVoices
+from moss_engine.ui.asking.replay import MAX_FILE_BYTES
 from moss_engine.ui.components.live_audio import LiveAudio
 from moss_engine.ui.components.panel import make_panel
 from moss_engine.ui.components.transcript import Transcript
@@ -34,12 +37,23 @@ from moss_engine.ui.programs import whole_reply
 
 HERE = Path(__file__).resolve().parent
 TITLE = "MOSS-Speech Live"
-SCRIPTS = ("page_language.js", "page.js", "page_problem.js", "page_modes.js", "page_programs.js")
+SCRIPTS = (
+    "page_language.js",
+    "page.js",
+    "page_problem.js",
+    "page_forecast.js",
+    "page_modes.js",
+    "page_programs.js",
+)
 MAX_QUEUE = 16
 ENGINE = "engine"  # replies, however they are asked for
 
 ASK = f"(...values) => window.liveAudio.submit(values, {tuple(BY_NAME).index('heard')})"
 KEEP_SEED = "(fresh, seed) => fresh ? seed : window.liveAudio.state.seed ?? seed"
+SAY_AGAIN = "(...values) => window.liveAudio.submitAgain(values)"
+FILE = "(file) => [window.liveAudio.file]"
+FORESEE = "(mode, text) => [mode, text, document.body.classList.contains('busy') ? 'own' : '']"
+CONSIDERED = "(sentence) => window.liveAudio.considered(sentence)"
 TOLD = "(...values) => window.liveAudio.told(values)"
 HALT = "(...values) => window.liveAudio.halt(values, 0)"
 # The name of this tab's conversation, as soon as the browser's storage is there.
@@ -80,6 +94,8 @@ def build_page(
         parts = lay_out(handlers, programs)
         wire_reply(handlers, parts, max_sessions + max_waiting)
         wire_weighing(handlers, parts)
+        wire_forecast(handlers, parts)
+        wire_replay(handlers, parts, max_sessions + max_waiting)
         wire_stop(handlers, parts)
         wire_settings(handlers, parts)
         gr.api(
@@ -129,6 +145,7 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
                 hint=invitation(facts.default_mode),
                 what=WHAT,
                 example=TO_READ[0] if facts.default_mode.split_sentences else TO_ASK[0],
+                replay_bytes=MAX_FILE_BYTES,
                 chinese="" if facts.default_mode.spell_out else TO_ASK_CHINESE[0],
             )
             make_panel(running(facts), elem_id="panel")
@@ -156,7 +173,7 @@ def wire_reply(handlers: Handlers, parts: Parts, limit: int) -> None:
         "inputs": [*controls.values(), conversation],
         "outputs": [live, conversation],
         "js": ASK,
-        "validator": handlers.validate,
+        "validator": handlers.refusals.validate,
         "concurrency_id": ENGINE,
         "concurrency_limit": limit,
         "show_progress": "hidden",
@@ -179,12 +196,45 @@ def wire_reply(handlers: Handlers, parts: Parts, limit: int) -> None:
 def wire_weighing(handlers: Handlers, parts: Parts) -> None:
     """While a reply speaks, a question is asked only if it will not be refused."""
     parts.live.weigh(
-        handlers.weigh,
+        handlers.refusals.weigh,
         [*parts.controls.values(), parts.conversation],
         parts.weighed,
         api_visibility="private",
         **QUIETLY,
     ).then(None, parts.weighed, js="(sentence) => window.weighed(sentence)")
+
+
+def wire_replay(handlers: Handlers, parts: Parts, limit: int) -> None:
+    """A replay file that was dropped on the page: looked at first, then spoken."""
+    again, controls, live = Again(handlers), parts.controls, parts.live
+    file = gr.Textbox("", show_label=False, label="Replay file", visible=False)
+    live.consider(
+        again.consider, file, parts.weighed, js=FILE, api_visibility="private", **QUIETLY
+    ).then(None, parts.weighed, js=CONSIDERED)
+    live.again(
+        again.replay,
+        [controls["heard"], controls["run"], controls["sound"], file, parts.conversation],
+        [live, parts.conversation],
+        js=SAY_AGAIN,
+        concurrency_id=ENGINE,
+        concurrency_limit=limit,
+        show_progress="hidden",
+        trigger_mode="multiple",
+        api_visibility="private",
+    )
+
+
+def wire_forecast(handlers: Handlers, parts: Parts) -> None:
+    """While something is typed, how its reply would sound."""
+    told = gr.Textbox("", show_label=False, label="Forecast", visible=False)
+    parts.live.foresee(
+        handlers.forecasts.foresee,
+        [parts.controls["mode"], parts.controls["text"], told],
+        told,
+        js=FORESEE,
+        api_visibility="private",
+        **QUIETLY,
+    ).then(None, told, js="(told) => window.foreseen(told)")
 
 
 def wire_stop(handlers: Handlers, parts: Parts) -> None:
@@ -221,7 +271,7 @@ def wire_settings(handlers: Handlers, parts: Parts) -> None:
         return
     consent, sample = parts.own
     made = sample.sampled(
-        handlers.take_voice,
+        OwnVoices(handlers).take,
         [consent, sample, parts.conversation],
         [controls["voice"], parts.conversation, sample],
         api_visibility="private",

@@ -20,6 +20,7 @@ function showMode() {
   for (const part of document.querySelectorAll("#talk [data-mode]")) part.hidden = part.dataset.mode !== mode;
   const { dataset } = notes().find((note) => note.dataset.mode === mode);
   document.body.dataset.input = dataset.input;
+  document.body.dataset.output = dataset.output;
   document.querySelector(".said-name").textContent = dataset.does === "read" ? "Reading list" : "Conversation";
   byId("send").textContent = dataset.verb;
   box().placeholder = dataset.wish;

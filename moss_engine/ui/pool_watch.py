@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from moss_engine.api.errors import BusyError
+from moss_engine.api.info import MachineLimits
 from moss_engine.api.service import SpeechService
 
 FRESH_S = 0.25
@@ -19,6 +20,7 @@ class PoolWatch:
         self._clock = clock
         self._asked_s: float | None = None
         self._counts: Mapping[str, int] = {}
+        self.limits: MachineLimits | None = None  # as last heard of
 
     async def counts(self, *, now: bool = False) -> Mapping[str, int]:
         """Blocks by state and replies by state, FRESH_S old at the most, or those of `now`."""
@@ -37,7 +39,8 @@ class PoolWatch:
             )
 
     async def _ask(self) -> Mapping[str, int]:
-        engine = (await self._service.stats()).engine
+        stats = await self._service.stats()
+        engine, self.limits = stats.engine, stats.limits
         return {
             "used": engine.blocks_used,
             "cached": engine.blocks_cached,

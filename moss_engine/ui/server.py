@@ -16,15 +16,12 @@ from typing import Any, TypeVar
 from urllib.request import ProxyHandler, Request, build_opener
 
 import gradio as gr
-import numpy as np
 from gradio.route_utils import CustomCORSMiddleware as CORS
 from starlette.middleware import Middleware
 
-from moss_engine.api.errors import ConfigError, ContextError, EngineFaultError
-from moss_engine.api.events import Failed
-from moss_engine.api.request import Speech, Text
-from moss_engine.api.service import SpeechService, stream
-from moss_engine.ui import form
+from moss_engine.api.errors import ConfigError, ContextError
+from moss_engine.api.service import SpeechService
+from moss_engine.ui.asking.warm_up import warm_up
 from moss_engine.ui.audio_in.opening import open_ingest
 from moss_engine.ui.components.recorder import Recorder
 from moss_engine.ui.components.voice_sample import VoiceSample
@@ -41,9 +38,7 @@ from moss_engine.ui.page import HERE, TITLE, build_page
 from moss_engine.ui.programs import access_of, open_endpoints, panel_of
 from moss_engine.ui.theme import make_theme
 
-WARM_UP_ROWS = 64
 WARM_UP_S = 30.0
-WARM_UP_HZ = 16_000  # one second of silence for the encoder
 SMALL_KV_ROWS = 1024
 SAME_SIGNAL_S = 1.0  # supervisors send a signal to a process and to its group: that is one signal
 Result = TypeVar("Result")
@@ -132,13 +127,14 @@ def launch(
     ingest, no_hands_free = open_ingest(service, info) if info.hears else (None, None)
     facts = PageInfo.of(info, no_hands_free)
     try:
-        _run(warm_up(service, facts))
+        seen = _run(warm_up(service, facts))
     except ContextError:
         raise ConfigError(
             f"--kv-rows {info.kv_rows} is too small to speak with; give {SMALL_KV_ROWS} or more."
         ) from None
     service, endpoints = open_endpoints(service, info, model, access, config)
     handlers = Handlers(service, facts, wav_folder=cache, ingest=ingest)
+    handlers.forecasts.note(seen)
     page = build_page(
         handlers,
         max_sessions=info.max_sessions,
@@ -255,21 +251,6 @@ def require_address(host: str, port: int) -> None:
         raise ConfigError(
             f"Port {port} of {host} cannot be opened ({error.strerror}); give another with --port."
         ) from None
-
-
-async def warm_up(service: SpeechService, facts: PageInfo) -> None:
-    """Send a warm-up request: the first use of every part is slow, and a part that does not work
-    should be known now."""
-    values = {**form.defaults(facts), "max_rows": min(WARM_UP_ROWS, facts.sampling.max_rows)}
-    said: Text | Speech = Text("Hello.")
-    if facts.recogniser is not None:
-        await service.glimpse(np.zeros(WARM_UP_HZ, np.float32), WARM_UP_HZ)
-    if facts.encodes:
-        codes = await service.encode(np.zeros(WARM_UP_HZ, np.float32), WARM_UP_HZ)
-        said = Speech(codes) if facts.default_mode.input == "speech" else said
-    async for event in stream(service, form.request_of(values, facts, 0, (), said, "warm-up")):
-        if isinstance(event, Failed):
-            raise EngineFaultError(event.message)
 
 
 def warm_up_gradio(page: gr.Blocks, cookie: str = "") -> bool:

@@ -46,18 +46,22 @@ NOTES = {
     "length": "The reply was cut at its length limit; raise it in the settings to hear more.",
     "stopped": "Stopped.",
 }
+GREW = "The reply was cut where it grew far longer than its text; ask again."
 
 
 @dataclass(frozen=True)
 class View:
     """A reply after some events.
 
-    `run` names it in the browser and is no secret; `speaks` says whether sound is to come;
+    `run` names it in the browser and is no secret; `speaks` says whether sound is to come, `reads`
+    that it is the text itself;
     `received_s` is when the question reached the page, before it was accepted and so negative.
     `rows` are those of the messages so far, `new_*` wait for the next one. `num_left_out` earlier
     messages did not fit beside this one; `transcript` is what a recogniser understood of the
     question, `listened_s` from when to when it listened, and `thought` when a brain got how far;
-    `placed` is the replica that makes the reply, in a cluster.
+    `placed` is the replica that makes the reply, in a cluster. `parts` are
+    the stretches of the reply, each a stream of the codec: row and sample at which they begin;
+    `pauses` are the codes of silence that are heard after a row.
     `state` is one of waiting, thinking, speaking,
     done, length, stopped, failed; the last four end it.
     """
@@ -65,6 +69,7 @@ class View:
     run: str
     seed: int
     speaks: bool = True
+    reads: bool = False
     received_s: float | None = None
     num_left_out: int = 0
     transcript: Transcript | None = None
@@ -83,6 +88,8 @@ class View:
     new_text: tuple[tuple[int, str], ...] = ()
     new_rows: tuple[Row, ...] = ()
     new_ids: tuple[int, ...] = ()
+    parts: tuple[tuple[int, int], ...] = ()
+    pauses: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
     def accepted(self) -> bool:
@@ -130,8 +137,13 @@ def fold(view: View, event: Event) -> View:
         return replace(view, state="thinking")
     if isinstance(event, Sampled):
         shown_id = event.row.text if event.modality is Modality.TEXT else ~event.row.audio
+        begins = (len(view.rows) + len(view.new_rows), view.num_samples)
         return replace(
-            view, new_ids=(*view.new_ids, shown_id), new_rows=(*view.new_rows, event.row)
+            view,
+            new_ids=(*view.new_ids, shown_id),
+            new_rows=(*view.new_rows, event.row),
+            pauses=(*view.pauses, (begins[0], event.silence)) if event.silence else view.pauses,
+            parts=view.parts if event.part < len(view.parts) else (*view.parts, begins),
         )
     if isinstance(event, TextDelta):
         new = (event.start_sample, event.text)
@@ -149,7 +161,8 @@ def fold(view: View, event: Event) -> View:
         return fail(view, event.message)
     if isinstance(event, Finished):
         state = ENDINGS[event.reason]
-        return replace(view, state=state, note=NOTES.get(state, ""))
+        note = GREW if state == "length" and view.reads else NOTES.get(state, "")
+        return replace(view, state=state, note=note)
     if isinstance(event, Transcribed):
         return replace(view, transcript=event.transcript)
     if isinstance(event, Thought):
@@ -202,6 +215,8 @@ def take(
         "pcm": b"".join(view.new_pcm),
         "text": [list(delta) for delta in view.new_text],
         "ids": list(view.new_ids),
+        "parts": [list(part) for part in view.parts],
+        "pauses": [[row, list(codes)] for row, codes in view.pauses],
     }
     return message, replace(
         view,

@@ -35,7 +35,7 @@ ALLOWED = {
     "text": "api models engine.sequence text.spoken",
     "text.spoken": "",
     "codec": "api models",
-    "codec.load": "api config codec.*",
+    "codec.load": "api config models codec.*",
     "codec.nano": "api models codec codec.vocoder",
     "codec.moss": "api models codec codec.vocoder codec.vocoder.hift codec.moss.*",
     "codec.moss.flow": "api codec kernels kernels.codec",
@@ -58,6 +58,8 @@ ALLOWED = {
     # Programs are a second kind of page: they know the service's values, sound, and nothing of ui.
     "endpoints": "api audio text.language endpoints.*",
     "ui": "api audio endpoints options text.language ui.*",
+    # What becomes of a question: it knows the page's handlers, not its layout.
+    "ui.asking": "api ui ui.audio_in ui.entrance",
     "ui.audio_in": "api audio",
     "ui.entrance": "api ui.audio_in",
     "ui.components": "api audio",

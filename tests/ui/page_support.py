@@ -23,11 +23,11 @@ from moss_engine.api.events import (
     Started,
     TextDelta,
 )
-from moss_engine.api.info import EngineStats, RuntimeInfo, ServiceInfo, ServiceStats
+from moss_engine.api.info import EngineStats, MadeBy, RuntimeInfo, ServiceInfo, ServiceStats
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import ChannelSampling, Request, Sampling, Text, without_older_half
 from moss_engine.api.service import ClonedVoice, SpeechService
-from moss_engine.api.tokens import Modality, Row, SpecialIds
+from moss_engine.api.tokens import Modality, Row, SpecialIds, spoken_codes
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio.pcm import to_pcm16
 
@@ -159,6 +159,7 @@ INFO = ServiceInfo(
     max_waiting=16,
     kv_rows=16_384,
     run_ahead_s=10.0,
+    made_by=MadeBy("c0ffee" * 10, "decade" * 10),
 )
 
 
@@ -277,6 +278,10 @@ class FakeService:
             del self.open[key]
 
     async def _events(self, request: Request) -> AsyncIterator[Event]:
+        if request.recorded:
+            async for event in self._recorded(request):
+                yield event
+            return
         script, key = self.script, request.request_id
         content = request.messages[-1].content
         text = (
@@ -320,6 +325,25 @@ class FakeService:
             self.chunk_ready_s.append(time.time())
             yield AudioChunk(key, now_s(), rows, wave[start : start + step], start, RATE_HZ)
         yield Finished(key, now_s(), rows, FinishReason.STOP, ())
+
+    async def _recorded(self, request: Request) -> AsyncIterator[Event]:
+        """An earlier reply with an even seed, spoken again."""
+        (recorded,), key = request.recorded, request.request_id
+        codes = len(spoken_codes(recorded.rows, IDS))
+        wave, step = signal(codes * CODE_SAMPLES / RATE_HZ), 5 * CODE_SAMPLES
+        yield Accepted(key, 0.0, 0, 0)
+        yield Started(key, 0.0, 0, 0)
+        for number, row in enumerate(recorded.rows, 1):
+            speech = row.text == IDS.modality_pad
+            yield Sampled(key, 0.0, number, row, Modality.AUDIO if speech else Modality.TEXT)
+        for start, text in recorded.text:
+            yield TextDelta(key, 0.0, len(recorded.rows), text, start)
+        for start in range(0, len(wave), step):
+            if await self._stopped(key, 0.01):
+                yield Finished(key, 0.0, 0, FinishReason.CANCELLED, ())
+                return
+            yield AudioChunk(key, 0.0, 0, wave[start : start + step], start, RATE_HZ)
+        yield Finished(key, 0.0, len(recorded.rows), FinishReason.STOP, recorded.rows)
 
     async def _held_back(self, key: str, start: int) -> bool:
         """Wait for a listener who is far behind; whether the request was cancelled meanwhile."""

@@ -300,6 +300,7 @@ def test_pause_replay_and_save(service, visit):
     tab.assert_heard(service.sent())
     with tab.page.expect_download() as download:
         tab.page.locator(".la-save").click()
+        tab.page.locator(".la-wav").click()
     with wave.open(io.BytesIO(download.value.path().read_bytes())) as saved:
         pcm = np.frombuffer(saved.readframes(saved.getnframes()), "<i2")
         assert saved.getframerate() == 24_000

@@ -51,7 +51,8 @@ def test_a_shared_reply_is_one_file_with_sound_words_and_figures(service, browse
     tab.ask("Shared </script> with <b>everybody</b>.")
     tab.wait("done")
     with tab.page.expect_download() as download:
-        tab.page.get_by_role("button", name="Share").click()
+        tab.page.get_by_role("button", name="Save", exact=True).click()
+        tab.page.get_by_role("button", name="Page to send").click()
     path = tmp_path / download.value.suggested_filename
     download.value.save_as(path)
     assert path.suffix == ".html" and "://" not in path.read_text("utf-8").lower()

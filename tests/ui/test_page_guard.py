@@ -121,6 +121,19 @@ async def test_closed_routes_are_not_there(path):
     assert (await ask(path, {}))[0] == 404
 
 
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/gradio_api/call/reply/nobody", ""),
+        ("/gradio_api/queue/data", "session_hash=nobody"),
+        ("/gradio_api/queue/data", ""),
+    ],
+)
+async def test_who_listens_to_what_is_not_there_is_told_so(path, query):
+    status, body, _ = await ask(path, query=query)
+    assert status == 404 and b"nothing to listen to" in body
+
+
 async def test_a_good_call_arrives_unchanged_in_one_piece():
     status, body, headers = await ask("/gradio_api/queue/join", GOOD, parts=7)
     assert status == 200 and json.loads(body) == GOOD

@@ -365,7 +365,9 @@ def test_a_lease_holds_as_long_as_something_is_taken_now_and_then():
 def test_bad_values_are_refused_with_a_sentence(handlers, change, error):
     with pytest.raises(error):
         form.check({**VALUES, **change}, handlers.facts)
-    first, *others = handlers.validate(**{**VALUES, **change}, conversation=None, request=CALLER)
+    first, *others = handlers.refusals.validate(
+        **{**VALUES, **change}, conversation=None, request=CALLER
+    )
     assert (
         not first["is_valid"]
         and first["message"].endswith(".")
@@ -380,14 +382,16 @@ def test_good_values_pass_and_whole_floats_are_whole_numbers(handlers):
     assert (sampling.text.top_k, sampling.max_rows) == (20, 64) and isinstance(
         sampling.max_rows, int
     )
-    assert len(handlers.validate(**values, conversation=None, request=CALLER)) == (len(BY_NAME) + 1)
+    assert len(handlers.refusals.validate(**values, conversation=None, request=CALLER)) == (
+        len(BY_NAME) + 1
+    )
 
 
 def test_a_text_that_the_voice_cannot_read_is_refused_once(handlers):
     def answer(text: str, session: str = "0123456789ab") -> str:
         values = {**VALUES, "text": text}
         caller = SimpleNamespace(session_hash=session, client=None)
-        first, *_ = handlers.validate(**values, conversation=None, request=caller)
+        first, *_ = handlers.refusals.validate(**values, conversation=None, request=caller)
         return "" if first["is_valid"] else first["message"]
 
     german = "Das Wetter ist sehr schön."

@@ -112,7 +112,7 @@ async def test_a_conversation_may_bring_its_own_system_turn(handlers, service):
 @pytest.mark.parametrize("utterance", ["", "unknown", None, "a+b"])
 async def test_a_recording_that_is_not_there_is_a_sentence(handlers, service, utterance):
     values = {**form.defaults(handlers.facts), "mode": "listen", "utterance": utterance}
-    answers = handlers.validate(**values, conversation=None, request=CALLER)
+    answers = handlers.refusals.validate(**values, conversation=None, request=CALLER)
     assert all(answer["is_valid"] for answer in answers)
     shown = []
 

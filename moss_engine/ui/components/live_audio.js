@@ -18,6 +18,7 @@ const blank = () => ({
   clickMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
   offsetLowMs: null, offsetHighMs: Infinity,
   sound: "pcm", stages: {}, figures: {}, pool: {}, ids: [], pieces: {}, rate, again: false,
+  recorded: false, complete: false, recipe: null, parts: [], pauses: [], // of a replay file, and what one is made of
   furthest: 0, // samples that reached the ear, wherever the listener is now
 });
 let live = blank(); // the reply that is shown; it makes room for the next one when that was accepted
@@ -26,6 +27,7 @@ let pcm = []; // every chunk of the reply, for replay and download
 let opus = null; // what decodes the reply, where it comes compressed
 let discard = true; // after Stop, until the next run begins
 let clock = null;
+let limits = null; // of the machine, once they are known
 const BUSY = ["sent", "waiting", "thinking", "speaking"];
 
 function complain(sentence) {
@@ -33,9 +35,11 @@ function complain(sentence) {
 }
 
 // A question was accepted: the reply before it makes room.
-function begin({ run, clickMs, seq }) {
+function begin({ run, clickMs, seq, recorded }) {
   player.reset();
-  live = Object.assign(blank(), { run, clickMs, seq });
+  pace = 1;
+  live = Object.assign(blank(), { run, clickMs, seq, recorded });
+  element.classList.toggle("la-recorded", recorded);
   asked = null;
   pcm = [];
   opus = null;
@@ -73,7 +77,7 @@ function take(message) {
   }
   live.seq = message.seq;
   if (message.now_s !== null) {
-    if (live.offsetLowMs === null) trigger("accepted");
+    if (live.offsetLowMs === null && !live.recorded) trigger("accepted");
     live.offsetLowMs = live.clickMs - 1000 * (message.stages.received ?? 0); // accepted so long after it was received
     live.offsetHighMs = Math.min(live.offsetHighMs, now - 1000 * message.now_s);
   }
@@ -82,6 +86,11 @@ function take(message) {
   Object.assign(live.pool, message.pool);
   live.ids.push(...message.ids);
   Object.assign(live.pieces, message.pieces);
+  live.parts = message.parts;
+  live.pauses = message.pauses;
+  live.recipe ??= message.recipe ?? null;
+  limits = message.limits ?? limits;
+  live.limits = limits;
   live.seed = message.seed;
   live.speaks = message.speaks;
   for (const [start, text] of message.text) captions.add(start, text);
@@ -134,6 +143,7 @@ function takePcm(chunk, now) {
 
 function finish(message) {
   live.ended = true;
+  live.complete = ["done", "length"].includes(message.state);
   live.note = message.note || "";
   scope.end();
   player.end();
@@ -142,5 +152,5 @@ function finish(message) {
     phase("failed");
     complain(live.note);
   } else if (live.total === 0) phase(message.state === "stopped" ? "stopped" : "done");
-  if (live.offsetLowMs !== null) trigger("over");
+  if (live.offsetLowMs !== null && !live.recorded) trigger("over");
 }

@@ -31,7 +31,10 @@ PARTS = (
     "live_audio_show.js",
     "live_audio_headline.js",
     "live_audio_share.js",
+    "live_audio_speed.js",
     "live_audio_controls.js",
+    "live_audio_keep.js",
+    "live_audio_start.js",
 )
 
 # Constant: a template that mentioned the value would be rebuilt for every chunk.
@@ -64,16 +67,22 @@ TEMPLATE = """
       d="M10 5.5a3.6 3.6 0 0 1 0 5M11.8 3.5a6.4 6.4 0 0 1 0 9"/></svg>
   </button>
   <input type="range" class="la-volume" min="0" max="100" value="100" aria-label="Volume"></span>
-  <button type="button" class="la-share" disabled aria-label="Share" title="Save as one page that can be sent: sound,
-captions, figures and tokens.">
-    <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M8 10V1.8M4.8 4.8 8 1.6l3.2 3.2M4.5 7H3v7h10V7h-1.5"/></svg></button>
-  <button type="button" class="la-save" disabled><span>Save </span>WAV</button>
+  <button type="button" class="la-speed" aria-label="Replays at 1 times the speed">1×</button>
+  <span class="la-keeping"><button type="button" class="la-save" disabled aria-haspopup="true" aria-expanded="false">Save
+    <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M4 6.5 8 10.5 12 6.5"/></svg></button>
+    <span class="la-menu" role="group" aria-label="Save" hidden>
+      <button type="button" class="la-wav"><b>Sound</b> <small>A WAV file</small></button>
+      <button type="button" class="la-share"><b>Page to send</b> <small>Sound, captions and figures in one HTML
+file</small></button>
+      <button type="button" class="la-keep"><b>Replay file</b> <small>Drop it on this page, and the same sound is made
+again without the network</small></button></span></span>
 </div></div>
 <section class="la-headline" aria-label="This reply in three figures">
   <p data-say="heard"><b>–</b> <span></span></p><p data-say="speed"><b>–</b> <span></span></p>
   <p data-say="gaps"><b>–</b> <span></span></p>
 </section>
 <p class="la-way">Your connection is slow, so this sound is compressed (Opus) on its way.</p>
+<p class="la-again">A recorded reply: its sound is made from its codes, and the network did not run.</p>
 <p class="la-note">This address is no secure context, so the browser offers no AudioWorklet: sound is scheduled piece by
 piece and starts later. Open the page through https or localhost for the exact player.</p>
 """
@@ -107,11 +116,13 @@ class LiveAudio(gr.HTML):
         what: str = "",
         example: str = "",
         chinese: str = "",
+        replay_bytes: int = 0,
         **kwargs: Any,
     ):
         """Sound starts when `prebuffer_ms` of it are there; behind a share link or on a Space
         `remote_prebuffer_ms`. Before the first reply it shows `hint`, what this is, and a button that
-        asks `example`, or `chinese` on a Chinese page."""
+        asks `example`, or `chinese` on a Chinese page. Replay files have `replay_bytes` at the
+        most."""
         worklet = (HERE / "live_audio_worklet.js").read_text(encoding="utf-8")
         parts = [(HERE / name).read_text(encoding="utf-8") for name in PARTS]
         super().__init__(
@@ -124,6 +135,7 @@ class LiveAudio(gr.HTML):
             prebuffer_ms=prebuffer_ms,
             remote_prebuffer_ms=remote_prebuffer_ms,
             hint=hint,
+            replay_bytes=replay_bytes,
             wordless=WORDLESS,
             lost=LOST,
             **kwargs,

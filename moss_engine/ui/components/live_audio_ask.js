@@ -10,13 +10,13 @@ const EXPECTED_MS = 1000; // the longest that a press may take to become a quest
 // `place` tells the server what was heard of the reply before, and the one behind it how this one is called. A reply that
 // still speaks falls silent, but all that is shown stays until the question is accepted.
 // It resolves when the reply before has said its last word: of two at once, one message could replace the other's.
-async function submit(values, place) {
+async function submit(values, place, recorded = false) {
   noteCut();
   player.unlock();
   if (BUSY.includes(live.phase)) breakOff("stopped");
   const bytes = crypto.getRandomValues(new Uint8Array(4));
   const run = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  asked = { run, clickMs: performance.now(), seq: -1, before: live.phase };
+  asked = { run, clickMs: performance.now(), seq: -1, before: live.phase, recorded };
   const way = soundWay(live);
   player.wait(way === "opus" ? SLOW_PREBUFFER_MS : null);
   [values[place], values[place + 1], values[place + 2]] = [cut, run, way];

@@ -23,8 +23,6 @@ function give(blob, name) {
 const save = () => give(wavOf(pcm, rate), `moss-speech-${live.run || "reply"}.wav`);
 
 $(".la-pause").addEventListener("click", pauseOrReplay);
-$(".la-save").addEventListener("click", save);
-$(".la-share").addEventListener("click", share);
 const volume = $(".la-volume");
 const mute = $(".la-mute");
 volume.addEventListener("input", () => player.setVolume(volume.value / 100, false));
@@ -67,20 +65,3 @@ for (const gesture of ["pointerdown", "keydown"]) {
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden && player.context && !player.paused) player.context.resume();
 });
-
-// ---- start
-
-element.classList.toggle("la-plain", !player.exact);
-watch("value", () => take(props.value));
-setInterval(tick, TICK_MS);
-window.liveAudio = {
-  ready: true, submit, weigh: () => trigger("weigh"), expect, stop, halt, told, hold, player, scope,
-  get state() { return live; },
-  get asking() { return asked !== null; },
-  wav: () => wavOf(pcm, rate),
-  bars: (count) => barsOf(pcm, count),
-  get text() { return captions.text; },
-  get heard() { return asked ? 0 : heard(); },
-};
-scope.showSample(SAMPLE);
-phase("idle");

@@ -16,7 +16,8 @@ function phase(name) {
   if (player.silent) showSilence();
   $(".la-pause").disabled = !seekable();
   $(".la-save").disabled = live.total === 0;
-  $(".la-share").disabled = live.total === 0 || !live.ended;
+  $(".la-share").disabled = !live.ended;
+  $(".la-keep").disabled = !live.ended || !live.complete || !live.recipe;
   announce();
 }
 

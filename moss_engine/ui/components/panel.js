@@ -1,42 +1,11 @@
 // Fills the status panel from the live player's state, at most ten times a second.
 
 const SHOWN_IDS = 240;
-const RTF_SINCE_S = 2; // of sound: before, the time to the first of it outweighs the rest
 const SIGNS = { "": "∅", " ": "␣", "\n": "↵", "\n\n": "↵↵", "\t": "⇥" };
-const SENT_AS = { pcm: "s of exact PCM", opus: "s of Opus" };
-const cell = (key) => element.querySelector(`[data-key="${key}"]`);
-const NONE = "–";
 const SOMETIMES = ["listened", "brain", "sentence"]; // stages of those who talk to it
 const roll = element.querySelector(".ids-roll");
 let shownRun = null;
 let shownIds = 0;
-
-function number(value, digits) {
-  return value === null || value === undefined ? NONE : value.toFixed(digits);
-}
-
-function put(key, text, note) {
-  const box = cell(key);
-  const value = box.querySelector("b");
-  if (value.textContent !== text) value.textContent = text;
-  box.classList.toggle("none", text === NONE);
-  if (note !== undefined) box.querySelector("small").textContent = note;
-}
-
-function showFigures(live) {
-  const { figures, pool } = live;
-  put("heard_after", number(live.heardAfterMs, 0));
-  for (const key of ["ttfa_ms", "prefill_ms", "queue_wait_ms"]) put(key, number(figures[key], figures[key] < 10 ? 1 : 0));
-  put("rtf", number(figures.rtf, 2));
-  for (const key of ["audio_rows_per_s", "text_rows_per_s"]) put(key, number(figures[key], 0));
-  put("buffered", number(live.total ? live.buffered / live.rate : null, 1), SENT_AS[live.sound]);
-  put("underruns", live.total ? String(live.underruns) : NONE, live.underruns ? `${Math.round((1000 * live.starved) / live.rate)} ms` : "");
-  put("prompt", number(figures.num_prompt_rows, 0), figures.num_cached_rows ? `rows, ${figures.num_cached_rows} cached` : "rows");
-  put("seed", live.seed === null ? NONE : String(live.seed));
-  if (pool.used !== undefined) put("blocks", `${pool.used} / ${pool.cached + pool.free}`, pool.cached ? `${pool.cached} kept` : "");
-  cell("underruns").classList.toggle("bad", live.underruns > 0);
-  cell("rtf").classList.toggle("bad", figures.rtf >= 1 && figures.audio_s >= RTF_SINCE_S);
-}
 
 // Times of one request in milliseconds since the click. The server's clock is placed between the bounds that the
 // messages give: accepted after the click, and every message sent before it arrived.
@@ -109,12 +78,18 @@ function showIds(live) {
   if (following) roll.scrollTop = roll.scrollHeight;
 }
 
-for (const box of element.querySelectorAll(".tile")) put(box.dataset.key, NONE);
-
 const explain = element.querySelector(".explain");
 explain.addEventListener("click", () => {
   explain.setAttribute("aria-expanded", element.classList.toggle("explained"));
   if (element.classList.contains("folded")) fold(false);
+});
+
+const chooser = element.querySelector(".replay-file");
+element.querySelector(".open-replay").addEventListener("click", () => chooser.click());
+chooser.addEventListener("change", () => {
+  const [detail] = chooser.files;
+  if (detail) document.dispatchEvent(new CustomEvent("openreplay", { detail }));
+  chooser.value = "";
 });
 
 // Open by default where there is room; the choice is remembered.

@@ -7,8 +7,8 @@ its own.
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,81 +17,13 @@ import gradio as gr
 from moss_engine.api.metrics import meanings
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("panel.js", "panel_compare.js")
+PARTS = ("panel_tiles.js", "panel.js", "panel_compare.js")
 
 
-@dataclass(frozen=True)
-class Tile:
-    """A figure: `key` names its source in panel.js, `where` who measured it."""
-
-    key: str
-    name: str
-    unit: str
-    where: str
-    meaning: str
-
-
-TILES = (
-    (
-        "heard_after",
-        "Heard after",
-        "ms",
-        "From your click or key press, or hands-free from the moment at which your turn was found "
-        "to be over, to the first sample leaving the audio graph, plus the output latency that the "
-        "browser reports.",
-    ),
-    ("ttfa_ms", "First audio", "ms", None),
-    ("prefill_ms", "Prefill", "ms", None),
-    ("queue_wait_ms", "Queue", "ms", None),
-    ("rtf", "RTF", "", None),
-    ("audio_rows_per_s", "Speech rows", "/s", None),
-    ("text_rows_per_s", "Text rows", "/s", None),
-    (
-        "buffered",
-        "Buffered",
-        "s",
-        "Sound that has arrived in the browser and was not played yet; as PCM, which is every "
-        "sample as it was made, or compressed as Opus where the connection is too slow for that.",
-    ),
-    (
-        "underruns",
-        "Underruns",
-        "",
-        "How often the browser ran out of sound before the reply was over, with the silence that "
-        "this put in.",
-    ),
-    (
-        "prompt",
-        "Prompt",
-        "rows",
-        "Rows of the prompt, and how many of them were found in the prefix cache and not computed "
-        "again.",
-    ),
-    (
-        "blocks",
-        "KV used / free",
-        "",
-        "Blocks of the key and value pool, the model's memory of what was said: used by running "
-        "replies, and free for others; some of the free ones are kept for later turns until they "
-        "are needed.",
-    ),
-    ("seed", "Seed", "", "The same seed and settings give the same rows again, in any batch."),
-)
-"""Key in panel.js, name, unit and meaning; without one it is the server's figure of that name."""
-
-IN_BROWSER = {"heard_after", "buffered", "underruns"}
 TOKENS = (
     "The model takes one step for each of these: a text piece as it is written, or a number that "
     "names a short sound."
 )
-
-
-def tiles() -> list[Tile]:
-    server = meanings()
-    return [
-        Tile(key, name, unit, "browser" if key in IN_BROWSER else "server", meaning or server[key])
-        for key, name, unit, meaning in TILES
-    ]
 
 
 STAGES = [
@@ -137,6 +69,8 @@ def panel_html(running: Sequence[tuple[str, str]]) -> str:
 <div class="details-head">
   <button type="button" class="details-open" aria-expanded="true" aria-controls="engine-details">
     <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M6 3.5 10.5 8 6 12.5"/></svg>Engine details</button>
+  <button type="button" class="open-replay">Open a replay file</button>
+  <input type="file" class="replay-file" accept="application/json,.json" aria-label="Replay file" hidden>
   <button type="button" class="compare" hidden>Compare with the next reply</button>
   <button type="button" class="explain" aria-expanded="false">Explain the figures</button>
 </div>
@@ -147,7 +81,7 @@ def panel_html(running: Sequence[tuple[str, str]]) -> str:
   <button type="button" class="versus-play" aria-label="Play A" aria-pressed="false">A</button>
   <p class="versus-text" translate="no"></p><p class="versus-same" role="status"></p>
   <button type="button" class="versus-end">Stop comparing</button></div>
-<section class="tiles" aria-label="Figures of this reply">{tile_cells()}</section>
+<section class="tiles" aria-label="Figures of this reply"></section>
 <div class="panel-pair">
   <section class="fall" aria-label="Waterfall of this request">
     <h3>From your press to your ear <em class="fall-total"></em></h3>{fall_rows()}</section>
@@ -156,18 +90,6 @@ def panel_html(running: Sequence[tuple[str, str]]) -> str:
     <p class="tip" id="tip-ids">{TOKENS}</p>
     <div class="ids-roll" translate="no" tabindex="0" role="group" aria-label="Text pieces and speech codes in order"></div></section>
 </div></div>"""
-
-
-def tile_cells() -> str:
-    return "".join(
-        f'<div class="tile" data-key="{tile.key}">'
-        f'<span class="tile-name">{tile.name}</span>'
-        f'<span class="tile-value"><b>–</b><small>{tile.unit}</small></span>'
-        f'<span class="tile-other"></span>'
-        f'<span class="tile-where">{tile.where}</span>'
-        f'<span class="tip" id="tip-{tile.key}">{html.escape(tile.meaning)}</span></div>'
-        for tile in tiles()
-    )
 
 
 def fall_rows() -> str:
@@ -181,10 +103,11 @@ def fall_rows() -> str:
 
 def make_panel(running: Sequence[tuple[str, str]], **kwargs: Any) -> gr.HTML:
     """`running`: names and values of what runs."""
+    parts = [(HERE / name).read_text(encoding="utf-8") for name in PARTS]
     return gr.HTML(
         html_template=panel_html(running),
         css_template=(HERE / "panel.css").read_text(encoding="utf-8"),
-        js_on_load="\n".join((HERE / name).read_text(encoding="utf-8") for name in PARTS),
+        js_on_load="\n".join([f"const MEANINGS = {json.dumps(meanings())};", *parts]),
         apply_default_css=False,
         **kwargs,
     )

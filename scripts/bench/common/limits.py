@@ -5,10 +5,8 @@ Used by `scripts.bench`.
 
 from __future__ import annotations
 
-import math
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,13 +19,10 @@ from moss_engine.api.info import RuntimeInfo
 from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row
 from moss_engine.engine.engine import Engine
-from moss_engine.models.checkpoint import expected_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager.runtime import TorchRuntime
-
-VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1, "int8": 1}
-REPEATS = 30
+from moss_engine.runtime.roofline import dense_rate, needs_of, read_rate, timed_ms
 
 
 @dataclass(frozen=True)
@@ -54,55 +49,20 @@ def make_card(
     config: ModelConfig, info: RuntimeInfo, device: torch.device, context_rows: int
 ) -> Card:
     """A step's needs, and this device's limits with the calling thread's number of threads."""
-    shapes = expected_tensors(config)
-    sizes = {name: math.prod(shape) for name, shape in shapes.items()}
-    step_parameters = sum(size for name, size in sizes.items() if "embed" not in name)
-    weight_bytes = step_parameters * VALUE_BYTES[info.dtype]
-    kv_value_bytes = 4 if device.type == "cpu" else max(2, VALUE_BYTES[info.dtype])
-    row_values = 2 * config.num_layers * config.num_key_value_heads * config.head_dim
-    kv_bytes = context_rows * row_values * kv_value_bytes
-    read = read_rate(weight_bytes + kv_bytes, device)
+    needs = needs_of(config, info, device)
+    kv_bytes = context_rows * needs.row_bytes
+    read = read_rate(needs.weight_bytes + kv_bytes, device)
     return Card(
-        parameters=sum(sizes.values()),
-        step_parameters=step_parameters,
+        parameters=needs.parameters,
+        step_parameters=needs.step_parameters,
         context_rows=context_rows,
-        weight_mb=weight_bytes / 1e6,
+        weight_mb=needs.weight_bytes / 1e6,
         kv_mb=kv_bytes / 1e6,
-        step_mflop=2 * step_parameters / 1e6,
+        step_mflop=2 * needs.step_parameters / 1e6,
         read_gb_per_s=read / 1e9,
         dense_gflop_per_s=dense_rate(config.hidden_size, device) / 1e9,
-        limit_ms=(weight_bytes + kv_bytes) / read * 1e3,
+        limit_ms=(needs.weight_bytes + kv_bytes) / read * 1e3,
     )
-
-
-def read_rate(num_bytes: int, device: torch.device) -> float:
-    """Bytes a second at which a buffer of this size can be read again and again."""
-    buffer = torch.ones(max(1024, num_bytes // 4), device=device)
-    return buffer.nbytes / best_s(lambda: buffer.sum(), device)
-
-
-def dense_rate(size: int, device: torch.device) -> float:
-    """Operations a second of a product of 512 rows with a [4 * size, size] matrix."""
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    x = torch.ones(512, size, device=device, dtype=dtype)
-    weight = torch.ones(4 * size, size, device=device, dtype=dtype)
-    return 2 * 512 * weight.numel() / best_s(lambda: F.linear(x, weight), device)
-
-
-def best_s(run: Callable[[], object], device: torch.device) -> float:
-    """The shortest of many times: for a limit, disturbances do not count."""
-    times = []
-    for _ in range(REPEATS):
-        times.append(timed_ms(run, device) / 1e3)
-    return min(times)
-
-
-def timed_ms(run: Callable[[], object], device: torch.device) -> float:
-    start_s = time.perf_counter()
-    run()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return (time.perf_counter() - start_s) * 1e3
 
 
 class ContiguousAttention:

@@ -1,0 +1,43 @@
+"""What happens when a visitor wants to hear their own voice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from moss_engine.api.errors import MossError
+from moss_engine.ui.audio_in.own_voice import make_voice
+from moss_engine.ui.conversation import Conversation
+from moss_engine.ui.handlers import Handlers
+
+
+class OwnVoices:
+    """Of the visitors whom `handlers` answer."""
+
+    def __init__(self, handlers: Handlers):
+        self._handlers = handlers
+
+    def __deepcopy__(self, memo: dict) -> OwnVoices:
+        """Itself, as `Handlers`."""
+        return self
+
+    async def take(
+        self, consent: bool, utterance: str, conversation: Conversation | None, request: gr.Request
+    ) -> tuple[Any, Conversation, str]:
+        """Make a voice of a recording whose speaker agreed, and choose it; answers with the voices
+        to choose from, and a sentence for the visitor."""
+        handlers, facts = self._handlers, self._handlers.facts
+        conversation = handlers.visits.of(request, conversation)
+        try:
+            ingest = handlers.ingest if facts.clones_voices else None
+            voice = await make_voice(
+                handlers.service, ingest, consent, utterance, conversation.session_id
+            )
+        except MossError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+        conversation.voice = voice.name
+        told = " ".join(part for part in ("Answers now come in your voice.", voice.advice) if part)
+        choices = [*facts.voices, ("Your voice", conversation.voice)]
+        chosen = gr.Dropdown(choices=choices, value=conversation.voice, interactive=True)
+        return chosen, conversation, told

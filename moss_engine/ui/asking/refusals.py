@@ -1,0 +1,63 @@
+"""Questions that would be refused, looked at before they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gradio as gr
+
+from moss_engine.api.errors import MossError
+from moss_engine.ui import form
+from moss_engine.ui.doubts import Doubts
+from moss_engine.ui.facts import PageInfo
+from moss_engine.ui.kept import Visits
+from moss_engine.ui.pool_watch import PoolWatch
+
+
+class Refusals:
+    """Of one page; texts that look foreign to the voice are refused once a session."""
+
+    def __init__(self, facts: PageInfo, visits: Visits, pool: PoolWatch):
+        self._facts = facts
+        self._visits = visits
+        self._pool = pool
+        self._doubts = Doubts()
+
+    def __deepcopy__(self, memo: dict) -> Refusals:
+        """Itself, as `Handlers`."""
+        return self
+
+    @form.takes_controls
+    def validate(self, *arguments: Any, **named: Any) -> list[Any]:
+        """Before anything is queued: a refusal is HTTP 422 and a sentence under the text.
+
+        Where there is no text box, the reply itself says it."""
+        values, conversation, request = form.bind(arguments, named)
+        fine = [gr.validate(True, "") for _ in range(len(values) + 1)]
+        try:
+            self._check(values, conversation, request)
+        except MossError as error:
+            asked = next((mode for mode in self._facts.modes if mode.name == values["mode"]), None)
+            if asked and asked.input == "speech":
+                return fine
+            return [gr.validate(False, str(error)), *fine[: len(values)]]
+        return fine
+
+    @form.takes_controls
+    async def weigh(self, *arguments: Any, **named: Any) -> str:
+        """Why a question would be refused now, as one sentence, or "": asked for while a reply
+        speaks, which a refusal must not silence."""
+        values, conversation, request = form.bind(arguments, named)
+        try:
+            self._check(values, conversation, request)
+            await self._pool.require_place(self._facts.max_waiting)
+        except MossError as error:
+            return str(error)
+        return ""
+
+    def _check(self, values: Mapping[str, Any], conversation: Any, request: gr.Request) -> None:
+        conversation = self._visits.known(request, conversation)
+        form.check(values, self._facts, conversation.voice if conversation else "")
+        mode = self._facts.mode(values["mode"])
+        self._doubts.check(self._visits.names.session(request), mode, values["text"])

@@ -19,7 +19,7 @@ ALLOWED = {
     "client": "api audio build config",
     "api": "",
     "options": "api",
-    "config": "options",
+    "config": "api options",
     "audio": "api",
     "models": "api",
     "kernels": "",

@@ -178,6 +178,7 @@ TABLE = {
     "fifty-one, said he",
     "The A.x of A.__dict__ (str)": "The A dot x of A dot dict, string",
     "Title\n=====\n\nMain API ======== run(...): it runs": "Title. Main A P I, run. it runs",
+    "C#, .NET, a.out, x.shape": "C sharp, dot net, a dot out, x dot shape",
     "Edmonton Sun, August 16": "Edmonton Sun, August sixteenth",
     "On Sun, August 16": "On Sunday, August sixteenth",
     (

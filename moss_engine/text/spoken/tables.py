@@ -36,6 +36,7 @@ DOTTED = {
 WORD_FORMS = {
     "OK": "okay", "ok": "okay", "w/o": "without", "w/": "with", "and/or": "and or", "PhD": "P H D",
     "aka": "also known as", "b/c": "because", "c/o": "care of", "w/out": "without",
+    ".NET": "dot net",
 }
 CHAT_FORMS = {"ur": "your", "pls": "please", "plz": "please", "thx": "thanks",
               "btw": "by the way", "idk": "I don't "

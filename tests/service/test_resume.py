@@ -18,7 +18,7 @@ from moss_engine.service.core import ServiceCore
 from tests.fakes import SPOKEN, WARM, FakeRuntime, make_request, noisy
 from tests.service.service_support import ask, listen, served
 
-SENTENCES = "Good morning. The train to York leaves at nine."
+SENTENCES = "Good morning.\n\nThe train leaves at nine. Come soon."
 
 
 def progress_at(events: list[Event], place: int, ids: SpecialIds) -> Progress:
@@ -89,8 +89,10 @@ def test_the_built_in_voice_goes_on_bit_for_bit():
         request = make_request(SENTENCES, mode=processor.default_mode.name)
         request = replace(request, sampling=replace(processor.default_sampling, seed=5))
         whole = asyncio.run(listen(core, request))
-        for share in (0.2, 0.6, 0.97):
-            assert_continued(core, request, whole, int(share * len(whole)))
+        borders = [i for i, e in enumerate(whole) if isinstance(e, Sampled) and e.silence]
+        assert len(borders) == 2, "there are pauses between sentences and paragraphs"
+        for place in (borders[0], borders[0] + 1, borders[1] + 9, len(whole) - 3):
+            assert_continued(core, request, whole, place)
         stats = core.stats().engine
         assert (stats.blocks_used, stats.blocks_reserved, stats.leaked_blocks) == (0, 0, 0)
     finally:

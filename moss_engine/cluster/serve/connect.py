@@ -57,7 +57,7 @@ def start_fleet(
 def start_machine(num_replicas: int, num_gpus: int | None, temp_dir: Path | None = None) -> None:
     """Ray and Serve on this machine alone, with `num_gpus` (None: all that there are). Ray's files
     go to `temp_dir`, whose path must be short."""
-    _let_workers_import()
+    _prepare()
     ray.init(
         num_cpus=max(num_replicas, os.cpu_count() or 1),
         num_gpus=num_gpus,
@@ -84,7 +84,7 @@ def serve_here(app: Application) -> HandleFleet:
 def join_fleet(address: str) -> HandleFleet:
     """The replicas of a running cluster, where `serve deploy` put them; raises ConfigError where
     there are none."""
-    _let_workers_import()
+    _prepare()
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -109,8 +109,10 @@ def shut_down() -> None:
     ray.shutdown()
 
 
-def _let_workers_import() -> None:
-    """Replicas import this program from where it lies here, whatever the working folder is."""
+def _prepare() -> None:
+    """Replicas import this program from where it lies here, whatever the working folder is; Serve
+    says only what goes wrong."""
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     paths = [str(REPO_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 

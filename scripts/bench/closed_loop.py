@@ -4,6 +4,9 @@ With `--preset moss-speech` the full-size network with random weights is measure
 needs a GPU and has options of its own, --parts, --dtype, --batches, --listeners, --arrivals and
 others: see `python -m scripts.bench --preset moss-speech --help`.
 
+With `--replicas N` or `--ray-address ADDRESS` it is a cluster that is measured, through a page's
+end of it: see `scripts.bench.service.replicas`.
+
 First the card: what a step must read and compute, and what this machine can do at most. Then a
 closed loop: listeners that ask again as soon as their reply has ended, through the whole
 service. Prompts are English sentences, or with --prompt-rows and --codes random rows of exactly
@@ -170,6 +173,11 @@ def main(argv: list[str] | None = None) -> None:
         from scripts.bench.service.preset import main as measure_preset
 
         measure_preset(argv)
+        return
+    if any(arg.partition("=")[0] in ("--replicas", "--ray-address") for arg in argv):
+        from scripts.bench.service.replicas import main as measure_replicas
+
+        measure_replicas(argv)
         return
     args, config = parse(argv, __doc__ or "")
     bench = Bench(args, config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.api.small_files import read_json
-from moss_engine.models.checkpoint import FILE_NAME, load_tensors, save_tensors
+from moss_engine.models.checkpoint import FILE_NAME, check_tensors, load_tensors, save_tensors
+from moss_engine.models.tensor_file import read_header
 
 CONFIG_NAME = "config.json"
 
@@ -26,8 +27,18 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def filled(network: nn.Module, folder: Path, device: torch.device | str) -> Any:
-    """`network` with the folder's tensors in float32, on `device`, in inference mode."""
+def filled(build: Callable[[], nn.Module], folder: Path, device: torch.device | str) -> Any:
+    """The network of `build` with the folder's tensors in float32, on `device`, in inference mode.
+
+    It is built without memory first: a configuration may ask for any size, and the file's header
+    tells whether that is the one of its tensors. Raises CheckpointError.
+    """
+    with torch.device("meta"):
+        sizes = build().state_dict()
+    path = folder / FILE_NAME
+    expected = {name: tuple(sizes[name].shape) for name in sizes if is_trained(name)}
+    check_tensors(path, read_header(path), expected)
+    network = build()
     state = {name: tensor for name, tensor in network.state_dict().items() if is_trained(name)}
     tensors = load_tensors(
         folder / FILE_NAME, {n: tuple(t.shape) for n, t in state.items()}, dtype=torch.float32

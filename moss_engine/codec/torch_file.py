@@ -62,6 +62,12 @@ def check_tensors(
         for name, tensor in tensors.items()
         if not tensor.is_floating_point()
     ]
+    if not (missing or extra or wrong):
+        wrong = [
+            f"NaN or infinite values in {name}"
+            for name, tensor in tensors.items()
+            if not bool(tensor.isfinite().all())
+        ]
     for what, names in (("lacks", missing), ("has unknown", extra), ("has", wrong)):
         if names:
             raise CheckpointError(

@@ -69,12 +69,17 @@ def load_moss_codec(
             "The MOSS-Speech codec on a GPU needs triton; install it with: pip install triton"
         )
     torch_dtype = codec_dtype(dtype, device)
-    read_configs(folder)
+    flow_config, _ = read_configs(folder)
     if vocoder != "hift":
         assert vocoder_folder is not None, "another vocoder than HiFT has a folder"
         check_vocoder_mel(folder, vocoder_folder)
-    spoken = load_voices(folder, voices)
     encoder_config = WhisperVqConfig.from_folder(folder)
+    spoken = load_voices(folder, voices)
+    if flow_config.vocab_size < encoder_config.num_codes:
+        raise CheckpointError(
+            f"The flow in {folder} knows {flow_config.vocab_size} codes, the encoder makes "
+            f"{encoder_config.num_codes}; fetch the codec again."
+        )
     flow = load_flow(folder, device, torch_dtype)
     speaker = _load_vocoder(folder, vocoder, vocoder_folder, flow, device, max_together)
     encoder = load_whisper_vq(folder, device, torch_dtype)
@@ -111,7 +116,8 @@ def speak_whole(
 
 
 def load_voices(folder: Path, voices: Path | None) -> Sequence[Voice]:
-    """Every installed voice; raises CheckpointError without one, or for another codec's."""
+    """Every installed voice; raises CheckpointError without one, for another codec's, and for codes
+    that it has not."""
     place = voices or folder / VOICES_FOLDER
     names = list_voices(place)
     if not names:
@@ -119,8 +125,15 @@ def load_voices(folder: Path, voices: Path | None) -> Sequence[Voice]:
             f"{place} holds no voice, and this codec speaks in sampled voices only; make one with: "
             f"python -m scripts.voice make sample.wav NAME --codec {folder}"
         )
-    digest = codec_digest(folder)
-    return [load_voice(place / name, digest) for name in names]
+    digest, num_codes = codec_digest(folder), WhisperVqConfig.from_folder(folder).num_codes
+    loaded = [load_voice(place / name, digest) for name in names]
+    for voice in loaded:
+        if max(voice.codes) >= num_codes:
+            raise CheckpointError(
+                f"The voice {voice.name!r} in {place} holds code {max(voice.codes)}, but the codec "
+                f"has {num_codes}; make it again with python -m scripts.voice make."
+            )
+    return loaded
 
 
 def check_vocoder_mel(folder: Path, vocoder_folder: Path) -> MelSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from moss_engine.codec.nano.fsq import FsqConfig, NanoFsq
 from moss_engine.codec.store import CONFIG_NAME, filled, read_config, write
 
 FSQ_TYPE = "nano-fsq"
+MOST, MOST_BLOCKS = 1 << 16, 256  # of any network that could be meant
 INT8_MIN_VALUES = 16_384
 """Smaller matrices stay float16: the quantiser's own projection is delicate."""
 
@@ -22,7 +24,7 @@ INT8_MIN_VALUES = 16_384
 def load_fsq(folder: Path, device: torch.device | str = "cpu") -> NanoFsq:
     """The nano codec's networks in float32, ready to run."""
     config = fsq_config_of(read_config(folder), folder)
-    return filled(NanoFsq(config), folder, device)
+    return filled(lambda: NanoFsq(config), folder, device)
 
 
 def save_fsq(folder: Path, fsq: NanoFsq, *, int8: bool = True) -> None:
@@ -56,6 +58,8 @@ def fsq_config_of(config: Mapping[str, Any], folder: Path) -> FsqConfig:
             f"{folder / CONFIG_NAME} lacks or has unknown {', '.join(differing)}; export it again."
         )
     wrong = sorted(key for key, value in values.items() if key != "mel" and not _fits(key, value))
+    mel = values["mel"] if isinstance(values["mel"], dict) else {}
+    wrong += [f"mel.{key}" for key, value in sorted(mel.items()) if not _fits_mel(key, value)]
     if wrong:
         raise CheckpointError(
             f"{folder / CONFIG_NAME} has unusable {', '.join(wrong)}; export it again."
@@ -69,12 +73,21 @@ def fsq_config_of(config: Mapping[str, Any], folder: Path) -> FsqConfig:
         ) from None
 
 
+def _fits_mel(key: str, value: object) -> bool:
+    if key in ("fmin_hz", "fmax_hz"):
+        return isinstance(value, (int, float)) and 0 <= value <= MOST
+    return type(value) is int and 0 < value <= MOST
+
+
 def _fits(key: str, value: object) -> bool:
     if key in ("mel_mean", "mel_scale"):
-        return isinstance(value, (int, float)) and value != 0
+        return isinstance(value, (int, float)) and math.isfinite(value) and value != 0
     counts = (
         value
         if isinstance(value, list) and key in ("levels", "encoder_blocks", "decoder_blocks")
         else [value]
     )
-    return len(counts) > 0 and all(type(count) is int and count > 0 for count in counts)
+    most = MOST_BLOCKS if key.endswith("_blocks") else MOST
+    return 0 < len(counts) <= MOST_BLOCKS and all(
+        type(count) is int and 0 < count <= most for count in counts
+    )

@@ -87,7 +87,7 @@ def check_config(config: Mapping[str, Any]) -> None:
     wrong = [key for key in _COUNT_KEYS if not _is_count(config[key])]
     wrong += [key for key in _LIST_KEYS if not _is_list_of_counts(config[key])]
     wrong += [
-        key for key in ("fmin", "fmax") if not isinstance(config[key], (int, float, type(None)))
+        key for key in ("fmin", "fmax") if config[key] is not None and not _is_hz(config[key])
     ]
     if wrong:
         raise CheckpointError(
@@ -101,15 +101,24 @@ def check_config(config: Mapping[str, Any]) -> None:
         )
 
 
+def _is_hz(value: object) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value <= MOST
+
+
+MOST, MOST_LEVELS = 1 << 20, 32  # of any network that could be meant
 _AGAIN = "the file is damaged or edited: fetch it again."
 
 
 def _is_count(value: object) -> bool:
-    return type(value) is int and value > 0
+    return type(value) is int and 0 < value <= MOST
 
 
 def _is_list_of_counts(value: object) -> bool:
-    return isinstance(value, list) and all(_is_count(v) or _is_list_of_counts(v) for v in value)
+    return (
+        isinstance(value, list)
+        and len(value) <= MOST_LEVELS
+        and all(_is_count(v) or _is_list_of_counts(v) for v in value)
+    )
 
 
 def build_generator(config: Mapping[str, Any], *, weight_norm: bool) -> nn.Module:

@@ -25,6 +25,7 @@ SOURCE_TYPES: dict[str, type[nn.Module]] = {
     "source-bigvgan": SourceBigVgan,
 }
 TYPES = (BIGVGAN_TYPE, *SOURCE_TYPES)
+MOST = 1 << 16  # of any network that could be meant
 INT8_MIN_VALUES = 16_384
 """Smaller weights stay float16."""
 
@@ -49,11 +50,11 @@ def load_vocoder(
     config = read_config(folder)
     if config["type"] != BIGVGAN_TYPE:
         check_source_config(config, folder)
-        network = filled(SOURCE_TYPES[config["type"]](**config["sizes"]), folder, device)
+        network = filled(lambda: SOURCE_TYPES[config["type"]](**config["sizes"]), folder, device)
         fold_activations(network)
         return network.to(device), config
     check_config(config)
-    generator = filled(build_generator(config, weight_norm=False), folder, device)
+    generator = filled(lambda: build_generator(config, weight_norm=False), folder, device)
     if torch.device(device).type == "cuda":
         return FusedGenerator(generator), config
     fold_activations(generator)
@@ -78,7 +79,11 @@ def check_source_config(config: Mapping[str, Any], folder: Path) -> None:
         if not isinstance(config.get(part), dict) or set(config[part]) != set(fields)
     ]
     sizes = config.get("sizes") if "sizes" not in wrong else {}
-    wrong += [name for name, size in dict(sizes or {}).items() if type(size) is not int or size < 1]
+    wrong += [
+        name
+        for name, size in dict(sizes or {}).items()
+        if type(size) is not int or not 0 < size <= MOST
+    ]
     if not isinstance(config.get("gain"), (int, float)) or not 0 < config["gain"] < 100:
         wrong.append("gain")
     if "mel" not in wrong and MelSpec(**config["mel"]) != MOSS_MEL:

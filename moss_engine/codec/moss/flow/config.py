@@ -66,6 +66,8 @@ _FIELDS = {
     "code_rate_hz": ("flow", "input_frame_rate"),
 }
 """Where each field stands in config.yaml; one that is absent there has the published value."""
+_LAYERS = ("num_blocks", "num_up_blocks", "transformers", "num_mid_blocks")
+MOST, MOST_BLOCKS = 1 << 20, 256  # of any network that could be meant
 _FIXED = {
     ("flow", "encoder", "upsample_stride"): "ratio",
     ("flow", "encoder", "input_size"): "width",
@@ -123,7 +125,8 @@ def _check_numbers(config: FlowConfig, path: Path) -> None:
     for name, default in vars(FlowConfig()).items():
         value = getattr(config, name)
         kinds = (int,) if isinstance(default, int) else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kinds) or value <= 0:
+        most = MOST_BLOCKS if name in _LAYERS else MOST
+        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= most:
             raise CheckpointError(
                 f"{path} has {name} {value!r}, which is no size; fetch the codec again."
             )

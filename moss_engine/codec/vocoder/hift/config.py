@@ -48,6 +48,7 @@ class HiftConfig:
         return tuple(math.prod(rates[i + 1 :]) for i in range(len(rates)))
 
 
+MOST, MOST_LEVELS = 1 << 20, 16  # of any network that could be meant
 _FIELDS = {
     "num_mels": "in_channels", "channels": "base_channels", "num_harmonics": "nb_harmonics",
     "sample_rate_hz": "sampling_rate", "sine_amplitude": "nsf_alpha",
@@ -87,6 +88,11 @@ def read_hift_config(path: Path) -> HiftConfig:
         raise CheckpointError(
             f"{path} gives HiFT lists of different lengths; fetch the codec again."
         )
+    if config.hop > config.n_fft:
+        raise CheckpointError(
+            f"{path} gives HiFT a hop of {config.hop}, more than its n_fft of {config.n_fft}; "
+            "fetch the codec again."
+        )
     if config.channels % 2 ** len(config.upsample_rates):
         raise CheckpointError(
             f"{path} gives HiFT {config.channels} channels, too few to be halved at every level."
@@ -102,11 +108,11 @@ def _like(value: Any, default: Any) -> bool:
     if isinstance(default, tuple):
         return (
             isinstance(value, tuple)
-            and bool(value)
+            and 0 < len(value) <= MOST_LEVELS
             and all(_like(inner, default[0]) for inner in value)
         )
     kinds = (int,) if isinstance(default, int) else (int, float)
-    return isinstance(value, kinds) and not isinstance(value, bool) and value > 0
+    return isinstance(value, kinds) and not isinstance(value, bool) and 0 < value <= MOST
 
 
 def hift_shapes(config: HiftConfig) -> dict[str, tuple[int, ...]]:

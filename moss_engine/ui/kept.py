@@ -23,6 +23,7 @@ from moss_engine.ui.parts.words import STATE_S
 SETTLE_S = 1.0  # how long is waited for a stopped reply's handler to close its books
 MAX_CONVERSATIONS = 512
 MAX_STOPPED = 256
+SWEEP_S = 30.0
 KEY = re.compile(r"[0-9a-f]{32}")
 
 
@@ -82,6 +83,9 @@ class KeptConversations:
             for key in [key for key, value in list(known.items()) if value is conversation]:
                 known.pop(key, None)
 
+    def __len__(self) -> int:
+        return len(self._of_session)
+
     def sweep(self) -> None:
         """Forget what was not used for STATE_S."""
         now_s = self._clock()
@@ -98,6 +102,7 @@ class KeptConversations:
 
     def _forget(self, conversation: Conversation) -> None:
         self.drop(conversation)
+        conversation.turns.clear()  # Gradio keeps a closed tab's conversation for an hour
         self._on_forget(conversation)
 
 
@@ -111,15 +116,22 @@ class Visits:
         self._service = service
         # Sessions and their runs that are unwanted, the newest ones.
         self._stopped: deque[tuple[str, str]] = deque(maxlen=MAX_STOPPED)
+        self._sweeping: asyncio.TimerHandle | None = None
 
     def of(self, request: gr.Request, given: Conversation | None = None) -> Conversation:
         """The conversation of who asks; it is forgotten STATE_S after the last call."""
         session_id, visitor = self.names.session(request), self.names.visitor(request)
         conversation = self.kept.of(session_id, visitor, given)
-        if conversation.loop is None:
-            conversation.loop = asyncio.get_running_loop()
-            conversation.loop.call_later(STATE_S + 1.0, self.kept.sweep)
+        conversation.loop = asyncio.get_running_loop()
+        if self._sweeping is None:
+            self._sweeping = conversation.loop.call_later(SWEEP_S, self._sweep)
         return conversation
+
+    def _sweep(self) -> None:
+        """Forget what is old, now and then as long as there is something."""
+        self.kept.sweep()
+        again = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep) if self.kept else None
+        self._sweeping = again
 
     def known(self, request: gr.Request | None, given: Conversation | None) -> Conversation | None:
         """The conversation of who asks, if there is one."""

@@ -253,7 +253,8 @@ def test_a_start_that_is_broken_off_ends_without_a_traceback():
         said.close()
 
 
-def test_a_signal_lets_the_open_reply_end(tiny_checkpoint):
+@pytest.mark.parametrize("signal", [signals.SIGTERM, signals.SIGINT])
+def test_a_signal_lets_the_open_reply_end_and_leaves_no_sound(signal, tiny_checkpoint, tmp_path):
     port = free_port()
     process = run_app(
         "--checkpoint",
@@ -264,6 +265,7 @@ def test_a_signal_lets_the_open_reply_end(tiny_checkpoint):
         "cpu",
         "--drain-s",
         "1",
+        TMPDIR=str(tmp_path),
     )
     try:
         line = process.stdout.readline()
@@ -271,9 +273,10 @@ def test_a_signal_lets_the_open_reply_end(tiny_checkpoint):
         client = Client(f"http://127.0.0.1:{port}", verbose=False)
         job = client.submit(" ".join(["Hello world and you."] * 150), api_name="/stream")
         assert until(lambda: len(job.outputs()) > 3)
-        process.send_signal(signals.SIGTERM)
+        process.send_signal(signal)
         assert until(job.done) and job.outputs()[-1]["end"]
         assert process.wait(timeout=60) == 0
+        assert not list(tmp_path.glob("moss-speech-*"))
         client.close()
     finally:
         process.kill()

@@ -1,7 +1,8 @@
 """The service and the program under attack: `python -m scripts.bench.stress --out FILE`.
 
 Parts: newcomers beside long readings, cancels at random moments, damaged folders (in this process);
-fuzzed calls, malformed recordings, half-sent requests at few file handles (the program itself).
+fuzzed calls, malformed recordings, half-sent requests at few file handles, listeners who take
+nothing, kill -9 (the program itself).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from scripts.bench.common.machine import cpu_name
 from scripts.bench.stress.calls import measure_calls, measure_recordings, measure_sockets
 from scripts.bench.stress.cancels import measure_cancels
 from scripts.bench.stress.damage import measure_damage
+from scripts.bench.stress.endings import measure_kills, measure_never_readers
 from scripts.bench.stress.newcomer import measure_newcomers
 from scripts.bench.stress.program import running
 
@@ -53,6 +55,8 @@ def parts(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         "recordings": lambda: with_program(
             lambda p: measure_recordings(p, options.recordings), port
         ),
+        "never_readers": lambda: measure_never_readers(port),
+        "kills": lambda: measure_kills(port),
         "sockets": lambda: with_program(lambda p: measure_sockets(p, options.sockets), port, FILES),
     }
 

@@ -44,7 +44,7 @@ class Visitor:
     ) -> Answer:
         """Ask something and take the reply to its end; `while_heard` runs beside that."""
         answer, asked_s = Answer(), time.monotonic()
-        await self._join("reply", values)
+        await self.join("reply", values)
         beside = asyncio.ensure_future(while_heard(answer)) if while_heard else None
         try:
             async with aclosing(self._messages()) as messages:
@@ -92,7 +92,8 @@ class Visitor:
         answer.raise_for_status()
         return answer.json()
 
-    async def _join(self, name: str, values: dict[str, Any]) -> None:
+    async def join(self, name: str, values: dict[str, Any]) -> None:
+        """Ask for something without listening to what comes of it."""
         index, defaults = self._functions[name]
         data = [*{**defaults, **values}.values(), None]  # the conversation is the server's
         body = {"fn_index": index, "data": data, "session_hash": self.session}

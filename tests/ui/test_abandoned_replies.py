@@ -1,0 +1,55 @@
+"""Replies that nobody opens, or whose sound nobody reads from the socket, give their place back."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from moss_engine.ui.config import PageConfig
+from moss_engine.ui.server import launch
+from tests.ui.page_support import INFO, FakeService, Script, free_port, until
+
+LEASE_S = 1.0
+LONG = Script(seconds=120.0, first_s=0.01, rtf=0.001)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[FakeService, int]]:
+    service, port = FakeService(LONG, replace(INFO, lease_s=LEASE_S)), free_port()
+    page = launch(service, PageConfig(port=port))
+    yield service, port
+    page.close(verbose=False)
+
+
+def ask(port: int, session: str) -> None:
+    """A reply is asked for, as a browser does before it opens the stream of messages."""
+    base = f"http://127.0.0.1:{port}"
+    functions = httpx.get(f"{base}/gradio_api/info").json()["named_endpoints"]
+    data = [part.get("parameter_default") for part in functions["/reply"]["parameters"]]
+    body = {"fn_index": 0, "session_hash": session, "data": ["A long one.", *data[1:], None]}
+    httpx.post(f"{base}/gradio_api/queue/join", json=body).raise_for_status()
+
+
+def test_a_reply_that_nobody_opens_ends_with_its_lease(served):
+    service, port = served
+    ask(port, "never")
+    assert until(lambda: service.open), "it did not begin"
+    assert until(lambda: not service.open), "it holds its place"
+
+
+def test_a_reply_whose_socket_nobody_reads_ends_with_its_lease(served):
+    service, port = served
+    ask(port, "unread")
+    with socket.socket() as visitor:
+        visitor.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        visitor.connect(("127.0.0.1", port))
+        visitor.sendall(
+            b"GET /gradio_api/queue/data?session_hash=unread HTTP/1.1\r\n"
+            + f"Host: 127.0.0.1:{port}\r\n\r\n".encode()
+        )
+        assert until(lambda: service.open), "it did not begin"
+        assert until(lambda: not service.open), "it holds its place"

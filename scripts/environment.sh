@@ -51,27 +51,45 @@ has_torch() {
   "$py" -c 'import importlib.metadata as m, sys; sys.exit(m.version("torch").split("+")[0] != sys.argv[1])' "${1#torch==}" 2>/dev/null
 }
 
+# pip_locked FILE [options]: installs the very files whose hashes a lock names, and nothing else.
+pip_locked() {
+  "$py" -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --no-deps --only-binary :all: --require-hashes -r "$@"
+}
+
 # torch's default Linux build brings gigabytes of CUDA libraries; without a GPU its CPU build is enough.
 install_cpu_torch() {
   index=https://download.pytorch.org/whl/cpu
-  pin=$(sed -n 's/^\(torch==[^ ;]*\).*/\1/p' requirements.txt)
-  if has_torch "$pin"; then return; fi
   if "$py" -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)' "$index/" 2>/dev/null; then
-    "$py" -m pip install --quiet --disable-pip-version-check --no-deps --index-url "$index" "$pin" && return
+    pip_locked "$venv/torch.txt" --index-url "$index" && return
   fi
   say "PyTorch's index of CPU builds cannot be reached; taking torch from pip's own index, which may be the larger CUDA build."
+}
+
+# torch first: which of its builds it is decides whether CUDA's libraries are wanted.
+install_torch() {
+  pin=$(sed -n 's/^\(torch==[^ ;]*\).*/\1/p' requirements.txt)
+  if has_torch "$pin"; then return; fi
+  sed -n '/^torch==/,/[^\\]$/p' locks/requirements.txt >"$venv/torch.txt"
+  if [ "$(uname -s)" = Linux ] && ! has_nvidia_gpu; then install_cpu_torch; fi
+  if has_torch "$pin"; then return; fi
+  pip_locked "$venv/torch.txt"
+}
+
+wants_cuda() {
+  [ "$(uname -s)" = Linux ] && ! "$py" -c 'import importlib.metadata as m, sys; sys.exit("+cpu" not in m.version("torch"))' 2>/dev/null
 }
 
 # install FILE: brings the environment up to a requirements file; does nothing when that was done before.
 install() {
   py=$(venv_python)
-  wanted=$(cat requirements*.txt scripts/environment.sh | cksum)
+  wanted=$(cat requirements*.txt locks/*.txt scripts/environment.sh | cksum)
   stamp=$venv/installed-$(printf '%s' "$1" | tr -c 'a-z\n' -)
   if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then return; fi
   say "Installing the packages of $1; the first time takes some minutes."
-  if [ "$(uname -s)" = Linux ] && ! has_nvidia_gpu; then install_cpu_torch; fi
-  # bigvgan, installed without the packages it asks for, is no conflict worth telling.
-  "$py" -m pip install --quiet --disable-pip-version-check --no-warn-conflicts -r "$1" -c requirements-cuda.txt ||
+  cuda=
+  install_torch && if wants_cuda; then cuda="-r locks/requirements-cuda.txt"; fi
+  # shellcheck disable=SC2086
+  pip_locked "locks/$1" $cuda ||
     fail "pip could not install the packages of $1; its message above says why."
   "$py" -m scripts.install_vocoder || exit 1
   printf '%s\n' "$wanted" >"$stamp"

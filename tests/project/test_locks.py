@@ -44,9 +44,10 @@ def test_every_pin_has_the_hashes_of_its_files(name):
 
 
 def test_torch_may_be_its_cpu_build():
-    hashes = next(found for pin, found in entries(LOCKS / DEFAULT).items() if "torch==" in pin)
-    assert f"torch=={TORCH} " in (LOCKS / DEFAULT).read_text(encoding="utf-8")
-    assert {f"--hash=sha256:{value}" for value in TORCH_CPU.values()} < set(hashes)
+    (pin, hashes), *others = entries(LOCKS / "torch-cpu.txt").items()
+    assert pin == f"torch=={TORCH}+cpu" and not others
+    assert f"\ntorch=={TORCH} " in (LOCKS / DEFAULT).read_text(encoding="utf-8")
+    assert set(hashes) == {f"--hash=sha256:{value}" for value in TORCH_CPU.values()}
 
 
 def test_what_is_installed_is_compared_with_the_lock(tmp_path):

@@ -86,18 +86,28 @@ def test_a_python_without_venv_gets_the_remedy(tmp_path):
 
 def test_cpu_torch_comes_from_its_own_index(recorder):
     venv = recorder(importlib=1)
-    done = run_bash("py=$(venv_python); install_torch", VENV=str(venv))
-    first, *_ = calls(venv, "-m pip")
-    assert done.stdout == "" and "--no-deps --only-binary :all: --require-hashes" in first
-    assert "whl/cpu" in first
-    torch = (venv / "torch.txt").read_text()
-    assert torch.startswith("torch==") and torch.count("==") == 1 and "--hash=sha256:" in torch
+    done = run_bash("py=$(venv_python); install_cpu_torch", VENV=str(venv))
+    (pip,) = calls(venv, "-m pip")
+    assert done.stdout == "" and "--no-deps --only-binary :all: --require-hashes" in pip
+    assert "-r locks/torch-cpu.txt" in pip and pip.endswith("whl/cpu")
 
 
 def test_an_index_out_of_reach_is_said_in_one_sentence(recorder):
-    venv = recorder(importlib=1, urlopen=1)
+    venv = recorder(importlib=1, urlopen=1, **{"torch-cpu": 1})
     done = run_bash("py=$(venv_python); install_cpu_torch", VENV=str(venv))
-    assert not calls(venv, "-m pip") and done.returncode == 0 and len(done.stdout.splitlines()) == 1
+    (pip,) = calls(venv, "-m pip")
+    assert "whl/cpu" not in pip and done.returncode == 0 and len(done.stdout.splitlines()) == 1
+
+
+def test_cuda_libraries_are_for_the_cuda_build_alone(recorder):
+    for status, wanted in ((0, 0), (1, 1)):
+        venv = recorder(**{"+cpu": status})
+        run_bash("uname() { echo Linux; }; install requirements.txt", VENV=str(venv))
+        assert len(calls(venv, "-r locks/requirements-cuda.txt")) == wanted
+        shutil.rmtree(venv / "bin")
+        (venv / "calls").unlink()
+        for stamp in venv.glob("installed-*"):
+            stamp.unlink()
 
 
 def test_a_second_start_installs_nothing(recorder):

@@ -61,6 +61,13 @@ def parts(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     }
 
 
+def plain(value: Any) -> Any:
+    """A figure as one value of a table: lists and counts in words."""
+    if isinstance(value, dict):
+        value = [f"{name}: {count}" for name, count in value.items()]
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else value
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -86,8 +93,9 @@ def main(argv: list[str] | None = None) -> None:
     if options.out and options.out.exists():
         found = json.loads(options.out.read_text(encoding="utf-8"))
     for name in wanted:
-        found[name] = known[name]()
-        print(json.dumps({name: found[name]}, indent=1), flush=True)
+        figures = known[name]()
+        print(json.dumps({name: figures}, indent=1), flush=True)
+        found |= {f"{name}_{figure}": plain(value) for figure, value in figures.items()}
         if options.out:
             options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

@@ -51,13 +51,13 @@ async def measure_newcomers(service: SpeechService, newcomers: int) -> dict[str,
         task.cancel()
     await asyncio.gather(*reading, return_exceptions=True)
     return {
-        "quiet_first_sound_s": statistics.median(quiet),
-        "first_sound_s_p50": statistics.median(beside),
-        "first_sound_s_worst": max(beside),
-        "first_sound_s": [round(first_s, 3) for first_s in beside],
+        "quiet_p50_s": round(statistics.median(quiet), 3),
+        "p50_s": round(statistics.median(beside), 3),
+        "worst_s": round(max(beside), 3),
+        "first_sounds": [round(first_s, 2) for first_s in beside],
         "times_quiet": round(statistics.median(beside) / statistics.median(quiet), 2),
-        "newcomers": newcomers,
+        "asked": newcomers,
         "readings": READINGS,
-        "readings_made_s": min(reader.made_s for reader in readers),
-        "readings_silent_s": max(reader.silent_s for reader in readers),
+        "readings_made_s": round(min(reader.made_s for reader in readers), 1),
+        "readings_silent_s": round(max(reader.silent_s for reader in readers), 2),
     }

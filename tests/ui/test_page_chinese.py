@@ -39,6 +39,10 @@ NAMES = {
     "dB",
     "PCM",
     "Opus",
+    "OpenAI",
+    "docs",
+    "api",
+    "md",
 }
 PROMPTS = tuple(mode.system for mode in PUBLISHED_MODES.modes)
 WORD = re.compile(r"[A-Za-z]{2,}")

@@ -75,10 +75,11 @@ class Prescribed:
 
     def __init__(self, request: Request, seconds: float):
         self.request_id = request.request_id
+        self.accepted_s = time.monotonic()
         self._wave = sound(seconds)
 
     async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
-        key, begun_s, step = self.request_id, time.monotonic(), round(CHUNK_S * RATE_HZ)
+        key, begun_s, step = self.request_id, self.accepted_s, round(CHUNK_S * RATE_HZ)
         yield Accepted(key, 0.0, 0, 20)
         yield Started(key, 0.0, 0, 0)
         starts = range(0, len(self._wave), step)
@@ -235,7 +236,7 @@ def measure(port: int, seconds: float, streams: int, sockets: int, turns: int) -
         talking_s = served.cpu_s() - before_s
     percent = 100 * (sent_s - float(alone)) / (streams * seconds)
     return {
-        "streams": streams,
+        "replies_at_once": streams,
         "seconds": seconds,
         "cpu_of_a_stream_percent": round(percent, 2),
         "cpu_of_a_stream_bar_percent": CPU_BAR_PERCENT,

@@ -27,7 +27,8 @@ class Course:
         self._codes: list[int] = []
         self._rows: list[Row] = []
         self._num_samples = self._num_chars = 0
-        self._began_s = self._held_s = self._held_before_s = 0.0
+        self._began_s = self._latest_s = 0.0
+        self._held_s = self._held_before_s = 0.0
         self._resumes = False
 
     @property
@@ -43,6 +44,10 @@ class Course:
         elsewhere goes on."""
         self._began_s, self._held_before_s, self._resumes = elapsed_s, self._held_s, resumes
 
+    def not_before(self, elapsed_s: float) -> float:
+        """A time for what is told next: the way from replicas varies, and no time goes back."""
+        return max(elapsed_s, self._latest_s)
+
     def progress(self, num_taken: int) -> Progress:
         codes = tuple(self._codes)
         return Progress(self.rows, codes, self._num_samples, self._num_chars, num_taken)
@@ -53,7 +58,9 @@ class Course:
             return None if self._resumes else replace(event, request_id=self._request_id)
         if isinstance(event, Started) and self._resumes:
             return None
-        event = replace(event, request_id=self._request_id, time_s=self._began_s + event.time_s)
+        time_s = self._began_s + event.time_s
+        self._latest_s = self.not_before(time_s)
+        event = replace(event, request_id=self._request_id, time_s=time_s)
         if isinstance(event, Sampled | AudioChunk):
             self._held_s = self._held_before_s + event.held_s
             event = replace(event, held_s=self._held_s)

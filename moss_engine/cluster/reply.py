@@ -81,7 +81,7 @@ class ClusterReply:
                 if not self.cancelled:
                     await self._resume()
         except MossError as error:
-            num_rows, elapsed_s = self._course.num_rows, self.stream.elapsed_s()
+            num_rows, elapsed_s = self._course.num_rows, self._now_s()
             failed = Failed(self.request.request_id, elapsed_s, num_rows, error.code, str(error))
             self._put(failed)
         finally:
@@ -91,7 +91,7 @@ class ClusterReply:
 
     def end(self) -> None:
         """The last word for a reply that has none: it was stopped."""
-        rows, elapsed_s = self._course.rows, self.stream.elapsed_s()
+        rows, elapsed_s = self._course.rows, self._now_s()
         reason = FinishReason.CANCELLED
         self._put(Finished(self.request.request_id, elapsed_s, len(rows), reason, rows))
 
@@ -141,7 +141,7 @@ class ClusterReply:
         return None
 
     def _begin(self, member: Member, first: list[Event]) -> None:
-        elapsed_s = self.stream.elapsed_s()
+        elapsed_s = self._now_s()
         self._course.begin(elapsed_s, resumes=self.num_resumes > 0)
         self.is_preferred = self._members.is_preferred(self.request.session_id, member)
         placed = Placed(
@@ -196,6 +196,9 @@ class ClusterReply:
                 if self.stream.elapsed_s() > end_s:
                     raise
                 await self._members.change(BETWEEN_TRIES_S)
+
+    def _now_s(self) -> float:
+        return self._course.not_before(self.stream.elapsed_s())
 
     def _deliver(self, event: Event) -> None:
         told = self._course.take(event)

@@ -21,6 +21,7 @@ from starlette.middleware import Middleware
 
 from moss_engine.api.errors import ConfigError, ContextError
 from moss_engine.api.service import SpeechService
+from moss_engine.ui.asking.forecast import Seen
 from moss_engine.ui.asking.warm_up import warm_up
 from moss_engine.ui.audio_in.opening import open_ingest
 from moss_engine.ui.components.recorder import Recorder
@@ -126,12 +127,7 @@ def launch(
     info = _run(service.describe())
     ingest, no_hands_free = open_ingest(service, info) if info.hears else (None, None)
     facts = PageInfo.of(info, no_hands_free)
-    try:
-        seen = _run(warm_up(service, facts))
-    except ContextError:
-        raise ConfigError(
-            f"--kv-rows {info.kv_rows} is too small to speak with; give {SMALL_KV_ROWS} or more."
-        ) from None
+    seen = try_out(service, facts)
     service, endpoints = open_endpoints(service, info, model, access, config)
     handlers = Handlers(service, facts, wav_folder=cache, ingest=ingest)
     handlers.forecasts.note(seen)
@@ -157,6 +153,16 @@ def launch(
     serve(page, config, gradio_settings(config, guard, blocked_paths))
     warm_up_gradio(page, login.cookie(login.token()) if login else "")
     return page
+
+
+def try_out(service: SpeechService, facts: PageInfo) -> Seen | None:
+    """Speak before anybody visits; raises ConfigError for a pool too small for that."""
+    try:
+        return _run(warm_up(service, facts))
+    except ContextError:
+        raise ConfigError(
+            f"--kv-rows {facts.kv_rows} is too small to speak with; give {SMALL_KV_ROWS} or more."
+        ) from None
 
 
 def serve(page: gr.Blocks, config: PageConfig, settings: dict[str, Any]) -> None:

@@ -43,10 +43,6 @@ NAMES = {
     "docs",
     "api",
     "md",
-    "OpenAI",
-    "docs",
-    "api",
-    "md",
 }
 PROMPTS = tuple(mode.system for mode in PUBLISHED_MODES.modes)
 WORD = re.compile(r"[A-Za-z]{2,}")

@@ -199,4 +199,5 @@ def service_info(core: ServiceCore, processor: Processor, clones_voices: bool) -
         speeds=processor.speakers.speeds,
         lease_s=config.lease_s,
         made_by=MadeBy(checkpoint_digest(config.checkpoint), codec_digest),
+        lead_samples=core.lead_samples,
     )

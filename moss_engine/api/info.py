@@ -35,7 +35,8 @@ class ServiceInfo:
     """What a client has to know before it asks; constant while the service runs.
 
     `modes`, `voices` and `sampling` are what may be asked for, the first voice and the mode marked
-    as default being the defaults. `samples_per_code` samples at `sample_rate_hz` are one code.
+    as default being the defaults. `samples_per_code` samples at `sample_rate_hz` are one code; the
+    first `lead_samples` of a reply are silence that nobody is sent.
     `pieces[i]` is what text id i stands for. The limits are those of one message (`max_text_chars`,
     `max_speech_s`), of replies at a time (`max_sessions`, `max_waiting`), of the KV cache
     (`kv_rows`), of the sound that is made ahead of what a listener has acknowledged
@@ -67,6 +68,12 @@ class ServiceInfo:
     brain: str | None = None
     lease_s: float = 10.0
     made_by: MadeBy | None = None
+    lead_samples: int = 0
+
+    def num_codes(self, num_samples: int) -> int:
+        """Codes of which so many samples of a reply were heard; one that had begun to sound counts
+        as a whole."""
+        return -(-(num_samples + self.lead_samples) // self.samples_per_code) if num_samples else 0
 
     @property
     def default_mode(self) -> Mode:

@@ -23,12 +23,15 @@ SURE = 0.7
 """While the page is answering: what the microphone hears of the answer must not interrupt it."""
 
 BEGIN_S = 0.096
-INTERRUPT_S = 0.224
+INTERRUPT_S = 0.128
+"""Speech over an answer that makes it fall silent; whether it is interrupted, its words say."""
 END_S = 0.64
 """Silence that ends a turn of which no words are known: longer than the pauses inside a sentence,
 0.2 to 0.5 s."""
 LEAST_SPEECH_S = 0.25
 """Less speech in a whole turn is a cough or a click, and is dropped."""
+COUGH_END_S = 0.288
+"""Silence behind so little speech over an answer that it was a cough: the answer goes on."""
 LEAD_S = 0.32
 """Sound kept from before the first frame that counted, where soft consonants are."""
 

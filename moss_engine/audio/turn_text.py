@@ -8,6 +8,8 @@ PAUSE_WHOLE_S = 0.4
 """Silence that ends a turn after a whole sentence."""
 PAUSE_OPEN_S = 1.0
 """After words that want others behind them."""
+PAUSE_MURMUR_S = 0.288
+"""After a murmur over an answer, which goes on then."""
 _OPEN = frozenset(
     "a an the and or but because so if when while that which who of to in on at for from with by "
     "about into is are was were am be my your his her its our their some any every this these "
@@ -29,7 +31,7 @@ def pause_s(text: str) -> float:
 
 MEANT_S = 0.6
 """Speech over an answer that is no murmur any more."""
-_STOPS = frozenset("stop wait no hold quiet silence enough nano pause cancel shut".split())
+_STOPS = frozenset("stop wait hold quiet silence enough nano pause cancel shut".split())
 
 
 def interrupts(text: str, spoken_s: float) -> bool:

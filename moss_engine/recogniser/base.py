@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
 
 RATE_HZ = 16_000
+
+
+@dataclass(frozen=True)
+class Heard:
+    """`text` with punctuation, empty where there are no words; `sure` is False where what was said
+    is another language, or too unclear to be taken for what it seems to be."""
+
+    text: str
+    sure: bool = True
 
 
 class Recogniser(Protocol):
@@ -17,9 +27,9 @@ class Recogniser(Protocol):
     name: str
     language: str
 
-    def transcribe(self, wave: np.ndarray) -> str:
-        """float32 [samples] mono at RATE_HZ in [-1, 1] -> what was said, with punctuation; empty
-        where there are no words. Blocks, a fraction of the recording's length."""
+    def transcribe(self, wave: np.ndarray) -> Heard:
+        """float32 [samples] mono at RATE_HZ in [-1, 1] -> what was said. Blocks, a fraction of the
+        recording's length."""
         ...
 
     def close(self) -> None:

@@ -118,7 +118,7 @@ class Ear:
     def _hear(self, work: _Work) -> None:
         begun_s = time.perf_counter()
         try:
-            text = self._recogniser.transcribe(work.wave)
+            heard = self._recogniser.transcribe(work.wave)
         except MossError as error:
             work.future.set_exception(error)
         except Exception:
@@ -126,4 +126,4 @@ class Ear:
             work.future.set_exception(EngineFaultError(FAULT))
         else:
             took_s, seconds = time.perf_counter() - begun_s, len(work.wave) / RATE_HZ
-            work.future.set_result(Transcript(text, self.name, seconds, took_s))
+            work.future.set_result(Transcript(heard.text, self.name, seconds, took_s, heard.sure))

@@ -73,7 +73,7 @@ class ServiceCore:
         self.codec = codec
         self.config = config
         self._network_voices = voices
-        self._lead_samples = round(silent_lead_s * codec.sample_rate_hz)
+        self.lead_samples = round(silent_lead_s * codec.sample_rate_hz)
         self.samples_per_code = samples_per_code(codec)
         self._clock = clock
         self._replies = OpenReplies()
@@ -81,7 +81,7 @@ class ServiceCore:
         self._engine_wake = threading.Event()
         self._worker = SpeechWorker(codec, finish=self._replies.finish, fail=self._fail)
         self._router = EventRouter(self._replies, self._worker, engine.processor.ids)
-        self._replays = Replays(engine.processor.ids, self.samples_per_code, self._lead_samples)
+        self._replays = Replays(engine.processor.ids, self.samples_per_code, self.lead_samples)
         self._encoder = SpeechEncoder(codec.encode, on_fault=self._stop_with_fault)
         self._leases_checked_s = begun_s = clock()
         self._codec_settled = threading.Event()
@@ -217,7 +217,7 @@ class ServiceCore:
         progress = request.progress or Progress()
         stream.taken_samples = progress.num_taken
         sent, codes = progress.num_samples, progress.codes
-        job = SpeechJob(stream, voice, rate_hz, self._lead_samples, sent, codes) if speaks else None
+        job = SpeechJob(stream, voice, rate_hz, self.lead_samples, sent, codes) if speaks else None
         reply = OpenReply(request, stream, job, num_rows=len(progress.rows))
         self._replies.add(reply)
         return reply

@@ -35,6 +35,11 @@ class Hearing:
             raise AudioEmptyError(
                 f"{self.name} heard no words; speak a sentence in {self._ear.language}."
             )
+        if not found.sure:
+            raise AudioEmptyError(
+                f"{self.name} could not make that out, as it understands {self._ear.language} "
+                f"only; say it in {self._ear.language}, close to the microphone."
+            )
         return found
 
     async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Message, Reply, Speech, Text
-from moss_engine.api.tokens import Row, SpecialIds, rows_until_code
+from moss_engine.api.tokens import Row, rows_until_code
 from moss_engine.ui.audio_in.clip import Clip, cut_clip, write_clip
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.view import NOTES, View
@@ -96,13 +97,11 @@ class Turn:
             self.heard, self.note = heard, NOTES["stopped"]
             self.answer_clip = cut_clip(self.answer_clip, heard) if self.answer_clip else None
 
-    def heard_rows(self, ids: SpecialIds, samples_per_code: int) -> tuple[Row, ...]:
-        """The rows of what was heard; a code that had begun to sound counts as a whole."""
-        return (
-            self.rows
-            if self.heard is None
-            else rows_until_code(self.rows, -(-self.heard // samples_per_code), ids)
-        )
+    def heard_rows(self, info: ServiceInfo) -> tuple[Row, ...]:
+        """The rows of what was heard."""
+        if self.heard is None:
+            return self.rows
+        return rows_until_code(self.rows, info.num_codes(self.heard), info.ids)
 
     def sound(self) -> np.ndarray:
         """int16 [n] of the reply, as far as it was heard; it is forgotten here."""
@@ -130,12 +129,12 @@ class Conversation:
         self.turns[:0] = earlier.turns
         self.forgotten += earlier.forgotten
 
-    def history(self, ids: SpecialIds, samples_per_code: int) -> tuple[Message, ...]:
+    def history(self, info: ServiceInfo) -> tuple[Message, ...]:
         """The turns to answer after: those remembered, of any mode, of whose reply something was
         heard."""
         return tuple(
             message
-            for turn, answer in self._remembered(ids, samples_per_code)[self.forgotten :]
+            for turn, answer in self._remembered(info)[self.forgotten :]
             for message in (Message("user", turn.content), Message("assistant", answer))
         )
 
@@ -169,16 +168,14 @@ class Conversation:
                 for entry in (_question(turn, folder), *_answer(turn, folder))
             ]
 
-    def _remembered(
-        self, ids: SpecialIds, samples_per_code: int
-    ) -> list[tuple[Turn, Text | Reply]]:
+    def _remembered(self, info: ServiceInfo) -> list[tuple[Turn, Text | Reply]]:
         found: list[tuple[Turn, Text | Reply]] = []
         for turn in self.turns:
             if not turn.remembered:
                 continue
             if turn.through_text and (words := turn.spoken.strip()):
                 found.append((turn, Text(words)))
-            elif not turn.through_text and (rows := turn.heard_rows(ids, samples_per_code)):
+            elif not turn.through_text and (rows := turn.heard_rows(info)):
                 found.append((turn, Reply(rows)))
         return found
 

@@ -33,4 +33,5 @@ def test_who_only_listens_says_nothing():
 
 def test_an_answer_is_interrupted_by_words_that_mean_it():
     assert interrupts("Tell me a joke.", MEANT_S) and interrupts("Stop!", 0.3)
+    assert not interrupts("No.", 0.4), "a murmur is often taken for it"
     assert not interrupts("Right.", 0.3) and not interrupts("Mm-hmm.", 2.0)

@@ -10,7 +10,7 @@ import pytest
 
 from moss_engine.api.errors import BusyError, EngineFaultError, ShuttingDownError
 from moss_engine.recogniser import ear as module
-from moss_engine.recogniser.base import RATE_HZ
+from moss_engine.recogniser.base import RATE_HZ, Heard
 from moss_engine.recogniser.ear import Ear
 
 PATIENCE_S = 30.0
@@ -25,13 +25,13 @@ class Gated:
         self.gate, self.begun, self.closed = threading.Event(), threading.Event(), False
         self.heard: list[int] = []
 
-    def transcribe(self, wave: np.ndarray) -> str:
+    def transcribe(self, wave: np.ndarray) -> Heard:
         self.begun.set()
         assert self.gate.wait(PATIENCE_S)
         self.heard.append(len(wave) // RATE_HZ)
         if not len(wave):
             raise RuntimeError("nothing")
-        return f"{len(wave) // RATE_HZ} seconds."
+        return Heard(f"{len(wave) // RATE_HZ} seconds.", len(wave) < 9 * RATE_HZ)
 
     def close(self) -> None:
         self.closed = True

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import soundfile
 
 from moss_engine.api.errors import ConfigError, MissingPackageError
-from moss_engine.recogniser.base import RATE_HZ
+from moss_engine.recogniser.base import RATE_HZ, Heard
 from moss_engine.recogniser.load import load_recogniser
+from moss_engine.recogniser.moonshine import MOST_S, Moonshine
 from tests.audio.test_turn_taking import SAMPLE
 
 
@@ -23,15 +25,53 @@ def recogniser():
     found.close()
 
 
-def test_a_sentence_is_heard_word_for_word(recogniser):
+@pytest.fixture(scope="module")
+def said() -> np.ndarray:
+    """float32 [n] at RATE_HZ: a sentence."""
     wave, rate_hz = soundfile.read(SAMPLE, dtype="float32")
     at_rate = np.interp(np.arange(0, len(wave), rate_hz / RATE_HZ), np.arange(len(wave)), wave)
-    heard = recogniser.transcribe(at_rate.astype(np.float32))
-    assert heard.lower().startswith("good morning") and "sun is finally out" in heard
+    return at_rate.astype(np.float32)
+
+
+def test_a_sentence_is_heard_word_for_word(recogniser, said):
+    heard = recogniser.transcribe(said)
+    assert heard.text.lower().startswith("good morning") and "sun is finally out" in heard.text
+    assert heard.sure
+
+
+class Decoder:
+    """Says "la" until the end of the recording; `margin` is how far it stands out."""
+
+    def __init__(self, margin: float):
+        self.margin = margin
+
+    def get_inputs(self) -> list:
+        return []
+
+    def get_outputs(self) -> list:
+        return [SimpleNamespace(name="logits")]
+
+    def run(self, _names, _given) -> list[np.ndarray]:
+        return [np.array([[[0.0, 0.0, 0.0, self.margin]]])]
+
+
+@pytest.mark.parametrize(("margin", "sure"), [(5.0, True), (0.5, False)])
+def test_what_is_hardly_likelier_than_anything_else_is_doubted(margin, sure):
+    encoder = SimpleNamespace(run=lambda _names, _given: [np.zeros((1, 4, 2), np.float32)])
+    listener = Moonshine(encoder, Decoder(margin), [b"", b"", b"", b"la"])
+    heard = listener.transcribe(np.ones(RATE_HZ, np.float32))
+    assert heard.text.startswith("lala") and heard.sure is sure
+
+
+def test_a_monologue_is_heard_in_parts(recogniser, said):
+    pause = np.zeros(RATE_HZ // 2, np.float32)
+    times = 1 + round(2 * MOST_S * RATE_HZ / len(said))
+    heard = recogniser.transcribe(np.concatenate([said, pause] * times))
+    assert heard.text.lower().count("good morning") == times and heard.sure
 
 
 def test_silence_holds_no_words(recogniser):
-    assert recogniser.transcribe(np.zeros(RATE_HZ, np.float32)) == ""
+    assert recogniser.transcribe(np.zeros(RATE_HZ, np.float32)) == Heard("")
 
 
 def test_where_it_is_not_installed_the_command_is_named(monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import wave
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from moss_engine.api.tokens import Row, code_of, rows_until_code
 from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
-from moss_engine.ui.conversation import Conversation
+from moss_engine.ui.conversation import Conversation, Turn
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, FakeService, Script, collect, soon
@@ -166,6 +167,15 @@ async def test_a_stopped_reply_is_remembered_as_far_as_it_was_heard(handlers, se
     assert len(answer.content.rows) < len(conversation.turns[0].rows)
 
 
+def test_the_silence_that_nobody_was_sent_belongs_to_the_first_code():
+    cut = replace(INFO, lead_samples=CODE_SAMPLES)
+    assert [INFO.num_codes(count) for count in (0, 1, CODE_SAMPLES)] == [0, 1, 1]
+    assert [cut.num_codes(count) for count in (0, 1, CODE_SAMPLES)] == [0, 2, 2]
+    rows = tuple(Row(IDS.modality_pad, code) for code in range(5))
+    turn = Turn("Hello", True, rows=rows, heard=CODE_SAMPLES)
+    assert (turn.heard_rows(INFO), turn.heard_rows(cut)) == (rows[:1], rows[:2])
+
+
 async def test_a_reply_that_was_over_is_cut_too(handlers, service):
     conversation = Conversation()
     shown = await listen(handlers, conversation)
@@ -174,9 +184,7 @@ async def test_a_reply_that_was_over_is_cut_too(handlers, service):
     chat = await handlers.stop(f"{shown[-1]['run']}:4800", conversation, CALLER)
     with wave.open(chat[-1]["clip"]["file"]["path"]) as file:
         assert file.getnframes() == 4800
-    assert len(conversation.history(IDS, CODE_SAMPLES)[1].content.rows) < len(
-        conversation.turns[0].rows
-    )
+    assert len(conversation.history(INFO)[1].content.rows) < len(conversation.turns[0].rows)
 
 
 async def test_the_next_question_tells_what_was_heard(handlers, service):
@@ -195,14 +203,14 @@ async def test_the_next_question_tells_what_was_heard(handlers, service):
 async def test_what_is_said_about_another_reply_changes_nothing(handlers, heard):
     conversation = Conversation()
     await listen(handlers, conversation)
-    rows = conversation.history(IDS, CODE_SAMPLES)[1].content.rows
+    rows = conversation.history(INFO)[1].content.rows
     await handlers.stop(heard, conversation, CALLER)
-    assert conversation.history(IDS, CODE_SAMPLES)[1].content.rows == rows
+    assert conversation.history(INFO)[1].content.rows == rows
 
 
 async def test_a_reply_of_which_nothing_was_heard_was_never_said(handlers, service):
     conversation, chat = await stop_at(handlers, service, 0)
-    assert conversation.history(IDS, CODE_SAMPLES) == ()
+    assert conversation.history(INFO) == ()
     assert [entry["role"] for entry in chat] == ["user", "assistant"]
 
 

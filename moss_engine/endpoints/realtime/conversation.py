@@ -37,9 +37,9 @@ class Item:
         return "".join(text for start, text in self.words if not start or start < self.num_samples)
 
     def cut(self, num_samples: int, info: ServiceInfo) -> None:
-        """Only the first `num_samples` were heard; a code that had begun to sound counts whole."""
+        """Only the first `num_samples` were heard."""
         self.num_samples = num_samples
-        self.rows = rows_until_code(self.rows, -(-num_samples // info.samples_per_code), info.ids)
+        self.rows = rows_until_code(self.rows, info.num_codes(num_samples), info.ids)
         if not num_samples:
             self.words.clear()
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from moss_engine.audio.turn_taking import (
+    COUGH_END_S,
     END_S,
     FRAME_S,
     FRAME_SAMPLES,
     LEAD_S,
+    LEAST_SPEECH_S,
     RATE_HZ,
     Change,
     TurnState,
@@ -22,7 +24,7 @@ from moss_engine.audio.voice_activity import Listener
 TAIL_S = 0.2  # silence kept after the last word of a turn
 LEVEL_FRAMES = 4
 """The level of a voice is that of the loudest of so many frames: there are gaps inside words."""
-SOFTER_DB = 9.0
+SOFTER_DB = 5.0
 """So much softer than the visitor spoke before, a voice that is heard while the page answers is
 taken for the page's own echo."""
 UNKNOWN_DB = -34.0
@@ -98,8 +100,10 @@ class Follower:
         self._levels.append(10 * np.log10(power))
         if answering and not before.talking and max(self._levels) < self._least_db():
             probability = 0.0
+        cough = self.interrupts and before.spoken_s < LEAST_SPEECH_S
+        end_s = min(self.end_s, COUGH_END_S) if cough else self.end_s
         self._turn = follow(
-            before, probability, answering=answering, max_s=self._max_s, end_s=self.end_s
+            before, probability, answering=answering, max_s=self._max_s, end_s=end_s
         )
         self.frames.append(frame)
         if probability >= 0.5:
@@ -115,7 +119,7 @@ class Follower:
             done = SpokenTurn(
                 np.concatenate(self.frames[:kept]), spoken, before.spoken_s, self.interrupts
             )
-            if self._turn_power:
+            if self._turn_power and not self.interrupts:  # which the page's own voice may have done
                 self._voice_db = 10 * float(np.log10(np.mean(self._turn_power)))
         if not self._turn.talking:
             self.frames = self.frames[-round((LEAD_S + self._turn.run_s) / FRAME_S) :]

@@ -23,7 +23,7 @@ from moss_engine.api.request import Speech
 from moss_engine.audio.file import MIN_S, SILENCE_PEAK, read_audio
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.turn_taking import END_S, RATE_HZ
-from moss_engine.audio.turn_text import interrupts, is_murmur, pause_s
+from moss_engine.audio.turn_text import PAUSE_MURMUR_S, interrupts, is_murmur, pause_s
 from moss_engine.audio.voice_activity import Detector
 from moss_engine.ui.audio_in.follower import Follower, SpokenTurn
 from moss_engine.ui.audio_in.partial import Glimpse, Partial
@@ -233,7 +233,9 @@ class AudioIngest:
         partial = session.partial
         if partial is not None:
             known = partial.covers(follower.num_spoken)
-            follower.end_s = pause_s(partial.text) if known else END_S
+            murmur = known and follower.interrupts and is_murmur(partial.text)
+            words_end_s = PAUSE_MURMUR_S if murmur else pause_s(partial.text)
+            follower.end_s = words_end_s if known else END_S
         turns = await asyncio.to_thread(follower.take, pcm, answering)
         kept = [found for turn in turns if (found := await self._keep_turn(session, turn, turns))]
         if partial is not None and (turns or not follower.talking):
@@ -261,7 +263,8 @@ class AudioIngest:
             return None
         if known is not None and turn.interrupts and not interrupts(known.text, turn.spoken_s):
             return None
-        speech = Speech((), known) if known is not None and self._by_words else None
+        heard = known is not None and known.sure and self._by_words
+        speech = Speech((), known) if heard else None  # else it is heard once more, or refused
         recording = self._recordings.keep(turn.pcm, RATE_HZ, known=speech, visitor=session.visitor)
         return BlockResult(False, recording.key, recording.seconds)
 

@@ -8,6 +8,8 @@ simulated room.
     text_after_ms       from the end of a recording to its text (`--runs` questions)
     word_error_percent  over the sentences, and over half of them at 15 dB
     false_barge_ins     of ten minutes: answers that would have been stopped
+    hesitations         of the same: how often an answer would have been silent for a moment, as
+                        somebody might have begun to speak, and for how many seconds in all
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from moss_engine.api.errors import MossError
+from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.api.request import Speech
 from moss_engine.api.transcript import Transcript
-from moss_engine.audio.turn_taking import RATE_HZ
+from moss_engine.audio.turn_taking import INTERRUPT_S, RATE_HZ
 from moss_engine.audio.voice_activity import load_detector
 from moss_engine.client import Client, open_service
 from moss_engine.recogniser.base import Recogniser
@@ -52,37 +54,69 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="questions (20)")
+    parser.add_argument(
+        "--parts",
+        default="hearing,turns",
+        metavar="NAMES",
+        help="hearing: times and word error; turns: false barge-ins, 4 minutes (both)",
+    )
     options = parser.parse_args()
+    parts = options.parts.split(",")
+    if unknown := set(parts) - {"hearing", "turns"}:
+        raise ConfigError(f"--parts {unknown.pop()!r} is unknown; name hearing, turns or both.")
     recogniser, _ = load_recogniser(DEFAULT)
     assert recogniser is not None, "one that is asked for by name is there, or an error was raised"
     with open_service() as client:
         said = [spoken(client, text, seed) for seed, text in enumerate(EVERYDAY[:NUM_SENTENCES])]
         question = spoken(client, QUESTION, 0)
-    rng = np.random.default_rng(0)
-    noisy = [in_noise(wave, rng) for wave in said[:NUM_NOISY]]
-    took = [timed(recogniser, question) for _ in range(options.runs + 1)][1:]
     report: dict[str, Any] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {os.getloadavg()[0]:.1f} busy",
         "recogniser": recogniser.name,
+    }
+    if "hearing" in parts:
+        report |= hearing(recogniser, said, question, options.runs)
+    if "turns" in parts:
+        report |= turns(recogniser, said, question)
+    print(json.dumps(report, indent=1))
+
+
+def hearing(
+    recogniser: Recogniser, said: list[np.ndarray], question: np.ndarray, runs: int
+) -> dict[str, Any]:
+    """How fast and how well it hears."""
+    rng = np.random.default_rng(0)
+    noisy = [in_noise(wave, rng) for wave in said[:NUM_NOISY]]
+    took = [timed(recogniser, question) for _ in range(runs + 1)][1:]
+    return {
         "question_s": round(len(question) / RATE_HZ, 2),
         "text_after_median_ms": round(statistics.median(took), 1),
         "text_after_worst_ms": round(max(took), 1),
         "word_error_percent": error_percent(recogniser, said),
         "word_error_in_noise_percent": error_percent(recogniser, noisy),
     }
+
+
+def turns(recogniser: Recogniser, said: list[np.ndarray], question: np.ndarray) -> dict[str, Any]:
+    """What stops an answer, of sounds that must not and of questions that must."""
+    rng = np.random.default_rng(0)
     sounds = {
         "noise": noise(MINUTES["noise"], rng),
         "coughs": coughs(MINUTES["coughs"], rng),
         "murmurs": spread([murmur(110.0), murmur(190.0)], MINUTES["murmurs"]),
         "echo": room(spread(said, MINUTES["echo"], 0.3), rng),
     }
-    report["false_barge_ins"] = {
+    asked = np.concatenate([question, np.zeros(3 * RATE_HZ, np.float32)] * QUESTIONS)
+    found = {
         name: asyncio.run(barge_ins(recogniser, wave, question)) for name, wave in sounds.items()
     }
-    asked = np.concatenate([question, np.zeros(3 * RATE_HZ, np.float32)] * QUESTIONS)
-    report["true_barge_ins"] = asyncio.run(barge_ins(recogniser, asked, question))
-    report["of_questions"] = QUESTIONS
-    print(json.dumps(report, indent=1))
+    true = asyncio.run(barge_ins(recogniser, asked, question))
+    return {
+        "speech_that_holds_ms": round(1000 * INTERRUPT_S),
+        "false_barge_ins": {name: count for name, (count, _, _) in found.items()},
+        "hesitations": {name: [count, held_s] for name, (_, count, held_s) in found.items()},
+        "true_barge_ins": true[0],
+        "of_questions": QUESTIONS,
+    }
 
 
 def spoken(client: Client, text: str, seed: int) -> np.ndarray:
@@ -106,7 +140,7 @@ def timed(recogniser: Recogniser, wave: np.ndarray) -> float:
 def error_percent(recogniser: Recogniser, waves: list[np.ndarray]) -> float:
     total = ErrorCount()
     for wave, text in zip(waves, EVERYDAY, strict=False):
-        total += count_errors(text, recogniser.transcribe(wave))
+        total += count_errors(text, recogniser.transcribe(wave).text)
     return round(100 * total.word_error_rate, 2)
 
 
@@ -168,9 +202,12 @@ def blocks(wave: np.ndarray) -> Iterator[bytes]:
         )
 
 
-async def barge_ins(recogniser: Recogniser, wave: np.ndarray, question: np.ndarray) -> int:
-    """How often an answer would be stopped, after the visitor has asked one question. Every block
-    is waited for as if it came in real time, and so is what the recogniser finds in it."""
+async def barge_ins(
+    recogniser: Recogniser, wave: np.ndarray, question: np.ndarray
+) -> tuple[int, int, float]:
+    """How often an answer would be stopped, after the visitor has asked one question; how often it
+    would be held in between, and for how many seconds. Every block is waited for as if it came in
+    real time, and so is what the recogniser finds in it."""
     looking: list[asyncio.Task[Transcript]] = []
 
     async def glimpse(part: np.ndarray, _rate_hz: int) -> Transcript:
@@ -178,13 +215,15 @@ async def barge_ins(recogniser: Recogniser, wave: np.ndarray, question: np.ndarr
         return await looking[-1]
 
     def hear(part: np.ndarray) -> Transcript:
-        return Transcript(recogniser.transcribe(part), recogniser.name, len(part) / RATE_HZ)
+        heard = recogniser.transcribe(part)
+        return Transcript(heard.text, recogniser.name, len(part) / RATE_HZ, sure=heard.sure)
 
     async def whole(part: np.ndarray, _rate_hz: int) -> Speech:
         return Speech((), await asyncio.to_thread(hear, part))
 
     ingest = AudioIngest(whole, load_detector(), max_s=60.0, glimpse=glimpse, by_words=True)
     key, count, was_sure, seq = ingest.open(), 0, False, 0
+    holds, held_blocks, was_held = 0, 0, False
     silence = np.zeros(2 * RATE_HZ, np.float32)
     for part, answering in ((np.concatenate([question, silence]), False), (wave, True)):
         for body in blocks(part):
@@ -199,7 +238,9 @@ async def barge_ins(recogniser: Recogniser, wave: np.ndarray, question: np.ndarr
             stops = bool(found.utterance) or (found.talking and found.sure)
             count += stops and answering and not was_sure
             was_sure = stops and found.talking
-    return count
+            held = answering and found.talking and not found.sure
+            holds, held_blocks, was_held = holds + (held and not was_held), held_blocks + held, held
+    return count, holds, round(held_blocks * BLOCK_S, 1)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ QUESTION = "What can you do?"  # its answer is longer than the pause
 PAUSE_S = 4.0
 LOUD = 0.05
 TURN_LIMIT_S = 60.0
+SPOKEN = ("[name=does][value=chat]", "[name=input][value=speech]", "[name=output][value=speech]")
 WATCH = """() => {
   window.seen = { starts: [], stops: [], heard: [], underruns: 0, loud: 0, onset: 0, run: null };
   const listener = recorder.capture.listener;
@@ -133,7 +134,8 @@ def talk(tabs: list[Any], turns: int) -> list[dict[str, Any]]:
     """What every tab has seen after so many turns of each."""
     for tab in tabs:
         tab.page.wait_for_function("window.recorder?.ready")
-        tab.page.locator("#mode label", has_text="Speak to it").click()
+        for choice in SPOKEN:
+            tab.page.locator(f".switches label:has({choice})").click()
         tab.page.evaluate(WATCH)
         tab.page.locator(".rec-free").click()
     progress = Progress(turns, "turns")

@@ -40,7 +40,9 @@ class Moonshine:
     language = "English"
 
     def __init__(self, encoder: Any, decoder: Any, pieces: list[bytes]):
-        self._encoder, self._decoder, self._pieces = encoder, decoder, pieces
+        self._encoder: Any = encoder
+        self._decoder: Any = decoder
+        self._pieces = pieces
         self._outputs = [output.name for output in decoder.get_outputs()]
         self._empty = {
             given.name: np.zeros([1, given.shape[1], 0, given.shape[3]], np.float32)

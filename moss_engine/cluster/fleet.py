@@ -23,7 +23,8 @@ class Remote(Protocol):
         ...
 
     def watch(self) -> AsyncGenerator[Load, None]:
-        """The replica's load, ten times a second while it changes, and at least once."""
+        """The replica's load, ten times a second while it changes, and at least twice; it ends now
+        and then, to be asked for again."""
         ...
 
     async def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:

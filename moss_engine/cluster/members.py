@@ -140,22 +140,28 @@ class Members:
 
     async def _watch(self, member: Member) -> None:
         try:
-            async with aclosing(member.remote.watch()) as loads:
-                async for load in loads:
-                    if load.stats.state in ("draining", "faulted"):
-                        self._leave(member, f"it is {load.stats.state}")
-                        return
-                    if member.load is None:
-                        self._members[member.name] = member
-                        card = member.card
-                        log.info("replica %s joined (%s, %d)", card.name, card.host, card.pid)
-                    member.load, member.heard_s = load, self._clock()
-                    self._wake()
+            while not member.gone.done():
+                async with aclosing(member.remote.watch()) as loads:
+                    async for load in loads:
+                        self._hear(member, load)
+                        if member.gone.done():
+                            return
         except ReplicaLostError as error:
             self.lost(member, error)
         finally:
             if self._watching.get(member.name) is asyncio.current_task():
                 del self._watching[member.name]
+
+    def _hear(self, member: Member, load: Load) -> None:
+        if load.stats.state in ("draining", "faulted"):
+            self._leave(member, f"it is {load.stats.state}")
+            return
+        if member.load is None:
+            card = member.card
+            self._members[member.name] = member
+            log.info("replica %s joined (%s, %d)", card.name, card.host, card.pid)
+        member.load, member.heard_s = load, self._clock()
+        self._wake()
 
     def _leave(self, member: Member, why: str) -> None:
         if self._members.get(member.name) is member:

@@ -17,6 +17,7 @@ from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.cluster.values import Answer, Card, Load, Refusal
 
 PUSH_S = 0.1
+WATCH_S = 60.0
 SIGN_OF_LIFE_S = 0.5
 CALLS = frozenset({"describe", "encode", "transcribe", "glimpse", "add_voice", "remove_voice"})
 RETIRED = "This replica is being replaced; ask another one."
@@ -67,9 +68,11 @@ class ReplicaServer:
             del self._open[request.request_id]
 
     async def watch(self) -> AsyncGenerator[Load, None]:
-        """See `Remote`; to the end of the replica."""
+        """See `Remote`; it ends after a while, for those who listen to ask again, as nobody tells
+        a replica that a page has died."""
         before, said_s = None, self._clock()
-        while True:
+        end_s = said_s + WATCH_S
+        while self._clock() < end_s:
             load = Load(await self.stats(), self._info.max_sessions, self._info.max_waiting)
             told = _without_age(load)
             if told != before or self._clock() - said_s >= SIGN_OF_LIFE_S:

@@ -55,7 +55,11 @@ class LocalRemote:
         loads = self.server.watch()
         try:
             while True:
-                yield sent(await self._reach(anext(loads)))
+                try:
+                    load = await self._reach(anext(loads))
+                except StopAsyncIteration:
+                    return
+                yield sent(load)
         finally:
             await loads.aclose()
 

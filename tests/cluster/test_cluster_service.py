@@ -97,6 +97,13 @@ def test_a_replica_makes_no_more_than_run_ahead_of_what_was_taken():
         assert isinstance(rest[-1], Finished) and rest[-1].reason is FinishReason.STOP
 
 
+def test_a_replica_is_watched_again_when_the_watch_has_ended(monkeypatch):
+    monkeypatch.setattr("moss_engine.cluster.replica.WATCH_S", 0.01)
+    with clustered(1) as cluster:
+        events = hear(cluster.service, ask())
+        assert events[-1].rows == tuple(TALK) and asyncio.run(cluster.service.stats()).ready
+
+
 def test_leaving_and_stopping_end_the_reply_at_its_replica():
     async def stop(cluster) -> Finished:
         reply = await cluster.service.submit(ask())

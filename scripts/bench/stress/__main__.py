@@ -25,7 +25,7 @@ from scripts.bench.stress.cancels import measure_cancels
 from scripts.bench.stress.damage import measure_damage
 from scripts.bench.stress.endings import measure_kills, measure_never_readers
 from scripts.bench.stress.newcomer import measure_newcomers
-from scripts.bench.stress.program import running
+from scripts.bench.stress.program import plain, running
 
 FILES = 256
 
@@ -59,13 +59,6 @@ def parts(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         "kills": lambda: measure_kills(port),
         "sockets": lambda: with_program(lambda p: measure_sockets(p, options.sockets), port, FILES),
     }
-
-
-def plain(value: Any) -> Any:
-    """A figure as one value of a table: lists and counts in words."""
-    if isinstance(value, dict):
-        value = [f"{name}: {count}" for name, count in value.items()]
-    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else value
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import httpx
 
@@ -61,6 +61,13 @@ def running(port: int, *options: str, files: int | None = None) -> Iterator[Prog
         finally:
             process.terminate()
             process.wait(60)
+
+
+def plain(value: Any) -> Any:
+    """A figure as one value of a table: lists and counts in words."""
+    if isinstance(value, dict):
+        value = [f"{name}: {count}" for name, count in value.items()]
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else value
 
 
 def _wait(program: Program) -> None:

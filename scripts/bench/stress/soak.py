@@ -30,7 +30,7 @@ from moss_engine.audio.rate import Downsampler
 from moss_engine.config import REPO_ROOT
 from scripts.bench.common.machine import cpu_name
 from scripts.bench.common.sentences import sentence
-from scripts.bench.stress.program import Program, running
+from scripts.bench.stress.program import Program, plain, running
 from scripts.bench.stress.visitor import Answer, Visitor, functions_of
 
 SAMPLE_S = 60.0
@@ -189,14 +189,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--port", type=int, default=7992, help="port for the program (7992)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON to add to")
     options = parser.parse_args(arguments[:at])
-    found: dict[str, Any] = {"cpu": cpu_name(), "parts": []}
+    found: dict[str, Any] = {"cpu": cpu_name()}
     if options.out.exists():
         found = json.loads(options.out.read_text(encoding="utf-8"))
-    earlier = list(found["parts"])
+    part = 1 + sum(name.endswith("_minutes") for name in found)
 
     def save(report: dict[str, Any]) -> None:
-        found["parts"] = [*earlier, report]
-        options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+        found.update({f"part_{part}_{name}": plain(value) for name, value in report.items()})
+        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
     async def soak(program: Program) -> None:
         async with httpx.AsyncClient(base_url=program.url, timeout=60.0) as client:

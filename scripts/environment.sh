@@ -60,9 +60,9 @@ pip_locked() {
 install_cpu_torch() {
   index=https://download.pytorch.org/whl/cpu
   if "$py" -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)' "$index/" 2>/dev/null; then
-    pip_locked locks/torch-cpu.txt --index-url "$index" && return
+    pip_locked assets/locks/torch-cpu.txt --index-url "$index" && return
   fi
-  pip_locked locks/torch-cpu.txt 2>/dev/null && return # a mirror of one's own may have it
+  pip_locked assets/locks/torch-cpu.txt 2>/dev/null && return # a mirror of one's own may have it
   say "PyTorch's index of CPU builds cannot be reached; taking torch from pip's own index, which has the larger CUDA build."
 }
 
@@ -70,7 +70,7 @@ install_cpu_torch() {
 install_torch() {
   pin=$(sed -n 's/^\(torch==[^ ;]*\).*/\1/p' requirements.txt)
   if has_torch "$pin"; then return; fi
-  sed -n '/^torch==/,/[^\\]$/p' locks/requirements.txt >"$venv/torch.txt"
+  sed -n '/^torch==/,/[^\\]$/p' assets/locks/requirements.txt >"$venv/torch.txt"
   if [ "$(uname -s)" = Linux ] && ! has_nvidia_gpu; then install_cpu_torch; fi
   if has_torch "$pin"; then return; fi
   pip_locked "$venv/torch.txt"
@@ -83,14 +83,14 @@ wants_cuda() {
 # install FILE: brings the environment up to a requirements file; does nothing when that was done before.
 install() {
   py=$(venv_python)
-  wanted=$(cat requirements*.txt locks/*.txt scripts/environment.sh | cksum)
+  wanted=$(cat requirements*.txt assets/locks/*.txt scripts/environment.sh | cksum)
   stamp=$venv/installed-$(printf '%s' "$1" | tr -c 'a-z\n' -)
   if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then return; fi
   say "Installing the packages of $1; the first time takes some minutes."
   cuda=
-  install_torch && if wants_cuda; then cuda="-r locks/requirements-cuda.txt"; fi
+  install_torch && if wants_cuda; then cuda="-r assets/locks/requirements-cuda.txt"; fi
   # shellcheck disable=SC2086
-  pip_locked "locks/$1" $cuda ||
+  pip_locked "assets/locks/$1" $cuda ||
     fail "pip could not install the packages of $1; its message above says why."
   "$py" -m scripts.install_vocoder || exit 1
   printf '%s\n' "$wanted" >"$stamp"

@@ -1,5 +1,5 @@
-"""The pins of requirements*.txt with the hashes of their files, in `locks/`, and whether what is
-installed here is what they say."""
+"""The pins of requirements*.txt with the hashes of their files, in `assets/locks/`, and whether
+what is installed here is what they say."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from moss_engine.api.errors import MissingPackageError, MossError
 from moss_engine.config import REPO_ROOT
 
-LOCKS = REPO_ROOT / "locks"
+LOCKS = REPO_ROOT / "assets" / "locks"
 DEFAULT = "requirements.txt"
 HEAD = "# {name} with the hashes of its files; made by `python -m scripts.dev.lock`.\n"
 BASE = f"-r {DEFAULT}\n"
@@ -46,18 +46,18 @@ def run_uv(*arguments: str, text: str | None = None) -> str:
 
 
 def write_hashes(name: str, pins: Sequence[str], *, alone: bool) -> None:
-    """Write `locks/NAME` for pins, one a line; unless it stands `alone`, it goes on the default
-    install's."""
+    """Write `assets/locks/NAME` for pins, one a line; unless it stands `alone`, it goes on the
+    default install's."""
     options = ("--generate-hashes", "--no-deps", "--no-annotate")
     hashed = run_uv("-", *options, text="\n".join(pins))
-    LOCKS.mkdir(exist_ok=True)
+    LOCKS.mkdir(parents=True, exist_ok=True)
     head = HEAD.format(name=name) + ("" if alone else BASE)
     (LOCKS / name).write_text(head + hashed, encoding="utf-8")
 
 
 def write_cpu_torch(pins: Sequence[str]) -> None:
-    """Write `locks/torch-cpu.txt`: what machines without a GPU take for torch. Raises MossError
-    where its hashes are not known here."""
+    """Write `assets/locks/torch-cpu.txt`: what machines without a GPU take for torch. Raises
+    MossError where its hashes are not known here."""
     if not any(re.match(rf"torch=={re.escape(TORCH)}\b", pin) for pin in pins):
         raise MossError(
             "torch has another version: give scripts/dev/hashes.py the hashes of its CPU wheels."

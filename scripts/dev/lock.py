@@ -1,8 +1,8 @@
 """Pin the dependencies of pyproject.toml: `python -m scripts.dev.lock` (needs uv).
 
 `--check` says, without uv, whether what is installed is what is locked. Pins stay as they are
-where pyproject.toml allows it, unless `--upgrade` is given. What the scripts install is in locks/:
-the same pins with the hashes of their files.
+where pyproject.toml allows it, unless `--upgrade` is given. What the scripts install is in
+assets/locks/: the same pins with the hashes of their files.
 
 requirements.txt holds the default install for every supported Python and system,
 requirements-talk.txt what listening adds to it, requirements-mcp.txt what --mcp adds,

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from moss_engine.config import REPO_ROOT
 from scripts.dev.hashes import DEFAULT, LOCKS, TORCH, TORCH_CPU, differences
 
-ROOT = LOCKS.parent
+ROOT = REPO_ROOT
 NAMES = [
     path.name
     for path in sorted(ROOT.glob("requirements*.txt"))

@@ -89,7 +89,7 @@ def test_cpu_torch_comes_from_its_own_index(recorder):
     done = run_bash("py=$(venv_python); install_cpu_torch", VENV=str(venv))
     (pip,) = calls(venv, "-m pip")
     assert done.stdout == "" and "--no-deps --only-binary :all: --require-hashes" in pip
-    assert "-r locks/torch-cpu.txt" in pip and pip.endswith("whl/cpu")
+    assert "-r assets/locks/torch-cpu.txt" in pip and pip.endswith("whl/cpu")
 
 
 def test_an_index_out_of_reach_is_said_in_one_sentence(recorder):
@@ -103,7 +103,7 @@ def test_cuda_libraries_are_for_the_cuda_build_alone(recorder):
     for status, wanted in ((0, 0), (1, 1)):
         venv = recorder(**{"+cpu": status})
         run_bash("uname() { echo Linux; }; install requirements.txt", VENV=str(venv))
-        assert len(calls(venv, "-r locks/requirements-cuda.txt")) == wanted
+        assert len(calls(venv, "-r assets/locks/requirements-cuda.txt")) == wanted
         shutil.rmtree(venv / "bin")
         (venv / "calls").unlink()
         for stamp in venv.glob("installed-*"):
@@ -115,7 +115,7 @@ def test_a_second_start_installs_nothing(recorder):
     for _ in range(2):
         assert run_bash("install requirements.txt", VENV=str(venv)).returncode == 0
     assert (
-        len(calls(venv, "-r locks/requirements.txt")) == 1
+        len(calls(venv, "-r assets/locks/requirements.txt")) == 1
         and len(calls(venv, "scripts.install_vocoder")) == 1
     )
 
@@ -126,7 +126,7 @@ def test_a_failed_installation_is_tried_again(recorder):
         assert (
             "pip could not install" in run_bash("install requirements.txt", VENV=str(venv)).stderr
         )
-    assert len(calls(venv, "-r locks/requirements.txt")) == 2
+    assert len(calls(venv, "-r assets/locks/requirements.txt")) == 2
 
 
 def test_a_missing_browser_is_said_in_one_sentence(tmp_path):

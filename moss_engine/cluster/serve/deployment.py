@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import pickle
 import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
@@ -15,11 +16,10 @@ from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 
 from moss_engine.api.errors import ConfigError
-from moss_engine.api.events import Event
 from moss_engine.api.request import Request
 from moss_engine.cluster.fingerprint import fingerprint
 from moss_engine.cluster.replica import ReplicaServer
-from moss_engine.cluster.values import Answer, Card, Load, Refusal
+from moss_engine.cluster.values import Answer, Card, Load
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.options import from_values
 
@@ -66,12 +66,13 @@ class Replica:
 
     async def reply(
         self, name: str, page: str, request: Request
-    ) -> AsyncGenerator[list[Event] | Refusal | Elsewhere, None]:
+    ) -> AsyncGenerator[bytes | Elsewhere, None]:
+        """Pickled here: Ray's own pickler asks a Python function about every object."""
         if name != self._name:
             yield Elsewhere()
             return
         async for batch in self._server.reply(page, request):
-            yield batch
+            yield pickle.dumps(batch, pickle.HIGHEST_PROTOCOL)
 
     async def watch(self, name: str) -> AsyncGenerator[Load | Elsewhere, None]:
         if name != self._name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ class HandleRemote:
     ) -> AsyncGenerator[list[Event] | Refusal, None]:
         """See `Remote`."""
         async for value in self._stream("reply", page, request):
-            yield value
+            yield pickle.loads(value)
 
     async def watch(self) -> AsyncGenerator[Load, None]:
         """See `Remote`."""

@@ -160,6 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--listeners", default="1,8,32", help="listeners at a time (1,8,32)")
     parser.add_argument("--seconds", type=float, default=20.0, help="of sound for each (20)")
+    parser.add_argument("--out", type=Path, help="file to write, too: Ray writes on stdout itself")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         fleet = scripted_fleet(Path(folder))
@@ -176,7 +177,10 @@ def main() -> None:
             service.close()
     passed = levels[0]["way_median_ms"] <= WAY_BAR_MS
     bars = {"way_bar_ms": WAY_BAR_MS, "cores_bar_per_100": CORES_BAR}
-    print(json.dumps({"levels": levels, **bars, "way_passed": passed}, indent=1))
+    text = json.dumps({"levels": levels, **bars, "way_passed": passed}, indent=1)
+    print(text)
+    if args.out:
+        args.out.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from moss_engine.ui import form
 from moss_engine.ui.config import PageConfig
+from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.server import launch
 from tests.ui.page_support import INFO, FakeService, Script, free_port, until
 
@@ -28,9 +30,11 @@ def served() -> Iterator[tuple[FakeService, int]]:
 def ask(port: int, session: str) -> None:
     """A reply is asked for, as a browser does before it opens the stream of messages."""
     base = f"http://127.0.0.1:{port}"
-    functions = httpx.get(f"{base}/gradio_api/info").json()["named_endpoints"]
-    data = [part.get("parameter_default") for part in functions["/reply"]["parameters"]]
-    body = {"fn_index": 0, "session_hash": session, "data": ["A long one.", *data[1:], None]}
+    values = {**form.defaults(PageInfo.of(INFO)), "text": "A long one."}
+    data = [*values.values(), None]
+    functions = httpx.get(f"{base}/config").json()["dependencies"]
+    index = next(fn["id"] for fn in functions if len(fn["inputs"]) == len(data))
+    body = {"fn_index": index, "session_hash": session, "data": data}
     httpx.post(f"{base}/gradio_api/queue/join", json=body).raise_for_status()
 
 

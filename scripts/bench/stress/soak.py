@@ -55,7 +55,7 @@ class Soak:
         self._first: list[tuple[float, float]] = []  # (seconds into the run, to the first sound)
         self._ends: Counter[str] = Counter()
         self._samples: list[tuple[float, dict[str, int]]] = []
-        self._functions: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._functions: dict[str, tuple[int, dict[Any, Any]]] = {}
 
     @property
     def seconds(self) -> float:

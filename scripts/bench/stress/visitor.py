@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 import numpy as np
 
+from moss_engine.api.controls import BY_NAME
+
 API = "/gradio_api"
 PATIENCE_S = 60.0
 
@@ -33,7 +35,7 @@ class Visitor:
     """One tab. `functions` are the page's, by name: the index, and the arguments with their
     defaults."""
 
-    def __init__(self, client: httpx.AsyncClient, functions: dict[str, tuple[int, dict[str, Any]]]):
+    def __init__(self, client: httpx.AsyncClient, functions: dict[str, tuple[int, dict[Any, Any]]]):
         self._client = client
         self._functions = functions
         self.session = secrets.token_hex(6)
@@ -95,7 +97,7 @@ class Visitor:
     async def join(self, name: str, values: dict[str, Any]) -> None:
         """Ask for something without listening to what comes of it."""
         index, defaults = self._functions[name]
-        data = [*{**defaults, **values}.values(), None]  # the conversation is the server's
+        data = [*{**defaults, **values}.values()]
         body = {"fn_index": index, "data": data, "session_hash": self.session}
         (await self._client.post(f"{API}/queue/join", json=body)).raise_for_status()
 
@@ -119,21 +121,15 @@ class Visitor:
                     return
 
 
-async def functions_of(client: httpx.AsyncClient) -> dict[str, tuple[int, dict[str, Any]]]:
-    """The page's functions by name: their index, and their arguments with the defaults."""
+async def functions_of(client: httpx.AsyncClient) -> dict[str, tuple[int, dict[Any, Any]]]:
+    """The page's own function of a reply: its index, and its arguments with what the page opens
+    with; the conversation is the server's."""
     config = (await client.get("/config")).json()
-    info = (await client.get(f"{API}/info")).json()["named_endpoints"]
-    return {
-        fn["api_name"]: (
-            fn["id"],
-            {
-                part["parameter_name"]: part.get("parameter_default")
-                for part in info[f"/{fn['api_name']}"]["parameters"]
-            },
-        )
-        for fn in config["dependencies"]
-        if fn["api_name"] and f"/{fn['api_name']}" in info
-    }
+    shown = {part["id"]: part["props"].get("value") for part in config["components"]}
+    names = [*BY_NAME, "conversation"]
+    reply = next(fn for fn in config["dependencies"] if len(fn["inputs"]) == len(names))
+    values = [shown.get(part) for part in reply["inputs"][:-1]]
+    return {"reply": (reply["id"], dict(zip(names, [*values, None], strict=True)))}
 
 
 def _changed(value: Any, changes: list[Any]) -> Any:

@@ -33,6 +33,9 @@ from moss_engine.talk.service import TalkingService
 from moss_engine.talk.small_talk import SmallTalk
 from moss_engine.text.processor import Processor, load_processor
 
+CACHED_SHARE = 4
+"""On a CPU one block in so many may keep earlier turns: memory is taken as blocks are written."""
+
 
 def build_service(config: EngineConfig, *, clones_voices: bool = False) -> LocalService:
     """Everything that `config` asks for, joined but not started; with `clones_voices` it makes
@@ -141,12 +144,14 @@ def build_core(
             f"The codec of {codec_folder} has {codec.num_codes} codes and the network of {folder} "
             f"{model.special.num_codes}; use parts of one checkpoint."
         )
+    runtime, on_cpu = make_runtime(config), device.type == "cpu"
     engine = Engine(
-        make_runtime(config),
+        runtime,
         wrap_processor(processor) if wrap_processor else processor,
         config,
         samples_per_code=samples_per_code(codec),
-        replays=device.type == "cpu",
+        replays=on_cpu,
+        max_cached=runtime.limits.num_blocks // CACHED_SHARE if on_cpu else None,
     )
     names, lead_s = processor.speakers.names, processor.silent_lead_s
     core = ServiceCore(engine, codec, config, voices=names, silent_lead_s=lead_s)

@@ -93,10 +93,11 @@ LOADERS: dict[str, Callable[[Path, torch.device, CodecOptions], SpeechCodec]] = 
 def loaded_digest(folder: Path, device: torch.device, **options: Any) -> str:
     """What tells the codec that `load_codec` makes of these from every other: hexadecimal."""
     asked = CodecOptions(**options)
-    published = codec_type(folder) == PUBLISHED
+    kind = codec_type(folder)
+    published = kind == PUBLISHED
     own = folder if published else folder / "codec"
     places = [own, *([asked.voices] if asked.voices else [])]
-    if not published or asked.vocoder in KINDS:
+    if kind == FSQ_TYPE or (published and asked.vocoder in KINDS):
         at = DEFAULT_VOCODER if published else folder / "vocoder"
         places.append(pick_folder(asked.vocoder_folder or at, asked.vocoder, device))
     return folders_digest(places, f"{asked.vocoder} {asked.dtype}" if published else "")

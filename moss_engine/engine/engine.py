@@ -53,8 +53,9 @@ class Engine:
     """Owns every turn from `submit` to its one terminal event, and through the block manager every
     KV block.
 
-    `samples_per_code` places text in the audio; `replays`: see `open_turn`. After an exception of
-    the runtime `fault` holds a sentence, every open turn failed, and no other is accepted.
+    `samples_per_code` places text in the audio; `replays`: see `open_turn`; `max_cached`: see
+    `BlockManager`. After an exception of the runtime `fault` holds a sentence, every open turn
+    failed, and no other is accepted.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Engine:
         *,
         samples_per_code: int,
         replays: bool = False,
+        max_cached: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.runtime = runtime
@@ -77,6 +79,7 @@ class Engine:
         self._clock = clock
         self._max_waiting = config.max_waiting
         self._skip_unused = config.skip_unused
+        self._max_cached = max_cached
         self._make_empty_pool()
         self._lock = threading.Lock()
         self._turns: dict[str, RequestState] = {}
@@ -190,7 +193,7 @@ class Engine:
 
     def _make_empty_pool(self) -> None:
         limits = self.runtime.limits
-        self._blocks = BlockManager(limits.num_blocks, limits.block_size, limits.max_cached)
+        self._blocks = BlockManager(limits.num_blocks, limits.block_size, self._max_cached)
         self._scheduler = Scheduler(self._blocks, limits, self._max_waiting)
 
     def stop_with_fault(self) -> None:

@@ -19,8 +19,7 @@ class Limits:
     """Capacity of a runtime, fixed when it is made.
 
     `max_batch` counts sequences of one step, `max_step_rows` the uncached rows of one step over all
-    its sequences. `max_cached` blocks at most keep what nobody uses, where a pool takes up memory
-    only as it is written to; None: all of them.
+    its sequences.
     """
 
     block_size: int
@@ -28,7 +27,6 @@ class Limits:
     max_batch: int
     max_step_rows: int
     max_seq_len: int
-    max_cached: int | None = None
 
 
 class ScheduledSequence(NamedTuple):

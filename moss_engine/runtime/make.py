@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 
 import torch
@@ -22,8 +21,6 @@ from moss_engine.runtime.engine_manifest import BACKENDS
 from moss_engine.runtime.logits_runtime import LogitsRuntime
 from moss_engine.runtime.memory import require_memory
 
-CACHED_SHARE = 4
-"""On a CPU one block in so many may keep earlier turns: memory is taken as blocks are written."""
 # Number formats in which some linear layers are float8 and all else is bfloat16.
 _FLOAT8 = {"float8": Float8.TRUNK, "float8-all": Float8.ALL}
 
@@ -38,10 +35,8 @@ def make_runtime(config: EngineConfig) -> Runtime:
     """
     require_runtime(config)
     model = ModelConfig.from_file(config.checkpoint / "config.json")
-    limits, device = make_limits(config, model), resolve_device(config.device)
-    if device.type == "cpu":
-        limits = replace(limits, max_cached=limits.num_blocks // CACHED_SHARE)
-    return LOADERS[config.runtime](config, limits, device)
+    limits = make_limits(config, model)
+    return LOADERS[config.runtime](config, limits, resolve_device(config.device))
 
 
 def require_runtime(config: EngineConfig) -> None:

@@ -452,7 +452,6 @@ READABLE = [
     "#stop",
     ".chip",
     "#notice p",
-    ".programs-open",
     "#mode label.selected span",
     "#mode-notes p",
     "#chat .tr-text",

@@ -16,7 +16,8 @@ from tests.ui.page_support import INFO, FakeService, Script, free_port, until
 from tests.ui.page_texts import TEXTS
 
 ROOT = Path(__file__).resolve().parents[2]
-CHINESE = json.loads((ROOT / "moss_engine" / "ui" / "chinese.json").read_text(encoding="utf-8"))
+TABLE = ROOT / "moss_engine" / "ui" / "chinese.json"
+CHINESE = json.loads(TABLE.read_text(encoding="utf-8"))
 NANO = read_modes(ROOT / "assets" / "nano" / "processor_config.json").modes
 PAGES = {
     "built-in": replace(INFO, modes=NANO, voices=("Ada", "Ben"), speeds=(0.7, 1.5)),
@@ -81,6 +82,11 @@ def raised() -> set[str]:
 def test_every_sentence_that_a_visitor_may_be_told_is_in_the_table():
     shapes = {re.sub(r"\{#\}", "{}", english) for english in CHINESE}
     assert sorted(raised() - shapes) == []
+
+
+def test_no_sentence_stands_twice_in_the_table():
+    pairs = json.loads(TABLE.read_text(encoding="utf-8"), object_pairs_hook=list)
+    assert len({english for english, _ in pairs}) == len(pairs)
 
 
 def test_the_table_fills_in_what_the_english_does():

@@ -60,7 +60,7 @@ def test_one_click_and_a_sentence_is_understood(built_in, browser):
         pcm = np.frombuffer(wav[HEAD_BYTES:], "<i2").astype(np.float32) / 32768
         rate_hz = tab.state("rate")
         wave = resample(torch.from_numpy(pcm), rate_hz, RATE_HZ).numpy()
-        heard, said = words(recogniser.transcribe(wave)), words(TO_READ[0])
+        heard, said = words(recogniser.transcribe(wave).text), words(TO_READ[0])
         assert sum(word in heard for word in said) >= 0.8 * len(said), heard
         own = ("http://127.0.0.1:", "blob:", "data:")
         assert tab.problems == [] and all(url.startswith(own) for url in tab.requests)

@@ -1,8 +1,7 @@
 """The engine: `step()` runs every turn it can by one forward pass, and says what became of it.
 
-schedule -> runtime.step -> append -> emit. One thread calls `step`; `submit`, `cancel`
-and `stats` may be called from any thread, and wait at most for the bookkeeping around a forward
-pass, never for the pass itself.
+schedule -> runtime.step -> append -> emit. One thread calls `step`; `submit`, `cancel` and `stats`
+may be called from any thread, and wait for the bookkeeping around a forward pass, never for it.
 """
 
 from __future__ import annotations
@@ -50,12 +49,10 @@ class StepResult:
 
 
 class Engine:
-    """Owns every turn from `submit` to its one terminal event, and through the block manager every
-    KV block.
+    """Owns every turn from `submit` to its one terminal event, and all KV blocks.
 
     `samples_per_code` places text in the audio; `replays`: see `open_turn`; `max_cached`: see
-    `BlockManager`. After an exception of the runtime `fault` holds a sentence, every open turn
-    failed, and no other is accepted.
+    `BlockManager`. After an exception of the runtime `fault` is a sentence: all turns failed.
     """
 
     def __init__(

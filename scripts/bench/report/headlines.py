@@ -29,9 +29,8 @@ SIDE_BY_SIDE = (
 )
 """Steps of an engine file and of the torch runtime, each with the clock that both were timed by."""
 TALK = (
-    ("From the end of a recording until the answer is asked for", "send"),
-    ("From the first sound of speech over an answer until it is silent", "stop"),
-    ("Hands-free, from the last word until the answer is asked for, its pause included", "turn"),
+    ("Hands-free, from the last word to the first sound of the answer", "first_sound"),
+    ("From the first sound of speech over an answer until it is silent", "silence"),
 )
 
 LISTENERS = "**Listeners of the full size**"
@@ -48,8 +47,8 @@ def headlines() -> str:
         for path, report in reports.values()
         if "load" in report
     ]
-    if "nano" in reports and "page_talk" in reports:
-        (path, voice), (_, talk) = reports["nano"], reports["page_talk"]
+    if "nano" in reports and "hands_free" in reports:
+        (path, voice), (_, talk) = reports["nano"], reports["hands_free"]
         parts.append(table(path, lambda: voice_part(voice, talk)))
     parts.append(bar_part({name: report for name, (_, report) in reports.items()}))
     parts += [
@@ -84,7 +83,7 @@ def voice_part(voice: Report, talk: Report) -> list[str]:
         f"words of everyday sentences and {voice['wer_harvard_percent']} % of the Harvard "
         f"sentences'. The page takes {voice['app_memory_mb']} MB of memory."
     ]
-    if "distillmos_teacher" in voice:
+    if "distillmos_harvard" in voice:
         lines += sound_table(voice)
     return lines + [
         f"- {what}: {talk[f'{name}_median_ms']:.0f} ms, at worst {talk[f'{name}_worst_ms']:.0f} ms "
@@ -94,7 +93,8 @@ def voice_part(voice: Report, talk: Report) -> list[str]:
 
 
 def sound_table(voice: Report) -> list[str]:
-    """How good the voice sounds to two judges, step by step from its teacher to whole replies."""
+    """How good the voice sounds to two judges, step by step from its teacher to whole replies, as
+    far as that was judged."""
     steps = (
         ("the teacher, Harvard sentences", "teacher"),
         ("vocoder alone, from true mels", "true_mel"),
@@ -110,10 +110,11 @@ def sound_table(voice: Report) -> list[str]:
         )
         + " |"
         for what, step in steps
+        if f"distillmos_{step}" in voice
     ]
     return [
         "",
-        f"Judged by {voice['judges']}, from 1 to 5, the mean and the worst sentence:",
+        "Judged by two predictors of opinions, from 1 to 5, the mean and the worst sentence:",
         "",
         "| what is heard | DistillMOS | DNSMOS |",
         "|---|---|---|",

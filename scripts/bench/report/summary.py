@@ -31,6 +31,11 @@ def summary() -> str:
             "not known",
         ),
         (
+            "how good it sounds, by DistillMOS, 1 to 5",
+            _with_unit(voice.get("distillmos_harvard"), "").strip(),
+            "not known",
+        ),
+        (
             "memory",
             _with_unit(voice.get("app_memory_mb"), "MB"),
             _with_unit(full.get("streams", {}).get("memory_gib"), "GiB"),

@@ -230,6 +230,8 @@ def test_two_tabs_speak_at_the_same_time(service, visit):
             tab.wait("done")
         if together and not any(tab.state("underruns") for tab in (first, second)):
             break
+        for tab in (first, second):
+            tab.buffer_whole_replies()
     assert together
     for tab, index in ((first, before), (second, before + 1)):
         tab.assert_heard(service.sent(index))

@@ -37,7 +37,7 @@ async def told(service: SpeechService, request: Request) -> AsyncGenerator[Event
             if isinstance(event, Failed):
                 raise of_failure(event.code, event.message)
             if isinstance(event, Finished) and event.reason is FinishReason.CANCELLED:
-                raise ShuttingDownError("The service stopped the reply; ask again in a moment.")
+                raise ShuttingDownError("The reply was stopped; ask again.")
             yield event
             if isinstance(event, AudioChunk):
                 reply.acknowledge(event.start_sample + len(event.samples))

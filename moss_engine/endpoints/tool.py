@@ -111,14 +111,14 @@ def make_tool(server: Server, caller: Caller) -> Any:
         try:
             if name != NAME:
                 raise ApiError(404, f"There is no tool {name[:40]!r}; call {NAME!r}.", "no_tool")
-            told, file = await say(server, caller, parse_value(arguments, Say))
+            about, file = await say(server, caller, parse_value(arguments, Say))
         except (MossError, ApiError) as error:
             text = types.TextContent(type="text", text=str(error))
             return types.CallToolResult(content=[text], isError=True)
         sound = base64.b64encode(file).decode()
         return types.CallToolResult(
             content=[
-                types.TextContent(type="text", text=told),
+                types.TextContent(type="text", text=about),
                 types.AudioContent(type="audio", data=sound, mimeType=MEDIA_TYPES["wav"]),
             ]
         )

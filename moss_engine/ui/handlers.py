@@ -25,6 +25,7 @@ from moss_engine.ui.asking.forecast import Forecasts, Seen
 from moss_engine.ui.asking.refusals import Refusals
 from moss_engine.ui.asking.relay import Told, relay
 from moss_engine.ui.asking.replay import recipe
+from moss_engine.ui.asking.shared import Shared
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import HEARD, Conversation, Turn
@@ -39,7 +40,7 @@ from moss_engine.ui.view import View, halt, take
 ACCEPTED_SEQ = 2  # of the view behind the message that says so
 
 
-class Handlers:
+class Handlers(Shared):
     """`wav_folder` is where finished replies are put for download; `ingest` is None where no mode
     takes speech."""
 
@@ -61,11 +62,6 @@ class Handlers:
         self.names = self.visits.names
         self.forecasts = Forecasts(facts, self.pool)
         self.refusals = Refusals(facts, self.visits, self.pool)
-
-    def __deepcopy__(self, memo: dict) -> Handlers:
-        """Itself: Gradio copies the page's description for every visitor, and the model hangs on
-        these methods."""
-        return self
 
     @form.takes_controls
     async def reply(self, *arguments: Any, **named: Any) -> AsyncIterator[tuple[Any, Any]]:

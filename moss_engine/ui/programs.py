@@ -16,14 +16,16 @@ import numpy as np
 from gradio.data_classes import FileData
 
 from moss_engine.api.errors import MossError, UnsupportedModeError
-from moss_engine.api.events import AudioChunk, Event, Failed, Finished, FinishReason
+from moss_engine.api.events import AudioChunk
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Request, Text
 from moss_engine.api.service import SpeechService
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.endpoints.access import Access, read_keys
 from moss_engine.endpoints.app import make_app
+from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.figures import Figures
+from moss_engine.endpoints.replies import told
 from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.watched import WatchedService
 from moss_engine.ui import form
@@ -31,6 +33,7 @@ from moss_engine.ui.audio_in.clip import write_clip
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.programs import programs
+from moss_engine.ui.stream import ticking
 
 BEAT_S = 0.1  # how late Gradio notices that nobody waits any more
 
@@ -81,23 +84,25 @@ def whole_reply(handlers: Handlers) -> Callable[..., Any]:
         chunks: list[np.ndarray] = []
         try:
             asked = _request(handlers, text, chosen, request)
-            async with aclosing(_events(handlers.service, asked)) as events:
-                async for event in events:
+            beat_s = time.monotonic()
+            async with aclosing(ticking(told(handlers.service, asked), BEAT_S)) as ticks:
+                async for event in ticks:
                     if isinstance(event, AudioChunk):
                         chunks.append(event.samples)
-                    elif event is None:
+                    if time.monotonic() - beat_s > BEAT_S:
+                        beat_s = time.monotonic()
                         yield None
             if not chunks:
                 raise MossError("The reply has no sound; ask again.")
-        except MossError as error:
+        except (MossError, ApiError) as error:
             raise gr.Error(str(error), print_exception=False) from None
         pcm, rate_hz = to_pcm16(np.concatenate(chunks)), handlers.facts.sample_rate_hz
         clip = await asyncio.to_thread(write_clip, handlers.wav_folder, pcm, rate_hz)
         yield clip.message()["file"] | {"orig_name": clip.path.name, "mime_type": "audio/wav"}
 
     # What clients are told comes of the signature.
-    told = inspect.signature(reply).replace(return_annotation=FileData)
-    reply.__signature__ = told  # type: ignore[attr-defined]
+    signature = inspect.signature(reply).replace(return_annotation=FileData)
+    reply.__signature__ = signature  # type: ignore[attr-defined]
     return reply
 
 
@@ -112,36 +117,3 @@ def _request(handlers: Handlers, text: str, chosen: dict[str, Any], request: gr.
     session_id, seed = handlers.names.session(request), form.draw_seed(values)
     asked = form.request_of(values, facts, seed, (), Text(text), session_id)
     return replace(asked, visitor=handlers.names.visitor(request))
-
-
-async def _events(service: SpeechService, request: Request) -> AsyncGenerator[Event | None, None]:
-    """Every event of a reply, and None whenever BEAT_S passed since the last one. Raises a
-    MossError where the reply fails or is stopped."""
-    reply = await service.submit(request)
-    taking: asyncio.Task[Event] | None = None
-    beat_s = time.monotonic()
-    async with aclosing(reply.events()) as events:
-        try:
-            while True:
-                taking = taking or asyncio.ensure_future(_next(events))
-                done, _ = await asyncio.wait({taking}, timeout=BEAT_S)
-                if done:
-                    event, taking = taking.result(), None
-                    if isinstance(event, Failed):
-                        raise MossError(event.message)
-                    if isinstance(event, Finished):
-                        if event.reason is FinishReason.CANCELLED:
-                            raise MossError("The reply was stopped; ask again.")
-                        return
-                    yield event
-                if time.monotonic() - beat_s > BEAT_S:
-                    beat_s = time.monotonic()
-                    yield None
-        finally:
-            if taking is not None:
-                taking.cancel()
-                await asyncio.wait({taking})
-
-
-async def _next(events: AsyncGenerator[Event, None]) -> Event:
-    return await events.__anext__()

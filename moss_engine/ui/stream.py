@@ -71,17 +71,13 @@ async def messages(
 
     Leaving early, by break or cancellation, stops the reply.
     """
-    events = reply.events(acknowledge=False)
-    taking: asyncio.Task[Event] | None = None
     sent_s = time.monotonic()
-    try:
+    async with contextlib.aclosing(ticking(reply.events(acknowledge=False), TICK_S)) as ticks:
         while not view.over and not lease.is_lost():
             due = False
             reply.acknowledge(view.heard_samples(clock.elapsed_s()))
-            if taking is None:
-                taking = asyncio.ensure_future(_next(events))
-            if (await asyncio.wait({taking}, timeout=TICK_S))[0]:
-                event, taking = taking.result(), None
+            event = await anext(ticks)
+            if event is not None:
                 due = urgent(event, view)
                 if isinstance(event, Accepted):
                     clock.accepted()
@@ -97,6 +93,25 @@ async def messages(
                 message, view = take(view, clock.elapsed_s(), await pool(now=view.over))
                 sent_s = time.monotonic()
                 yield message, view
+
+
+async def ticking(
+    events: AsyncGenerator[Event, None], tick_s: float
+) -> AsyncGenerator[Event | None, None]:
+    """Every event as it comes, and None when none came for `tick_s`; closes `events` at its end."""
+    taking: asyncio.Task[Event] | None = None
+    try:
+        while True:
+            taking = taking or asyncio.ensure_future(_next(events))
+            if not (await asyncio.wait({taking}, timeout=tick_s))[0]:
+                yield None
+                continue
+            done, taking = taking, None
+            try:
+                event = done.result()
+            except StopAsyncIteration:
+                return
+            yield event
     finally:
         if taking is not None:
             taking.cancel()

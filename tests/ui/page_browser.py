@@ -167,8 +167,9 @@ class Visit:
     def buffer_whole_replies(self) -> None:
         """From the next reply on, sound begins when all of it has come: no machine is too slow to
         play it."""
-        self.page.evaluate("""() => {
-          liveAudio.player.context.close();
+        self.page.evaluate("""async () => {
+          await liveAudio.player.sink?.ready; // a module is not left half loaded
+          await liveAudio.player.context?.close();
           Object.assign(liveAudio.player, { context: null, prebufferMs: 10000 });
           return liveAudio.player.unlock();
         }""")

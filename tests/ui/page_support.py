@@ -131,7 +131,8 @@ class Script:
     """How the scripted service behaves: `rtf` paces the chunks, `first_s` is the time to the first
     one.
 
-    It stalls for `stall_s` before the third chunk, and says `spoken` instead of what was asked.
+    It stalls for `stall_s` before the third chunk, says `spoken` instead of what was asked, and
+    begins when `together` replies are open.
     """
 
     seconds: float = 3.0
@@ -142,6 +143,7 @@ class Script:
     error: MossError | None = None
     wordless: bool = False
     spoken: str = ""
+    together: int = 1
 
 
 INFO = ServiceInfo(
@@ -266,7 +268,9 @@ class FakeService:
         closed."""
         key, over = request.request_id, False
         self.open[key] = request
+        wanted = self.script.together
         try:
+            assert await soon(lambda: len(self.open) >= wanted), "too few asked"
             async for event in self._events(request):
                 over = isinstance(event, Finished)
                 if acknowledge and isinstance(event, AudioChunk):

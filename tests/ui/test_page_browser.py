@@ -170,11 +170,15 @@ def test_many_small_chunks_at_once_arrive_in_order(service, visit):
 
 
 def test_a_starved_reply_fades_out_and_in_and_loses_nothing(service, visit):
-    service.script = Script(seconds=1.6, stall_s=0.8)
     tab = visit()
-    tab.ask("A pause that nobody planned.")
-    tab.wait("speaking")
-    tab.wait("done")
+    for stall_s in (0.8, 3.0, 9.0):  # a busy browser may play so slowly that no pause is left
+        service.script = Script(seconds=1.6, stall_s=stall_s)
+        tab.forget()
+        tab.ask("A pause that nobody planned.")
+        tab.wait("speaking")
+        tab.wait("done")
+        if tab.state("starved") > 0.1 * 24_000:
+            break
     assert tab.state("underruns") >= 1 and tab.state("starved") > 0.1 * 24_000
     assert tab.state("played") == tab.state("total") == 1.6 * 24_000
     assert tab.state("target") >= 80, "the buffer before the sound goes on is doubled"
@@ -217,24 +221,17 @@ def test_stop_before_the_first_sound(service, visit):
 
 
 def test_two_tabs_speak_at_the_same_time(service, visit):
-    service.script = Script(seconds=2.5, rtf=0.3, first_s=3.0)  # time to ask in both
-    first, second = visit(), visit()
-    for _ in range(4):
-        before = len(service.requests)
-        for tab in (first, second):
-            tab.forget()
-            tab.ask("Both of us.")
-        together = until(lambda: len(service.open) == 2, 3.0)
-        for tab in (first, second):
-            tab.wait("speaking", "done")
-            tab.wait("done")
-        if together and not any(tab.state("underruns") for tab in (first, second)):
-            break
-        for tab in (first, second):
-            tab.buffer_whole_replies()
-    assert together
-    for tab, index in ((first, before), (second, before + 1)):
-        tab.assert_heard(service.sent(index))
+    service.script = Script(seconds=2.5, rtf=0.3, together=2)
+    tabs = {"The first of us.": visit(), "The second of us.": visit()}
+    for text, tab in tabs.items():
+        tab.buffer_whole_replies()
+        tab.ask(text)
+    for tab in tabs.values():
+        tab.wait("speaking", "done")
+        tab.wait("done")
+    asked = [request.messages[-1].content.text for request in service.requests]
+    for text, tab in tabs.items():
+        tab.assert_heard(service.sent(asked.index(text)))
         assert tab.problems == []
 
 
@@ -286,6 +283,7 @@ def test_without_a_secure_context_sound_is_scheduled_and_still_exact(service, vi
 def test_pause_replay_and_save(service, visit):
     service.script = Script(seconds=1.5, rtf=0.2)
     tab = visit(reduced_motion="no-preference")
+    tab.buffer_whole_replies()
     tab.ask("Once more.")
     tab.page.wait_for_function("liveAudio.heard > 4000")
     tab.page.locator(".la-pause").click()

@@ -23,7 +23,8 @@ def test_one_click_is_enough_to_hear_what_this_is(service, tab):
         tab.page.locator(".la-start p").inner_text().startswith("MOSS-Speech is a language model")
     )
     assert tab.page.evaluate("liveAudio.scope.columns.length") > 150, "the scope is empty"
-    tab.page.wait_for_timeout(300)
+    tab.buffer_whole_replies()
+    tab.page.wait_for_function("liveAudio.player.sink?.ready")
     tab.page.get_by_role("button", name="Hear an example").click()
     tab.wait("speaking")
     tab.page.wait_for_function("liveAudio.state.heardAfterMs > 0")

@@ -212,6 +212,7 @@ def test_what_is_heard_is_what_was_answered(service, requests, tab):
         tab.wait("done")
         if tab.state("underruns") == 0:
             break
+        tab.buffer_whole_replies()
     with ThreadPoolExecutor(1) as thread:  # the browser's driver keeps an event loop in this one
         expected = thread.submit(asyncio.run, direct(service, requests[-1])).result()
     tab.assert_heard(np.trim_zeros(expected, "f"))

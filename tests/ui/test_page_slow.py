@@ -51,6 +51,7 @@ def test_a_slow_link_carries_compressed_sound_without_a_gap(service, tab):
 
 
 def test_a_fast_link_carries_every_sample(service, tab):
+    tab.buffer_whole_replies()
     tab.ask("Every sample as it was made.")
     tab.wait("done")
     assert tab.state("sound") == "pcm" and not tab.page.locator(".la-way").is_visible()

@@ -15,6 +15,7 @@ from moss_engine.api.request import Message, Request, Text
 from moss_engine.ui import form
 from moss_engine.ui.asking.relay import Told, relay
 from moss_engine.ui.asking.replay import read
+from moss_engine.ui.asking.shared import Shared
 from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.sound_way import SoundWay
@@ -22,15 +23,11 @@ from moss_engine.ui.stream import ReplyClock, messages
 from moss_engine.ui.view import View
 
 
-class Again:
+class Again(Shared):
     """Of the replies that `handlers` answer for."""
 
     def __init__(self, handlers: Handlers):
         self._handlers = handlers
-
-    def __deepcopy__(self, memo: dict) -> Again:
-        """Itself, as `Handlers`."""
-        return self
 
     def consider(self, file: str) -> str:
         """Why a replay file would be refused, as one sentence, or "": asked first, as a refusal

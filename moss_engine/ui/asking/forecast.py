@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
 from moss_engine.api.metrics import RequestMetrics
+from moss_engine.ui.asking.shared import Shared
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.pool_watch import PoolWatch
 
@@ -73,17 +74,13 @@ def forecast(
     return Forecast(first_s, rtf >= WITH_ROOM, length_s, others)
 
 
-class Forecasts:
+class Forecasts(Shared):
     """Of one page, from all its visitors' replies."""
 
     def __init__(self, facts: PageInfo, pool: PoolWatch):
         self._facts = facts
         self._pool = pool
         self._seen: deque[Seen] = deque(maxlen=REMEMBERED)
-
-    def __deepcopy__(self, memo: dict) -> Forecasts:
-        """Itself, as `Handlers`."""
-        return self
 
     def note(self, seen: Seen | None) -> None:
         """A reply was spoken to its end."""

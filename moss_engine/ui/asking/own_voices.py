@@ -7,20 +7,17 @@ from typing import Any
 import gradio as gr
 
 from moss_engine.api.errors import MossError
+from moss_engine.ui.asking.shared import Shared
 from moss_engine.ui.audio_in.own_voice import make_voice
 from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.handlers import Handlers
 
 
-class OwnVoices:
+class OwnVoices(Shared):
     """Of the visitors whom `handlers` answer."""
 
     def __init__(self, handlers: Handlers):
         self._handlers = handlers
-
-    def __deepcopy__(self, memo: dict) -> OwnVoices:
-        """Itself, as `Handlers`."""
-        return self
 
     async def take(
         self, consent: bool, utterance: str, conversation: Conversation | None, request: gr.Request

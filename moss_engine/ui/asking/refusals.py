@@ -9,13 +9,14 @@ import gradio as gr
 
 from moss_engine.api.errors import MossError
 from moss_engine.ui import form
+from moss_engine.ui.asking.shared import Shared
 from moss_engine.ui.doubts import Doubts
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.kept import Visits
 from moss_engine.ui.pool_watch import PoolWatch
 
 
-class Refusals:
+class Refusals(Shared):
     """Of one page; texts that look foreign to the voice are refused once a session."""
 
     def __init__(self, facts: PageInfo, visits: Visits, pool: PoolWatch):
@@ -23,10 +24,6 @@ class Refusals:
         self._visits = visits
         self._pool = pool
         self._doubts = Doubts()
-
-    def __deepcopy__(self, memo: dict) -> Refusals:
-        """Itself, as `Handlers`."""
-        return self
 
     @form.takes_controls
     def validate(self, *arguments: Any, **named: Any) -> list[Any]:

@@ -42,7 +42,8 @@ class SourceFilter(nn.Module):
         self.widen = nn.Linear(width, STEPS_PER_FRAME * width)
         self.fine_blocks = nn.Sequential(*(Block(width, 0) for _ in range(fine_blocks)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 4 * BINS)
-        nn.init.normal_(self.head.weight, std=0.02)
+        if not self.head.weight.is_meta:  # on meta, normal_ imports torch's compiler: 75 MB
+            nn.init.normal_(self.head.weight, std=0.02)
         with torch.no_grad():
             self.head.bias.view(4, BINS)[::2] = -4.0
         self.pitch = PitchNetwork(pitch_width)

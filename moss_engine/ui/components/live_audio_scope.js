@@ -221,7 +221,7 @@ class Scope {
     paint.strokeStyle = this.colours.grid;
     paint.lineWidth = 1;
     const { span } = this;
-    const step = TICKS_S.find((seconds) => span / seconds <= (width > 560 ? 8 : 4)) ?? span / 4;
+    const step = TICKS_S.find((seconds) => span / seconds <= (width > 560 ? 8 : width > 200 ? 4 : 2)) ?? span / 4;
     for (let second = 0; second <= span + 0.01; second += step) {
       const x = (second / span) * width;
       paint.textAlign = second === 0 ? "left" : x > width - 24 ? "right" : "center";

@@ -76,6 +76,8 @@ function take(message) {
     console.warn(`live audio: ${live.lost} messages of this reply are missing`);
   }
   live.seq = message.seq;
+  const chunk = message.pcm ? samplesOf(message.pcm) : null;
+  if (chunk) player.push(chunk.slice()); // before anything else: it is waited for
   if (message.now_s !== null) {
     if (live.offsetLowMs === null && !live.recorded) trigger("accepted");
     live.offsetLowMs = live.clickMs - 1000 * (message.stages.received ?? 0); // accepted so long after it was received
@@ -96,7 +98,7 @@ function take(message) {
   for (const [start, text] of message.text) captions.add(start, text);
   live.sound = message.sound ?? "pcm";
   element.classList.toggle("la-opus", live.sound === "opus" && live.speaks);
-  if (message.pcm) takePcm(samplesOf(message.pcm), now);
+  if (chunk) takePcm(chunk, now);
   if (message.opus?.packets.length) takeOpus(message.opus);
   if (message.end) finishAfter(opus, message);
   else if (live.total === 0) phase(message.stages.started === undefined ? "waiting" : "thinking");
@@ -109,8 +111,13 @@ const samplesOf = (base64) => new Int16Array(bytesOf(base64).buffer);
 
 // A decoder that belongs to a reply of before gives its samples to nobody.
 function takeOpus({ head, packets }) {
-  const mine = (opus ??= new OpusReply(rate, bytesOf(head), (chunk) => opus === mine && !discard && takePcm(chunk, performance.now()), () => opus === mine && cutOff()));
+  const mine = (opus ??= new OpusReply(rate, bytesOf(head), (chunk) => opus === mine && !discard && takeDecoded(chunk), () => opus === mine && cutOff()));
   mine.push(packetsOf(bytesOf(packets)));
+}
+
+function takeDecoded(chunk) {
+  player.push(chunk.slice());
+  takePcm(chunk, performance.now());
 }
 
 // The last packet is filled up with silence, which is none of the reply.
@@ -131,8 +138,8 @@ async function finishAfter(decoding, message) {
   announce();
 }
 
+// Of what the player has already.
 function takePcm(chunk, now) {
-  player.push(chunk.slice()); // before anything else: it is waited for
   live.firstPcmMs ??= now;
   live.total += chunk.length;
   pcm.push(chunk);

@@ -94,10 +94,12 @@ class Scope {
     this.colours = { wave: value("--la-wave"), grid: value("--la-grid"), label: value("--la-label"),
       back: `rgb(${value("--la-back")})`, font: style.fontFamily };
     const stops = [0, 1, 2, 3, 4].map((i) => value(`--la-mel-${i}`).match(/\d+/g).map(Number));
-    this.palette = Array.from({ length: 256 }, (_, level) => {
+    // As a canvas keeps its points: red in the lowest byte.
+    this.palette = Uint32Array.from({ length: 256 }, (_, level) => {
       const place = (level / 255) * (stops.length - 1);
       const [low, high, mix] = [stops[Math.floor(place)], stops[Math.ceil(place)], place % 1];
-      return low.map((channel, i) => Math.round(channel + (high[i] - channel) * mix));
+      const [r, g, b] = low.map((channel, i) => Math.round(channel + (high[i] - channel) * mix));
+      return (0xff000000 | (b << 16) | (g << 8) | r) >>> 0;
     });
     this.draw();
   }
@@ -185,13 +187,10 @@ class Scope {
     this.strip.width = shown.length;
     const strip = this.strip.getContext("2d");
     const image = strip.createImageData(shown.length, MEL.bands);
-    shown.forEach((column, x) => {
-      column.forEach((level, band) => {
-        const at = 4 * ((MEL.bands - 1 - band) * shown.length + x);
-        const [r, g, b] = this.palette[level];
-        image.data.set([r, g, b, 255], at);
-      });
-    });
+    const points = new Uint32Array(image.data.buffer);
+    for (let x = 0; x < shown.length; x++) {
+      for (let band = 0; band < MEL.bands; band++) points[(MEL.bands - 1 - band) * shown.length + x] = this.palette[shown[x][band]];
+    }
     strip.putImageData(image, 0, 0);
     paint.imageSmoothingQuality = "high";
     paint.drawImage(this.strip, 0, top, this.x(this.page + columns.length / perSecond), height);

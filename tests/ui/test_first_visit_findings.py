@@ -47,7 +47,7 @@ FINDINGS = {
         "forgotten",
     ),
     "a slow link made gaps": (
-        "ui/test_page_slow.py::test_a_slow_link_carries_compressed_sound_without_a_gap",
+        "ui/test_page_slow.py::test_a_slow_link_carries_compressed_sound_at_a_fraction_of_its_rate",
         "ui/test_page_slow.py::test_a_fast_link_carries_every_sample",
     ),
     "while a voice sample was recorded, the microphone offered to send it": (

@@ -6,13 +6,20 @@ import asyncio
 import dataclasses
 import secrets
 import time
+from typing import Protocol
 
 from moss_engine.api.events import AudioChunk, Event, Failed
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Message, Request, Text
-from moss_engine.api.service import ReplyStream, SpeechService
+from moss_engine.api.service import ReplyStream
 
 TICK_S = 0.1
+
+
+class Speaks(Protocol):
+    """What a listener needs of a service."""
+
+    async def submit(self, request: Request) -> ReplyStream: ...
 
 
 def spoken_request(info: ServiceInfo, text: str, session: str, visitor: str = "") -> Request:
@@ -38,7 +45,7 @@ class Hearing:
     end: Event | None = None
 
 
-async def hear(service: SpeechService, request: Request, hearing: Hearing) -> Hearing:
+async def hear(service: Speaks, request: Request, hearing: Hearing) -> Hearing:
     """Listen to a reply to its end; leaving early stops it. Raises what `submit` raises."""
     asked_s = time.monotonic()
     reply = await service.submit(request)

@@ -19,7 +19,7 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.fingerprint import checkpoint_digest
 from moss_engine.recogniser.ear import Ear
 from moss_engine.recogniser.load import NONE, load_recogniser
-from moss_engine.runtime.make import make_runtime, require_runtime, resolve_device
+from moss_engine.runtime.make import make_runtime, require_runtime, resolve_device, resolve_dtype
 from moss_engine.runtime.roofline import limits_in_steps
 from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.core import ServiceCore
@@ -156,6 +156,16 @@ def build_core(
     names, lead_s = processor.speakers.names, processor.silent_lead_s
     core = ServiceCore(engine, codec, config, voices=names, silent_lead_s=lead_s)
     return core, processor
+
+
+def settled(config: EngineConfig) -> EngineConfig:
+    """The same with the number format that this machine's CPU would choose: several services that
+    choose for themselves may differ, as each measures its speed. A GPU's choice is always the
+    same and is left to it."""
+    device = resolve_device(config.device)
+    if config.dtype != "auto" or device.type != "cpu" or config.runtime not in ("auto", "torch"):
+        return config
+    return replace(config, dtype=str(resolve_dtype(config, device)).removeprefix("torch."))
 
 
 def watch_machine(core: ServiceCore) -> MachineWatch:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from moss_engine.api.errors import ConfigError, MissingPackageError
 from moss_engine.api.telemetry import switch_off_telemetry
-from moss_engine.build import open_brain, talk_over
+from moss_engine.build import open_brain, settled, talk_over
 from moss_engine.cluster.fleet import Fleet
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
@@ -50,4 +50,4 @@ def open_fleet(
 
     if cluster.ray_address:
         return join_fleet(cluster.ray_address)
-    return start_fleet(cluster.replicas, config, talk, clones_voices=clones_voices)
+    return start_fleet(cluster.replicas, settled(config), talk, clones_voices=clones_voices)

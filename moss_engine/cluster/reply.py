@@ -222,6 +222,7 @@ async def _unless_gone(member: Member, work: Awaitable[Result]) -> Result:
         await asyncio.wait({task, member.gone}, return_when=asyncio.FIRST_COMPLETED)
     except BaseException:
         task.cancel()
+        await asyncio.wait({task})  # or a generator that it waits for could not be closed
         raise
     if task.done():
         try:

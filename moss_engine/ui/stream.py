@@ -26,7 +26,7 @@ SILENCE_S = 0.25  # longest time without a message: how late Gradio may notice a
 class Pool(Protocol):
     """Counts of the whole service; those of `now` where older ones will not do."""
 
-    def __call__(self, *, now: bool) -> Awaitable[Mapping[str, int]]: ...
+    def __call__(self, *, now: bool) -> Awaitable[Mapping[str, Any]]: ...
 
 
 class ReplyClock:

@@ -191,12 +191,12 @@ def urgent(event: Event, before: View) -> bool:
 
 
 def take(
-    view: View, now_s: float | None, pool: Mapping[str, int] | None = None
+    view: View, now_s: float | None, pool: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], View]:
     """The next message and the view with nothing new in it; `to_wire` makes it JSON.
 
     `now_s` is seconds since the request was accepted, None before; `pool` is what is known of the
-    whole service: counts of blocks and requests.
+    whole service: counts of blocks and requests, and of each replica where there are some.
     """
     message = {
         "run": view.run,
@@ -211,6 +211,7 @@ def take(
         "transcript": asdict(view.transcript) if view.transcript else None,
         "figures": asdict(metrics.measure(view.timeline, now_s)),
         "pool": dict(pool or {}),
+        "placed": asdict(view.placed) if view.placed else None,
         "rate": view.sample_rate_hz,
         "pcm": b"".join(view.new_pcm),
         "text": [list(delta) for delta in view.new_text],

@@ -5,7 +5,7 @@ needs a GPU and has options of its own, --parts, --dtype, --batches, --listeners
 others: see `python -m scripts.bench --preset moss-speech --help`.
 
 With `--replicas N` or `--ray-address ADDRESS` it is a cluster that is measured, through a page's
-end of it: see `scripts.bench.service.replicas`.
+end of it: see `scripts.bench.cluster.replicas`.
 
 First the card: what a step must read and compute, and what this machine can do at most. Then a
 closed loop: listeners that ask again as soon as their reply has ended, through the whole
@@ -175,7 +175,7 @@ def main(argv: list[str] | None = None) -> None:
         measure_preset(argv)
         return
     if any(arg.partition("=")[0] in ("--replicas", "--ray-address") for arg in argv):
-        from scripts.bench.service.replicas import main as measure_replicas
+        from scripts.bench.cluster.replicas import main as measure_replicas
 
         measure_replicas(argv)
         return

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 from moss_engine.api.errors import ConfigError, MissingPackageError
+from moss_engine.build import settled
 from moss_engine.cluster.build import open_fleet
 from moss_engine.cluster.fingerprint import fingerprint
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
@@ -43,3 +45,11 @@ def test_replicas_of_other_weights_or_numbers_are_told_apart(tmp_path):
     assert fingerprint(other, [tmp_path]) != before
     weights.write_bytes(b"a" * 8999 + b"b")
     assert fingerprint(INFO, [tmp_path]) != before
+
+
+def test_replicas_on_a_cpu_do_not_choose_their_number_format_themselves(monkeypatch):
+    chosen = iter(["int8", torch.float32])
+    monkeypatch.setattr("moss_engine.build.resolve_dtype", lambda config, device: next(chosen))
+    config = EngineConfig(device="cpu")
+    assert [settled(config).dtype, settled(config).dtype] == ["int8", "float32"]
+    assert settled(replace(config, dtype="float32")).dtype == "float32"

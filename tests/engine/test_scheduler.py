@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from moss_engine.api.errors import BusyError, ContextError
+from moss_engine.api.request import Progress
 from moss_engine.api.tokens import Row, text_rows
 from moss_engine.engine.block_manager import BlockManager
 from moss_engine.engine.scheduler import Scheduler, Share
@@ -288,3 +289,23 @@ def test_random_load_keeps_the_rules(seed: int):
         step(scheduler)
     assert not scheduler.running and not scheduler.waiting
     assert scheduler.blocks.num_used == scheduler.blocks.num_reserved == 0
+
+
+def test_replies_that_began_elsewhere_go_first_and_of_those_the_one_with_the_least_sound_left():
+    scheduler = make_scheduler(replace(LIMITS, max_batch=1))
+    running, newcomer = make_turn(first=10), make_turn(first=11)
+    patient, urgent = make_turn(first=12), make_turn(first=13)
+    for turn in (patient, urgent):
+        turn.request = replace(turn.request, progress=Progress())
+    scheduler.submit(running)
+    step(scheduler)
+    for turn in (newcomer, patient, urgent):
+        scheduler.submit(turn)
+    ahead_s = {patient.owner: 4.0, urgent.owner: 0.5}
+    order = []
+    for turn in (running, urgent, patient, newcomer):
+        while not scheduler.running:
+            step(scheduler, ahead_s=ahead_s)
+        order.append(scheduler.running[0])
+        scheduler.remove(turn)
+    assert order == [running, urgent, patient, newcomer]

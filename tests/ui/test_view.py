@@ -13,6 +13,7 @@ from moss_engine.api.events import (
     Failed,
     Finished,
     FinishReason,
+    Placed,
     Sampled,
     Started,
     TextDelta,
@@ -156,3 +157,11 @@ def test_a_gap_in_the_sound_and_an_event_after_the_end_are_our_bugs():
 def test_the_pool_is_passed_through():
     message, _ = take(replace(View("run", 0)), 0.0, {"used": 3})
     assert message["pool"] == {"used": 3}
+
+
+def test_the_replica_that_makes_a_reply_is_told_with_every_message():
+    view = folded([REPLY[0], Placed("r", 0.1, 0, "a1", False, 2), *REPLY[1:4]])
+    message, _ = take(view, 0.4)
+    placed = message["placed"]
+    assert (placed["replica"], placed["is_preferred"], placed["num_resumes"]) == ("a1", False, 2)
+    assert take(folded(REPLY[:3]), 0.3)[0]["placed"] is None

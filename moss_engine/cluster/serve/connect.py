@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from moss_engine.config import EngineConfig, TalkConfig
 REPO_ROOT = Path(__file__).resolve().parents[3]
 STORE_BYTES = 200 * 1024 * 1024
 """Ray's object store, which nothing here is large enough for."""
+MESSAGE_BYTES = 2 * 1024 * 1024
 
 
 def start_fleet(
@@ -56,7 +59,7 @@ def start_fleet(
 
 def start_machine(num_replicas: int, num_gpus: int | None, temp_dir: Path | None = None) -> None:
     """Ray and Serve on this machine alone, with `num_gpus` (None: all that there are). Ray's files
-    go to `temp_dir`, whose path must be short."""
+    go to `temp_dir`, whose path must be short, or to a folder that goes with this process."""
     _prepare()
     ray.init(
         num_cpus=max(num_replicas, os.cpu_count() or 1),
@@ -66,7 +69,7 @@ def start_machine(num_replicas: int, num_gpus: int | None, temp_dir: Path | None
         log_to_driver=False,
         logging_level=logging.WARNING,
         _node_ip_address="127.0.0.1",
-        _temp_dir=str(temp_dir or Path(tempfile.mkdtemp(prefix="moss"))),
+        _temp_dir=str(temp_dir or _own_folder()),
     )
     serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
@@ -109,9 +112,19 @@ def shut_down() -> None:
     ray.shutdown()
 
 
+def _own_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="moss"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def _prepare() -> None:
-    """Replicas import this program from where it lies here, whatever the working folder is; Serve
-    says only what goes wrong."""
+    """Replicas import this program from where it lies here, whatever the working folder is, and are
+    no background work, as Ray takes its workers to be: on a busy machine they would stand still.
+    Messages are sent as they are up to MESSAGE_BYTES, and not by Ray's store, which takes longer.
+    Serve says only what goes wrong."""
+    os.environ.setdefault("RAY_max_direct_call_object_size", str(MESSAGE_BYTES))
+    os.environ.setdefault("RAY_worker_niceness", "0")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     paths = [str(REPO_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)

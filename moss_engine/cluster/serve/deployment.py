@@ -8,6 +8,8 @@ import os
 import pickle
 import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from ray.serve.config import RequestRouterConfig
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.request import Request
 from moss_engine.cluster.fingerprint import fingerprint
+from moss_engine.cluster.pipe import Outbox
 from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.cluster.values import Answer, Card, Load
 from moss_engine.config import EngineConfig, TalkConfig
@@ -64,15 +67,45 @@ class Replica:
     async def card(self) -> Card:
         return self._server.card
 
-    async def reply(
-        self, name: str, page: str, request: Request
+    async def parcels(
+        self, name: str, page: str, stream: str
     ) -> AsyncGenerator[bytes | Elsewhere, None]:
-        """Pickled here: Ray's own pickler asks a Python function about every object."""
+        """The replies that a page asks for by `stream`. Pickled here, as Ray's own pickler asks a
+        Python function about every object."""
         if name != self._name:
             yield Elsewhere()
             return
-        async for batch in self._server.reply(page, request):
-            yield pickle.dumps(batch, pickle.HIGHEST_PROTOCOL)
+        try:
+            async with aclosing(self._outbox(page, stream).parcels()) as parcels:
+                async for parcel in parcels:
+                    yield pickle.dumps(parcel, pickle.HIGHEST_PROTOCOL)
+        finally:
+            del self._outboxes[stream]
+
+    async def ask(self, name: str, page: str, stream: str, request: Request) -> Elsewhere | None:
+        """Begin a reply, which comes by `stream`."""
+        if name != self._name:
+            return Elsewhere()
+        self._outbox(page, stream).ask(request)
+        return None
+
+    async def leave(self, name: str, stream: str, request_id: str) -> Elsewhere | None:
+        """Nobody wants the rest of a reply."""
+        if name != self._name:
+            return Elsewhere()
+        if stream in self._outboxes:
+            self._outboxes[stream].leave(request_id)
+        return None
+
+    @cached_property
+    def _outboxes(self) -> dict[str, Outbox]:
+        return {}
+
+    def _outbox(self, page: str, stream: str) -> Outbox:
+        """Calls may come in another order than they were made in."""
+        if stream not in self._outboxes:
+            self._outboxes[stream] = Outbox(self._server, page)
+        return self._outboxes[stream]
 
     async def watch(self, name: str) -> AsyncGenerator[Load | Elsewhere, None]:
         if name != self._name:
@@ -149,6 +182,10 @@ def app(arguments: dict[str, Any]) -> Application:
     known = {f.name for f in dataclasses.fields(TalkConfig)}
     talk = from_values(TalkConfig, {name: values.pop(name) for name in known & set(values)})
     engine = from_values(EngineConfig, values)
+    if not actor_options.get("num_gpus"):
+        from moss_engine.build import settled
+
+        engine = settled(dataclasses.replace(engine, device="cpu"))
     if num_replicas < 1:
         raise ConfigError(f"replicas is {num_replicas}; give 1 or more.")
     return application(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from ray.exceptions import RayError
@@ -14,6 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from moss_engine.api.events import Event
 from moss_engine.api.request import Request
 from moss_engine.cluster.fleet import ReplicaLostError
+from moss_engine.cluster.pipe import Inbox, Parcel
 from moss_engine.cluster.serve.deployment import Elsewhere
 from moss_engine.cluster.serve.router import PREFIX
 from moss_engine.cluster.values import Answer, Card, Load, Refusal
@@ -27,6 +30,7 @@ class HandleRemote:
 
     def __init__(self, handle: DeploymentHandle[Any], name: str):
         self._name = name
+        self._inbox: Inbox | None = None
         self._one = handle.options(session_id=f"{PREFIX}{name}")
         self._many = handle.options(session_id=f"{PREFIX}{name}", stream=True)
 
@@ -34,8 +38,25 @@ class HandleRemote:
         self, page: str, request: Request
     ) -> AsyncGenerator[list[Event] | Refusal, None]:
         """See `Remote`."""
-        async for value in self._stream("reply", page, request):
-            yield pickle.loads(value)
+        if self._inbox is None or not self._inbox.is_open:
+            self._inbox = self._open(page, secrets.token_hex(8))
+        async with aclosing(self._inbox.reply(request)) as batches:
+            async for batch in batches:
+                yield batch
+
+    def _open(self, page: str, stream: str) -> Inbox:
+        async def parcels() -> AsyncGenerator[Parcel, None]:
+            async with aclosing(self._stream("parcels", page, stream)) as values:
+                async for value in values:
+                    yield pickle.loads(value)
+
+        async def ask(request: Request) -> None:
+            await _result(self._one.ask.remote(self._name, page, stream, request))
+
+        async def leave(request_id: str) -> None:
+            await _result(self._one.leave.remote(self._name, stream, request_id))
+
+        return Inbox(parcels, ask, leave)
 
     async def watch(self) -> AsyncGenerator[Load, None]:
         """See `Remote`."""

@@ -13,7 +13,7 @@ const watching = new Watch(`${root}/healthz`, waits, cutOff);
 
 const blank = () => ({
   phase: null, // idle, sent, refused, waiting, thinking, speaking, stopped, done, failed, lost
-  run: null, seq: -1, lost: 0, ended: false, speaks: true, note: "", seed: null,
+  run: null, seq: -1, lost: 0, ended: false, speaks: true, note: "", seed: null, placed: null,
   total: 0, played: 0, buffered: 0, underruns: 0, starved: 0, target: 0,
   clickMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
   offsetLowMs: null, offsetHighMs: Infinity,
@@ -94,6 +94,7 @@ function take(message) {
   limits = message.limits ?? limits;
   live.limits = limits;
   live.seed = message.seed;
+  live.placed = message.placed ?? null;
   live.speaks = message.speaks;
   for (const [start, text] of message.text) captions.add(start, text);
   live.sound = message.sound ?? "pcm";

@@ -5,7 +5,7 @@ const NONE = "–";
 const RTF_SINCE_S = 2; // of sound: before, the time to the first of it outweighs the rest
 const SENT_AS = { pcm: "s of exact PCM", opus: "s of Opus" };
 
-// `show` gives the value, and where they change the words behind it and whether it is bad. `least` gives the milliseconds
+// `only` tells whether there is such a tile at all. `show` gives the value, and where they change the words behind it and whether it is bad. `least` gives the milliseconds
 // that the stage takes and at least must take. MEANINGS are the server's own figures, by name.
 const TILES = [
   {
@@ -48,7 +48,20 @@ const TILES = [
     meaning: "The same seed and settings give the same rows again, in any batch.",
     show: (live) => [live.seed === null ? NONE : String(live.seed)],
   },
+  {
+    key: "replica", name: "Replica", unit: "", where: "server", only: ({ placed }) => Boolean(placed),
+    meaning: "Which copy of the service makes this reply: the one that keeps this conversation's earlier turns, or another one because that is full or gone; how often the reply went on elsewhere; and how many replies each copy makes now, of how many.",
+    show: ({ placed, pool }) => (placed ? [placed.replica, [placed.is_preferred ? "as before" : "new to it", ...moved(placed), ...loads(pool)].join(" · ")] : [NONE]),
+  },
 ];
+
+function moved({ num_resumes: times }) {
+  return times ? [`moved ${times}×`] : [];
+}
+
+function loads({ replicas = [] }) {
+  return replicas.map((one) => `${one.name} ${one.running + one.waiting}/${one.places}`);
+}
 
 // A figure of the server's, by its own name and meaning.
 function server(key, name, unit, digits) {
@@ -102,6 +115,7 @@ function showFigures(live) {
   for (const tile of TILES) {
     const box = boxes.get(tile.key);
     const [text, note = tile.unit] = tile.show(live);
+    box.hidden = Boolean(tile.only) && !tile.only(live);
     write(box.querySelector("b"), text);
     write(box.querySelector("small"), note);
     box.classList.toggle("none", text === NONE);

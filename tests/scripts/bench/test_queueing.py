@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripts.bench.service.queueing import figures
+from scripts.bench.cluster.queueing import figures
 
 
 def test_a_pool_lets_more_replies_start_at_once_than_its_parts():

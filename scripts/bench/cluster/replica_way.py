@@ -1,4 +1,4 @@
-"""The way from a replica to the page: `python -m scripts.bench.service.replica_way`.
+"""The way from a replica to the page: `python -m scripts.bench.cluster.replica_way`.
 
 One replica under Ray Serve sends scripted sound at the pace of speech, every chunk with the
 machine's clock in its samples, to listeners of a page in this process; models take no part.

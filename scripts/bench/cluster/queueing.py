@@ -1,4 +1,4 @@
-"""A simulation of many listeners at many replicas: `python -m scripts.bench.service.queueing`.
+"""A simulation of many listeners at many replicas: `python -m scripts.bench.cluster.queueing`.
 
 Visitors ask, listen, think and ask again; each reply holds a place for as long as it is heard.
 Replicas are chosen by the program's own placement, with loads as old as the push makes them, or by

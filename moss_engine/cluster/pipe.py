@@ -1,0 +1,166 @@
+"""All replies that a page hears from one replica in one stream: a message costs Ray as much with
+news of one reply as with those of a hundred."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+from moss_engine.api.events import AudioChunk, Event
+from moss_engine.api.request import Request
+from moss_engine.cluster.fleet import ReplicaLostError
+from moss_engine.cluster.replica import ReplicaServer
+from moss_engine.cluster.values import Refusal
+
+log = logging.getLogger(__name__)
+
+Batch = list[Event] | Refusal
+Parcel = list[tuple[str, Batch | None]]
+"""Batches by request id, in order; None behind the last one."""
+PAUSE_S = 0.004
+"""Between two parcels, so that those of many listeners travel together."""
+PARCEL_BYTES = 800_000
+UNHEARD_S = 10.0
+
+
+class Outbox:
+    """The replica's end. `parcels` is the stream; without one for UNHEARD_S nothing is begun."""
+
+    def __init__(self, server: ReplicaServer, page: str):
+        self._server = server
+        self._page = page
+        self._waiting: Parcel = []
+        self._ready = asyncio.Event()
+        self._heard = asyncio.Event()
+        self._replies: dict[str, asyncio.Task[None]] = {}
+
+    def ask(self, request: Request) -> None:
+        task = asyncio.ensure_future(self._follow(request))
+        self._replies[request.request_id] = task
+
+    def leave(self, request_id: str) -> None:
+        """Nobody wants the rest of a reply."""
+        if request_id in self._replies:
+            self._replies[request_id].cancel()
+
+    async def parcels(self) -> AsyncGenerator[Parcel, None]:
+        """Until it is left, which stops its replies."""
+        self._heard.set()
+        try:
+            while True:
+                await self._ready.wait()
+                parcel = self._take()
+                if not self._waiting:
+                    self._ready.clear()
+                yield parcel
+                await asyncio.sleep(PAUSE_S)
+        finally:
+            for task in self._replies.values():
+                task.cancel()
+
+    def _take(self) -> Parcel:
+        size = count = 0
+        for _, batch in self._waiting:
+            events = batch if isinstance(batch, list) else []
+            size += sum(e.samples.nbytes for e in events if isinstance(e, AudioChunk))
+            if count and size > PARCEL_BYTES:
+                break
+            count += 1
+        parcel, self._waiting = self._waiting[:count], self._waiting[count:]
+        return parcel
+
+    async def _follow(self, request: Request) -> None:
+        try:
+            await asyncio.wait_for(self._heard.wait(), UNHEARD_S)
+            async with aclosing(self._server.reply(self._page, request)) as batches:
+                async for batch in batches:
+                    self._put(request.request_id, batch)
+        except asyncio.TimeoutError:
+            log.warning("a page asked for a reply and does not listen")
+        finally:
+            del self._replies[request.request_id]
+            self._put(request.request_id, None)
+
+    def _put(self, request_id: str, batch: Batch | None) -> None:
+        self._waiting.append((request_id, batch))
+        self._ready.set()
+
+
+class Inbox:
+    """The page's end, for as long as some reply is heard; `is_open` for another one.
+
+    `parcels` opens the stream, `ask` and `leave` tell the replica.
+    """
+
+    def __init__(
+        self,
+        parcels: Callable[[], AsyncGenerator[Parcel, None]],
+        ask: Callable[[Request], Awaitable[None]],
+        leave: Callable[[str], Awaitable[None]],
+    ):
+        self._parcels = parcels
+        self._ask = ask
+        self._leave = leave
+        self._heard: dict[str, asyncio.Queue[Batch | ReplicaLostError | None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reading: asyncio.Task[None] | None = None
+        self.is_open = True
+
+    async def reply(self, request: Request) -> AsyncGenerator[Batch, None]:
+        """See `Remote`."""
+        name, over = request.request_id, False
+        queue = self._heard[name] = asyncio.Queue()
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(self._read())
+        self._begin(self._asked(request))
+        try:
+            while True:
+                batch = await queue.get()
+                if batch is None or isinstance(batch, ReplicaLostError):
+                    over = True
+                    if batch is not None:
+                        raise batch
+                    return
+                yield batch
+        finally:
+            self._heard.pop(name, None)
+            if not over:
+                self._begin(self._left(name))
+            if not self._heard:
+                self.is_open = False
+                self._reading.cancel()
+
+    async def _read(self) -> None:
+        error = ReplicaLostError("it ended its stream")
+        try:
+            async with aclosing(self._parcels()) as parcels:
+                async for parcel in parcels:
+                    for name, batch in parcel:
+                        if name in self._heard:
+                            self._heard[name].put_nowait(batch)
+        except ReplicaLostError as lost:
+            error = lost
+        finally:
+            self.is_open = False
+            for queue in self._heard.values():
+                queue.put_nowait(error)
+
+    async def _asked(self, request: Request) -> None:
+        try:
+            await self._ask(request)
+        except ReplicaLostError as error:
+            if request.request_id in self._heard:
+                self._heard[request.request_id].put_nowait(error)
+
+    async def _left(self, name: str) -> None:
+        try:
+            await self._leave(name)
+        except ReplicaLostError:
+            return  # then nothing is left to be stopped
+
+    def _begin(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

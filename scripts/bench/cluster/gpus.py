@@ -1,0 +1,217 @@
+"""Listeners of several replicas beside those of one service, a death and an upgrade under load:
+`python -m scripts.bench.cluster.gpus --gpus 2 --out FILE`, or on a CPU with `--checkpoint DIR`.
+
+Listeners play every reply out and ask again. First they grow in number in front of one service in a
+process of its own, then in front of the replicas, until chunks come late; then so many stay as the
+shares of --parts say, of what N single services hold:
+
+    hold:SHARE      nothing happens
+    kill:SHARE      a replica is killed
+    upgrade:SHARE   all replicas are replaced, one after another
+
+On GPUs the network has the full size and random weights. What is found is written at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from moss_engine.api.errors import MossError
+from moss_engine.api.service import StartableService
+from moss_engine.build import settled
+from moss_engine.cluster.service import ClusterService
+from moss_engine.config import EngineConfig, TalkConfig
+from scripts.bench.cluster.runs import ClusterRun, Run
+from scripts.bench.common.machine import cpu_name
+from scripts.bench.common.timing import Report
+
+TTFA_BAR_MS, SCALING_BAR, SILENCE_BAR_S = 15.0, 0.95, 0.5
+SAFE = 0.9
+"""Of the listeners at whom the first chunk came late: so many are held without one."""
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--gpus", type=int, default=2, help="replicas, one a GPU (2)")
+    parser.add_argument("--checkpoint", type=Path, help="serve this on the CPU instead")
+    parser.add_argument("--parts", default="alone,grow,hold:1,kill:0.5", help="in this order")
+    parser.add_argument("--first", type=int, default=160, help="listeners of one to begin with")
+    parser.add_argument("--most", type=int, default=600, help="listeners of one at the most (600)")
+    parser.add_argument("--per-s", type=float, default=12.0, help="more of them a second (12)")
+    parser.add_argument("--ramp-s", type=float, default=8.0, help="the first come within (8)")
+    parser.add_argument("--hold-s", type=float, default=15.0, help="each level stays for (15)")
+    parser.add_argument("--one", type=int, help="listeners of one service, if known already")
+    parser.add_argument("--codes", type=int, default=128, help="of every random reply (128)")
+    parser.add_argument("--places", type=int, default=256, help="replies of one step (256)")
+    parser.add_argument("--out", type=Path, required=True)
+    return parser.parse_args(argv)
+
+
+def alone(args: argparse.Namespace, report: Report) -> None:
+    """One service in this process."""
+    service = _local(args)
+    report.say("one service is ready")
+    service.start()
+    try:
+        run = Run(args, service)
+        asyncio.run(run.warm_up(8 if args.checkpoint is None else 1))
+        found = report.values["alone"] = asyncio.run(run.grow(1))
+        report.say(f"alone: {json.dumps(found)}")
+        report.save()
+        count = max(1, round(SAFE * found["at_first_late_chunk"]))
+        found["hold"] = asyncio.run(run.hold(count))
+        report.say(f"alone: {json.dumps(found['hold'])}")
+        report.save()
+    finally:
+        service.close()
+
+
+def _local(args: argparse.Namespace) -> StartableService:
+    if args.checkpoint is None:
+        from scripts.bench.cluster.random_service import Size, make_service
+
+        return make_service(Size(args.places, codes=args.codes))[0]
+    from moss_engine.build import build_listening_service
+
+    return build_listening_service(_config(args), TalkConfig(recogniser="none"))
+
+
+def _config(args: argparse.Namespace) -> EngineConfig:
+    return EngineConfig(checkpoint=args.checkpoint, device="cpu", max_sessions=8)
+
+
+def application(args: argparse.Namespace, version: int) -> Any:
+    """The replicas; those of another version replace them."""
+    from moss_engine.cluster.serve import deployment
+
+    resources: dict[str, Any] = {"num_cpus": 1, "num_gpus": 0 if args.checkpoint else 1}
+    if args.checkpoint is not None:
+        config = replace(_config(args), max_waiting=16 + version)
+        talk = TalkConfig(recogniser="none")
+        config = settled(config)
+        return deployment.application(
+            args.gpus, config, talk, clones_voices=False, actor_options=resources
+        )
+    from scripts.bench.cluster.random_service import RandomReplica, Size
+
+    size = Size(args.places, codes=args.codes)
+    most = 5 * args.places
+    return deployment.as_deployment(RandomReplica, args.gpus, most, resources).bind(size, version)
+
+
+def clustered(args: argparse.Namespace, report: Report) -> None:
+    """Replicas on this machine; one service alone is measured meanwhile, before they are asked."""
+    from moss_engine.cluster.serve.connect import serve_here, start_machine
+
+    beside = _begin_alone(args) if "alone" in args.parts else None
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        start_machine(args.gpus, 0 if args.checkpoint else args.gpus, Path(folder))
+        service = ClusterService(serve_here(application(args, 0)))
+        report.say("the replicas are ready")
+        try:
+            service.start()
+            one = _end_alone(beside, args, report) if beside else args.one
+            run = ClusterRun(args, service)
+            asyncio.run(run.warm_up((8 if args.checkpoint is None else 1) * args.gpus))
+            for version, part in enumerate(args.parts, 1):
+                if part != "alone":
+                    found = report.values[part] = _part(run, part, one, version)
+                    report.say(f"{part}: {json.dumps(found)}")
+                    report.save()
+            stats = asyncio.run(service.stats())
+            report.values["stats"] = asdict(stats)
+            report.save()
+        finally:
+            service.close()
+
+
+def _part(run: ClusterRun, part: str, one: int, version: int) -> dict[str, Any]:
+    """One of --parts, or why it could not be measured: the others can be all the same."""
+    name, _, share = part.partition(":")
+    count = max(1, round(float(share or 1) * run.args.gpus * one))
+    replace_all = partial(_replace_all, run.args, version)
+    works = {
+        "grow": lambda: run.grow(run.args.gpus),
+        "hold": lambda: run.hold(count),
+        "kill": lambda: run.kill(count),
+        "upgrade": lambda: run.upgrade(count, replace_all),
+    }
+    try:
+        return asyncio.run(works[name]())
+    except (AssertionError, RuntimeError, MossError) as error:
+        return {"failed": f"{type(error).__name__}: {error}"}
+
+
+def _replace_all(args: argparse.Namespace, version: int) -> None:
+    from ray import serve
+
+    from moss_engine.cluster.serve.deployment import NAME
+
+    serve.run(application(args, version), name=NAME, route_prefix=None)
+
+
+def _begin_alone(args: argparse.Namespace) -> subprocess.Popen[bytes]:
+    """In a process of its own, which sees one GPU and knows nothing of Ray."""
+    command = [sys.executable, "-m", "scripts.bench.cluster.gpus", "--parts", "alone"]
+    for name in ("checkpoint", "first", "most", "per_s", "ramp_s", "hold_s", "codes", "places"):
+        value = getattr(args, name)
+        if value is not None:
+            command += [f"--{name.replace('_', '-')}", str(value)]
+    out = args.out.with_suffix(".alone.json")
+    return subprocess.Popen(
+        [*command, "--out", str(out)], env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"}
+    )
+
+
+def _end_alone(beside: subprocess.Popen[bytes], args: argparse.Namespace, report: Report) -> int:
+    """Listeners that one service holds."""
+    if beside.wait():
+        sys.exit("One service alone could not be measured.")
+    path = args.out.with_suffix(".alone.json")
+    found = report.values["alone"] = json.loads(path.read_text(encoding="utf-8"))["alone"]
+    path.unlink()
+    report.save()
+    return args.one or found["hold"]["listeners"]
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse(argv)
+    args.parts = args.parts.split(",")
+    values: dict[str, Any] = {
+        "replicas": args.gpus,
+        "checkpoint": str(args.checkpoint or "full size, random weights"),
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "bars": {
+            "scaling": SCALING_BAR,
+            "ttfa_p95_more_ms": TTFA_BAR_MS,
+            "silence_s": SILENCE_BAR_S,
+        },
+    }
+    if args.checkpoint is None:
+        import torch
+
+        values |= {"device": torch.cuda.get_device_name(0), "torch": torch.__version__}
+    report = Report(values, args.out)
+    if args.parts == ["alone"]:
+        alone(args, report)
+    else:
+        clustered(args, report)
+
+
+if __name__ == "__main__":
+    main()

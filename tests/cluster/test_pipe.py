@@ -1,0 +1,86 @@
+"""All replies between a page and a replica in one stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from moss_engine.cluster.fleet import ReplicaLostError
+from moss_engine.cluster.pipe import Inbox, Outbox, Parcel
+from moss_engine.cluster.replica import ReplicaServer
+from moss_engine.cluster.values import Card
+from moss_engine.service.local import LocalService
+from tests.cluster.cluster_support import INFO
+from tests.fakes import FakeCodec
+from tests.service.service_support import ask, heard, served, talking, wait_until
+
+
+def joined(outbox: Outbox, seen: list[int], dies_after: int | None = None) -> Inbox:
+    """Both ends in one process; `seen` gets the size of every parcel."""
+
+    async def parcels() -> AsyncGenerator[Parcel, None]:
+        async with aclosing(outbox.parcels()) as stream:
+            async for parcel in stream:
+                seen.append(len(parcel))
+                if dies_after is not None and len(seen) > dies_after:
+                    raise ReplicaLostError("killed")
+                yield parcel
+
+    async def begin(request: Any) -> None:
+        outbox.ask(request)
+
+    async def leave(request_id: str) -> None:
+        outbox.leave(request_id)
+
+    return Inbox(parcels, begin, leave)
+
+
+def outbox_of(core: Any) -> Outbox:
+    return Outbox(ReplicaServer(LocalService(core, INFO), INFO, Card("one", "same")), "page")
+
+
+async def all_of(inbox: Inbox, request: Any) -> list[Any]:
+    async with aclosing(inbox.reply(request)) as batches:
+        return [e async for batch in batches if isinstance(batch, list) for e in batch]
+
+
+def test_replies_that_share_a_stream_are_those_of_streams_of_their_own():
+    async def both(inbox: Inbox) -> list[list[Any]]:
+        asked = [all_of(inbox, ask(session=f"s{i}")) for i in range(4)]
+        return await asyncio.gather(*asked)
+
+    seen: list[int] = []
+    with served(talking(), FakeCodec()) as core:
+        inbox = joined(outbox_of(core), seen)
+        told = asyncio.run(both(inbox))
+        assert not inbox.is_open
+    assert len({heard(events).tobytes() for events in told}) == 1 and len(heard(told[0]))
+    assert sum(seen) > len(seen), "no parcel held news of two replies"
+
+
+def test_who_leaves_stops_his_own_reply_only():
+    async def one_leaves(inbox: Inbox, core: Any) -> list[Any]:
+        staying = asyncio.ensure_future(all_of(inbox, ask(session="stays")))
+        leaving = inbox.reply(ask(session="leaves"))
+        await anext(leaving)
+        await leaving.aclose()
+        return await staying
+
+    with served(talking(), FakeCodec()) as core:
+        events = asyncio.run(one_leaves(joined(outbox_of(core), []), core))
+        assert len(heard(events))
+        wait_until(lambda: core.stats().engine.running == 0)
+
+
+def test_the_end_of_the_stream_is_that_of_every_reply():
+    async def lost(inbox: Inbox) -> None:
+        replies = [all_of(inbox, ask(session=f"s{i}")) for i in range(3)]
+        for outcome in await asyncio.gather(*replies, return_exceptions=True):
+            assert isinstance(outcome, ReplicaLostError)
+        assert not inbox.is_open
+
+    with served(talking(), FakeCodec()) as core:
+        asyncio.run(lost(joined(outbox_of(core), [], dies_after=0)))
+        wait_until(lambda: core.stats().engine.running == 0)

@@ -61,7 +61,7 @@ PROCESSOR_CONFIG = {
     "segment_chars": 200,
     "max_rows_per_char": 5.0,
     "min_cap_rows": 160,
-    "silent_lead_s": 0.04,  # of the 60 ms with which the teacher's sentences begin
+    "silent_lead_s": 0.05,  # of the 60 ms with which the teacher's sentences begin
 }
 PAUSES = {"sentence": 4, "paragraph": 13}
 """Codes of silence, of 40 ms: sentences have 0.37 s between them by themselves."""
@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=NANO_CHECKPOINT)
     parser.add_argument("--dtype", choices=("int8", "float"), default="int8")
-    parser.add_argument("--audio-temperature", type=float, default=0.6)
+    parser.add_argument("--audio-temperature", type=float, default=0.4)
     parser.add_argument("--audio-top-k", type=int, default=20)
     parser.add_argument("--audio-top-p", type=float, default=1.0)
     parser.add_argument("--text-temperature", type=float, default=0.0)

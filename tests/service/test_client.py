@@ -58,4 +58,4 @@ def test_what_cannot_be_served_is_refused(client, tmp_path):
 
 def test_the_silence_before_the_built_in_voices_first_sound_is_told():
     with open_service(kv_rows=1024) as client:
-        assert client.info.lead_samples == round(0.04 * client.info.sample_rate_hz)
+        assert client.info.lead_samples == round(0.05 * client.info.sample_rate_hz)

@@ -53,7 +53,7 @@ def test_three_figures_say_how_it_went_in_words(service, tab):
 
 
 def test_a_gap_is_admitted_in_words(service, tab):
-    service.script = Script(seconds=1.0, rtf=0.2, stall_s=1.5)
+    service.script = Script(seconds=1.0, rtf=0.2, stall_s=4.0)
     tab.ask("There is a hole in this.")
     tab.wait("done")
     assert until(lambda: "gap" in headline(tab)[2] and "had to wait" in headline(tab)[2])

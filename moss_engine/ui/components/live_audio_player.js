@@ -3,6 +3,7 @@
 
 const FADE_MS = 4;
 const MAX_PREBUFFER_MS = 400;
+const MAX_WAIT_MS = 1500; // for a reply of a machine that has been too slow
 const SCHEDULE_AHEAD_S = 0.05;
 
 class WorkletSink {
@@ -14,7 +15,7 @@ class WorkletSink {
       this.node = new AudioWorkletNode(context, "live-audio-ring", {
         numberOfInputs: 0,
         outputChannelCount: [1],
-        processorOptions: { prebufferMs, maxPrebufferMs: MAX_PREBUFFER_MS, fadeMs: FADE_MS },
+        processorOptions: { prebufferMs, maxPrebufferMs: MAX_PREBUFFER_MS, maxWaitMs: MAX_WAIT_MS, fadeMs: FADE_MS },
       });
       this.node.port.onmessage = ({ data }) => listener(data);
       this.node.connect(output);

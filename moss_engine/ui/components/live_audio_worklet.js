@@ -6,19 +6,22 @@
 // Counts are samples, times are seconds of the context's clock, `epoch` is that of the last reset.
 
 const REPORT_SAMPLES = 1152;
+const MARGIN = 1.25; // of the time by which the next reply may come later than the ones before
 const AUDIBLE = 0.00316; // -50 dBFS
 
 class LiveAudioRing extends AudioWorkletProcessor {
   constructor(options) {
     super();
-    const { prebufferMs, maxPrebufferMs, fadeMs } = options.processorOptions;
+    const { prebufferMs, maxPrebufferMs, maxWaitMs, fadeMs } = options.processorOptions;
     const samples = (ms) => Math.round((ms / 1000) * sampleRate);
     this.fade = samples(fadeMs);
     this.firstTarget = 0;
     this.wait(prebufferMs);
     this.maxTarget = samples(maxPrebufferMs);
+    this.maxWait = samples(maxWaitMs);
     this.tail = null;
     this.epoch = 0;
+    this.late = 0; // samples of time by which earlier replies came late
     this.begin();
     this.port.onmessage = ({ data }) => this.receive(data);
   }
@@ -36,13 +39,18 @@ class LiveAudioRing extends AudioWorkletProcessor {
     this.audible = false;
     this.state = "idle";
     this.sinceReport = 0;
+    this.received = 0;
+    this.since = 0; // seconds of the context's clock at which the first samples came
+    this.lateness = 0; // samples of time by which the latest ones came too late for who heard the first at once
   }
 
   receive(message) {
     if (message.pcm) {
+      if (this.state === "idle") [this.state, this.since] = ["fill", currentTime];
+      this.lateness = Math.max(this.lateness, this.waited() - this.received);
+      this.received += message.pcm.length;
       this.queue.push(message.pcm);
       this.buffered += message.pcm.length;
-      if (this.state === "idle") this.state = "fill";
     } else if (message.prebuffer) {
       this.wait(message.prebuffer);
     } else if (message.end) {
@@ -60,10 +68,22 @@ class LiveAudioRing extends AudioWorkletProcessor {
     if (this.state === "idle") this.target = this.firstTarget;
   }
 
+  waited() {
+    return (currentTime - this.since) * sampleRate;
+  }
+
+  // Whether a reply may begin to sound. Where the ones before came late, it waits as long as they would have needed to
+  // be heard without a gap, or for twice that much sound.
+  enough() {
+    if (this.buffered < this.target) return false;
+    return this.played > 0 || this.waited() >= this.late || this.buffered >= 2 * this.late;
+  }
+
   // Drop everything; what was sounding fades out instead of being cut. After a reply that starved, the next one starts
-  // with the buffer that this one needed in the end; every one that did not, halves it again.
+  // with the buffer that this one needed in the end; every one that did not, halves it again. So it is with the wait.
   leave() {
     this.firstTarget = this.underruns > 0 ? this.target : Math.max(this.leastTarget, this.firstTarget / 2);
+    if (this.received > 0) this.late = Math.min(this.maxWait, Math.max(MARGIN * this.lateness, this.late / 2));
     let tail = null;
     if (this.state === "play") {
       tail = new Float32Array(Math.min(this.fade, this.buffered, 128));
@@ -124,7 +144,7 @@ class LiveAudioRing extends AudioWorkletProcessor {
     }
     const before = this.state;
     if (this.state === "fill") {
-      if (this.buffered >= this.target || (this.ended && this.buffered > 0)) this.state = "play";
+      if (this.enough() || (this.ended && this.buffered > 0)) this.state = "play";
       else if (this.ended) this.state = "done";
       else if (this.played > 0) this.starved += out.length;
     } else if (this.state === "idle" && this.ended) {

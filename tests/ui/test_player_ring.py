@@ -1,0 +1,83 @@
+"""The ring buffer of the player, run on a clock of its own: when a reply begins to sound."""
+
+from __future__ import annotations
+
+import pytest
+
+from moss_engine.ui.components.live_audio import HERE
+
+browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(browsing.CHROMIUM is None, reason="chromium is not installed"),
+]
+
+RATE_HZ, BLOCK = 24_000, 128
+PREBUFFER_MS, MAX_WAIT_MS = 40, 1500
+RUN = """([source, rate, block, replies, options]) => {
+  let made, clock = 0;
+  const posted = [];
+  class Port { postMessage(message) { posted.push(message); } }
+  class Processor { constructor() { this.port = new Port(); } }
+  const run = new Function("AudioWorkletProcessor", "registerProcessor", "sampleRate", "scope",
+    `with (scope) { ${source} }`);
+  run(Processor, (_, kind) => { made = kind; }, rate, { get currentTime() { return clock; } });
+  const ring = new made({ processorOptions: options });
+  return replies.map((chunks) => {
+    const begun = clock;
+    let sounds = null;
+    for (let at = 0; ring.state !== "done"; at += 1) {
+      for (const [time, seconds] of chunks.filter(([time]) => Math.floor((time * rate) / block) === at)) {
+        ring.receive({ pcm: new Int16Array(seconds * rate).fill(8000) });
+        if (time === chunks.at(-1)[0]) ring.receive({ end: true });
+      }
+      ring.process([], [[new Float32Array(block)]]);
+      clock += block / rate;
+      if (sounds === null && ring.played > 0) sounds = clock - begun;
+    }
+    const seen = { sounds_s: sounds, gaps: ring.underruns, played: ring.played };
+    ring.receive({ reset: 1 });
+    return seen;
+  });
+}"""
+IN_TIME = [[0.0, 0.2], [0.1, 0.3], [0.2, 0.4], [0.4, 0.4]]
+LATE = [[0.0, 0.2], [0.6, 0.3], [0.7, 0.4], [0.9, 0.4]]  # by 0.4 s for who hears the first at once
+
+
+@pytest.fixture(scope="module")
+def play():
+    source = (HERE / "live_audio_worklet.js").read_text(encoding="utf-8")
+    options = {
+        "prebufferMs": PREBUFFER_MS,
+        "maxPrebufferMs": 400,
+        "maxWaitMs": MAX_WAIT_MS,
+        "fadeMs": 4,
+    }
+    with browsing.chromium() as browser:
+        page = browser.new_page()
+        yield lambda *replies: page.evaluate(RUN, [source, RATE_HZ, BLOCK, replies, options])
+
+
+def test_what_comes_in_time_sounds_at_once(play):
+    for heard in play(IN_TIME, IN_TIME):
+        assert heard["gaps"] == 0 and heard["sounds_s"] < 0.02
+
+
+def test_after_a_reply_that_came_late_the_next_one_waits_and_has_no_gap(play):
+    first, second, third = play(LATE, LATE, LATE)
+    assert first["gaps"] == 1 and first["sounds_s"] < 0.02
+    assert second["gaps"] == third["gaps"] == 0
+    assert 0.4 <= second["sounds_s"] < 0.7
+    assert first["played"] == second["played"] == round(1.3 * RATE_HZ)
+
+
+def test_a_machine_that_has_become_fast_is_not_waited_for(play):
+    *_, last = play(LATE, *[IN_TIME] * 8)
+    assert last["gaps"] == 0 and last["sounds_s"] < 0.03
+    at_once = [[0.0, 2.0]]
+    assert play(LATE, at_once)[1]["sounds_s"] < 0.02, "enough is there"
+
+
+def test_nobody_waits_for_ever(play):
+    never = [[0.0, 0.2], [9.0, 0.3], [9.1, 0.4]]
+    assert play(never, never)[1]["sounds_s"] <= MAX_WAIT_MS / 1000 + 0.02

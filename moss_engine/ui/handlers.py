@@ -259,6 +259,8 @@ class Handlers(Shared):
     async def leave(self, request: gr.Request) -> None:
         """The tab was closed."""
         await self.visits.leave(self.visits.names.session(request))
+        if self.outboxes is not None:
+            self.outboxes.close(str(request.session_hash))
 
     def forget(self, conversation: Conversation | None) -> None:
         """Gradio drops a session's state, on a thread of its own."""

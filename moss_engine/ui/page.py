@@ -115,7 +115,8 @@ def build_page(
         if handlers.facts.hears:
             gr.api(handlers.listen, api_name="listen", queue=False)
         page.unload(handlers.leave)
-    page.queue(max_size=MAX_QUEUE, default_concurrency_limit=1, api_open=False)
+    places = max_sessions + max_waiting + MAX_QUEUE
+    page.queue(max_size=places, default_concurrency_limit=1, api_open=False)
     return page
 
 

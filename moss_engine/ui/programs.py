@@ -80,6 +80,7 @@ def whole_reply(handlers: Handlers) -> Callable[..., Any]:
         """Says a text, or answers it in a mode that does, and gives a WAV file of the whole reply.
         Without a voice it is the first, without a mode the default, without a seed a new one."""
         yield None
+        lease = handlers.lease(request)
         chosen = {"voice": voice, "speed": speed, "mode": mode, "seed": seed}
         chunks: list[np.ndarray] = []
         try:
@@ -91,6 +92,8 @@ def whole_reply(handlers: Handlers) -> Callable[..., Any]:
                         chunks.append(event.samples)
                     if time.monotonic() - beat_s > BEAT_S:
                         beat_s = time.monotonic()
+                        if lease.is_lost():
+                            raise MossError("Nobody waited for the reply; ask again and take it.")
                         yield None
             if not chunks:
                 raise MossError("The reply has no sound; ask again.")

@@ -33,6 +33,7 @@ from moss_engine.ui.entrance.connections import bounded
 from moss_engine.ui.entrance.guard import Guard
 from moss_engine.ui.entrance.login import Login
 from moss_engine.ui.entrance.outboxes import Outboxes
+from moss_engine.ui.entrance.places import Places
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.page import HERE, TITLE, build_page
@@ -149,6 +150,7 @@ def launch(
         ingest=ingest,
         endpoints=endpoints,
         is_session=outboxes.knows,
+        places=Places(page),
     )
     serve(page, config, gradio_settings(config, guard, blocked_paths))
     warm_up_gradio(page, login.cookie(login.token()) if login else "")

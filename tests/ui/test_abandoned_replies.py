@@ -57,3 +57,11 @@ def test_a_reply_whose_socket_nobody_reads_ends_with_its_lease(served):
         )
         assert until(lambda: service.open), "it did not begin"
         assert until(lambda: not service.open), "it holds its place"
+
+
+def test_a_whole_reply_that_nobody_takes_ends_with_its_lease(served):
+    service, port = served
+    url = f"http://127.0.0.1:{port}/gradio_api/call/reply"
+    httpx.post(url, json={"data": ["A long one."]}).raise_for_status()
+    assert until(lambda: service.open), "it did not begin"
+    assert until(lambda: not service.open), "it holds its place"

@@ -20,6 +20,7 @@ from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.entrance.asgi import Refused, answer, header, read_body, replay, with_headers
 from moss_engine.ui.entrance.calls import Calls, check_call, completed, parse_json
 from moss_engine.ui.entrance.login import Login
+from moss_engine.ui.entrance.places import Places
 
 API = "/gradio_api"
 OPEN = re.compile(
@@ -56,7 +57,8 @@ class Guard:
 
     `login` asks for a password, where there is one; `ingest` takes recordings, where the page does;
     `endpoints` is an ASGI app that answers programs on `ENDPOINTS`, with keys and limits of its
-    own. `is_session` tells whether somebody asked something under a session's name.
+    own. `is_session` tells whether somebody asked something under a session's name; `places` bounds
+    how many questions are asked at a time.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Guard:
         ingest: AudioIngest | None = None,
         endpoints: Any = None,
         is_session: Callable[[str], bool] | None = None,
+        places: Places | None = None,
     ):
         self.app = app
         self.endpoints = endpoints
@@ -80,6 +83,7 @@ class Guard:
         self.state = state
         self.hosts = hosts
         self.is_session = is_session
+        self.places = places
         policy = " ".join(("frame-ancestors 'self'", *frames))
         self.headers = {**SAFE, b"content-security-policy": policy.encode()}
 
@@ -118,7 +122,15 @@ class Guard:
                 body = await read_body(receive)
                 body = self._check_post(path, scope, body)
                 receive = replay(body, receive)
-            await self.app(scope, receive, send)
+            with self._place(path):
+                await self.app(scope, receive, send)
+
+    def _place(self, path: str) -> contextlib.AbstractContextManager[None]:
+        """A place in the queue for what goes there."""
+        call = CALL.fullmatch(path)
+        if self.places is None or call is None or call["how"] == "run":
+            return contextlib.nullcontext()
+        return self.places.join()
 
     async def _connect(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """A WebSocket: the page has none."""

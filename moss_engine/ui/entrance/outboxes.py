@@ -1,7 +1,9 @@
-"""Gradio's messages to visitors that nobody has taken yet, by the name of their session."""
+"""What Gradio keeps of visitors, by the name of their session: messages that nobody has taken yet,
+and the state of tabs."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -13,6 +15,10 @@ class Outboxes:
 
     def __init__(self, page: gr.Blocks):
         self._queues = page._queue.pending_messages_per_session
+        self._page = page
+        # After every call Gradio makes a table of the last 10,000, for a page that is closed here.
+        page._queue.ANALYTICS_MAX_EVENTS = 1
+        page._queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize
 
     def knows(self, session: str) -> bool:
         """Whether something was asked under this name."""
@@ -25,6 +31,15 @@ class Outboxes:
         """Forget what nobody takes."""
         while self.num_untaken(session):
             self._queues[session].get_nowait()
+
+    def close(self, session: str) -> None:
+        """A tab was closed: forget its state, which Gradio keeps with the whole layout and the last
+        message of every component until 200 other sessions have come. What was said is found again
+        without it."""
+        holder = self._page.state_holder
+        with holder.lock:
+            holder.session_data.pop(session, None)
+            holder.time_last_used.pop(session, None)
 
 
 class Lease:

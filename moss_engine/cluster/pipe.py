@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
+from typing import Any
 
 from moss_engine.api.events import AudioChunk, Event
 from moss_engine.api.request import Request
@@ -114,7 +115,7 @@ class Inbox:
         queue = self._heard[name] = asyncio.Queue()
         if self._reading is None:
             self._reading = asyncio.ensure_future(self._read())
-        self._begin(self._asked(request))
+        asked = self._begin(self._asked(request))
         try:
             while True:
                 batch = await queue.get()
@@ -127,7 +128,7 @@ class Inbox:
         finally:
             self._heard.pop(name, None)
             if not over:
-                self._begin(self._left(name))
+                self._begin(self._left(name, asked))
             if not self._heard:
                 self.is_open = False
                 self._reading.cancel()
@@ -154,13 +155,15 @@ class Inbox:
             if request.request_id in self._heard:
                 self._heard[request.request_id].put_nowait(error)
 
-    async def _left(self, name: str) -> None:
+    async def _left(self, name: str, asked: asyncio.Task[None]) -> None:
         try:
+            await asked  # a call may overtake the one before it
             await self._leave(name)
         except ReplicaLostError:
             return  # then nothing is left to be stopped
 
-    def _begin(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task

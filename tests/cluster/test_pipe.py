@@ -74,6 +74,35 @@ def test_who_leaves_stops_his_own_reply_only():
         wait_until(lambda: core.stats().engine.running == 0)
 
 
+def test_leaving_does_not_overtake_asking():
+    calls: list[str] = []
+
+    async def nothing() -> AsyncGenerator[Parcel, None]:
+        await asyncio.Event().wait()
+        yield []
+
+    async def leaves_at_once() -> None:
+        may_begin, left = asyncio.Event(), asyncio.Event()
+
+        async def begin(_: Any) -> None:
+            await may_begin.wait()
+            calls.append("ask")
+
+        async def leave(_: str) -> None:
+            calls.append("leave")
+            left.set()
+
+        leaving = asyncio.ensure_future(anext(Inbox(nothing, begin, leave).reply(ask())))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        asyncio.get_running_loop().call_soon(may_begin.set)
+        await left.wait()
+
+    asyncio.run(leaves_at_once())
+    assert calls == ["ask", "leave"]
+
+
 def test_the_end_of_the_stream_is_that_of_every_reply():
     async def lost(inbox: Inbox) -> None:
         replies = [all_of(inbox, ask(session=f"s{i}")) for i in range(3)]

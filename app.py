@@ -7,13 +7,21 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
 from moss_engine.ui.config import PageConfig
+from moss_engine.ui.entrance.starting import BROKEN_OFF, breakable
+
+if TYPE_CHECKING:
+    import gradio as gr
+
+    from moss_engine.talk.service import TalkingService
 
 LOG_BYTES = 10 * 1024 * 1024
 
@@ -55,6 +63,22 @@ def open_log(path: Path) -> None:
 
 def main() -> None:
     engine, talk, cluster, page = parse_configs()
+    with breakable() as check:
+        service, blocks = start(engine, talk, cluster, page, check)
+        from moss_engine.ui.entrance.ending import serve_until_signal
+
+    serve_until_signal(blocks, service)
+    service.close()
+
+
+def start(
+    engine: EngineConfig,
+    talk: TalkConfig,
+    cluster: ClusterConfig,
+    page: PageConfig,
+    check: Callable[[], None],
+) -> tuple[TalkingService, gr.Blocks]:
+    """The service and its page, which is open; `check` is called where the start may end."""
     if sys.stderr.isatty():
         print(f"Loading {engine.checkpoint.name}.", file=sys.stderr, flush=True)
     if page.reply_log is not None:
@@ -63,15 +87,16 @@ def main() -> None:
 
     ensure_vocoder_package()
     from moss_engine.build import build_talking_service
-    from moss_engine.ui.entrance.ending import serve_until_signal
     from moss_engine.ui.server import launch
 
+    check()
     if cluster.is_wanted:
         from moss_engine.cluster.build import build_cluster_service
 
         service = build_cluster_service(engine, talk, cluster, clones_voices=page.own_voice)
     else:
         service = build_talking_service(engine, talk, clones_voices=page.own_voice)
+    check()
     service.start()
     blocks = launch(
         service, page, model=engine.checkpoint.resolve().name, blocked_paths=(engine.checkpoint,)
@@ -83,8 +108,7 @@ def main() -> None:
         "Press Ctrl+C to stop.",
         flush=True,
     )
-    serve_until_signal(blocks, service)
-    service.close()
+    return service, blocks
 
 
 if __name__ == "__main__":
@@ -92,5 +116,5 @@ if __name__ == "__main__":
         main()
     except MossError as error:
         sys.exit(str(error))
-    except KeyboardInterrupt:  # before there was anything to end
-        sys.exit(130)
+    except KeyboardInterrupt:  # just before there is anything to end
+        sys.exit(BROKEN_OFF)

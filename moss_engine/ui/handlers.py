@@ -33,7 +33,7 @@ from moss_engine.ui.entrance.outboxes import Lease, Outboxes, lease_of
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.kept import KEY, Visits, settle
 from moss_engine.ui.pool_watch import PoolWatch
-from moss_engine.ui.sound_way import SoundWay
+from moss_engine.ui.sound_way import TICKS_S, SoundWay
 from moss_engine.ui.stream import ReplyClock, messages
 from moss_engine.ui.view import View, halt, take
 
@@ -115,7 +115,8 @@ class Handlers(Shared):
         others = 0
         try:
             reply = await self._submit(values, view, conversation, turn)
-            told = messages(reply, view, clock, self.pool.counts, lease)
+            tick_s = TICKS_S[values["sound"]]
+            told = messages(reply, view, clock, self.pool.counts, lease, tick_s)
             async with aclosing(told) as stream:
                 async for message, view in stream:
                     turn.take(message, view)

@@ -64,10 +64,15 @@ class ReplyClock:
 
 
 async def messages(
-    reply: ReplyStream, view: View, clock: ReplyClock, pool: Pool, lease: Lease
+    reply: ReplyStream,
+    view: View,
+    clock: ReplyClock,
+    pool: Pool,
+    lease: Lease,
+    tick_s: float = TICK_S,
 ) -> AsyncGenerator[tuple[dict[str, Any], View], None]:
     """Every message of a reply with the view after it; the last one has `end`. They end early where
-    the lease is lost.
+    the lease is lost. Between those that are urgent there are at least `tick_s`.
 
     Leaving early, by break or cancellation, stops the reply.
     """
@@ -88,7 +93,7 @@ async def messages(
             if (
                 due
                 or waited_s >= SILENCE_S
-                or (waited_s >= TICK_S and (view.new_ids or view.new_text))
+                or (waited_s >= tick_s and (view.new_ids or view.new_text))
             ):
                 message, view = take(view, clock.elapsed_s(), await pool(now=view.over))
                 sent_s = time.monotonic()

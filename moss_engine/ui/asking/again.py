@@ -18,7 +18,7 @@ from moss_engine.ui.asking.replay import read
 from moss_engine.ui.asking.shared import Shared
 from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.sound_way import SoundWay
+from moss_engine.ui.sound_way import TICKS_S, SoundWay
 from moss_engine.ui.stream import ReplyClock, messages
 from moss_engine.ui.view import View
 
@@ -52,10 +52,11 @@ class Again(Shared):
         conversation = self._handlers.visits.of(request, conversation)
         await asyncio.to_thread(conversation.cut, heard)
         view, clock = View(run=form.run_name(run), seed=0), ReplyClock()
-        way = SoundWay("opus" if sound == "opus" else "pcm")
+        sound = "opus" if sound == "opus" else "pcm"
+        way = SoundWay(sound)
 
         def stream(view: View) -> Told:
-            return self._stream(file, view, clock, conversation, request)
+            return self._stream(file, view, clock, conversation, request, TICKS_S[sound])
 
         async with aclosing(relay(view, clock, way, conversation, stream)) as relayed:
             async for told in relayed:
@@ -68,6 +69,7 @@ class Again(Shared):
         clock: ReplyClock,
         conversation: Conversation,
         request: gr.Request,
+        tick_s: float,
     ) -> AsyncGenerator[dict[str, Any], None]:
         handlers = self._handlers
         recording = read(file, handlers.facts)
@@ -86,7 +88,7 @@ class Again(Shared):
             )
         )
         lease = handlers.lease(request)
-        told = messages(reply, view, clock, handlers.pool.counts, lease)
+        told = messages(reply, view, clock, handlers.pool.counts, lease, tick_s)
         async with aclosing(told) as stream:
             async for message, _ in stream:
                 yield message | {

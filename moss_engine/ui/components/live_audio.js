@@ -100,7 +100,7 @@ function take(message) {
   live.sound = message.sound ?? "pcm";
   element.classList.toggle("la-opus", live.sound === "opus" && live.speaks);
   if (chunk) takePcm(chunk, now);
-  if (message.opus?.packets.length) takeOpus(message.opus);
+  if (message.opus) takeOpus(message.opus);
   if (message.end) finishAfter(opus, message);
   else if (live.total === 0) phase(message.stages.started === undefined ? "waiting" : "thinking");
   if (live.phase === "waiting") $(".la-status").textContent = `${SAYS.waiting} (${message.pool.waiting ?? 0} in line)`;

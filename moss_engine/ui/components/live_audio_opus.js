@@ -46,6 +46,21 @@ class OpusReply {
   }
 }
 
+// What a slow link carries is in few words: of figures, stages and counts what changed, of everything else what is new.
+const NOTHING_NEW = { text: [], ids: [], pieces: {}, pcm: "", opus: null };
+let lasting = { run: null }; // of the reply so far
+function inFull(message) {
+  if (message?.brief === undefined) return message;
+  const { run, seq } = message;
+  const { stages, figures, pool, ...news } = JSON.parse(message.brief);
+  if (lasting.run !== run) lasting = { run, stages: {}, figures: {}, pool: {} };
+  Object.assign(lasting.stages, stages);
+  Object.assign(lasting.figures, figures);
+  Object.assign(lasting.pool, pool);
+  Object.assign(lasting, NOTHING_NEW, news);
+  return { ...lasting, seq };
+}
+
 // Packets stand one behind the other, each behind its length.
 function packetsOf(bytes) {
   const packets = [];
@@ -57,7 +72,8 @@ function packetsOf(bytes) {
   return packets;
 }
 
-const loaded = () => performance.getEntriesByType("resource").filter(({ transferSize, responseEnd }) => transferSize > 0 && responseEnd > 0);
+// The page itself comes anew at every visit, its files from the browser's cache.
+const loaded = () => ["navigation", "resource"].flatMap((type) => performance.getEntriesByType(type)).filter(({ transferSize, responseEnd }) => transferSize > 0 && responseEnd > 0);
 
 // Bits a second of the file that came fastest; null where none was large. A machine that is busy holds up most of its own
 // files, but a link, such as a tunnel that ends here, holds up all of them.
@@ -66,7 +82,7 @@ function fastestFile() {
   return large.length ? Math.max(...large.map(({ transferSize, responseStart, responseEnd }) => (8000 * transferSize) / Math.max(1, responseEnd - responseStart))) : null;
 }
 
-// Bits a second that came while the page was loaded; null where it came from the cache.
+// Bits a second that came while the page was loaded; null where too little came.
 function linkSpeed() {
   const loads = loaded();
   const bytes = loads.reduce((sum, { transferSize }) => sum + transferSize, 0);

@@ -1,7 +1,7 @@
 // What the rest of the page may call, and the first picture.
 
 element.classList.toggle("la-plain", !player.exact);
-watch("value", () => take(props.value));
+watch("value", () => take(inFull(props.value)));
 setInterval(tick, TICK_MS);
 window.liveAudio = {
   ready: true, submit, weigh: () => trigger("weigh"), expect, stop, halt, told, hold, player, scope, submitAgain, considered,

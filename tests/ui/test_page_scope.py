@@ -12,6 +12,15 @@ pytestmark = pytest.mark.browser
 PAGE = "({span: liveAudio.scope.span, start: liveAudio.scope.pageStart, total: liveAudio.scope.seconds})"
 
 
+OVERPRINTED = """() => {
+  const { axes, width, height } = liveAudio.scope;
+  const ratio = axes.width / axes.clientWidth;
+  const painted = (x, across) => axes.getContext("2d")
+    .getImageData(x * ratio, 0, across * ratio, (height - 18) * ratio).data.some((value) => value > 0);
+  return [painted(0, width), painted(width, axes.clientWidth - width)];
+}"""
+
+
 def made(service, tab, seconds: float) -> None:
     """A reply that is there as a whole before it is heard."""
     service.script = Script(seconds=seconds, rtf=0.01)
@@ -36,6 +45,14 @@ def test_a_long_reply_is_shown_as_a_whole_when_it_is_over(service, tab):
     tab.page.locator("#stop").click()
     tab.wait("stopped")
     assert until(lambda: tab.page.evaluate(PAGE) == {"span": 70, "start": 0, "total": 70})
+
+
+def test_a_reply_that_fills_the_scope_is_not_overprinted(service, tab):
+    made(service, tab, 1.6)
+    tab.wait("done")
+    assert until(lambda: tab.page.evaluate(PAGE)["span"] == 1.6)
+    over_sound, beside_it = tab.page.evaluate(OVERPRINTED)
+    assert beside_it and not over_sound, "its frequencies stand on the sound"
 
 
 def test_a_press_on_the_scope_is_heard_from_there(service, tab):

@@ -3,6 +3,7 @@
 const SPANS_S = [8, 16, 32]; // visible seconds; while it is being made, a longer reply turns pages of the last size
 const TICKS_S = [0.5, 1, 2, 4, 5, 10, 15, 30, 60, 120, 300]; // between two numbers of the axis
 const TICK_MS = 100;
+const GUTTER_PX = 44; // at the right, for the frequencies: nothing is painted under them
 const WAVE_TOP = 0.6; // the sample value at the edge of the waveform: speech seldom is louder
 
 class Scope {
@@ -91,8 +92,7 @@ class Scope {
   recolour() {
     const style = getComputedStyle(this.element);
     const value = (name) => style.getPropertyValue(name).trim();
-    this.colours = { wave: value("--la-wave"), grid: value("--la-grid"), label: value("--la-label"),
-      back: `rgb(${value("--la-back")})`, font: style.fontFamily };
+    this.colours = { wave: value("--la-wave"), grid: value("--la-grid"), label: value("--la-label"), font: style.fontFamily };
     const stops = [0, 1, 2, 3, 4].map((i) => value(`--la-mel-${i}`).match(/\d+/g).map(Number));
     // As a canvas keeps its points: red in the lowest byte.
     this.palette = Uint32Array.from({ length: 256 }, (_, level) => {
@@ -139,10 +139,11 @@ class Scope {
 
   resize() {
     const ratio = devicePixelRatio || 1;
-    this.width = this.element.clientWidth;
-    this.height = this.element.clientHeight;
+    const { clientWidth, clientHeight } = this.element;
+    this.width = Math.max(0, clientWidth - GUTTER_PX); // of the time axis
+    this.height = clientHeight;
     for (const canvas of [this.canvas, this.axes]) {
-      canvas.width = this.width * ratio;
+      canvas.width = clientWidth * ratio;
       canvas.height = this.height * ratio;
       canvas.getContext("2d").scale(ratio, ratio);
     }
@@ -163,7 +164,7 @@ class Scope {
     this.drawMel(paint, mel);
     this.drawWave(paint, waveHeight);
     const above = this.axes.getContext("2d");
-    above.clearRect(0, 0, width, height);
+    above.clearRect(0, 0, width + GUTTER_PX, height);
     this.drawAxes(above, width, height, mel);
   }
 
@@ -230,15 +231,11 @@ class Scope {
       paint.lineTo(x, mel.top + mel.height + 4);
       paint.stroke();
     }
-    paint.textAlign = "right";
-    paint.strokeStyle = this.colours.back; // a rim, so that they can be read on the mel
-    paint.lineWidth = 3;
-    paint.lineJoin = "round";
+    paint.textAlign = "left";
     for (const hz of [500, 1000, 2000, 4000]) {
       const y = mel.top + mel.height * (1 - hzToMel(hz) / hzToMel(MEL.maxHz));
       const text = hz < 1000 ? `${hz} Hz` : `${hz / 1000} kHz`;
-      paint.strokeText(text, width - 5, y + 3);
-      paint.fillText(text, width - 5, y + 3);
+      paint.fillText(text, width + 6, y + 3);
     }
   }
 }

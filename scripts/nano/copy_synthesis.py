@@ -23,6 +23,7 @@ from moss_engine.codec.mel import log_mel
 from moss_engine.codec.nano.store import load_fsq
 from moss_engine.codec.vocoder.make import make_vocoder, pick_folder
 from moss_engine.config import NANO_CHECKPOINT, EngineConfig
+from moss_engine.text.spoken.text import spoken_text
 from scripts.nano.judge import Recogniser, judge
 from scripts.nano.judges.sound_judges import SoundJudges
 from scripts.nano.speech.shards import SAMPLE_RATE_HZ
@@ -37,11 +38,13 @@ def teacher_waves(sentences: Sequence[str], cache: Path) -> list[np.ndarray]:
     from scripts.nano.speech.voices import ADA
 
     cache.mkdir(parents=True, exist_ok=True)
-    paths = [cache / f"harvard-{k:02d}.wav" for k in range(len(sentences))]
+    paths = [cache / f"teacher-{k:02d}.wav" for k in range(len(sentences))]
     if not all(path.exists() for path in paths):
         teacher = Teacher()
         for k, (path, sentence) in enumerate(zip(paths, sentences, strict=True)):
-            pcm, *_ = teacher.say({"spoken": sentence, "voice": ADA, "speed": 1.0}, seed=k)
+            pcm, *_ = teacher.say(
+                {"spoken": spoken_text(sentence), "voice": ADA, "speed": 1.0}, seed=k
+            )
             soundfile.write(path, pcm, SAMPLE_RATE_HZ, subtype="PCM_16")
     return [soundfile.read(path, dtype="float32")[0] for path in paths]
 

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from moss_engine.api.errors import MossError
@@ -34,6 +35,7 @@ from scripts.nano.judges.replies import SEED, Spoken, speak_all
 from scripts.nano.judges.sound_judges import SoundJudges
 from scripts.nano.judges.speeds import measure_speed, page_memory_mb, speed_in_own_process
 from scripts.nano.speech.shards import SAMPLE_RATE_HZ
+from scripts.nano.text.hard_sentences import HARD
 from scripts.nano.text.sentences import EVERYDAY, HARVARD, STRESS
 
 SOUND_SETS = (
@@ -102,6 +104,8 @@ def judge_sets(
             errors, _ = word_errors(recogniser, replies, rate_hz)
             figures[f"wer_{name}_percent"] = rate_of(errors)
             figures |= judges.figures(name, [reply.wave for reply in replies], rate_hz)
+        errors, _ = word_errors(recogniser, asyncio.run(speak_all(service, HARD, 2)), rate_hz)
+        figures["wer_hard_percent"] = rate_of(errors)
         if stress:
             spoken = asyncio.run(speak_all(service, STRESS, 2))
             errors, heard = word_errors(recogniser, spoken, rate_hz)
@@ -130,12 +134,23 @@ def copy_figures(
     originals = teacher_waves(HARVARD, work / "harvard")
     figures: dict[str, object] = {}
     for name, waves in kinds_of_copies(originals, config).items():
-        total = ErrorCount()
-        for wave, text in zip(waves, HARVARD):
-            total += count_errors(text, recogniser.transcribe(wave, SAMPLE_RATE_HZ))
-        figures[f"wer_{name}_percent"] = rate_of(total)
+        figures[f"wer_{name}_percent"] = rate_of(misheard(recogniser, waves, HARVARD))
         figures |= judges.figures(name, waves, SAMPLE_RATE_HZ)
-    return figures
+    hard = misheard(recogniser, teacher_waves(HARD, work / "hard"), HARD)
+    return figures | {"wer_teacher_hard_percent": rate_of(hard)}
+
+
+def misheard(
+    recogniser: Recogniser, waves: Sequence[np.ndarray], texts: Sequence[str]
+) -> ErrorCount:
+    """The errors of waves at the teacher's rate together."""
+    return sum(
+        (
+            count_errors(text, recogniser.transcribe(wave, SAMPLE_RATE_HZ))
+            for wave, text in zip(waves, texts, strict=True)
+        ),
+        ErrorCount(),
+    )
 
 
 def table(figures: dict[str, object]) -> str:
@@ -145,6 +160,8 @@ def table(figures: dict[str, object]) -> str:
         ("the same, weights in float", "float_wer_harvard_percent", "%", ""),
         ("WER, 40 everyday sentences", "wer_everyday_percent", "%", "<= 1.2 / 0.6"),
         ("the same, weights in float", "float_wer_everyday_percent", "%", ""),
+        ("WER, 60 hard sentences", "wer_hard_percent", "%", "<= teacher's + 4"),
+        ("the same, teacher", "wer_teacher_hard_percent", "%", ""),
         ("WER, copy synthesis", "wer_copy_synthesis_percent", "%", "<= 5 / 3.5"),
         ("WER, teacher", "wer_teacher_percent", "%", ""),
         ("faithful of 100 prompts", "stress_faithful", "", ">= 95 / 100"),

@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from moss_engine.api.errors import CheckpointError, ConfigError
+from moss_engine.api.errors import CheckpointError, ConfigError, MissingPackageError
 from moss_engine.api.info import MachineLimits, MadeBy, ServiceInfo
 from moss_engine.api.service import StartableService
+from moss_engine.audio.voice_activity import Detector, load_detector
 from moss_engine.checkup import require_codec_tensors, require_network_tensors
 from moss_engine.codec.base import samples_per_code
 from moss_engine.codec.load import load_cloner, load_codec, loaded_digest
@@ -76,10 +77,18 @@ def _listening(
     info = service_info(core, processor, clones_voices)
     wanted = talk.recogniser if talk.transcribe or not info.encodes else NONE
     recogniser, why_not = load_recogniser(wanted)
-    hearing = Hearing(Ear(recogniser)) if recogniser else None
+    hearing = Hearing(Ear(recogniser), find_detector()) if recogniser else None
     name = hearing.name if hearing else None
     info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
     return LocalService(core, info, voices, hearing, watch_machine(core)), info
+
+
+def find_detector() -> Detector | None:
+    """What finds where somebody speaks in a recording, if it is installed."""
+    try:
+        return load_detector()
+    except MissingPackageError:
+        return None
 
 
 def talk_over(

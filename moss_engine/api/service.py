@@ -16,6 +16,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from moss_engine.api.errors import AudioEmptyError, BusyError
 from moss_engine.api.events import Event
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request, Speech
@@ -131,16 +132,29 @@ class StartableService(SpeechService, Protocol):
 
 async def hear(service: SpeechService, wave: np.ndarray, sample_rate_hz: int) -> Speech:
     """A recording as a request takes it: its codes where the checkpoint understands speech, and its
-    words where a recogniser listens. Raises what `encode` and `transcribe` do."""
+    words where a recogniser listens. Raises what `encode` and `transcribe` do; where the checkpoint
+    understands speech by itself, a recogniser that finds no words in it, as in another language
+    than its own, refuses nothing."""
     info = await service.describe()
     if info.recogniser is None:
         return Speech(await service.encode(wave, sample_rate_hz))
     if not info.encodes:
         return Speech((), await service.transcribe(wave, sample_rate_hz))
-    codes, transcript = await asyncio.gather(
-        service.encode(wave, sample_rate_hz), service.transcribe(wave, sample_rate_hz)
+    return Speech(
+        *await asyncio.gather(
+            service.encode(wave, sample_rate_hz), _noted(service, wave, sample_rate_hz)
+        )
     )
-    return Speech(codes, transcript)
+
+
+async def _noted(
+    service: SpeechService, wave: np.ndarray, sample_rate_hz: int
+) -> Transcript | None:
+    """Words beside codes, which are understood without them."""
+    try:
+        return await service.transcribe(wave, sample_rate_hz)
+    except (AudioEmptyError, BusyError):
+        return None
 
 
 async def stream(service: SpeechService, request: Request) -> AsyncGenerator[Event, None]:

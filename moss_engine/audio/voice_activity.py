@@ -10,11 +10,12 @@ import numpy as np
 
 from moss_engine.api.errors import MissingPackageError
 from moss_engine.api.telemetry import switch_off_telemetry
-from moss_engine.audio.turn_taking import FRAME_SAMPLES, LIKELY, RATE_HZ
+from moss_engine.audio.turn_taking import FRAME_SAMPLES, LIKELY, RATE_HZ, STILL_LIKELY
 
 CONTEXT_SAMPLES = 64
 """The network also sees the end of the frame before."""
 VOICED_FRAMES = 3  # in a row, of a syllable
+BEFORE_S, AFTER_S = 0.2, 0.25  # kept around speech, where soft consonants are
 MODEL = Path("data") / "silero_vad_16k_op15.onnx"
 INSTALL = "pip install onnxruntime silero-vad"
 
@@ -64,6 +65,20 @@ def has_voice(detector: Detector, wave: np.ndarray, sample_rate_hz: int) -> bool
         if run >= VOICED_FRAMES:
             return True
     return False
+
+
+def spoken_part(detector: Detector, wave: np.ndarray) -> np.ndarray:
+    """float32 [samples] at RATE_HZ without what lies before the first word and behind the last one,
+    in which a recogniser finds words that nobody said. All of it where nobody speaks."""
+    pcm = np.clip(np.rint(wave * 32767), -32768, 32767).astype(np.int16)
+    frames = pcm[: len(pcm) // FRAME_SAMPLES * FRAME_SAMPLES].reshape(-1, FRAME_SAMPLES)
+    listener = detector.open()
+    spoken = [at for at, f in enumerate(frames) if listener.probability(f) >= STILL_LIKELY]
+    if not spoken:
+        return wave
+    first = spoken[0] * FRAME_SAMPLES - round(BEFORE_S * RATE_HZ)
+    last = (spoken[-1] + 1) * FRAME_SAMPLES + round(AFTER_S * RATE_HZ)
+    return wave[max(0, first) : last]
 
 
 def load_detector() -> Detector:

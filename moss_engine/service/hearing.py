@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from moss_engine.api.errors import AudioEmptyError
 from moss_engine.api.transcript import Transcript
+from moss_engine.audio.voice_activity import Detector, spoken_part
 from moss_engine.codec.resample import resample
 from moss_engine.recogniser.base import RATE_HZ
 from moss_engine.recogniser.ear import Ear
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
 
 
 class Hearing:
-    """Used on any number of event loops."""
+    """Used on any number of event loops. With a `detector` the silence around a recording's words
+    is not listened to."""
 
-    def __init__(self, ear: Ear):
+    def __init__(self, ear: Ear, detector: Detector | None = None):
         self._ear = ear
+        self._detector = detector
 
     @property
     def name(self) -> str:
@@ -30,7 +34,11 @@ class Hearing:
 
     async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
         """As `SpeechService.transcribe`."""
-        found = await _result(self._ear.transcribe(await _at_rate(wave, sample_rate_hz)))
+        wave = await _at_rate(wave, sample_rate_hz)
+        seconds = len(wave) / RATE_HZ
+        if self._detector is not None:
+            wave = await asyncio.to_thread(spoken_part, self._detector, wave)
+        found = replace(await _result(self._ear.transcribe(wave)), seconds=seconds)
         if not found.text:
             raise AudioEmptyError(
                 f"{self.name} heard no words; speak a sentence in {self._ear.language}."

@@ -42,7 +42,7 @@ ALLOWED = {
     "codec.moss.whisper": "api models codec",
     "codec.vocoder": "api models codec codec.vocoder.hift kernels.codec",
     "codec.vocoder.hift": "api codec kernels.codec",
-    "service": "api config codec engine recogniser",
+    "service": "api audio config codec engine recogniser",
     # Several services as one. What carries the calls is imported once a cluster is asked for.
     "cluster": "api config service",
     "cluster.build": "api build cluster cluster.serve config talk",
@@ -54,7 +54,7 @@ ALLOWED = {
     "talk.tools": "api text.spoken",
     "talk.brain": "api talk text.spoken",
     "checkup": "api models codec.* text",
-    "build": "api config checkup models text runtime codec engine service recogniser talk.*",
+    "build": "api audio config checkup models text runtime codec engine service recogniser talk.*",
     # Programs are a second kind of page: they know the service's values, sound, and nothing of ui.
     "endpoints": "api audio text.language endpoints.*",
     "ui": "api audio endpoints options text.language ui.*",

@@ -7,8 +7,10 @@ import base64
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
+import soundfile
 from playwright.sync_api import Browser, Page, sync_playwright
 
 CHROMIUM = (
@@ -101,6 +103,20 @@ def chromium(*flags: str) -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def chromium_that_hears(sample: Path, folder: Path) -> Iterator[Browser]:
+    """Its microphone plays a sound file over and over, with two seconds of silence behind it."""
+    path = folder / "question.wav"
+    wave, rate_hz = soundfile.read(sample, dtype="float32")
+    soundfile.write(path, np.concatenate([wave, np.zeros(2 * rate_hz, np.float32)]), rate_hz)
+    with chromium(
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        f"--use-file-for-fake-audio-capture={path}",
+    ) as browser:
+        yield browser
 
 
 class Visit:

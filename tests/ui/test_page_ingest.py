@@ -149,6 +149,19 @@ async def test_a_turn_ends_at_the_limit(ingest):
     assert said.seconds <= 5.0
 
 
+@pytest.mark.parametrize(("said_s", "count"), [(0.8, 1), (0.15, 0)])
+async def test_a_microphone_that_ends_in_mid_sentence_completes_the_turn(ingest, said_s, count):
+    ear, options = ingest.open(), {"hands_free": True, "answering": False}
+    wave = np.concatenate([silence(0.5), tone(said_s)]).astype("<i2")
+    before = await ingest.hear(ear, 0, wave.tobytes(), **options, end=False)
+    assert before.talking and not before.utterance
+    last = await ingest.hear(ear, 1, b"", **options, end=True)
+    assert not last.talking and bool(last.utterance) is bool(count)
+    if count:
+        said = await ingest.said(last.utterance)
+        assert LEAD_S + said_s - 0.1 < said.seconds < LEAD_S + said_s + TAIL_S
+
+
 async def test_without_a_detector_only_the_button_works():
     ingest = AudioIngest(hear, None, max_s=5.0)
     with pytest.raises(ParameterError, match="press the button"):

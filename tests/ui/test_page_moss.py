@@ -174,16 +174,7 @@ def browser(tmp_path_factory):
     browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
     if browsing.CHROMIUM is None:
         pytest.skip("chromium is not installed")
-    import soundfile
-
-    path = tmp_path_factory.mktemp("microphone") / "question.wav"
-    wave, rate_hz = soundfile.read(QUESTION, dtype="float32")
-    soundfile.write(path, np.concatenate([wave, np.zeros(2 * rate_hz, np.float32)]), rate_hz)
-    with browsing.chromium(
-        "--use-fake-device-for-media-stream",
-        "--use-fake-ui-for-media-stream",
-        f"--use-file-for-fake-audio-capture={path}",
-    ) as browser:
+    with browsing.chromium_that_hears(QUESTION, tmp_path_factory.mktemp("microphone")) as browser:
         yield browser
 
 

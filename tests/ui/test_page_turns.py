@@ -35,8 +35,15 @@ class Ear:
         return Speech((), Transcript(self.text, "Ear", len(wave) / rate_hz))
 
 
-def ingest_of(ear: Ear) -> AudioIngest:
-    return AudioIngest(ear.hear, Loud(), max_s=20.0, glimpse=ear.glimpse, by_words=True)
+class Foreign(Ear):
+    """Takes another language for a murmur, and says that it is not sure."""
+
+    async def glimpse(self, wave: np.ndarray, rate_hz: int) -> Transcript | None:
+        return Transcript(self.text, "Ear", len(wave) / rate_hz, sure=False)
+
+
+def ingest_of(ear: Ear, *, by_words: bool = True) -> AudioIngest:
+    return AudioIngest(ear.hear, Loud(), max_s=20.0, glimpse=ear.glimpse, by_words=by_words)
 
 
 async def feed(ingest: AudioIngest, wave: np.ndarray, *, answering: bool = False) -> list:
@@ -102,6 +109,13 @@ async def test_a_cough_and_a_murmur_are_no_question_and_interrupt_nothing():
         assert any(answer.talking for answer in answers)
         assert not any(answer.talking and answer.sure for answer in answers)
         assert not any(answer.utterance for answer in answers)
+
+
+@pytest.mark.parametrize(("by_words", "count"), [(False, 1), (True, 0)])
+async def test_what_the_recogniser_cannot_make_out_is_for_the_checkpoint_to_hear(by_words, count):
+    ingest = ingest_of(Foreign("Ah, ah, ah."), by_words=by_words)
+    answers = await feed(ingest, np.concatenate([tone(1.5), silence(2.0)]))
+    assert sum(bool(answer.utterance) for answer in answers) == count
 
 
 async def test_a_word_interrupts_as_soon_as_it_is_understood():

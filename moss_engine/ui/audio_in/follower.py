@@ -94,6 +94,18 @@ class Follower:
                 complete.append(found)
         return complete
 
+    def finish(self) -> list[SpokenTurn]:
+        """The turn that goes on ends here, as no more sound will come; none where it was no more
+        than a cough."""
+        turn, self._turn = self._turn, TurnState()
+        if not turn.talking or turn.spoken_s < LEAST_SPEECH_S:
+            return []
+        silent = round(turn.silent_s / FRAME_S)
+        kept = len(self.frames) - max(0, silent - round(TAIL_S / FRAME_S))
+        spoken = (len(self.frames) - silent) * FRAME_SAMPLES
+        pcm = np.concatenate(self.frames[:kept])
+        return [SpokenTurn(pcm, spoken, turn.spoken_s, self.interrupts)]
+
     def _frame(self, frame: np.ndarray, answering: bool) -> SpokenTurn | None:
         before, probability = self._turn, self._listener.probability(frame)
         power = float(np.mean((frame / 32768.0) ** 2)) + 1e-10

@@ -142,7 +142,8 @@ class AudioIngest:
         `end` completes it.
 
         A block that is sent again gets the same answer. Hands-free, turns are found and completed
-        by themselves; `answering` says that the page is talking meanwhile. Raises an InputError
+        by themselves, and `end` ends the one that goes on; `answering` says that the page is
+        talking meanwhile. Raises an InputError
         where nothing was said.
         """
         session = self._use(key)
@@ -163,7 +164,7 @@ class AudioIngest:
             if session.follower is None:
                 session.last = self._record(session, pcm, end)
             else:
-                session.last = await self._follow(session, session.follower, pcm, answering)
+                session.last = await self._follow(session, session.follower, pcm, answering, end)
         finally:
             session.busy = False
         return session.last
@@ -227,9 +228,9 @@ class AudioIngest:
         return self._keep(session, whole, RATE_HZ)
 
     async def _follow(
-        self, session: MicSession, follower: Follower, pcm: np.ndarray, answering: bool
+        self, session: MicSession, follower: Follower, pcm: np.ndarray, answering: bool, end: bool
     ) -> BlockResult:
-        """Hands-free: the turns that a block completes."""
+        """Hands-free: the turns that a block completes, or the end of the microphone."""
         partial = session.partial
         if partial is not None:
             known = partial.covers(follower.num_spoken)
@@ -237,6 +238,7 @@ class AudioIngest:
             words_end_s = PAUSE_MURMUR_S if murmur else pause_s(partial.text)
             follower.end_s = words_end_s if known else END_S
         turns = await asyncio.to_thread(follower.take, pcm, answering)
+        turns += follower.finish() if end else []
         kept = [found for turn in turns if (found := await self._keep_turn(session, turn, turns))]
         if partial is not None and (turns or not follower.talking):
             partial.begin()
@@ -259,6 +261,8 @@ class AudioIngest:
         known, partial = None, session.partial
         if partial is not None and turn is turns[0]:
             known = await partial.settled(turn.num_spoken)
+        if known is not None and not self._by_words and not known.sure:
+            known = None  # another language than the recogniser's is none to the checkpoint
         if known is not None and is_murmur(known.text):
             return None
         if known is not None and turn.interrupts and not interrupts(known.text, turn.spoken_s):

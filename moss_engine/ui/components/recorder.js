@@ -8,6 +8,8 @@ const $ = (selector) => element.querySelector(selector);
 const BUSY = ["sent", "waiting", "thinking", "speaking"];
 const MAX_JOINED = 8;
 const SPARE_S = 0.5; // before the longest recording that the server takes
+const GONE = "The microphone was disconnected or is not allowed any more; connect it or allow it beside the address, then talk again.";
+const MUTED = "The microphone is muted; switch it on at the device or in the browser.";
 
 let state = "off";
 let live = "idle"; // phase of the reply
@@ -20,12 +22,13 @@ let seconds = 0;
 let words = ""; // what was understood so far
 let held = false; // somebody may want to interrupt: the answer is silent until that is sure
 let taker = null; // who wants the next recording, if it is no question
+let gone = false; // the microphone died while this was said
 
 const capture = new Capture((pcm, level) => {
   element.style.setProperty("--rec-level", Math.min(1, level * 1.6).toFixed(2));
   document.dispatchEvent(new CustomEvent("ownlevel", { detail: level }));
   line.push(pcm);
-});
+}, died, (muted) => (muted || sentence === MUTED) && note(muted ? MUTED : ""));
 const line = new Line(heard, failed);
 const handsFree = () => !taker && $(".rec-free input").checked;
 
@@ -33,6 +36,7 @@ const handsFree = () => !taker && $(".rec-free input").checked;
 
 async function start() {
   note("");
+  gone = false;
   if (state !== "off") {
     capture.stop(); // hands-free is switched on in the middle of a recording
     line.drop();
@@ -54,14 +58,28 @@ async function start() {
 }
 
 async function send() {
-  if (state !== "recording") return quiet();
+  return state === "recording" ? complete() : quiet();
+}
+
+async function complete() {
   enter("sending");
   const mine = begun;
   await capture.finish();
   if (begun === mine) line.end();
 }
 
+// Nothing more will come: what was said until then is a question, as if the button had been pressed.
+function died() {
+  if (state === "sending") return;
+  if (taker || !["recording", "hearing"].includes(state)) return failed(GONE);
+  $(".rec-free input").checked = false;
+  gone = true;
+  note(GONE);
+  complete();
+}
+
 function quiet() {
+  gone = false;
   if (held) goOn();
   begun += 1;
   capture.stop();
@@ -72,7 +90,7 @@ function quiet() {
 }
 
 function failed(sentence) {
-  note(sentence);
+  note(gone ? GONE : sentence);
   quiet();
 }
 
@@ -97,8 +115,10 @@ function heard(answer, last) {
   if (held && !answer.talking) goOn();
   if (state === "recording" && seconds >= props.max_s - SPARE_S) send();
   if (answer.utterance) say(answer.utterance);
-  if (last) enter("off");
-  else show();
+  if (last) {
+    gone &&= Boolean(answer.utterance);
+    enter("off");
+  } else show();
 }
 
 function say(utterance) {
@@ -241,7 +261,12 @@ document.addEventListener("drop", (event) => {
 });
 document.addEventListener("modechange", () => !inUse() && stopAll());
 document.addEventListener("liveaudio", ({ detail }) => {
+  if (gone && state === "off" && ["waiting", "thinking", "speaking"].includes(detail.phase)) {
+    gone = false;
+    note(GONE); // which made room for the question that was accepted
+  }
   const missing = detail.refused || ["failed", "lost"].includes(detail.phase);
+  if (missing) gone = false;
   if (live === detail.phase && unanswered === missing) return;
   live = detail.phase;
   unanswered = missing;

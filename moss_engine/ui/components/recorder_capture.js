@@ -1,11 +1,12 @@
 // The microphone, as blocks of int16 at 16 kHz. It is open only while it is listened to.
 
 const LAST_BLOCK_MS = 100; // the longest that the end of a recording is waited for
+const MUTED_MS = 2000; // a shorter pause is no news: headsets mute themselves for a moment
 const WANTED = { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 };
 
 class Capture {
-  constructor(listener) {
-    this.listener = listener; // (Int16Array, level)
+  constructor(listener, ended, muted) {
+    Object.assign(this, { listener, ended, muted }); // (Int16Array, level), (), (whether it is)
     this.open = false;
   }
 
@@ -18,6 +19,7 @@ class Capture {
     this.open = true;
     if (navigator.audioSession) navigator.audioSession.type = "play-and-record";
     this.stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
+    this.stream.getTracks().forEach((track) => this.watch(track));
     this.context ??= new AudioContext({ latencyHint: "interactive" });
     this.loaded ??= this.load();
     await Promise.all([this.loaded, this.context.resume()]);
@@ -29,6 +31,14 @@ class Capture {
     };
     this.source = this.context.createMediaStreamSource(this.stream);
     this.source.connect(this.node);
+  }
+
+  // A device may be unplugged, forbidden or switched off while it is listened to; `stop` is no news.
+  watch(track) {
+    const mine = () => this.open && this.stream?.getTracks().includes(track);
+    track.onended = () => mine() && this.ended();
+    track.onmute = () => setTimeout(() => mine() && track.muted && this.muted(true), MUTED_MS);
+    track.onunmute = () => mine() && this.muted(false);
   }
 
   load() {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from moss_engine.talk.answer import Question, Recite, Say
 from moss_engine.talk.learned import question as learned
 from moss_engine.talk.small_talk import MAX_SESSIONS, SmallTalk
 from moss_engine.text.spoken.text import spoken_text
+from scripts.bench.service.small_talk import JUDGED, VERDICTS, replies
 
 HERE = Path(__file__).parent
 SENSIBLE, WRONG = 0.70, 0.05
@@ -80,6 +83,26 @@ def test_visitors_are_forgotten_in_turn(talk):
     for number in range(MAX_SESSIONS):
         talk.reply(Question("hello", session_id=str(number)))
     assert talk.reply(Question("hello", session_id="visitor")).speed == 1.0
+
+
+def test_every_answer_that_was_read_and_judged_is_the_one_that_is_given_today():
+    """Where this fails: `python -m scripts.bench.service.small_talk`, and read the new answers."""
+    judged = json.loads(JUDGED.read_text(encoding="utf-8"))
+    asked = replies()
+    assert len(asked) == 120 and [entry["question"] for entry in judged["answers"]] == [
+        question for question, _ in asked
+    ]
+    changed = [
+        (question, part)
+        for entry, (question, part) in zip(judged["answers"], asked, strict=True)
+        if (entry["answer"] if isinstance(part, Say) else entry.get("recites"))
+        != (part.text if isinstance(part, Say) else part.question)
+    ]
+    assert changed == []
+    counts = Counter(entry["verdict"] for entry in judged["answers"])
+    assert {name: counts[name] for name in VERDICTS} == {name: judged[name] for name in VERDICTS}
+    assert counts.total() == 120 and set(counts) <= set(VERDICTS)
+    assert counts["sensible"] >= SENSIBLE * 120 and counts["wrong"] <= WRONG * 120
 
 
 def questions(name: str) -> list[tuple[str, str]]:

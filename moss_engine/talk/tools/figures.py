@@ -26,8 +26,9 @@ def answer(question: str, last: RequestMetrics | None) -> str | None:
         return None
     known = last is not None and last.ttfa_ms is not None and last.rtf
     if not known:
+        begins = "Yes, this" if re.fullmatch(_REAL, text) else "This"
         return (
-            "Yes, this is real time: you hear an answer while it is still being made. Ask me again "
+            f"{begins} is real time: you hear an answer while it is still being made. Ask me again "
             "after this one, and I tell you how fast it was."
         )
     assert last is not None and last.ttfa_ms is not None and last.rtf

@@ -116,7 +116,14 @@ def _lines(report: Report) -> list[str]:
         return agreement_lines(report)
     if "parity" in report:
         return parity_lines(report)
+    if "answers" in report:
+        return answer_lines(report)
     return engine_lines(report) if "kernels" in report else figure_lines(report)
+
+
+def answer_lines(report: Report) -> list[str]:
+    """Answers that a reader judged: how many of each verdict; they themselves stay in the file."""
+    return figure_lines({name: value for name, value in report.items() if name != "answers"})
 
 
 def machine(values: dict[str, Any]) -> str:

@@ -9,4 +9,4 @@ install requirements-test.txt
 install_judges
 install_chromium
 # Two at a time: a test of the page mostly waits.
-exec "$(venv_python)" -m pytest -q --numprocesses 2 --dist loadfile "$@"
+exec "$(venv_python)" -m pytest -q -rfER --numprocesses 2 --dist loadfile "$@"

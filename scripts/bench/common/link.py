@@ -55,9 +55,9 @@ class Link:
         await asyncio.gather(*carrying, return_exceptions=True)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until one of its ends is closed."""
+        """One connection, until one of its ends is closed or the link is taken down."""
         await asyncio.sleep(self.round_trip_s)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, asyncio.CancelledError):
             there, back = await asyncio.open_connection("127.0.0.1", self._to, limit=HELD_BYTES)
             ways = [
                 asyncio.ensure_future(self._pass("up", reader, back)),
@@ -65,8 +65,6 @@ class Link:
             ]
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError:
-                pass  # the link is taken down, and every connection with it
             finally:
                 for way in ways:
                     way.cancel()

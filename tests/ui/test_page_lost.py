@@ -110,11 +110,18 @@ def test_an_answer_that_silently_breaks_off_is_said_and_the_next_one_is_heard(se
     assert SENTENCE in tab.page.locator("#problem").inner_text()
 
 
-def test_a_question_that_cannot_leave_is_said_and_kept(service, tab):
+@pytest.mark.parametrize("noticed", [False, True], ids=["at_once", "noticed_while_typing"])
+def test_a_question_that_cannot_leave_is_said_and_kept(service, tab, noticed):
+    problem = tab.page.locator("#problem")
+    tab.page.mouse.click(5, 5)
+    tab.text.fill("Nobody takes")
     tab.context.set_offline(True)
+    if noticed:  # what is asked about a text while it is typed finds nobody, and Gradio sends no more
+        until(lambda: tab.page.wait_for_timeout(50) or problem.inner_text())
+        assert "Connection to the server was lost" in problem.inner_text()
     tab.ask("Nobody takes this.")
     tab.wait("lost")
-    assert SENTENCE in tab.page.locator("#problem").inner_text()
+    assert until(lambda: tab.page.wait_for_timeout(50) or SENTENCE in problem.inner_text())
     assert tab.text.input_value() == "Nobody takes this." and service.requests == []
 
 

@@ -40,10 +40,17 @@ function told(values) {
   return values;
 }
 
-// A press was made that will call `submit` in a moment.
+// A press was made that will call `submit` in a moment. It does not once Gradio has lost the server: until the server is
+// back and Gradio has loaded the page anew, no event goes out.
 function expect() {
-  expected = performance.now();
+  const now = performance.now();
+  expected = now;
   unwanted = false;
+  setTimeout(() => {
+    if (expected !== now || unwanted) return;
+    if (live.phase === "idle") phase("lost");
+    complain(props.lost);
+  }, EXPECTED_MS);
 }
 
 function stop(values) {

@@ -31,7 +31,7 @@ def block_hash(parent: bytes, ids: Sequence[int]) -> bytes:
 @dataclass
 class _Owner:
     quota: int
-    table: list[int] = field(default_factory=list)
+    table: tuple[int, ...] = ()
     hashes: list[bytes] = field(
         default_factory=list
     )  # of the leading full blocks whose rows are computed
@@ -112,8 +112,8 @@ class BlockManager:
         state = self._owners[owner]
         assert ids, "a sequence has at least one row"
         self._release(state.table)
-        state.table, state.hashes = [], []
-        parent = ROOT
+        state.table, state.hashes = (), []
+        shared, parent = list[int](), ROOT
         for start in range(0, len(ids) - self.block_size, self.block_size):
             parent = block_hash(parent, ids[start : start + self.block_size])
             block = self._block_of.get(parent)
@@ -121,21 +121,24 @@ class BlockManager:
                 break
             self._cached.pop(block, None)
             self._num_owners[block] += 1
-            state.table.append(block)
+            shared.append(block)
             state.hashes.append(parent)
-        num_cached = len(state.table) * self.block_size
+        state.table = tuple(shared)
+        num_cached = len(shared) * self.block_size
         self.append(owner, len(ids))
         return num_cached
 
     def append(self, owner: str, num_rows: int) -> None:
         """Make the owner's table cover its first `num_rows` rows."""
         state = self._owners[owner]
+        if num_rows <= len(state.table) * self.block_size:
+            return
         needed = self.blocks_for(num_rows)
         assert needed <= state.quota, "a sequence outgrew its reservation"
-        while len(state.table) < needed:
-            block = self._take()
+        taken = [self._take() for _ in range(needed - len(state.table))]
+        for block in taken:
             self._num_owners[block] = 1
-            state.table.append(block)
+        state.table += tuple(taken)
 
     def commit(self, owner: str, ids: Sequence[int], num_rows: int) -> None:
         """Rows `ids[:num_rows]` are computed: their full blocks may be found by other sequences
@@ -158,7 +161,7 @@ class BlockManager:
             self._release(state.table)
 
     def table(self, owner: str) -> tuple[int, ...]:
-        return tuple(self._owners[owner].table)
+        return self._owners[owner].table
 
     def _take(self) -> int:
         return self._free.pop() if self._free else self._evict()
@@ -169,7 +172,7 @@ class BlockManager:
         del self._block_of[self._hash_of.pop(block)]
         return block
 
-    def _release(self, table: list[int]) -> None:
+    def _release(self, table: Sequence[int]) -> None:
         # Last block first: of a cached prefix the tail is evicted before the head, without which it
         # is of no use.
         for block in reversed(table):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from moss_engine.api.errors import BusyError, ContextError
 from moss_engine.engine.block_manager import BlockManager
@@ -16,17 +16,13 @@ SPARE_S = 2.0  # a turn so far ahead of its listener can be left out of steps fo
 CROWDED_OUT = "Many visitors are waiting, and you for several answers; ask this again later."
 
 
-@dataclass(frozen=True)
-class Share:
-    """A turn's part of a step: the next `num_rows` of its pending rows."""
+class Share(NamedTuple):
+    """A turn's part of a step: the next `num_rows` of its pending rows. `samples`: the turn's last
+    row is among them, whose logits give the next one."""
 
     turn: RequestState
     num_rows: int
-
-    @property
-    def samples(self) -> bool:
-        """Whether the step computes the turn's last row, whose logits give the next one."""
-        return self.num_rows == self.turn.sequence.num_pending
+    samples: bool
 
 
 class Scheduler:
@@ -144,17 +140,17 @@ class Scheduler:
         shares, longer = [], []
         for turn in ready:
             if turn.sequence.num_pending == 1:
-                shares.append(Share(turn, 1))
+                shares.append(Share(turn, 1, samples=True))
             else:
                 longer.append(turn)
         budget -= len(shares)
         for turn in longer:
             if budget > 0:
-                shares.append(Share(turn, self._chunk(turn, budget)))
+                shares.append(self._chunk(turn, budget))
                 budget -= shares[-1].num_rows
         while budget > 0 and newcomer is not None and len(shares) < self._limits.max_batch:
             self._admit(newcomer)
-            shares.append(Share(newcomer, self._chunk(newcomer, budget)))
+            shares.append(self._chunk(newcomer, budget))
             budget -= shares[-1].num_rows
             ready.append(newcomer)
             newcomer = self._next_in(ready, ahead_s)
@@ -162,15 +158,16 @@ class Scheduler:
             self.blocks.append(share.turn.owner, share.turn.sequence.num_computed + share.num_rows)
         return shares
 
-    def _chunk(self, turn: RequestState, budget: int) -> int:
-        """How many of the turn's pending rows a step with room for `budget` takes: all, or else up
-        to a block's end, where an attention plugin wants every chunk but the last to end.
+    def _chunk(self, turn: RequestState, budget: int) -> Share:
+        """As many of the turn's pending rows as a step with room for `budget` takes: all, or else
+        up to a block's end, where an attention plugin wants every chunk but the last to end.
         """
         sequence, size = turn.sequence, self._limits.block_size
         if sequence.num_pending <= budget:
-            return sequence.num_pending
+            return Share(turn, sequence.num_pending, samples=True)
         end = (sequence.num_computed + budget) // size * size
-        return end - sequence.num_computed if end > sequence.num_computed else budget
+        num_rows = end - sequence.num_computed if end > sequence.num_computed else budget
+        return Share(turn, num_rows, samples=False)
 
     def _next_in(
         self, ready: list[RequestState], ahead_s: Mapping[str, float]

@@ -274,15 +274,16 @@ class ServiceCore:
         replies, run_ahead_s = self._replies.all(), self.config.run_ahead_s
         self._end_leases(replies)
         per_code, rate_hz = self.samples_per_code, self.codec.sample_rate_hz
-        ahead_s = {reply.request_id: reply.ahead_s(per_code, rate_hz) for reply in replies}
-        paused = {
-            reply.request_id
-            for reply in replies
-            if reply.is_behind(ahead_s[reply.request_id], run_ahead_s)
-        }
+        ahead_s: dict[str, float] = {}
+        paused: set[str] = set()
         now_s = self._clock()
         for reply in replies:
-            reply.stream.hold(reply.request_id in paused, now_s)
+            request_id, reply_ahead_s = reply.request_id, reply.ahead_s(per_code, rate_hz)
+            ahead_s[request_id] = reply_ahead_s
+            held = reply.is_behind(reply_ahead_s, run_ahead_s)
+            reply.stream.hold(held, now_s)
+            if held:
+                paused.add(request_id)
         result = self.engine.step(paused, ahead_s)
         events = (*result.events, *self._replays.step(replies, paused))
         self._router.route(events)

@@ -27,10 +27,22 @@ class EventRouter:
         try:
             for event in events:
                 reply = self._replies.get(event.request_id)
-                if reply is not None:
+                if reply is None:
+                    continue
+                if isinstance(event, Sampled):
+                    self._route_row(event, reply, waiters)
+                else:
                     self._route(event, reply, waiters)
         finally:
             wake(waiters)
+
+    def _route_row(self, event: Sampled, reply: OpenReply, waiters: list[Waiter]) -> None:
+        reply.num_rows = event.num_rows
+        if reply.stream.held_s:
+            event = dataclasses.replace(event, held_s=reply.stream.held_s)
+        reply.stream.put(event, waiters)
+        if reply.job is not None:
+            self._add_codes(event, reply.job)
 
     def _route(self, event: Event, reply: OpenReply, waiters: list[Waiter]) -> None:
         reply.num_rows, job = event.num_rows, reply.job
@@ -40,17 +52,13 @@ class EventRouter:
         if isinstance(event, Finished) and not reply.cancelled and job and job.num_codes:
             job.ending = event
             self._worker.notify(job)
-        elif isinstance(event, Finished | Failed):
+        elif isinstance(event, (Finished, Failed)):
             self._replies.finish(event)
         else:
-            if isinstance(event, Sampled) and reply.stream.held_s:
-                event = dataclasses.replace(event, held_s=reply.stream.held_s)
             if isinstance(event, TextDelta) and job is not None:
                 start_sample = max(0, event.start_sample - job.lead_samples)
                 event = dataclasses.replace(event, start_sample=start_sample)
             reply.stream.put(event, waiters)
-        if isinstance(event, Sampled) and job is not None:
-            self._add_codes(event, job)
 
     def _add_codes(self, event: Sampled, job: SpeechJob) -> None:
         job.num_rows = event.num_rows

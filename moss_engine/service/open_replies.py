@@ -30,9 +30,8 @@ class OpenReply:
     cause: str | None = None
     num_rows: int = 0
 
-    @property
-    def request_id(self) -> str:
-        return self.request.request_id
+    def __post_init__(self) -> None:
+        self.request_id = self.request.request_id
 
     def ahead_s(self, samples_per_code: int, sample_rate_hz: int) -> float:
         """Seconds of audio, made or still codes, that the listener has not acknowledged."""

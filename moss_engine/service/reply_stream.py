@@ -65,7 +65,9 @@ class LocalReplyStream:
             )
 
     def hold(self, held: bool, now_s: float) -> None:
-        """Note whether the engine holds this reply back."""
+        """Note whether the engine holds this reply back. Called by one thread."""
+        if held is (self._held_since_s is not None):
+            return
         with self._lock:
             if self._held_since_s is not None and not held:
                 self.held_s += now_s - self._held_since_s
@@ -104,17 +106,19 @@ class LocalReplyStream:
         with self._lock:
             if self._over:
                 return False
-            self._over = isinstance(event, Finished | Failed)
+            self._over = isinstance(event, (Finished, Failed))
             if not self._events:
                 self._pending_since_s = self._clock()
             self._events.append(event)
-            if isinstance(event, Sampled) and self._clock() - self._pending_since_s < LINGER_S:
+            if self._waiter is None or (
+                isinstance(event, Sampled) and self._clock() - self._pending_since_s < LINGER_S
+            ):
                 return True
             waiter, self._waiter = self._waiter, None
-        if waiter and waiters is not None:
-            waiters.append(waiter)
-        elif waiter:
+        if waiters is None:
             wake([waiter])
+        else:
+            waiters.append(waiter)
         return True
 
     async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:

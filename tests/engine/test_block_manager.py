@@ -297,9 +297,9 @@ BLOCKS = "range(0, len(ids) - self.block_size, self.block_size)"
 FULL = "range(len(state.hashes), num_rows // self.block_size)"
 ROOM = "return self._promised + self.blocks_for(max_rows) <= self.num_blocks"
 EVICT = "del self._block_of[self._hash_of.pop(block)]"
-CLEAR = "state.table, state.hashes = [], []"
+CLEAR = "state.table, state.hashes = (), []"
 BUGS = [
-    ("self._num_owners[block] += 1\n            state", "pass\n            state"),
+    ("self._num_owners[block] += 1\n            shared", "pass\n            shared"),
     ("self._cached.pop(block, None)\n", "pass\n"),
     ("self._num_owners[block] -= 1\n", "self._num_owners[block] = 0\n"),
     ("if self._num_owners[block] == 0:", "if True:"),
@@ -314,7 +314,7 @@ BUGS = [
     (FULL, "range(len(state.hashes), len(ids) // self.block_size)"),
     ("blake2b(parent + array", "blake2b(array"),
     ("self._release(state.table)\n        state.table", "state.table"),
-    (CLEAR, "state.table = []"),
+    (CLEAR, "state.table = ()"),
     ("self._free.append(block)", "self._free.append(table[0])"),
     ("return -(-num_rows // self.block_size)", "return num_rows // self.block_size"),
     ("self._owners.pop(owner, None)", "self._owners.get(owner)"),

@@ -116,7 +116,7 @@ def test_a_question_that_cannot_leave_is_said_and_kept(service, tab, noticed):
     tab.page.mouse.click(5, 5)
     tab.text.fill("Nobody takes")
     tab.context.set_offline(True)
-    if noticed:  # what is asked about a text while it is typed finds nobody, and Gradio sends no more
+    if noticed:  # what is asked about a text while it is typed finds nobody; Gradio sends no more
         until(lambda: tab.page.wait_for_timeout(50) or problem.inner_text())
         assert "Connection to the server was lost" in problem.inner_text()
     tab.ask("Nobody takes this.")

@@ -25,7 +25,8 @@ CHECK_S = 1.0
 MAX_PER_ADDRESS = 128  # many visitors behind one router are one address
 MAX_CONNECTIONS = 1024
 OTHER_FILES = 96  # that the program itself opens
-SEND_BUFFER_BYTES = 128 * 1024  # what the system takes of an answer that nobody reads
+SEND_BUFFER_BYTES = 128 * 1024  # what may be on its way at a time
+UNSENT_BYTES = 16 * 1024  # what waits for that, here and in the system
 
 
 def max_connections() -> int:
@@ -59,6 +60,9 @@ class Connection(H11Protocol):
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # not on Windows
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+            transport.set_write_buffer_limits(high=UNSENT_BYTES)
         self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:

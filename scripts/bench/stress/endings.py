@@ -50,16 +50,19 @@ def measure_never_readers(port: int) -> dict[str, Any]:
 
 
 async def _ask(program: Program) -> list[socket.socket]:
-    opened = []
+    opened, visitors = [], []
     async with httpx.AsyncClient(base_url=program.url, timeout=30.0) as client:
         functions = await functions_of(client)
         for number in range(LISTENERS):
             visitor = Visitor(client, functions)
+            visitors.append(visitor)
             await visitor.join("reply", {"text": long_text(number)})
             if number % 2:
                 opened.append(_open_stream(program, visitor.session))
         # the tabs stay open: nothing but the lease tells that nobody listens
         await asyncio.sleep(EngineConfig().lease_s + 5.0)
+        for visitor in visitors:
+            await visitor.leave()
     return opened
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.torch_file import check_tensors
 from moss_engine.codec.vocoder.hift.config import HiftConfig, hift_shapes, read_hift_config
 from moss_engine.codec.vocoder.hift.generator import pitch_of, source_noise, whole_wave, window_wave
-from moss_engine.codec.vocoder.hift.stream import OVERLAP_FRAMES, Hift, Window
+from moss_engine.codec.vocoder.hift.stream import FIRST_HELD_FRAMES, HELD_FRAMES, Hift, Window
 from moss_engine.codec.vocoder.hift.weights import HiftWeights, fold_weight_norm, pack_hift
 from scripts.bench.common.random_codec import random_hift
 from tests.fixtures.golden.make_moss import HIFT, PATH, SEED, hift_mel
@@ -59,9 +60,9 @@ def test_the_wave_is_that_of_the_authors_code(weights):
 def test_every_frame_becomes_480_samples(weights, sizes):
     waves = spoken(Hift(weights), mel_of(sum(sizes)), sizes)
     assert sum(len(wave) for wave in waves) == 480 * sum(sizes)
-    held = [480 * OVERLAP_FRAMES] + [0] * (len(sizes) - 2) if len(sizes) > 1 else []
-    for wave, size, missing in zip(waves, sizes, held, strict=False):
-        assert len(wave) == 480 * size - missing
+    held = [0, FIRST_HELD_FRAMES, *[HELD_FRAMES] * len(sizes)][: len(sizes)] + [0]
+    for wave, size, (before, after) in zip(waves, sizes, pairwise(held), strict=True):
+        assert len(wave) == 480 * (before + size - after)
 
 
 def test_windows_are_close_to_one_run_and_silent_seams_stay_silent(weights):
@@ -70,7 +71,7 @@ def test_windows_are_close_to_one_run_and_silent_seams_stay_silent(weights):
     whole = whole_wave(weights, mel, source_noise(HIFT))
     error = wave - whole
     assert float(error.norm() / whole.norm()) < 0.03
-    seams = [480 * (20 * i - OVERLAP_FRAMES) for i in range(1, 5)]
+    seams = [480 * (20 * i - (HELD_FRAMES if i > 1 else FIRST_HELD_FRAMES)) for i in range(1, 5)]
     jumps = (wave[1:] - wave[:-1]).abs()
     usual = jumps.max()
     for at in seams:
@@ -99,7 +100,7 @@ def test_pitch_and_phase_go_on_where_they_were(weights):
         assert torch.allclose(window_pitch[:settled], pitch[want], rtol=1e-4)
         turned = (window_phase[:settled] - phase[want] + 0.5) % 1 - 0.5
         assert turned.abs().max() < 0.02
-        first += len(window_pitch) - 16
+        first += len(window_pitch) - 20
 
 
 def test_replies_together_are_replies_alone(weights):

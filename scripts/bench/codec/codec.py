@@ -164,9 +164,13 @@ def speak(codec: MossCodec, streams: int, sizes: Sizes) -> dict[str, Any]:
     random = np.random.RandomState(1)
     open_ = [codec.open_stream() for _ in range(streams)]
     replies = [random.randint(0, sizes.num_codes, sizes.reply_codes).tolist() for _ in open_]
-    codec.push_together([(stream, reply[:8]) for stream, reply in zip(open_, replies, strict=True)])
+    begun = 8 + CHUNK_CODES  # the first two chunks give less sound than they take codes
+    for part in (slice(8), slice(8, begun)):
+        codec.push_together(
+            [(stream, reply[part]) for stream, reply in zip(open_, replies, strict=True)]
+        )
     times, samples = [], 0
-    for at in range(8, sizes.reply_codes - CHUNK_CODES + 1, CHUNK_CODES):
+    for at in range(begun, sizes.reply_codes - CHUNK_CODES + 1, CHUNK_CODES):
         work = [
             (stream, reply[at : at + CHUNK_CODES])
             for stream, reply in zip(open_, replies, strict=True)

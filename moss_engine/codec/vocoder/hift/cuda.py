@@ -12,7 +12,7 @@ from torch import Tensor
 
 from moss_engine.codec.lane import GRAPH_BATCHES, open_lane
 from moss_engine.codec.vocoder.hift.generator import PITCH_REACH, window_wave
-from moss_engine.codec.vocoder.hift.stream import LEFT_FRAMES, OVERLAP_FRAMES
+from moss_engine.codec.vocoder.hift.stream import KEPT_FRAMES
 from moss_engine.codec.vocoder.hift.weights import HiftWeights
 
 
@@ -53,7 +53,7 @@ class CudaHift:
     ) -> None:
         self._counts = [*(count for count in GRAPH_BATCHES if count < max_together), max_together]
         self._graphs: dict[_Shape, _Graph] = {}
-        past, device = OVERLAP_FRAMES + LEFT_FRAMES, weights.window.device
+        past, device = KEPT_FRAMES, weights.window.device
         known = past - PITCH_REACH
         pool, stream = torch.cuda.graph_pool_handle(), open_lane(device)
         assert stream is not None, "graphs are of a GPU"

@@ -1,9 +1,10 @@
 """HiFT chunk by chunk.
 
-Each window begins with frames of the one before it. The last OVERLAP_FRAMES of a window are held
+Each window begins with KEPT_FRAMES of what came before it. The last frames of a window are held
 back: they lack what follows them; the next window makes them again, and over FADE_FRAMES the two
-are faded into each other with weights that sum to one. The source is that of one run: a pitch is
-settled once all is known that it looks at, and the phase goes on where it was.
+are faded into each other with weights that sum to one. The first window, for which a listener
+waits, holds back fewer. The source is that of one run: a pitch is settled once all is known that
+it looks at, and the phase goes on where it was.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ from torch import Tensor
 from moss_engine.codec.vocoder.hift.generator import PITCH_REACH, source_noise, window_wave
 from moss_engine.codec.vocoder.hift.weights import HiftWeights
 
-OVERLAP_FRAMES = 8
+FIRST_HELD_FRAMES, HELD_FRAMES = 8, 12
 FADE_FRAMES = 2
 """With 8, a wave differed from that of one run by -27 dB, with 4 by -38 dB, with 2 by -43 dB
 (random weights)."""
-LEFT_FRAMES = 8
-"""Frames before the overlap that a window reads again, so that its network has seen what came
-before."""
+KEPT_FRAMES = 20
+"""Those held back, and frames before them, so that the network has seen what came before."""
 
 WindowWave = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
@@ -44,7 +44,7 @@ class HiftState:
 
 @dataclass(frozen=True)
 class Window:
-    """The next mel frames [mels, n] of a reply, n at least OVERLAP_FRAMES unless they are its
+    """The next mel frames [mels, n] of a reply, n at least HELD_FRAMES unless they are its
     last."""
 
     state: HiftState
@@ -52,9 +52,13 @@ class Window:
     is_last: bool
 
     @property
-    def is_at_start(self) -> bool:
-        """Whether all frames before it are still at hand."""
-        return self.state.frames == self.state.mel.shape[1]
+    def is_first(self) -> bool:
+        return self.state.frames == 0
+
+    @property
+    def shape(self) -> tuple[int, int, int, bool]:
+        """Windows of one shape run together."""
+        return self.mel.shape[1], self.state.mel.shape[1], len(self.state.tail), self.is_last
 
 
 class Hift:
@@ -82,12 +86,8 @@ class Hift:
 
     @torch.inference_mode()
     def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, HiftState]]:
-        """-> for each, the samples [n] that are final now and the state that follows; windows of
-        one shape run together."""
-        shapes = [
-            (window.mel.shape[1], window.state.mel.shape[1], window.is_at_start, window.is_last)
-            for window in windows
-        ]
+        """-> for each, the samples [n] that are final now and the state that follows."""
+        shapes = [window.shape for window in windows]
         done: dict[int, tuple[Tensor, HiftState]] = {}
         for shape in sorted(set(shapes)):
             members = [i for i, other in enumerate(shapes) if other == shape]
@@ -114,15 +114,16 @@ class Hift:
             torch.stack([state.pitch for state in states]),
             torch.stack([state.phase for state in states]),
             self._noise[at % len(self._noise)],
-            first=windows[0].is_at_start,
+            first=windows[0].is_first,
             last=is_last,
         )
         waves = self._faded(waves[:, before * size - len(states[0].tail) :], states)
-        assert is_last or frames - before >= OVERLAP_FRAMES, (
+        held = FIRST_HELD_FRAMES if windows[0].is_first else HELD_FRAMES
+        assert is_last or frames - before >= held, (
             "a window that is not the last has frames to hold back"
         )
-        cut = waves.shape[1] - (0 if is_last else OVERLAP_FRAMES * size)
-        first = frames - (0 if is_last else min(frames, OVERLAP_FRAMES + LEFT_FRAMES))
+        cut = waves.shape[1] - (0 if is_last else held * size)
+        first = frames - (0 if is_last else min(frames, KEPT_FRAMES))
         settled = slice(first, None if is_last else -PITCH_REACH)
         return [
             (

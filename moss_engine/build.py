@@ -34,7 +34,7 @@ from moss_engine.talk.service import TalkingService
 from moss_engine.talk.small_talk import SmallTalk
 from moss_engine.text.processor import Processor, load_processor
 
-CACHED_SHARE = 4
+CACHED_SHARE = 16
 """On a CPU one block in so many may keep earlier turns: memory is taken as blocks are written."""
 
 

@@ -278,12 +278,11 @@ class ServiceCore:
         paused: set[str] = set()
         now_s = self._clock()
         for reply in replies:
-            request_id, reply_ahead_s = reply.request_id, reply.ahead_s(per_code, rate_hz)
-            ahead_s[request_id] = reply_ahead_s
+            reply_ahead_s = ahead_s[reply.request_id] = reply.ahead_s(per_code, rate_hz)
             held = reply.is_behind(reply_ahead_s, run_ahead_s)
             reply.stream.hold(held, now_s)
             if held:
-                paused.add(request_id)
+                paused.add(reply.request_id)
         result = self.engine.step(paused, ahead_s)
         events = (*result.events, *self._replays.step(replies, paused))
         self._router.route(events)

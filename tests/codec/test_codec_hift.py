@@ -60,7 +60,8 @@ def test_the_wave_is_that_of_the_authors_code(weights):
 def test_every_frame_becomes_480_samples(weights, sizes):
     waves = spoken(Hift(weights), mel_of(sum(sizes)), sizes)
     assert sum(len(wave) for wave in waves) == 480 * sum(sizes)
-    held = [0, FIRST_HELD_FRAMES, *[HELD_FRAMES] * len(sizes)][: len(sizes)] + [0]
+    held = [0, FIRST_HELD_FRAMES, *[HELD_FRAMES] * len(sizes)]
+    held[len(sizes) :] = [0]
     for wave, size, (before, after) in zip(waves, sizes, pairwise(held), strict=True):
         assert len(wave) == 480 * (before + size - after)
 

@@ -112,9 +112,21 @@ class TextDelta:
 
 
 @dataclass(frozen=True)
+class CodecRun:
+    """One run of the codec, for so many replies at a time: how long it took, without the wait for
+    its turn, and what it had to do for all of them: `operations`, multiplications and additions
+    counted one by one, and `weight_bytes` to be read; both 0 where they are not counted."""
+
+    ran_s: float
+    num_replies: int
+    operations: float = 0.0
+    weight_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
 class AudioChunk:
     """The next samples of the reply: float32 [n] in [-1, 1], gapless, starting at
-    `start_sample`. `held_s` as in `Sampled`."""
+    `start_sample`. `held_s` as in `Sampled`. `codec` is the run that made it, as far as known."""
 
     request_id: str
     time_s: float
@@ -123,6 +135,7 @@ class AudioChunk:
     start_sample: int
     sample_rate_hz: int
     held_s: float = 0.0
+    codec: CodecRun | None = None
 
 
 @dataclass(frozen=True)

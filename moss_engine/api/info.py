@@ -135,13 +135,16 @@ class ClusterStats:
 class MachineLimits:
     """Rates at which this machine reads and multiplies, as measured, and what a step of the network
     needs at least: its weights once, `row_bytes` for each row in the cache, and `row_operations`
-    for each row that is computed."""
+    for each row that is computed. `codec_*` are the rates for what runs beside it, on one core of
+    a CPU and for weights of its size; None where the codec does not count its work."""
 
     read_bytes_per_s: float
     operations_per_s: float
     weight_bytes: int
     row_bytes: int
     row_operations: int
+    codec_read_bytes_per_s: float | None = None
+    codec_operations_per_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from moss_engine.api.events import Accepted, AudioChunk, Event, Sampled, Started
+from moss_engine.api.events import Accepted, AudioChunk, CodecRun, Event, Sampled, Started
 from moss_engine.api.tokens import Modality
 
 
@@ -69,11 +69,36 @@ class RequestMetrics:
     num_cached_rows: int | None = _metric(
         "rows", "Prompt rows found in the prefix cache, hence not computed again."
     )
+    codec_ms: float | None = _metric(
+        "ms",
+        "How long a run of the codec takes on average to make a chunk of sound, without the wait "
+        "for its turn: on a CPU on one core, whose limit is meant, on a GPU for several replies at "
+        "a time, whose whole time and work count.",
+    )
+    codec_replies: float | None = _metric(
+        "", "For how many replies such a run made sound, on average."
+    )
+    codec_operations: int | None = _metric(
+        "", "Multiplications and additions of such a run, on average, where they are counted."
+    )
+    codec_weight_bytes: int | None = _metric(
+        "bytes", "Weights that such a run reads, on average, where they are counted."
+    )
 
 
 def meanings() -> dict[str, str]:
     """What each figure means: field name -> sentence."""
     return {f.name: f.metadata["meaning"] for f in fields(RequestMetrics)}
+
+
+class CodecTotals(NamedTuple):
+    """Sums over the codec's runs that made a reply's sound."""
+
+    runs: int = 0
+    replies: int = 0
+    ran_s: float = 0.0
+    operations: float = 0.0
+    weight_bytes: float = 0.0
 
 
 class Timeline(NamedTuple):
@@ -102,6 +127,7 @@ class Timeline(NamedTuple):
     audio_s: float = 0.0
     stalled_s: float = 0.0
     underruns: int = 0
+    codec: CodecTotals | None = None
 
 
 def fold(timeline: Timeline, event: Event) -> Timeline:
@@ -159,6 +185,20 @@ def _fold_chunk(timeline: Timeline, event: AudioChunk) -> Timeline:
         last_pcm_s=event.time_s,
         pcm_held_s=event.held_s,
         audio_s=timeline.audio_s + len(event.samples) / event.sample_rate_hz,
+        codec=_fold_codec(timeline.codec, event.codec),
+    )
+
+
+def _fold_codec(totals: CodecTotals | None, run: CodecRun | None) -> CodecTotals | None:
+    if run is None:
+        return totals
+    before = totals or CodecTotals()
+    return CodecTotals(
+        before.runs + 1,
+        before.replies + run.num_replies,
+        before.ran_s + run.ran_s,
+        before.operations + run.operations,
+        before.weight_bytes + run.weight_bytes,
     )
 
 
@@ -190,7 +230,20 @@ def measure(timeline: Timeline, now_s: float | None = None) -> RequestMetrics:
         num_rows=timeline.num_rows,
         num_prompt_rows=timeline.num_prompt_rows,
         num_cached_rows=timeline.num_cached_rows,
+        **_codec(timeline.codec),
     )
+
+
+def _codec(totals: CodecTotals | None) -> dict[str, Any]:
+    """The codec's figures, each an average over its runs."""
+    runs, replies, ran_s, *work = totals or CodecTotals()
+    operations, weight_bytes = (round(done / runs) if done else None for done in work)
+    return {
+        "codec_ms": ran_s / runs * 1000 if runs else None,
+        "codec_replies": replies / runs if runs else None,
+        "codec_operations": operations,
+        "codec_weight_bytes": weight_bytes,
+    }
 
 
 def _ms(start_s: float | None, end_s: float | None) -> float | None:

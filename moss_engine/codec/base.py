@@ -13,6 +13,8 @@ from moss_engine.api.errors import MelSpecError
 if TYPE_CHECKING:
     import numpy as np
 
+    from moss_engine.codec.tally import Tally
+
 
 @dataclass(frozen=True)
 class MelSpec:
@@ -93,6 +95,11 @@ class SpeechCodec(Protocol):
     code_rate_hz: Fraction
     num_codes: int
     max_together: int
+
+    @property
+    def tally(self) -> Tally | None:
+        """What its runs for replies had to do so far; None where that is not counted."""
+        ...
 
     @property
     def voices(self) -> tuple[str, ...]:

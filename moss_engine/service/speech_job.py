@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from moss_engine.api.events import AudioChunk, Finished
+from moss_engine.api.events import AudioChunk, CodecRun, Finished
 from moss_engine.codec.base import SpeechStream
 from moss_engine.service.reply_stream import LocalReplyStream
 
@@ -85,8 +85,9 @@ class SpeechJob:
     def take_codes(self, most: int) -> list[int]:
         return [self.codes.popleft() for _ in range(min(most, len(self.codes)))]
 
-    def deliver(self, samples: np.ndarray) -> None:
-        """Send float32 samples [n] to the listener, but for those of the lead."""
+    def deliver(self, samples: np.ndarray, codec: CodecRun | None = None) -> None:
+        """Send float32 samples [n], which a run made, to the listener, but for those of the
+        lead."""
         samples, lead = samples[self._unsent_lead :], min(self._unsent_lead, len(samples))
         self._unsent_lead -= lead
         if not len(samples):
@@ -106,6 +107,7 @@ class SpeechJob:
             self._made_samples,
             self._sample_rate_hz,
             self.reply.held_s,
+            codec,
         )
         self._made_samples += len(samples)
         self.reply.put(chunk)

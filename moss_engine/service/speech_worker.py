@@ -7,6 +7,7 @@ import dataclasses
 import heapq
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 from moss_engine.api.errors import EngineFaultError, MossError
-from moss_engine.api.events import Finished, FinishReason
+from moss_engine.api.events import CodecRun, Finished, FinishReason
 from moss_engine.codec.base import SpeechCodec
 from moss_engine.service.speech_job import SpeechJob
 
@@ -110,6 +111,7 @@ class SpeechWorker:
     ) -> None:
         """One run of the codec for all; where it raises, one for each, so that a faulty reply fails
         alone."""
+        before, began_s = self._tallied(), time.perf_counter()
         try:
             waves = run(work)
             assert len(waves) == len(jobs), (
@@ -122,17 +124,24 @@ class SpeechWorker:
             for job, one in zip(jobs, work, strict=True):
                 self._run(run, [job], [one], ends=ends)
             return
+        ran_s, after = time.perf_counter() - began_s, self._tallied()
+        made_by = CodecRun(ran_s, len(jobs), after[0] - before[0], after[1] - before[1])
         for job, samples in zip(jobs, waves, strict=True):
             try:
-                self._deliver(job, samples, ends)
+                self._deliver(job, samples, made_by, ends)
             except Exception as error:
                 self._fail(job, error)
 
-    def _deliver(self, job: SpeechJob, samples: np.ndarray, ends: bool) -> None:
+    def _tallied(self) -> tuple[float, float]:
+        """Operations and bytes of all the codec's runs so far."""
+        tally = self._codec.tally
+        return (tally.operations, tally.weight_bytes) if tally else (0.0, 0.0)
+
+    def _deliver(self, job: SpeechJob, samples: np.ndarray, made_by: CodecRun, ends: bool) -> None:
         if not np.isfinite(samples).all():
             raise EngineFaultError("The vocoder's output was not a number; ask again.")
         if len(samples) and not job.cancelled:
-            job.deliver(samples)
+            job.deliver(samples, made_by)
         if ends:
             assert job.ending is not None
             reason = FinishReason.CANCELLED if job.cancelled else job.ending.reason

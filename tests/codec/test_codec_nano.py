@@ -21,6 +21,7 @@ from moss_engine.codec.base import MOSS_MEL, MelSpec, samples_per_code
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.nano.codec import CHUNK_CODES, NanoCodec, load_nano_codec
 from moss_engine.codec.nano.store import load_fsq
+from moss_engine.codec.tally import Cost
 from moss_engine.codec.vocoder.store import load_vocoder, save_vocoder
 from moss_engine.codec.vocoder.stream import WindowVocoder, support_frames, whole_wave
 from tests.fixtures.make_tiny_codec import TINY_VOCODER, make_tiny_codec
@@ -59,7 +60,8 @@ def with_windows(codec: NanoCodec, lengths: tuple[int, ...], generator=None) -> 
     """The codec with windows of these lengths alone, and with another generator."""
     vocoder = codec._vocoder
     plan = replace(vocoder.plan, lengths=lengths)
-    window = WindowVocoder(generator or vocoder.generator, vocoder.mel, plan, torch.device("cpu"))
+    device, cost = torch.device("cpu"), Cost(0.0, 0.0, 0)
+    window = WindowVocoder(generator or vocoder.generator, vocoder.mel, plan, device, cost)
     return NanoCodec(codec._fsq, window, torch.device("cpu"))
 
 

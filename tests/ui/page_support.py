@@ -16,6 +16,7 @@ from moss_engine.api.errors import ContextError, MossError, UnsupportedModeError
 from moss_engine.api.events import (
     Accepted,
     AudioChunk,
+    CodecRun,
     Event,
     Finished,
     FinishReason,
@@ -23,7 +24,14 @@ from moss_engine.api.events import (
     Started,
     TextDelta,
 )
-from moss_engine.api.info import EngineStats, MadeBy, RuntimeInfo, ServiceInfo, ServiceStats
+from moss_engine.api.info import (
+    EngineStats,
+    MachineLimits,
+    MadeBy,
+    RuntimeInfo,
+    ServiceInfo,
+    ServiceStats,
+)
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import ChannelSampling, Request, Sampling, Text, without_older_half
 from moss_engine.api.service import ClonedVoice, SpeechService
@@ -132,7 +140,7 @@ class Script:
     one.
 
     It stalls for `stall_s` before the third chunk, says `spoken` instead of what was asked, and
-    begins when `together` replies are open.
+    begins when `together` replies are open. Every chunk was made by the run `codec`.
     """
 
     seconds: float = 3.0
@@ -144,6 +152,7 @@ class Script:
     wordless: bool = False
     spoken: str = ""
     together: int = 1
+    codec: CodecRun | None = None
 
 
 INFO = ServiceInfo(
@@ -199,6 +208,7 @@ class FakeService:
     most_messages: int = 1000
     drained: bool = False
     waiting: int = 0
+    limits: MachineLimits | None = None
     encoded: list[tuple[np.ndarray, int]] = field(default_factory=list)
 
     async def describe(self) -> ServiceInfo:
@@ -235,6 +245,7 @@ class FakeService:
     def reset(self, script: Script | None = None) -> None:
         """As new, for the next test."""
         self.script, self.waiting = script or Script(seconds=1.2, rtf=0.2), 0
+        self.limits = None
         for record in (
             self.requests,
             self.cancelled,
@@ -327,7 +338,8 @@ class FakeService:
                 yield Finished(key, now_s(), rows, FinishReason.CANCELLED, ())
                 return
             self.chunk_ready_s.append(time.time())
-            yield AudioChunk(key, now_s(), rows, wave[start : start + step], start, RATE_HZ)
+            samples = wave[start : start + step]
+            yield AudioChunk(key, now_s(), rows, samples, start, RATE_HZ, codec=script.codec)
         yield Finished(key, now_s(), rows, FinishReason.STOP, ())
 
     async def _recorded(self, request: Request) -> AsyncIterator[Event]:
@@ -379,7 +391,8 @@ class FakeService:
             blocks_reserved=0,
             leaked_blocks=0,
         )
-        return ServiceStats(engine, "draining" if self.drained else "ready", 0.0, {})
+        state = "draining" if self.drained else "ready"
+        return ServiceStats(engine, state, 0.0, {}, limits=self.limits)
 
 
 def engine_stats(service: SpeechService) -> EngineStats:

@@ -63,6 +63,7 @@ class MossCodec:
 
     sample_rate_hz = MOSS_MEL.sample_rate_hz
     mel = MOSS_MEL
+    tally = None
 
     def __init__(
         self,

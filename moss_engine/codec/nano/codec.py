@@ -48,6 +48,9 @@ class NanoCodec:
     ) -> None:
         self._fsq, self._vocoder, self._device = fsq, vocoder, device
         self._decoder = StreamedDecoder(fsq.decoder, device)
+        self._decoder_cost = self._decoder.cost()
+        self.tally = vocoder.tally
+        self.tally.size_bytes += self._decoder_cost.weight_bytes
         self._lane = open_lane(device)
         mel = fsq.config.mel
         self.mel = mel
@@ -101,6 +104,7 @@ class NanoCodec:
             ending = [stream for stream in streams if stream.held_back]
             for members in _alike(ending, lambda stream: stream.decoder.phase):
                 mels = fsq_stream.flush_together([stream.decoder for stream in members])
+                self._note(mels)
                 for stream, mel in zip(members, mels, strict=True):
                     stream.vocoder.add(mel)
                     stream.held_back = 0
@@ -114,9 +118,15 @@ class NanoCodec:
             )
             points = points_of_codes(codes, self._fsq.config.levels)
             mels = fsq_stream.decode_together([stream.decoder for stream in members], points)
+            self._note(mels)
             for stream, mel in zip(members, mels, strict=True):
                 stream.vocoder.add(mel)
                 stream.waiting, stream.held_back = (), LOOK_AHEAD_CODES
+
+    def _note(self, mels: Tensor) -> None:
+        """The decoder has made [streams, num_mels, frames]."""
+        num_codes = mels.shape[2] // self._fsq.config.frames_per_code
+        self.tally.add(self._decoder_cost, num_codes, mels.shape[0])
 
 
 class NanoStream:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.codec.nano.fsq import LOOK_AHEAD_CODES, Block, Decoder
+from moss_engine.codec.tally import Cost, cost_of
 from moss_engine.models.recording import Recording
 
 RECORDED_CODES = 2
@@ -26,6 +27,14 @@ class StreamedDecoder:
         if device.type == "cpu":
             x = _zeros(self._blocks[0], RECORDED_CODES, device)
             self._advance = Recording(self._advance_blocks, (x, *self.start))
+
+    def cost(self) -> Cost:
+        """What a run costs, by the codes that it makes final."""
+        decoder, (like, *_) = self.decoder, self.start
+        size = len(decoder.config.levels)
+        return cost_of(
+            lambda codes: decoder(like.new_zeros(1, codes, size)), 1, 2, *decoder.parameters()
+        )
 
     def open(self) -> DecoderStream:
         return DecoderStream(self)

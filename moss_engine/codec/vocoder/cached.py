@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 
 from moss_engine.codec.base import MelSpec
 from moss_engine.codec.mel import LOG_FLOOR
+from moss_engine.codec.tally import Tally, cost_of
 from moss_engine.codec.vocoder.pasts import Pasts
 from moss_engine.models.recording import Recording
 
@@ -26,6 +27,8 @@ class Network(Protocol):
     """A generator that can be streamed; `delay` samples pass before a mel frame's first sample."""
 
     delay: int
+
+    def parameters(self) -> Iterator[Tensor]: ...
 
     def advance(self, mel: Tensor, pasts: Pasts) -> Tensor: ...
 
@@ -51,6 +54,13 @@ class CachedVocoder:
             pasts = Pasts(None)
             self.network.advance(silence, pasts)
         self._silent = tuple(pasts.kept)
+        self._cost = cost_of(
+            lambda frames: network.advance(silence[..., :frames], Pasts(None)),
+            1,
+            2,
+            *network.parameters(),
+        )
+        self.tally = Tally(self._cost.weight_bytes)
         self._advance_one: Callable[..., tuple[Tensor, ...]] = self._advance
         if device.type == "cpu":
             self._advance_one = Recording(self._advance, (silence, *self._silent))
@@ -90,6 +100,7 @@ class CachedVocoder:
             members = [i for i in waiting if min(RUN_FRAMES, streams[i].pending_frames) == count]
             mel = torch.stack([streams[i].mel[:, :count] for i in members])
             pasts = (torch.cat(kept) for kept in zip(*(streams[i].kept for i in members)))
+            self.tally.add(self._cost, count, len(members))
             waves, *news = (self._advance_one if len(members) == 1 else self._advance)(mel, *pasts)
             for row, (i, wave) in enumerate(zip(members, waves, strict=True)):
                 stream = streams[i]

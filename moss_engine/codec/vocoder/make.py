@@ -11,12 +11,13 @@ from torch import nn
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.base import MelSpec
 from moss_engine.codec.store import CONFIG_NAME, read_config
+from moss_engine.codec.tally import Cost, cost_of
 from moss_engine.codec.vocoder.bigvgan import mel_spec_of
 from moss_engine.codec.vocoder.cached import CachedVocoder, Network
 from moss_engine.codec.vocoder.cuda import CudaVocoder
 from moss_engine.codec.vocoder.mel_vocoder import StreamVocoder
 from moss_engine.codec.vocoder.store import BIGVGAN_TYPE, load_vocoder, vocoder_mel
-from moss_engine.codec.vocoder.stream import Generator, WindowPlan, WindowVocoder, context_frames
+from moss_engine.codec.vocoder.stream import WindowPlan, WindowVocoder, context_frames
 
 CONTEXT_SHARE = 0.8
 """Context of a plain BigVGAN's window as a share of its nominal support. The outermost frames act
@@ -78,10 +79,20 @@ def make_steady_vocoder(
     context, spec = context_frames(config, CONTEXT_SHARE), mel_spec_of(config)
     lengths = (2 * context + frames,)
     plan = WindowPlan((frames - context % frames, frames), context, context, lengths)
-    run: Generator = generator
-    if device.type == "cuda":
-        run = CudaVocoder(generator, spec.num_mels, lengths, max_together, device)
-    return WindowVocoder(run, spec, plan, device)
+    if device.type != "cuda":
+        return WindowVocoder(generator, spec, plan, device, generator_cost(generator, spec))
+    run = CudaVocoder(generator, spec.num_mels, lengths, max_together, device)
+    return WindowVocoder(run, spec, plan, device, run.cost)
+
+
+def generator_cost(generator: nn.Module, mel: MelSpec) -> Cost:
+    """What a BigVGAN's run costs, by that over a frame or two."""
+    weights = list(generator.parameters())
+
+    def run(frames: int) -> None:
+        generator(weights[0].new_zeros(1, mel.num_mels, frames))
+
+    return cost_of(run, 1, 2, *weights)
 
 
 def window_vocoder(
@@ -94,7 +105,9 @@ def window_vocoder(
 ) -> WindowVocoder:
     """A plain BigVGAN that is ready to run, with `context` frames on either side of a chunk."""
     if device.type != "cuda":
-        return WindowVocoder(generator, mel, WindowPlan(chunk_frames, context, context), device)
+        plan = WindowPlan(chunk_frames, context, context)
+        return WindowVocoder(generator, mel, plan, device, generator_cost(generator, mel))
     lengths = tuple(sorted({chunk_frames[0] + 2 * context, max(chunk_frames) + 2 * context}))
-    run: Generator = CudaVocoder(generator, mel.num_mels, lengths, max_together, device)
-    return WindowVocoder(run, mel, WindowPlan(chunk_frames, context, context, lengths), device)
+    run = CudaVocoder(generator, mel.num_mels, lengths, max_together, device)
+    plan = WindowPlan(chunk_frames, context, context, lengths)
+    return WindowVocoder(run, mel, plan, device, run.cost)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from moss_engine.codec.base import MelSpec
+from moss_engine.codec.tally import Tally
 from moss_engine.codec.vocoder.hift.stream import Hift, HiftState, Window
 
 
@@ -49,10 +50,12 @@ class StreamVocoder(Protocol):
     """A generator of whole replies, as a stream: what `windows` and `cached` make.
 
     A stream takes mel by `add` and says by `missing_frames` how much more it waits for. All that it
-    holds is replaced, never written to, so that a shallow copy is the stream as it was.
+    holds is replaced, never written to, so that a shallow copy is the stream as it was. `tally`
+    takes note of every run.
     """
 
     mel: MelSpec
+    tally: Tally
 
     def open(self) -> Any:
         """A reply before its first frame."""

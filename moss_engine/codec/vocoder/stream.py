@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from moss_engine.codec.base import MelSpec
 from moss_engine.codec.mel import LOG_FLOOR
+from moss_engine.codec.tally import Cost, Tallied, Tally
 
 ACTIVATION_REACH = 5
 Generator = Callable[[Tensor], Tensor]
@@ -215,12 +216,13 @@ def whole_wave(generator: nn.Module, mel: Tensor, context_frames: int) -> Tensor
 
 
 class WindowVocoder:
-    """Speaks replies with a generator that is run on windows of the mel."""
+    """Speaks replies with a generator that is run on windows of the mel, at a `cost`."""
 
     def __init__(
-        self, generator: Generator, mel: MelSpec, plan: WindowPlan, device: torch.device
+        self, generator: Generator, mel: MelSpec, plan: WindowPlan, device: torch.device, cost: Cost
     ) -> None:
-        self.generator, self.mel, self.plan = generator, mel, plan
+        self.mel, self.plan, self.tally = mel, plan, Tally(cost.weight_bytes)
+        self.generator = Tallied(generator, cost, self.tally)
         self._device = device
 
     def open(self) -> VocoderStream:

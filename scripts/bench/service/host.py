@@ -76,7 +76,7 @@ class NoCodec:
     """Silence of the right length, in chunks."""
 
     sample_rate_hz, code_rate_hz, num_codes = 24_000, Fraction(25, 2), 16_384
-    voices, max_together = ("silent",), 16
+    voices, max_together, tally = ("silent",), 16, None
 
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
         return []

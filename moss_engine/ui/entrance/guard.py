@@ -19,6 +19,7 @@ from moss_engine.ui.audio_in import route
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.entrance.asgi import Refused, answer, header, read_body, replay, with_headers
 from moss_engine.ui.entrance.calls import Calls, check_call, completed, parse_json
+from moss_engine.ui.entrance.compressed import Compressor
 from moss_engine.ui.entrance.login import Login
 from moss_engine.ui.entrance.places import Places
 
@@ -84,6 +85,7 @@ class Guard:
         self.hosts = hosts
         self.is_session = is_session
         self.places = places
+        self.compressor = Compressor()
         policy = " ".join(("frame-ancestors 'self'", *frames))
         self.headers = {**SAFE, b"content-security-policy": policy.encode()}
 
@@ -123,7 +125,7 @@ class Guard:
                 body = self._check_post(path, scope, body)
                 receive = replay(body, receive)
             with self._place(path):
-                await self.app(scope, receive, send)
+                await self.app(scope, receive, self.compressor.for_(scope, send))
 
     def _place(self, path: str) -> contextlib.AbstractContextManager[None]:
         """A place in the queue for what goes there."""

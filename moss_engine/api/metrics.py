@@ -237,13 +237,18 @@ def measure(timeline: Timeline, now_s: float | None = None) -> RequestMetrics:
 def _codec(totals: CodecTotals | None) -> dict[str, Any]:
     """The codec's figures, each an average over its runs."""
     runs, replies, ran_s, *work = totals or CodecTotals()
-    operations, weight_bytes = (round(done / runs) if done else None for done in work)
+    operations, weight_bytes = (_three_digits(done / runs) if done else None for done in work)
     return {
         "codec_ms": ran_s / runs * 1000 if runs else None,
         "codec_replies": replies / runs if runs else None,
         "codec_operations": operations,
         "codec_weight_bytes": weight_bytes,
     }
+
+
+def _three_digits(value: float) -> int:
+    """As much as is read of it, and on a slow link seldom another number."""
+    return int(float(f"{value:.3g}"))
 
 
 def _ms(start_s: float | None, end_s: float | None) -> float | None:

@@ -103,6 +103,9 @@ class BusyError(MossError):
     http_status = 503
 
 
+NO_PLACE = "All places are taken; try again in a moment."
+
+
 class ShuttingDownError(MossError):
     """The service ends: open replies may, new ones are refused."""
 

@@ -12,7 +12,13 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from moss_engine.api.errors import BusyError, InputError, ShuttingDownError, UnsupportedModeError
+from moss_engine.api.errors import (
+    NO_PLACE,
+    BusyError,
+    InputError,
+    ShuttingDownError,
+    UnsupportedModeError,
+)
 from moss_engine.api.events import Accepted, Event, Transcribed
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.metrics import RequestMetrics
@@ -139,7 +145,7 @@ class TalkingService:
                 if other.unheard_s > UNHEARD_S:
                     del self._open[other.request_id]
             if len(self._open) >= self._info.max_sessions + self._info.max_waiting:
-                raise BusyError("All places are taken; try again in a moment.")
+                raise BusyError(NO_PLACE)
 
             async def submit(part: Spoken) -> ReplyStream:
                 return await self._below.submit(self._said_by(part, request))

@@ -9,6 +9,7 @@ from moss_engine.audio.turn_text import (
     PAUSE_OPEN_S,
     PAUSE_WHOLE_S,
     interrupts,
+    is_echo,
     is_murmur,
     pause_s,
 )
@@ -35,3 +36,18 @@ def test_an_answer_is_interrupted_by_words_that_mean_it():
     assert interrupts("Tell me a joke.", MEANT_S) and interrupts("Stop!", 0.3)
     assert not interrupts("No.", 0.4), "a murmur is often taken for it"
     assert not interrupts("Right.", 0.3) and not interrupts("Mm-hmm.", 2.0)
+
+
+SAYING = " My train leaves at 7:45, so please wait for me. Doctor Sanders will see you"
+
+
+def test_an_answer_is_not_interrupted_by_its_own_words():
+    for heard in ("So please wait.", "please wait for me. Doctor", "Forty five. So please,"):
+        assert is_echo(heard, SAYING), heard
+        assert not interrupts(heard, 2.0, SAYING) and interrupts(heard, 2.0)
+
+
+def test_other_words_interrupt_it_also_where_some_are_its_own():
+    for heard in ("Wait, stop.", "When does my train go back?", "Who is Doctor Miller?"):
+        assert interrupts(heard, 2.0, SAYING), heard
+    assert not is_echo("", SAYING) and not is_echo("Wait.", "")

@@ -90,3 +90,20 @@ def test_a_question_that_was_read_aloud_is_answered_if_that_is_wanted(visit):
     visit.page.wait_for_function("document.querySelectorAll('#chat .tr-assistant').length === 3")
     last = visit.page.locator("#chat .tr-assistant").last
     assert last.locator(".tr-text").inner_text() == "It is noon. Have a rest."
+
+
+def test_the_server_is_told_what_is_being_said_so_that_it_knows_an_echo(visit):
+    visit.wait("done")
+    visit.page.evaluate("""() => {
+      const { line } = recorder;
+      line.saying = () => "It is noon.";
+      line.post = async (rest) => {
+        window.sent = rest;
+        return { talking: false, utterance: "", seconds: 0, text: "", sure: true };
+      };
+      line.begin(true);
+      line.push(new Int16Array(8));
+    }""")
+    visit.page.wait_for_function("window.sent?.includes('&saying=It%20is%20noon.')")
+    assert "noon" in visit.page.evaluate("liveAudio.text")
+    assert "rest" in visit.page.evaluate("liveAudio.saying"), "the last words of what was said"

@@ -46,15 +46,16 @@ def ingest_of(ear: Ear, *, by_words: bool = True) -> AudioIngest:
     return AudioIngest(ear.hear, Loud(), max_s=20.0, glimpse=ear.glimpse, by_words=by_words)
 
 
-async def feed(ingest: AudioIngest, wave: np.ndarray, *, answering: bool = False) -> list:
+async def feed(
+    ingest: AudioIngest, wave: np.ndarray, *, answering: bool = False, saying: str = ""
+) -> list:
     """Every answer, block by block, as a microphone sends them."""
     key, answers = ingest.open(), []
+    given = {"hands_free": True, "answering": answering, "saying": saying}
     size = round(BLOCK_S * RATE_HZ)
     for seq, start in enumerate(range(0, len(wave), size)):
         body = wave[start : start + size].astype("<i2").tobytes()
-        answers.append(
-            await ingest.hear(key, seq, body, hands_free=True, answering=answering, end=False)
-        )
+        answers.append(await ingest.hear(key, seq, body, end=False, **given))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     return answers
@@ -111,6 +112,17 @@ async def test_a_cough_and_a_murmur_are_no_question_and_interrupt_nothing():
         assert not any(answer.utterance for answer in answers)
 
 
+async def test_the_answers_own_words_interrupt_nothing():
+    ear = Ear("So please wait for me.")
+    wave = np.concatenate([silence(0.5), tone(1.5), silence(2.0)])
+    answers = await feed(ingest_of(ear), wave, answering=True, saying="at noon, so please wait for")
+    assert any(answer.talking and answer.text == ear.text for answer in answers)
+    assert not any(answer.utterance or (answer.talking and answer.sure) for answer in answers)
+    answers = await feed(ingest_of(ear), wave, answering=True, saying="It is noon.")
+    assert any(answer.talking and answer.sure for answer in answers)
+    assert sum(bool(answer.utterance) for answer in answers) == 1
+
+
 @pytest.mark.parametrize(("by_words", "count"), [(False, 1), (True, 0)])
 async def test_what_the_recogniser_cannot_make_out_is_for_the_checkpoint_to_hear(by_words, count):
     ingest = ingest_of(Foreign("Ah, ah, ah."), by_words=by_words)
@@ -142,6 +154,27 @@ def test_what_is_much_softer_than_the_visitor_is_the_pages_own_echo():
     follower.take(silence(LEVEL_FRAMES * FRAME_S), answering=True)
     follower.take(tone(0.5, 0.3 * 10 ** (-(SOFTER_DB - 2) / 20)), answering=True)
     assert follower.talking and follower.interrupts
+
+
+def test_what_is_no_louder_than_an_echo_was_is_an_echo():
+    follower = Follower(Voice(), 20.0)
+    follower.take(tone(0.5, 0.05), answering=True)
+    assert follower.talking
+    follower.was_echo()
+    follower.take(silence(2.0), answering=True)
+    follower.take(tone(0.5, 0.05), answering=True)
+    assert not follower.talking
+    follower.take(tone(0.5, 0.1), answering=True)
+    assert follower.talking, "a louder voice is somebody else's"
+
+
+def test_a_turn_during_which_an_answer_began_says_nothing_about_the_visitors_level():
+    follower = Follower(Voice(), 20.0)
+    for level, answering in ((0.3, False), (0, False), (0.02, False), (0.02, True), (0, True)):
+        follower.take(tone(2.0, level), answering=answering)
+    assert not follower.talking
+    follower.take(tone(0.5, 0.05), answering=True)
+    assert not follower.talking, "the level of the first turn counts"
 
 
 def test_while_nothing_is_answered_a_soft_voice_counts():

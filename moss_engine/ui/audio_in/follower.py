@@ -23,13 +23,19 @@ from moss_engine.audio.voice_activity import Listener
 
 TAIL_S = 0.2  # silence kept after the last word of a turn
 LEVEL_FRAMES = 4
-"""The level of a voice is that of the loudest of so many frames: there are gaps inside words."""
-SOFTER_DB = 5.0
+"""The level of a voice is that of so many frames together: there are gaps inside words, and single
+frames of an echo are loud, too."""
+VOICE_PERCENTILE = 90
+"""How loud a visitor speaks: of the levels of a turn, one that the loud syllables reach, as these
+are what an echo is compared with."""
+SOFTER_DB = 5.5
 """So much softer than the visitor spoke before, a voice that is heard while the page answers is
 taken for the page's own echo."""
+ECHO_DB = 3.0
+"""So much louder than what was found to be the page's own words, a voice may interrupt again."""
 UNKNOWN_DB = -34.0
 """The least level of a visitor who has not spoken yet, against full scale."""
-LEAST_DB, MOST_DB = -50.0, -26.0
+LEAST_DB, MOST_DB = -50.0, -24.0
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,11 @@ class Follower:
         self._max_s = max_s
         self._rest = np.zeros(0, np.int16)
         self._turn = TurnState()
-        self._levels: deque[float] = deque(maxlen=LEVEL_FRAMES)
-        self._turn_power: list[float] = []
+        self._powers: deque[float] = deque(maxlen=LEVEL_FRAMES)
+        self._turn_levels: list[float] = []
+        self._answered = False  # while this turn goes on
         self._voice_db: float | None = None
+        self._echo_db = LEAST_DB
 
     @property
     def talking(self) -> bool:
@@ -81,6 +89,12 @@ class Follower:
         """Samples of the turn that goes on, up to its last speech; 0 where there is none."""
         silent = round(self._turn.silent_s / FRAME_S)
         return (len(self.frames) - silent) * FRAME_SAMPLES if self._turn.talking else 0
+
+    def was_echo(self) -> None:
+        """The turn that goes on is made of the page's own words: what is no louder, is too."""
+        if self._turn_levels:
+            level_db = float(np.percentile(self._turn_levels, VOICE_PERCENTILE))
+            self._echo_db = max(self._echo_db, level_db + ECHO_DB)
 
     def take(self, pcm: np.ndarray, answering: bool) -> list[SpokenTurn]:
         """The next int16 samples; the turns that they complete."""
@@ -109,8 +123,9 @@ class Follower:
     def _frame(self, frame: np.ndarray, answering: bool) -> SpokenTurn | None:
         before, probability = self._turn, self._listener.probability(frame)
         power = float(np.mean((frame / 32768.0) ** 2)) + 1e-10
-        self._levels.append(10 * np.log10(power))
-        if answering and not before.talking and max(self._levels) < self._least_db():
+        self._powers.append(power)
+        level_db = 10 * float(np.log10(sum(self._powers) / LEVEL_FRAMES))
+        if answering and not before.talking and level_db < self._least_db():
             probability = 0.0
         cough = self.interrupts and before.spoken_s < LEAST_SPEECH_S
         end_s = min(self.end_s, COUGH_END_S) if cough else self.end_s
@@ -119,8 +134,9 @@ class Follower:
         )
         self.frames.append(frame)
         if probability >= 0.5:
-            self._turn_power.append(power)
+            self._turn_levels.append(level_db)
         done = None
+        self._answered = answering or (before.talking and self._answered)
         if self._turn.change is Change.BEGAN:
             self.interrupts = answering
             self.end_s = END_S
@@ -131,19 +147,19 @@ class Follower:
             done = SpokenTurn(
                 np.concatenate(self.frames[:kept]), spoken, before.spoken_s, self.interrupts
             )
-            if self._turn_power and not self.interrupts:  # which the page's own voice may have done
-                self._voice_db = 10 * float(np.log10(np.mean(self._turn_power)))
+            if self._turn_levels and not self._answered:  # or it may be the page's own voice
+                self._voice_db = float(np.percentile(self._turn_levels, VOICE_PERCENTILE))
         if not self._turn.talking:
             self.frames = self.frames[-round((LEAD_S + self._turn.run_s) / FRAME_S) :]
             if self._turn.run_s == 0.0:
-                self._turn_power = []
+                self._turn_levels = []
         return done
 
     def _least_db(self) -> float:
         """The least level of a voice that may interrupt an answer."""
         if self._voice_db is None:
-            return UNKNOWN_DB
-        return min(MOST_DB, max(LEAST_DB, self._voice_db - SOFTER_DB))
+            return max(UNKNOWN_DB, min(MOST_DB, self._echo_db))
+        return min(MOST_DB, max(self._echo_db, self._voice_db - SOFTER_DB))
 
 
 assert round(FRAME_S * RATE_HZ) == FRAME_SAMPLES

@@ -23,7 +23,7 @@ from moss_engine.api.request import Speech
 from moss_engine.audio.file import MIN_S, SILENCE_PEAK, read_audio
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.turn_taking import END_S, RATE_HZ
-from moss_engine.audio.turn_text import PAUSE_MURMUR_S, interrupts, is_murmur, pause_s
+from moss_engine.audio.turn_text import PAUSE_MURMUR_S, interrupts, is_echo, is_murmur, pause_s
 from moss_engine.audio.voice_activity import Detector
 from moss_engine.ui.audio_in.follower import Follower, SpokenTurn
 from moss_engine.ui.audio_in.partial import Glimpse, Partial
@@ -54,13 +54,15 @@ class BlockResult:
 @dataclass(eq=False)
 class MicSession:
     """One microphone. `frames` [FRAME_SAMPLES] are those of the recording, or of the moment before
-    it may begin; `follower` finds the turns where that is asked for; `visitor` speaks."""
+    it may begin; `follower` finds the turns where that is asked for; `visitor` speaks. `saying`
+    are the words of the answer that were last said."""
 
     used_s: float
     visitor: str = ""
     partial: Partial | None = None
     follower: Follower | None = None
     seq: int = -1
+    saying: str = ""
     frames: list[np.ndarray] = field(default_factory=list)
     last: BlockResult = BlockResult()
     busy: bool = False
@@ -136,15 +138,23 @@ class AudioIngest:
         return session in self._sessions
 
     async def hear(
-        self, key: str, seq: int, body: bytes, *, hands_free: bool, answering: bool, end: bool
+        self,
+        key: str,
+        seq: int,
+        body: bytes,
+        *,
+        hands_free: bool,
+        answering: bool,
+        end: bool,
+        saying: str = "",
     ) -> BlockResult:
         """Take the next block of int16 PCM at 16 kHz; the one with `seq` 0 begins a recording,
         `end` completes it.
 
         A block that is sent again gets the same answer. Hands-free, turns are found and completed
         by themselves, and `end` ends the one that goes on; `answering` says that the page is
-        talking meanwhile. Raises an InputError
-        where nothing was said.
+        talking meanwhile, and `saying` its last words. Raises an InputError where nothing was
+        said.
         """
         session = self._use(key)
         if seq == session.seq and seq > 0:
@@ -159,6 +169,7 @@ class AudioIngest:
             detector = self._detector if hands_free else None
             session.begin(Follower(detector.open(), self.max_s) if detector else None)
         session.seq, session.busy = seq, True
+        session.saying = saying or session.saying
         try:
             pcm = np.frombuffer(body, "<i2").astype(np.int16)
             if session.follower is None:
@@ -244,14 +255,17 @@ class AudioIngest:
             partial.begin()
         elif partial is not None:
             partial.look(follower.frames, follower.num_spoken, follower.silent_s)
+        sure, text = True, partial.text if partial is not None else ""
+        if partial is not None and follower.interrupts:
+            sure = interrupts(text, follower.spoken_s, session.saying)
+            if is_echo(text, session.saying):
+                follower.was_echo()
         return BlockResult(
             follower.talking,
             JOIN.join(heard.utterance for heard in kept),
             sum(heard.seconds for heard in kept) or follower.length_s,
-            partial.text if partial else "",
-            partial is None
-            or not follower.interrupts
-            or interrupts(partial.text, follower.spoken_s),
+            text,
+            sure,
         )
 
     async def _keep_turn(
@@ -265,7 +279,8 @@ class AudioIngest:
             known = None  # another language than the recogniser's is none to the checkpoint
         if known is not None and is_murmur(known.text):
             return None
-        if known is not None and turn.interrupts and not interrupts(known.text, turn.spoken_s):
+        said, saying = turn.spoken_s, session.saying
+        if known is not None and turn.interrupts and not interrupts(known.text, said, saying):
             return None
         heard = known is not None and known.sure and self._by_words
         speech = Speech((), known) if heard else None  # else it is heard once more, or refused

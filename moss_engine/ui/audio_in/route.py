@@ -3,7 +3,8 @@
     POST /gradio_api/hear/<session>?seq=3&hands_free=1&answering=0&end=0     int16 PCM at 16 kHz
     POST /gradio_api/hear/<session>/file                                     an audio file as it is
 
-An session's key comes from Gradio's `/listen`, behind whatever password the page has.
+While the page answers, `saying` gives the last words of the answer, so that its echo is known. A
+session's key comes from Gradio's `/listen`, behind whatever password the page has.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ PREFIX = "/gradio_api/hear/"
 PATH = re.compile(rf"{PREFIX}(?P<session>[A-Za-z0-9_-]{{16,32}})(?P<file>/file)?")
 MAX_BLOCK_BYTES = 256 * 1024
 MAX_FILE_BYTES = 16 * 1024 * 1024
+MAX_SAYING = 400  # letters of the answer's last words
 FLAGS = ("hands_free", "answering", "end")
 
 
@@ -67,7 +69,8 @@ def _options(scope: dict[str, Any]) -> dict[str, Any]:
         raise ParameterError(
             "A block needs its number as seq, and hands_free, answering and end as 0 or 1."
         )
-    return {"seq": int(seq), **{flag: given.get(flag) == "1" for flag in FLAGS}}
+    flags = {flag: given.get(flag) == "1" for flag in FLAGS}
+    return {"seq": int(seq), "saying": given.get("saying", "")[-MAX_SAYING:], **flags}
 
 
 def _declared(scope: dict[str, Any]) -> int:

@@ -1,6 +1,9 @@
 // Captions in step with the sound. Words that were made but not yet heard are pale, so the lead of the model over the
 // ear is visible.
 
+const SAID_S = 6; // of a reply, that may still be on its way through room, microphone and recogniser
+const NEXT_S = 1;
+
 class Captions {
   constructor(element) {
     this.element = element;
@@ -37,18 +40,28 @@ class Captions {
     segment.element.replaceChildren(...segment.words.map((word) => word.element));
   }
 
-  // Mark every word whose sound began before `heard` samples; `total` is the reply's length so far.
-  show(heard, total, rate, ended) {
-    let current = null;
-    this.segments.forEach((segment, index) => {
+  // Where every word begins, in samples; `total` is the reply's length so far.
+  *times(total, rate, ended) {
+    for (const [index, segment] of this.segments.entries()) {
       const guess = segment.start + segment.text.length * 0.065 * rate;
       const next = this.segments[index + 1]?.start ?? (ended ? total : Math.max(total, guess));
-      for (const word of segment.words) {
-        const said = heard > segment.start + word.at * (next - segment.start);
-        word.element.classList.toggle("said", said);
-        if (said) current = word.element;
-      }
-    });
+      for (const word of segment.words) yield [word.element, segment.start + word.at * (next - segment.start)];
+    }
+  }
+
+  // The words that were said last, and the next ones, as where they begin is guessed.
+  around(heard, total, rate, ended) {
+    const near = ([, at]) => at > heard - SAID_S * rate && at < heard + NEXT_S * rate;
+    return [...this.times(total, rate, ended)].filter(near).map(([element]) => element.textContent).join("");
+  }
+
+  // Mark every word whose sound began before `heard` samples.
+  show(heard, total, rate, ended) {
+    let current = null;
+    for (const [element, at] of this.times(total, rate, ended)) {
+      element.classList.toggle("said", heard > at);
+      if (heard > at) current = element;
+    }
     if (current && current !== this.current) this.follow(current);
     this.current = current;
   }

@@ -13,6 +13,7 @@ window.liveAudio = {
   wav: () => wavOf(pcm, rate),
   bars: (count) => barsOf(pcm, count),
   get text() { return captions.text; },
+  get saying() { return captions.around(heard(), live.total, rate, live.ended); },
   get heard() { return asked ? 0 : heard(); },
 };
 scope.showSample(SAMPLE);

@@ -29,7 +29,7 @@ const capture = new Capture((pcm, level) => {
   document.dispatchEvent(new CustomEvent("ownlevel", { detail: level }));
   line.push(pcm);
 }, died, (muted) => (muted || sentence === MUTED) && note(muted ? MUTED : ""));
-const line = new Line(heard, failed);
+const line = new Line(heard, failed, () => (held ? window.liveAudio.saying : "")); // an echo has its words
 const handsFree = () => !taker && $(".rec-free input").checked;
 
 // ---- talking

@@ -2,7 +2,8 @@
 
 const LAST_BLOCK_MS = 100; // the longest that the end of a recording is waited for
 const MUTED_MS = 2000; // a shorter pause is no news: headsets mute themselves for a moment
-const WANTED = { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 };
+// Without gain control, which makes an echo that is left in a pause as loud as the visitor's voice.
+const WANTED = { echoCancellation: true, noiseSuppression: true, autoGainControl: false, channelCount: 1 };
 
 class Capture {
   constructor(listener, ended, muted) {

@@ -6,8 +6,8 @@ const ATTEMPTS = 3;
 const LOST = "The connection to the server was lost; check it and try again.";
 
 class Line {
-  constructor(heard, failed) {
-    Object.assign(this, { heard, failed, key: null, recording: 0, queue: [], ending: false, busy: false });
+  constructor(heard, failed, saying) {
+    Object.assign(this, { heard, failed, saying, key: null, recording: 0, queue: [], ending: false, busy: false });
     this.root = (window.gradio_config?.root || "").replace(/\/$/, "");
   }
 
@@ -52,7 +52,7 @@ class Line {
       const body = this.join();
       const last = this.ending && this.queue.length === 0;
       const flags = [this.handsFree, window.liveAudio.state.phase === "speaking", last].map(Number);
-      const query = `seq=${this.seq}&hands_free=${flags[0]}&answering=${flags[1]}&end=${flags[2]}`;
+      const query = `seq=${this.seq}&hands_free=${flags[0]}&answering=${flags[1]}&end=${flags[2]}&saying=${encodeURIComponent(this.saying())}`;
       const answer = await this.post(`?${query}`, body);
       if (recording === this.recording) {
         this.seq += 1;

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 
 import gradio as gr
 
+from moss_engine.api.errors import NO_PLACE
 from moss_engine.ui.entrance.asgi import Refused
-
-FULL = "All places are taken; try again in a moment."
 
 
 class Places:
@@ -36,7 +35,7 @@ class Places:
     def join(self) -> Iterator[None]:
         """A question is on its way into the queue; raises Refused where there is no place."""
         if self.taken >= self._limit:
-            raise Refused(429, FULL)
+            raise Refused(429, NO_PLACE)
         self._joining += 1
         try:
             yield

@@ -9,7 +9,7 @@ function show(sentence) {
   if (sentence) complained = performance.now();
 }
 document.addEventListener("problem", ({ detail }) => show(detail));
-document.addEventListener("input", ({ target }) => target.closest?.("#composer, #settings") && show(""));
+document.addEventListener("input", ({ target }) => target.closest?.("#composer, #settings") && show(isGone() ? GONE : ""));
 
 // Whether a question could be accepted, as far as the page knows; says what is to be changed. Nothing to say is no
 // mistake.
@@ -47,12 +47,18 @@ document.addEventListener("input", ({ target }) => {
   counter.textContent = `${characters.toLocaleString("en")} of ${limit.toLocaleString("en")} characters`;
 });
 
+// Once Gradio has lost the server it sends nothing more, and loads the page anew when the server is back.
+const GONE = "The connection to the server was lost. This page waits for it and then comes back by itself, with what you typed.";
+const TOAST = "[data-testid=toast-text]";
+const meansGone = (toast) => toast.textContent.trim().startsWith("Connection to the server was lost");
+const isGone = () => [...document.querySelectorAll(TOAST)].some(meansGone);
+
 // Gradio says some things in toasts over the page and some inside the label of the box; they are said here instead.
 const SOON_MS = 2000; // the page's own sentence about the same thing is the better one
 new MutationObserver(() => {
-  for (const told of document.querySelectorAll(".toast-body:not([data-told]), #text div.validation-error:not([data-told])")) {
+  for (const told of document.querySelectorAll(`${TOAST}:not([data-told]), #text div.validation-error:not([data-told])`)) {
     told.dataset.told = "";
-    const sentence = (told.querySelector(".toast-text") ?? told).textContent.trim();
+    const sentence = meansGone(told) ? GONE : told.textContent.trim();
     if (!problem().textContent || performance.now() - complained > SOON_MS) show(sentence);
   }
 }).observe(document.body, { childList: true, subtree: true });

@@ -285,6 +285,7 @@ async def post(
     query: str = "",
     method: str = "POST",
     length: int | None = None,
+    saying: bytes = b"",
 ) -> tuple[int, dict]:
     """Status and JSON of a request through the guard."""
     pieces, sent = [body[: len(body) // 2], body[len(body) // 2 :]], []
@@ -298,6 +299,7 @@ async def post(
     headers = [
         (b"host", b"localhost"),
         (b"content-length", str(len(body) if length is None else length).encode()),
+        (b"x-saying", saying),
     ]
     scope = {
         "type": "http",
@@ -320,6 +322,20 @@ async def test_the_wire_takes_blocks_and_files(ingest):
     assert status == 200 and (await ingest.said(answer["utterance"])).seconds == pytest.approx(0.5)
     status, answer = await post(ingest, f"/gradio_api/hear/{ear}/file", file_of(tone(0.5)))
     assert status == 200 and answer["seconds"] == pytest.approx(0.5)
+
+
+async def test_the_wire_takes_the_words_of_the_answer(ingest, monkeypatch):
+    heard, hear = [], ingest.hear
+
+    async def noting(key, **given):
+        heard.append(given["saying"])
+        return await hear(key, **given)
+
+    monkeypatch.setattr(ingest, "hear", noting)
+    path, body = f"/gradio_api/hear/{ingest.open()}", tone(0.5).tobytes()
+    said = b"It%20is%20caf%C3%A9%20time."
+    assert (await post(ingest, path, body, query="seq=0", saying=said))[0] == 200
+    assert heard == ["It is café time."]
 
 
 @pytest.mark.parametrize(

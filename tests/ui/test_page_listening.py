@@ -97,13 +97,13 @@ def test_the_server_is_told_what_is_being_said_so_that_it_knows_an_echo(visit):
     visit.page.evaluate("""() => {
       const { line } = recorder;
       line.saying = () => "It is noon.";
-      line.post = async (rest) => {
-        window.sent = rest;
+      line.post = async (rest, body, headers) => {
+        window.sent = headers;
         return { talking: false, utterance: "", seconds: 0, text: "", sure: true };
       };
       line.begin(true);
       line.push(new Int16Array(8));
     }""")
-    visit.page.wait_for_function("window.sent?.includes('&saying=It%20is%20noon.')")
+    visit.page.wait_for_function("window.sent?.['X-Saying'] === 'It%20is%20noon.'")
     assert "noon" in visit.page.evaluate("liveAudio.text")
     assert "rest" in visit.page.evaluate("liveAudio.saying"), "the last words of what was said"

@@ -3,8 +3,9 @@
     POST /gradio_api/hear/<session>?seq=3&hands_free=1&answering=0&end=0     int16 PCM at 16 kHz
     POST /gradio_api/hear/<session>/file                                     an audio file as it is
 
-While the page answers, `saying` gives the last words of the answer, so that its echo is known. A
-session's key comes from Gradio's `/listen`, behind whatever password the page has.
+While the page answers, the header X-Saying gives the last words of the answer, percent-encoded, so
+that its echo is known. A session's key comes from Gradio's `/listen`, behind whatever password the
+page has.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 from moss_engine.api.errors import MossError, ParameterError
 from moss_engine.ui.audio_in.ingest import AudioIngest
@@ -70,14 +71,18 @@ def _options(scope: dict[str, Any]) -> dict[str, Any]:
             "A block needs its number as seq, and hands_free, answering and end as 0 or 1."
         )
     flags = {flag: given.get(flag) == "1" for flag in FLAGS}
-    return {"seq": int(seq), "saying": given.get("saying", "")[-MAX_SAYING:], **flags}
+    saying = unquote(_header(scope, b"x-saying"))[-MAX_SAYING:]
+    return {"seq": int(seq), "saying": saying, **flags}
 
 
 def _declared(scope: dict[str, Any]) -> int:
-    length = next(
-        (value for key, value in scope["headers"] if key.lower() == b"content-length"), b"0"
-    )
+    length = _header(scope, b"content-length")
     return int(length) if length.isdigit() else 0
+
+
+def _header(scope: dict[str, Any], name: bytes) -> str:
+    found = (value for key, value in scope["headers"] if key.lower() == name)
+    return next(found, b"").decode("latin-1")
 
 
 async def _read(receive: Any, limit: int) -> bytes:

@@ -83,7 +83,7 @@ class Started:
     num_cached_rows: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sampled:
     """One reply row was sampled. `modality` is the mode it was sampled in; the first one ends
     prefill. `held_s`: how long the reply was held back so far, as its listener was far behind.

@@ -97,6 +97,7 @@ async def messages(
             ):
                 message, view = take(view, clock.elapsed_s(), await pool(now=view.over))
                 sent_s = time.monotonic()
+                lease.put()
                 yield message, view
 
 

@@ -330,14 +330,21 @@ async def test_a_reply_whose_messages_nobody_takes_ends_with_its_lease():
     assert 10.0 < now[0] <= 12.0
 
 
-def test_a_lease_holds_as_long_as_something_is_taken_now_and_then():
-    now, num = [0.0], [5]
+@pytest.mark.parametrize("behind", [1, 20])
+def test_a_lease_holds_as_long_as_something_is_taken_now_and_then(behind):
+    now, num = [0.0], [0]
     lease = Lease(lambda: num[0], 10.0, lambda: now[0])
-    for num[0] in (6, 7, 5, 9, 20, 19):
+    for num[0] in range(1, behind + 1):
+        lease.put()
+    for _ in range(6):  # one is made and one is taken
         now[0] += 4.0
+        lease.put()
         assert not lease.is_lost()
-    now[0] += 11.0
-    assert lease.is_lost()
+    for num[0] in (behind + 1, behind + 2, behind + 3):  # none is taken
+        now[0] += 4.0
+        lease.put()
+        lost = lease.is_lost()
+    assert lost
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ MAX_PER_ADDRESS = 128  # many visitors behind one router are one address
 MAX_CONNECTIONS = 1024
 OTHER_FILES = 96  # that the program itself opens
 SEND_BUFFER_BYTES = 128 * 1024  # what may be on its way at a time
-UNSENT_BYTES = 16 * 1024  # what waits for that, here and in the system
+UNSENT_BYTES = 4 * 1024  # what waits for that, here and in the system
 
 
 def max_connections() -> int:

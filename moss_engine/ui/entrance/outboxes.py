@@ -43,8 +43,9 @@ class Outboxes:
 
 
 class Lease:
-    """Whether somebody takes the messages of a reply: `num_untaken` counts those that nobody took
-    yet, `drop` forgets them. Gradio keeps any number of them, and tells nobody."""
+    """Whether somebody takes the messages of a reply, of which `put` counts those that were made:
+    `num_untaken` counts those that nobody took yet, `drop` forgets them. Gradio keeps any number of
+    them, and tells nobody."""
 
     def __init__(
         self,
@@ -56,15 +57,20 @@ class Lease:
         self._num_untaken = num_untaken
         self._lease_s = lease_s
         self._clock, self._drop = clock, drop
-        self._last, self._taken_s = 0, clock()
+        self._num_put = self._num_taken = 0
+        self._taken_s = clock()
+
+    def put(self) -> None:
+        """One more message is made."""
+        self._num_put += 1
 
     def is_lost(self) -> bool:
-        """Whether nothing was taken for `lease_s`, although more than a message waits; to be asked
-        after every message."""
+        """Whether nothing was taken for `lease_s`, although something waits; to be asked after
+        every message."""
         num = self._num_untaken()
-        if num <= 1 or num < self._last:
+        if num == 0 or self._num_put - num > self._num_taken:
             self._taken_s = self._clock()
-        self._last = num
+        self._num_taken = max(self._num_taken, self._num_put - num)
         lost = self._clock() - self._taken_s > self._lease_s
         if lost:
             self._drop()

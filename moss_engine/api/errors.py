@@ -103,7 +103,7 @@ class BusyError(MossError):
     http_status = 503
 
 
-NO_PLACE = "All places are taken; try again in a moment."
+ALL_TAKEN = "All places are taken; try again in a moment."
 
 
 class ShuttingDownError(MossError):

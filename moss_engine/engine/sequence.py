@@ -95,13 +95,12 @@ class Sequence:
 
     def row_sampling(self, sequence_id: str) -> SequenceSampling:
         """How its next row is drawn."""
-        rows, modality, allowed_text = self.rows, self.modality, None
-        if self.bound_words is not None and modality is Modality.TEXT:
-            reply = rows[self.num_prompt_rows :]
+        allowed_text = None
+        if self.bound_words is not None and self.modality is Modality.TEXT:
+            reply = self.rows[self.num_prompt_rows :]
             allowed_text = allowed_text_ids(reply, self.bound_words, self._ids)
-        num_reply_rows = len(rows) - self.num_prompt_rows
         return SequenceSampling(
-            sequence_id, rows, num_reply_rows, self.sampling, modality, allowed_text
+            sequence_id, self.rows, self.num_reply_rows, self.sampling, self.modality, allowed_text
         )
 
     def append(self, row: Row) -> None:
@@ -113,11 +112,10 @@ class Sequence:
     def restore(self, row: Row) -> None:
         """Append a row that was sampled elsewhere."""
         assert self.finish_reason is None, "a row behind the last one"
-        ids = self._ids
         self.rows.append(row)
-        self.effective_ids.append(effective_id(row, ids))
-        self.modality = next_modality(self.modality, row, ids)
-        if is_stop(row, ids):
+        self.effective_ids.append(effective_id(row, self._ids))
+        self.modality = next_modality(self.modality, row, self._ids)
+        if is_stop(row, self._ids):
             self.finish_reason = FinishReason.STOP
         elif self.num_reply_rows == self.max_rows:
             self.finish_reason = FinishReason.LENGTH

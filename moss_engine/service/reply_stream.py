@@ -69,11 +69,9 @@ class LocalReplyStream:
         if held is (self._held_since_s is not None):
             return
         with self._lock:
-            if self._held_since_s is not None and not held:
+            if self._held_since_s is not None:
                 self.held_s += now_s - self._held_since_s
-                self._held_since_s = None
-            elif self._held_since_s is None and held:
-                self._held_since_s = now_s
+            self._held_since_s = now_s if held else None
 
     def note_work(self) -> None:
         """Until now the codec was at work for this reply, although the engine held it back."""

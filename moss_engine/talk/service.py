@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from moss_engine.api.errors import (
-    NO_PLACE,
+    ALL_TAKEN,
     BusyError,
     InputError,
     ShuttingDownError,
@@ -145,7 +145,7 @@ class TalkingService:
                 if other.unheard_s > UNHEARD_S:
                     del self._open[other.request_id]
             if len(self._open) >= self._info.max_sessions + self._info.max_waiting:
-                raise BusyError(NO_PLACE)
+                raise BusyError(ALL_TAKEN)
 
             async def submit(part: Spoken) -> ReplyStream:
                 return await self._below.submit(self._said_by(part, request))

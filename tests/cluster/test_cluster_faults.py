@@ -170,6 +170,7 @@ def test_a_page_that_vanishes_holds_no_place():
         for remote in cluster.fleet.remotes.values():  # from now on it hears nothing of its page
             remote.server._heard_s = dict.fromkeys(remote.server._heard_s, 0.0)
         wait_until(lambda: serving.stats().engine.running == 0)
+        assert serving.stats().engine.blocks_used == 0
         reply.cancel()
 
 

@@ -132,6 +132,7 @@ def test_leaving_a_stream_stops_the_reply(kind: type):
     with served(talking()) as service:
         asyncio.run(leave(service))
         wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
+        assert service.stats().engine.running == 0
 
 
 def test_cancelling_the_task_that_listens_stops_the_reply():
@@ -241,6 +242,7 @@ def test_a_listener_who_is_gone_loses_the_reply():
     with served(talking(), run_ahead_s=1.0, lease_s=1.0) as service:
         service.submit(ask())
         wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
+        assert service.stats().engine.running == 0
 
 
 def test_a_listener_whose_loop_was_closed_loses_the_reply():
@@ -253,6 +255,7 @@ def test_a_listener_whose_loop_was_closed_loses_the_reply():
         loop.run_until_complete(take(events, Started))
         loop.close()
         wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
+        assert service.stats().engine.running == 0
 
 
 def test_waiting_in_the_queue_is_not_absence():

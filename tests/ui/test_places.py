@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import httpx
 
-from moss_engine.api.errors import NO_PLACE
+from moss_engine.api.errors import ALL_TAKEN
 from moss_engine.ui import form
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.facts import PageInfo
@@ -28,7 +28,7 @@ def test_of_many_questions_at_once_as_many_are_taken_as_there_are_places():
         taken, told, later = asyncio.run(_ask(f"http://127.0.0.1:{port}", service))
     finally:
         page.close(verbose=False)
-    assert taken == PLACES and told == {NO_PLACE} and later == 200
+    assert taken == PLACES and told == {ALL_TAKEN} and later == 200
 
 
 async def _ask(base: str, service: FakeService) -> tuple[int, set[str], int]:

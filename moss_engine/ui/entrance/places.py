@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import gradio as gr
 
-from moss_engine.api.errors import NO_PLACE
+from moss_engine.api.errors import ALL_TAKEN
 from moss_engine.ui.entrance.asgi import Refused
 
 
@@ -35,7 +35,7 @@ class Places:
     def join(self) -> Iterator[None]:
         """A question is on its way into the queue; raises Refused where there is no place."""
         if self.taken >= self._limit:
-            raise Refused(429, NO_PLACE)
+            raise Refused(429, ALL_TAKEN)
         self._joining += 1
         try:
             yield

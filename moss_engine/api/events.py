@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.api.transcript import Transcript
@@ -98,6 +98,14 @@ class Sampled:
     held_s: float = 0.0
     silence: tuple[int, ...] = ()
     part: int = 0
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Half the time of the way that a dataclass with slots has of its own: between a replica
+        and a page go ten thousand of these a second."""
+        return Sampled, (
+            self.request_id, self.time_s, self.num_rows, self.row, self.modality, self.held_s,
+            self.silence, self.part,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

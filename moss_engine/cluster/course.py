@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from moss_engine.api.events import (
     Accepted,
@@ -60,10 +61,10 @@ class Course:
             return None
         time_s = self._began_s + event.time_s
         self._latest_s = self.not_before(time_s)
-        event = replace(event, request_id=self._request_id, time_s=time_s)
+        known: dict[str, Any] = {"request_id": self._request_id, "time_s": time_s}
         if isinstance(event, Sampled | AudioChunk):
             self._held_s = self._held_before_s + event.held_s
-            event = replace(event, held_s=self._held_s)
+            known["held_s"] = self._held_s
         if isinstance(event, Sampled):
             self._rows.append(event.row)
             code = code_of(event.row, self._ids)
@@ -75,5 +76,5 @@ class Course:
         elif isinstance(event, TextDelta):
             self._num_chars += len(event.text)
         elif isinstance(event, Finished):
-            event = replace(event, rows=self.rows)
-        return replace(event, num_rows=self.num_rows)
+            known["rows"] = self.rows
+        return replace(event, num_rows=self.num_rows, **known)

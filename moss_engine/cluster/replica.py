@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from moss_engine.api.errors import MossError, ShuttingDownError
-from moss_engine.api.events import AudioChunk, Event
+from moss_engine.api.events import AudioChunk, Event, Sampled
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.api.service import ReplyStream, SpeechService
@@ -19,6 +19,8 @@ from moss_engine.cluster.values import Answer, Card, Load, Refusal
 PUSH_S = 0.1
 WATCH_S = 60.0
 SIGN_OF_LIFE_S = 0.5
+ROWS_WAIT_S = 0.3
+"""Nobody hears or reads a row by itself, and a message costs more than making it."""
 CALLS = frozenset({"describe", "encode", "transcribe", "glimpse", "add_voice", "remove_voice"})
 RETIRED = "This replica is being replaced; ask another one."
 
@@ -129,24 +131,34 @@ class ReplicaServer:
 
 async def _batches(stream: ReplyStream) -> AsyncGenerator[list[Event], None]:
     """The events of a reply, all those at a time that are there, with one chunk of sound at most,
-    so that a message stays small."""
+    so that a message stays small. Rows alone wait for ROWS_WAIT_S for company."""
     batch: list[Event] = []
     ready = asyncio.Event()
+    loop = asyncio.get_running_loop()
 
     async def gather() -> None:
+        sending: asyncio.TimerHandle | None = None
         async with aclosing(stream.events(acknowledge=False)) as events:
             async for event in events:
                 batch.append(event)
-                ready.set()
+                if not isinstance(event, Sampled):
+                    ready.set()
+                elif len(batch) == 1:
+                    if sending is not None:
+                        sending.cancel()
+                    sending = loop.call_later(ROWS_WAIT_S, ready.set)
 
     gathering = asyncio.ensure_future(gather())
     gathering.add_done_callback(lambda _: ready.set())
     try:
         while True:
             await ready.wait()
-            if not batch:
+            if not batch and gathering.done():
                 gathering.result()  # raises what went wrong
                 return
+            if not batch:  # they went with others meanwhile
+                ready.clear()
+                continue
             chunk = next((i for i, e in enumerate(batch) if isinstance(e, AudioChunk)), len(batch))
             part = batch[: chunk + 1]
             del batch[: chunk + 1]

@@ -162,15 +162,8 @@ class ClusterReply:
         member, batches = self.member, self._batches
         assert member is not None and batches is not None
         try:
-            while True:
-                batch = await _unless_gone(member, anext(batches))
-                assert isinstance(batch, list), "a refusal in the middle of a reply"
-                for event in batch:
-                    if isinstance(event, Failed) and event.code == EngineFaultError.code:
-                        raise ReplicaLostError(event.message)
-                    self._deliver(event)
-                    if isinstance(event, Finished | Failed):
-                        return True
+            await _unless_gone(member, self._deliver_all(batches))
+            return True
         except ReplicaLostError as error:
             if not member.gone.done():
                 self._members.lost(member, error)
@@ -178,6 +171,18 @@ class ClusterReply:
         finally:
             await _close(batches)
             self._leave()
+
+    async def _deliver_all(self, batches: Batches) -> None:
+        """Returns behind the terminal event."""
+        async for batch in batches:
+            assert isinstance(batch, list), "a refusal in the middle of a reply"
+            for event in batch:
+                if isinstance(event, Failed) and event.code == EngineFaultError.code:
+                    raise ReplicaLostError(event.message)
+                self._deliver(event)
+                if isinstance(event, Finished | Failed):
+                    return
+        raise ReplicaLostError("it ended a reply without its last word")
 
     async def _resume(self) -> None:
         """Place what is left of the reply, as soon as a replica takes it; or it was stopped."""

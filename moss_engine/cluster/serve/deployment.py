@@ -168,6 +168,8 @@ def as_deployment(
         health_check_timeout_s=20.0,
         graceful_shutdown_wait_loop_s=0.5,
         graceful_shutdown_timeout_s=DRAIN_S,
+        # A line for each of the ten notes a second that every page sends is no log.
+        logging_config={"log_level": "WARNING", "enable_access_log": False},
         request_router_config=RequestRouterConfig(request_router_class=ROUTER),
     )
     return make(replica)

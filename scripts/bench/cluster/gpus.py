@@ -5,9 +5,13 @@ Listeners play every reply out and ask again. First they grow in number in front
 process of its own, then in front of the replicas, until chunks come late; then so many stay as the
 shares of --parts say, of what N single services hold:
 
+    alone           one service; by `alone:SHARE`, too, so many of its listeners
+    grow            listeners come until chunks are late
     hold:SHARE      nothing happens
     kill:SHARE      a replica is killed
     upgrade:SHARE   all replicas are replaced, one after another
+
+The listeners of replicas are in --pages page processes; `PART@N` uses only N of these.
 
 On GPUs the network has the full size and random weights. What is found is written at once.
 """
@@ -22,21 +26,24 @@ import platform
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from moss_engine.api.errors import MossError
-from moss_engine.api.service import StartableService
 from moss_engine.build import settled
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import EngineConfig, TalkConfig
+from scripts.bench.cluster.pages import Page
 from scripts.bench.cluster.runs import ClusterRun, Run
 from scripts.bench.common.machine import cpu_name
 from scripts.bench.common.timing import Report
 
 TTFA_BAR_MS, SCALING_BAR, SILENCE_BAR_S = 15.0, 0.95, 0.5
+BEGUN_S = time.monotonic()
+PART_S = 150.0
 SAFE = 0.9
 """Of the listeners at whom the first chunk came late: so many are held without one."""
 
@@ -47,12 +54,15 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--gpus", type=int, default=2, help="replicas, one a GPU (2)")
     parser.add_argument("--checkpoint", type=Path, help="serve this on the CPU instead")
+    parser.add_argument("--paced", action="store_true", help="replicas that compute nothing")
     parser.add_argument("--parts", default="alone,grow,hold:1,kill:0.5", help="in this order")
     parser.add_argument("--first", type=int, default=160, help="listeners of one to begin with")
     parser.add_argument("--most", type=int, default=600, help="listeners of one at the most (600)")
     parser.add_argument("--per-s", type=float, default=12.0, help="more of them a second (12)")
     parser.add_argument("--ramp-s", type=float, default=8.0, help="the first come within (8)")
     parser.add_argument("--hold-s", type=float, default=15.0, help="each level stays for (15)")
+    parser.add_argument("--pages", type=int, default=4, help="page processes (4)")
+    parser.add_argument("--until-s", type=float, default=1e9, help="begin no part after so long")
     parser.add_argument("--one", type=int, help="listeners of one service, if known already")
     parser.add_argument("--codes", type=int, default=128, help="of every random reply (128)")
     parser.add_argument("--places", type=int, default=256, help="replies of one step (256)")
@@ -72,14 +82,20 @@ def alone(args: argparse.Namespace, report: Report) -> None:
         report.say(f"alone: {json.dumps(found)}")
         report.save()
         count = max(1, round(SAFE * found["at_first_late_chunk"]))
-        found["hold"] = asyncio.run(run.hold(count))
-        report.say(f"alone: {json.dumps(found['hold'])}")
-        report.save()
+        for share in ("1", *args.parts[0].split(":")[1:]):
+            held = asyncio.run(run.hold(max(1, round(float(share) * count))))
+            found["hold" if share == "1" else f"hold:{share}"] = held
+            report.say(f"alone, {share}: {json.dumps(held)}")
+            report.save()
     finally:
         service.close()
 
 
-def _local(args: argparse.Namespace) -> StartableService:
+def _local(args: argparse.Namespace) -> Any:
+    if args.paced:
+        from scripts.bench.cluster.paced import PacedService
+
+        return PacedService()
     if args.checkpoint is None:
         from scripts.bench.cluster.random_service import Size, make_service
 
@@ -97,7 +113,12 @@ def application(args: argparse.Namespace, version: int) -> Any:
     """The replicas; those of another version replace them."""
     from moss_engine.cluster.serve import deployment
 
-    resources: dict[str, Any] = {"num_cpus": 1, "num_gpus": 0 if args.checkpoint else 1}
+    on_gpu = args.checkpoint is None and not args.paced
+    resources: dict[str, Any] = {"num_cpus": 1, "num_gpus": int(on_gpu)}
+    if args.paced:
+        from scripts.bench.cluster.paced import MOST, PacedReplica
+
+        return deployment.as_deployment(PacedReplica, args.gpus, MOST, resources).bind(version)
     if args.checkpoint is not None:
         config = replace(_config(args), max_waiting=16 + version)
         talk = TalkConfig(recogniser="none")
@@ -116,30 +137,50 @@ def clustered(args: argparse.Namespace, report: Report) -> None:
     """Replicas on this machine; one service alone is measured meanwhile, before they are asked."""
     from moss_engine.cluster.serve.connect import serve_here, start_machine
 
-    beside = _begin_alone(args) if "alone" in args.parts else None
+    alone_part = args.parts[0] if args.parts[0].startswith("alone") else None
+    beside = _begin_alone(args, alone_part) if alone_part else None
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
-        start_machine(args.gpus, 0 if args.checkpoint else args.gpus, Path(folder))
+        start_machine(args.gpus, 0 if args.checkpoint or args.paced else args.gpus, Path(folder))
         service = ClusterService(serve_here(application(args, 0)))
         report.say("the replicas are ready")
+        pages: list[Page] = []
         try:
             service.start()
+            pages += open_pages(args)
+            report.say("the pages are ready")
             one = _end_alone(beside, args, report) if beside else args.one
-            run = ClusterRun(args, service)
+            run = ClusterRun(args, service, pages)
             asyncio.run(run.warm_up((8 if args.checkpoint is None else 1) * args.gpus))
             for version, part in enumerate(args.parts, 1):
-                if part != "alone":
+                if part != alone_part:
                     found = report.values[part] = _part(run, part, one, version)
                     report.say(f"{part}: {json.dumps(found)}")
                     report.save()
-            stats = asyncio.run(service.stats())
-            report.values["stats"] = asdict(stats)
+            report.values["stats"] = asdict(asyncio.run(service.stats()))
             report.save()
         finally:
+            for page in pages:
+                page.close()
             service.close()
+
+
+def open_pages(args: argparse.Namespace) -> list[Page]:
+    """As many as --pages says, in front of the replicas of this machine."""
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    pages = [Page(args, address) for _ in range(args.pages)]
+    for page in pages:
+        page.wait()
+    return pages
 
 
 def _part(run: ClusterRun, part: str, one: int, version: int) -> dict[str, Any]:
     """One of --parts, or why it could not be measured: the others can be all the same."""
+    if time.monotonic() - BEGUN_S > run.args.until_s:
+        return {"failed": "no time was left"}
+    part, _, num_pages = part.partition("@")
+    run.use_pages(int(num_pages) if num_pages else None)
     name, _, share = part.partition(":")
     count = max(1, round(float(share or 1) * run.args.gpus * one))
     replace_all = partial(_replace_all, run.args, version)
@@ -150,8 +191,8 @@ def _part(run: ClusterRun, part: str, one: int, version: int) -> dict[str, Any]:
         "upgrade": lambda: run.upgrade(count, replace_all),
     }
     try:
-        return asyncio.run(works[name]())
-    except (AssertionError, RuntimeError, MossError) as error:
+        return asyncio.run(asyncio.wait_for(works[name](), PART_S))
+    except (AssertionError, RuntimeError, MossError, asyncio.TimeoutError) as error:
         return {"failed": f"{type(error).__name__}: {error}"}
 
 
@@ -163,9 +204,9 @@ def _replace_all(args: argparse.Namespace, version: int) -> None:
     serve.run(application(args, version), name=NAME, route_prefix=None)
 
 
-def _begin_alone(args: argparse.Namespace) -> subprocess.Popen[bytes]:
+def _begin_alone(args: argparse.Namespace, part: str) -> subprocess.Popen[bytes]:
     """In a process of its own, which sees one GPU and knows nothing of Ray."""
-    command = [sys.executable, "-m", "scripts.bench.cluster.gpus", "--parts", "alone"]
+    command = [sys.executable, "-m", "scripts.bench.cluster.gpus", "--parts", part]
     for name in ("checkpoint", "first", "most", "per_s", "ramp_s", "hold_s", "codes", "places"):
         value = getattr(args, name)
         if value is not None:
@@ -192,6 +233,7 @@ def main(argv: list[str] | None = None) -> None:
     args.parts = args.parts.split(",")
     values: dict[str, Any] = {
         "replicas": args.gpus,
+        "pages": args.pages,
         "checkpoint": str(args.checkpoint or "full size, random weights"),
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
@@ -202,12 +244,12 @@ def main(argv: list[str] | None = None) -> None:
             "silence_s": SILENCE_BAR_S,
         },
     }
-    if args.checkpoint is None:
+    if args.checkpoint is None and not args.paced:
         import torch
 
         values |= {"device": torch.cuda.get_device_name(0), "torch": torch.__version__}
     report = Report(values, args.out)
-    if args.parts == ["alone"]:
+    if len(args.parts) == 1 and args.parts[0].startswith("alone"):
         alone(args, report)
     else:
         clustered(args, report)

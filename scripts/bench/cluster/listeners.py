@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -55,6 +55,22 @@ class Heard:
         return sum(gap_s for came_s, gap_s in self.chunks if start_s <= came_s < end_s)
 
 
+class Listening(Protocol):
+    """Listeners of one page or of several: what they met until `refresh`."""
+
+    heard: list[Heard]
+    arrivals_s: list[float]
+    refused: int
+
+    async def begin(self, count: int, per_s: float) -> None: ...
+
+    async def have_come(self) -> bool: ...
+
+    async def refresh(self) -> None: ...
+
+    async def leave(self) -> None: ...
+
+
 class Crowd:
     """Listeners of one service, on one event loop. `refused` counts who was told to come later."""
 
@@ -65,10 +81,29 @@ class Crowd:
         self._service = service
         self._make_request = make_request
         self._tasks: list[asyncio.Task[None]] = []
+        self._coming: asyncio.Task[None] | None = None
         self._staying = 0
 
-    async def grow(self, count: int, per_s: float) -> None:
-        """Let listeners come, evenly, until there are `count`."""
+    async def begin(self, count: int, per_s: float) -> None:
+        """Let listeners come from now on, evenly, until there are `count`."""
+        self._coming = asyncio.ensure_future(self._come(count, per_s))
+
+    async def have_come(self) -> bool:
+        """Whether all who were to come are there."""
+        return self._coming is not None and self._coming.done()
+
+    async def refresh(self) -> None:
+        """Everything is known here at once."""
+
+    async def leave(self) -> None:
+        """Everybody closes the page."""
+        tasks = [*self._tasks, *([self._coming] if self._coming else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _come(self, count: int, per_s: float) -> None:
         begun_s, before = time.monotonic(), self._staying
         while self._staying < count:
             due_s = begun_s + (self._staying - before) / per_s
@@ -76,13 +111,6 @@ class Crowd:
             self._tasks.append(asyncio.ensure_future(self._listen(self._staying)))
             self._staying += 1
             self.arrivals_s.append(time.monotonic())
-
-    async def leave(self) -> None:
-        """Everybody closes the page."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
 
     async def _listen(self, index: int) -> None:
         number = 0
@@ -141,7 +169,7 @@ class Playing:
             reply.acknowledge(self._num_samples - round(left_s * self._rate_hz))
 
 
-def capacity(crowd: Crowd) -> tuple[int, int | None]:
+def capacity(crowd: Listening) -> tuple[int, int | None]:
     """Listeners who were there when the first chunk came late, and, where it happened, when more
     than LATE_SHARE of the chunks of WINDOW_S did; all of them where none came late."""
     chunks = sorted(chunk for heard in crowd.heard for chunk in heard.chunks)
@@ -157,7 +185,7 @@ def capacity(crowd: Crowd) -> tuple[int, int | None]:
     return present(crowd, first), found
 
 
-def present(crowd: Crowd, at_s: float) -> int:
+def present(crowd: Listening, at_s: float) -> int:
     return sum(came_s < at_s for came_s in crowd.arrivals_s)
 
 

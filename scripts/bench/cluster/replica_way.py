@@ -89,7 +89,7 @@ class ScriptedService:
     async def describe(self) -> ServiceInfo:
         return INFO
 
-    async def submit(self, request: Request) -> ScriptedReply:
+    async def submit(self, request: Request) -> Any:
         return ScriptedReply(request)
 
     async def stats(self) -> ServiceStats:
@@ -135,16 +135,17 @@ async def ways_ms(service: ClusterService, num_listeners: int, num_chunks: int) 
     return [way_ms for ways in found for way_ms in ways]
 
 
-def cpu_s(pid: int) -> float:
-    """What a process has computed so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+def cpu_s(process: Path) -> float:
+    """What a process or thread has computed so far, by its folder below /proc."""
+    fields = (process / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(service: ClusterService, replica: int, listeners: int, chunks: int) -> dict[str, Any]:
-    before = cpu_s(os.getpid()), cpu_s(replica), time.monotonic()
+    here, there = Path("/proc/self"), Path(f"/proc/{replica}")
+    before = cpu_s(here), cpu_s(there), time.monotonic()
     ways = asyncio.run(ways_ms(service, listeners, chunks))
-    page, other, wall = cpu_s(os.getpid()), cpu_s(replica), time.monotonic()
+    page, other, wall = cpu_s(here), cpu_s(there), time.monotonic()
     share = 100 / listeners / (wall - before[2])
     return {
         "listeners": listeners,

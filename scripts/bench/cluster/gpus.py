@@ -158,10 +158,12 @@ def clustered(args: argparse.Namespace, report: Report) -> None:
                     report.save()
             report.values["stats"] = asdict(asyncio.run(service.stats()))
             report.save()
+            report.say("everything is measured")
         finally:
             for page in pages:
                 page.close()
             service.close()
+            report.say("closed")
 
 
 def open_pages(args: argparse.Namespace) -> list[Page]:

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import itertools
 import multiprocessing
+import signal
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -21,7 +22,7 @@ from moss_engine.cluster.service import ClusterService
 from scripts.bench.cluster.listeners import Crowd, Heard
 from scripts.bench.cluster.requests import make_request
 
-JOIN_S, LEAVE_S = 120.0, 10.0
+JOIN_S, ANSWER_S, LEAVE_S = 120.0, 60.0, 5.0
 
 
 class Page:
@@ -48,16 +49,19 @@ class Page:
         threading.Thread(target=self._read, daemon=True).start()
 
     async def ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method of its `_Listening`, on any event loop."""
+        """Call a method of its `_Listening`, on any event loop; RuntimeError where it is gone."""
         number = next(self._numbers)
         future = self._asked[number] = Future()
+        if not self._process.is_alive():
+            raise RuntimeError("a page is gone")
         self._here.send((number, method, *arguments))
-        return await asyncio.wrap_future(future)
+        return await asyncio.wait_for(asyncio.wrap_future(future), ANSWER_S)
 
     def close(self) -> None:
         """It leaves the cluster by itself, or is made to."""
-        self._here.close()
-        self._process.join(LEAVE_S)
+        if self._process.is_alive():
+            self._here.send((0, "close"))
+            self._process.join(LEAVE_S)
         self._process.kill()
         self._process.join()
 
@@ -66,9 +70,11 @@ class Page:
             try:
                 number, value = self._here.recv()
             except (EOFError, OSError):
+                for future in self._asked.values():
+                    future.cancel()
                 return
             future = self._asked.pop(number)
-            if not future.cancelled():
+            if future.set_running_or_notify_cancel():
                 future.set_result(value)
 
 
@@ -141,6 +147,7 @@ def _serve(conn: Connection, args: argparse.Namespace, address: str) -> None:
     """The life of a page process."""
     from moss_engine.cluster.serve.connect import join_fleet
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is told by its pipe
     service = ClusterService(join_fleet(address))
     service.start()
     conn.send("ready")
@@ -152,8 +159,7 @@ def _serve(conn: Connection, args: argparse.Namespace, address: str) -> None:
 
 async def _obey(conn: Connection, listening: _Listening) -> None:
     while True:
-        try:
-            number, method, *arguments = await asyncio.to_thread(conn.recv)
-        except EOFError:  # nobody wants more
+        number, method, *arguments = await asyncio.to_thread(conn.recv)
+        if method == "close":
             return
         conn.send((number, await getattr(listening, method)(*arguments)))

@@ -223,10 +223,18 @@ def _draw_group(
         return scores.argmax(-1)  # the lowest id among equals
     scores = scores / _column([v.temperature for v in values], scores)
     if num_ranked:
-        # rounding lets the sum before the last id reach 1, hence 2 for "keep all"
-        top_p = _column([v.top_p if v.top_p < 1 else 2.0 for v in values], scores)
-        scores = scores.masked_fill(scores < thresholds(scores, num_ranked, top_p), -torch.inf)
+        scores = scores.masked_fill(scores < _lowest_kept(scores, values, num_ranked), -torch.inf)
     return draw(scores, _column(uniforms, scores, torch.float64))
+
+
+def _lowest_kept(scores: Tensor, values: Sequence[ChannelSampling], num_ranked: int) -> Tensor:
+    """`thresholds` of rows with these values; without a top-p the sums before an id are not
+    needed."""
+    if all(v.top_p >= 1 for v in values):
+        return scores.topk(num_ranked).values[:, -1:]
+    # rounding lets the sum before the last id reach 1, hence 2 for "keep all"
+    top_p = _column([v.top_p if v.top_p < 1 else 2.0 for v in values], scores)
+    return thresholds(scores, num_ranked, top_p)
 
 
 def _column(values: Sequence[float], like: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -19,7 +19,8 @@ from safetensors.torch import load_file
 from moss_engine.api.errors import CheckpointError, MelSpecError, ParameterError
 from moss_engine.codec.base import MOSS_MEL, MelSpec, samples_per_code
 from moss_engine.codec.load import load_codec
-from moss_engine.codec.nano.codec import CHUNK_CODES, NanoCodec, load_nano_codec
+from moss_engine.codec.nano.codec import CPU_CHUNK_CODES as CHUNK_CODES
+from moss_engine.codec.nano.codec import NanoCodec, load_nano_codec
 from moss_engine.codec.nano.store import load_fsq
 from moss_engine.codec.tally import Cost
 from moss_engine.codec.vocoder.store import load_vocoder, save_vocoder
@@ -84,7 +85,7 @@ def test_any_pieces_give_the_samples_of_the_whole(folder, codec, lengths, seed):
 
 def test_samples_come_chunk_by_chunk(codec):
     stream, sizes = codec.open_stream(), []
-    for code in some_codes(60):
+    for code in some_codes(2 * sum(CHUNK_CODES)):
         sizes.append(len(stream.push([code])) // 960)
     given_out = [size for size in sizes if size]
     assert given_out[: len(CHUNK_CODES)] == list(CHUNK_CODES)
@@ -126,7 +127,7 @@ def test_streams_are_independent_even_across_threads(codec):
         np.testing.assert_allclose(spoken[seed], wave, atol=1e-5 * np.abs(wave).max())
 
 
-@pytest.mark.parametrize("lengths", [(), (2 * SUPPORT + 20,), (2 * SUPPORT + 14, 2 * SUPPORT + 21)])
+@pytest.mark.parametrize("lengths", [(), (2 * SUPPORT + 32,), (2 * SUPPORT + 14, 2 * SUPPORT + 33)])
 @settings(max_examples=8, deadline=None)
 @given(starts=st.lists(st.integers(0, 30), min_size=2, max_size=5), seed=st.integers(0, 9))
 def test_streams_spoken_together_sound_as_alone(codec, lengths, starts, seed):
@@ -160,7 +161,7 @@ def test_windows_of_equal_length_run_at_once(codec):
         sizes.append(mel.shape[0])
         return codec._vocoder.generator(mel)
 
-    crowd = with_windows(codec, (2 * SUPPORT + 20,), generator)
+    crowd = with_windows(codec, (2 * SUPPORT + 32,), generator)
     streams = [crowd.open_stream() for _ in range(4)]
     for stream in streams[:2]:
         stream.push(some_codes(stream.missing_codes))

@@ -132,23 +132,16 @@ class GatheredAttention:
     def __call__(self, slot: int, q: Tensor, kv: Tensor) -> Tensor:
         rows = self._pool.rows[slot]
         rows.index_copy_(0, self._new_rows, kv.to(rows.dtype))
-        live = rows.index_select(0, self._live)
-        keys, values = (
-            live.unsqueeze(0).transpose(1, 2).chunk(2, dim=1)
-        )  # each [1, kv_heads, all live rows, head_dim]
-        queries = q.to(rows.dtype)
+        live, queries = rows.index_select(0, self._live), q.to(rows.dtype)
         if len(self._parts) == 1:
-            return _attend(self._parts[0], queries, keys, values)
-        sizes = [part.num_live for part in self._parts]
-        tensors = zip(
+            return _attend(self._parts[0], queries, live)
+        work = zip(
+            self._parts,
             queries.split([part.num_rows for part in self._parts]),
-            keys.split(sizes, dim=2),
-            values.split(sizes, dim=2),
+            live.split([part.num_live for part in self._parts]),
             strict=True,
         )
-        return torch.cat(
-            [_attend(part, *qkv) for part, qkv in zip(self._parts, tensors, strict=True)]
-        )
+        return torch.cat([_attend(*one) for one in work])
 
 
 def _mask(pool: KVPool, group: Sequence[ScheduledSequence], length: int) -> Tensor:
@@ -157,20 +150,20 @@ def _mask(pool: KVPool, group: Sequence[ScheduledSequence], length: int) -> Tens
         last = np.array([sequence.num_cached for sequence in group])[:, None, None, None]
     else:
         last = group[0].num_cached + np.arange(len(group[0].rows))[:, None]
-    hidden = torch.from_numpy(np.arange(length) > last)
-    mask = torch.zeros(hidden.shape, dtype=pool.dtype).masked_fill_(hidden, -torch.inf)
-    return mask.to(pool.device)
+    mask = np.where(np.arange(length) > last, np.float32(-np.inf), np.float32(0))
+    return torch.from_numpy(mask).to(pool.device, pool.dtype)
 
 
-def _attend(part: _Part, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """q: [rows, heads, head_dim]; keys, values: [1, kv_heads, live rows, head_dim]."""
+def _attend(part: _Part, q: Tensor, live: Tensor) -> Tensor:
+    """q: [rows, heads, head_dim]; live: [live rows, 2 * kv_heads, head_dim]."""
+    num_sequences = q.shape[0] if part.one_row_each else 1
+    keys, values = live.unflatten(0, (num_sequences, -1)).transpose(1, 2).chunk(2, dim=1)
     if not part.one_row_each:
         q = q.transpose(0, 1).unsqueeze(0)
         attended = F.scaled_dot_product_attention(
             q, keys, values, attn_mask=part.mask, enable_gqa=True
         )
         return attended.squeeze(0).transpose(0, 1).flatten(1)
-    keys, values = (t[0].unflatten(1, (q.shape[0], -1)).transpose(0, 1) for t in (keys, values))
     # the query heads of one kv head take the place of query rows
     q = q.unflatten(1, (keys.shape[1], -1))
     return F.scaled_dot_product_attention(q, keys, values, attn_mask=part.mask).flatten(1)

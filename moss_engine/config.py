@@ -67,7 +67,7 @@ class EngineConfig:
         "auto",
         "number format of weights and KV; auto is the device's best exact one",
         group="model",
-        choices=("auto", "float32", "bfloat16", "float8", "float8-all", "int8"),
+        choices=("auto", "float32", "bfloat16", "float8", "float8-all", "int8", "int4"),
     )
     skip_unused: bool = option(
         True,

@@ -25,11 +25,19 @@ from moss_engine.codec.moss.whisper.config import WhisperVqConfig
 from moss_engine.codec.moss.whisper.config import expected_tensors as expected_encoder
 from moss_engine.codec.vocoder.hift.config import hift_shapes, read_hift_config
 from moss_engine.config import EngineConfig
+from moss_engine.models.bits import FORMATS as BITS
+from moss_engine.models.bits import bits_of_format
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.cuda.weights import Float8, num_bytes
 from moss_engine.runtime.memory import RESERVE_BYTES, free_bytes
 
-FORMATS = {"bfloat16": Float8.NONE, "float8": Float8.TRUNK, "float8-all": Float8.ALL}
+FORMATS = {
+    "bfloat16": Float8.NONE,
+    "float8": Float8.TRUNK,
+    "float8-all": Float8.ALL,
+    "int8": Float8.NONE,
+    "int4": Float8.NONE,
+}
 WORKSPACE_BYTES = 400_000_000
 """What the codec needs beside its weights while it runs."""
 SMALLEST_KV_ROWS = 2048
@@ -73,7 +81,8 @@ def fits(model: ModelConfig, free: int, codec: int) -> list[Fit]:
     found = []
     for dtype, float8 in FORMATS.items():
         try:
-            weights = num_bytes(model, torch.bfloat16, float8)
+            bits = bits_of_format(model, dtype) if dtype in BITS else None
+            weights = num_bytes(model, torch.bfloat16, float8, bits)
         except ConfigError:  # sizes that this format cannot have
             continue
         rows = max(0, free - weights - codec - RESERVE_BYTES) // kv_row_bytes(model)
@@ -93,7 +102,8 @@ def advice(model: ModelConfig, free: int, codec: int, command: str) -> Iterator[
             else "does not fit"
         )
         yield f"  --dtype {fit.dtype:<12}{fit.weight_bytes / 1e9:6.2f} GB of weights   {room}"
-    best = next((fit for fit in table if fit.most_kv_rows >= default_rows), None)
+    # more bits before more rows, of which half the default is enough for most
+    best = next((fit for fit in table if fit.most_kv_rows >= default_rows // 2), None)
     best = best or max(table, key=lambda fit: fit.most_kv_rows)
     if best.most_kv_rows < SMALLEST_KV_ROWS:
         yield "Nothing fits; use a GPU with more memory, or free some of this one's."

@@ -1,8 +1,15 @@
-"""Choose float8 scales for a checkpoint's linear layers from what calibration prompts put through
-them:
+"""Fewer bits for a checkpoint's linear layers: a folder in 8 or 4 bits, or scales for float8.
 
+    python -m scripts.quantize CHECKPOINT --bits 4 --out FOLDER [--calibrate N] [--prompts FILE]
     python -m scripts.quantize CHECKPOINT [--prompts FILE] [--device cuda]
 
+With --bits it writes a folder that loads by itself, with quantised.json, which says what every
+matrix loses. 8 bits have a scale per output; 4 bits one per 128 inputs, and the parts that lose
+most, and the heads, have 8. --calibrate answers N prompts first, spreads every rounding error over
+what is still to be rounded, and reports how far the result agrees on prompts of its own; without
+it the scale of each group is searched. --plain rounds to nearest.
+
+Without --bits, calibration prompts choose float8 scales.
 Every prompt is answered by the model itself, so that text and speech rows are both seen. For each
 output of each layer the scale is taken that loses least of the layer's output, given the mean
 square of every input. Writes float8_scales.safetensors into the folder and enters it, with what was
@@ -214,7 +221,39 @@ def main() -> None:
         "--reply-rows", type=int, default=64, metavar="N", help="longest reply to a prompt (64)"
     )
     parser.add_argument("--device", default="auto", help="as in the program's options (auto)")
+    parser.add_argument("--bits", type=int, choices=(8, 4), help="write a folder in so many bits")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="the folder that --bits writes")
+    parser.add_argument(
+        "--calibrate",
+        type=int,
+        default=0,
+        metavar="N",
+        help="prompts that --bits answers first (0)",
+    )
+    parser.add_argument("--plain", action="store_true", help="round to nearest")
+    parser.add_argument(
+        "--wide", type=float, default=0.1, metavar="SHARE",
+        help="of the layers' weights that keep 8 of 4 bits, those that lose most (0.1)",
+    )  # fmt: skip
     args = parser.parse_args()
+    if args.bits:
+        if args.out is None:
+            parser.error("--bits writes a new folder; name it with --out")
+        texts = prompts_from(args.prompts, args.calibrate) if args.calibrate else []
+        from scripts.quantize_folder import quantize_folder
+
+        report = quantize_folder(
+            args.checkpoint,
+            args.out,
+            args.bits,
+            texts,
+            args.reply_rows,
+            args.device,
+            plain=args.plain,
+            wide=args.wide,
+        )
+        print("\n".join(f"{name}: {value}" for name, value in report.items()))
+        return
     report = quantize(
         args.checkpoint, prompts_from(args.prompts, args.count), args.reply_rows, args.device
     )

@@ -1,7 +1,8 @@
 """Strict loading and saving of checkpoints: exactly the expected names and shapes.
 
 Linear and convolution weights may be stored as int8 with one float16 scale per first-axis row
-beside them (`X.weight` and `X.weight_scale`, value = int8 * scale).
+beside them (`X.weight` and `X.weight_scale`, value = int8 * scale), linear weights also with 4 bits
+(`models.packed`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 from moss_engine.api.errors import CheckpointError
 from moss_engine.api.small_files import read_json
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.packed import group_of, widen4
 from moss_engine.models.tensor_file import StoredTensor, read_header, read_tensor, refuse
 
 FILE_NAME = "model.safetensors"
@@ -66,9 +68,14 @@ def load_tensors(
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
     keep_int8: bool = False,
+    keep_int4: bool = False,
 ) -> dict[str, Tensor]:
     """All tensors of `stream_tensors` at once."""
-    return dict(stream_tensors(path, expected, dtype=dtype, device=device, keep_int8=keep_int8))
+    return dict(
+        stream_tensors(
+            path, expected, dtype=dtype, device=device, keep_int8=keep_int8, keep_int4=keep_int4
+        )
+    )
 
 
 def stream_tensors(
@@ -78,34 +85,39 @@ def stream_tensors(
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
     keep_int8: bool = False,
+    keep_int4: bool = False,
 ) -> Iterator[tuple[str, Tensor]]:
     """The expected tensors, one by one, of a safetensors file or of a folder of shards.
 
     Names, shapes and dtypes are checked from the files' headers before memory is taken for any
-    tensor. Float tensors keep their stored dtype unless `dtype` is given; int8 weights are widened
-    to `dtype` (None: float32), or with `keep_int8` returned as they are, `X.weight` int8 and
-    `X.weight_scale` float32 [rows]. One tensor at a time goes through CPU memory. Raises
-    CheckpointError naming the file or tensor and the remedy.
+    tensor. Float tensors keep their stored dtype unless `dtype` is given; int8 weights and those of
+    4 bits are widened to `dtype` (None: float32), or with `keep_int8` and `keep_int4` returned as
+    they are, `X.weight` and then `X.weight_scale` float32 [rows] or float16 [rows, groups]. One
+    tensor at a time goes through CPU memory. Raises CheckpointError naming the file or tensor and
+    the remedy.
     """
     path = Path(path)
     stored = read_index(path) if path.is_dir() else read_header(path)
     check_tensors(path, stored, expected)
     for name in expected:
         tensor = read_finite(stored[name])
-        if tensor.dtype is not torch.int8:
+        if tensor.dtype not in (torch.int8, torch.uint8):
             yield name, tensor.to(device, dtype or tensor.dtype)
             continue
-        scale = read_finite(stored[name + SCALE_SUFFIX]).float()
-        if keep_int8:
+        is_int8 = tensor.dtype is torch.int8
+        scale = read_finite(stored[name + SCALE_SUFFIX])
+        if keep_int8 if is_int8 else keep_int4:
             yield name, tensor.to(device)
-            yield name + SCALE_SUFFIX, scale.to(device)
+            yield name + SCALE_SUFFIX, (scale.float() if is_int8 else scale).to(device)
         else:
-            yield name, widen(tensor, scale).to(device, dtype or torch.float32)
+            yield name, widen_stored(tensor, scale).to(device, dtype or torch.float32)
 
 
 def stores_int8(folder: Path) -> bool:
-    """Whether a checkpoint folder holds int8 weights; raises CheckpointError for damaged files."""
-    return any(stored.dtype is torch.int8 for stored in read_index(Path(folder)).values())
+    """Whether a checkpoint folder holds int8 weights and none of 4 bits, which a step in int8 would
+    round again; raises CheckpointError for damaged files."""
+    kinds = {stored.dtype for stored in read_index(Path(folder)).values()}
+    return torch.int8 in kinds and torch.uint8 not in kinds
 
 
 def save_tensors(
@@ -137,6 +149,11 @@ def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
 def widen(values: Tensor, scale: Tensor) -> Tensor:
     """int8 [rows, ...] and scales [rows] -> float32 values."""
     return values.float() * scale.float().view(-1, *[1] * (values.dim() - 1))
+
+
+def widen_stored(values: Tensor, scale: Tensor) -> Tensor:
+    """int8 or packed 4 bits, as stored with their scales -> float32 values."""
+    return widen(values, scale) if values.dtype is torch.int8 else widen4(values, scale)
 
 
 def read_index(folder: Path) -> dict[str, StoredTensor]:
@@ -175,6 +192,8 @@ def check_tensors(
     for name in expected:
         if name in stored and stored[name].dtype is torch.int8:
             wanted[name + SCALE_SUFFIX] = tuple(expected[name][:1])
+        if name in stored and stored[name].dtype is torch.uint8:
+            wanted[name], wanted[name + SCALE_SUFFIX] = _packed_shapes(path, name, expected[name])
     for what, names in (
         ("lacks", wanted.keys() - stored.keys()),
         ("has the unknown", stored.keys() - wanted.keys()),
@@ -190,6 +209,18 @@ def check_tensors(
             )
         if stored[name].dtype is torch.int8 and (name not in expected or len(shape) < 2):
             raise CheckpointError(f"{path}: tensor {name} may not be stored as int8; {_REMEDY}")
+        if stored[name].dtype is torch.uint8 and name not in expected:
+            raise CheckpointError(f"{path}: tensor {name} may not be stored as uint8; {_REMEDY}")
+
+
+def _packed_shapes(
+    path: Path, name: str, shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shapes of the values and scales of a matrix in 4 bits."""
+    group = group_of(shape[1]) if len(shape) == 2 else None
+    if group is None or "embed" in name:
+        raise CheckpointError(f"{path}: tensor {name} may not be stored in 4 bits; {_REMEDY}")
+    return (shape[0], shape[1] // 2), (shape[0], shape[1] // group)
 
 
 def read_finite(stored: StoredTensor) -> Tensor:

@@ -21,7 +21,7 @@ from moss_engine.models.checkpoint import (
     expected_tensors,
     read_finite,
     read_index,
-    widen,
+    widen_stored,
 )
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.tensor_file import StoredTensor
@@ -109,8 +109,8 @@ def _join(
     joined, start = torch.empty(part.shape, dtype=dtype), 0
     for source in part.sources:
         tensor = read_finite(stored[source])
-        if tensor.dtype is torch.int8:
-            tensor = widen(tensor, read_finite(stored[source + SCALE_SUFFIX]))
+        if tensor.dtype in (torch.int8, torch.uint8):
+            tensor = widen_stored(tensor, read_finite(stored[source + SCALE_SUFFIX]))
         joined[start : start + len(tensor)].copy_(tensor)
         start += len(tensor)
     assert start == len(joined), "a part is not filled"

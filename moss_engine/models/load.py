@@ -56,7 +56,8 @@ class TiedHeads:
 def refuse_tied(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     """Raise CheckpointError if a head copies its channel's embedding table (by first rows)."""
     for table, head in TABLES_AND_HEADS.items():
-        if torch.equal(tensors[table][:TIED_ROWS], tensors[head][:TIED_ROWS]):
+        rows = tensors[table][:TIED_ROWS], tensors[head][:TIED_ROWS]
+        if rows[0].dtype is rows[1].dtype and torch.equal(*rows):
             raise CheckpointError(
                 f"{folder}: {head} equals {table}, as if tied; export the checkpoint again with "
                 f"untied heads."

@@ -16,7 +16,13 @@ from moss_engine.api.errors import CheckpointError
 from moss_engine.api.small_files import require_regular
 
 MAX_HEADER_BYTES = 100 * 1024 * 1024
-DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I8": torch.int8}
+DTYPES = {
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+}
 
 
 @dataclass(frozen=True)

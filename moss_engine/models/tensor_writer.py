@@ -18,6 +18,7 @@ DTYPE_NAMES = {
     torch.float16: "F16",
     torch.bfloat16: "BF16",
     torch.int8: "I8",
+    torch.uint8: "U8",
     torch.float8_e4m3fn: "F8_E4M3",
 }
 _PIECE_BYTES = 1 << 24

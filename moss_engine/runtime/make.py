@@ -10,6 +10,7 @@ import torch
 
 from moss_engine.api.errors import ConfigError, MissingPackageError
 from moss_engine.config import EngineConfig
+from moss_engine.models.bits import FORMATS, Bits, bits_of_format, stored_bits
 from moss_engine.models.checkpoint import expected_tensors, stores_int8
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest
@@ -120,8 +121,6 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | s
     it, else float32.
     """
     if device.type == "cuda":
-        if config.dtype == "int8":
-            raise ConfigError("--dtype int8 runs on a CPU only; use bfloat16, or --device cpu.")
         if config.dtype != "float32" and not torch.cuda.is_bf16_supported(
             including_emulation=False
         ):
@@ -132,6 +131,11 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | s
     if config.dtype in _FLOAT8:
         raise ConfigError(
             f"--dtype {config.dtype} runs on a GPU only; use int8 or float32, or --device cuda."
+        )
+    if config.dtype == "int4":
+        raise ConfigError(
+            "--dtype int4 runs on a GPU only; use int8 or float32, in which a folder of 4 bits "
+            "keeps its values, or --device cuda."
         )
     if config.dtype == "auto":
         int8 = stores_int8(config.checkpoint) and int8_decodes_well(config.threads)
@@ -186,7 +190,23 @@ def _load_cuda_runtime(config: EngineConfig, limits: Limits, device: torch.devic
         device=device,
         dtype=torch.bfloat16,
         float8=_FLOAT8.get(config.dtype, Float8.NONE),
+        bits=gpu_bits(config, ModelConfig.from_file(config.checkpoint / "config.json")),
     )
+
+
+def gpu_bits(config: EngineConfig, model: ModelConfig) -> Bits | None:
+    """The parts that the CUDA runtime keeps in 8 or 4 bits: what int8 or int4 asks for, where the
+    folder does not store fewer; with auto what the folder stores. None where all have 16 or float8.
+
+    Raises ConfigError, and CheckpointError as `stored_bits` does.
+    """
+    if config.dtype not in ("auto", *FORMATS):
+        return None
+    stored = stored_bits(config.checkpoint, model)
+    if config.dtype == "auto":
+        return stored or None
+    asked = bits_of_format(model, config.dtype)
+    return {part: min(bits, stored.get(part, bits)) for part, bits in asked.items()}
 
 
 def _require_memory(
@@ -196,8 +216,9 @@ def _require_memory(
     device: torch.device,
     dtype: torch.dtype | str,
 ) -> None:
-    if config.dtype in _FLOAT8:
-        weight_bytes = num_bytes(model, torch.bfloat16, _FLOAT8[config.dtype])
+    if device.type == "cuda" and dtype is torch.bfloat16:
+        float8 = _FLOAT8.get(config.dtype, Float8.NONE)
+        weight_bytes = num_bytes(model, torch.bfloat16, float8, gpu_bits(config, model))
     else:
         num_weights = sum(math.prod(shape) for shape in expected_tensors(model).values())
         weight_bytes = num_weights * (1 if isinstance(dtype, str) else dtype.itemsize)

@@ -15,7 +15,15 @@ from moss_engine.api.info import MachineLimits, RuntimeInfo
 from moss_engine.models.checkpoint import expected_tensors
 from moss_engine.models.config import ModelConfig
 
-VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1, "int8": 1}
+VALUE_BYTES = {
+    "float32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "float8": 1,
+    "int8": 1,
+    "int4": 0.5 + 2 / 128,
+}
+"""Of one weight; 4 bits have a 16-bit scale for each 128 of them."""
 REPEATS = 30
 MAX_BUFFER_BYTES = 128 * 2**20  # of what is read to find the rate beside a running network
 
@@ -35,12 +43,14 @@ def needs_of(config: ModelConfig, info: RuntimeInfo, device: torch.device) -> St
     sizes = {name: math.prod(shape) for name, shape in expected_tensors(config).items()}
     step_parameters = sum(size for name, size in sizes.items() if "embed" not in name)
     value_bytes = VALUE_BYTES[info.dtype.removesuffix("-all")]
-    kv_value_bytes = 4 if device.type == "cpu" else max(2, value_bytes)
+    kv_value_bytes = 4 if device.type == "cpu" else max(2, math.ceil(value_bytes))
+    heads = sum(size for name, size in sizes.items() if "lm_head" in name)
+    head_bytes = heads * max(1, value_bytes)
     row_values = 2 * config.num_layers * config.num_key_value_heads * config.head_dim
     return StepNeeds(
         parameters=sum(sizes.values()),
         step_parameters=step_parameters,
-        weight_bytes=step_parameters * value_bytes,
+        weight_bytes=round((step_parameters - heads) * value_bytes + head_bytes),
         row_bytes=row_values * kv_value_bytes,
     )
 

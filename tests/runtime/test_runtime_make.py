@@ -12,6 +12,8 @@ import torch
 
 from moss_engine.api.errors import CheckpointError, ConfigError, MissingPackageError
 from moss_engine.config import EngineConfig
+from moss_engine.models.bits import Bits
+from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import write_manifest
 from moss_engine.runtime import make, memory
 from moss_engine.runtime.base import Limits
@@ -114,7 +116,6 @@ def test_a_gpu_number_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("dtype", "supported", "words"),
     [
-        ("int8", True, "--dtype int8 runs on a CPU only"),
         ("auto", False, "has no bfloat16; use --dtype float32"),
         ("bfloat16", False, "has no bfloat16"),
     ],
@@ -128,6 +129,23 @@ def test_number_formats_of_a_gpu(
     with pytest.raises(ConfigError, match=words):
         make.resolve_dtype(dataclasses.replace(config, dtype=dtype), gpu)
     assert make.resolve_dtype(dataclasses.replace(config, dtype="float32"), gpu) is torch.float32
+
+
+def test_the_bits_of_a_gpu_are_the_asked_or_the_stored(config: EngineConfig) -> None:
+    model = ModelConfig.from_file(config.checkpoint / "config.json")
+
+    def bits(dtype: str) -> Bits | None:
+        return make.gpu_bits(dataclasses.replace(config, dtype=dtype), model)
+
+    assert bits("bfloat16") is None and bits("float8") is None
+    assert set((bits("auto") or {}).values()) == {8}  # the folder stores int8
+    assert bits("int8") == bits("auto")
+    assert (bits("int4") or {})["trunk.0.qkv"] == 4 and (bits("int4") or {})["heads"] == 8
+
+
+def test_4_bits_are_asked_of_a_gpu_only(config: EngineConfig) -> None:
+    with pytest.raises(ConfigError, match=r"int4 runs on a GPU only; .*--device cuda\."):
+        make.resolve_dtype(dataclasses.replace(config, dtype="int4"), torch.device("cpu"))
 
 
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

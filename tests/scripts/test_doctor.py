@@ -270,7 +270,9 @@ def test_the_published_size_is_checked_without_reading_it(tmp_path):
         require_network_tensors(tmp_path, smaller)
 
 
-@pytest.mark.parametrize(("gb", "dtype"), [(80, "bfloat16"), (20, "float8"), (14, "float8-all")])
+@pytest.mark.parametrize(
+    ("gb", "dtype"), [(80, "bfloat16"), (20, "float8"), (14, "float8-all"), (11, "int4")]
+)
 def test_formats_for_the_published_size(gb, dtype):
     model = ModelConfig.from_dict(PUBLISHED, source="published")
     codec = 1_300_000_000

@@ -43,7 +43,7 @@ def _read_ahead(lines):
 
 
 @triton.jit
-def _add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS: tl.constexpr):
+def add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS: tl.constexpr):
     """Store this split's sums; in the program that arrives last return (True, those of all splits).
     """
     R: tl.constexpr = acc.shape[0]
@@ -100,7 +100,7 @@ def _few_rows_kernel(x_tiles, weight_tiles, weight_ptr, residual_ptr, out_ptr, p
     is_last = True
     if SPLITS > 1:
         tile = lane * tl.num_programs(0) + tl.program_id(0)
-        is_last, acc = _add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS)
+        is_last, acc = add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS)
     if is_last:
         if GLU:
             acc = acc / (1.0 + tl.exp(-acc)) * acc_up

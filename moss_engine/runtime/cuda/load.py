@@ -10,6 +10,7 @@ from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.info import RuntimeInfo
+from moss_engine.models.bits import Bits
 from moss_engine.models.checkpoint import expected_tensors, stream_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import load_scales
@@ -18,6 +19,7 @@ from moss_engine.runtime.base import Limits
 from moss_engine.runtime.cuda.runtime import CudaRuntime
 from moss_engine.runtime.cuda.weights import Float8, Weights, allocate, fill, fill_at_random
 
+_NAMES = {torch.float8_e4m3fn: "float8", torch.uint8: "int4"}
 OLDEST_CAPABILITY, OLDEST_FLOAT8_CAPABILITY = (8, 0), (8, 9)
 
 
@@ -28,18 +30,26 @@ def load_cuda_runtime(
     device: torch.device,
     dtype: torch.dtype,
     float8: Float8 = Float8.NONE,
+    bits: Bits | None = None,
 ) -> CudaRuntime:
-    """Load a checkpoint folder, one tensor at a time through host memory.
+    """Load a checkpoint folder, one tensor at a time through host memory; the parts that `bits`
+    names have 8 or 4, as they are stored or rounded plainly on their way.
 
     Raises CheckpointError, or ConfigError for a device or sizes that it cannot run.
     """
     _require_capability(device, float8)
     config = ModelConfig.from_file(folder / "config.json")
     scales = load_scales(folder, config) if float8 is not Float8.NONE else None
-    weights, tied = allocate(config, dtype, device, float8), TiedHeads(folder)
+    weights, tied = allocate(config, dtype, device, float8, bits), TiedHeads(folder)
 
     def read() -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in stream_tensors(folder, expected_tensors(config), dtype=dtype):
+        for name, tensor in stream_tensors(
+            folder,
+            expected_tensors(config),
+            dtype=dtype,
+            keep_int8=bits is not None,
+            keep_int4=bits is not None,
+        ):
             tied.see(name, tensor)
             yield name, tensor
 
@@ -56,11 +66,12 @@ def make_random_runtime(
     dtype: torch.dtype,
     seed: int,
     float8: Float8 = Float8.NONE,
+    bits: Bits | None = None,
 ) -> CudaRuntime:
     """A network with random weights made on the device: speed, memory and numerics do not depend on
     their values."""
     _require_capability(device, float8)
-    weights = allocate(config, dtype, device, float8)
+    weights = allocate(config, dtype, device, float8, bits)
     fill_at_random(weights, config, seed)
     return CudaRuntime(config, limits, weights, _info(weights, f"random, seed {seed}"))
 
@@ -85,9 +96,5 @@ def _info(weights: Weights, source: str) -> RuntimeInfo:
     table = weights.text_table
     name = torch.cuda.get_device_name(table.device) if table.device.type == "cuda" else "CPU"
     linear = weights.trunk.layers[0].qkv.weight
-    dtype = (
-        "float8"
-        if linear.dtype is torch.float8_e4m3fn
-        else str(linear.dtype).removeprefix("torch.")
-    )
+    dtype = _NAMES.get(linear.dtype, str(linear.dtype).removeprefix("torch."))
     return RuntimeInfo("torch", torch.__version__, name, dtype, source)

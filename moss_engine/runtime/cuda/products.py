@@ -10,8 +10,11 @@ from moss_engine.kernels.lm.few_rows import MOST_ROWS, FewRows, has_few_rows
 from moss_engine.kernels.lm.float8 import quantise_rows, rescale
 from moss_engine.kernels.lm.matvec import matvec
 from moss_engine.kernels.lm.matvec8 import matvec8
+from moss_engine.kernels.lm.matvec_packed import matvec_packed
+from moss_engine.kernels.lm.packed_rows import PackedRows
 from moss_engine.kernels.lm.rows import gate, rms_norm
-from moss_engine.runtime.cuda.weights import LaneLinear, Weights
+from moss_engine.runtime.cuda.linear import LaneLinear
+from moss_engine.runtime.cuda.weights import Weights
 
 # Weights of one product in one lane from which on our own kernels are faster for more than _FEW
 # rows, too.
@@ -26,12 +29,13 @@ class Products:
     dependently, and ending in the gate or the residual, they make the whole step on an H200 4 to 8
     % faster than cuBLAS up to 16 rows and 2 % with 32 and 64. More rows go to cuBLAS: with 512 rows
     neither sums split in two nor a Triton product that ends in the gate is faster. Float8 weights
-    meet more than one row that is float8 as well, each with its own scale.
+    meet more than one row that is float8 as well, each with its own scale. Weights of 8 and 4 bits
+    meet any number of 16-bit rows in kernels of our own.
     """
 
     def __init__(self, weights: Weights, max_rows: int, eps: float):
         layer, self._eps = weights.trunk.layers[0], eps
-        hidden, ffn = layer.down.weight.shape[1:]
+        hidden, ffn = layer.down.weight.shape[1], layer.down.inputs
         table = weights.text_table
 
         def scratch(size: int, dtype: torch.dtype) -> Tensor:
@@ -45,7 +49,8 @@ class Products:
         )
         self._normed = scratch(2 * max_rows * hidden, table.dtype)
         self._gate_up = scratch(2 * max_rows * 2 * ffn, table.dtype)
-        if layer.qkv.scale is not None:
+        self._packed_rows = PackedRows(weights.branches.lanes, table.device)
+        if layer.qkv.weight.dtype is torch.float8_e4m3fn:
             self._float8_rows = scratch(
                 max_rows * max(ffn, layer.o.weight.shape[2]), torch.float8_e4m3fn
             )
@@ -60,6 +65,9 @@ class Products:
             return
         normed = _view(self._normed, x.shape)
         rms_norm(x, norm, self._eps, normed)
+        if linear.is_packed:
+            self._packed(normed, linear, out)
+            return
         if (few_rows := self._few_rows_for(x, linear)) is not None:
             few_rows(normed, linear.weight, out)
             return
@@ -75,8 +83,12 @@ class Products:
         if x.shape[1] == 1:
             _one_row(x, linear, out, norm=norm, eps=self._eps, gated=True)
             return
+        normed = _view(self._normed, x.shape)
+        if linear.is_packed and x.shape[1] <= MOST_ROWS:
+            rms_norm(x, norm, self._eps, normed)
+            self._packed(normed, linear, out, gated=True)
+            return
         if (few_rows := self._few_rows_for(x, linear)) is not None:
-            normed = _view(self._normed, x.shape)
             rms_norm(x, norm, self._eps, normed)
             few_rows(normed, linear.weight, out, gated=True)
             return
@@ -88,6 +100,9 @@ class Products:
         """out += linear(x)."""
         if x.shape[1] == 1:
             _one_row(x, linear, out, residual=out)
+            return
+        if linear.is_packed:
+            self._packed(x, linear, out, residual=out)
             return
         if (few_rows := self._few_rows_for(x, linear)) is not None:
             few_rows(x, linear.weight, out, residual=out)
@@ -102,6 +117,18 @@ class Products:
             product = _view(self._product, out[lane].shape)
             self._float8_product(x[lane], linear.weight[lane], product)
             rescale(product, self._row_scale, linear.scale[lane], out[lane], residual=out[lane])
+
+    def _packed(
+        self,
+        x: Tensor,
+        linear: LaneLinear,
+        out: Tensor,
+        *,
+        residual: Tensor | None = None,
+        gated: bool = False,
+    ) -> None:
+        assert linear.scale is not None, "packed weights have scales"
+        self._packed_rows(x, linear.weight, linear.scale, out, residual=residual, gated=gated)
 
     def _few_rows_for(self, x: Tensor, linear: LaneLinear) -> FewRows | None:
         """Our own kernels for few rows, where they are the faster ones and can do it."""
@@ -155,10 +182,9 @@ def _one_row(
     residual = None if residual is None else residual[:, 0]
     if linear.scale is None:
         matvec(x, linear.weight, out, norm=norm, eps=eps, residual=residual, gated=gated)
-    else:
-        matvec8(
-            x, linear.weight, linear.scale, out, norm=norm, eps=eps, residual=residual, gated=gated
-        )
+        return
+    product = matvec_packed if linear.is_packed else matvec8
+    product(x, linear.weight, linear.scale, out, norm=norm, eps=eps, residual=residual, gated=gated)
 
 
 def _view(scratch: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:

@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
+from moss_engine.models.bits import Bits
+from moss_engine.models.checkpoint import SCALE_SUFFIX
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.float8 import float8_values, row_scales
+from moss_engine.runtime.cuda.linear import LaneLinear, Place, empty_float8, empty_linear
 
 INIT_STD = 0.02
-_ROWS_AT_ONCE = (
-    8192  # that are float32 on their way to float8: a large vocabulary's head would be gigabytes
-)
 
 
 class Float8(Enum):
@@ -31,49 +30,6 @@ class Float8(Enum):
     NONE = "none"
     TRUNK = "trunk"
     ALL = "all"
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one checkpoint tensor is kept; `scale` float32 [rows] is None unless `values` are
-    float8."""
-
-    values: Tensor
-    scale: Tensor | None
-
-    def put(self, tensor: Tensor, scale: Tensor | None = None) -> None:
-        """Copy a tensor in; float8 takes the given row scales, or those that fit each row's largest
-        value."""
-        if self.scale is None:
-            self.values.copy_(tensor)
-            return
-        for start in range(0, len(tensor), _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
-            wide = tensor[rows].to(self.values.device, torch.float32)
-            self.scale[rows].copy_(row_scales(wide) if scale is None else scale[rows])
-            self.values[rows].copy_(float8_values(wide, self.scale[rows]))
-
-    def widened(self) -> Tensor:
-        """The values as float32."""
-        wide = self.values.float()
-        return wide if self.scale is None else wide * self.scale[:, None]
-
-
-@dataclass(frozen=True)
-class LaneLinear:
-    """weight [lanes, outputs, inputs]; float8 weights have a scale [lanes, outputs] in float32."""
-
-    weight: Tensor
-    scale: Tensor | None = None
-
-    def __getitem__(self, lanes: slice) -> LaneLinear:
-        return LaneLinear(self.weight[lanes], None if self.scale is None else self.scale[lanes])
-
-    def outputs(self, start: int, end: int) -> LaneLinear:
-        """The same with some of the outputs only."""
-        return LaneLinear(
-            self.weight[:, start:end], None if self.scale is None else self.scale[:, start:end]
-        )
 
 
 @dataclass(frozen=True)
@@ -141,59 +97,72 @@ class Weights:
 
 
 def allocate(
-    config: ModelConfig, dtype: torch.dtype, device: torch.device, float8: Float8 = Float8.NONE
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    float8: Float8 = Float8.NONE,
+    bits: Bits | None = None,
 ) -> Weights:
-    """Uninitialised weights. Raises ConfigError where float8 is asked for and the sizes do not
-    allow it."""
+    """Uninitialised weights, of which the parts that `bits` names have 8 or 4.
+
+    Raises ConfigError where float8 is asked for and the sizes do not allow it.
+    """
     if float8 is not Float8.NONE:
         _require_even_sizes(config, float8)
 
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=device)
 
-    def linear(is_float8: bool, *shape: int) -> LaneLinear:
-        if not is_float8:
-            return LaneLinear(empty(*shape))
-        return LaneLinear(
-            torch.empty(shape, dtype=torch.float8_e4m3fn, device=device),
-            torch.empty(shape[:2], dtype=torch.float32, device=device),
-        )
+    def linear(part: str, is_float8: bool, *shape: int) -> LaneLinear:
+        lanes, outputs, inputs = shape
+        if is_float8:
+            return empty_float8((lanes, outputs, inputs), device)
+        return empty_linear((bits or {}).get(part, 16), (lanes, outputs, inputs), dtype, device)
 
     hidden, ffn = config.hidden_size, config.intermediate_size
     q_size = config.num_attention_heads * config.head_dim
     qkv_size = q_size + 2 * config.num_key_value_heads * config.head_dim
 
-    def stack(lanes: int, first_slot: int, num_layers: int, is_float8: bool) -> Stack:
+    def stack(name: str, lanes: int, first_slot: int, num_layers: int, is_float8: bool) -> Stack:
         layers = tuple(
             LayerWeights(
                 input_norm=empty(lanes, hidden),
-                qkv=linear(is_float8, lanes, qkv_size, hidden),
+                qkv=linear(f"{name}.{i}.qkv", is_float8, lanes, qkv_size, hidden),
                 q_norm=empty(lanes, config.head_dim),
                 k_norm=empty(lanes, config.head_dim),
-                o=linear(is_float8, lanes, hidden, q_size),
+                o=linear(f"{name}.{i}.o", is_float8, lanes, hidden, q_size),
                 post_norm=empty(lanes, hidden),
-                gate_up=linear(is_float8, lanes, 2 * ffn, hidden),
-                down=linear(is_float8, lanes, hidden, ffn),
+                gate_up=linear(f"{name}.{i}.gate_up", is_float8, lanes, 2 * ffn, hidden),
+                down=linear(f"{name}.{i}.down", is_float8, lanes, hidden, ffn),
             )
-            for _ in range(num_layers)
+            for i in range(num_layers)
         )
         return Stack(lanes, first_slot, num_layers, layers)
 
     return Weights(
         text_table=empty(config.vocab_size, hidden),
         audio_table=empty(config.audio_vocab_size, hidden),
-        trunk=stack(1, 0, config.num_shared_layers, float8 is not Float8.NONE),
+        trunk=stack("trunk", 1, 0, config.num_shared_layers, float8 is not Float8.NONE),
         branches=stack(
-            2, config.num_shared_layers, config.num_modality_layers, float8 is Float8.ALL
+            "branches",
+            2,
+            config.num_shared_layers,
+            config.num_modality_layers,
+            float8 is Float8.ALL,
         ),
         final_norm=empty(2, hidden),
-        heads=linear(float8 is Float8.ALL, 1, config.vocab_size + config.audio_vocab_size, hidden),
+        heads=linear(
+            "heads", float8 is Float8.ALL, 1, config.vocab_size + config.audio_vocab_size, hidden
+        ),
     )
 
 
-def num_bytes(config: ModelConfig, dtype: torch.dtype, float8: Float8 = Float8.NONE) -> int:
+def num_bytes(
+    config: ModelConfig, dtype: torch.dtype, float8: Float8 = Float8.NONE, bits: Bits | None = None
+) -> int:
     """Device memory that the weights take."""
-    places_of = places(allocate(config, dtype, torch.device("meta"), float8), config).values()
+    weights = allocate(config, dtype, torch.device("meta"), float8, bits)
+    places_of = places(weights, config).values()
     tensors = [
         tensor
         for place in places_of
@@ -222,7 +191,7 @@ def _require_even_sizes(config: ModelConfig, float8: Float8) -> None:
 
 def places(weights: Weights, config: ModelConfig) -> dict[str, Place]:
     """Where each of the checkpoint's tensors is kept, by name."""
-    text_head, audio_head = _split(weights.heads, 0, (config.vocab_size, config.audio_vocab_size))
+    text_head, audio_head = weights.heads.split(0, (config.vocab_size, config.audio_vocab_size))
     found = {
         "model.embed_tokens.weight": Place(weights.text_table, None),
         "model.audio_embed.weight": Place(weights.audio_table, None),
@@ -250,25 +219,18 @@ def _layer_places(
 ) -> Iterator[tuple[str, Place]]:
     q_size = config.num_attention_heads * config.head_dim
     kv_size = config.num_key_value_heads * config.head_dim
-    attention = _split(layer.qkv, lane, (q_size, kv_size, kv_size))
+    attention = layer.qkv.split(lane, (q_size, kv_size, kv_size))
     yield from zip(
         ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), attention, strict=True
     )
-    yield "self_attn.o_proj", _split(layer.o, lane, (config.hidden_size,))[0]
+    yield "self_attn.o_proj", layer.o.split(lane, (config.hidden_size,))[0]
     yield "self_attn.q_norm", Place(layer.q_norm[lane], None)
     yield "self_attn.k_norm", Place(layer.k_norm[lane], None)
-    gate_up = _split(layer.gate_up, lane, (config.intermediate_size, config.intermediate_size))
+    gate_up = layer.gate_up.split(lane, (config.intermediate_size, config.intermediate_size))
     yield from zip(("mlp.gate_proj", "mlp.up_proj"), gate_up, strict=True)
-    yield "mlp.down_proj", _split(layer.down, lane, (config.hidden_size,))[0]
+    yield "mlp.down_proj", layer.down.split(lane, (config.hidden_size,))[0]
     yield "input_layernorm", Place(layer.input_norm[lane], None)
     yield "post_attention_layernorm", Place(layer.post_norm[lane], None)
-
-
-def _split(linear: LaneLinear, lane: int, sizes: tuple[int, ...]) -> list[Place]:
-    """One lane's outputs as the parts that the checkpoint keeps apart."""
-    values = linear.weight[lane].split(sizes)
-    scales = [None] * len(sizes) if linear.scale is None else linear.scale[lane].split(sizes)
-    return [Place(value, scale) for value, scale in zip(values, scales, strict=True)]
 
 
 def fill(
@@ -279,12 +241,18 @@ def fill(
 ) -> None:
     """Copy a checkpoint's tensors in, one by one, whose names and shapes the loader has checked.
 
-    `scales` are float8 row scales by name.
+    `scales` are float8 row scales by name. What comes in 8 or 4 bits is followed by its scales.
     """
-    targets = places(weights, config)
+    targets, pending = places(weights, config), None
     for name, tensor in tensors:
-        place = targets.pop(name)
-        place.put(tensor, scales[name] if scales and place.scale is not None else None)
+        if pending is not None:
+            targets.pop(name.removesuffix(SCALE_SUFFIX)).put_stored(pending, tensor)
+            pending = None
+        elif tensor.dtype in (torch.int8, torch.uint8):
+            pending = tensor
+        else:
+            place = targets.pop(name)
+            place.put(tensor, scales[name] if scales and place.scale is not None else None)
     assert not targets, "the loader returned fewer tensors than it was asked for"
 
 
@@ -294,6 +262,6 @@ def fill_at_random(weights: Weights, config: ModelConfig, seed: int, std: float 
     device = weights.text_table.device
     generator = torch.Generator(device).manual_seed(seed)
     for place in places(weights, config).values():
-        shape = place.values.shape
+        shape = place.shape
         made = torch.empty(shape, dtype=weights.text_table.dtype, device=device)
         place.put(made.normal_(0.0 if len(shape) > 1 else 1.0, std, generator=generator))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from moss_engine.api.tokens import Row
+from moss_engine.models.bits import FORMATS as BITS
+from moss_engine.models.bits import HEADS_BITS, bits_of_format
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence
 from scripts.bench.common.timing import (
@@ -38,7 +40,13 @@ def step_parameters(config: ModelConfig, *, text_logits: bool = True) -> int:
 
 
 def step_bytes(config: ModelConfig, float8: str = "none", *, text_logits: bool = True) -> int:
-    """Weight bytes that one step reads: one byte a float8 weight, two a bfloat16 one."""
+    """Weight bytes that one step reads: one byte a float8 weight, two a bfloat16 one; of int8 and
+    int4 without their scales."""
+    if float8 in BITS:
+        head_rows = config.audio_vocab_size + (config.vocab_size if text_logits else 0)
+        heads = head_rows * config.hidden_size
+        layers = step_parameters(config, text_logits=text_logits) - heads
+        return (layers * BITS[float8] + heads * HEADS_BITS) // 8
     in_float8 = {
         "none": 0,
         "trunk": config.num_shared_layers * layer_parameters(config),
@@ -84,7 +92,7 @@ def decode_limit_ms(
     weights = step_parameters(config, text_logits=text_logits)
     kv_bytes = batch * context * kv_row_bytes(config, text_logits=text_logits)
     read_s = (weight_bytes + kv_bytes) / ceilings.read_bytes_per_s
-    in_float8 = 2 * weights - weight_bytes
+    in_float8 = 0 if float8 in BITS else 2 * weights - weight_bytes
     product_s = products_s(ceilings, 2 * batch * (weights - in_float8), 2 * batch * in_float8)
     return None if product_s is None else 1e3 * max(read_s, product_s)
 
@@ -98,7 +106,7 @@ def fill_limit_ms(
     read_s = (
         step_bytes(config, float8) + (cached + rows) * kv_row_bytes(config)
     ) / ceilings.read_bytes_per_s
-    layers = {"none": 0, "trunk": config.num_shared_layers, "all": config.num_layers}[float8]
+    layers = {"trunk": config.num_shared_layers, "all": config.num_layers}.get(float8, 0)
     flop = 2 * rows * (config.num_layers - layers) * layer_parameters(config)
     flop += (
         4
@@ -154,13 +162,16 @@ def make_runtime(
     *,
     device: torch.device,
 ):
-    """A network with random weights; raises ConfigError where memory is too small."""
+    """A network with random weights, in int8 or int4 where `float8` says so instead; raises
+    ConfigError where memory is too small."""
     from moss_engine.runtime.cuda.load import make_random_runtime
     from moss_engine.runtime.cuda.weights import Float8, num_bytes
     from moss_engine.runtime.memory import require_memory
 
+    bits = bits_of_format(config, float8) if float8 in BITS else None
+    kind = Float8.NONE if bits else Float8(float8)
     require_memory(
-        device, num_bytes(config, torch.bfloat16, Float8(float8)), kv_rows * kv_row_bytes(config)
+        device, num_bytes(config, torch.bfloat16, kind, bits), kv_rows * kv_row_bytes(config)
     )
     limits = Limits(
         16,
@@ -170,7 +181,7 @@ def make_runtime(
         min(config.max_position_embeddings, kv_rows, 4096),
     )
     return make_random_runtime(
-        config, limits, device=device, dtype=torch.bfloat16, seed=0, float8=Float8(float8)
+        config, limits, device=device, dtype=torch.bfloat16, seed=0, float8=kind, bits=bits
     )
 
 

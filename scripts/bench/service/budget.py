@@ -1,6 +1,7 @@
 """The whole program at its published size within the memory of a smaller card:
 
     python -m scripts.bench.service.budget --limit-gb 22 --float8 trunk --out OUT.json
+    python -m scripts.bench.service.budget --limit-gb 11 --bits 4 --out OUT.json
 
 Caps what this process may allocate on the GPU, then builds the language model with random weights,
 KV for so many sessions, and the codec in 16 bit: speech encoder, flow and HiFT, and a BigVGAN of
@@ -77,7 +78,7 @@ def talk(codec: MossCodec, num_sessions: int) -> None:
 
 
 def measure(
-    limit_bytes: float, float8: Float8, sessions: int, rows: int
+    limit_bytes: float, number_format: str, sessions: int, rows: int
 ) -> dict[str, float | str | int]:
     """Build and use everything under the cap; raises torch's OutOfMemoryError."""
     device = resolve_device("cuda")
@@ -87,7 +88,7 @@ def measure(
     free, total = torch.cuda.mem_get_info(device)
     torch.cuda.set_per_process_memory_fraction(limit_bytes / total, device)
     kv_rows = sessions * math.ceil(rows / 16) * 16
-    runtime = make_runtime(PUBLISHED, sessions, kv_rows, float8.value, STEP_ROWS, device=device)
+    runtime = make_runtime(PUBLISHED, sessions, kv_rows, number_format, STEP_ROWS, device=device)
     print(
         f"language model ready, {torch.cuda.memory_reserved(device) / 1e9:.2f} GB reserved",
         flush=True,
@@ -103,7 +104,7 @@ def measure(
         "device": torch.cuda.get_device_name(device),
         "torch": torch.__version__,
         "weights": "random, seed 0",
-        "float8": float8.value,
+        "format": number_format,
         "sessions": sessions,
         "rows_each": rows,
         "limit_gb": limit_bytes / 1e9,
@@ -121,11 +122,15 @@ def main() -> None:
         "--limit-gb", type=float, default=22.0, help="10^9 bytes that may be allocated (22)"
     )
     parser.add_argument("--float8", default="trunk", choices=[kind.value for kind in Float8])
+    parser.add_argument(
+        "--bits", type=int, choices=(8, 4), help="weights in so many bits, not in float8"
+    )
     parser.add_argument("--sessions", type=int, default=4)
     parser.add_argument("--rows", type=int, default=2048, help="rows of KV of each session (2048)")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    found = measure(args.limit_gb * 1e9, Float8(args.float8), args.sessions, args.rows)
+    number_format = f"int{args.bits}" if args.bits else args.float8
+    found = measure(args.limit_gb * 1e9, number_format, args.sessions, args.rows)
     text = json.dumps(found, indent=1)
     print(text)
     if args.out:

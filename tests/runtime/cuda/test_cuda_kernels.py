@@ -13,7 +13,10 @@ from moss_engine.kernels.lm.few_rows import FewRows, has_few_rows  # noqa: E402
 from moss_engine.kernels.lm.float8 import quantise_rows, rescale  # noqa: E402
 from moss_engine.kernels.lm.matvec import matvec  # noqa: E402
 from moss_engine.kernels.lm.matvec8 import matvec8  # noqa: E402
+from moss_engine.kernels.lm.matvec_packed import matvec_packed  # noqa: E402
+from moss_engine.kernels.lm.packed_rows import PackedRows  # noqa: E402
 from moss_engine.kernels.lm.rows import embed, gate, rms_norm  # noqa: E402
+from moss_engine.models.packed import group_of, quantise4, quantise8, widen4  # noqa: E402
 from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
 
 # bfloat16 rounds to 2**-9 relative; the sums themselves are float32.
@@ -164,3 +167,71 @@ def test_rows_as_float8():
         relative_error(values.float() * scale[:, None], x) < 0.05
     )  # 3 bits of mantissa, cut off by the interpreter
     assert values[3].float().abs().max() == 0
+
+
+def packed(
+    lanes: int, outputs: int, inputs: int, bits: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Random weights of 8 or 4 bits with their scales, and the same widened."""
+    wide = normal(lanes, outputs, inputs, dtype=torch.float32, seed=2)
+    group = group_of(inputs)
+    assert group is not None
+    made = [quantise8(lane) if bits == 8 else quantise4(lane, group) for lane in wide]
+    values = torch.stack([lane for lane, _ in made])
+    scale = torch.stack([lane for _, lane in made])
+    if bits == 8:
+        return values, scale.unsqueeze(2), values.double() * scale.double().unsqueeze(2)
+    return values, scale, torch.stack([widen4(*lane) for lane in made]).double()
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("lanes", "inputs", "outputs"),
+    [(1, 96, 20), (2, 160, 12)] + ([] if INTERPRETED else [(1, 4096, 100), (2, 12288, 18)]),
+)
+def test_matvec_of_packed_weights(dtype, lanes, inputs, outputs, bits):
+    """All outputs with a residual, gates behind a norm, and some of the outputs of all lanes."""
+    weight, scale, wide = packed(lanes, 2 * outputs, inputs, bits)
+    x = normal(lanes, inputs, dtype=dtype, seed=1)
+    norm = normal(lanes, inputs, dtype=dtype, seed=3) / inputs**0.5
+    residual = normal(lanes, 2 * outputs, dtype=dtype, seed=4)
+    most = TOLERANCE[torch.float32] if INTERPRETED else TOLERANCE[torch.bfloat16]
+    out = torch.full_like(residual, torch.nan)
+    matvec_packed(x, weight, scale, out, residual=residual)
+    assert relative_error(out, residual.double() + product(x, wide)) < most
+    out = torch.full((lanes, outputs), torch.nan, device=DEVICE, dtype=dtype)
+    matvec_packed(x, weight, scale, out, norm=norm, eps=1e-3, gated=True)
+    first, second = product(normed(x, norm, 1e-3), wide).chunk(2, -1)
+    assert relative_error(out, F.silu(first) * second) < 2 * most
+    out = torch.full((lanes, outputs - 4), torch.nan, device=DEVICE, dtype=dtype)
+    matvec_packed(x, weight[:, 4:outputs], scale[:, 4:outputs], out)
+    assert relative_error(out, product(x, wide[:, 4:outputs])) < most
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("lanes", "rows", "inputs", "outputs"),
+    [(1, 3, 96, 20), (2, 18, 160, 12), (1, 5, 256, 20)]
+    + ([] if INTERPRETED else [(1, 64, 4096, 200), (2, 130, 4096, 72), (1, 512, 512, 9000)]),
+)
+def test_rows_of_packed_weights(dtype, lanes, rows, inputs, outputs, bits):
+    """Rows past the last tile, split columns (256 of them), gates, and some of the outputs."""
+    weight, scale, wide = packed(lanes, 2 * outputs, inputs, bits)
+    product_of = PackedRows(lanes, torch.device(DEVICE))
+    x = normal(lanes, rows, inputs, dtype=dtype, seed=1) / inputs**0.5
+    residual = normal(lanes, rows, 2 * outputs, dtype=dtype, seed=4)
+    wanted = torch.einsum("lrk,lnk->lrn", x.double(), wide)
+    for _ in range(2):  # the second finds what the first has left in the scratch memory
+        product_of(x, weight, scale, out := torch.full_like(residual, torch.nan))
+        assert relative_error(out, wanted) < TOLERANCE[dtype]
+    product_of(x, weight, scale, out := residual.clone(), residual=out)
+    assert relative_error(out, residual.double() + wanted) < TOLERANCE[dtype]
+    out = torch.full((lanes, rows, outputs), torch.nan, device=DEVICE, dtype=dtype)
+    product_of(x, weight, scale, out, gated=True)
+    first, second = wanted.chunk(2, -1)
+    assert relative_error(out, F.silu(first) * second) < 2 * TOLERANCE[dtype]
+    out = torch.full((lanes, rows, outputs - 4), torch.nan, device=DEVICE, dtype=dtype)
+    product_of(x, weight[:, 4:outputs], scale[:, 4:outputs], out)
+    assert relative_error(out, wanted[..., 4:outputs]) < TOLERANCE[dtype]

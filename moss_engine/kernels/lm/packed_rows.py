@@ -1,0 +1,184 @@
+"""Matrix times several rows on tensor cores for weights of 8 and 4 bits: each tile of weights is
+widened to bfloat16 on its way, in which its values are exact, and scales multiply float32 sums.
+
+Plain loads, no tensor memory accelerator: for compute capability 8.0 and later.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from moss_engine.kernels.launch import (
+    interpreted,
+    next_power_of_2,
+    options,
+    shared_memory_bytes,
+    wait_for_previous,
+)
+from moss_engine.kernels.lm.few_rows import add_up_splits
+from moss_engine.kernels.lm.packed import widen_4, widen_8
+
+_SMALLEST_DOT = 16
+# Few rows with fewer outputs than this are split along their columns over so many programs.
+_FEW_OUTPUTS, _SPLITS, _SPLIT_ROWS = 8192, 4, 64
+
+
+class RowsTuning(NamedTuple):
+    """Outputs and rows of a tile, warps, pipeline stages, and whether scales of groups multiply
+    weights rather than sums, which leaves registers for larger tiles."""
+
+    outputs: int
+    rows: int
+    warps: int
+    stages: int
+    scaled: bool = False
+
+
+_LARGE_MEMORY = 220_000  # bytes of shared memory that an H100 has
+
+
+def rows_tuning(rows: int, num_outputs: int, *, gated: bool) -> RowsTuning:
+    """For so many rows and outputs, as measured on an H200, within this device's shared memory."""
+    if rows <= 32:
+        return RowsTuning(64, max(_SMALLEST_DOT, next_power_of_2(rows)), 4, 4)
+    if rows <= 64:
+        return RowsTuning(128, 64, 4, 3) if gated else RowsTuning(64, 64, 4, 4, True)
+    if shared_memory_bytes() < _LARGE_MEMORY or rows <= 128:
+        return RowsTuning(128, 128, 8, 2, True)
+    if num_outputs <= _FEW_OUTPUTS:
+        return RowsTuning(64, 256, 4, 3, True)
+    return RowsTuning(128, 256, 8, 3, True)
+
+
+@triton.jit
+def _tile_products(x_rows, weight_rows, scale, column, COLUMNS: tl.constexpr, BITS: tl.constexpr,
+                   SCALED: tl.constexpr, ASM: tl.constexpr, acc):
+    """acc [R, N] plus the products of COLUMNS columns: of int8, or of one group of 4 bits, which
+    `scale` multiplies where SCALED."""
+    dtype = x_rows.dtype.element_ty
+    if BITS == 8:
+        columns = column + tl.arange(0, COLUMNS)
+        weights = widen_8(tl.load(weight_rows[:, None] + columns[None, :]), dtype, ASM)
+        x = tl.load(x_rows[:, None] + columns[None, :])
+        return tl.dot(weights, x.T, acc, input_precision="ieee")
+    HALF: tl.constexpr = COLUMNS // 2
+    halves = tl.arange(0, HALF)
+    low, high = widen_4(tl.load(weight_rows[:, None] + (column // 2 + halves)[None, :]), dtype, ASM)
+    if SCALED:
+        low *= scale.to(dtype)[:, None]
+        high *= scale.to(dtype)[:, None]
+    x_low = tl.load(x_rows[:, None] + (column + halves)[None, :])
+    x_high = tl.load(x_rows[:, None] + (column + HALF + halves)[None, :])
+    acc = tl.dot(low, x_low.T, acc, input_precision="ieee")
+    return tl.dot(high, x_high.T, acc, input_precision="ieee")
+
+
+@triton.jit
+def _add_columns(acc, x_rows, weight_rows, scale_rows, column, K: tl.constexpr, GROUP: tl.constexpr,
+                 COLUMNS: tl.constexpr, BITS: tl.constexpr, SCALED: tl.constexpr,
+                 ASM: tl.constexpr):
+    """acc [R, N] plus the products of COLUMNS columns, with the scale of their group, if any."""
+    if GROUP == K:
+        return _tile_products(x_rows, weight_rows, 1.0, column, COLUMNS, BITS, False, ASM, acc)
+    scale = tl.load(scale_rows + column // GROUP).to(tl.float32)
+    if SCALED:
+        return _tile_products(x_rows, weight_rows, scale, column, COLUMNS, BITS, True, ASM, acc)
+    part = tl.zeros(acc.shape, tl.float32)
+    part = _tile_products(x_rows, weight_rows, scale, column, COLUMNS, BITS, False, ASM, part)
+    return acc + scale[:, None] * part
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _packed_rows_kernel(x_ptr, weight_ptr, scale_ptr, residual_ptr, out_ptr, part_ptr, counter_ptr,
+                        rows, num_outputs, weight_lane, scale_lane, K: tl.constexpr,
+                        GROUP: tl.constexpr, BITS: tl.constexpr, R: tl.constexpr, N: tl.constexpr,
+                        COLUMNS: tl.constexpr, SPLITS: tl.constexpr, STAGES: tl.constexpr,
+                        SCALED: tl.constexpr, GLU: tl.constexpr, RESIDUAL: tl.constexpr,
+                        ASM: tl.constexpr, OVERLAP: tl.constexpr):
+    """R outputs of N rows a program, over one of SPLITS parts of the columns.
+
+    Programs of the same outputs are neighbours. What a tile holds past a lane's last row or output
+    is a copy of another, and never stored.
+    """
+    BYTES: tl.constexpr = K * BITS // 8
+    GROUPS: tl.constexpr = K // GROUP
+    lane, split = tl.program_id(2) // SPLITS, tl.program_id(2) % SPLITS
+    outputs = tl.program_id(1) * R + tl.arange(0, R)
+    valid = outputs < num_outputs
+    existing = tl.where(valid, outputs, 0).to(tl.int64)
+    n = tl.program_id(0) * N + tl.arange(0, N)
+    x_rows = x_ptr + (lane * rows + tl.minimum(n, rows - 1)).to(tl.int64) * K
+    weight_rows = weight_ptr + lane.to(tl.int64) * weight_lane + existing * BYTES
+    scale_rows = scale_ptr + lane.to(tl.int64) * scale_lane + existing * GROUPS
+    up = num_outputs.to(tl.int64)
+    begin = split * (K // SPLITS)
+    wait_for_previous(OVERLAP)
+    acc = tl.zeros([R, N], tl.float32)
+    acc_up = tl.zeros([R, N], tl.float32)
+    for column in tl.range(begin, begin + K // SPLITS, COLUMNS, num_stages=STAGES):
+        acc = _add_columns(acc, x_rows, weight_rows, scale_rows, column, K, GROUP, COLUMNS, BITS,
+                           SCALED, ASM)
+        if GLU:
+            acc_up = _add_columns(acc_up, x_rows, weight_rows + up * BYTES,
+                                  scale_rows + up * GROUPS, column, K, GROUP, COLUMNS, BITS, SCALED,
+                                  ASM)
+    is_last = True
+    if SPLITS > 1:
+        tile = lane * tl.num_programs(1) + tl.program_id(1)
+        is_last, acc = add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS)
+    if is_last:
+        if GROUP == K:
+            acc *= tl.load(scale_rows).to(tl.float32)[:, None]
+            if GLU:
+                acc_up *= tl.load(scale_rows + up).to(tl.float32)[:, None]
+        if GLU:
+            acc = acc / (1.0 + tl.exp(-acc)) * acc_up
+        at = (lane * rows + n).to(tl.int64)[None, :] * num_outputs + outputs[:, None]
+        inside = valid[:, None] & (n < rows)[None, :]
+        if RESIDUAL:
+            acc += tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(out_ptr + at, acc.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+class PackedRows:
+    """Products of rows with packed weights of up to `lanes` lanes; owns split-sum scratch."""
+
+    def __init__(self, lanes: int, device: torch.device):
+        tiles = lanes * triton.cdiv(_FEW_OUTPUTS, 32)
+        self._parts = torch.empty(_SPLITS * lanes * _FEW_OUTPUTS * _SPLIT_ROWS, device=device)
+        self._counters = torch.zeros(tiles, dtype=torch.int32, device=device)
+
+    def __call__(self, x: Tensor, weight: Tensor, scale: Tensor, out: Tensor, *,
+                 residual: Tensor | None = None, gated: bool = False,
+                 tuning: RowsTuning | None = None) -> None:
+        """out [lanes, rows, outputs] = x [lanes, rows, K] times packed weights, as in
+        `matvec_packed`.
+
+        residual, of out's shape, is added, and may be `out`. gated: gates, then ups, and out is
+        silu(gate) * up.
+        """
+        lanes, rows, k = x.shape
+        num_outputs, bits = out.shape[2], 8 if weight.dtype is torch.int8 else 4
+        group = k // scale.shape[2]
+        assert weight.shape == (lanes, num_outputs * (1 + gated), k * bits // 8)
+        assert weight.stride(2) == 1 and weight.stride(1) == weight.shape[2], "no rows of weights"
+        assert x.is_contiguous() and out.is_contiguous(), "tensors must be contiguous"
+        tuning = tuning or rows_tuning(rows, num_outputs, gated=gated)
+        columns = group if group < k else min(128, k & -k)
+        tile = tuning.outputs // 2 if gated and tuning.outputs > 16 else tuning.outputs
+        is_split = (not gated and num_outputs < _FEW_OUTPUTS and rows <= _SPLIT_ROWS
+                    and k % (_SPLITS * columns) == 0)
+        splits = _SPLITS if is_split else 1
+        grid = (triton.cdiv(rows, tuning.rows), triton.cdiv(num_outputs, tile), lanes * splits)
+        _packed_rows_kernel[grid](
+            x, weight, scale, out if residual is None else residual, out, self._parts,
+            self._counters, rows, num_outputs, weight.stride(0), scale.stride(0), K=k, GROUP=group,
+            BITS=bits, R=tile, N=tuning.rows, COLUMNS=columns, SPLITS=splits, STAGES=tuning.stages,
+            SCALED=tuning.scaled, GLU=gated, RESIDUAL=residual is not None,
+            ASM=not interpreted() and x.dtype is torch.bfloat16,
+            **options(tuning.warps, tuning.stages))

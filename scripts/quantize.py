@@ -206,7 +206,7 @@ def quantize(
     return report
 
 
-def main() -> None:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -236,9 +236,14 @@ def main() -> None:
         help="of the layers' weights that keep 8 of 4 bits, those that lose most (0.1)",
     )  # fmt: skip
     args = parser.parse_args()
+    if args.bits and args.out is None:
+        parser.error("--bits writes a new folder; name it with --out")
+    return args
+
+
+def main() -> None:
+    args = parse()
     if args.bits:
-        if args.out is None:
-            parser.error("--bits writes a new folder; name it with --out")
         texts = prompts_from(args.prompts, args.calibrate) if args.calibrate else []
         from scripts.quantize_folder import quantize_folder
 

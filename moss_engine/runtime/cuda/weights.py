@@ -8,7 +8,7 @@ are made one tensor at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 
@@ -119,41 +119,46 @@ def allocate(
             return empty_float8((lanes, outputs, inputs), device)
         return empty_linear((bits or {}).get(part, 16), (lanes, outputs, inputs), dtype, device)
 
+    sizes = config.num_shared_layers, config.num_modality_layers
+    trunk, branches = float8 is not Float8.NONE, float8 is Float8.ALL
+    vocabulary = config.vocab_size + config.audio_vocab_size
+    return Weights(
+        text_table=empty(config.vocab_size, config.hidden_size),
+        audio_table=empty(config.audio_vocab_size, config.hidden_size),
+        trunk=Stack(1, 0, sizes[0], _layers(config, "trunk", (1, sizes[0]), trunk, linear, empty)),
+        branches=Stack(
+            2, *sizes, _layers(config, "branches", (2, sizes[1]), branches, linear, empty)
+        ),
+        final_norm=empty(2, config.hidden_size),
+        heads=linear("heads", branches, 1, vocabulary, config.hidden_size),
+    )
+
+
+def _layers(
+    config: ModelConfig,
+    name: str,
+    lanes_and_count: tuple[int, int],
+    is_float8: bool,
+    linear: Callable[..., LaneLinear],
+    empty: Callable[..., Tensor],
+) -> tuple[LayerWeights, ...]:
+    """The layers of one stack; `linear` and `empty` make what they are told the name and shape of."""
     hidden, ffn = config.hidden_size, config.intermediate_size
     q_size = config.num_attention_heads * config.head_dim
     qkv_size = q_size + 2 * config.num_key_value_heads * config.head_dim
-
-    def stack(name: str, lanes: int, first_slot: int, num_layers: int, is_float8: bool) -> Stack:
-        layers = tuple(
-            LayerWeights(
-                input_norm=empty(lanes, hidden),
-                qkv=linear(f"{name}.{i}.qkv", is_float8, lanes, qkv_size, hidden),
-                q_norm=empty(lanes, config.head_dim),
-                k_norm=empty(lanes, config.head_dim),
-                o=linear(f"{name}.{i}.o", is_float8, lanes, hidden, q_size),
-                post_norm=empty(lanes, hidden),
-                gate_up=linear(f"{name}.{i}.gate_up", is_float8, lanes, 2 * ffn, hidden),
-                down=linear(f"{name}.{i}.down", is_float8, lanes, hidden, ffn),
-            )
-            for i in range(num_layers)
+    lanes, count = lanes_and_count
+    return tuple(
+        LayerWeights(
+            input_norm=empty(lanes, hidden),
+            qkv=linear(f"{name}.{i}.qkv", is_float8, lanes, qkv_size, hidden),
+            q_norm=empty(lanes, config.head_dim),
+            k_norm=empty(lanes, config.head_dim),
+            o=linear(f"{name}.{i}.o", is_float8, lanes, hidden, q_size),
+            post_norm=empty(lanes, hidden),
+            gate_up=linear(f"{name}.{i}.gate_up", is_float8, lanes, 2 * ffn, hidden),
+            down=linear(f"{name}.{i}.down", is_float8, lanes, hidden, ffn),
         )
-        return Stack(lanes, first_slot, num_layers, layers)
-
-    return Weights(
-        text_table=empty(config.vocab_size, hidden),
-        audio_table=empty(config.audio_vocab_size, hidden),
-        trunk=stack("trunk", 1, 0, config.num_shared_layers, float8 is not Float8.NONE),
-        branches=stack(
-            "branches",
-            2,
-            config.num_shared_layers,
-            config.num_modality_layers,
-            float8 is Float8.ALL,
-        ),
-        final_norm=empty(2, hidden),
-        heads=linear(
-            "heads", float8 is Float8.ALL, 1, config.vocab_size + config.audio_vocab_size, hidden
-        ),
+        for i in range(count)
     )
 
 

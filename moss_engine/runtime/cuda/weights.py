@@ -142,7 +142,7 @@ def _layers(
     linear: Callable[..., LaneLinear],
     empty: Callable[..., Tensor],
 ) -> tuple[LayerWeights, ...]:
-    """The layers of one stack; `linear` and `empty` make what they are told the name and shape of."""
+    """The layers of one stack, made of what `linear` and `empty` give."""
     hidden, ffn = config.hidden_size, config.intermediate_size
     q_size = config.num_attention_heads * config.head_dim
     qkv_size = q_size + 2 * config.num_key_value_heads * config.head_dim

@@ -9,6 +9,7 @@ loaded then, and both come by the same pipeline.
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -17,29 +18,55 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from moss_engine.kernels.launch import interpreted, next_power_of_2, options, wait_for_previous
+from moss_engine.kernels.lm.read_ahead import prefetch
 
-MOST_ROWS = 64
+MOST_ROWS = 128
 _SMALLEST_DOT = 16
 _LINE = tl.constexpr(128)  # bytes
-# Outputs and columns of a tile, and bytes of tiles on their way in one program: two or three
-# programs share an SM.
-_TILE, _GATED_TILE, _COLUMNS, _STAGED = 64, 32, 128, 72 << 10
-# Where there are few outputs, columns are split over this many programs.
-_FEW_OUTPUTS, _SPLITS = 8192, 4
-_AHEAD = 256  # columns
+# Bytes of tiles on their way in one program: two or three programs share an SM.
+_STAGED = 72 << 10
+# Where there are few outputs, columns are split over this many programs, or by a measured choice.
+_FEW_OUTPUTS, _SPLITS, _MOST_SPLITS = 8192, 4, 8
+_NARROWEST, _WIDEST = 32, 256  # outputs of a tile
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How one product is cut: outputs and columns of a tile, programs that share the columns,
+    tiles on their way, warps of a program, and columns that it reads ahead."""
+
+    outputs: int
+    columns: int
+    splits: int
+    stages: int
+    warps: int = 4
+    ahead: int = 256
+
+
+# The fastest of those tried, by bytes of a value, rows of a tile, outputs and columns; all others
+# are cut by `_usual_tiles`.
+MEASURED: dict[tuple[int, int, int, int], Tiles] = {}
+
+
+def tiles_of(size: int, rows: int, outputs: int, k: int, *, gated: bool) -> Tiles:
+    """The tiles of a product with `rows` of values of `size` bytes, `rows` a power of two."""
+    found = MEASURED.get((size, rows, outputs, k))
+    return found or _usual_tiles(size, rows, outputs, k, gated)
+
+
+def _usual_tiles(size: int, rows: int, outputs: int, k: int, gated: bool) -> Tiles:
+    """The sums of up to 64 rows fit in one program's registers with more outputs than of 128."""
+    tile = 32 if gated else 64
+    columns = min(256 // max(size, 2), next_power_of_2(k))
+    is_split = not gated and outputs < _FEW_OUTPUTS and k % (_SPLITS * columns) == 0
+    tile_bytes = (tile * (1 + gated) + rows) * columns * size
+    return Tiles(tile, columns, _SPLITS if is_split else 1, max(2, _STAGED // tile_bytes) + 1)
 
 
 @functools.cache
 def has_few_rows() -> bool:
     """Whether the device has the shared memory and tensor cores (9.0) that these kernels need."""
     return interpreted() or torch.cuda.get_device_capability()[0] == 9
-
-
-@triton.jit
-def _read_ahead(lines):
-    """Cache lines of global memory into L2."""
-    tl.inline_asm_elementwise("{ prefetch.global.L2 [$1]; mov.u32 $0, 0; }", "=r,l", [lines],
-                              dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit
@@ -62,15 +89,17 @@ def add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS: tl.constexpr)
 
 
 @triton.jit(do_not_specialize=["rows"])
-def _few_rows_kernel(x_tiles, weight_tiles, weight_ptr, residual_ptr, out_ptr, part_ptr,
-                     counter_ptr, rows, num_outputs, K: tl.constexpr, R: tl.constexpr,
-                     N: tl.constexpr, COLUMNS: tl.constexpr, SPLITS: tl.constexpr,
-                     STAGES: tl.constexpr, AHEAD: tl.constexpr, GLU: tl.constexpr,
-                     RESIDUAL: tl.constexpr, OVERLAP: tl.constexpr):
+def _few_rows_kernel(x_tiles, weight_tiles, weight_ptr, row_scale_ptr, scale_ptr, residual_ptr,
+                     out_ptr, part_ptr, counter_ptr, rows, num_outputs, K: tl.constexpr,
+                     R: tl.constexpr, N: tl.constexpr, COLUMNS: tl.constexpr,
+                     SPLITS: tl.constexpr, STAGES: tl.constexpr, AHEAD: tl.constexpr,
+                     SCALED: tl.constexpr, GLU: tl.constexpr, RESIDUAL: tl.constexpr,
+                     OVERLAP: tl.constexpr):
     """R outputs of up to N rows a program, over one of SPLITS parts of the columns.
 
     x_tiles describes x as [lanes * rows, K], weight_tiles the weights as [lanes * outputs, K];
-    weight_ptr is the same. What a tile holds past a lane's last row or output is never stored.
+    weight_ptr is the same. SCALED: row_scale [lanes * rows] and scale [lanes, outputs] multiply
+    the sums. What a tile holds past a lane's last row or output is never stored.
     """
     lane, split = tl.program_id(1), tl.program_id(2)
     first = tl.program_id(0) * R
@@ -78,14 +107,14 @@ def _few_rows_kernel(x_tiles, weight_tiles, weight_ptr, residual_ptr, out_ptr, p
     valid = outputs < num_outputs
     first_weight = lane * num_outputs * (2 if GLU else 1) + first
     begin = split * (K // SPLITS)
-    if OVERLAP:
+    if OVERLAP and AHEAD > 0:
         PER_LINE: tl.constexpr = _LINE // (weight_ptr.dtype.element_ty.primitive_bitwidth // 8)
         lines = tl.minimum(begin + tl.arange(0, AHEAD // PER_LINE) * PER_LINE, K - 1)
         existing = first_weight + tl.where(valid, tl.arange(0, R), 0)
         weight_rows = weight_ptr + existing.to(tl.int64)[:, None] * K + lines[None, :]
-        _read_ahead(weight_rows)
+        prefetch(weight_rows)
         if GLU:
-            _read_ahead(weight_rows + num_outputs.to(tl.int64) * K)
+            prefetch(weight_rows + num_outputs.to(tl.int64) * K)
     wait_for_previous(OVERLAP)
     acc = tl.zeros([R, N], tl.float32)
     acc_up = tl.zeros([R, N], tl.float32)
@@ -102,9 +131,16 @@ def _few_rows_kernel(x_tiles, weight_tiles, weight_ptr, residual_ptr, out_ptr, p
         tile = lane * tl.num_programs(0) + tl.program_id(0)
         is_last, acc = add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS)
     if is_last:
+        n = tl.arange(0, N)
+        if SCALED:
+            row_scale = tl.load(row_scale_ptr + lane * rows + n, mask=n < rows, other=0.0)
+            scales = scale_ptr + lane * num_outputs * (2 if GLU else 1) + outputs
+            acc *= tl.load(scales, mask=valid, other=0.0)[:, None] * row_scale[None, :]
+            if GLU:
+                acc_up *= tl.load(scales + num_outputs, mask=valid,
+                                  other=0.0)[:, None] * row_scale[None, :]
         if GLU:
             acc = acc / (1.0 + tl.exp(-acc)) * acc_up
-        n = tl.arange(0, N)
         at = (lane * rows + n).to(tl.int64)[None, :] * num_outputs + outputs[:, None]
         inside = valid[:, None] & (n < rows)[None, :]
         if RESIDUAL:
@@ -116,14 +152,15 @@ class FewRows:
     """Products of up to MOST_ROWS rows with up to `lanes` lanes; owns split-sum scratch."""
 
     def __init__(self, lanes: int, device: torch.device):
-        most_outputs = lanes * triton.cdiv(_FEW_OUTPUTS, _TILE) * _TILE
-        self._parts = torch.empty(_SPLITS * most_outputs * MOST_ROWS, device=device)
-        self._counters = torch.zeros(most_outputs // _TILE, dtype=torch.int32, device=device)
+        most_outputs = lanes * triton.cdiv(_FEW_OUTPUTS, _WIDEST) * _WIDEST
+        self._parts = torch.empty(_MOST_SPLITS * most_outputs * MOST_ROWS, device=device)
+        self._counters = torch.zeros(most_outputs // _NARROWEST, dtype=torch.int32, device=device)
 
     def __call__(self, x: Tensor, weight: Tensor, out: Tensor, *, residual: Tensor | None = None,
-                 gated: bool = False) -> None:
+                 gated: bool = False, scales: tuple[Tensor, Tensor] | None = None) -> None:
         """out [lanes, rows, outputs] = x [lanes, rows, K] times weight [lanes, outputs, K].
 
+        scales: float32 [lanes * rows] of float8 rows and [lanes, outputs] of float8 weights.
         residual, of out's shape, is added, and may be `out`. gated: the weight is [lanes, 2 *
         outputs, K], gates then ups, and out is silu(gate) * up.
         """
@@ -133,16 +170,15 @@ class FewRows:
                                 (1 + gated), k) and rows <= MOST_ROWS, "shapes do not fit"
         assert x.is_contiguous() and weight.is_contiguous() and out.is_contiguous(
         ), "tensors must be contiguous"
-        outputs, columns = _GATED_TILE if gated else _TILE, min(_COLUMNS, next_power_of_2(k))
         padded_rows = max(_SMALLEST_DOT, next_power_of_2(rows))
-        is_split = not gated and num_outputs < _FEW_OUTPUTS and k % (_SPLITS * columns) == 0
-        splits = _SPLITS if is_split else 1
-        tile_bytes = (outputs * (1 + gated) + padded_rows) * columns * x.element_size()
-        stages = max(2, _STAGED // tile_bytes) + 1
-        _few_rows_kernel[(triton.cdiv(num_outputs, outputs), lanes, splits)](
-            TensorDescriptor(x, [lanes * rows, k], [k, 1], [padded_rows, columns]),
-            TensorDescriptor(weight, [lanes * weight.shape[1], k], [k, 1], [outputs, columns]),
-            weight, out if residual is None else residual, out, self._parts, self._counters, rows,
-            num_outputs, K=k, R=outputs, N=padded_rows, COLUMNS=columns, SPLITS=splits,
-            STAGES=stages, AHEAD=_AHEAD, GLU=gated, RESIDUAL=residual is not None, **options(
-                4, stages))
+        tiles = tiles_of(x.element_size(), padded_rows, num_outputs, k, gated=gated)
+        row_scale, scale = (out, out) if scales is None else scales
+        _few_rows_kernel[(triton.cdiv(num_outputs, tiles.outputs), lanes, tiles.splits)](
+            TensorDescriptor(x, [lanes * rows, k], [k, 1], [padded_rows, tiles.columns]),
+            TensorDescriptor(weight, [lanes * weight.shape[1], k], [k, 1],
+                             [tiles.outputs, tiles.columns]),
+            weight, row_scale, scale, out if residual is None else residual, out, self._parts,
+            self._counters, rows, num_outputs, K=k, R=tiles.outputs, N=padded_rows,
+            COLUMNS=tiles.columns, SPLITS=tiles.splits, STAGES=tiles.stages, AHEAD=tiles.ahead,
+            SCALED=scales is not None, GLU=gated, RESIDUAL=residual is not None,
+            **options(tiles.warps, tiles.stages))

@@ -12,14 +12,21 @@ LARGEST = 448.0  # of e4m3
 _TILE = 2048
 
 
-@triton.jit
-def _quantise_kernel(x_ptr, values_ptr, scale_ptr, size, LIMIT: tl.constexpr, TILE: tl.constexpr,
+@triton.jit(do_not_specialize=["rows_per_lane"])
+def _quantise_kernel(x_ptr, norm_ptr, values_ptr, scale_ptr, rows_per_lane, size, eps,
+                     LIMIT: tl.constexpr, NORM: tl.constexpr, TILE: tl.constexpr,
                      OVERLAP: tl.constexpr):
     row = tl.program_id(0)
     columns = tl.arange(0, TILE)
+    if NORM:
+        norm = tl.load(norm_ptr + (row // rows_per_lane) * size + columns, mask=columns < size,
+                       other=0.0).to(tl.float32)
     wait_for_previous(OVERLAP)
     x = tl.load(x_ptr + row.to(tl.int64) * size + columns, mask=columns < size, other=0.0).to(
         tl.float32)
+    if NORM:
+        x = x * tl.rsqrt(tl.sum(x * x, 0) / size + eps) * norm
+        x = x.to(x_ptr.dtype.element_ty).to(tl.float32)  # as `rms_norm` would have left it
     scale = tl.maximum(tl.max(tl.abs(x), 0) / LIMIT, 1e-12)
     tl.store(values_ptr + row.to(tl.int64) * size + columns, (x / scale).to(
         values_ptr.dtype.element_ty), mask=columns < size)
@@ -41,11 +48,17 @@ def _rescale_kernel(product_ptr, row_scale_ptr, scale_ptr, residual_ptr, out_ptr
     tl.store(out_ptr + row * size + columns, x.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-def quantise_rows(x: Tensor, values: Tensor, scale: Tensor) -> None:
-    """x [rows, size] -> float8 values of the same shape and float32 scales [rows]."""
+def quantise_rows(x: Tensor, values: Tensor, scale: Tensor, norm: Tensor | None = None,
+                  eps: float = 0.0) -> None:
+    """x [rows, size] -> float8 values of the same shape and float32 scales [rows].
+
+    norm [lanes, size]: x, whose rows are those of one lane after another, is RMS-normed first.
+    """
     rows, size = x.shape
     tile = next_power_of_2(size)
-    _quantise_kernel[(rows, )](x, values, scale, size, LIMIT=LARGEST, TILE=tile,
+    lane_rows = rows if norm is None else rows // len(norm)
+    _quantise_kernel[(rows, )](x, x if norm is None else norm, values, scale, lane_rows, size, eps,
+                               LIMIT=LARGEST, NORM=norm is not None, TILE=tile,
                                **options(16 if tile > 4096 else 8))
 
 

@@ -6,19 +6,24 @@ import torch
 from torch import Tensor
 
 from moss_engine.kernels.launch import interpreted
-from moss_engine.kernels.lm.few_rows import MOST_ROWS, FewRows, has_few_rows
+from moss_engine.kernels.lm.few_rows import FewRows, has_few_rows
 from moss_engine.kernels.lm.float8 import quantise_rows, rescale
 from moss_engine.kernels.lm.matvec import matvec
 from moss_engine.kernels.lm.matvec8 import matvec8
 from moss_engine.kernels.lm.matvec_packed import matvec_packed
 from moss_engine.kernels.lm.packed_rows import PackedRows
+from moss_engine.kernels.lm.read_ahead import Then
 from moss_engine.kernels.lm.rows import gate, rms_norm
 from moss_engine.runtime.cuda.linear import LaneLinear
 from moss_engine.runtime.cuda.weights import Weights
 
-# Weights of one product in one lane from which on our own kernels are faster for more than _FEW
-# rows, too.
-_LARGE, _FEW = 1 << 25, 16
+# Most rows of the kernels for few, by bytes of a weight: of products of _LARGE weights in one lane,
+# and of the others.
+_LARGE = 1 << 25
+MOST_ROWS = {1: (64, 64), 2: (64, 16), 4: (64, 16)}
+_MOST_PACKED_ROWS = 64
+# Up to so many rows attention and products of one row leave the memory idle.
+AHEAD_ROWS = 128
 
 
 class Products:
@@ -52,9 +57,9 @@ class Products:
         self._packed_rows = PackedRows(weights.branches.lanes, table.device)
         if layer.qkv.weight.dtype is torch.float8_e4m3fn:
             self._float8_rows = scratch(
-                max_rows * max(ffn, layer.o.weight.shape[2]), torch.float8_e4m3fn
+                2 * max_rows * max(ffn, layer.o.weight.shape[2]), torch.float8_e4m3fn
             )
-            self._row_scale = scratch(max_rows, torch.float32)
+            self._row_scale = scratch(2 * max_rows, torch.float32)
             self._product = scratch(max_rows * hidden, table.dtype)
             self._one = torch.ones((), device=table.device)
 
@@ -63,12 +68,16 @@ class Products:
         if x.shape[1] == 1:
             _one_row(x, linear, out, norm=norm, eps=self._eps)
             return
+        few_rows = self._few_rows_for(x, linear)
+        if few_rows is not None and linear.scale is not None:
+            self._few_float8(few_rows, x, linear, out, norm=norm)
+            return
         normed = _view(self._normed, x.shape)
         rms_norm(x, norm, self._eps, normed)
         if linear.is_packed:
             self._packed(normed, linear, out)
             return
-        if (few_rows := self._few_rows_for(x, linear)) is not None:
+        if few_rows is not None:
             few_rows(normed, linear.weight, out)
             return
         if linear.scale is None:
@@ -78,17 +87,22 @@ class Products:
             self._float8_product(normed[lane], linear.weight[lane], out[lane])
             rescale(out[lane], self._row_scale, linear.scale[lane], out[lane])
 
-    def gated(self, x: Tensor, norm: Tensor, linear: LaneLinear, out: Tensor) -> None:
+    def gated(
+        self, x: Tensor, norm: Tensor, linear: LaneLinear, out: Tensor, then: Then | None = None
+    ) -> None:
         """out = silu(gate) * up, where linear(norm(x)) gives gates, then ups."""
         if x.shape[1] == 1:
-            _one_row(x, linear, out, norm=norm, eps=self._eps, gated=True)
+            _one_row(x, linear, out, norm=norm, eps=self._eps, gated=True, then=then)
             return
         normed = _view(self._normed, x.shape)
-        if linear.is_packed and x.shape[1] <= MOST_ROWS:
+        if linear.is_packed and x.shape[1] <= _MOST_PACKED_ROWS:
             rms_norm(x, norm, self._eps, normed)
             self._packed(normed, linear, out, gated=True)
             return
         if (few_rows := self._few_rows_for(x, linear)) is not None:
+            if linear.scale is not None:
+                self._few_float8(few_rows, x, linear, out, norm=norm, gated=True)
+                return
             rms_norm(x, norm, self._eps, normed)
             few_rows(normed, linear.weight, out, gated=True)
             return
@@ -96,15 +110,18 @@ class Products:
         self.normed(x, norm, linear, gate_up)
         gate(gate_up, out)
 
-    def added(self, x: Tensor, linear: LaneLinear, out: Tensor) -> None:
+    def added(self, x: Tensor, linear: LaneLinear, out: Tensor, then: Then | None = None) -> None:
         """out += linear(x)."""
         if x.shape[1] == 1:
-            _one_row(x, linear, out, residual=out)
+            _one_row(x, linear, out, residual=out, then=then)
             return
         if linear.is_packed:
             self._packed(x, linear, out, residual=out)
             return
         if (few_rows := self._few_rows_for(x, linear)) is not None:
+            if linear.scale is not None:
+                self._few_float8(few_rows, x, linear, out, residual=out)
+                return
             few_rows(x, linear.weight, out, residual=out)
             return
         if linear.scale is None:
@@ -117,6 +134,10 @@ class Products:
             product = _view(self._product, out[lane].shape)
             self._float8_product(x[lane], linear.weight[lane], product)
             rescale(product, self._row_scale, linear.scale[lane], out[lane], residual=out[lane])
+
+    def then(self, linear: LaneLinear, rows: int, *, gated: bool = False) -> Then | None:
+        """The weights of the next product, to be read ahead of it, where that is of use."""
+        return Then(linear.weight, gated) if rows <= AHEAD_ROWS else None
 
     def _packed(
         self,
@@ -132,14 +153,34 @@ class Products:
 
     def _few_rows_for(self, x: Tensor, linear: LaneLinear) -> FewRows | None:
         """Our own kernels for few rows, where they are the faster ones and can do it."""
-        _, outputs, inputs = linear.weight.shape
-        most = MOST_ROWS if outputs * inputs >= _LARGE else _FEW
+        weight = linear.weight
+        _, outputs, inputs = weight.shape
+        large, small = MOST_ROWS[weight.element_size()]
+        most = large if outputs * inputs >= _LARGE else small
         can = (
-            linear.scale is None
-            and linear.weight.is_contiguous()
-            and inputs * x.element_size() % 16 == 0
+            not linear.is_packed
+            and weight.is_contiguous()
+            and inputs * weight.element_size() % 16 == 0
         )
         return self._few_rows if can and x.shape[1] <= most else None
+
+    def _few_float8(
+        self,
+        few_rows: FewRows,
+        x: Tensor,
+        linear: LaneLinear,
+        out: Tensor,
+        *,
+        norm: Tensor | None = None,
+        residual: Tensor | None = None,
+        gated: bool = False,
+    ) -> None:
+        """A product of few rows that become float8 first."""
+        assert linear.scale is not None, "float8 weights have scales"
+        values = _view(self._float8_rows, x.shape)
+        quantise_rows(x.flatten(0, 1), values.flatten(0, 1), self._row_scale, norm, self._eps)
+        scales = self._row_scale, linear.scale
+        few_rows(values, linear.weight, out, residual=residual, gated=gated, scales=scales)
 
     def _float8_product(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """out = float8 rows times float8 weights, without either's scales; the rows' are left in
@@ -177,14 +218,17 @@ def _one_row(
     eps: float = 0.0,
     residual: Tensor | None = None,
     gated: bool = False,
+    then: Then | None = None,
 ) -> None:
     x, out = x[:, 0], out[:, 0]
     residual = None if residual is None else residual[:, 0]
+    given = {"norm": norm, "eps": eps, "residual": residual, "gated": gated}
     if linear.scale is None:
-        matvec(x, linear.weight, out, norm=norm, eps=eps, residual=residual, gated=gated)
-        return
-    product = matvec_packed if linear.is_packed else matvec8
-    product(x, linear.weight, linear.scale, out, norm=norm, eps=eps, residual=residual, gated=gated)
+        matvec(x, linear.weight, out, then=then, **given)
+    elif linear.is_packed:
+        matvec_packed(x, linear.weight, linear.scale, out, **given)
+    else:
+        matvec8(x, linear.weight, linear.scale, out, then=then, **given)
 
 
 def _view(scratch: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:

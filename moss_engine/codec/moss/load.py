@@ -83,6 +83,8 @@ def load_moss_codec(
     flow = load_flow(folder, device, torch_dtype)
     speaker = _load_vocoder(folder, vocoder, vocoder_folder, flow, device, max_together)
     encoder = load_whisper_vq(folder, device, torch_dtype)
+    if device.type == "cuda":
+        encoder.capture()
     run, together = _runner(flow, device, max_together)
     codec = MossCodec(
         encoder,

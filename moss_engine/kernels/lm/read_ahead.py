@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -26,7 +27,7 @@ def prefetch(lines):
 
 @triton.jit
 def read_ahead(weight_ptr, second, place, LINES: tl.constexpr):
-    """This program's share of the next weights, LINES cache lines; `place` counts from 0 the
+    """This program's share of the next weights, bytes, LINES cache lines; `place` counts from 0 the
     programs that take part.
 
     Those of odd places come from `second` bytes on: where the next kernel reads gates and ups.
@@ -35,9 +36,7 @@ def read_ahead(weight_ptr, second, place, LINES: tl.constexpr):
         start = place.to(tl.int64) * (LINES * _LINE)
         if second > 0:
             start = (place // 2).to(tl.int64) * (LINES * _LINE) + (place % 2).to(tl.int64) * second
-        prefetch(
-            weight_ptr.to(tl.pointer_type(tl.int8), bitcast=True) + start +
-            tl.arange(0, LINES) * _LINE)
+        prefetch(weight_ptr + start + tl.arange(0, LINES) * _LINE)
 
 
 @dataclass(frozen=True)
@@ -65,4 +64,4 @@ def arguments(then: Then | None, most_bytes: int, programs: int,
     """A kernel's arguments for `read_ahead`; `unread` stands for weights that are never read."""
     if then is None or not (lines := then.lines(most_bytes, programs)):
         return {"then_ptr": unread, "then_second": 0, "THEN": 0}
-    return {"then_ptr": then.weight, "then_second": then.second, "THEN": lines}
+    return {"then_ptr": then.weight.view(torch.uint8), "then_second": then.second, "THEN": lines}

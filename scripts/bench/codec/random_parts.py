@@ -75,8 +75,11 @@ class Parts:
             if self.device.type == "cuda"
             else run_chunks
         )
+        encoder = self.encoder(dtype)
+        if self.device.type == "cuda":
+            encoder.capture()
         return MossCodec(
-            self.encoder(dtype),
+            encoder,
             weights,
             vocoder,
             [self.voice],

@@ -25,6 +25,7 @@ from moss_engine.codec.moss.whisper.features import (
     to_16_khz,
     whisper_features,
 )
+from moss_engine.codec.moss.whisper.graphs import EncoderGraphs
 from moss_engine.models.checkpoint import read_finite
 
 CONV_STRIDE = 2
@@ -119,6 +120,7 @@ class WhisperVq:
 
     def __init__(self, encoder: Encoder, device: torch.device) -> None:
         self.network, self._device = encoder, device
+        self.graphs: EncoderGraphs | None = None
         self.num_codes = encoder.config.num_codes
         self.samples_per_code = WHISPER_MEL.hop_size * CONV_STRIDE * encoder.config.steps_per_code
         """Of speech at 16 kHz."""
@@ -126,6 +128,17 @@ class WhisperVq:
     def tensors(self) -> list[Tensor]:
         """All that it keeps on its device."""
         return [*self.network.parameters(), *self.network.buffers()]
+
+    def capture(self) -> None:
+        """Run single segments from CUDA graphs from now on; on a GPU, before others use it."""
+        frames_per_code = self.samples_per_code // WHISPER_MEL.hop_size
+        bands, network = WHISPER_MEL.num_mels, self.network
+        self.graphs = EncoderGraphs(
+            lambda features: network.codes(network.points(features)),
+            bands,
+            frames_per_code,
+            self._device,
+        )
 
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
         """float32 [samples] mono, any rate -> one code per started 80 ms; none for an empty wave.
@@ -175,7 +188,9 @@ class WhisperVq:
         """[128, frames] each -> int64 [segments, most codes]; padded behind a segment's."""
         frames = max(piece.shape[1] for piece in features)
         batch = torch.stack([pad(piece, (0, frames - piece.shape[1])) for piece in features])
-        codes = self.network.codes(self.network.points(batch))
+        codes = self.graphs(batch) if self.graphs is not None and len(batch) == 1 else None
+        if codes is None:
+            codes = self.network.codes(self.network.points(batch))
         return pad(codes, (0, self.network.config.max_codes - codes.shape[1]))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,9 +37,7 @@ class EncoderGraphs:
             self._shapes[features.shape[2]] = features, *self._captured(features, memory)
 
     @torch.inference_mode()
-    def _captured(
-        self, features: Tensor, memory: tuple[int, int] | None
-    ) -> tuple[Tensor, Callable[[], None]]:
+    def _captured(self, features: Tensor, memory: Any) -> tuple[Tensor, Callable[[], None]]:
         """Where the codes of `features` appear, and what makes them: on a CPU the network."""
         codes = self._encode(features)
         if memory is None:

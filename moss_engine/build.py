@@ -163,7 +163,9 @@ def build_core(
         max_cached=runtime.limits.num_blocks // CACHED_SHARE if on_cpu else None,
     )
     names, lead_s = processor.speakers.names, processor.silent_lead_s
-    core = ServiceCore(engine, codec, config, voices=names, silent_lead_s=lead_s)
+    core = ServiceCore(
+        engine, codec, config, voices=names, silent_lead_s=lead_s, one_gpu=not on_cpu
+    )
     return core, processor
 
 

@@ -42,21 +42,17 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def options(num_warps: int, num_stages: int = 2,
-            most_registers: int | None = None) -> dict[str, int | bool]:
+def options(num_warps: int, num_stages: int = 2) -> dict[str, int | bool]:
     """Launch options shared by all kernels; OVERLAP goes to the kernel, the rest to the compiler.
-
-    `most_registers` of a thread lets more programs share a multiprocessor.
     """
     if interpreted():
         return {"OVERLAP": False}
-    found = {
+    return {
         "OVERLAP": overlaps(),
         "launch_pdl": overlaps(),
         "num_warps": num_warps,
         "num_stages": num_stages
     }
-    return found if most_registers is None else found | {"maxnreg": most_registers}
 
 
 def next_power_of_2(value: int) -> int:

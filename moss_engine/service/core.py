@@ -33,7 +33,7 @@ from moss_engine.api.info import ServiceStats
 from moss_engine.api.request import Progress, Request, without_older_half
 from moss_engine.codec.base import SpeechCodec, samples_per_code
 from moss_engine.config import EngineConfig
-from moss_engine.engine.engine import FAULT, Engine
+from moss_engine.engine.engine import FAULT, Engine, StepResult
 from moss_engine.service.event_router import EventRouter
 from moss_engine.service.open_replies import CLOSED, OpenReplies, OpenReply
 from moss_engine.service.replays import Replays
@@ -56,7 +56,8 @@ class ServiceCore:
     any thread, and none of them waits for a step of the engine.
 
     `voices` are those of the network, if it has some; the codec's are then none to choose from.
-    The first `silent_lead_s` of every reply's sound are left out.
+    The first `silent_lead_s` of every reply's sound are left out. Where runtime and codec are on
+    `one_gpu`, steps wait while a first sound is being made and nobody needs them.
     """
 
     def __init__(
@@ -67,19 +68,22 @@ class ServiceCore:
         *,
         voices: tuple[str, ...] = (),
         silent_lead_s: float = 0.0,
+        one_gpu: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.engine = engine
         self.codec = codec
         self.config = config
         self._network_voices = voices
+        self._one_gpu = one_gpu
         self.lead_samples = round(silent_lead_s * codec.sample_rate_hz)
         self.samples_per_code = samples_per_code(codec)
         self._clock = clock
         self._replies = OpenReplies()
         self._closing = False
         self._engine_wake = threading.Event()
-        self._worker = SpeechWorker(codec, finish=self._replies.finish, fail=self._fail)
+        wake, finish = self._engine_wake.set, self._replies.finish
+        self._worker = SpeechWorker(codec, finish=finish, fail=self._fail, on_first_sound=wake)
         self._router = EventRouter(self._replies, self._worker, engine.processor.ids)
         self._replays = Replays(engine.processor.ids, self.samples_per_code, self.lead_samples)
         self._encoder = SpeechEncoder(codec.encode, on_fault=self._stop_with_fault)
@@ -212,11 +216,9 @@ class ServiceCore:
             on_taken=self._engine_wake.set,
         )
         speaks = bool(request.recorded) or self.engine.processor.speaks(request)
-        voice = None if self._network_voices else request.voice
-        rate_hz = self.codec.sample_rate_hz
+        voice, rate_hz = None if self._network_voices else request.voice, self.codec.sample_rate_hz
         progress = request.progress or Progress()
-        stream.taken_samples = progress.num_taken
-        sent, codes = progress.num_samples, progress.codes
+        stream.taken_samples, sent, codes = progress.num_taken, progress.num_samples, progress.codes
         job = SpeechJob(stream, voice, rate_hz, self.lead_samples, sent, codes) if speaks else None
         reply = OpenReply(request, stream, job, num_rows=len(progress.rows))
         self._replies.add(reply)
@@ -273,17 +275,15 @@ class ServiceCore:
         self._engine_wake.clear()
         replies, run_ahead_s = self._replies.all(), self.config.run_ahead_s
         self._end_leases(replies)
-        per_code, rate_hz = self.samples_per_code, self.codec.sample_rate_hz
+        per_code, rate_hz, now_s = self.samples_per_code, self.codec.sample_rate_hz, self._clock()
         ahead_s: dict[str, float] = {}
         paused: set[str] = set()
-        now_s = self._clock()
         for reply in replies:
-            reply_ahead_s = ahead_s[reply.request_id] = reply.ahead_s(per_code, rate_hz)
-            held = reply.is_behind(reply_ahead_s, run_ahead_s)
-            reply.stream.hold(held, now_s)
-            if held:
+            left_s = ahead_s[reply.request_id] = reply.ahead_s(per_code, rate_hz)
+            if reply.hold(left_s, run_ahead_s, now_s):
                 paused.add(reply.request_id)
-        result = self.engine.step(paused, ahead_s)
+        waits = self._one_gpu and self._worker.is_awaited(ahead_s)
+        result = StepResult((), 0) if waits else self.engine.step(paused, ahead_s)
         events = (*result.events, *self._replays.step(replies, paused))
         self._router.route(events)
         if not result.num_rows and not events:

@@ -39,9 +39,11 @@ class OpenReply:
         made = max(0, job.num_codes * samples_per_code - job.lead_samples) if job else 0
         return (made - self.stream.taken_samples) / sample_rate_hz
 
-    def is_behind(self, ahead_s: float, run_ahead_s: float) -> bool:
-        """Whether the listener is too far behind to be given more."""
-        return ahead_s > run_ahead_s or self.stream.num_untaken > MAX_UNTAKEN_EVENTS
+    def hold(self, ahead_s: float, run_ahead_s: float, now_s: float) -> bool:
+        """Whether the listener is too far behind to be given more, of which the stream is told."""
+        held = ahead_s > run_ahead_s or self.stream.num_untaken > MAX_UNTAKEN_EVENTS
+        self.stream.hold(held, now_s)
+        return held
 
     def cancel(self, cause: str) -> None:
         self.cause = self.cause or cause

@@ -8,7 +8,7 @@ import heapq
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from moss_engine.service.speech_job import SpeechJob
 log = logging.getLogger(__name__)
 
 IDLE_POLL_S = 0.25
+PLENTY_S = 0.5  # of sound that a listener has left while another's is more urgent
 
 
 class SpeechWorker:
@@ -29,7 +30,8 @@ class SpeechWorker:
 
     A run makes one chunk for each of the most urgent replies, at most `codec.max_together` of
     them; so the longest time by which voices delay each other is that of one such run. `finish`
-    delivers a terminal event, `fail` ends a reply, by its request id, with an error.
+    delivers a terminal event, `fail` ends a reply, by its request id, with an error;
+    `on_first_sound` is called when first sounds have been made.
     """
 
     def __init__(
@@ -38,10 +40,13 @@ class SpeechWorker:
         *,
         finish: Callable[[Finished], None],
         fail: Callable[[str, MossError], None],
+        on_first_sound: Callable[[], None],
     ):
         self._codec = codec
         self._finish = finish
         self._fail_reply = fail
+        self._on_first_sound = on_first_sound
+        self._first_sounds: frozenset[str] = frozenset()
         self._changed = threading.Condition()
         self._due: dict[str, SpeechJob] = {}
 
@@ -58,6 +63,15 @@ class SpeechWorker:
         with self._changed:
             self._changed.notify()
 
+    def is_awaited(self, ahead_s: Mapping[str, float]) -> bool:
+        """Whether no listener would be served sooner by a step of the engine: of those with so many
+        seconds of sound left, each waits for a first sound that is being made, or has plenty."""
+        first_sounds = self._first_sounds
+        return bool(first_sounds) and all(
+            request_id in first_sounds or left_s >= PLENTY_S
+            for request_id, left_s in ahead_s.items()
+        )
+
     def run_once(self) -> None:
         """Do what is most urgent; wait for a moment where there is nothing to do."""
         with self._changed:
@@ -73,16 +87,22 @@ class SpeechWorker:
         busy = {job.request_id for job, _ in pushing}
         flushing = [job for job in open_ if job.request_id not in busy]
         if pushing:
-            self._run(
-                self._codec.push_together,
-                [job for job, _ in pushing],
-                [(job.stream, codes) for job, codes in pushing],
-                ends=False,
-            )
+            self._push(pushing)
         if flushing:
             self._run(
                 self._codec.flush_together, flushing, [job.stream for job in flushing], ends=True
             )
+
+    def _push(self, pushing: Sequence[tuple[SpeechJob, list[int]]]) -> None:
+        jobs = [job for job, _ in pushing]
+        self._first_sounds = frozenset(job.request_id for job in jobs if job.first_sound_s is None)
+        try:
+            work = [(job.stream, codes) for job, codes in pushing]
+            self._run(self._codec.push_together, jobs, work, ends=False)
+        finally:
+            if self._first_sounds:
+                self._first_sounds = frozenset()
+                self._on_first_sound()
 
     def _is_open(self, job: SpeechJob) -> bool:
         """Whether there is sound to be made, with a stream for it; a reply that was cancelled gets

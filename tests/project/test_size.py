@@ -14,9 +14,6 @@ MAX_MEDIAN_LINES = 120
 LONG_KERNELS = {
     ("moss_engine/kernels/codec/conformer.py", "_attend_kernel"),
     ("moss_engine/kernels/lm/attend_decode.py", "attend_decode_kernel"),
-    ("moss_engine/kernels/lm/attend_rows.py", "attend_rows_kernel"),
-    ("moss_engine/kernels/lm/few_rows.py", "_few_rows_kernel"),
-    ("moss_engine/kernels/lm/matvec.py", "_matvec_kernel"),
 }
 
 

@@ -8,7 +8,6 @@ import triton.language as tl
 
 from moss_engine.kernels.launch import start_next, wait_for_previous
 from moss_engine.kernels.lm.pool_rows import find_blocks, load_half_keys, load_rows, place_rows
-from moss_engine.kernels.lm.read_ahead import read_ahead
 from moss_engine.kernels.lm.rotary import (
     load_angles,
     load_halves,
@@ -131,10 +130,9 @@ def _store_attended(out_ptr, acc, total, is_wanted, G: tl.constexpr, D: tl.const
 def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, tables_ptr,
                          k_pool_ptr, v_pool_ptr, out_ptr, part_acc_ptr, part_stats_ptr, counter_ptr,
                          batch, slot, lane_slots, num_blocks, table_stride, num_splits, scale, eps,
-                         then_ptr, then_second, KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
-                         M: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
-                         T: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
-                         THEN: tl.constexpr, OVERLAP: tl.constexpr):
+                         KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr, M: tl.constexpr,
+                         HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
+                         SPLIT: tl.constexpr, STAGES: tl.constexpr, OVERLAP: tl.constexpr):
     """Decode attention straight from the qkv product: norms, rotary, KV write, attention.
 
     qkv: [lanes, batch, (KV * G + 2 * KV) * D]; positions[i] counts the cached rows of sequence i;
@@ -145,8 +143,7 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
 
     Where there is little to read (STAGES 0), a split's first tile is loaded before the previous
     kernel has ended, every other one tile ahead of its use, and block numbers one ahead of that;
-    otherwise STAGES tiles are on their way. The weights of the next product are read ahead while
-    this kernel waits.
+    otherwise STAGES tiles are on their way.
     """
     split, kv_head = tl.program_id(0), tl.program_id(1)
     lane, sequence = tl.program_id(2) // batch, tl.program_id(2) % batch
@@ -154,10 +151,7 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     num_cached = tl.load(positions_ptr + sequence)
     length = split_length(num_cached, num_splits, T)
     num_active = tl.maximum(tl.cdiv(num_cached, length), 1)
-    place = (tl.program_id(2) * KV + kv_head) * num_splits + split
     if split >= num_active:
-        wait_for_previous(OVERLAP)
-        read_ahead(then_ptr, then_second, place, THEN)
         return
     halves, times = tl.arange(0, HP), tl.arange(0, T)
     pool_dtype = k_pool_ptr.dtype.element_ty
@@ -177,7 +171,6 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     row = qkv_ptr + tl.program_id(2).to(tl.int64) * (KV * (G + 2) * D)
     q_first, q_second, k_new_first, k_new_second, v_new = _load_new_row(
         row, norms, angles, kv_head, eps, pool_dtype, KV, G, D, M, HP, DP)
-    read_ahead(then_ptr, then_second, place, THEN)
     scale_log2 = scale * LOG2_E
     top, total, acc = _attend_to_itself(q_first, q_second, k_new_first, k_new_second, v_new,
                                         scale_log2, split == 0, M, DP)

@@ -10,7 +10,6 @@ import triton.language as tl
 
 from moss_engine.kernels.launch import wait_for_previous
 from moss_engine.kernels.lm.pool_rows import find_blocks, load_rows, place_rows
-from moss_engine.kernels.lm.read_ahead import read_ahead
 from moss_engine.kernels.lm.rotary import (
     load_angles,
     load_halves,
@@ -73,11 +72,10 @@ def _attend_tile(q, k, v, seen, scale_log2, top, total, acc):
 ])
 def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out_ptr, part_acc_ptr,
                        part_stats_ptr, counter_ptr, num_new, max_tiles, slot, lane_slots,
-                       num_blocks, table_stride, num_splits, scale, then_ptr, then_second,
-                       KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr, M: tl.constexpr,
-                       GP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
-                       SPLIT: tl.constexpr, STAGES: tl.constexpr, THEN: tl.constexpr,
-                       OVERLAP: tl.constexpr):
+                       num_blocks, table_stride, num_splits, scale, KV: tl.constexpr,
+                       G: tl.constexpr, D: tl.constexpr, M: tl.constexpr, GP: tl.constexpr,
+                       DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr, SPLIT: tl.constexpr,
+                       STAGES: tl.constexpr, OVERLAP: tl.constexpr):
     """Causal attention of tiles of new rows over all rows of their sequences in the pool.
 
     q, out: [lanes, num_new, KV * G * D]. tiles: int32 [4, max_tiles] = first row, number of rows
@@ -87,7 +85,6 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out
     split, kv_head = tl.program_id(0), tl.program_id(1)
     lane, tile = tl.program_id(2) // max_tiles, tl.program_id(2) % max_tiles
     wait_for_previous(OVERLAP)
-    read_ahead(then_ptr, then_second, (tl.program_id(2) * KV + kv_head) * num_splits + split, THEN)
     first_row, num_rows = tl.load(tiles_ptr + tile), tl.load(tiles_ptr + max_tiles + tile)
     if num_rows == 0:
         return

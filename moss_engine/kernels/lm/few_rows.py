@@ -18,34 +18,48 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from moss_engine.kernels.launch import interpreted, next_power_of_2, options, wait_for_previous
-from moss_engine.kernels.lm.read_ahead import prefetch
 
-MOST_ROWS = 128
+MOST_ROWS = 64
 _SMALLEST_DOT = 16
 _LINE = tl.constexpr(128)  # bytes
 # Bytes of tiles on their way in one program: two or three programs share an SM.
 _STAGED = 72 << 10
-# Where there are few outputs, columns are split over this many programs, or by a measured choice.
-_FEW_OUTPUTS, _SPLITS, _MOST_SPLITS = 8192, 4, 8
-_NARROWEST, _WIDEST = 32, 256  # outputs of a tile
+_AHEAD = 256  # columns
+# Where there are few outputs, columns are split over at most this many programs.
+_FEW_OUTPUTS, _SPLITS = 8192, 4
+_SPLIT_OUTPUTS = 64  # of a tile
 
 
 @dataclass(frozen=True)
 class Tiles:
     """How one product is cut: outputs and columns of a tile, programs that share the columns,
-    tiles on their way, warps of a program, and columns that it reads ahead."""
+    tiles on their way, and warps of a program."""
 
     outputs: int
     columns: int
     splits: int
     stages: int
     warps: int = 4
-    ahead: int = 256
 
 
-# The fastest of those tried, by bytes of a value, rows of a tile, outputs and columns; all others
-# are cut by `_usual_tiles`.
-MEASURED: dict[tuple[int, int, int, int], Tiles] = {}
+# The fastest of those tried on an H200, by bytes of a value, rows of a tile, outputs and columns,
+# where that is 2 % or more; all others are cut by `_usual_tiles`.
+MEASURED = {
+    (2, 16, 6144, 4096): Tiles(64, 128, 4, 3),
+    (2, 32, 6144, 4096): Tiles(64, 128, 4, 3),
+    (2, 32, 4096, 4096): Tiles(64, 128, 2, 8),
+    (2, 64, 4096, 12288): Tiles(64, 128, 2, 6),
+    (1, 16, 6144, 4096): Tiles(64, 128, 4, 6),
+    (1, 16, 4096, 4096): Tiles(64, 256, 4, 4, 8),
+    (1, 16, 12288, 4096): Tiles(64, 256, 1, 3),
+    (1, 16, 4096, 12288): Tiles(64, 256, 4, 5),
+    (1, 32, 6144, 4096): Tiles(64, 256, 4, 3),
+    (1, 32, 4096, 4096): Tiles(64, 256, 2, 8, 8),
+    (1, 32, 12288, 4096): Tiles(64, 128, 1, 5),
+    (1, 32, 4096, 12288): Tiles(64, 256, 2, 8),
+    (1, 64, 12288, 4096): Tiles(64, 128, 1, 4),
+    (1, 64, 4096, 12288): Tiles(64, 256, 2, 6),
+}
 
 
 def tiles_of(size: int, rows: int, outputs: int, k: int, *, gated: bool) -> Tiles:
@@ -56,7 +70,7 @@ def tiles_of(size: int, rows: int, outputs: int, k: int, *, gated: bool) -> Tile
 
 def _usual_tiles(size: int, rows: int, outputs: int, k: int, gated: bool) -> Tiles:
     """The sums of up to 64 rows fit in one program's registers with more outputs than of 128."""
-    tile = 32 if gated else 64
+    tile = 32 if gated else _SPLIT_OUTPUTS
     columns = min(256 // max(size, 2), next_power_of_2(k))
     is_split = not gated and outputs < _FEW_OUTPUTS and k % (_SPLITS * columns) == 0
     tile_bytes = (tile * (1 + gated) + rows) * columns * size
@@ -67,6 +81,13 @@ def _usual_tiles(size: int, rows: int, outputs: int, k: int, gated: bool) -> Til
 def has_few_rows() -> bool:
     """Whether the device has the shared memory and tensor cores (9.0) that these kernels need."""
     return interpreted() or torch.cuda.get_device_capability()[0] == 9
+
+
+@triton.jit
+def _read_ahead(lines):
+    """Cache lines of global memory into L2."""
+    tl.inline_asm_elementwise("{ prefetch.global.L2 [$1]; mov.u32 $0, 0; }", "=r,l", [lines],
+                              dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit
@@ -107,14 +128,14 @@ def _few_rows_kernel(x_tiles, weight_tiles, weight_ptr, row_scale_ptr, scale_ptr
     valid = outputs < num_outputs
     first_weight = lane * num_outputs * (2 if GLU else 1) + first
     begin = split * (K // SPLITS)
-    if OVERLAP and AHEAD > 0:
+    if OVERLAP:
         PER_LINE: tl.constexpr = _LINE // (weight_ptr.dtype.element_ty.primitive_bitwidth // 8)
         lines = tl.minimum(begin + tl.arange(0, AHEAD // PER_LINE) * PER_LINE, K - 1)
         existing = first_weight + tl.where(valid, tl.arange(0, R), 0)
         weight_rows = weight_ptr + existing.to(tl.int64)[:, None] * K + lines[None, :]
-        prefetch(weight_rows)
+        _read_ahead(weight_rows)
         if GLU:
-            prefetch(weight_rows + num_outputs.to(tl.int64) * K)
+            _read_ahead(weight_rows + num_outputs.to(tl.int64) * K)
     wait_for_previous(OVERLAP)
     acc = tl.zeros([R, N], tl.float32)
     acc_up = tl.zeros([R, N], tl.float32)
@@ -152,9 +173,10 @@ class FewRows:
     """Products of up to MOST_ROWS rows with up to `lanes` lanes; owns split-sum scratch."""
 
     def __init__(self, lanes: int, device: torch.device):
-        most_outputs = lanes * triton.cdiv(_FEW_OUTPUTS, _WIDEST) * _WIDEST
-        self._parts = torch.empty(_MOST_SPLITS * most_outputs * MOST_ROWS, device=device)
-        self._counters = torch.zeros(most_outputs // _NARROWEST, dtype=torch.int32, device=device)
+        most_outputs = lanes * _FEW_OUTPUTS
+        self._parts = torch.empty(_SPLITS * most_outputs * MOST_ROWS, device=device)
+        tiles = most_outputs // _SPLIT_OUTPUTS
+        self._counters = torch.zeros(tiles, dtype=torch.int32, device=device)
 
     def __call__(self, x: Tensor, weight: Tensor, out: Tensor, *, residual: Tensor | None = None,
                  gated: bool = False, scales: tuple[Tensor, Tensor] | None = None) -> None:
@@ -179,6 +201,6 @@ class FewRows:
                              [tiles.outputs, tiles.columns]),
             weight, row_scale, scale, out if residual is None else residual, out, self._parts,
             self._counters, rows, num_outputs, K=k, R=tiles.outputs, N=padded_rows,
-            COLUMNS=tiles.columns, SPLITS=tiles.splits, STAGES=tiles.stages, AHEAD=tiles.ahead,
+            COLUMNS=tiles.columns, SPLITS=tiles.splits, STAGES=tiles.stages, AHEAD=_AHEAD,
             SCALED=scales is not None, GLU=gated, RESIDUAL=residual is not None,
             **options(tiles.warps, tiles.stages))

@@ -20,31 +20,18 @@ from moss_engine.kernels.launch import (
     options,
     wait_for_previous,
 )
-from moss_engine.kernels.lm.read_ahead import Then, arguments, read_ahead
 
 _CHUNK = 4096  # columns in registers at a time
 # Products with few outputs are faster as a stream through a fixed number of programs than as one
 # program a tile.
 _STREAM_OUTPUTS = 8192
 _STREAM_TILE, _STREAM_WARPS, _STREAM_PROGRAMS = 2, 8, 4
-_GATED_TILE, _GATED_WARPS, _GATED_REGISTERS = 2, 4, None
-_TILE, _WARPS, _REGISTERS = 4, 8, None
-# Bytes of the next weights that are read ahead, by so many of the last programs.
-_AHEAD_BYTES, _AHEAD_PROGRAMS = 16 << 20, 512
 
 
 @triton.jit
-def _place_from_end(count):
-    """This program's place among the last `count` of the grid; negative before them."""
-    total = tl.num_programs(0) * tl.num_programs(1)
-    return tl.program_id(1) * tl.num_programs(0) + tl.program_id(0) - (total - count)
-
-
-@triton.jit
-def _matvec_kernel(x_ptr, weight_ptr, norm_ptr, residual_ptr, out_ptr, then_ptr, num_outputs, eps,
-                   then_second, then_programs, K: tl.constexpr, R: tl.constexpr,
-                   CHUNK: tl.constexpr, NORM: tl.constexpr, GLU: tl.constexpr,
-                   RESIDUAL: tl.constexpr, THEN: tl.constexpr, OVERLAP: tl.constexpr):
+def _matvec_kernel(x_ptr, weight_ptr, norm_ptr, residual_ptr, out_ptr, num_outputs, eps,
+                   K: tl.constexpr, R: tl.constexpr, CHUNK: tl.constexpr, NORM: tl.constexpr,
+                   GLU: tl.constexpr, RESIDUAL: tl.constexpr, OVERLAP: tl.constexpr):
     """R outputs a program; each chunk of weights is loaded before the one ahead of it is used, the
     first of them before the previous kernel has ended.
     """
@@ -61,7 +48,6 @@ def _matvec_kernel(x_ptr, weight_ptr, norm_ptr, residual_ptr, out_ptr, then_ptr,
     if GLU:
         ups = tl.load(up_rows, mask=inside, other=0.0)
     wait_for_previous(OVERLAP)
-    read_ahead(then_ptr, then_second, _place_from_end(then_programs), THEN)
     acc = tl.zeros([R], tl.float32)
     acc_up = tl.zeros([R], tl.float32)
     squares = 0.0
@@ -96,10 +82,9 @@ def _matvec_kernel(x_ptr, weight_ptr, norm_ptr, residual_ptr, out_ptr, then_ptr,
 
 
 @triton.jit
-def _matvec_stream_kernel(x_ptr, weight_ptr, norm_ptr, residual_ptr, out_ptr, then_ptr, num_outputs,
-                          eps, then_second, then_programs, K: tl.constexpr, R: tl.constexpr,
-                          CHUNK: tl.constexpr, NORM: tl.constexpr, RESIDUAL: tl.constexpr,
-                          THEN: tl.constexpr, OVERLAP: tl.constexpr):
+def _matvec_stream_kernel(x_ptr, weight_ptr, norm_ptr, residual_ptr, out_ptr, num_outputs, eps,
+                          K: tl.constexpr, R: tl.constexpr, CHUNK: tl.constexpr, NORM: tl.constexpr,
+                          RESIDUAL: tl.constexpr, OVERLAP: tl.constexpr):
     """x stays in registers while tiles of R outputs stream by, each loaded one tile ahead."""
     lane = tl.program_id(1)
     first = tl.program_id(0) * R + tl.arange(0, R)
@@ -127,16 +112,14 @@ def _matvec_stream_kernel(x_ptr, weight_ptr, norm_ptr, residual_ptr, out_ptr, th
                 tl.float32)
         tl.store(out_ptr + lane * num_outputs + outputs, acc.to(out_ptr.dtype.element_ty),
                  mask=valid)
-    read_ahead(then_ptr, then_second, _place_from_end(then_programs), THEN)
 
 
 def matvec(x: Tensor, weight: Tensor, out: Tensor, *, norm: Tensor | None = None, eps: float = 0.0,
-           residual: Tensor | None = None, gated: bool = False, then: Then | None = None) -> None:
+           residual: Tensor | None = None, gated: bool = False) -> None:
     """out [lanes, N] = weight [lanes, N, K] times x [lanes, K].
 
     norm [lanes, K]: x is RMS-normed first. residual [lanes, N] is added, and may be `out`. gated:
-    the weight is [lanes, 2 * N, K], gates then ups, and out is silu(gate) * up. The first weights
-    of `then` are read ahead.
+    the weight is [lanes, 2 * N, K], gates then ups, and out is silu(gate) * up.
     """
     lanes, k = x.shape
     num_outputs = out.shape[1]
@@ -144,26 +127,16 @@ def matvec(x: Tensor, weight: Tensor, out: Tensor, *, norm: Tensor | None = None
     assert x.is_contiguous() and weight.is_contiguous() and out.is_contiguous(
     ), "matvec takes contiguous tensors"
     # pointers that a variant never reads are filled with x
-    pointers = {"x_ptr": x, "weight_ptr": weight, "norm_ptr": x if norm is None else norm,
-                "residual_ptr": x if residual is None else residual, "out_ptr": out,
-                "num_outputs": num_outputs, "eps": eps}
+    pointers = (x, weight, x if norm is None else norm, x if residual is None else residual, out,
+                num_outputs, eps)
     flags = {"K": k, "NORM": norm is not None, "RESIDUAL": residual is not None}
     chunk = min(_CHUNK, next_power_of_2(k))
     if not gated and chunk >= k and num_outputs < _STREAM_OUTPUTS:
-        programs = max(1, min(triton.cdiv(num_outputs, _STREAM_TILE),
-                              num_multiprocessors() * _STREAM_PROGRAMS // lanes))
-        _matvec_stream_kernel[(programs, lanes)](**pointers, R=_STREAM_TILE, CHUNK=chunk, **flags,
-                                                 **_ahead(then, programs * lanes, x),
-                                                 **options(_STREAM_WARPS))
+        programs = min(triton.cdiv(num_outputs, _STREAM_TILE),
+                       num_multiprocessors() * _STREAM_PROGRAMS // lanes)
+        _matvec_stream_kernel[(max(programs, 1), lanes)](*pointers, R=_STREAM_TILE, CHUNK=chunk,
+                                                         **flags, **options(_STREAM_WARPS))
         return
-    tile, warps, registers = (_GATED_TILE, _GATED_WARPS, _GATED_REGISTERS) if gated else (
-        _TILE, _WARPS, _REGISTERS)
-    programs = triton.cdiv(num_outputs, tile)
-    _matvec_kernel[(programs, lanes)](**pointers, R=tile, CHUNK=chunk, GLU=gated, **flags,
-                                      **_ahead(then, programs * lanes, x),
-                                      **options(warps, most_registers=registers))
-
-
-def _ahead(then: Then | None, programs: int, unread: Tensor) -> dict[str, Tensor | int]:
-    programs = min(programs, _AHEAD_PROGRAMS)
-    return arguments(then, _AHEAD_BYTES, programs, unread) | {"then_programs": programs}
+    tile, warps = (2, 4) if gated else (4, 8)
+    _matvec_kernel[(triton.cdiv(num_outputs, tile), lanes)](*pointers, R=tile, CHUNK=chunk,
+                                                            GLU=gated, **flags, **options(warps))

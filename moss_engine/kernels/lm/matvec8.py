@@ -19,13 +19,8 @@ from moss_engine.kernels.launch import (
     options,
     wait_for_previous,
 )
-from moss_engine.kernels.lm.read_ahead import Then, arguments, read_ahead
 
 _CHUNK = 4096
-_AHEAD_BYTES = 16 << 20  # of the next weights
-# Outputs of a tile, warps, and programs of a multiprocessor: of more than _CHUNK columns, of gates,
-# of all others.
-_LONG, _GATED, _OTHER = (4, 8, 2), (2, 4, 4), (4, 4, 4)
 _DOT = tl.constexpr("""
 {
     .reg .b16 a<4>;
@@ -120,10 +115,9 @@ def _load_vector(x_ptr, norm_ptr, lane, eps, K: tl.constexpr, CHUNK: tl.constexp
 
 
 @triton.jit
-def _matvec8_kernel(x_ptr, weight_ptr, scale_ptr, norm_ptr, residual_ptr, out_ptr, then_ptr,
-                    num_outputs, eps, then_second, K: tl.constexpr, R: tl.constexpr,
-                    CHUNK: tl.constexpr, NORM: tl.constexpr, GLU: tl.constexpr,
-                    RESIDUAL: tl.constexpr, THEN: tl.constexpr, OVERLAP: tl.constexpr):
+def _matvec8_kernel(x_ptr, weight_ptr, scale_ptr, norm_ptr, residual_ptr, out_ptr, num_outputs, eps,
+                    K: tl.constexpr, R: tl.constexpr, CHUNK: tl.constexpr, NORM: tl.constexpr,
+                    GLU: tl.constexpr, RESIDUAL: tl.constexpr, OVERLAP: tl.constexpr):
     """The vector stays in registers while tiles of R outputs stream by, each loaded one tile ahead.
 
     weight_ptr is int64 [lanes, outputs, K / 8].
@@ -161,12 +155,10 @@ def _matvec8_kernel(x_ptr, weight_ptr, scale_ptr, norm_ptr, residual_ptr, out_pt
                 tl.float32)
         tl.store(out_ptr + lane * num_outputs + outputs, acc.to(out_ptr.dtype.element_ty),
                  mask=valid)
-    read_ahead(then_ptr, then_second, lane * tl.num_programs(0) + tl.program_id(0), THEN)
 
 
 def matvec8(x: Tensor, weight: Tensor, scale: Tensor, out: Tensor, *, norm: Tensor | None = None,
-            eps: float = 0.0, residual: Tensor | None = None, gated: bool = False,
-            then: Then | None = None) -> None:
+            eps: float = 0.0, residual: Tensor | None = None, gated: bool = False) -> None:
     """`matvec` with weight float8 [lanes, outputs, K] and scale float32 [lanes, outputs]."""
     lanes, k = x.shape
     num_outputs = out.shape[1]
@@ -174,11 +166,9 @@ def matvec8(x: Tensor, weight: Tensor, scale: Tensor, out: Tensor, *, norm: Tens
     assert x.is_contiguous() and weight.is_contiguous() and out.is_contiguous(
     ), "matvec8 takes contiguous tensors"
     chunk = min(_CHUNK, next_power_of_2(k))
-    tile, warps, programs = _LONG if k > chunk else _GATED if gated else _OTHER
+    tile, warps, programs = (4, 8, 2) if k > chunk else (2, 4, 4) if gated else (4, 4, 4)
     programs = min(triton.cdiv(num_outputs, tile), num_multiprocessors() * programs // lanes)
-    programs = max(programs, 1)
-    _matvec8_kernel[(programs, lanes)](
+    _matvec8_kernel[(max(programs, 1), lanes)](
         x, weight.view(torch.int64), scale, x if norm is None else norm,
-        x if residual is None else residual, out, num_outputs=num_outputs, eps=eps, K=k, R=tile,
-        CHUNK=chunk, NORM=norm is not None, GLU=gated, RESIDUAL=residual is not None,
-        **arguments(then, _AHEAD_BYTES, programs * lanes, x), **options(warps))
+        x if residual is None else residual, out, num_outputs, eps, K=k, R=tile, CHUNK=chunk,
+        NORM=norm is not None, GLU=gated, RESIDUAL=residual is not None, **options(warps))

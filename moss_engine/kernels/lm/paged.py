@@ -17,7 +17,6 @@ from torch import Tensor
 from moss_engine.kernels.launch import next_power_of_2, options
 from moss_engine.kernels.lm.attend_decode import attend_decode_kernel
 from moss_engine.kernels.lm.attend_rows import attend_rows_kernel, store_rows_kernel
-from moss_engine.kernels.lm.read_ahead import Then, arguments
 from moss_engine.models.config import ModelConfig
 
 MAX_SPLITS = 32
@@ -42,7 +41,6 @@ _FEWEST_MANY = 64  # lanes times sequences
 _SMALLEST_DOT = 16
 _LARGEST_TILE = 64  # rows
 _PART_VALUES = 1 << 25
-_AHEAD_BYTES = 32 << 20  # of the next weights
 
 
 @dataclass(frozen=True)
@@ -90,11 +88,11 @@ class PagedAttention:
         self._counters = torch.zeros(max_groups * kv_heads, dtype=torch.int32, device=rope.device)
 
     def decode(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, lane_slots: int,
-               positions: Tensor, tables: Tensor, out: Tensor, then: Then | None = None) -> None:
+               positions: Tensor, tables: Tensor, out: Tensor) -> None:
         """Decode: qkv [lanes, batch, ...] -> out [lanes, batch, heads * head_dim]; writes KV.
 
         positions [batch] counts the cached rows, tables [batch, blocks] are the block tables. Lane
-        i uses KV slot slot + i * lane_slots. The weights of `then` are read ahead.
+        i uses KV slot slot + i * lane_slots.
         """
         lanes, batch, _ = out.shape
         tuning = _ALONE if batch == 1 else _FEW if lanes * batch < _FEWEST_MANY else _MANY
@@ -105,9 +103,8 @@ class PagedAttention:
             out, self._parts,
             self._statistics, self._counters, batch, slot, lane_slots, self.pool.num_blocks,
             tables.stride(0), splits, self._scale, self._eps, M=self._decode_rows, HP=self._half,
-            T=tuning.tile, SPLIT=splits > 1, STAGES=tuning.stages, **self._shape,
-            **arguments(then, _AHEAD_BYTES, splits * self._shape["KV"] * lanes * batch, out),
-            **options(tuning.warps))
+            T=tuning.tile, SPLIT=splits > 1, STAGES=tuning.stages, **self._shape, **options(
+                tuning.warps))
 
     def store(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, lane_slots: int,
               positions: Tensor, pool_rows: Tensor, queries: Tensor | None) -> None:
@@ -125,24 +122,18 @@ class PagedAttention:
             **options(1))
 
     def attend(self, queries: Tensor, slot: int, lane_slots: int, tiles: Tensor, tile_rows: int,
-               tables: Tensor, out: Tensor, then: Then | None = None) -> None:
-        """Causal attention of stored rows: queries, out [lanes, rows, heads * head_dim].
-
-        The weights of `then` are read ahead.
-        """
+               tables: Tensor, out: Tensor) -> None:
+        """Causal attention of stored rows: queries, out [lanes, rows, heads * head_dim]."""
         (lanes, num_new, _), max_tiles = queries.shape, tiles.shape[1]
         rows = max(_SMALLEST_DOT, tile_rows * self._padded_heads)
-        groups = lanes * max_tiles
-        splits = self._num_splits(lanes * triton.cdiv(num_new, tile_rows), groups, rows,
+        splits = self._num_splits(lanes * triton.cdiv(num_new, tile_rows), lanes * max_tiles, rows,
                                   _ROWS.programs)
-        attend_rows_kernel[(splits, self._shape["KV"], groups)](
+        attend_rows_kernel[(splits, self._shape["KV"], lanes * max_tiles)](
             queries, tiles, tables, self.pool.keys, self.pool.values, out, self._parts,
             self._statistics,
             self._counters, num_new, max_tiles, slot, lane_slots, self.pool.num_blocks,
             tables.stride(0), splits, self._scale, M=rows, GP=self._padded_heads, T=_ROWS.tile,
-            SPLIT=splits > 1, STAGES=_ROWS.stages, **self._shape,
-            **arguments(then, _AHEAD_BYTES, splits * self._shape["KV"] * groups, queries),
-            **options(_ROWS.warps))
+            SPLIT=splits > 1, STAGES=_ROWS.stages, **self._shape, **options(_ROWS.warps))
 
     def _num_splits(self, likely_groups: int, max_groups: int, rows: int,
                     wanted_programs: int) -> int:

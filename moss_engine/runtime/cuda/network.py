@@ -155,12 +155,9 @@ class CudaNetwork:
         """x [lanes, batch, hidden] through all layers, in place."""
         lanes, batch, _ = x.shape
         qkv, attended = self._buffer("qkv", lanes, batch), self._buffer("attended", lanes, batch)
-        gated, products = self._buffer("gated", lanes, batch), self._products
-        following = [*stack.layers[1:], None]
-        for slot, (layer, after) in enumerate(
-            zip(stack.layers, following, strict=True), start=stack.first_slot
-        ):
-            products.normed(x, layer.input_norm, layer.qkv, qkv)
+        gated = self._buffer("gated", lanes, batch)
+        for slot, layer in enumerate(stack.layers, start=stack.first_slot):
+            self._products.normed(x, layer.input_norm, layer.qkv, qkv)
             self._attention.decode(
                 qkv,
                 layer.q_norm,
@@ -170,14 +167,10 @@ class CudaNetwork:
                 step.positions,
                 step.tables,
                 attended,
-                products.then(layer.o, batch),
             )
-            products.added(attended, layer.o, x, products.then(layer.gate_up, batch, gated=True))
-            products.gated(
-                x, layer.post_norm, layer.gate_up, gated, products.then(layer.down, batch)
-            )
-            then = None if after is None else products.then(after.qkv, batch)
-            products.added(gated, layer.down, x, then)
+            self._products.added(attended, layer.o, x)
+            self._products.gated(x, layer.post_norm, layer.gate_up, gated)
+            self._products.added(gated, layer.down, x)
 
     def _fill_layers(self, stack: Stack, x: Tensor, rows: RowsInput) -> None:
         """x [lanes, rows, hidden] through all layers, in place."""
@@ -203,14 +196,7 @@ class CudaNetwork:
                 queries,
             )
             self._attention.attend(
-                queries,
-                slot,
-                stack.lane_slots,
-                rows.tiles,
-                rows.tile_rows,
-                rows.tables,
-                attended,
-                self._products.then(layer.o, num_rows),
+                queries, slot, stack.lane_slots, rows.tiles, rows.tile_rows, rows.tables, attended
             )
             self._products.added(attended, layer.o, x)
             self._products.gated(x, layer.post_norm, layer.gate_up, gated)

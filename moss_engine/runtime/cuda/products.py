@@ -6,36 +6,36 @@ import torch
 from torch import Tensor
 
 from moss_engine.kernels.launch import interpreted
-from moss_engine.kernels.lm.few_rows import FewRows, has_few_rows
+from moss_engine.kernels.lm.few_rows import MOST_ROWS, FewRows, has_few_rows
 from moss_engine.kernels.lm.float8 import quantise_rows, rescale
 from moss_engine.kernels.lm.matvec import matvec
 from moss_engine.kernels.lm.matvec8 import matvec8
 from moss_engine.kernels.lm.matvec_packed import matvec_packed
 from moss_engine.kernels.lm.packed_rows import PackedRows
-from moss_engine.kernels.lm.read_ahead import Then
 from moss_engine.kernels.lm.rows import gate, rms_norm
 from moss_engine.runtime.cuda.linear import LaneLinear
 from moss_engine.runtime.cuda.weights import Weights
 
-# Most rows of the kernels for few, by bytes of a weight: of products of _LARGE weights in one lane,
-# and of the others.
-_LARGE = 1 << 25
-MOST_ROWS = {1: (64, 64), 2: (64, 16), 4: (64, 16)}
-_MOST_PACKED_ROWS = 64
-# Up to so many rows attention and products of one row leave the memory idle.
-AHEAD_ROWS = 128
+# Weights of one product in one lane from which on our own kernels are faster for more than _FEW
+# rows, too.
+_LARGE, _FEW = 1 << 25, 32
 
 
 class Products:
     """Linear layers of [lanes, rows, size] tensors, with the RMSNorm before them and what follows.
 
-    One row goes to our own kernels, which read the weights at the speed of memory. Two to 16 rows
-    of 16-bit weights, and of large ones up to 64, go to our kernels for few rows: launched
-    dependently, and ending in the gate or the residual, they make the whole step on an H200 4 to 8
-    % faster than cuBLAS up to 16 rows and 2 % with 32 and 64. More rows go to cuBLAS: with 512 rows
-    neither sums split in two nor a Triton product that ends in the gate is faster. Float8 weights
-    meet more than one row that is float8 as well, each with its own scale. Weights of 8 and 4 bits
-    meet any number of 16-bit rows in kernels of our own.
+    One row goes to our own kernels, which read the weights at the speed of memory. Two to 32 rows,
+    and up to 64 of large weights, go to our kernels for few rows: launched dependently, and ending
+    in the gate or the residual, they make the whole step on an H200 5 to 9 % faster than cuBLAS
+    with up to 16 rows and 2 to 4 % with 32 and 64. More rows go to cuBLAS: with 512 rows neither
+    sums split in two nor a Triton product that ends in the gate is faster. Float8 weights meet more
+    than one row that is float8 as well, each with its own scale; up to 16 such rows are 15 % faster
+    by our kernels, 64 of them 6 %. Weights of 8 and 4 bits meet any number of 16-bit rows in
+    kernels of our own.
+
+    Weights that are asked for ahead, into the L2 cache, while attention waits or a product ends, do
+    not come sooner: a step of one row on an H200 gained nothing from 4 or 8 MB and lost 5 % with
+    16.
     """
 
     def __init__(self, weights: Weights, max_rows: int, eps: float):
@@ -87,15 +87,13 @@ class Products:
             self._float8_product(normed[lane], linear.weight[lane], out[lane])
             rescale(out[lane], self._row_scale, linear.scale[lane], out[lane])
 
-    def gated(
-        self, x: Tensor, norm: Tensor, linear: LaneLinear, out: Tensor, then: Then | None = None
-    ) -> None:
+    def gated(self, x: Tensor, norm: Tensor, linear: LaneLinear, out: Tensor) -> None:
         """out = silu(gate) * up, where linear(norm(x)) gives gates, then ups."""
         if x.shape[1] == 1:
-            _one_row(x, linear, out, norm=norm, eps=self._eps, gated=True, then=then)
+            _one_row(x, linear, out, norm=norm, eps=self._eps, gated=True)
             return
         normed = _view(self._normed, x.shape)
-        if linear.is_packed and x.shape[1] <= _MOST_PACKED_ROWS:
+        if linear.is_packed and x.shape[1] <= MOST_ROWS:
             rms_norm(x, norm, self._eps, normed)
             self._packed(normed, linear, out, gated=True)
             return
@@ -110,10 +108,10 @@ class Products:
         self.normed(x, norm, linear, gate_up)
         gate(gate_up, out)
 
-    def added(self, x: Tensor, linear: LaneLinear, out: Tensor, then: Then | None = None) -> None:
+    def added(self, x: Tensor, linear: LaneLinear, out: Tensor) -> None:
         """out += linear(x)."""
         if x.shape[1] == 1:
-            _one_row(x, linear, out, residual=out, then=then)
+            _one_row(x, linear, out, residual=out)
             return
         if linear.is_packed:
             self._packed(x, linear, out, residual=out)
@@ -135,10 +133,6 @@ class Products:
             self._float8_product(x[lane], linear.weight[lane], product)
             rescale(product, self._row_scale, linear.scale[lane], out[lane], residual=out[lane])
 
-    def then(self, linear: LaneLinear, rows: int, *, gated: bool = False) -> Then | None:
-        """The weights of the next product, to be read ahead of it, where that is of use."""
-        return Then(linear.weight, gated) if rows <= AHEAD_ROWS else None
-
     def _packed(
         self,
         x: Tensor,
@@ -155,8 +149,7 @@ class Products:
         """Our own kernels for few rows, where they are the faster ones and can do it."""
         weight = linear.weight
         _, outputs, inputs = weight.shape
-        large, small = MOST_ROWS[weight.element_size()]
-        most = large if outputs * inputs >= _LARGE else small
+        most = MOST_ROWS if outputs * inputs >= _LARGE else _FEW
         can = (
             not linear.is_packed
             and weight.is_contiguous()
@@ -218,17 +211,16 @@ def _one_row(
     eps: float = 0.0,
     residual: Tensor | None = None,
     gated: bool = False,
-    then: Then | None = None,
 ) -> None:
     x, out = x[:, 0], out[:, 0]
     residual = None if residual is None else residual[:, 0]
     given = {"norm": norm, "eps": eps, "residual": residual, "gated": gated}
     if linear.scale is None:
-        matvec(x, linear.weight, out, then=then, **given)
+        matvec(x, linear.weight, out, **given)
     elif linear.is_packed:
         matvec_packed(x, linear.weight, linear.scale, out, **given)
     else:
-        matvec8(x, linear.weight, linear.scale, out, then=then, **given)
+        matvec8(x, linear.weight, linear.scale, out, **given)
 
 
 def _view(scratch: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:

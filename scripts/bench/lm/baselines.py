@@ -1,6 +1,7 @@
 """Alternatives to the CUDA runtime with the same layer shapes and random weights.
 
-`transformers` generates with a Qwen3 model of as many layers and head rows; `plain` is the
+`transformers` generates with a Qwen3 model of as many layers and head rows, as it does by itself
+and with a static cache, for which it compiles the network into CUDA graphs; `plain` is the
 reference network with a contiguous KV cache, run operation by operation, as one CUDA graph, and
 with its layers compiled as one CUDA graph.
 """
@@ -8,8 +9,9 @@ with its layers compiled as one CUDA graph.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +22,22 @@ from moss_engine.models.network import Layer, MossSpeech
 from scripts.bench.common.timing import REPEATS
 
 
-def transformers_step_ms(config: ModelConfig, context: int, device: str = "cuda") -> list[float]:
-    """Times between one generated token and the next, of `generate` with sampling."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM, StoppingCriteriaList  # pyright: ignore[reportMissingImports]
+def transformers_step_ms(
+    config: ModelConfig, context: int, device: str = "cuda"
+) -> Iterator[tuple[str, list[float]]]:
+    """Times between one generated token and the next, of `generate` with sampling: first with the
+    cache that grows ("dynamic"), then with the "static" one."""
+    model = _qwen3(config, device)
+    ids = torch.randint(0, config.vocab_size, (1, context), device=device)
+    for cache, warm_up_rows in (("dynamic", 4), ("static", REPEATS + 1)):
+        for num_rows in (warm_up_rows, REPEATS + 1):
+            times_s = _generate(model, ids, cache, num_rows)
+        yield cache, [1e3 * (end - start) for start, end in pairwise(times_s)]
+
+
+def _qwen3(config: ModelConfig, device: str) -> Any:
+    """With random weights."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM  # pyright: ignore[reportMissingImports]
 
     shapes = Qwen3Config(
         hidden_size=config.hidden_size,
@@ -39,27 +54,30 @@ def transformers_step_ms(config: ModelConfig, context: int, device: str = "cuda"
     torch.set_default_dtype(torch.bfloat16)
     try:
         with torch.device(device):
-            model = Qwen3ForCausalLM(shapes).eval()  # with random weights
+            return Qwen3ForCausalLM(shapes).eval()
     finally:
         torch.set_default_dtype(default)
-    ids = torch.randint(0, config.vocab_size, (1, context), device=device)
+
+
+def _generate(model: Any, ids: Tensor, cache: str, num_rows: int) -> list[float]:
+    """When each of `num_rows` tokens was there, in seconds."""
+    from transformers import StoppingCriteriaList  # pyright: ignore[reportMissingImports]
 
     marks = Marks()
-    for num_rows in (4, REPEATS + 1):  # once to warm up
-        marks.times_s.clear()
-        model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=num_rows,
-            min_new_tokens=num_rows,
-            do_sample=True,
-            temperature=0.7,
-            top_k=20,
-            top_p=0.95,
-            pad_token_id=0,
-            stopping_criteria=StoppingCriteriaList([marks]),
-        )
-    return [1e3 * (end - start) for start, end in pairwise(marks.times_s)]
+    model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=num_rows,
+        min_new_tokens=num_rows,
+        do_sample=True,
+        temperature=0.7,
+        top_k=20,
+        top_p=0.95,
+        pad_token_id=0,
+        cache_implementation=cache,
+        stopping_criteria=StoppingCriteriaList([marks]),
+    )
+    return marks.times_s
 
 
 class Marks:

@@ -43,6 +43,11 @@ def measure(number_format: str, batches: list[int], device: torch.device) -> dic
         "decode_ms": {},
         "decode_speaking_ms": {},
     }
+    for index in range(most):
+        for cached in range(0, CONTEXT_ROWS, PREFILL_ROWS):
+            count = min(PREFILL_ROWS, CONTEXT_ROWS - cached)
+            rows = sequence(PUBLISHED, index, cached, count, blocks_each())
+            runtime.forward(ScheduledBatch((rows,)))
     for batch in batches:
         shares = tuple(sequence(PUBLISHED, i, CONTEXT_ROWS, 1, blocks_each()) for i in range(batch))
         logits = runtime.forward(ScheduledBatch(shares))

@@ -68,17 +68,23 @@ def _singles(figures: Figures) -> list[str]:
             )
         if name.startswith("per second of speech"):
             lines.append(f"- Real-time factor of one stream with that vocoder: {value / 1e3:.3f}.")
-    token, row = wall.get("transformers generate, a token"), wall.get("forward of one row, batch 1")
-    if token and row:
+    row = wall.get("forward of one row, batch 1")
+    tokens = {
+        cache: wall[name]
+        for cache in ("dynamic", "static")
+        if (name := f"transformers generate, {cache} cache, a token") in wall
+    }
+    if tokens and row:
+        times = [
+            f"{ms:.1f} ms a token with its {cache} cache ({ms / row:.1f} times as long)"
+            for cache, ms in tokens.items()
+        ]
         beside = (
             f"; plain PyTorch, compiled and in a CUDA graph, takes {compiled:.2f} ms a step"
             if compiled
             else ""
         )
-        lines.append(
-            f"- `transformers` with the same layers: {token:.1f} ms a token, {token / row:.1f} "
-            f"times as long{beside}."
-        )
+        lines.append(f"- `transformers` with the same layers: {', '.join(times)}{beside}.")
     return lines
 
 

@@ -177,6 +177,7 @@ class Bench:
 
             self.report.add(measure_vocoder(self.ceilings, self.device))
         if "baselines" in self.args.parts:
+            self.report.values["baselines_load_average"] = round(os.getloadavg()[0], 1)
             self.report.add(bench_cuda.measure_baselines(self.config, self.ceilings))
 
 

@@ -141,7 +141,7 @@ def random_service(
     )
     processor = FixedSize(model.special, Silent, setup.prompt_rows, setup.codes)
     engine = Engine(runtime, processor, config, samples_per_code=samples_per_code(codec))
-    return ServiceCore(engine, codec, config)
+    return ServiceCore(engine, codec, config, one_gpu=runtime.info.device != "CPU")
 
 
 def requests(setup: StreamSetup, level: int) -> MakeRequest:

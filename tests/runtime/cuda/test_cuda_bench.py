@@ -213,5 +213,7 @@ def test_transformers_generate_token_by_token():
     config = replace(
         SMALL, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=16
     )
-    times = transformers_step_ms(config, 20, str(DEVICE))
-    assert len(times) == bench_timing.REPEATS and min(times) > 0
+    found = dict(transformers_step_ms(config, 20, str(DEVICE)))
+    assert list(found) == ["dynamic", "static"]
+    for times in found.values():
+        assert len(times) == bench_timing.REPEATS and min(times) > 0

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
-from moss_engine.kernels.lm import read_ahead  # noqa: E402
 from moss_engine.kernels.lm.few_rows import FewRows, has_few_rows  # noqa: E402
 from moss_engine.kernels.lm.float8 import quantise_rows, rescale  # noqa: E402
 from moss_engine.kernels.lm.matvec import matvec  # noqa: E402
@@ -239,7 +238,7 @@ def test_rows_of_packed_weights(dtype, lanes, rows, inputs, outputs, bits):
 
 
 @pytest.mark.parametrize(
-    ("lanes", "rows", "inputs", "outputs"), [(1, 2, 48, 100), (2, 9, 512, 72), (1, 70, 160, 130)]
+    ("lanes", "rows", "inputs", "outputs"), [(1, 2, 48, 100), (2, 9, 512, 72), (1, 40, 160, 130)]
 )
 def test_few_float8_rows(lanes, rows, inputs, outputs):
     """Normed and rounded rows with scaled weights, with a residual, and gated."""
@@ -266,22 +265,3 @@ def test_few_float8_rows(lanes, rows, inputs, outputs):
     few_rows(values, weight, out, gated=True, scales=(row_scale, scale))
     first, second = wanted.chunk(2, -1)
     assert relative_error(out, F.silu(first) * second) < 4 * FLOAT16
-
-
-@pytest.mark.parametrize("gated", [False, True])
-def test_reading_ahead_stays_within_one_lane(monkeypatch, gated):
-    monkeypatch.setattr(read_ahead, "overlaps", lambda: True)
-    weight = torch.empty(2, 96, 4096, dtype=torch.bfloat16)
-    then, lane_bytes = read_ahead.Then(weight, gated), 96 * 4096 * 2
-    for most_bytes, programs in ((1 << 30, 128), (100_000, 7), (1 << 16, 512)):
-        lines = then.lines(most_bytes, programs)
-        assert lines & (lines - 1) == 0 and lines * programs * 128 <= min(most_bytes, lane_bytes)
-        last = (programs - 1) // (2 if gated else 1) * lines * 128 + then.second
-        assert last + lines * 128 <= lane_bytes
-    assert then.lines(1 << 10, 512) == 0
-    assert then.second == (lane_bytes // 2 if gated else 0)
-
-
-def test_nothing_is_read_ahead_where_kernels_do_not_overlap(monkeypatch):
-    monkeypatch.setattr(read_ahead, "overlaps", lambda: False)
-    assert read_ahead.Then(torch.empty(1, 64, 4096)).lines(1 << 20, 1) == 0

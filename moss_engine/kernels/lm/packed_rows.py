@@ -42,8 +42,10 @@ class RowsTuning(NamedTuple):
 _LARGE_MEMORY = 220_000  # bytes of shared memory that an H100 has
 
 
-def rows_tuning(rows: int, num_outputs: int, *, gated: bool) -> RowsTuning:
-    """For so many rows and outputs, as measured on an H200, within this device's shared memory."""
+def rows_tuning(rows: int, num_outputs: int, *, gated: bool, size: int = 2) -> RowsTuning:
+    """For so many rows, whose values have `size` bytes, and outputs, as measured on an H200, within
+    this device's shared memory; more than 64 rows of float32 go in several tiles."""
+    rows = min(rows, _SPLIT_ROWS) if size > 2 else rows
     if rows <= 32:
         return RowsTuning(64, max(_SMALLEST_DOT, next_power_of_2(rows)), 4, 4)
     if rows <= 64:
@@ -168,7 +170,7 @@ class PackedRows:
         assert weight.shape == (lanes, num_outputs * (1 + gated), k * bits // 8)
         assert weight.stride(2) == 1 and weight.stride(1) == weight.shape[2], "no rows of weights"
         assert x.is_contiguous() and out.is_contiguous(), "tensors must be contiguous"
-        tuning = tuning or rows_tuning(rows, num_outputs, gated=gated)
+        tuning = tuning or rows_tuning(rows, num_outputs, gated=gated, size=x.element_size())
         columns = group if group < k else min(128, k & -k)
         tile = tuning.outputs // 2 if gated and tuning.outputs > 16 else tuning.outputs
         is_split = (not gated and num_outputs < _FEW_OUTPUTS and rows <= _SPLIT_ROWS

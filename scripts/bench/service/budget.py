@@ -2,11 +2,12 @@
 
     python -m scripts.bench.service.budget --limit-gb 22 --float8 trunk --out OUT.json
     python -m scripts.bench.service.budget --limit-gb 11 --bits 4 --out OUT.json
+    python -m scripts.bench.service.budget --limit-gb 15 --bits 8 --replies 1 --out OUT.json
 
 Caps what this process may allocate on the GPU, then builds the language model with random weights,
 KV for so many sessions, and the codec in 16 bit: speech encoder, flow and HiFT, and a BigVGAN of
 112 M parameters beside it. Then it fills every session to its last row, decodes, encodes a question
-and speaks to all sessions at a time. Anything above the cap is an out-of-memory error, and what the
+and speaks some replies at a time. Anything above the cap is an out-of-memory error, and what the
 whole device holds more than before is reported, too: with the driver's part, and on a GPU that is
 shared with what others took meanwhile.
 """
@@ -64,21 +65,21 @@ def fill_sessions(runtime: CudaRuntime, num_rows: int, num_decoded: int) -> None
         assert bool(logits.text.isfinite().all()) and bool(logits.audio.isfinite().all())
 
 
-def talk(codec: MossCodec, num_sessions: int) -> None:
-    """Encode a question of 10 s, then speak to every session at a time."""
+def talk(codec: MossCodec, num_replies: int) -> None:
+    """Encode a question of 10 s, then speak so many replies at a time."""
     wave = np.random.RandomState(0).standard_normal(QUESTION_S * 16_000).astype(np.float32) * 0.1
     codes = codec.encode(wave, 16_000)
-    streams = [codec.open_stream() for _ in range(num_sessions)]
+    streams = [codec.open_stream() for _ in range(num_replies)]
     waves = [
         codec.push_together([(stream, codes[:SPOKEN_CODES]) for stream in streams]),
         codec.flush_together(streams),
     ]
     samples = np.concatenate([piece for pieces in waves for piece in pieces])
-    assert len(samples) == num_sessions * SPOKEN_CODES * 1920 and np.isfinite(samples).all()
+    assert len(samples) == num_replies * SPOKEN_CODES * 1920 and np.isfinite(samples).all()
 
 
 def measure(
-    limit_bytes: float, number_format: str, sessions: int, rows: int
+    limit_bytes: float, number_format: str, sessions: int, rows: int, replies: int
 ) -> dict[str, float | str | int]:
     """Build and use everything under the cap; raises torch's OutOfMemoryError."""
     device = resolve_device("cuda")
@@ -93,11 +94,11 @@ def measure(
         f"language model ready, {torch.cuda.memory_reserved(device) / 1e9:.2f} GB reserved",
         flush=True,
     )
-    codec = Parts(Sizes(), device).codec(torch.float16, sessions)
-    vocoder = Vocoder(sessions, LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES, torch.float16, device)
+    codec = Parts(Sizes(), device).codec(torch.float16, replies)
+    vocoder = Vocoder(replies, LEFT_FRAMES + CHUNK_FRAMES + RIGHT_FRAMES, torch.float16, device)
     print(f"codec ready, {torch.cuda.memory_reserved(device) / 1e9:.2f} GB reserved", flush=True)
     fill_sessions(runtime, rows, 8)
-    talk(codec, sessions)
+    talk(codec, replies)
     vocoder.replay()
     torch.cuda.synchronize(device)
     return {
@@ -107,6 +108,7 @@ def measure(
         "format": number_format,
         "sessions": sessions,
         "rows_each": rows,
+        "replies_spoken": replies,
         "limit_gb": limit_bytes / 1e9,
         "allocated_peak_gb": torch.cuda.max_memory_allocated(device) / 1e9,
         "reserved_peak_gb": torch.cuda.max_memory_reserved(device) / 1e9,
@@ -127,10 +129,13 @@ def main() -> None:
     )
     parser.add_argument("--sessions", type=int, default=4)
     parser.add_argument("--rows", type=int, default=2048, help="rows of KV of each session (2048)")
+    parser.add_argument(
+        "--replies", type=int, default=4, help="spoken at a time, at most one a session (4)"
+    )
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     number_format = f"int{args.bits}" if args.bits else args.float8
-    found = measure(args.limit_gb * 1e9, number_format, args.sessions, args.rows)
+    found = measure(args.limit_gb * 1e9, number_format, args.sessions, args.rows, args.replies)
     text = json.dumps(found, indent=1)
     print(text)
     if args.out:

@@ -25,6 +25,7 @@ import torch
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.events import AudioChunk, Sampled
 from moss_engine.codec.moss.codec import MossCodec
+from moss_engine.models.bits import bits_of_format
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.base import Limits, Runtime
 from moss_engine.service.core import ServiceCore
@@ -52,6 +53,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--listeners", default="1:1,16:16", metavar="N:REPLIES,...")
+    parser.add_argument(
+        "--bits",
+        type=int,
+        choices=(4, 8, 16),
+        default=16,
+        help="of the language model's weights (16)",
+    )
     parser.add_argument("--out", type=Path, help="also write the figures there as JSON")
     args = parser.parse_args()
     if not torch.cuda.is_available():
@@ -61,7 +69,7 @@ def main() -> None:
         for count, replies in (part.split(":") for part in args.listeners.split(","))
     ]
     start_s = time.perf_counter()
-    for report in measure(levels, torch.device("cuda")):
+    for report in measure(levels, torch.device("cuda"), args.bits):
         report["seconds"] = round(time.perf_counter() - start_s, 1)
         text = json.dumps(report, indent=1)
         if args.out:
@@ -69,7 +77,9 @@ def main() -> None:
     print(text, flush=True)
 
 
-def measure(levels: Sequence[Level], device: torch.device) -> Iterator[dict[str, Any]]:
+def measure(
+    levels: Sequence[Level], device: torch.device, bits: int = 16
+) -> Iterator[dict[str, Any]]:
     """What was measured at the published size so far, after each part."""
     from moss_engine.runtime.cuda.load import make_random_runtime
 
@@ -78,12 +88,19 @@ def measure(levels: Sequence[Level], device: torch.device) -> Iterator[dict[str,
     print("the codec is ready", flush=True)
     blocks = (most + 1) * -(-(PROMPT_ROWS + REPLY_CODES) // 16)
     limits = Limits(16, blocks, most, max(512, most), PROMPT_ROWS + REPLY_CODES + 16)
-    runtime = make_random_runtime(PUBLISHED, limits, device=device, dtype=torch.bfloat16, seed=0)
+    runtime = make_random_runtime(
+        PUBLISHED,
+        limits,
+        device=device,
+        dtype=torch.bfloat16,
+        seed=0,
+        bits=None if bits == 16 else bits_of_format(PUBLISHED, f"int{bits}"),
+    )
     print("the language model is ready", flush=True)
     report: dict[str, Any] = {
         "device": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": "random, "
                                                                                        "seed 0",
-        "language_model": "bfloat16", "codec": "float16",
+        "language_model": "bfloat16" if bits == 16 else f"int{bits}", "codec": "float16",
     }  # fmt: skip
     for part in serve(PUBLISHED, runtime, codec, levels, REPLY_CODES):
         report |= part

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LENGTHS = (13, 25, 38, 50, 63, 75, 100, 125, 150, 200, 250, 313, 375)
-"""In codes: of 1 s to 30 s of speech."""
+LENGTHS = (13, 25, 38, 50, 63, 75, 100, 125)
+"""In codes: of 1 s to 10 s of speech. Longer ones are not limited by launches, and their graphs
+would keep memory that grows with the square of the length."""
 
 
 class EncoderGraphs:

@@ -109,6 +109,28 @@ def add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS: tl.constexpr)
     return is_last, acc
 
 
+@triton.jit
+def _store_sums(acc, acc_up, row_scale_ptr, scale_ptr, residual_ptr, out_ptr, lane, outputs, rows,
+                num_outputs, SCALED: tl.constexpr, GLU: tl.constexpr, RESIDUAL: tl.constexpr):
+    """One tile of sums [R, N], scaled, gated and added to what `_few_rows_kernel` says."""
+    n = tl.arange(0, acc.shape[1])
+    valid = outputs < num_outputs
+    if SCALED:
+        row_scale = tl.load(row_scale_ptr + lane * rows + n, mask=n < rows, other=0.0)
+        scales = scale_ptr + lane * num_outputs * (2 if GLU else 1) + outputs
+        acc *= tl.load(scales, mask=valid, other=0.0)[:, None] * row_scale[None, :]
+        if GLU:
+            acc_up *= tl.load(scales + num_outputs, mask=valid,
+                              other=0.0)[:, None] * row_scale[None, :]
+    if GLU:
+        acc = acc / (1.0 + tl.exp(-acc)) * acc_up
+    at = (lane * rows + n).to(tl.int64)[None, :] * num_outputs + outputs[:, None]
+    inside = valid[:, None] & (n < rows)[None, :]
+    if RESIDUAL:
+        acc += tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out_ptr + at, acc.to(out_ptr.dtype.element_ty), mask=inside)
+
+
 @triton.jit(do_not_specialize=["rows"])
 def _few_rows_kernel(x_tiles, weight_tiles, weight_ptr, row_scale_ptr, scale_ptr, residual_ptr,
                      out_ptr, part_ptr, counter_ptr, rows, num_outputs, K: tl.constexpr,
@@ -152,21 +174,8 @@ def _few_rows_kernel(x_tiles, weight_tiles, weight_ptr, row_scale_ptr, scale_ptr
         tile = lane * tl.num_programs(0) + tl.program_id(0)
         is_last, acc = add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS)
     if is_last:
-        n = tl.arange(0, N)
-        if SCALED:
-            row_scale = tl.load(row_scale_ptr + lane * rows + n, mask=n < rows, other=0.0)
-            scales = scale_ptr + lane * num_outputs * (2 if GLU else 1) + outputs
-            acc *= tl.load(scales, mask=valid, other=0.0)[:, None] * row_scale[None, :]
-            if GLU:
-                acc_up *= tl.load(scales + num_outputs, mask=valid,
-                                  other=0.0)[:, None] * row_scale[None, :]
-        if GLU:
-            acc = acc / (1.0 + tl.exp(-acc)) * acc_up
-        at = (lane * rows + n).to(tl.int64)[None, :] * num_outputs + outputs[:, None]
-        inside = valid[:, None] & (n < rows)[None, :]
-        if RESIDUAL:
-            acc += tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
-        tl.store(out_ptr + at, acc.to(out_ptr.dtype.element_ty), mask=inside)
+        _store_sums(acc, acc_up, row_scale_ptr, scale_ptr, residual_ptr, out_ptr, lane, outputs,
+                    rows, num_outputs, SCALED, GLU, RESIDUAL)
 
 
 class FewRows:

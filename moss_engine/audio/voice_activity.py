@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,8 @@ def spoken_part(detector: Detector, wave: np.ndarray) -> np.ndarray:
 
 
 def load_detector() -> Detector:
-    """The detector on one core; raises MissingPackageError with the command that installs it."""
+    """The detector on one core, the same one at every call; raises MissingPackageError with the
+    command that installs it."""
     found = importlib.util.find_spec("silero_vad")  # not imported: its file is all that is needed
     folders = found.submodule_search_locations if found is not None else None
     if not folders or importlib.util.find_spec("onnxruntime") is None:
@@ -92,6 +94,11 @@ def load_detector() -> Detector:
         raise MissingPackageError(
             f"The installed silero-vad has no {MODEL.name}; run: {INSTALL} --upgrade"
         )
+    return _load(path)
+
+
+@functools.cache
+def _load(path: Path) -> Detector:
     switch_off_telemetry()
     import onnxruntime
 

@@ -26,7 +26,6 @@ from moss_engine.endpoints.server import Server
 
 MIN_MS = 100
 Emit = Callable[..., Awaitable[None]]
-_loaded: list[Detector] = []
 
 
 class Listening:
@@ -56,9 +55,7 @@ class Listening:
                 raise UnsupportedModeError(
                     f"The model {self._server.model!r} takes no speech; set turn_detection to null."
                 )
-            if not _loaded:
-                _loaded.append(await asyncio.to_thread(load_detector))
-            return _loaded[0]
+            return await asyncio.to_thread(load_detector)
         except (UnsupportedModeError, MissingPackageError):
             if needed:
                 raise

@@ -6,7 +6,8 @@ question over and over, hands-free, so that every answer is interrupted by the n
     first_sound   from the last loud block of the question to the first sample of the answer at the
                   loudspeaker
     silence       from the first loud block of the voice to the answer falling silent
-    memory_mb     what the process holds at the end
+    underruns     where an answer stopped because its next sound was not there
+    memory_mb     what the process holds at the end, which is the program's and this one
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ LOUD = 0.05
 TURN_LIMIT_S = 60.0
 SPOKEN = ("[name=does][value=chat]", "[name=input][value=speech]", "[name=output][value=speech]")
 WATCH = """() => {
-  window.seen = { starts: [], stops: [], heard: [], underruns: 0, loud: 0, onset: 0, run: null };
+  window.seen = { starts: [], stops: [], underruns: 0, before: 0, loud: 0, onset: 0, run: null };
   const listener = recorder.capture.listener;
   recorder.capture.listener = (pcm, level) => {
     const now = performance.now();
@@ -58,7 +59,8 @@ WATCH = """() => {
   };
   setInterval(() => {
     const { run, firstMs, latencyMs, transcript, underruns } = liveAudio.state;
-    seen.underruns = Math.max(seen.underruns, underruns || 0);
+    seen.underruns += Math.max(0, (underruns || 0) - seen.before);
+    seen.before = underruns || 0;
     if (!run || run === seen.run || !firstMs) return;
     seen.run = run;
     seen.starts.push(firstMs + latencyMs - seen.loud);
@@ -71,20 +73,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--turns", type=int, default=20, metavar="N", help="questions (20)")
-    parser.add_argument("--people", type=int, default=1, metavar="N", help="tabs at once (1)")
     parser.add_argument("--port", type=int, default=7963, help="port for the page (7963)")
     options = parser.parse_args()
     report: dict[str, Any] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {os.getloadavg()[0]:.1f} busy",
         "turns": options.turns,
-        "people": options.people,
-        **measure(options.turns, options.people, options.port),
+        **measure(options.turns, options.port),
     }
     print(json.dumps(report, indent=1))
 
 
-def measure(turns: int, people: int, port: int) -> dict[str, Any]:
-    """The figures of all turns of all people."""
+def measure(turns: int, port: int) -> dict[str, Any]:
+    """The figures of all turns."""
     from moss_engine.ui.server import launch
 
     browsing, _ = tools()
@@ -100,21 +100,16 @@ def measure(turns: int, people: int, port: int) -> dict[str, Any]:
         )
         try:
             with browsing.chromium(*flags) as browser:
-                tabs = [
-                    browsing.Visit(browser, page.local_url, permissions=["microphone"])
-                    for _ in range(people)
-                ]
-                seen = talk(tabs, turns)
+                tab = browsing.Visit(browser, page.local_url, permissions=["microphone"])
+                seen = talk(tab, turns)
         finally:
             page.close(verbose=False)
             service.close()
-    starts = [value for one in seen for value in one["starts"]]
-    stops = [value for one in seen for value in one["stops"]]
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
-        **summary("first_sound", starts),
-        **summary("silence", stops),
-        "underruns": sum(one["underruns"] for one in seen),
+        **summary("first_sound", seen["starts"]),
+        **summary("silence", seen["stops"]),
+        "underruns": seen["underruns"],
         "memory_mb": round(memory_mb),
     }
 
@@ -130,27 +125,24 @@ def write_question(folder: Path) -> Path:
     return path
 
 
-def talk(tabs: list[Any], turns: int) -> list[dict[str, Any]]:
-    """What every tab has seen after so many turns of each."""
-    for tab in tabs:
-        tab.page.wait_for_function("window.recorder?.ready")
-        for choice in SPOKEN:
-            tab.page.locator(f".switches label:has({choice})").click()
-        tab.page.evaluate(WATCH)
-        tab.page.locator(".rec-free").click()
+def talk(tab: Any, turns: int) -> dict[str, Any]:
+    """What a tab has seen after so many turns."""
+    tab.page.wait_for_function("window.recorder?.ready")
+    for choice in SPOKEN:
+        tab.page.locator(f".switches label:has({choice})").click()
+    tab.page.evaluate(WATCH)
+    tab.page.locator(".rec-free").click()
     progress = Progress(turns, "turns")
     for turn in range(1, turns + 1):
-        for tab in tabs:
-            tab.page.wait_for_function(
-                f"seen.starts.length >= {turn} || recorder.state === 'off'",
-                timeout=1000 * TURN_LIMIT_S,
-            )
-            if tab.page.evaluate("recorder.state") == "off":
-                said = tab.page.locator("#problem").inner_text()
-                raise MossError(f"The page closed its microphone: {said or 'it says nothing.'}")
+        tab.page.wait_for_function(
+            f"seen.starts.length >= {turn} || recorder.state === 'off'", timeout=1000 * TURN_LIMIT_S
+        )
+        if tab.page.evaluate("recorder.state") == "off":
+            said = tab.page.locator("#problem").inner_text()
+            raise MossError(f"The page closed its microphone: {said or 'it says nothing.'}")
         progress.advance(1)
     progress.end()
-    return [tab.page.evaluate("seen") for tab in tabs]
+    return tab.page.evaluate("seen")
 
 
 def summary(name: str, values: list[float]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,18 @@ class Program:
             "threads": int(fields["Threads"]),
             "handles": len(list((folder / "fd").iterdir())),
         }
+
+    def busy_s(self) -> float:
+        """Seconds of processor time that it has taken."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def machine_busy_s() -> float:
+    """Seconds of processor time that everybody on this machine has taken."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    user, nice, system, _idle, _waits, *interrupts = map(int, fields)
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

@@ -42,15 +42,21 @@ class Visitor:
         self._alive = asyncio.ensure_future(self._stay())
 
     async def ask(
-        self, *, while_heard: Callable[[Answer], Awaitable[None]] | None = None, **values: Any
+        self,
+        *,
+        while_heard: Callable[[Answer], Awaitable[None]] | None = None,
+        on_message: Callable[[dict[str, Any]], None] = lambda message: None,
+        **values: Any,
     ) -> Answer:
-        """Ask something and take the reply to its end; `while_heard` runs beside that."""
+        """Ask something and take the reply to its end; `while_heard` runs beside that, `on_message`
+        gets every message when it comes."""
         answer, asked_s = Answer(), time.monotonic()
         await self.join("reply", values)
         beside = asyncio.ensure_future(while_heard(answer)) if while_heard else None
         try:
             async with aclosing(self._messages()) as messages:
                 async for message in messages:
+                    on_message(message)
                     if message["pcm"] and answer.first_s is None:
                         answer.first_s = time.monotonic() - asked_s
                     answer.end, answer.note = message["state"], message["note"]
@@ -59,18 +65,20 @@ class Visitor:
                 beside.result()
         return answer
 
-    async def stop(self) -> None:
-        await self._run("stop", ["", None])
+    async def stop(self, heard: str = "") -> None:
+        """`heard` of the reply, as its run and a number of samples."""
+        await self._run("stop", [heard, None])
 
     async def microphone(self) -> str:
         """A key for blocks of sound."""
         return (await self._run("listen", []))["data"][0]
 
-    async def say(self, key: str, seq: int, pcm: np.ndarray) -> dict[str, Any]:
-        """Send int16 samples at 16 kHz, hands-free; what became of them."""
-        answer = await self._client.post(
-            f"{API}/hear/{key}", params={"seq": seq, "hands_free": 1}, content=pcm.tobytes()
-        )
+    async def say(
+        self, key: str, seq: int, pcm: np.ndarray, *, answering: bool = False
+    ) -> dict[str, Any]:
+        """Send int16 samples at 16 kHz, hands-free, maybe over an answer; what became of them."""
+        params = {"seq": seq, "hands_free": 1, "answering": int(answering)}
+        answer = await self._client.post(f"{API}/hear/{key}", params=params, content=pcm.tobytes())
         answer.raise_for_status()
         return answer.json()
 

@@ -71,6 +71,18 @@ def test_after_a_reply_that_came_late_the_next_one_waits_and_has_no_gap(play):
     assert first["played"] == second["played"] == round(1.3 * RATE_HZ)
 
 
+def test_after_one_that_came_a_little_late_the_next_one_waits_a_little(play):
+    late = [[0.0, 0.2], [0.25, 0.3], [0.35, 0.4]]
+    first, second = play(late, late)
+    assert first["gaps"] == 1 and second["gaps"] == 0
+    assert 0.05 < second["sounds_s"] < 0.15
+
+
+def test_after_one_that_had_hardly_enough_the_next_one_does_not_run_dry(play):
+    nearly, late = [[0.0, 0.2], [0.18, 0.3]], [[0.0, 0.2], [0.21, 0.3]]
+    assert [heard["gaps"] for heard in play(nearly, late)] == [0, 0]
+
+
 def test_a_machine_that_has_become_fast_is_not_waited_for(play):
     *_, last = play(LATE, *[IN_TIME] * 8)
     assert last["gaps"] == 0 and last["sounds_s"] < 0.03

@@ -7,6 +7,7 @@
 
 const REPORT_SAMPLES = 1152;
 const MARGIN = 1.25; // of the time by which the next reply may come later than the ones before
+const SPARE_S = 0.04; // of sound that should be left when more comes: with less, the next reply may be too late
 const AUDIBLE = 0.00316; // -50 dBFS
 
 class LiveAudioRing extends AudioWorkletProcessor {
@@ -21,7 +22,8 @@ class LiveAudioRing extends AudioWorkletProcessor {
     this.maxWait = samples(maxWaitMs);
     this.tail = null;
     this.epoch = 0;
-    this.late = 0; // samples of time by which earlier replies came late
+    this.late = 0; // samples of time by which earlier replies came late, or would have with a little less luck
+    this.opening = 0; // samples that came first of the reply before
     this.begin();
     this.port.onmessage = ({ data }) => this.receive(data);
   }
@@ -41,13 +43,14 @@ class LiveAudioRing extends AudioWorkletProcessor {
     this.sinceReport = 0;
     this.received = 0;
     this.since = 0; // seconds of the context's clock at which the first samples came
-    this.lateness = 0; // samples of time by which the latest ones came too late for who heard the first at once
+    this.first = 0; // samples that came first
+    this.lateness = -Infinity; // samples of time by which the latest ones came too late for who heard the first at once
   }
 
   receive(message) {
     if (message.pcm) {
-      if (this.state === "idle") [this.state, this.since] = ["fill", currentTime];
-      this.lateness = Math.max(this.lateness, this.waited() - this.received);
+      if (this.state === "idle") [this.state, this.since, this.first] = ["fill", currentTime, message.pcm.length];
+      else this.lateness = Math.max(this.lateness, this.waited() - this.received);
       this.received += message.pcm.length;
       this.queue.push(message.pcm);
       this.buffered += message.pcm.length;
@@ -73,17 +76,18 @@ class LiveAudioRing extends AudioWorkletProcessor {
   }
 
   // Whether a reply may begin to sound. Where the ones before came late, it waits as long as they would have needed to
-  // be heard without a gap, or for twice that much sound.
+  // be heard without a gap, or for twice that much sound behind what comes first.
   enough() {
     if (this.buffered < this.target) return false;
-    return this.played > 0 || this.waited() >= this.late || this.buffered >= 2 * this.late;
+    return this.played > 0 || this.waited() >= this.late || this.buffered >= this.opening + 2 * this.late;
   }
 
   // Drop everything; what was sounding fades out instead of being cut. After a reply that starved, the next one starts
   // with the buffer that this one needed in the end; every one that did not, halves it again. So it is with the wait.
   leave() {
     this.firstTarget = this.underruns > 0 ? this.target : Math.max(this.leastTarget, this.firstTarget / 2);
-    if (this.received > 0) this.late = Math.min(this.maxWait, Math.max(MARGIN * this.lateness, this.late / 2));
+    const needed = MARGIN * (this.lateness + SPARE_S * sampleRate);
+    if (this.received > 0) [this.late, this.opening] = [Math.min(this.maxWait, Math.max(needed, this.late / 2)), this.first];
     let tail = null;
     if (this.state === "play") {
       tail = new Float32Array(Math.min(this.fade, this.buffered, 128));

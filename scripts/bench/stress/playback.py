@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 PREBUFFER_S, MAX_PREBUFFER_S = 0.04, 0.4
-MAX_WAIT_S, MARGIN = 1.5, 1.25
+MAX_WAIT_S, MARGIN, SPARE_S = 1.5, 1.25, 0.04
 FADE_S = 0.004
 BLOCK_S = 128 / 24_000  # samples that the browser plays at a time
 
@@ -32,7 +32,8 @@ class Playback:
     def __init__(self) -> None:
         self._least = max(PREBUFFER_S, FADE_S + BLOCK_S)
         self._first_target = self._least
-        self._late = 0.0  # by which earlier replies came late
+        self._late = 0.0  # by which earlier replies came late, or nearly did
+        self._opening = 0.0  # sound that came first of the reply before
         self._held_at: float | None = None
         self._held = 0.0
         self._begin()
@@ -55,12 +56,11 @@ class Playback:
         """Sound arrives."""
         now = self._until(now_s)
         if self._state == "idle":
-            self._state, self._since = "fill", now
-        elif not self._played.gaps:
-            self._played.least_left_s = min(self._played.least_left_s, self._buffered)
+            self._state, self._since, self._first = "fill", now, seconds
         else:
-            self._played.least_left_s = 0.0
-        self._lateness = max(self._lateness, now - self._since - self._received)
+            left = 0.0 if self._played.gaps else self._buffered
+            self._played.least_left_s = min(self._played.least_left_s, left)
+            self._lateness = max(self._lateness, now - self._since - self._received)
         self._received += seconds
         self._buffered += seconds
         self._until(now_s)
@@ -95,14 +95,17 @@ class Playback:
             self._target if played.gaps else max(self._least, self._first_target / 2)
         )
         if self._received:
-            self._late = min(MAX_WAIT_S, max(MARGIN * self._lateness, self._late / 2))
+            needed = MARGIN * (self._lateness + SPARE_S)
+            self._late = min(MAX_WAIT_S, max(needed, self._late / 2))
+            self._opening = self._first
         self._begin()
         return played
 
     def _begin(self) -> None:
         self._played = Played()
         self._state, self._ended = "idle", False
-        self._buffered = self._received = self._lateness = self._since = self._at = 0.0
+        self._buffered = self._received = self._first = self._since = self._at = 0.0
+        self._lateness = -math.inf
         self._target = self._first_target
 
     def _until(self, now_s: float) -> float:
@@ -116,7 +119,7 @@ class Playback:
     def _fill(self, now: float) -> bool:
         """Wait for enough of it; whether it sounds before `now`."""
         begin, first = self._at, self._played.began_s is None
-        if first and self._buffered < 2 * self._late:
+        if first and self._buffered < self._opening + 2 * self._late:
             begin = max(begin, self._since + self._late)
         enough = self._buffered >= self._target and begin < now
         if not enough and not (self._ended and self._buffered):

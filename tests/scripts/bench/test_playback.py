@@ -42,7 +42,13 @@ def test_behind_a_reply_with_gaps_the_next_one_begins_later():
     player = Playback()
     assert played((1.0, 0.2), (1.5, 0.4), player=player).gaps == 1
     heard = played((90.0, 0.2), (90.5, 0.4), player=player)
-    assert heard.gaps == 0 and heard.began_s == pytest.approx(90.0 + 1.25 * 0.3)
+    assert heard.gaps == 0 and heard.began_s == pytest.approx(90.0 + 1.25 * 0.34)
+
+
+def test_behind_a_reply_that_had_hardly_enough_the_next_one_begins_a_little_later():
+    player = Playback()
+    assert played((1.0, 0.2), (1.19, 0.4), player=player).gaps == 0
+    assert played((90.0, 0.2), (90.1, 0.4), player=player).began_s == pytest.approx(90.0375)
 
 
 def test_while_it_is_held_nothing_sounds_and_nothing_is_late():
@@ -64,6 +70,7 @@ def test_while_it_is_held_nothing_sounds_and_nothing_is_late():
         ("live_audio_player.js", "MAX_PREBUFFER_MS", 1000 * playback.MAX_PREBUFFER_S),
         ("live_audio_player.js", "MAX_WAIT_MS", 1000 * playback.MAX_WAIT_S),
         ("live_audio_worklet.js", "MARGIN", playback.MARGIN),
+        ("live_audio_worklet.js", "SPARE_S", playback.SPARE_S),
         ("live_audio.py", "prebuffer_ms: int", 1000 * playback.PREBUFFER_S),
     ],
 )

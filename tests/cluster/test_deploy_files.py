@@ -1,0 +1,84 @@
+"""The files of assets/deploy that put replicas on a cluster, as Ray Serve reads them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from moss_engine.config import EngineConfig, TalkConfig
+from moss_engine.options import from_values
+
+schema = pytest.importorskip("ray.serve.schema", reason="needs requirements-cluster.txt")
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "assets" / "deploy"
+
+
+def serve_configs() -> dict[str, dict[str, Any]]:
+    service = yaml.safe_load((DEPLOY / "rayservice.yaml").read_text(encoding="utf-8"))
+    return {
+        "serve.yaml": yaml.safe_load((DEPLOY / "serve.yaml").read_text(encoding="utf-8")),
+        "rayservice.yaml": yaml.safe_load(service["spec"]["serveConfigV2"]),
+    }
+
+
+@pytest.mark.parametrize("name", ["serve.yaml", "rayservice.yaml"])
+def test_serve_takes_the_configuration_and_the_program_its_options(name):
+    (app,) = schema.ServeDeploySchema.model_validate(serve_configs()[name]).applications
+    from moss_engine.cluster.serve.deployment import NAME
+
+    assert app.name == NAME and app.import_path == "moss_engine.cluster.serve.deployment:app"
+    known = {field.name for field in fields(TalkConfig)}
+    values = {k: v for k, v in app.args.items() if k not in ("replicas", "actor_options")}
+    from_values(TalkConfig, {k: v for k, v in values.items() if k in known})
+    from_values(EngineConfig, {k: v for k, v in values.items() if k not in known})
+
+
+@pytest.mark.parametrize("name", ["serve.yaml", "rayservice.yaml"])
+def test_every_name_is_one_that_serve_knows(name):
+    """It ignores those that it does not know."""
+    config = serve_configs()[name]
+    assert set(config) <= set(schema.ServeDeploySchema.model_fields)
+    for app in config["applications"]:
+        assert set(app) <= set(schema.ServeApplicationSchema.model_fields)
+
+
+def test_the_version_of_ray_is_the_one_that_is_installed():
+    spec = yaml.safe_load((DEPLOY / "rayservice.yaml").read_text(encoding="utf-8"))["spec"]
+    pinned = (ROOT / "requirements-cluster.txt").read_text(encoding="utf-8")
+    found = re.search(r"^ray==(\S+)", pinned, re.MULTILINE)
+    assert found is not None and spec["rayClusterConfig"]["rayVersion"] == found[1]
+
+
+def test_a_worker_has_what_its_replica_asks_for():
+    spec = yaml.safe_load((DEPLOY / "rayservice.yaml").read_text(encoding="utf-8"))["spec"]
+    (app,) = yaml.safe_load(spec["serveConfigV2"])["applications"]
+    (group,) = spec["rayClusterConfig"]["workerGroupSpecs"]
+    (worker,) = group["template"]["spec"]["containers"]
+    asked, limits = app["args"]["actor_options"], worker["resources"]["limits"]
+    assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    assert app["args"]["replicas"] * asked["num_gpus"] <= group["replicas"] * int(
+        limits["nvidia.com/gpu"]
+    )
+    assert asked["num_cpus"] <= int(limits["cpu"])
+
+
+def test_a_worker_is_not_asked_for_a_proxy_that_does_not_run():
+    """KubeRay's own probe of a worker asks for it, by a program that the image lacks."""
+    spec = yaml.safe_load((DEPLOY / "rayservice.yaml").read_text(encoding="utf-8"))["spec"]
+    (group,) = spec["rayClusterConfig"]["workerGroupSpecs"]
+    (worker,) = group["template"]["spec"]["containers"]
+    assert yaml.safe_load(spec["serveConfigV2"])["proxy_location"] == "Disabled"
+    assert worker["readinessProbe"]["httpGet"]["path"] == "/api/healthz"
+
+
+def test_everything_that_the_image_copies_is_there():
+    text = (DEPLOY / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    for line in re.findall(r"^COPY (\S+) ", text, re.MULTILINE):
+        assert (ROOT / line).exists(), line
+    locks = re.findall(r"-r (\S+)", text)
+    assert locks and all((ROOT / lock).is_file() for lock in locks)

@@ -16,6 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+FEW_ROWS, MANY_ROWS = 16, 64
+"""Numbers of rows of 16-bit products on a CPU: multiples of these, up to and from MANY_ROWS."""
+
 
 class Linear(Protocol):
     """x [rows, in], of which the first `num_decode` are decode rows -> [rows, out]."""
@@ -30,7 +33,8 @@ class FloatLinear:
         self.weight = weight
 
     def __call__(self, x: Tensor, num_decode: int) -> Tensor:
-        return F.linear(x.to(self.weight.dtype), self.weight)
+        x = x.to(self.weight.dtype)
+        return F.linear(x, self.weight) if num_decode == len(x) else _product(x, self.weight)
 
 
 class Int8Linear:
@@ -61,7 +65,20 @@ class Int8Linear:
         )
 
     def _prefill(self, x: Tensor) -> Tensor:
-        return F.linear(x.to(self.prefill_dtype), self.values.to(self.prefill_dtype)) * self.scale
+        return _product(x.to(self.prefill_dtype), self.values.to(self.prefill_dtype)) * self.scale
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    """x [rows, in] times weight [out, in]: the same values for a row whatever comes with it.
+
+    For 16-bit values on a CPU, oneDNN makes a kernel for every number of rows and PyTorch keeps a
+    thousand of them, of a megabyte each; so rows are filled up to one of a few numbers.
+    """
+    rows = x.shape[0]
+    if x.dtype is torch.float32 or x.device.type != "cpu":
+        return F.linear(x, weight)
+    step = FEW_ROWS if rows <= MANY_ROWS else MANY_ROWS
+    return F.linear(F.pad(x, (0, 0, 0, -rows % step)), weight)[:rows]
 
 
 CLEARLY = 1.3

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -27,8 +27,12 @@ class Tally:
 
     def add(self, cost: Cost, steps: int, replies: int = 1) -> None:
         """One run over so many steps of each of `replies`."""
-        self.operations += replies * (cost.fixed + steps * cost.per_step)
-        self.weight_bytes += cost.weight_bytes
+        self.note(replies * cost.operations(steps), cost.weight_bytes)
+
+    def note(self, operations: float, weight_bytes: float) -> None:
+        """One run."""
+        self.operations += operations
+        self.weight_bytes += weight_bytes
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,10 @@ class Cost:
     fixed: float
     weight_bytes: int
 
+    def operations(self, steps: int) -> float:
+        """Of a run for one reply."""
+        return self.fixed + steps * self.per_step
+
 
 def cost_of(run: Callable[[int], object], few: int, many: int, *weights: Tensor) -> Cost:
     """The cost of `run(steps)`, counted for two numbers of steps: a network that goes over its
@@ -48,6 +56,18 @@ def cost_of(run: Callable[[int], object], few: int, many: int, *weights: Tensor)
     per_step = (operations_of(lambda: run(many)) - base) / (many - few)
     num_bytes = sum(weight.nbytes for weight in weights)
     return Cost(per_step, base - few * per_step, num_bytes)
+
+
+def tensors_of(weights: Any) -> Iterator[Tensor]:
+    """Every tensor in dataclasses and tuples of weights."""
+    if isinstance(weights, Tensor):
+        yield weights
+    elif is_dataclass(weights):
+        for field in fields(weights):
+            yield from tensors_of(getattr(weights, field.name))
+    elif isinstance(weights, tuple):
+        for part in weights:
+            yield from tensors_of(part)
 
 
 class Tallied:
@@ -100,8 +120,14 @@ def _product(args: Sequence[Tensor], result: Tensor) -> int:
     return result.numel() * args[0].shape[-1]
 
 
+def _attention(args: Sequence[Tensor], result: Tensor) -> int:
+    """Queries meet keys, and what comes of it values."""
+    return (args[0].numel() + result.numel()) * args[1].shape[-2]
+
+
 PRODUCTS: Mapping[str, Callable[[Sequence[Tensor], Tensor], int]] = {
     **dict.fromkeys(("conv1d", "conv2d"), _convolution),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), _transposed),
     **dict.fromkeys(("linear", "matmul", "__matmul__", "mm", "bmm"), _product),
+    "scaled_dot_product_attention": _attention,
 }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import conv1d
+from torch.nn.functional import conv1d, scaled_dot_product_attention
 
+from moss_engine.codec.moss.load import load_moss_codec
 from moss_engine.codec.nano.codec import load_nano_codec
 from moss_engine.codec.tally import Cost, Tallied, Tally, cost_of, operations_of
 from moss_engine.config import NANO_CHECKPOINT
 from tests.fixtures.make_tiny_codec import make_tiny_codec
+from tests.fixtures.make_tiny_moss import make_tiny_moss
 
 LAYERS = {
     # of 2 * weights * places: the output's places, or the input's of a transposed one
@@ -26,6 +28,12 @@ LAYERS = {
 def test_a_layer_is_counted_as_by_hand(name):
     layer, shape, operations = LAYERS[name]
     assert operations_of(lambda: layer(torch.zeros(shape))) == operations
+
+
+def test_attention_counts_queries_with_keys_and_weights_with_values():
+    query, seen = torch.zeros(2, 4, 3, 8), torch.zeros(2, 4, 5, 8)
+    ran = operations_of(lambda: scaled_dot_product_attention(query, seen, seen))
+    assert ran == 2 * (2 * 4) * (3 * 5 * 8 + 3 * 5 * 8)
 
 
 def test_products_of_tensors_count_and_what_only_adds_does_not():
@@ -78,3 +86,22 @@ def test_replies_that_are_spoken_together_share_their_weights(tmp_path):
     codec.push_together([(stream, codes) for stream in others])
     assert codec.tally.operations == pytest.approx(4 * operations)
     assert codec.tally.weight_bytes == 2 * read
+
+
+def test_the_published_codec_counts_what_it_runs(tmp_path):
+    """The voice's prompt is no part of a reply; each chunk looks back at more of it, to a point."""
+    make_tiny_moss(tmp_path)
+    codec = load_moss_codec(tmp_path / "codec")
+    stream, counted = codec.open_stream(), []
+    assert codec.tally.operations == 0 and codec.tally.size_bytes > 0
+    for _ in range(4):
+        before = codec.tally.operations
+        ran = operations_of(lambda: stream.push([1] * 10))
+        counted.append((codec.tally.operations - before, ran))
+    assert [told for told, _ in counted[1:]] == pytest.approx(
+        [ran for _, ran in counted[1:]], rel=0.02
+    )
+    before, read = codec.tally.operations, codec.tally.weight_bytes
+    two = [codec.open_stream(), codec.open_stream()]
+    codec.push_together([(one, [2] * 8) for one in two])
+    assert codec.tally.operations > before and codec.tally.weight_bytes > read

@@ -10,7 +10,7 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch import Tensor
 from moss_engine.api.errors import ParameterError
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.lane import on_lane, open_lane
+from moss_engine.codec.moss.flow.cost import chunk_cost
 from moss_engine.codec.moss.flow.decoder import (
     OUTSIDE,
     Chunk,
@@ -35,6 +36,7 @@ from moss_engine.codec.moss.flow.weights import FlowWeights
 from moss_engine.codec.moss.layout import CHUNK_CODES
 from moss_engine.codec.moss.voice import Voice
 from moss_engine.codec.moss.whisper.vq import WhisperVq
+from moss_engine.codec.tally import Cost, tensors_of
 from moss_engine.codec.vocoder.mel_vocoder import MelVocoder, Work
 
 HISTORY_CODES = 40
@@ -47,10 +49,11 @@ RunChunks = Callable[[FlowWeights, Sequence[Chunk]], Tensor]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A voice, run once."""
+    """A voice, run once; `cost` is that of a chunk of a reply behind it."""
 
     voice: FlowVoice
     memory: FlowMemory
+    cost: Cost = Cost(0.0, 0.0, 0)
 
 
 class MossCodec:
@@ -63,7 +66,6 @@ class MossCodec:
 
     sample_rate_hz = MOSS_MEL.sample_rate_hz
     mel = MOSS_MEL
-    tally = None
 
     def __init__(
         self,
@@ -89,6 +91,8 @@ class MossCodec:
         self._lane = open_lane(device)
         if self._lane is not None:
             self._lane.wait_stream(torch.cuda.current_stream(device))
+        self.tally = vocoder.tally
+        self.tally.size_bytes += sum(tensor.nbytes for tensor in tensors_of(flow))
         self._changing = threading.Lock()  # guards voices and prompts, which other threads change
 
     @property
@@ -132,6 +136,8 @@ class MossCodec:
         if found is None:
             of_flow = flow_voice(self.flow, entry.codes, entry.mel, entry.speaker)
             found = Prompt(of_flow, prompt_memory(self.flow, of_flow, CHUNK_CODES, self._run))
+            cost = chunk_cost(self.flow, MossStream(self, found).chunk(CHUNK_CODES))
+            found = replace(found, cost=cost)
         with self._changing:
             if self._voices.get(name) is entry:
                 self._prompts[name] = found
@@ -172,7 +178,11 @@ class MossCodec:
             ]
             for first in range(0, len(members), self.max_together):
                 part = members[first : first + self.max_together]
-                mels = self._run(self.flow, [stream.chunk(size) for stream in part])
+                chunks = [stream.chunk(size) for stream in part]
+                costs = zip((stream.cost for stream in part), chunks, strict=True)
+                operations = (cost.operations(chunk.memory.seen_frames) for cost, chunk in costs)
+                self.tally.note(sum(operations), part[0].cost.weight_bytes)
+                mels = self._run(self.flow, chunks)
                 for stream, mel in zip(part, mels, strict=True):
                     stream.take(size, mel.t())
 
@@ -210,7 +220,7 @@ class MossStream:
     """
 
     def __init__(self, codec: MossCodec, prompt: Prompt) -> None:
-        self._codec, self._voice = codec, prompt.voice
+        self._codec, self._voice, self.cost = codec, prompt.voice, prompt.cost
         self._look_ahead = codec.flow.config.look_ahead
         self._memory = FlowMemory(codec.flow, CHUNK_CODES, codec.num_chunks, prompt.memory)
         codes = [OUTSIDE] * LOOK_BACK + prompt.voice.codes.tolist()

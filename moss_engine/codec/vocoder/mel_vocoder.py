@@ -22,7 +22,10 @@ class Work(NamedTuple):
 
 
 class MelVocoder(Protocol):
-    """Speaks many replies. A state is a value: what is spoken from it leaves it as it was."""
+    """Speaks many replies. A state is a value: what is spoken from it leaves it as it was. `tally`
+    takes note of every run."""
+
+    tally: Tally
 
     def open(self) -> Any:
         """The state of a reply before its first frame."""
@@ -37,7 +40,7 @@ class HiftVocoder:
     """HiFT: 12 frames of the first 20 are final, and from then on as many as come in."""
 
     def __init__(self, hift: Hift) -> None:
-        self._hift = hift
+        self._hift, self.tally = hift, hift.tally
 
     def open(self) -> HiftState:
         return self._hift.open()
@@ -74,7 +77,7 @@ class StreamedMelVocoder:
     """A `StreamVocoder` whose streams are values."""
 
     def __init__(self, vocoder: StreamVocoder) -> None:
-        self._vocoder = vocoder
+        self._vocoder, self.tally = vocoder, vocoder.tally
 
     def open(self) -> Any:
         return self._vocoder.open()

@@ -10,7 +10,7 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -49,11 +49,10 @@ RunChunks = Callable[[FlowWeights, Sequence[Chunk]], Tensor]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A voice, run once; `cost` is that of a chunk of a reply behind it."""
+    """A voice, run once."""
 
     voice: FlowVoice
     memory: FlowMemory
-    cost: Cost = Cost(0.0, 0.0, 0)
 
 
 class MossCodec:
@@ -92,6 +91,7 @@ class MossCodec:
         if self._lane is not None:
             self._lane.wait_stream(torch.cuda.current_stream(device))
         self.tally = vocoder.tally
+        self._chunk_cost: Cost | None = None
         self.tally.size_bytes += sum(tensor.nbytes for tensor in tensors_of(flow))
         self._changing = threading.Lock()  # guards voices and prompts, which other threads change
 
@@ -136,8 +136,8 @@ class MossCodec:
         if found is None:
             of_flow = flow_voice(self.flow, entry.codes, entry.mel, entry.speaker)
             found = Prompt(of_flow, prompt_memory(self.flow, of_flow, CHUNK_CODES, self._run))
-            cost = chunk_cost(self.flow, MossStream(self, found).chunk(CHUNK_CODES))
-            found = replace(found, cost=cost)
+            if self._chunk_cost is None:  # other voices' prompts are about as long
+                self._chunk_cost = chunk_cost(self.flow, MossStream(self, found).chunk(CHUNK_CODES))
         with self._changing:
             if self._voices.get(name) is entry:
                 self._prompts[name] = found
@@ -179,9 +179,10 @@ class MossCodec:
             for first in range(0, len(members), self.max_together):
                 part = members[first : first + self.max_together]
                 chunks = [stream.chunk(size) for stream in part]
-                costs = zip((stream.cost for stream in part), chunks, strict=True)
-                operations = (cost.operations(chunk.memory.seen_frames) for cost, chunk in costs)
-                self.tally.note(sum(operations), part[0].cost.weight_bytes)
+                cost = self._chunk_cost
+                assert cost is not None, "a stream comes behind a prompt"
+                operations = (cost.operations(chunk.memory.seen_frames) for chunk in chunks)
+                self.tally.note(sum(operations), cost.weight_bytes)
                 mels = self._run(self.flow, chunks)
                 for stream, mel in zip(part, mels, strict=True):
                     stream.take(size, mel.t())
@@ -220,7 +221,7 @@ class MossStream:
     """
 
     def __init__(self, codec: MossCodec, prompt: Prompt) -> None:
-        self._codec, self._voice, self.cost = codec, prompt.voice, prompt.cost
+        self._codec, self._voice = codec, prompt.voice
         self._look_ahead = codec.flow.config.look_ahead
         self._memory = FlowMemory(codec.flow, CHUNK_CODES, codec.num_chunks, prompt.memory)
         codes = [OUTSIDE] * LOOK_BACK + prompt.voice.codes.tolist()

@@ -232,15 +232,16 @@ class Engine:
         )
 
     def _apply(self, shares: list[Share], rows: list[Row | None]) -> None:
-        """Take note of what was computed; `rows` were sampled for turns whose last row it was."""
-        sampled = [share.turn for share in shares if share.samples]
+        """Take note of what was computed; `rows` were sampled for turns whose last row it was. Rows
+        that a bound text leaves no choice of follow at once."""
         for share in shares:
             self._scheduler.advance(share)
-        for turn, row in zip(sampled, rows, strict=True):
+        for turn, row in zip([s.turn for s in shares if s.samples], rows, strict=True):
             if row is None:
                 self._fail(turn, EngineFaultError(NO_NUMBER))
-            elif not turn.cancelled:
+            while row is not None and not turn.cancelled:
                 self._append(turn, row)
+                row = turn.sequence.bound_row
 
     def _append(self, turn: RequestState, row: Row) -> None:
         modality, now_s = turn.sequence.modality, self._elapsed_s(turn)
@@ -261,9 +262,8 @@ class Engine:
 
     def _say(self, turn: RequestState, text: str, num_codes: int) -> None:
         """Text that is spoken behind so many codes."""
-        at_s, num_rows = self._elapsed_s(turn), len(turn.reply_rows)
-        start_sample = num_codes * self._samples_per_code
-        self._events.append(TextDelta(turn.owner, at_s, num_rows, text, start_sample))
+        at_s, start_sample = self._elapsed_s(turn), num_codes * self._samples_per_code
+        self._events.append(TextDelta(turn.owner, at_s, len(turn.reply_rows), text, start_sample))
 
     def _reap(self) -> None:
         """End turns that were cancelled, or that waited too long for a place."""

@@ -28,8 +28,8 @@ class Share(NamedTuple):
 class Scheduler:
     """Continuous batching with chunked prefill.
 
-    - Decodes come first, one row each, so a voice that runs never waits for somebody's prompt;
-      prompts share what is left of `max_step_rows`, oldest first.
+    - Decodes come first, one row each, then the few of a bound text, so a voice that runs never
+      waits for somebody's prompt; prompts share what is left of `max_step_rows`, oldest first.
     - A turn starts only when its worst case is reserved, and keeps its blocks to its end: nothing
       is ever computed twice.
     - `max_batch` turns run in a step. Where some of them are far ahead of their listeners, others
@@ -144,6 +144,7 @@ class Scheduler:
             else:
                 longer.append(turn)
         budget -= len(shares)
+        longer.sort(key=lambda turn: not turn.reply_rows)
         for turn in longer:
             if budget > 0:
                 shares.append(self._chunk(turn, budget))

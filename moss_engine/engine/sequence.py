@@ -86,7 +86,8 @@ class Sequence:
 
     @property
     def num_pending(self) -> int:
-        """Rows that must run before the next one can be sampled: many in prefill, one in decode."""
+        """Rows that must run before the next one can be sampled: many in prefill, one in decode and
+        those of a bound text behind it."""
         return len(self.rows) - self.num_computed
 
     @property
@@ -95,18 +96,35 @@ class Sequence:
 
     def row_sampling(self, sequence_id: str) -> SequenceSampling:
         """How its next row is drawn."""
-        allowed_text = None
-        if self.bound_words is not None and self.modality is Modality.TEXT:
-            reply = self.rows[self.num_prompt_rows :]
-            allowed_text = allowed_text_ids(reply, self.bound_words, self._ids)
         return SequenceSampling(
-            sequence_id, self.rows, self.num_reply_rows, self.sampling, self.modality, allowed_text
+            sequence_id,
+            self.rows,
+            self.num_reply_rows,
+            self.sampling,
+            self.modality,
+            self._allowed_text(),
         )
 
+    @property
+    def bound_row(self) -> Row | None:
+        """The next row, where the bound text leaves no choice: it needs neither logits nor a
+        draw."""
+        allowed_text = None if self.finish_reason else self._allowed_text()
+        if allowed_text is None or len(allowed_text) != 1:
+            return None
+        return Row(allowed_text[0], self._ids.audio_pad)
+
+    def _allowed_text(self) -> tuple[int, ...] | None:
+        if self.bound_words is None or self.modality is not Modality.TEXT:
+            return None
+        reply = self.rows[self.num_prompt_rows :]
+        return allowed_text_ids(reply, self.bound_words, self._ids)
+
     def append(self, row: Row) -> None:
-        """Append a sampled row (settled, as the sampler gives it), move the token machine and apply
-        the stop rules."""
-        assert self.num_pending == 0, "a row was sampled out of turn"
+        """Append a sampled row (settled, as the sampler gives it) or the bound one, move the token
+        machine and apply the stop rules."""
+        bound = self.bound_row if self.num_pending else row
+        assert bound is not None and bound.text == row.text, "a row was sampled out of turn"
         self.restore(row)
 
     def restore(self, row: Row) -> None:
@@ -165,7 +183,7 @@ class RequestState:
         return max(segment.max_total_rows for segment in self.segments)
 
     def append(self, row: Row) -> str:
-        """Append a sampled row; returns the text that it completes."""
+        """Append a sampled or bound row; returns the text that it completes."""
         modality = self.sequence.modality
         self.sequence.append(row)
         return self._note(row, modality)

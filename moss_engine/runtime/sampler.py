@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.request import ChannelSampling, Sampling
-from moss_engine.api.tokens import Row, SpecialIds, settle_row
+from moss_engine.api.tokens import Modality, Row, SpecialIds, settle_row
 from moss_engine.runtime.base import BatchSampling, Logits, SequenceSampling
 
 TEXT, AUDIO = 0, 1
@@ -86,12 +86,15 @@ def draw_rows(
         return []
     assert len(sequences) == logits.text.shape[0] == logits.audio.shape[0]
     finite = (logits.text.sum(-1) + logits.audio.sum(-1)).isfinite()
-    text = _draw(
-        _mask_text(logits.text, sequences),
-        [s.sampling.text for s in sequences],
-        [history.text for history in histories],
-        [uniform(s.sampling.seed, s.num_reply_rows, TEXT) for s in sequences],
-    )
+    if all(s.modality is Modality.AUDIO for s in sequences):
+        text = finite.long()  # replaced by the modality pad, whatever it is
+    else:
+        text = _draw(
+            _mask_text(logits.text, sequences),
+            [s.sampling.text for s in sequences],
+            [history.text for history in histories],
+            [uniform(s.sampling.seed, s.num_reply_rows, TEXT) for s in sequences],
+        )
     audio = _draw(
         _mask_audio(logits.audio, sequences, sampling.special_ids),
         [s.sampling.audio for s in sequences],
@@ -119,12 +122,12 @@ def _mask_text(scores: Tensor, sequences: Sequence[SequenceSampling]) -> Tensor:
 
 def _mask_audio(scores: Tensor, sequences: Sequence[SequenceSampling], ids: SpecialIds) -> Tensor:
     """No ids above `eosp`, and not `eosp` itself before `min_rows`."""
-    masked = scores.clone()
-    masked[:, ids.eosp + 1 :] = -torch.inf
-    for i, s in enumerate(sequences):
-        if s.num_reply_rows + 1 < s.sampling.min_rows:
-            masked[i, ids.eosp] = -torch.inf
-    return masked
+    legal = scores[:, : ids.eosp + 1]
+    early = [i for i, s in enumerate(sequences) if s.num_reply_rows + 1 < s.sampling.min_rows]
+    if early:
+        legal = legal.clone()
+        legal[early, ids.eosp] = -torch.inf
+    return legal
 
 
 def uniform(seed: int, step: int, channel: int) -> float:
@@ -169,7 +172,7 @@ def draw(scores: Tensor, uniforms: Tensor) -> Tensor:
     """Inverse-CDF draw in id order: scores [rows, vocab], uniforms float64 [rows, 1] -> ids
     [rows]."""
     cumulative = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
-    return (cumulative <= uniforms * cumulative[:, -1:]).sum(-1)
+    return torch.searchsorted(cumulative, uniforms * cumulative[:, -1:], right=True).squeeze(1)
 
 
 def _draw(
@@ -182,9 +185,8 @@ def _draw(
     penalised = [i for i, s in enumerate(seen) if s is not None]
     if penalised:
         penalty = _column([values[i].repetition_penalty for i in penalised], scores)
-        changed = penalise(
-            scores[penalised], torch.stack([s for s in seen if s is not None]), penalty
-        )
+        ids = torch.stack([s for s in seen if s is not None])[:, : scores.shape[1]]
+        changed = penalise(scores[penalised], ids, penalty)
         scores = scores.index_copy(0, torch.tensor(penalised, device=scores.device), changed)
     groups: dict[int | None, list[int]] = {}
     for i, v in enumerate(values):
@@ -223,7 +225,7 @@ def _draw_group(
         return scores.argmax(-1)  # the lowest id among equals
     scores = scores / _column([v.temperature for v in values], scores)
     if num_ranked:
-        scores = scores.masked_fill(scores < _lowest_kept(scores, values, num_ranked), -torch.inf)
+        scores.masked_fill_(scores < _lowest_kept(scores, values, num_ranked), -torch.inf)
     return draw(scores, _column(uniforms, scores, torch.float64))
 
 
@@ -238,7 +240,7 @@ def _lowest_kept(scores: Tensor, values: Sequence[ChannelSampling], num_ranked: 
 
 
 def _column(values: Sequence[float], like: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.tensor(values, device=like.device, dtype=dtype).unsqueeze(1)
+    return torch.tensor([[value] for value in values], device=like.device, dtype=dtype)
 
 
 def _note(seen: Tensor | None, ids: tuple[int, ...]) -> None:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from moss_engine.api.events import FinishReason
+from moss_engine.api.events import FinishReason, Sampled
 from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row, code_of
 from moss_engine.config import EngineConfig
 from moss_engine.engine.bound_text import allowed_text_ids
 from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment
-from tests.engine.engine_support import serve
+from tests.engine.engine_support import only, serve
 from tests.fakes import IDS, LIMITS, PAD, WARM, FakeProcessor, FakeRuntime, make_request, noisy
 
 WORDS = ((40, 41), (42,), (43, 44, 45))
@@ -93,3 +93,27 @@ def test_a_bound_reply_writes_its_words_and_speaks_between_them(seed: int):
         Engine(FakeRuntime(noisy), FakeProcessor(), EngineConfig(), samples_per_code=960), asked[1]
     )
     assert free[-1].rows == alone[-1].rows, "replies without bound words are as ever"
+
+
+def test_rows_without_a_choice_cost_no_step():
+    """Each step but a segment's first draws what may be chosen: where to speak, and the sound."""
+    runtime = FakeRuntime(noisy, replace(LIMITS, num_blocks=400, max_seq_len=900))
+    request = make_request("to be or\nnot", mode="lines", channel=WARM, max_rows=600)
+    (events,) = serve(reader(runtime), request)
+    rows, texts = (
+        events[-1].rows,
+        [words_of(line) for line in (text(*b"to be or "), text(*b"not "))],
+    )
+    assert [event.row for event in only(events, Sampled)] == list(rows)
+    chosen, start = 1, 0
+    for words in texts:
+        end = next(i for i in range(start, len(rows)) if rows[i].text == IDS.im_end) + 1
+        for place in range(start, end):
+            reply = rows[start:place]
+            speaks = any(row.text == IDS.sosp for row in reply) and (
+                reply[-1].text == IDS.sosp
+                or (reply[-1].text == PAD and reply[-1].audio != IDS.eosp)
+            )
+            chosen += speaks or len(allowed_text_ids(reply, words, IDS)) > 1
+        start = end
+    assert len(runtime.batches) == chosen < len(rows)

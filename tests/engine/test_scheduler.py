@@ -118,6 +118,20 @@ def test_decodes_come_first_however_much_waits():
         assert sum(share.num_rows for share in shares) <= limits.max_step_rows
 
 
+def test_the_rows_of_a_bound_text_come_before_a_prompt():
+    """Though the prompt was there first: its chunks leave too few rows for them."""
+    scheduler = make_scheduler(replace(LIMITS, max_step_rows=6))
+    prompt, words = make_turn(40, first=11), ((ord("a"), 40, 41),)
+    bound = Segment(tuple(text_rows([10, 6], IDS)), 10, bound_words=words)
+    voice = RequestState(make_request(), (bound,), IDS, FakeDecoder(), 0.0)
+    scheduler.submit(prompt)
+    scheduler.submit(voice)
+    assert planned(step(scheduler)) == [(prompt, 4), (voice, 2)]
+    while (row := voice.sequence.bound_row) is not None:
+        voice.append(row)
+    assert planned(step(scheduler)) == [(voice, 4), (prompt, 2)]
+
+
 def test_a_turn_starts_only_when_its_worst_case_is_reserved_and_then_never_waits():
     limits = replace(LIMITS, num_blocks=8, block_size=4)  # 32 rows
     scheduler = make_scheduler(limits)

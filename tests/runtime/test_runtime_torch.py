@@ -17,7 +17,7 @@ from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tens
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager.linear import Int8Linear
-from moss_engine.runtime.eager.runtime import TorchRuntime, load_torch_runtime
+from moss_engine.runtime.eager.runtime import FEW_ROWS, TorchRuntime, load_torch_runtime
 from moss_engine.runtime.sampler import TorchSampler
 from tests.fixtures.golden import make as golden
 from tests.fixtures.make_tiny_checkpoint import make_config, make_tensors, make_tokenizer
@@ -56,6 +56,23 @@ class TestInt8(RuntimeContract):
     @classmethod
     def runtime(cls, tiny_checkpoint: Path) -> TorchRuntime:
         return load(tiny_checkpoint, "int8")
+
+    @pytest.mark.parametrize("num_rows", [2, 3, FEW_ROWS])
+    def test_few_rows_have_the_bits_of_as_many_steps(self, num_rows: int) -> None:
+        """Also beside others, of which one has fewer and one is not sampled."""
+        parts, alone = [], []
+        for count, cached in ((num_rows, 20), (2, 5), (1, 33)):
+            rows, tables = self.rows(cached + count), (self.table(48), self.table(48))
+            for table in tables:
+                self.fill(rows, table, cached)
+            for end in range(cached + 1, len(rows) + 1):
+                logits = self.forward(self.part(rows, tables[0], end - 1, end))
+            alone.append(logits)
+            parts.append(self.part(rows, tables[1], cached, len(rows)))
+        parts.insert(1, self.part(self.rows(4), self.table(4), 0, 4, sample=False))
+        together = self.forward(*parts)
+        for i, logits in enumerate(alone):
+            self.assert_close(self.pick(together, i), logits, 0.0)
 
 
 class TestBfloat16(RuntimeContract):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from importlib.util import find_spec
 
 from moss_engine.api.errors import ConfigError, MissingPackageError
@@ -46,6 +47,8 @@ def open_fleet(
     if find_spec("ray") is None:
         raise MissingPackageError(f"Replicas need Ray; run `{INSTALL}`, or omit this option.")
     switch_off_telemetry()
+    # Read when Ray is imported: a call without a cluster would start another one.
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     from moss_engine.cluster.serve.connect import join_fleet, start_fleet
 
     if cluster.ray_address:

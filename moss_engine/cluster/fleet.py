@@ -14,6 +14,10 @@ class ReplicaLostError(Exception):
     """A replica died, or is out of reach; what it was asked may or may not have happened."""
 
 
+class CutOffError(ReplicaLostError):
+    """What leads to all replicas is gone; `Fleet.rejoin` opens another way."""
+
+
 class Remote(Protocol):
     """A replica from afar. Every method raises ReplicaLostError. `page` names who calls, whose
     replies end when nothing is heard from it for `ServiceInfo.lease_s`."""
@@ -41,7 +45,13 @@ class Fleet(Protocol):
     """The replicas that there are. Used on one event loop."""
 
     async def cards(self) -> Sequence[Card]:
-        """The replicas that take requests now; raises ReplicaLostError while that is not known."""
+        """The replicas that take requests now; raises ReplicaLostError while that is not known,
+        and CutOffError where it will not be known again without `rejoin`."""
+        ...
+
+    async def rejoin(self) -> None:
+        """Give up the connection, and come back when there is one again. Remotes from before are
+        of no use from then on."""
         ...
 
     def remote(self, name: str) -> Remote: ...

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import aclosing
 
-from moss_engine.cluster.fleet import Fleet, ReplicaLostError
+from moss_engine.api.errors import ReplicasLostError
+from moss_engine.cluster.fleet import CutOffError, Fleet, ReplicaLostError
 from moss_engine.cluster.placement import Candidate, in_order, preferred
 from moss_engine.cluster.values import Card, Load
 
@@ -18,6 +19,11 @@ DISCOVER_S = 1.0
 HANGS_S = 5.0
 """A replica from which nothing came for so long is left: a hundred times as long as it is usually
 silent."""
+LAST_S = 30.0
+"""What open replies get to end when the cluster's head is gone: together with the time to notice it
+and to leave less than the 60 s behind which Ray ends a process without a head."""
+NO_REPLICA = "No replica is running; try again in a moment."
+CUT_OFF = "The replicas are out of reach; try again in a minute."
 
 
 class Member:
@@ -50,13 +56,14 @@ class Member:
 
 class Members:
     """Follows the replicas of one fingerprint: that of the first one that was found. `run` is its
-    life; everything belongs to one event loop."""
+    life; everything belongs to one event loop. While it is `cut_off` no replica can be asked."""
 
     def __init__(
         self, fleet: Fleet, *, hangs_s: float = HANGS_S, clock: Callable[[], float] = time.monotonic
     ):
         self.fingerprint: str | None = None
         self.mismatched: frozenset[str] = frozenset()
+        self.cut_off = False
         self._fleet = fleet
         self._hangs_s = hangs_s
         self._clock = clock
@@ -91,7 +98,7 @@ class Members:
         candidates = [
             member.candidate
             for member in self.all
-            if member.candidate is not None and member.name not in tried
+            if member.candidate is not None and member.name not in tried and not self.cut_off
         ]
         return [self._members[name] for name in in_order(session_id, candidates, full_too=full_too)]
 
@@ -101,7 +108,12 @@ class Members:
     @property
     def has_ready(self) -> bool:
         """Whether some replica takes requests, be it full."""
-        return any(member.candidate is not None for member in self.all)
+        return not self.cut_off and any(member.candidate is not None for member in self.all)
+
+    @property
+    def none_left(self) -> ReplicasLostError:
+        """For a visitor whom no replica can serve."""
+        return ReplicasLostError(CUT_OFF if self.cut_off else NO_REPLICA)
 
     async def change(self, timeout_s: float) -> None:
         """Wait until a replica comes, goes, or tells another load; not longer than `timeout_s`."""
@@ -118,9 +130,29 @@ class Members:
         while True:
             try:
                 self._meet(await self._fleet.cards())
+            except CutOffError as error:
+                await self._rejoin(error)
             except ReplicaLostError as error:
                 log.warning("the replicas cannot be listed: %s", error)
             await asyncio.sleep(DISCOVER_S)
+
+    async def _rejoin(self, error: CutOffError) -> None:
+        """Let open replies end where their replicas live, then look for all replicas anew."""
+        log.error("%s: new requests are refused until the cluster is joined again", error)
+        self.cut_off = True
+        self._wake()
+        end_s = self._clock() + LAST_S
+        while any(member.num_sent for member in self.all) and self._clock() < end_s:
+            await self.change(end_s - self._clock())
+        watching = list(self._watching.values())
+        for member in self.all:
+            self._leave(member, "the head of its cluster is gone")
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+        await self._fleet.rejoin()
+        self.cut_off = False
+        log.warning("the cluster is joined again")
 
     def _meet(self, cards: Collection[Card]) -> None:
         if self.fingerprint is None and cards:

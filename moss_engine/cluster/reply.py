@@ -98,7 +98,7 @@ class ClusterReply:
     async def _place(self) -> None:
         """Have a replica accept the request, or what is left of it."""
         tried: set[str] = set()
-        refusal: MossError = BusyError("All replicas are full; try again in a moment.")
+        refusal: MossError | None = None
         while order := self._members.in_order(self.request.session_id, tried):
             member = order[0]
             tried.add(member.name)
@@ -112,9 +112,9 @@ class ClusterReply:
             if not isinstance(refused, BusyError | ShuttingDownError | EngineFaultError):
                 raise refused
             refusal = refused
-        if not tried and not self._members.has_ready:
-            raise ReplicasLostError("No replica is running; try again in a moment.")
-        raise refusal
+        if refusal is None and not self._members.has_ready:
+            raise self._members.none_left
+        raise refusal or BusyError("All replicas are full; try again in a moment.")
 
     async def _ask(self, member: Member) -> MossError | None:
         """Send the request to a replica; returns its refusal."""
@@ -198,7 +198,7 @@ class ClusterReply:
                 await self._place()
                 return
             except (BusyError, ShuttingDownError, ReplicasLostError):
-                if self.stream.elapsed_s() > end_s:
+                if self._members.cut_off or self.stream.elapsed_s() > end_s:
                     raise
                 await self._members.change(BETWEEN_TRIES_S)
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 START_S = 600.0
-NO_REPLICA = "No replica is running; try again in a moment."
 
 
 class ClusterService:
@@ -177,7 +176,7 @@ class ClusterService:
                 return await work(order[0])
             except ReplicaLostError as error:
                 self._members.lost(order[0], error)
-        raise ReplicasLostError(NO_REPLICA)
+        raise self._members.none_left
 
     async def _remove_voice(self, session_id: str) -> None:
         names = self._voices.remove(session_id)

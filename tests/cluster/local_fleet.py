@@ -10,7 +10,7 @@ from typing import Any
 
 from moss_engine.api.events import Event
 from moss_engine.api.request import Request
-from moss_engine.cluster.fleet import ReplicaLostError
+from moss_engine.cluster.fleet import CutOffError, ReplicaLostError
 from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.cluster.values import Answer, Card, Load, Refusal
 
@@ -89,19 +89,28 @@ class LocalRemote:
 
 
 class LocalFleet:
-    """`remotes` by name; they cannot be listed while one hangs, as it does not answer."""
+    """`remotes` by name; they cannot be listed while one hangs, as it does not answer. While
+    `headless` there is no way to more of them; `num_joins` counts the ways that were opened."""
 
     def __init__(self, servers: Sequence[ReplicaServer]):
         self.remotes = {server.card.name: LocalRemote(server) for server in servers}
         self.hidden: set[str] = set()
-        self.closed = False
+        self.closed = self.headless = False
+        self.num_joins = 1
 
     async def cards(self) -> list[Card]:
+        if self.headless:
+            raise CutOffError("the head is gone")
         living = [remote for remote in self.remotes.values() if not remote.died.is_set()]
         if any(remote.hangs for remote in living):
             raise ReplicaLostError("one of them does not answer")
         cards = [remote.server.card for remote in living]
         return [card for card in cards if card.name not in self.hidden]
+
+    async def rejoin(self) -> None:
+        while self.headless:
+            await asyncio.sleep(0.01)
+        self.num_joins += 1
 
     def remote(self, name: str) -> LocalRemote:
         return self.remotes[name]

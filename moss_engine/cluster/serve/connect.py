@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import os
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve import Application
+from ray.serve.context import _set_global_client
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.cluster.serve.deployment import NAME, application
 from moss_engine.cluster.serve.handle import HandleFleet
+from moss_engine.cluster.serve.head import Head
 from moss_engine.config import EngineConfig, TalkConfig
 
 REPO_ROOT = Path(__file__).resolve().parents[3]
@@ -88,7 +93,16 @@ def join_fleet(address: str) -> HandleFleet:
     """The replicas of a running cluster, where `serve deploy` put them; raises ConfigError where
     there are none."""
     _prepare()
+    handle = _join(address)
+    if ":" not in address:
+        address = ray.get_runtime_context().gcs_address
+    return HandleFleet(handle, _leave, Head(address), partial(_join, address))
+
+
+def _join(address: str) -> DeploymentHandle[Any]:
     try:
+        if ":" in address and not asyncio.run(Head(address).answers()):
+            raise ConnectionError("nobody listens there")  # Ray would find out in two minutes
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigError(
@@ -96,14 +110,19 @@ def join_fleet(address: str) -> HandleFleet:
             "`ray start --head`, or name another --ray-address."
         ) from None
     try:
-        handle: DeploymentHandle[Any] = serve.get_app_handle(NAME)
-    except RayServeException as error:
-        ray.shutdown()
+        return serve.get_app_handle(NAME)
+    except (RayServeException, RayError) as error:
+        _leave()
         raise ConfigError(
             f"The cluster at {address} runs no {NAME} ({_first_line(error)}); put it there with "
             "`serve deploy assets/deploy/serve.yaml`."
         ) from None
-    return HandleFleet(handle, ray.shutdown)
+
+
+def _leave() -> None:
+    """Serve keeps its controller for the next cluster, if that counts its jobs alike."""
+    _set_global_client(None)
+    ray.shutdown()
 
 
 def shut_down() -> None:

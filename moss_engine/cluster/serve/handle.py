@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import pickle
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from functools import partial
 from typing import Any
 
 from ray.exceptions import RayError
@@ -15,21 +18,66 @@ from ray.serve.handle import DeploymentHandle
 
 from moss_engine.api.events import Event
 from moss_engine.api.request import Request
-from moss_engine.cluster.fleet import ReplicaLostError
+from moss_engine.cluster.fleet import CutOffError, ReplicaLostError
 from moss_engine.cluster.pipe import Inbox, Parcel
 from moss_engine.cluster.serve.deployment import Elsewhere
+from moss_engine.cluster.serve.head import Head
 from moss_engine.cluster.serve.router import PREFIX
 from moss_engine.cluster.values import Answer, Card, Load, Refusal
 
+log = logging.getLogger(__name__)
+
 CARDS_S = 5.0
 NOTE_S = 10.0
+LONELY_S = 30.0
+"""Without any replica for so long, the head may be another one than that which was joined."""
+REJOIN_S = 5.0
+GIVE_UP_S = 5.0
+PROBES_S = 1.0
+"""What the router's questions for the queues of replicas take at most; they outlive their call."""
+
+
+class Calls:
+    """Those of one connection, to be given up together: Serve's router goes on looking for the
+    replicas of what it was asked when Ray is shut down."""
+
+    def __init__(self) -> None:
+        self._open: set[Any] = set()
+        self._given_up = False
+
+    @contextmanager
+    def following(self, call: Callable[[], Any]) -> Iterator[Any]:
+        """The response of a call, until it has come; raises ReplicaLostError for what went wrong,
+        and when calls are given up."""
+        if self._given_up:
+            raise ReplicaLostError("the connection to its cluster is given up")
+        try:
+            response = call()
+            self._open.add(response)
+            try:
+                yield response
+            finally:
+                self._open.discard(response)
+        except (RayError, RayServeException) as error:
+            first = (str(error).splitlines() or [""])[0]
+            raise ReplicaLostError(f"{type(error).__name__}: {first}") from None
+
+    async def give_up(self) -> None:
+        """All of them raise; returns when that is heard, or behind GIVE_UP_S."""
+        self._given_up = True
+        for response in list(self._open):
+            response.cancel()
+        end_s = time.monotonic() + GIVE_UP_S
+        while self._open and time.monotonic() < end_s:
+            await asyncio.sleep(0.01)
 
 
 class HandleRemote:
     """One replica behind the handle."""
 
-    def __init__(self, handle: DeploymentHandle[Any], name: str):
+    def __init__(self, handle: DeploymentHandle[Any], name: str, calls: Calls):
         self._name = name
+        self._calls = calls
         self._inbox: Inbox | None = None
         self._one = handle.options(session_id=f"{PREFIX}{name}")
         self._many = handle.options(session_id=f"{PREFIX}{name}", stream=True)
@@ -51,58 +99,79 @@ class HandleRemote:
                     yield pickle.loads(value)
 
         async def ask(request: Request) -> None:
-            await _result(self._one.ask.remote(self._name, page, stream, request))
+            await self._result("ask", page, stream, request)
 
         async def leave(request_id: str) -> None:
-            await _result(self._one.leave.remote(self._name, stream, request_id))
+            await self._result("leave", stream, request_id)
 
         return Inbox(parcels, ask, leave)
 
     async def watch(self) -> AsyncGenerator[Load, None]:
         """See `Remote`."""
-        async for value in self._stream("watch"):
-            yield value
+        async with aclosing(self._stream("watch")) as loads:
+            async for load in loads:
+                yield load
 
     async def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
         """See `Remote`."""
-        response = self._one.note.remote(self._name, page, taken, stopped)
         try:
-            await asyncio.wait_for(_result(response), NOTE_S)
+            await asyncio.wait_for(self._result("note", page, taken, stopped), NOTE_S)
         except asyncio.TimeoutError:
             raise ReplicaLostError(f"it took no note for {NOTE_S:g} s") from None
 
     async def call(self, method: str, *arguments: Any) -> Answer:
         """See `Remote`."""
-        return await _result(self._one.call.remote(self._name, method, *arguments))
+        return await self._result("call", method, *arguments)
 
     async def retire(self) -> None:
         """Let the pages take its replies elsewhere."""
-        await _result(self._one.retire.remote(self._name))
+        await self._result("retire")
+
+    async def _result(self, method: str, *arguments: Any) -> Any:
+        call = partial(getattr(self._one, method).remote, self._name, *arguments)
+        with self._calls.following(call) as response:
+            return _checked(await response)
 
     async def _stream(self, method: str, *arguments: Any) -> AsyncGenerator[Any, None]:
-        responses = getattr(self._many, method).remote(self._name, *arguments)
-        try:
-            while True:
-                try:
-                    value = await anext(responses)
-                except StopAsyncIteration:
-                    return
-                except (RayError, RayServeException) as error:
-                    raise _lost(error) from None
-                yield _checked(value)
-        finally:
-            responses.cancel()
+        call = partial(getattr(self._many, method).remote, self._name, *arguments)
+        with self._calls.following(call) as responses:
+            try:
+                async for value in responses:
+                    yield _checked(value)
+            finally:
+                responses.cancel()
 
 
 class HandleFleet:
-    """All replicas behind the handle. `end` is called when the connection is given up."""
+    """All replicas behind the handle. `end` is called when the connection is given up, and `join`,
+    which raises ConfigError, for another one; without `head` there is only the first."""
 
-    def __init__(self, handle: DeploymentHandle[Any], end: Callable[[], None]):
+    def __init__(
+        self,
+        handle: DeploymentHandle[Any],
+        end: Callable[[], None],
+        head: Head | None = None,
+        join: Callable[[], DeploymentHandle[Any]] | None = None,
+    ):
         self._handle = handle
         self._end = end
+        self._head = head
+        self._join = join
+        self._met_s: float | None = None
+        self._calls = Calls()
 
     async def cards(self) -> list[Card]:
         """See `Fleet`; replicas that do not answer are none."""
+        if self._head is not None and await self._head.is_gone():
+            raise CutOffError(f"the head of the Ray cluster at {self._head.address} is gone")
+        cards = await self._listed()
+        if cards:
+            self._met_s = time.monotonic()
+        elif self._head and self._met_s and time.monotonic() - self._met_s > LONELY_S:
+            raise CutOffError(f"no replica was found for {LONELY_S:g} s")
+        return cards
+
+    async def _listed(self) -> list[Card]:
         asked = self._handle.broadcast("card")
         try:
             answers = await asked.results_async(timeout_s=CARDS_S, return_exceptions=True)
@@ -110,25 +179,34 @@ class HandleFleet:
             raise ReplicaLostError(f"{type(error).__name__} {error}".strip()) from None
         return [answer for answer in answers if isinstance(answer, Card)]
 
+    async def rejoin(self) -> None:
+        """See `Fleet`."""
+        assert self._head is not None and self._join is not None
+        await self._calls.give_up()
+        await asyncio.sleep(PROBES_S)
+        told = ""
+        while True:
+            await asyncio.to_thread(self._end)
+            await self._head.back()
+            try:
+                self._handle = await asyncio.to_thread(self._join)
+            except Exception as error:  # Ray raises bare ones for a head that is starting
+                if str(error) != told:
+                    log.warning("%s It is tried again every %g s.", error, REJOIN_S)
+                told = str(error)
+                await asyncio.sleep(REJOIN_S)
+            else:
+                self._met_s, self._calls = time.monotonic(), Calls()
+                return
+
     def remote(self, name: str) -> HandleRemote:
-        return HandleRemote(self._handle, name)
+        return HandleRemote(self._handle, name, self._calls)
 
     def close(self) -> None:
         self._end()
-
-
-async def _result(response: Any) -> Any:
-    try:
-        return _checked(await response)
-    except (RayError, RayServeException) as error:
-        raise _lost(error) from None
 
 
 def _checked(value: Any) -> Any:
     if isinstance(value, Elsewhere):
         raise ReplicaLostError("it is not there any more")
     return value
-
-
-def _lost(error: Exception) -> ReplicaLostError:
-    return ReplicaLostError(f"{type(error).__name__}: {str(error).splitlines()[0]}")

@@ -1,0 +1,87 @@
+"""The head of the cluster is gone: open replies end, new ones are refused, until it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from moss_engine.api.errors import ReplicasLostError
+from moss_engine.api.events import Failed
+from moss_engine.cluster import members
+from moss_engine.cluster.members import CUT_OFF
+from tests.cluster.cluster_support import Cluster, clustered, hear
+from tests.cluster.test_cluster_faults import assert_whole
+from tests.service.service_support import ask, wait_until
+
+
+def is_ready(cluster: Cluster) -> bool:
+    return asyncio.run(cluster.service.stats()).ready
+
+
+def behead(cluster: Cluster) -> None:
+    cluster.fleet.headless = True
+    wait_until(lambda: not is_ready(cluster))
+
+
+async def held(cluster: Cluster) -> tuple:
+    """A reply that does not end before its listener takes something."""
+    for core in cluster.cores.values():
+        object.__setattr__(core.config, "run_ahead_s", 1.0)
+    reply = await cluster.service.submit(ask(session="s"))
+    events = reply.events(acknowledge=False)
+    return reply, events, [await anext(events)]
+
+
+def test_an_open_reply_ends_at_its_replica_and_new_ones_are_refused(caplog):
+    async def play(cluster: Cluster) -> list:
+        reply, events, heard = await held(cluster)
+        await asyncio.to_thread(behead, cluster)
+        with pytest.raises(ReplicasLostError) as refused:
+            await cluster.service.submit(ask(session="another"))
+        assert str(refused.value) == CUT_OFF
+        with pytest.raises(ReplicasLostError):
+            await cluster.service.encode([], 24_000)  # type: ignore[arg-type]
+        assert cluster.fleet.num_joins == 1
+        reply.acknowledge(10**9)
+        return heard + [event async for event in events]
+
+    with caplog.at_level(logging.WARNING), clustered() as cluster:
+        assert_whole(asyncio.run(play(cluster)))
+        assert not is_ready(cluster)
+        cluster.fleet.headless = False
+        wait_until(lambda: is_ready(cluster))
+        assert cluster.fleet.num_joins == 2
+        assert_whole(hear(cluster.service, ask(session="s")))
+    assert "the head is gone: new requests are refused" in caplog.text
+    assert "the cluster is joined again" in caplog.text
+
+
+def test_a_reply_without_replica_does_not_wait_for_one(monkeypatch):
+    with clustered(1, patience_s=1e6) as cluster:
+
+        async def play() -> list:
+            _, events, heard = await held(cluster)
+            cluster.remote("replica-0").died.set()
+            cluster.fleet.headless = True
+            return heard + [event async for event in events]
+
+        last = asyncio.run(play())[-1]
+        assert isinstance(last, Failed) and (last.code, last.message) == ("E_REPLICAS", CUT_OFF)
+        cluster.fleet.headless = False
+
+
+def test_open_replies_do_not_keep_the_page_from_joining_for_ever(monkeypatch):
+    monkeypatch.setattr(members, "LAST_S", 0.3)
+    with clustered() as cluster:
+
+        async def play() -> list:
+            _, events, heard = await held(cluster)
+            cluster.fleet.headless = True
+            return heard + [event async for event in events]
+
+        assert isinstance(asyncio.run(play())[-1], Failed)
+        wait_until(lambda: not any(core.stats().engine.running for core in cluster.cores.values()))
+        cluster.fleet.headless = False
+        wait_until(lambda: is_ready(cluster))

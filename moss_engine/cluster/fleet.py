@@ -49,6 +49,11 @@ class Fleet(Protocol):
         and CutOffError where it will not be known again without `rejoin`."""
         ...
 
+    async def size(self) -> int:
+        """How many replicas there are to be, those that are still starting among them; raises
+        ReplicaLostError where nobody says so."""
+        ...
+
     async def rejoin(self) -> None:
         """Give up the connection, and come back when there is one again. Remotes from before are
         of no use from then on."""

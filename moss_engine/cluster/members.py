@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import aclosing
+from typing import TypeVar
 
 from moss_engine.api.errors import ReplicasLostError
 from moss_engine.cluster.fleet import CutOffError, Fleet, ReplicaLostError
@@ -14,6 +15,8 @@ from moss_engine.cluster.placement import Candidate, in_order, preferred
 from moss_engine.cluster.values import Card, Load
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 DISCOVER_S = 1.0
 HANGS_S = 5.0
@@ -27,8 +30,9 @@ CUT_OFF = "The replicas are out of reach; try again in a minute."
 
 
 class Member:
-    """A replica. `gone` is done, with the reason, when it is to be left; `load` is its last one;
-    `num_sent` counts the replies that were sent there and are open."""
+    """A replica. `gone` is done, with the reason, when it is to be left, `retired` if that was
+    meant; `load` is its last one; `num_sent` counts the replies that were sent there and are open.
+    """
 
     def __init__(self, card: Card, fleet: Fleet, now_s: float):
         self.card = card
@@ -38,9 +42,11 @@ class Member:
         self.load: Load | None = None
         self.heard_s = now_s
         self.num_sent = 0
+        self.retired = False
 
-    def leave(self, why: str) -> None:
+    def leave(self, why: str, *, retired: bool = False) -> None:
         if not self.gone.done():
+            self.retired = retired
             self.gone.set_result(why)
 
     @property
@@ -159,7 +165,11 @@ class Members:
             self.fingerprint = min(cards, key=lambda card: card.name).fingerprint
         others = frozenset(card.name for card in cards if card.fingerprint != self.fingerprint)
         for name in others - self.mismatched:
-            log.error("replica %s has another checkpoint, codec or program: it is not used", name)
+            log.error(
+                "replica %s has another checkpoint, codec or program: it is not used; "
+                "start this page again to use its like",
+                name,
+            )
         self.mismatched = others
         known = {card.name: card for card in cards if card.name not in others}
         for name, card in known.items():
@@ -168,7 +178,7 @@ class Members:
                 self._watching[name] = asyncio.ensure_future(self._watch(member))
         for member in self.all:
             if member.name not in known:
-                self._leave(member, "it was taken out of the cluster")
+                self._leave(member, "it was taken out of the cluster", retired=True)
 
     async def _watch(self, member: Member) -> None:
         try:
@@ -186,7 +196,8 @@ class Members:
 
     def _hear(self, member: Member, load: Load) -> None:
         if load.stats.state in ("draining", "faulted"):
-            self._leave(member, f"it is {load.stats.state}")
+            retired = load.stats.state == "draining"
+            self._leave(member, f"it is {load.stats.state}", retired=retired)
             return
         if member.load is None:
             card = member.card
@@ -195,16 +206,35 @@ class Members:
         member.load, member.heard_s = load, self._clock()
         self._wake()
 
-    def _leave(self, member: Member, why: str) -> None:
+    def _leave(self, member: Member, why: str, *, retired: bool = False) -> None:
         if self._members.get(member.name) is member:
             del self._members[member.name]
             log.warning("replica %s is left: %s", member.name, why)
             watching = self._watching.pop(member.name, None)
             if watching is not None and watching is not asyncio.current_task():
                 watching.cancel()
-        member.leave(why)
+        member.leave(why, retired=retired)
         self._wake()
 
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+async def unless_gone(member: Member, work: Awaitable[Result]) -> Result:
+    """The result of `work`; ReplicaLostError as soon as the replica is to be left."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task, member.gone}, return_when=asyncio.FIRST_COMPLETED)
+    except BaseException:
+        task.cancel()
+        await asyncio.wait({task})  # or a generator that it waits for could not be closed
+        raise
+    if task.done():
+        try:
+            return task.result()
+        except StopAsyncIteration:
+            raise ReplicaLostError("it ended a reply without its last word") from None
+    task.cancel()
+    await asyncio.wait({task})
+    raise ReplicaLostError(member.gone.result())

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any
 
-from moss_engine.api.events import AudioChunk, Event
+from moss_engine.api.events import AudioChunk, Event, Failed, Finished
 from moss_engine.api.request import Request
 from moss_engine.cluster.fleet import ReplicaLostError
 from moss_engine.cluster.replica import ReplicaServer
@@ -124,6 +124,7 @@ class Inbox:
                     if batch is not None:
                         raise batch
                     return
+                over = isinstance(batch, Refusal) or isinstance(batch[-1], Finished | Failed)
                 yield batch
         finally:
             self._heard.pop(name, None)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
-from typing import TypeVar
 
 from moss_engine.api.errors import (
     BusyError,
@@ -20,17 +18,16 @@ from moss_engine.api.request import Request
 from moss_engine.api.tokens import SpecialIds
 from moss_engine.cluster.course import Course
 from moss_engine.cluster.fleet import ReplicaLostError
-from moss_engine.cluster.members import Member, Members
+from moss_engine.cluster.members import Member, Members, unless_gone
 from moss_engine.cluster.values import Refusal
 from moss_engine.service.reply_stream import LocalReplyStream
 
 log = logging.getLogger(__name__)
 
-MAX_RESUMES = 3
+MAX_DEATHS = 3
 """A reply whose replicas die one after another may be what kills them."""
 BETWEEN_TRIES_S = 0.5
 
-Result = TypeVar("Result")
 Prepare = Callable[[Request, Member], Awaitable[Request]]
 Batches = AsyncGenerator[list[Event] | Refusal, None]
 
@@ -69,6 +66,7 @@ class ClusterReply:
         self._patience_s = patience_s
         self._course = Course(request.request_id, ids)
         self._batches: Batches | None = None
+        self._num_deaths = 0
 
     async def start(self) -> None:
         """Raises a MossError, with nothing begun, if no replica accepts the request."""
@@ -124,9 +122,13 @@ class ClusterReply:
         member.num_sent += 1
         batches = None
         try:
-            request = await _unless_gone(member, self._prepare(request, member))
+            request = await unless_gone(member, self._prepare(request, member))
             batches = member.remote.reply(self._page, request)
-            first = await _unless_gone(member, anext(batches))
+            first = await unless_gone(member, anext(batches))
+        except MossError as error:  # its own voice was refused
+            member.num_sent -= 1
+            await _close(batches)
+            return error
         except BaseException:
             member.num_sent -= 1
             await _close(batches)
@@ -162,11 +164,12 @@ class ClusterReply:
         member, batches = self.member, self._batches
         assert member is not None and batches is not None
         try:
-            await _unless_gone(member, self._deliver_all(batches))
+            await unless_gone(member, self._deliver_all(batches))
             return True
         except ReplicaLostError as error:
             if not member.gone.done():
                 self._members.lost(member, error)
+            self._num_deaths += not member.retired
             return False
         finally:
             await _close(batches)
@@ -187,9 +190,9 @@ class ClusterReply:
     async def _resume(self) -> None:
         """Place what is left of the reply, as soon as a replica takes it; or it was stopped."""
         self.num_resumes += 1
-        if self.num_resumes > MAX_RESUMES:
+        if self._num_deaths > MAX_DEATHS:
             raise ReplicasLostError(
-                f"{self.num_resumes} replicas were lost while they made this reply; ask again."
+                f"{self._num_deaths} replicas were lost while they made this reply; ask again."
             )
         log.warning("a reply goes on at another replica behind %d rows", self._course.num_rows)
         end_s = self.stream.elapsed_s() + self._patience_s
@@ -218,25 +221,6 @@ class ClusterReply:
         if self.member is not None:
             self.member.num_sent -= 1
             self.member = None
-
-
-async def _unless_gone(member: Member, work: Awaitable[Result]) -> Result:
-    """The result of `work`; ReplicaLostError as soon as the replica is to be left."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait({task, member.gone}, return_when=asyncio.FIRST_COMPLETED)
-    except BaseException:
-        task.cancel()
-        await asyncio.wait({task})  # or a generator that it waits for could not be closed
-        raise
-    if task.done():
-        try:
-            return task.result()
-        except StopAsyncIteration:
-            raise ReplicaLostError("it ended a reply without its last word") from None
-    task.cancel()
-    await asyncio.wait({task})
-    raise ReplicaLostError(member.gone.result())
 
 
 async def _close(batches: Batches | None) -> None:

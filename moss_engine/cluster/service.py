@@ -15,7 +15,7 @@ from moss_engine.api.request import Request
 from moss_engine.api.service import ClonedVoice, ReplyStream
 from moss_engine.api.transcript import Transcript
 from moss_engine.cluster.fleet import Fleet, ReplicaLostError
-from moss_engine.cluster.members import HANGS_S, Member, Members
+from moss_engine.cluster.members import HANGS_S, Member, Members, unless_gone
 from moss_engine.cluster.replies import Replies
 from moss_engine.cluster.totals import scaled_info, total_stats
 from moss_engine.cluster.values import Card
@@ -139,7 +139,7 @@ class ClusterService:
                 )
             await self._members.change(end_s - self._clock())
         info: ServiceInfo = await self._ask("describe")
-        self._info = scaled_info(info, len(self._members.all))
+        self._info = scaled_info(info, await self._size())
         self._opened = Replies(
             self._members,
             secrets.token_hex(8),
@@ -150,12 +150,23 @@ class ClusterService:
         )
         self._running.append(asyncio.ensure_future(self._opened.run()))
 
+    async def _size(self) -> int:
+        """How many replicas are there or starting: the page lets in as many visitors as they may
+        have."""
+        try:
+            return max(len(self._members.all), await self._fleet.size())
+        except ReplicaLostError as error:
+            raise ReplicasLostError(
+                f"The cluster does not say how many replicas it has ({error}); start again."
+            ) from None
+
     async def _shut(self) -> None:
         if self._opened is not None:
             await self._opened.drain(0.0)
-        for task in self._running:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await asyncio.gather(*left, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
         await self._loop.shutdown_default_executor()
 
@@ -173,7 +184,7 @@ class ClusterService:
         while order := self._members.in_order(session_id, tried, full_too=True):
             tried.add(order[0].name)
             try:
-                return await work(order[0])
+                return await unless_gone(order[0], work(order[0]))
             except ReplicaLostError as error:
                 self._members.lost(order[0], error)
         raise self._members.none_left
@@ -183,7 +194,7 @@ class ClusterService:
         for member in self._members.all:
             if member.name in names:
                 try:
-                    await member.remote.call("remove_voice", session_id)
+                    await unless_gone(member, member.remote.call("remove_voice", session_id))
                 except ReplicaLostError as error:
                     self._members.lost(member, error)
 

@@ -107,6 +107,9 @@ class LocalFleet:
         cards = [remote.server.card for remote in living]
         return [card for card in cards if card.name not in self.hidden]
 
+    async def size(self) -> int:
+        return len(self.remotes)
+
     async def rejoin(self) -> None:
         while self.headless:
             await asyncio.sleep(0.01)

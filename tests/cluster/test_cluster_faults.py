@@ -6,6 +6,7 @@ import asyncio
 import logging
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from moss_engine.api.errors import ReplicasLostError
@@ -120,6 +121,26 @@ def test_a_replica_that_is_taken_out_is_left_without_a_cut():
         assert_whole(asyncio.run(hide(cluster)))
 
 
+def test_an_upgrade_may_move_a_reply_as_often_as_it_takes():
+    async def play(cluster) -> list:
+        reply = await cluster.service.submit(ask(session="s"))
+        events = []
+        async for event in reply.events(acknowledge=False):
+            events.append(event)
+            if isinstance(event, Placed) and event.num_resumes < 5:
+                cluster.remote(event.replica).server.retire()
+            elif isinstance(event, Placed):
+                reply.acknowledge(10**9)
+        return events
+
+    with clustered(6) as cluster:
+        for core in cluster.cores.values():
+            object.__setattr__(core.config, "run_ahead_s", 1.0)
+        events = asyncio.run(play(cluster))
+        assert_whole(events)
+        assert len(set(placements(events))) == 6
+
+
 def test_without_a_replica_a_reply_waits_and_says_so_in_the_end():
     with clustered(1, patience_s=0.5) as cluster:
         cluster.remote("replica-0").kill_after = 2
@@ -182,6 +203,25 @@ def test_a_cluster_that_does_not_start_says_so():
             late.start()
         late.close()
         cluster.fleet.closed = False
+
+
+def test_a_page_lets_in_as_many_as_the_replicas_that_are_still_starting():
+    with clustered(3) as cluster:
+        cluster.fleet.hidden |= {"replica-0", "replica-1"}
+        early = ClusterService(cluster.fleet)
+        early.start()
+        assert asyncio.run(early.describe()).max_sessions == 3 * INFO.max_sessions
+        early.close()
+        cluster.fleet.closed = False
+
+
+def test_a_recording_does_not_wait_for_a_replica_that_hangs():
+    with clustered(1) as cluster:
+        hung = cluster.remote("replica-0")
+        hung.hangs = True
+        with pytest.raises(ReplicasLostError, match="try again"):
+            asyncio.run(cluster.service.encode(np.zeros(9, np.float32), 24_000))
+        hung.died.set()  # what holds its calls
 
 
 def test_a_failure_of_the_engine_is_the_loss_of_its_replica():

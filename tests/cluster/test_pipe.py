@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from moss_engine.api.events import Finished
 from moss_engine.cluster.fleet import ReplicaLostError
 from moss_engine.cluster.pipe import Inbox, Outbox, Parcel
 from moss_engine.cluster.replica import ReplicaServer
@@ -72,6 +73,28 @@ def test_who_leaves_stops_his_own_reply_only():
         events = asyncio.run(one_leaves(joined(outbox_of(core), []), core))
         assert len(heard(events))
         wait_until(lambda: core.stats().engine.running == 0)
+
+
+def test_nobody_leaves_a_reply_that_is_over():
+    left: list[str] = []
+
+    async def whole(core: Any) -> None:
+        outbox = outbox_of(core)
+        inbox = joined(outbox, [])
+
+        async def leave(request_id: str) -> None:
+            left.append(request_id)
+
+        inbox._leave = leave
+        async with aclosing(inbox.reply(ask())) as batches:
+            async for batch in batches:
+                if isinstance(batch, list) and isinstance(batch[-1], Finished):
+                    break
+        await asyncio.gather(*inbox._tasks)
+
+    with served(talking(), FakeCodec()) as core:
+        asyncio.run(whole(core))
+    assert left == []
 
 
 def test_leaving_does_not_overtake_asking():

@@ -159,6 +159,7 @@ async def all_rounds(service: ClusterService, info: ServiceInfo) -> list[Listene
 
 def test_replies_survive_the_deaths_of_their_replicas(cluster, config):
     info = asyncio.run(cluster.describe())
+    assert info.max_sessions == 2 * config.max_sessions
     expected = alone(config, info)
     listeners = asyncio.run(all_rounds(cluster, info))
     assert len(listeners) == ROUNDS * AT_A_TIME

@@ -12,6 +12,7 @@ from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Any
 
+from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
@@ -20,7 +21,7 @@ from moss_engine.api.events import Event
 from moss_engine.api.request import Request
 from moss_engine.cluster.fleet import CutOffError, ReplicaLostError
 from moss_engine.cluster.pipe import Inbox, Parcel
-from moss_engine.cluster.serve.deployment import Elsewhere
+from moss_engine.cluster.serve.deployment import NAME, Elsewhere
 from moss_engine.cluster.serve.head import Head
 from moss_engine.cluster.serve.router import PREFIX
 from moss_engine.cluster.values import Answer, Card, Load, Refusal
@@ -178,6 +179,19 @@ class HandleFleet:
         except (TimeoutError, asyncio.TimeoutError, RayError, RayServeException) as error:
             raise ReplicaLostError(f"{type(error).__name__} {error}".strip()) from None
         return [answer for answer in answers if isinstance(answer, Card)]
+
+    async def size(self) -> int:
+        """See `Fleet`."""
+        try:
+            status = await asyncio.to_thread(serve.status)
+        except (RayError, RayServeException) as error:
+            raise ReplicaLostError(f"{type(error).__name__} {error}".strip()) from None
+        return sum(
+            count
+            for deployment in status.applications[NAME].deployments.values()
+            for state, count in deployment.replica_states.items()
+            if state != "STOPPING"
+        )
 
     async def rejoin(self) -> None:
         """See `Fleet`."""

@@ -79,13 +79,19 @@ class ClusterReply:
                 if not self.cancelled:
                     await self._resume()
         except MossError as error:
-            num_rows, elapsed_s = self._course.num_rows, self._now_s()
-            failed = Failed(self.request.request_id, elapsed_s, num_rows, error.code, str(error))
-            self._put(failed)
+            self._fail(error)
+        except Exception:
+            log.exception("a reply is given up")
+            self._fail(EngineFaultError("The reply could not be put together; ask again."))
         finally:
             await _close(self._batches)
             self._leave()
             self.end()
+
+    def _fail(self, error: MossError) -> None:
+        num_rows, elapsed_s = self._course.num_rows, self._now_s()
+        name = self.request.request_id
+        self._put(Failed(name, elapsed_s, num_rows, error.code, str(error)))
 
     def end(self) -> None:
         """The last word for a reply that has none: it was stopped."""

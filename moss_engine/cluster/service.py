@@ -163,11 +163,9 @@ class ClusterService:
     async def _shut(self) -> None:
         if self._opened is not None:
             await self._opened.drain(0.0)
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await _cancel_others()
         await self._loop.shutdown_asyncgens()
+        await _cancel_others()  # what began as generators were closed
         await self._loop.shutdown_default_executor()
 
     async def _ask(self, method: str, *arguments: Any) -> Any:
@@ -203,3 +201,10 @@ class ClusterService:
 
     async def _stats(self) -> ServiceStats:
         return total_stats(self._members, self._replies)
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

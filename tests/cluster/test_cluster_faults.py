@@ -11,6 +11,7 @@ import pytest
 
 from moss_engine.api.errors import ReplicasLostError
 from moss_engine.api.events import Failed, Finished, FinishReason, Placed, Sampled
+from moss_engine.cluster.course import Course
 from moss_engine.cluster.service import ClusterService
 from moss_engine.ui.view import View, fold
 from tests.cluster.cluster_support import INFO, Cluster, clustered, hear, listen
@@ -222,6 +223,25 @@ def test_a_recording_does_not_wait_for_a_replica_that_hangs():
         with pytest.raises(ReplicasLostError, match="try again"):
             asyncio.run(cluster.service.encode(np.zeros(9, np.float32), 24_000))
         hung.died.set()  # what holds its calls
+
+
+def test_events_that_do_not_fit_together_end_a_reply_with_a_sentence(monkeypatch, caplog):
+    with caplog.at_level(logging.ERROR), clustered() as cluster:
+
+        async def play() -> list:
+            reply = await cluster.service.submit(ask(session="s"))
+            events = reply.events(acknowledge=False)
+            heard = [await anext(events)]
+            monkeypatch.delattr(Course, "take")
+            reply.acknowledge(10**9)
+            return heard + [event async for event in events]
+
+        for core in cluster.cores.values():
+            object.__setattr__(core.config, "run_ahead_s", 1.0)
+        last = asyncio.run(play())[-1]
+        assert isinstance(last, Failed) and last.code == "E_ENGINE" and "ask again" in last.message
+        wait_until(lambda: not any(core.stats().engine.running for core in cluster.cores.values()))
+    assert "a reply is given up" in caplog.text
 
 
 def test_a_failure_of_the_engine_is_the_loss_of_its_replica():

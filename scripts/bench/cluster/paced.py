@@ -42,8 +42,11 @@ class PacedReply:
         self.stream = LocalReplyStream(
             request.request_id, clock=time.monotonic, cancel=self._cancel, on_taken=lambda: None
         )
-        self.rows: list[Row] = []
+        progress = request.progress
+        self.rows: list[Row] = list(progress.rows) if progress else []
         self.is_over = False
+        self._num_known = len(self.rows)
+        self._sounded = progress.num_samples if progress else 0
         self._name = request.request_id
 
     def _cancel(self, request_id: str) -> None:
@@ -52,7 +55,8 @@ class PacedReply:
     def step(self, waiters: list[Waiter]) -> None:
         """What is due by now."""
         elapsed_s = self.stream.elapsed_s()
-        while len(self.rows) < min(ROWS, (elapsed_s - FIRST_S) * ROWS_PER_S) and not self.is_over:
+        due = self._num_known + (elapsed_s - FIRST_S) * ROWS_PER_S
+        while len(self.rows) < min(ROWS, due) and not self.is_over:
             row = Row(4096, len(self.rows))
             self.rows.append(row)
             count = len(self.rows)
@@ -64,8 +68,6 @@ class PacedReply:
             last = Finished(self._name, elapsed_s, ROWS, reason, tuple(self.rows))
             self.stream.put(last, waiters)
             self.is_over = True
-
-    _sounded = 0
 
     def _sound(self, elapsed_s: float, waiters: list[Waiter]) -> None:
         end = len(self.rows) * ROW_SAMPLES

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +17,7 @@ import yaml
 
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.options import from_values
+from scripts.install_vocoder import REQUIREMENTS
 
 schema = pytest.importorskip("ray.serve.schema", reason="needs requirements-cluster.txt")
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,9 +82,34 @@ def test_a_worker_is_not_asked_for_a_proxy_that_does_not_run():
     assert worker["readinessProbe"]["httpGet"]["path"] == "/api/healthz"
 
 
-def test_everything_that_the_image_copies_is_there():
-    text = (DEPLOY / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " ")
-    for line in re.findall(r"^COPY (\S+) ", text, re.MULTILINE):
-        assert (ROOT / line).exists(), line
-    locks = re.findall(r"-r (\S+)", text)
-    assert locks and all((ROOT / lock).is_file() for lock in locks)
+def containerfile() -> str:
+    return (DEPLOY / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+
+
+def test_the_image_installs_what_the_program_would_install_at_its_start():
+    locks = re.findall(r"-r (\S+)", containerfile())
+    assert all((ROOT / lock).is_file() for lock in locks)
+    assert REQUIREMENTS.relative_to(ROOT).as_posix() in locks
+
+
+def test_the_program_starts_from_what_the_image_copies(tmp_path):
+    for line in re.findall(r"^COPY (.+)$", containerfile(), re.MULTILINE):
+        *sources, target = line.split()
+        for source in sources:
+            to = tmp_path / source if target == "./" else tmp_path / target
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, to, dirs_exist_ok=True)
+            else:
+                shutil.copy(ROOT / source, to)
+    (command,) = re.findall(r"^CMD (.+)$", containerfile(), re.MULTILINE)
+    _, *arguments = json.loads(command)
+    code = "import app, sys; engine, *_ = app.parse_configs(sys.argv[1:]); print(engine.checkpoint)"
+    assert arguments.pop(0) == "app.py"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    run = [sys.executable, "-c", code, *arguments]
+    told = subprocess.check_output(run, cwd=tmp_path, env=environment, text=True).strip()
+    assert Path(told).is_dir() and Path(told).is_relative_to(tmp_path)
+
+
+def test_the_image_has_what_probes_of_pods_call():
+    assert re.search(r"apt-get install .*\bwget\b", containerfile())

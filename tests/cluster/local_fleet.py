@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +27,7 @@ class LocalRemote:
     `kill_after` dies behind so many."""
 
     server: ReplicaServer
-    died: asyncio.Event = field(default_factory=asyncio.Event)
+    died: threading.Event = field(default_factory=threading.Event)
     hangs: bool = False
     batches: int = 0
     kill_after: int | None = None
@@ -72,13 +73,13 @@ class LocalRemote:
 
     async def _reach(self, work: Any) -> Any:
         """The result, unless the replica is dead or dies meanwhile; never while it hangs."""
-        task, dying = asyncio.ensure_future(work), asyncio.ensure_future(self.died.wait())
+        task, dying = asyncio.ensure_future(work), asyncio.ensure_future(self._death())
         try:
             await asyncio.wait({task, dying}, return_when=asyncio.FIRST_COMPLETED)
             if self.died.is_set():
                 raise ReplicaLostError("killed")
             if self.hangs:
-                await self.died.wait()
+                await self._death()
                 raise ReplicaLostError("killed")
             return task.result()
         finally:
@@ -87,18 +88,26 @@ class LocalRemote:
                 task.cancel()
                 await asyncio.wait({task})
 
+    async def _death(self) -> None:
+        """On any event loop, several services may have the same fleet."""
+        while not self.died.is_set():
+            await asyncio.sleep(0.01)
+
 
 class LocalFleet:
     """`remotes` by name; they cannot be listed while one hangs, as it does not answer. While
-    `headless` there is no way to more of them; `num_joins` counts the ways that were opened."""
+    `headless` there is no way to more of them; `num_joins` counts the ways that were opened,
+    `num_listed` how often somebody asked for the replicas."""
 
     def __init__(self, servers: Sequence[ReplicaServer]):
         self.remotes = {server.card.name: LocalRemote(server) for server in servers}
         self.hidden: set[str] = set()
         self.closed = self.headless = False
         self.num_joins = 1
+        self.num_listed = 0
 
     async def cards(self) -> list[Card]:
+        self.num_listed += 1
         if self.headless:
             raise CutOffError("the head is gone")
         living = [remote for remote in self.remotes.values() if not remote.died.is_set()]

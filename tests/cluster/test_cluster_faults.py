@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -202,6 +203,22 @@ def test_a_cluster_that_does_not_start_says_so():
         late = ClusterService(cluster.fleet, start_s=0.3)
         with pytest.raises(ReplicasLostError, match="ready within"):
             late.start()
+        late.close()
+        cluster.fleet.closed = False
+
+
+def test_a_page_waits_for_a_cluster_that_starts_slowly():
+    with clustered(1) as cluster:
+        cluster.fleet.hidden.add("replica-0")
+        late = ClusterService(cluster.fleet)
+        with ThreadPoolExecutor() as pool:
+            starting = pool.submit(late.start)
+            asked = cluster.fleet.num_listed
+            wait_until(lambda: cluster.fleet.num_listed > asked + 2)
+            assert not starting.done()
+            cluster.fleet.hidden.clear()
+            starting.result()
+        assert_whole(hear(late, ask(session="s")))
         late.close()
         cluster.fleet.closed = False
 

@@ -65,6 +65,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--until-s", type=float, default=1e9, help="begin no part after so long")
     parser.add_argument("--one", type=int, help="listeners of one service, if known already")
     parser.add_argument("--codes", type=int, default=128, help="of every random reply (128)")
+    parser.add_argument("--wait", action="store_true", help="for a line of the standard input")
     parser.add_argument("--places", type=int, default=256, help="replies of one step (256)")
     parser.add_argument("--out", type=Path, required=True)
     return parser.parse_args(argv)
@@ -75,6 +76,8 @@ def alone(args: argparse.Namespace, report: Report) -> None:
     service = _local(args)
     report.say("one service is ready")
     service.start()
+    if args.wait:
+        sys.stdin.readline()
     try:
         run = Run(args, service)
         asyncio.run(run.warm_up(8 if args.checkpoint is None else 1))
@@ -134,7 +137,8 @@ def application(args: argparse.Namespace, version: int) -> Any:
 
 
 def clustered(args: argparse.Namespace, report: Report) -> None:
-    """Replicas on this machine; one service alone is measured meanwhile, before they are asked."""
+    """Replicas on this machine; one service alone gets ready beside them, and is measured before
+    they are asked."""
     from moss_engine.cluster.serve.connect import serve_here, start_machine
 
     alone_part = args.parts[0] if args.parts[0].startswith("alone") else None
@@ -207,21 +211,23 @@ def _replace_all(args: argparse.Namespace, version: int) -> None:
 
 
 def _begin_alone(args: argparse.Namespace, part: str) -> subprocess.Popen[bytes]:
-    """In a process of its own, which sees one GPU and knows nothing of Ray."""
+    """In a process of its own, which sees one GPU, knows nothing of Ray, and waits until all are
+    ready."""
     command = [sys.executable, "-m", "scripts.bench.cluster.gpus", "--parts", part]
     for name in ("checkpoint", "first", "most", "per_s", "ramp_s", "hold_s", "codes", "places"):
         value = getattr(args, name)
         if value is not None:
             command += [f"--{name.replace('_', '-')}", str(value)]
-    out = args.out.with_suffix(".alone.json")
+    command += ["--paced"] * args.paced + ["--wait", "--out", str(args.out.with_suffix(".alone.json"))]
     return subprocess.Popen(
-        [*command, "--out", str(out)], env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"}
+        command, env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"}, stdin=subprocess.PIPE
     )
 
 
 def _end_alone(beside: subprocess.Popen[bytes], args: argparse.Namespace, report: Report) -> int:
-    """Listeners that one service holds."""
-    if beside.wait():
+    """Listeners that one service holds, which is measured now."""
+    beside.communicate(b"\n")
+    if beside.returncode:
         sys.exit("One service alone could not be measured.")
     path = args.out.with_suffix(".alone.json")
     found = report.values["alone"] = json.loads(path.read_text(encoding="utf-8"))["alone"]

@@ -8,7 +8,10 @@ before it has been played; the silence before it is a gap.
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -83,9 +86,10 @@ class Crowd:
         self._tasks: list[asyncio.Task[None]] = []
         self._coming: asyncio.Task[None] | None = None
         self._staying = 0
+        self._chance = random.Random(os.getpid())  # no two pages have the same visitors
 
     async def begin(self, count: int, per_s: float) -> None:
-        """Let listeners come from now on, evenly, until there are `count`."""
+        """Let listeners come from now on, independently of each other, until there are `count`."""
         self._coming = asyncio.ensure_future(self._come(count, per_s))
 
     async def have_come(self) -> bool:
@@ -104,10 +108,10 @@ class Crowd:
         self._tasks.clear()
 
     async def _come(self, count: int, per_s: float) -> None:
-        begun_s, before = time.monotonic(), self._staying
+        due_s = time.monotonic()
         while self._staying < count:
-            due_s = begun_s + (self._staying - before) / per_s
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            due_s += self._chance.expovariate(per_s)
             self._tasks.append(asyncio.ensure_future(self._listen(self._staying)))
             self._staying += 1
             self.arrivals_s.append(time.monotonic())
@@ -212,6 +216,12 @@ def lateness(heard: Iterable[Heard], start_s: float, end_s: float) -> dict[str, 
         "longest_silence_s": round(max(silences, default=0.0), 3),
         "cut": sum(is_cut(h) for h in heard),
     }
+
+
+def by_replica(heard: Iterable[Heard], start_s: float, end_s: float) -> dict[str, int]:
+    """How many replies that were asked for between two times each replica made."""
+    asked = [h for h in heard if start_s <= h.asked_s < end_s and h.replicas]
+    return dict(Counter(h.replicas[-1][1] for h in asked))
 
 
 def is_cut(heard: Heard) -> bool:

@@ -97,6 +97,7 @@ class Run:
                 "refused": crowd.refused,
                 "ttfa_ms": listeners.ttfa_ms(crowd.heard, begun_s, end_s),
                 **listeners.lateness(crowd.heard, begun_s, end_s),
+                "by_replica": listeners.by_replica(crowd.heard, begun_s, end_s),
                 "page_cores": [cores[pid] for pid in self._page_pids()],
                 "replica_cores": [cores[pid] for pid in replicas],
             }
@@ -139,6 +140,7 @@ class ClusterRun(Run):
             now_s = time.monotonic()
             serving = Counter(heard.replica_at(now_s) for heard in crowd.heard)
             cards = await self.service.replicas()
+            assert cards, "no replica is left to be killed"
             doomed = max(cards, key=lambda card: serving[card.name])
             before = listeners.lateness(crowd.heard, 0.0, now_s)
             killed_s = time.monotonic()

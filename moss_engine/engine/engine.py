@@ -232,8 +232,8 @@ class Engine:
         )
 
     def _apply(self, shares: list[Share], rows: list[Row | None]) -> None:
-        """Take note of what was computed; `rows` were sampled for turns whose last row it was. Rows
-        that a bound text leaves no choice of follow at once."""
+        """Take note of what was computed; `rows` were sampled for turns whose last row it was, and
+        are followed by those that a bound text leaves no choice of, as many as run like one."""
         for share in shares:
             self._scheduler.advance(share)
         for turn, row in zip([s.turn for s in shares if s.samples], rows, strict=True):
@@ -241,7 +241,7 @@ class Engine:
                 self._fail(turn, EngineFaultError(NO_NUMBER))
             while row is not None and not turn.cancelled:
                 self._append(turn, row)
-                row = turn.sequence.bound_row
+                row = turn.sequence.bound_row(self.runtime.limits.few_rows)
 
     def _append(self, turn: RequestState, row: Row) -> None:
         modality, now_s = turn.sequence.modality, self._elapsed_s(turn)

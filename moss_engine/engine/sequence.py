@@ -105,11 +105,11 @@ class Sequence:
             self._allowed_text(),
         )
 
-    @property
-    def bound_row(self) -> Row | None:
-        """The next row, where the bound text leaves no choice: it needs neither logits nor a
-        draw."""
-        allowed_text = None if self.finish_reason else self._allowed_text()
+    def bound_row(self, most_pending: int) -> Row | None:
+        """The next row behind another one of the reply, where the bound text leaves no choice, so
+        that it needs neither logits nor a draw; None where so many rows are pending already."""
+        ends = self.finish_reason is not None or not self.num_reply_rows
+        allowed_text = None if ends or self.num_pending >= most_pending else self._allowed_text()
         if allowed_text is None or len(allowed_text) != 1:
             return None
         return Row(allowed_text[0], self._ids.audio_pad)
@@ -123,7 +123,7 @@ class Sequence:
     def append(self, row: Row) -> None:
         """Append a sampled row (settled, as the sampler gives it) or the bound one, move the token
         machine and apply the stop rules."""
-        bound = self.bound_row if self.num_pending else row
+        bound = self.bound_row(self.num_pending + 1) if self.num_pending else row
         assert bound is not None and bound.text == row.text, "a row was sampled out of turn"
         self.restore(row)
 

@@ -19,7 +19,8 @@ class Limits:
     """Capacity of a runtime, fixed when it is made.
 
     `max_batch` counts sequences of one step, `max_step_rows` the uncached rows of one step over all
-    its sequences.
+    its sequences. Up to `few_rows` rows of one sequence in a step cost no more, and have the same
+    values, as one in each of so many steps.
     """
 
     block_size: int
@@ -27,6 +28,7 @@ class Limits:
     max_batch: int
     max_step_rows: int
     max_seq_len: int
+    few_rows: int = 1
 
 
 class ScheduledSequence(NamedTuple):

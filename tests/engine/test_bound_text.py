@@ -97,7 +97,8 @@ def test_a_bound_reply_writes_its_words_and_speaks_between_them(seed: int):
 
 def test_rows_without_a_choice_cost_no_step():
     """Each step but a segment's first draws what may be chosen: where to speak, and the sound."""
-    runtime = FakeRuntime(noisy, replace(LIMITS, num_blocks=400, max_seq_len=900))
+    limits = replace(LIMITS, num_blocks=400, max_seq_len=900, few_rows=8)
+    runtime = FakeRuntime(noisy, limits)
     request = make_request("to be or\nnot", mode="lines", channel=WARM, max_rows=600)
     (events,) = serve(reader(runtime), request)
     rows, texts = (
@@ -105,7 +106,7 @@ def test_rows_without_a_choice_cost_no_step():
         [words_of(line) for line in (text(*b"to be or "), text(*b"not "))],
     )
     assert [event.row for event in only(events, Sampled)] == list(rows)
-    chosen, start = 1, 0
+    chosen, start = len(texts), 0
     for words in texts:
         end = next(i for i in range(start, len(rows)) if rows[i].text == IDS.im_end) + 1
         for place in range(start, end):
@@ -117,3 +118,16 @@ def test_rows_without_a_choice_cost_no_step():
             chosen += speaks or len(allowed_text_ids(reply, words, IDS)) > 1
         start = end
     assert len(runtime.batches) == chosen < len(rows)
+
+
+def test_a_runtime_gets_as_many_of_them_as_it_runs_like_one():
+    """One at a time where it says nothing of several."""
+    limits = replace(LIMITS, num_blocks=400, max_seq_len=900)
+    found = {}
+    for few_rows in (1, 3):
+        runtime = FakeRuntime(noisy, replace(limits, few_rows=few_rows))
+        request = make_request("abcdefgh", mode="lines", channel=WARM, max_rows=600)
+        (events,) = serve(reader(runtime), request)
+        assert [row.text for row in events[-1].rows[:8]] == list(b"abcdefgh")
+        found[few_rows] = max(len(batch.sequences[0].rows) for batch in runtime.batches[1:])
+    assert found == {1: 1, 3: 3}

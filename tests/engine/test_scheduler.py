@@ -127,7 +127,7 @@ def test_the_rows_of_a_bound_text_come_before_a_prompt():
     scheduler.submit(prompt)
     scheduler.submit(voice)
     assert planned(step(scheduler)) == [(prompt, 4), (voice, 2)]
-    while (row := voice.sequence.bound_row) is not None:
+    while (row := voice.sequence.bound_row(4)) is not None:
         voice.append(row)
     assert planned(step(scheduler)) == [(voice, 4), (prompt, 2)]
 

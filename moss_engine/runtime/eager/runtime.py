@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class TorchRuntime(LogitsRuntime):
     def __init__(
         self, network: PackedNetwork, pool: KVPool, limits: Limits, info: RuntimeInfo, threads: int
     ):
-        self.limits = limits
+        self.limits = replace(limits, few_rows=FEW_ROWS)
         self.info = info
         self._network: PackedNetwork | None = network
         self._pool: KVPool | None = pool

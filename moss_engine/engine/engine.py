@@ -210,13 +210,13 @@ class Engine:
         if not turn.started:
             turn.started = True
             self._events.append(Started(turn.owner, self._elapsed_s(turn), 0, start))
-        rows = tuple(sequence.rows[start : start + share.num_rows])
         return ScheduledSequence(
-            rows,
+            tuple(sequence.rows[start : start + share.num_rows]),
             start,
             self._blocks.table(turn.owner),
             share.samples,
             not self._skip_unused or sequence.modality is Modality.TEXT,
+            start >= sequence.num_prompt_rows,
         )
 
     def _sampling(self, shares: list[Share]) -> BatchSampling:
@@ -241,7 +241,7 @@ class Engine:
                 self._fail(turn, EngineFaultError(NO_NUMBER))
             while row is not None and not turn.cancelled:
                 self._append(turn, row)
-                row = turn.sequence.bound_row(self.runtime.limits.few_rows)
+                row = turn.sequence.bound_row(self.runtime.few_rows)
 
     def _append(self, turn: RequestState, row: Row) -> None:
         modality, now_s = turn.sequence.modality, self._elapsed_s(turn)

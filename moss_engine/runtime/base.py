@@ -19,8 +19,7 @@ class Limits:
     """Capacity of a runtime, fixed when it is made.
 
     `max_batch` counts sequences of one step, `max_step_rows` the uncached rows of one step over all
-    its sequences. Up to `few_rows` rows of one sequence in a step cost no more, and have the same
-    values, as one in each of so many steps.
+    its sequences.
     """
 
     block_size: int
@@ -28,7 +27,6 @@ class Limits:
     max_batch: int
     max_step_rows: int
     max_seq_len: int
-    few_rows: int = 1
 
 
 class ScheduledSequence(NamedTuple):
@@ -39,6 +37,7 @@ class ScheduledSequence(NamedTuple):
     the last row are wanted: not so for a prefill chunk that is not the last. `text_logits` tells
     whether the text logits are among them: not so while a reply speaks, since its text sample is
     replaced by the modality pad. Keys and values are written in both branches in any case.
+    `of_reply`: the rows are those of a reply, see `Runtime.few_rows`.
     """
 
     rows: tuple[Row, ...]
@@ -46,6 +45,7 @@ class ScheduledSequence(NamedTuple):
     block_table: tuple[int, ...]
     sample: bool
     text_logits: bool = True
+    of_reply: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,14 @@ class Runtime(Protocol):
 
     After `step`, the KV of the batch's rows is in the blocks of its tables. Blocks are anonymous:
     the engine decides who owns which, and may pass a freed block to another sequence at the next
-    call. Called by one thread. `LogitsRuntime` is the base of those that compute logits.
+    call. Called by one thread. Up to `few_rows` rows of a reply in a step cost less, and have the
+    same values, as one in each of so many steps. `LogitsRuntime` is the base of those that compute
+    logits.
     """
 
     limits: Limits
     info: RuntimeInfo
+    few_rows: int
 
     def step(self, batch: ScheduledBatch, sampling: BatchSampling) -> list[Row | None]:
         """Run the batch's rows and draw the next one of every sequence with `sample`, in batch

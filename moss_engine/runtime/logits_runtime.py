@@ -23,6 +23,7 @@ class LogitsRuntime(ABC):
 
     limits: Limits
     info: RuntimeInfo
+    few_rows = 1
 
     @abstractmethod
     def forward(self, batch: ScheduledBatch) -> Logits:

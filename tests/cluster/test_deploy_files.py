@@ -53,6 +53,14 @@ def test_every_name_is_one_that_serve_knows(name):
         assert set(app) <= set(schema.ServeApplicationSchema.model_fields)
 
 
+def test_the_image_sets_for_ray_what_the_program_does():
+    from moss_engine.cluster.serve.connect import SETTINGS
+
+    text = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+    words = " ".join(re.findall(r"^ENV (.*)$", text, re.MULTILINE)).split()
+    assert SETTINGS.items() <= dict(word.split("=", 1) for word in words).items()
+
+
 def test_the_version_of_ray_is_the_one_that_is_installed():
     spec = yaml.safe_load((DEPLOY / "rayservice.yaml").read_text(encoding="utf-8"))["spec"]
     pinned = (ROOT / "requirements-cluster.txt").read_text(encoding="utf-8")

@@ -97,8 +97,8 @@ def test_a_bound_reply_writes_its_words_and_speaks_between_them(seed: int):
 
 def test_rows_without_a_choice_cost_no_step():
     """Each step but a segment's first draws what may be chosen: where to speak, and the sound."""
-    limits = replace(LIMITS, num_blocks=400, max_seq_len=900, few_rows=8)
-    runtime = FakeRuntime(noisy, limits)
+    runtime = FakeRuntime(noisy, replace(LIMITS, num_blocks=400, max_seq_len=900))
+    runtime.few_rows = 8
     request = make_request("to be or\nnot", mode="lines", channel=WARM, max_rows=600)
     (events,) = serve(reader(runtime), request)
     rows, texts = (
@@ -125,7 +125,8 @@ def test_a_runtime_gets_as_many_of_them_as_it_runs_like_one():
     limits = replace(LIMITS, num_blocks=400, max_seq_len=900)
     found = {}
     for few_rows in (1, 3):
-        runtime = FakeRuntime(noisy, replace(limits, few_rows=few_rows))
+        runtime = FakeRuntime(noisy, limits)
+        runtime.few_rows = few_rows
         request = make_request("abcdefgh", mode="lines", channel=WARM, max_rows=600)
         (events,) = serve(reader(runtime), request)
         assert [row.text for row in events[-1].rows[:8]] == list(b"abcdefgh")

@@ -68,7 +68,8 @@ class TestInt8(RuntimeContract):
             for end in range(cached + 1, len(rows) + 1):
                 logits = self.forward(self.part(rows, tables[0], end - 1, end))
             alone.append(logits)
-            parts.append(self.part(rows, tables[1], cached, len(rows)))
+            part = self.part(rows, tables[1], cached, len(rows))
+            parts.append(part._replace(of_reply=True))
         parts.insert(1, self.part(self.rows(4), self.table(4), 0, 4, sample=False))
         together = self.forward(*parts)
         for i, logits in enumerate(alone):

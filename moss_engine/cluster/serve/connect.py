@@ -29,7 +29,15 @@ from moss_engine.config import EngineConfig, TalkConfig
 REPO_ROOT = Path(__file__).resolve().parents[3]
 STORE_BYTES = 200 * 1024 * 1024
 """Ray's object store, which nothing here is large enough for."""
-MESSAGE_BYTES = 2 * 1024 * 1024
+SETTINGS = {
+    "RAY_max_direct_call_object_size": str(2 * 1024 * 1024),
+    "RAY_worker_niceness": "0",
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+}
+"""Messages are sent as they are up to that size, and not by Ray's store, which takes longer.
+Replicas are no background work, as Ray takes its workers to be: on a busy machine they would stand
+still. Their calls do not change threads, for which they would wait, as an engine keeps Python
+busy."""
 
 
 def start_fleet(
@@ -138,12 +146,10 @@ def _own_folder() -> Path:
 
 
 def _prepare() -> None:
-    """Replicas import this program from where it lies here, whatever the working folder is, and are
-    no background work, as Ray takes its workers to be: on a busy machine they would stand still.
-    Messages are sent as they are up to MESSAGE_BYTES, and not by Ray's store, which takes longer.
-    Serve says only what goes wrong."""
-    os.environ.setdefault("RAY_max_direct_call_object_size", str(MESSAGE_BYTES))
-    os.environ.setdefault("RAY_worker_niceness", "0")
+    """Replicas import this program from where it lies here, whatever the working folder is. Serve
+    says only what goes wrong."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     paths = [str(REPO_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -26,18 +25,20 @@ from moss_engine.runtime.logits_runtime import LogitsRuntime
 
 INT8 = "int8"
 FEW_ROWS = 8
-"""So many rows of a sequence take less time as decode rows than as a prompt, and their values are
-those of one row a step."""
+"""So many rows take less time as decode rows than as a prompt, and their values are those of one
+row a step."""
 
 
 class TorchRuntime(LogitsRuntime):
     """`Runtime` in plain PyTorch. `threads` is the number of CPU threads of the thread that
     runs it."""
 
+    few_rows = FEW_ROWS
+
     def __init__(
         self, network: PackedNetwork, pool: KVPool, limits: Limits, info: RuntimeInfo, threads: int
     ):
-        self.limits = replace(limits, few_rows=FEW_ROWS)
+        self.limits = limits
         self.info = info
         self._network: PackedNetwork | None = network
         self._pool: KVPool | None = pool
@@ -100,8 +101,9 @@ class TorchRuntime(LogitsRuntime):
 
 
 def _runs(sequence: ScheduledSequence) -> list[ScheduledSequence]:
-    """A sequence as it is run: few rows as decode rows, each of a sequence that ends with it."""
-    if not sequence.sample or len(sequence.rows) > FEW_ROWS:
+    """A sequence as it is run: few rows of a reply as decode rows, each of a sequence that ends
+    with it."""
+    if not (sequence.of_reply and sequence.sample) or len(sequence.rows) > FEW_ROWS:
         return [sequence]
     return [
         sequence._replace(rows=(row,), num_cached=position)

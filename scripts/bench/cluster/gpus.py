@@ -218,7 +218,8 @@ def _begin_alone(args: argparse.Namespace, part: str) -> subprocess.Popen[bytes]
         value = getattr(args, name)
         if value is not None:
             command += [f"--{name.replace('_', '-')}", str(value)]
-    command += ["--paced"] * args.paced + ["--wait", "--out", str(args.out.with_suffix(".alone.json"))]
+    command += ["--paced"] * args.paced
+    command += ["--wait", "--out", str(args.out.with_suffix(".alone.json"))]
     return subprocess.Popen(
         command, env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"}, stdin=subprocess.PIPE
     )

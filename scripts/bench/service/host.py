@@ -58,6 +58,7 @@ class NoRuntime:
     """Computes nothing, in no time: the same code over and over."""
 
     info = RuntimeInfo("none", "0", "cpu", "float32", "none")
+    few_rows = 1
 
     def __init__(self, streams: int, setup: StreamSetup) -> None:
         rows = setup.prompt_rows + setup.codes

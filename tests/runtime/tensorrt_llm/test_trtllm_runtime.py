@@ -13,7 +13,7 @@ import torch
 from moss_engine.api.errors import EngineFaultError, EngineFileError
 from moss_engine.api.events import Failed, Sampled
 from moss_engine.api.request import Message, Request, Text
-from moss_engine.api.tokens import Row
+from moss_engine.api.tokens import Row, effective_id
 from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.engine.engine import Engine as ServingEngine
 from moss_engine.models.config import ModelConfig
@@ -269,9 +269,9 @@ def test_decoding_uses_the_profile_for_few_rows(runtime: TrtLlmRuntime) -> None:
     assert used == [1, 0, 1, 0, 1, 0]
 
 
-def spoken_by(runtime: Runtime, num_rows: int) -> dict[str, list[Row]]:
+def spoken_by(runtime: Runtime, num_rows: int) -> dict[str, list[int]]:
     """The first rows of greedy replies to three requests, served together by the engine with the
-    built-in voice."""
+    built-in voice, as the network sees them."""
     model = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
     config = EngineConfig(checkpoint=NANO_CHECKPOINT)
     processor = load_processor(NANO_CHECKPOINT, model, config.max_text_chars)
@@ -286,12 +286,12 @@ def spoken_by(runtime: Runtime, num_rows: int) -> dict[str, list[Row]]:
                 text, text, (Message("user", Text(text)),), processor.default_mode.name, sampling
             )
         )
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[int]] = {}
     while events := engine.step().events:
         for event in events:
             assert not isinstance(event, Failed)
             if isinstance(event, Sampled):
-                rows.setdefault(event.request_id, []).append(event.row)
+                rows.setdefault(event.request_id, []).append(effective_id(event.row, processor.ids))
     return rows
 
 

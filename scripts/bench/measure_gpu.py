@@ -130,25 +130,14 @@ def bars(reports: dict[str, dict[str, Any]]) -> list[Bar]:
         and load["worst_rtf"] < REAL_TIME_RTF
     ]
     most = max(in_time, default=0) if streams else None
+    speech_ms = figure_of(full, "per second of speech, 100 codes", "wall", "bfloat16")
     reserved_gb = reports.get("budget", {}).get("reserved_peak_gb")
     return [
         *(Bar(name, must, aim, figure_of(full, *found)) for name, must, aim, found in STEP_BARS),
-        *speech_bars(full),
+        Bar("RTF of one stream", 0.08, 0.06, None if speech_ms is None else speech_ms / 1e3),
         Bar("streams in real time", 64, 256, most, lower=False),
         Bar("24 GB card: everything, GB", 22, 22, reserved_gb),
         *codec_bars(reports.get("codec", {}), reports.get("moss", {})),
-    ]
-
-
-def speech_bars(full: dict[str, Any]) -> list[Bar]:
-    """The bars that follow from two figures of the full size."""
-    token = figure_of(full, "transformers generate, static cache, a token", "wall", "")
-    row = figure_of(full, "forward of one row, batch 1", "wall", "bfloat16")
-    speech = figure_of(full, "per second of speech, 100 codes", "wall", "bfloat16")
-    ratio = token / row if token and row else None
-    return [
-        Bar("RTF of one stream", 0.08, 0.06, None if speech is None else speech / 1e3),
-        Bar("times as fast as transformers compiled", 1, 1, ratio, lower=False),
     ]
 
 

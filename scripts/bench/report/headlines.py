@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.bench.measure_gpu import Bar, bars
+from scripts.bench.report.cards import side_by_side
 from scripts.bench.report.full_tables import stream_lines
 from scripts.bench.report.tables import (
     NONE_YET,
@@ -50,7 +51,8 @@ def headlines() -> str:
     if "nano" in reports and "hands_free" in reports:
         (path, voice), (_, talk) = reports["nano"], reports["hands_free"]
         parts.append(table(path, lambda: voice_part(voice, talk)))
-    parts.append(bar_part({name: report for name, (_, report) in reports.items()}))
+    by_name = {name: report for name, (_, report) in reports.items()}
+    parts += [bar_part(by_name), side_by_side(by_name)]
     parts += [
         table(path, lambda report=report: [LISTENERS, "", *stream_lines(report["streams"])])
         for path, report in reports.values()

@@ -280,7 +280,34 @@ def test_the_full_size_is_held_against_its_bars(folder):
     text = bench_headlines.headlines()
     assert "| decode step, batch 1, ms | 4.35 | ≤ 4.7 | ≤ 4.2 | met |" in text
     assert "| decode step, batch 32, ms | 8.5 | ≤ 8 | ≤ 6 | missed |" in text
-    assert "| times as fast as transformers compiled |  | ≥ 1 | ≥ 1 | not measured |" in text
+    assert "| RTF of one stream |  | ≤ 0.08 | ≤ 0.06 | not measured |" in text
+
+
+def test_two_gpus_stand_side_by_side(folder):
+    for name, device, ms in (("h100", "NVIDIA H100 80GB", 5.9), ("h200", "NVIDIA H200", 4.35)):
+        figures = [
+            step("decode step, batch 1", "device", ms, 3.0),
+            step("transformers generate, static cache, a token", "wall", 12.4, 3.0, ""),
+        ]
+        write(folder / f"{name}_full_size.json", full_size(figures=figures) | {"device": device})
+    text = bench_headlines.headlines()
+    assert "| ms, least time | H100, bfloat16 | H100, float8-all | H200, bfloat16 | H200, " in text
+    assert "| decode step, batch 1 | 5.90, 3.00 |  | 4.35, 3.00 |  |" in text
+    assert "| transformers generate, static cache, a token | 12.40, 3.00 |  | 12.40, 3.00 |" in text
+
+
+def test_a_step_on_other_cards_is_predicted(folder):
+    """10 GB that take 5 ms to read, and 13 ms beside 12 of arithmetic."""
+    formats = [
+        {"format": name, "step_weight_gb": 10.0, "decode_ms": {"1": 13.0}}
+        for name in ("int8", "int4")
+    ]
+    report = {"device": "NVIDIA H200", "read_tb_per_s": 2.0, "formats": formats}
+    write(folder / "h200_cards.json", report)
+    write(folder / "h200_full_size.json", full_size(figures=[]))
+    text = bench_headlines.headlines()
+    assert "| NVIDIA H200 | int8 | 5.00 | 12.00 | 13.00 | 38% |" in text
+    assert "| RTX 4090, predicted | int8 | 9.92 | 9.72 | 13.89 | 71% |" in text
 
 
 def test_voice_and_page_are_headlines(folder):

@@ -52,6 +52,17 @@ def _keep_kernel(qkv_ptr, waves_ptr, anchor_ptr, meta_ptr, block, count, width, 
         tl.store(target, wave.to(anchor_ptr.dtype.element_ty), mask=inside)
 
 
+@triton.jit
+def _load_asked(asked_ptr, waves_ptr, mask, half, dtype: tl.constexpr):
+    """What rows ask of a place's sine and cosine waves, relative to their own."""
+    sine = tl.load(asked_ptr, mask=mask, other=0.0).to(tl.float32)
+    cosine = tl.load(asked_ptr + half, mask=mask, other=0.0).to(tl.float32)
+    own_sine = tl.load(waves_ptr, mask=mask, other=0.0)
+    own_cosine = tl.load(waves_ptr + half, mask=mask, other=0.0)
+    return ((cosine * own_sine - sine * own_cosine).to(dtype),
+            (sine * own_sine + cosine * own_cosine).to(dtype))
+
+
 @triton.jit(do_not_specialize=["block"])
 def _attend_kernel(qkv_ptr, bias_ptr, asked_ptr, waves_ptr, out_ptr, anchor_ptr, meta_ptr, block,
                    streams, count, width, size, scale, AT: tl.constexpr, RATIO: tl.constexpr,
@@ -73,14 +84,8 @@ def _attend_kernel(qkv_ptr, bias_ptr, asked_ptr, waves_ptr, out_ptr, anchor_ptr,
                     mask=real & inside[None, :], other=0.0)
     query = (query + bias[None, :]).to(dtype)
     asked = asked_ptr + (head * streams * count + rows[:, None]) * width + halves[None, :]
-    mask = real & in_half[None, :]
-    sine = tl.load(asked, mask=mask, other=0.0).to(tl.float32)
-    cosine = tl.load(asked + half, mask=mask, other=0.0).to(tl.float32)
     own = waves_ptr + rows[:, None] * width + halves[None, :]
-    own_sine, own_cosine = tl.load(own, mask=mask, other=0.0), tl.load(
-        own + half, mask=mask, other=0.0)
-    to_sine = (cosine * own_sine - sine * own_cosine).to(dtype)
-    to_cosine = (sine * own_sine + cosine * own_cosine).to(dtype)
+    to_sine, to_cosine = _load_asked(asked, own, real & in_half[None, :], half, dtype)
     best = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, SIZE], tl.float32)

@@ -73,6 +73,18 @@ def _load_tile(k_pool_ptr, v_pool_ptr, blocks, t, end, pool_slot, kv_head, KV: t
 
 
 @triton.jit
+def _load_ahead(k_pool_ptr, v_pool_ptr, table, pool_slot, kv_head, start, end, KV: tl.constexpr,
+                D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
+                T: tl.constexpr):
+    """The first tile of start..end, and where the second lies."""
+    t = start + tl.arange(0, T)
+    blocks = find_blocks(table, t, end, BLOCK)
+    ahead = _load_tile(k_pool_ptr, v_pool_ptr, blocks, t, end, pool_slot, kv_head, KV, D, HP, DP,
+                       BLOCK)
+    return ahead, find_blocks(table, t + T, end, BLOCK)
+
+
+@triton.jit
 def _attend_ahead(q_first, q_second, ahead, blocks, k_pool_ptr, v_pool_ptr, table, pool_slot,
                   kv_head, start, end, scale_log2, top, total, acc, KV: tl.constexpr,
                   D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
@@ -106,22 +118,25 @@ def _attend_staged(q_first, q_second, k_pool_ptr, v_pool_ptr, table, pool_slot, 
 
 
 @triton.jit
-def _store_new_row(key_ptr, value_ptr, k_first, k_second, v, D: tl.constexpr, HP: tl.constexpr,
-                   DP: tl.constexpr):
+def _store_new_row(k_pool_ptr, v_pool_ptr, table, num_cached, pool_slot, kv_head, k_first, k_second,
+                   v, KV: tl.constexpr, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
+                   BLOCK: tl.constexpr):
     """A new row's key, in halves, and its value to their places in the pool."""
     halves, dims = tl.arange(0, HP), tl.arange(0, DP)
-    store_halves(key_ptr, k_first, k_second, tl.arange(0, 1), 1, halves, D)
-    tl.store(value_ptr + dims, v, mask=dims < D)
+    block = tl.load(table + num_cached // BLOCK)
+    at = place_rows(block, num_cached, pool_slot, kv_head, KV, BLOCK, D)
+    store_halves(k_pool_ptr + at, k_first, k_second, tl.arange(0, 1), 1, halves, D)
+    tl.store(v_pool_ptr + at + dims, v, mask=dims < D)
 
 
 @triton.jit
-def _store_attended(out_ptr, acc, total, is_wanted, G: tl.constexpr, D: tl.constexpr,
+def _store_attended(out_ptr, acc, total, row, is_wanted, G: tl.constexpr, D: tl.constexpr,
                     M: tl.constexpr, DP: tl.constexpr):
     """The weighted mean of values for each head of one KV head, where this program has all of it.
     """
     heads, dims = tl.arange(0, M), tl.arange(0, DP)
     inside = (heads < G)[:, None] & (dims < D)[None, :] & is_wanted
-    at = out_ptr + heads[:, None] * D + dims[None, :]
+    at = out_ptr + row * G * D + heads[:, None] * D + dims[None, :]
     tl.store(at, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside)
 
 
@@ -138,8 +153,7 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     qkv: [lanes, batch, (KV * G + 2 * KV) * D]; positions[i] counts the cached rows of sequence i;
     out: [lanes, batch, KV * G * D]. Grid (num_splits, KV, lanes * batch); SPLIT tells whether there
     is more than one. The first split also attends to the new row itself. Positions, tables and
-    cached rows are read before the previous kernel has ended: a kernel of the same step must not
-    write them.
+    cached rows are read before the previous kernel has ended: no kernel of the step writes them.
 
     Where there is little to read (STAGES 0), a split's first tile is loaded before the previous
     kernel has ended, every other one tile ahead of its use, and block numbers one ahead of that;
@@ -153,32 +167,27 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     num_active = tl.maximum(tl.cdiv(num_cached, length), 1)
     if split >= num_active:
         return
-    halves, times = tl.arange(0, HP), tl.arange(0, T)
-    pool_dtype = k_pool_ptr.dtype.element_ty
+    halves = tl.arange(0, HP)
     pool_slot = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1)
     table = tables_ptr + sequence * table_stride
     start, end = split * length, tl.minimum(num_cached, (split + 1) * length)
     if STAGES == 0:
-        blocks = find_blocks(table, start + times, end, BLOCK)
-        ahead = _load_tile(k_pool_ptr, v_pool_ptr, blocks, start + times, end, pool_slot, kv_head,
-                           KV, D, HP, DP, BLOCK)
-        blocks = find_blocks(table, start + times + T, end, BLOCK)
+        ahead, blocks = _load_ahead(k_pool_ptr, v_pool_ptr, table, pool_slot, kv_head, start, end,
+                                    KV, D, HP, DP, BLOCK, T)
     norms = load_norm(q_norm_ptr + lane * D, halves, D) + load_norm(k_norm_ptr + lane * D, halves,
                                                                     D)
     angles = load_angles(rope_ptr, num_cached, halves, D)
+    row = tl.program_id(2).to(tl.int64)
     wait_for_previous(OVERLAP)
-
-    row = qkv_ptr + tl.program_id(2).to(tl.int64) * (KV * (G + 2) * D)
     q_first, q_second, k_new_first, k_new_second, v_new = _load_new_row(
-        row, norms, angles, kv_head, eps, pool_dtype, KV, G, D, M, HP, DP)
+        qkv_ptr + row * (KV * (G + 2) * D), norms, angles, kv_head, eps,
+        k_pool_ptr.dtype.element_ty, KV, G, D, M, HP, DP)
     scale_log2 = scale * LOG2_E
     top, total, acc = _attend_to_itself(q_first, q_second, k_new_first, k_new_second, v_new,
                                         scale_log2, split == 0, M, DP)
     if split == 0:
-        block = tl.load(table + num_cached // BLOCK)
-        at = place_rows(block, num_cached, pool_slot, kv_head, KV, BLOCK, D)
-        _store_new_row(k_pool_ptr + at, v_pool_ptr + at, k_new_first, k_new_second, v_new, D, HP,
-                       DP)
+        _store_new_row(k_pool_ptr, v_pool_ptr, table, num_cached, pool_slot, kv_head, k_new_first,
+                       k_new_second, v_new, KV, D, HP, DP, BLOCK)
     if STAGES == 0:
         top, total, acc = _attend_ahead(q_first, q_second, ahead, blocks, k_pool_ptr, v_pool_ptr,
                                         table, pool_slot, kv_head, start, end, scale_log2, top,
@@ -192,5 +201,4 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
         is_last, acc, total = add_up_parts(
             acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr,
             tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, DP)
-    out = out_ptr + (tl.program_id(2).to(tl.int64) * KV + kv_head) * G * D
-    _store_attended(out, acc, total, is_last, G, D, M, DP)
+    _store_attended(out_ptr, acc, total, row * KV + kv_head, is_last, G, D, M, DP)

@@ -220,7 +220,8 @@ async def _talk(
                 await visitor.leave()
         took_s, mine, all_ = (after - b for after, b in zip(_busy(program), before, strict=True))
     progress.end()
-    cores = {"cores": round(mine / took_s, 2), "cores_of_others": round(all_ / took_s, 2)}
+    others = max(0.0, all_ / took_s)  # two clocks: less than nothing where nobody else did anything
+    cores = {"cores": round(mine / took_s, 2), "cores_of_others": round(others, 2)}
     return [talker.seen for talker in talkers], cores
 
 

@@ -55,15 +55,15 @@ CARDS = (
 
 
 def side_by_side(reports: dict[str, Report]) -> list[str]:
-    """Tables of the reports by file name: steps of the full size on every GPU, and those of a card
-    that was not measured; empty where fewer than two GPUs were."""
+    """Tables of the reports by file name, as far as there are any: steps of the full size where
+    several GPUs were measured, and those in 8 and 4 bits, for cards that were not, too."""
     full = [report for name, report in reports.items() if name.endswith("_full_size")]
     cards = [report for name, report in reports.items() if name.endswith("_cards")]
     return (_full_size(full) if len(full) > 1 else []) + (_predicted(cards) if cards else [])
 
 
 def _full_size(full: list[Report]) -> list[str]:
-    columns = [(_medians(report), dtype) for report in full for dtype in FORMATS]
+    columns = [(_cells(report), dtype) for report in full for dtype in FORMATS]
     heads = [f"{report['device'].split()[1]}, {dtype}" for report in full for dtype in FORMATS]
     lines = [f"| ms, least time | {' | '.join(heads)} |", "|---|" + "---|" * len(columns)]
     for name, note in (*STEPS, *OTHERS):
@@ -72,7 +72,7 @@ def _full_size(full: list[Report]) -> list[str]:
     return [f"**The full size on {len(full)} GPUs**, each beside its own rates", "", *lines, ""]
 
 
-def _medians(report: Report) -> dict[tuple[str, str, str], str]:
+def _cells(report: Report) -> dict[tuple[str, str, str], str]:
     """Cells by name, clock and format; what others take is in bfloat16."""
     return {
         (f["name"], f["note"], f["dtype"] or FORMATS[0]): f"{f['median_ms']:.2f}"

@@ -13,6 +13,7 @@ from moss_engine.api.service import ClonedVoice, ReplyStream
 from moss_engine.api.transcript import Transcript
 from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.core import ServiceCore
+from moss_engine.service.heap_trimmer import HeapTrimmer
 from moss_engine.service.hearing import Hearing
 from moss_engine.service.machine_watch import MachineWatch
 
@@ -40,10 +41,12 @@ class LocalService:
         self._voices = voices
         self._hearing = hearing
         self._machine = machine
+        self._heap = HeapTrimmer()
 
     def start(self) -> None:
         """Start the threads and accept requests from now on."""
         self._core.start()
+        self._heap.start()
         if self._machine is not None:
             self._machine.start()
 
@@ -52,6 +55,7 @@ class LocalService:
         if self._machine is not None:
             self._machine.close()
         self._core.close()
+        self._heap.close()
         if self._hearing is not None:
             self._hearing.close()
 

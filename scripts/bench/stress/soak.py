@@ -36,7 +36,8 @@ from scripts.bench.stress.visitor import Answer, Visitor, functions_of
 
 SAMPLE_S = 60.0
 SETTLED_S = 1800.0  # what is kept for a while has reached its full size by then
-PART_S = 900.0  # first sounds are compared between parts of this length
+PART_S = 900.0  # first sounds are told of parts of this length
+HOUR_S = 3600.0
 PAUSE_S = 4.0
 STOP_S = 1.0
 QUESTIONS_A_TAB = 40
@@ -87,12 +88,14 @@ class Soak:
             [took_s for at_s, took_s in self._first if number <= at_s / PART_S < number + 1]
             for number in range(int(self.seconds / PART_S) + 1)
         ]
+        first = [took_s for at_s, took_s in self._first if at_s < HOUR_S]
+        last = [took_s for at_s, took_s in self._first if at_s >= self.seconds - HOUR_S]
         return {
             "minutes": round(self.seconds / 60, 1),
             "ends": dict(self._ends),
-            "first_sound_s_p50_by_quarter_hour": [
-                round(statistics.median(part), 3) for part in parts if part
-            ],
+            "first_sound_s_p50_first_hour": median_of(first),
+            "first_sound_s_p50_last_hour": median_of(last),
+            "first_sound_s_p50_by_quarter_hour": [median_of(part) for part in parts if part],
             "rss_mb_an_hour": slope(self._samples, "rss_kb"),
             "rss_mb_an_hour_after_half_hour": slope(settled, "rss_kb"),
             "tracebacks": self._program.written().count("Traceback"),
@@ -171,6 +174,10 @@ async def offers(client: httpx.AsyncClient, mode: str) -> bool:
     return any(
         mode in choice for part in parts for choice in part["props"].get("choices") or () if choice
     )
+
+
+def median_of(values: list[float]) -> float | None:
+    return round(statistics.median(values), 3) if values else None
 
 
 def spoken_16k() -> np.ndarray:

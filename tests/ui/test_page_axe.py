@@ -31,7 +31,7 @@ def test_axe_finds_nothing_in_any_state(service, visit, scheme, width):
     tab.page.locator("#settings button").first.click()
     tab.page.wait_for_selector("#seed input")
     assert_accessible(tab)
-    service.script = Script(seconds=300.0, rtf=0.1)
+    service.script = Script(seconds=60.0, rtf=0.1)
     tab.ask("Please call Dr. Smith at 4:30 pm about the $25 invoice.")
     tab.page.wait_for_function("liveAudio.heard > 20000")
     assert_accessible(tab)

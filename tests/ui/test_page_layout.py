@@ -61,7 +61,7 @@ def idle(service, tab) -> None:
 
 
 def speaking(service, tab) -> None:
-    service.script = Script(seconds=600.0, rtf=0.2)
+    service.script = Script(seconds=20.0, rtf=0.1)
     tab.ask("Please call Dr. Smith at 4:30 pm about the $25 invoice, and then call me.")
     tab.page.wait_for_function("liveAudio.heard > 40000")
     tab.page.locator(".la-pause").click()

@@ -26,20 +26,63 @@ PARCEL_BYTES = 800_000
 UNHEARD_S = 10.0
 
 
-class Outbox:
-    """The replica's end. `parcels` is the stream; without one for UNHEARD_S nothing is begun."""
+class Outboxes:
+    """A replica's ends of the streams of all pages, by the names that pages gave them. Calls may
+    come in another order than they were made in, so each of them may be the first of its stream.
+    """
 
-    def __init__(self, server: ReplicaServer, page: str):
+    def __init__(self, server: ReplicaServer):
+        self._server = server
+        self._open: dict[str, Outbox] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def ask(self, page: str, stream: str, request: Request) -> None:
+        """Begin a reply, which comes by `stream`."""
+        self._of(page, stream).ask(request)
+
+    def leave(self, stream: str, request_id: str) -> None:
+        """Nobody wants the rest of a reply."""
+        if stream in self._open:
+            self._open[stream].leave(request_id)
+
+    async def parcels(self, page: str, stream: str) -> AsyncGenerator[Parcel, None]:
+        """What comes by `stream`; see `Outbox`."""
+        async with aclosing(self._of(page, stream).parcels()) as parcels:
+            async for parcel in parcels:
+                yield parcel
+
+    def _of(self, page: str, stream: str) -> Outbox:
+        if stream not in self._open:
+            self._open[stream] = Outbox(self._server, page, lambda: self._open.pop(stream))
+        return self._open[stream]
+
+
+class Outbox:
+    """The replica's end. `parcels` is the stream; without one for UNHEARD_S nothing is begun.
+
+    Without a reply for UNHEARD_S it is over, and the stream with it: a page that lives has left it
+    by then, and nobody tells a replica that a page has died. `forget` is called once, at the end.
+    """
+
+    def __init__(self, server: ReplicaServer, page: str, forget: Callable[[], object]):
         self._server = server
         self._page = page
+        self._forget = forget
         self._waiting: Parcel = []
         self._ready = asyncio.Event()
         self._heard = asyncio.Event()
         self._replies: dict[str, asyncio.Task[None]] = {}
+        self._over = False
+        self._resting: asyncio.TimerHandle
+        self._rest()
 
     def ask(self, request: Request) -> None:
+        self._resting.cancel()
         task = asyncio.ensure_future(self._follow(request))
         self._replies[request.request_id] = task
+        task.add_done_callback(lambda _: self._followed(request.request_id))
 
     def leave(self, request_id: str) -> None:
         """Nobody wants the rest of a reply."""
@@ -47,19 +90,33 @@ class Outbox:
             self._replies[request_id].cancel()
 
     async def parcels(self) -> AsyncGenerator[Parcel, None]:
-        """Until it is left, which stops its replies."""
+        """Until it is left, which stops its replies, or over."""
         self._heard.set()
         try:
             while True:
                 await self._ready.wait()
+                if not self._waiting:  # it is over
+                    return
                 parcel = self._take()
-                if not self._waiting:
+                if not self._waiting and not self._over:
                     self._ready.clear()
                 yield parcel
                 await asyncio.sleep(PAUSE_S)
         finally:
-            for task in self._replies.values():
-                task.cancel()
+            self._end()
+
+    def _rest(self) -> None:
+        self._resting = asyncio.get_running_loop().call_later(UNHEARD_S, self._end)
+
+    def _end(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._forget()
+        self._ready.set()
+        self._resting.cancel()
+        for task in self._replies.values():
+            task.cancel()
 
     def _take(self) -> Parcel:
         size = count = 0
@@ -80,9 +137,13 @@ class Outbox:
                     self._put(request.request_id, batch)
         except asyncio.TimeoutError:
             log.warning("a page asked for a reply and does not listen")
-        finally:
-            del self._replies[request.request_id]
-            self._put(request.request_id, None)
+
+    def _followed(self, request_id: str) -> None:
+        """Also where the reply was left before its task had begun."""
+        del self._replies[request_id]
+        self._put(request_id, None)
+        if not self._replies and not self._over:
+            self._rest()
 
     def _put(self, request_id: str, batch: Batch | None) -> None:
         self._waiting.append((request_id, batch))

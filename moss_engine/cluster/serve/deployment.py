@@ -20,7 +20,7 @@ from ray.serve.config import RequestRouterConfig
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.request import Request
 from moss_engine.cluster.fingerprint import fingerprint
-from moss_engine.cluster.pipe import Outbox
+from moss_engine.cluster.pipe import Outboxes
 from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.cluster.values import Answer, Card, Load
 from moss_engine.config import EngineConfig, TalkConfig
@@ -75,37 +75,27 @@ class Replica:
         if name != self._name:
             yield Elsewhere()
             return
-        try:
-            async with aclosing(self._outbox(page, stream).parcels()) as parcels:
-                async for parcel in parcels:
-                    yield pickle.dumps(parcel, pickle.HIGHEST_PROTOCOL)
-        finally:
-            del self._outboxes[stream]
+        async with aclosing(self._outboxes.parcels(page, stream)) as parcels:
+            async for parcel in parcels:
+                yield pickle.dumps(parcel, pickle.HIGHEST_PROTOCOL)
 
     async def ask(self, name: str, page: str, stream: str, request: Request) -> Elsewhere | None:
         """Begin a reply, which comes by `stream`."""
         if name != self._name:
             return Elsewhere()
-        self._outbox(page, stream).ask(request)
+        self._outboxes.ask(page, stream, request)
         return None
 
     async def leave(self, name: str, stream: str, request_id: str) -> Elsewhere | None:
         """Nobody wants the rest of a reply."""
         if name != self._name:
             return Elsewhere()
-        if stream in self._outboxes:
-            self._outboxes[stream].leave(request_id)
+        self._outboxes.leave(stream, request_id)
         return None
 
     @cached_property
-    def _outboxes(self) -> dict[str, Outbox]:
-        return {}
-
-    def _outbox(self, page: str, stream: str) -> Outbox:
-        """Calls may come in another order than they were made in."""
-        if stream not in self._outboxes:
-            self._outboxes[stream] = Outbox(self._server, page)
-        return self._outboxes[stream]
+    def _outboxes(self) -> Outboxes:
+        return Outboxes(self._server)
 
     async def watch(self, name: str) -> AsyncGenerator[Load | Elsewhere, None]:
         if name != self._name:

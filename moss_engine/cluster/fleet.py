@@ -14,6 +14,10 @@ class ReplicaLostError(Exception):
     """A replica died, or is out of reach; what it was asked may or may not have happened."""
 
 
+class ReplicaAwayError(ReplicaLostError):
+    """Calls to a replica are led elsewhere: it is dead, or it is being stopped and still at work."""
+
+
 class CutOffError(ReplicaLostError):
     """What leads to all replicas is gone; `Fleet.rejoin` opens another way."""
 

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from moss_engine.api.errors import ReplicasLostError
-from moss_engine.cluster.fleet import CutOffError, Fleet, ReplicaLostError
+from moss_engine.cluster.fleet import CutOffError, Fleet, ReplicaAwayError, ReplicaLostError
 from moss_engine.cluster.placement import Candidate, in_order, preferred
 from moss_engine.cluster.values import Card, Load
 
@@ -32,6 +32,8 @@ CUT_OFF = "The replicas are out of reach; try again in a minute."
 class Member:
     """A replica. `gone` is done, with the reason, when it is to be left, `retired` if that was
     meant; `load` is its last one; `num_sent` counts the replies that were sent there and are open.
+    One that is not `listed` any more takes no new ones: what its watch says next tells whether it
+    was taken out or died.
     """
 
     def __init__(self, card: Card, fleet: Fleet, now_s: float):
@@ -42,6 +44,7 @@ class Member:
         self.load: Load | None = None
         self.heard_s = now_s
         self.num_sent = 0
+        self.listed = True
         self.retired = False
 
     def leave(self, why: str, *, retired: bool = False) -> None:
@@ -53,7 +56,7 @@ class Member:
     def candidate(self) -> Candidate | None:
         """How it stands for the next reply; None while it takes none."""
         load = self.load
-        if load is None or self.gone.done() or not load.stats.ready:
+        if load is None or self.gone.done() or not self.listed or not load.stats.ready:
             return None
         engine = load.stats.engine
         num_replies = max(engine.running + engine.waiting, self.num_sent)
@@ -130,7 +133,11 @@ class Members:
 
     def lost(self, member: Member, error: ReplicaLostError) -> None:
         """A call to it failed."""
-        self._leave(member, f"it is lost: {error}")
+        if isinstance(error, ReplicaAwayError):
+            member.listed = False
+            self._wake()
+        else:
+            self._leave(member, f"it is lost: {error}")
 
     async def _discover(self) -> None:
         while True:
@@ -177,8 +184,7 @@ class Members:
                 member = Member(card, self._fleet, self._clock())
                 self._watching[name] = asyncio.ensure_future(self._watch(member))
         for member in self.all:
-            if member.name not in known:
-                self._leave(member, "it was taken out of the cluster", retired=True)
+            member.listed = member.name in known
 
     async def _watch(self, member: Member) -> None:
         try:
@@ -189,7 +195,7 @@ class Members:
                         if member.gone.done():
                             return
         except ReplicaLostError as error:
-            self.lost(member, error)
+            self._leave(member, f"it is lost: {error}")
         finally:
             if self._watching.get(member.name) is asyncio.current_task():
                 del self._watching[member.name]
@@ -198,6 +204,9 @@ class Members:
         if load.stats.state in ("draining", "faulted"):
             retired = load.stats.state == "draining"
             self._leave(member, f"it is {load.stats.state}", retired=retired)
+            return
+        if not member.listed:
+            self._leave(member, "it was taken out of the cluster", retired=True)
             return
         if member.load is None:
             card = member.card

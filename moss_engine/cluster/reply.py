@@ -175,7 +175,7 @@ class ClusterReply:
         except ReplicaLostError as error:
             if not member.gone.done():
                 self._members.lost(member, error)
-            self._num_deaths += not member.retired
+            self._num_deaths += member.gone.done() and not member.retired
             return False
         finally:
             await _close(batches)

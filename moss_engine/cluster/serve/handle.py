@@ -19,7 +19,7 @@ from ray.serve.handle import DeploymentHandle
 
 from moss_engine.api.events import Event
 from moss_engine.api.request import Request
-from moss_engine.cluster.fleet import CutOffError, ReplicaLostError
+from moss_engine.cluster.fleet import CutOffError, ReplicaAwayError, ReplicaLostError
 from moss_engine.cluster.pipe import Inbox, Parcel
 from moss_engine.cluster.serve.deployment import NAME, Elsewhere
 from moss_engine.cluster.serve.head import Head
@@ -222,5 +222,5 @@ class HandleFleet:
 
 def _checked(value: Any) -> Any:
     if isinstance(value, Elsewhere):
-        raise ReplicaLostError("it is not there any more")
+        raise ReplicaAwayError("it is not there any more")
     return value

@@ -15,7 +15,7 @@ class ReplicaLostError(Exception):
 
 
 class ReplicaAwayError(ReplicaLostError):
-    """Calls to a replica are led elsewhere: it is dead, or it is being stopped and still at work."""
+    """Calls to a replica are led elsewhere: it is dead, or it is being stopped and still works."""
 
 
 class CutOffError(ReplicaLostError):

@@ -40,6 +40,7 @@ UNKNOWN_SIZE, UNKNOWN_FRAMES = 0xFFFF_FFFF, 1 << 62
 """Length field of a stream that was written without seeking back, as libsndfile gives it."""
 
 _FORMATS = "WAV, FLAC, OGG, MP3 or AIFF"
+_CONVERT = f"send {_FORMATS}, as from: ffmpeg -i FILE out.flac"
 _CONTAINERS = (
     b"RIFF",
     b"RIFX",
@@ -59,18 +60,22 @@ _log = logging.getLogger(__name__)
 def read_audio(source: Path | str | bytes, max_s: float = 60.0) -> tuple[np.ndarray, int]:
     """A local file, or a file's bytes -> (float32 [samples] mono, its own sample rate in Hz).
 
-    Channels are averaged. A file that breaks off early gives what is there. Raises AudioFormatError
+    The first channel that is not silent counts. A file that breaks off early gives what is there.
+    Raises AudioFormatError
     for what is no audio file or no usable one, AudioLongError for more than `max_s` seconds or
     `MAX_DECODED_BYTES`, AudioEmptyError for silence and for less than 0.2 s, AudioNonfiniteError
     for NaN or infinite samples. Nothing is decoded before the header has been accepted, and nothing
     but the source is opened.
     """
     head, num_bytes = _read_head(source)
+    if head[4:8] == b"ftyp" or head.startswith(b"\x1aE\xdf\xa3"):
+        kind = "MP4 or M4A" if head[4:8] == b"ftyp" else "WebM"
+        raise AudioFormatError(f"{kind} files cannot be read here; {_CONVERT}.")
     if not head.startswith(_CONTAINERS) and not _is_mpeg(head):
         raise AudioFormatError(f"This is no audio file that can be read here; send {_FORMATS}.")
     opened: Any = _Bytes(source) if isinstance(source, bytes) else str(source)
     try:
-        with soundfile.SoundFile(opened) as file:
+        with _Forwards(opened) as file:
             _check_header(file, head, max_s)
             samples = _decode(file, max_s)
             if (
@@ -83,6 +88,14 @@ def read_audio(source: Path | str | bytes, max_s: float = 60.0) -> tuple[np.ndar
         raise AudioFormatError(
             f"The audio file is damaged or of an unknown kind; send {_FORMATS}."
         ) from None
+
+
+class _Forwards(soundfile.SoundFile):
+    """Read from its first sample to its last. soundfile would seek after every block, which a FLAC
+    file that does not tell its length refuses at its end."""
+
+    def seekable(self) -> bool:
+        return False
 
 
 class _Bytes(io.BytesIO):
@@ -175,7 +188,7 @@ def _declared_data_bytes(head: bytes) -> int:
 def _decode(file: soundfile.SoundFile, max_s: float) -> np.ndarray:
     limit = math.floor(min(max_s * file.samplerate, MAX_DECODED_BYTES / (4 * file.channels)))
     blocks: list[np.ndarray] = []
-    num_frames, peak = 0, 0.0
+    num_frames, peaks = 0, np.zeros(file.channels)
     while True:
         block = file.read(BLOCK_FRAMES, dtype="float32", always_2d=True)  # [frames, channels]
         if len(block) == 0:
@@ -188,13 +201,14 @@ def _decode(file: soundfile.SoundFile, max_s: float) -> np.ndarray:
                 "The recording holds samples that are no numbers (NaN or infinite); "
                 "export it again."
             )
-        mono = block[:, 0].copy()  # the first channel, as the authors of MOSS-Speech take it
-        peak = max(peak, float(np.abs(mono).max()))
-        blocks.append(mono)
+        peaks = np.maximum(peaks, np.abs(block).max(axis=0))
+        blocks.append(block)
         if len(block) < BLOCK_FRAMES:
             break
     _check_length(num_frames, file.samplerate, file.channels, max_s)
-    if peak < SILENCE_PEAK:
+    if peaks.max() < SILENCE_PEAK:
         raise AudioEmptyError("We heard nothing; check the microphone and speak a sentence.")
-    samples = np.concatenate(blocks)
+    # The first channel, as the authors of MOSS-Speech take it, if anything is on it.
+    channel = int(np.argmax(peaks >= SILENCE_PEAK))
+    samples, peak = np.concatenate([block[:, channel] for block in blocks]), peaks[channel]
     return samples / np.float32(peak) if peak > LOUD_PEAK else samples

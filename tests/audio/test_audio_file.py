@@ -187,6 +187,16 @@ def test_a_stream_that_hides_its_length_is_read_no_further_than_allowed():
     assert peak_bytes < 2 * 60 * 8000 * 4 + 4_000_000
 
 
+def test_a_flac_file_that_hides_its_length_is_read_to_its_end():
+    """Such are those of /v1/audio/speech, and of ffmpeg into a pipe."""
+    wave = tone(5.0)
+    data = bytearray(wav_bytes(wave, form="FLAC"))
+    data[21] &= 0xF0
+    data[22:26] = bytes(4)
+    samples, _ = read_audio(bytes(data))
+    np.testing.assert_allclose(samples, wave[:, 0], atol=1e-4)
+
+
 def test_a_large_file_is_not_opened(tmp_path):
     path = tmp_path / "large.wav"
     with path.open("wb") as file:
@@ -244,6 +254,21 @@ def test_the_first_channel_is_taken():
     wave[:, 1:] = 0
     samples, _ = read_audio(wav_bytes(wave, subtype="FLOAT"))
     np.testing.assert_array_equal(samples, wave[:, 0])
+
+
+def test_a_microphone_on_another_channel_is_heard():
+    wave = tone(channels=6)
+    wave[:, :2] = wave[:, 3:] = 0
+    samples, _ = read_audio(wav_bytes(wave, subtype="FLOAT"))
+    np.testing.assert_array_equal(samples, wave[:, 2])
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"), [(b"\0\0\0\x1cftypM4A ", "MP4 or M4A"), (b"\x1aE\xdf\xa3", "WebM")]
+)
+def test_what_phones_and_browsers_record_is_named_with_its_way_out(head, kind):
+    with pytest.raises(AudioFormatError, match=f"^{kind} files .* as from: ffmpeg -i FILE"):
+        read_audio(head + bytes(500))
 
 
 @pytest.mark.parametrize("rate_hz", [8000, 11_025, 44_100, 96_000, 192_000])

@@ -50,11 +50,13 @@ def check_sampling(sampling: Sampling) -> None:
 
 def _check_number(field: str, value: object, allowed: Control, high: float) -> None:
     kind, types = ("a whole number", int) if allowed.integer else ("a number", (int, float))
-    remedy = f"give {kind} from {allowed.low:g} to {high:g}."
+    limit = str(int(high)) if allowed.integer else f"{high:g}"
+    remedy = f"give {kind} from {allowed.low:g} to {limit}."
     if isinstance(value, bool) or not isinstance(value, types):
         raise ParameterError(f"{field} is {str(value)[:40]!r}; {remedy}")
     if not math.isfinite(value) or not allowed.low <= value <= high:
-        raise ParameterError(f"{field} is {value:.6g}; {remedy}")
+        given = str(value)[:40] if isinstance(value, int) else f"{value:.6g}"
+        raise ParameterError(f"{field} is {given}; {remedy}")
 
 
 def check_text(text: str, max_chars: int) -> None:

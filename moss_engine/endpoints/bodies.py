@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
+from moss_engine.api.controls import BY_NAME
 from moss_engine.endpoints.errors import ApiError, of_validation
 
 MAX_JSON_BYTES = 256 * 1024
@@ -22,6 +23,8 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
+Rows = Annotated[int, Field(ge=1, le=int(BY_NAME["max_rows"].high))]
+"""How long an answer may get."""
 Kind = TypeVar("Kind", bound=BaseModel)
 
 

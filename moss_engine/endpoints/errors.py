@@ -16,7 +16,6 @@ FIELDS = {
     "voice": "voice",
     "speed": "speed",
     "seed": "seed",
-    "max_rows": "max_completion_tokens",
     "text.temperature": "temperature",
     "text.top_p": "top_p",
 }
@@ -61,12 +60,13 @@ def of_moss(error: MossError, param: str | None = None) -> ApiError:
     """A refusal of the service; `param` is the field that the input came in. OpenAI's clients take
     400 for what was sent wrongly."""
     status = 400 if error.http_status == 422 else error.http_status
-    first = str(error).partition(" ")[0]
+    first, space, rest = str(error).partition(" ")
+    field = FIELDS.get(first)
     return ApiError(
         status,
-        str(error),
+        f"{field or first}{space}{rest}",
         error.code,
-        param=FIELDS.get(first, param),
+        param=field or param,
         retry_after_s=RETRY_S if isinstance(error, BusyError) else None,
     )
 
@@ -83,7 +83,7 @@ def of_validation(error: ValidationError) -> ApiError:
     param = _name(found["loc"])
     kind, given = found["type"], f"{found['input']!s:.40}"
     limits = found.get("ctx") or {}
-    if kind in ("extra_forbidden", "none_required"):
+    if kind in ("extra_forbidden", "none_required") or limits.get("max_length") == 0:
         sentence, code = f"{param} is not served here; leave it out.", "unknown_field"
     elif kind == "missing":
         sentence, code = f"{param} is missing; send it.", "missing_field"

@@ -65,6 +65,13 @@ class Server:
                 param=param,
             )
 
+    def check_speed(self, speed: float, param: str) -> None:
+        """Raise ApiError for one that the model has not."""
+        slowest, fastest = self.info.speeds or (1.0, 1.0)
+        if not slowest <= speed <= fastest:
+            remedy = f"send {slowest:g} to {fastest:g}" if self.info.speeds else "leave it at 1"
+            raise ApiError(400, f"{param} is {speed:g}; {remedy}.", "invalid_value", param=param)
+
     @cached_property
     def reading_mode(self) -> Mode | None:
         """The mode that says a text as it stands."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -25,11 +25,12 @@ MAX_FIELD_BYTES = 64 * 1024
 
 
 class TranscriptionBody(Body):
-    """`file` is read apart; a field that would change what the recogniser does is refused."""
+    """`file` is read apart; a field that would change what the recogniser does is refused, and so
+    is a language that it does not hear."""
 
     model: str
     response_format: Literal["json", "text"] = "json"
-    language: Annotated[str, Field(max_length=16)] | None = None
+    language: Literal["en"] | None = None
     temperature: Literal["0", "0.0"] | None = None
     stream: Literal["false"] | None = None
 

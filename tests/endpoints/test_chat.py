@@ -149,7 +149,10 @@ def test_values_that_change_nothing_are_taken(client):
     [
         ({"model": "gpt-audio"}, 404, "model", "ask for 'scripted'"),
         ({"n": 2}, 400, "n", "n is '2'; send 1"),
-        ({"tools": [{"type": "function"}]}, 400, "tools", "holds too many; send 0 at most"),
+        ({"tools": [{"type": "function"}]}, 400, "tools", "tools is not served here; leave it"),
+        ({"max_tokens": 0}, 400, "max_tokens", "^max_tokens must be greater than or equal to 1"),
+        ({"max_completion_tokens": 50_000}, 400, "max_completion_tokens",
+         "^max_completion_tokens must be less than or equal to 40960"),
         ({"stop": "x"}, 400, "stop", "stop is not served here; leave it out"),
         ({"logit_bias": {}}, 400, "logit_bias", "not served here; leave it out"),
         ({"modalities": ["image"]}, 400, "modalities[0]", "send 'text' or 'audio'"),

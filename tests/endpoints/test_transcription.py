@@ -51,6 +51,7 @@ def test_a_recording_becomes_its_words(client, recording):
         ({"model": MODEL, "response_format": "srt"}, True, "response_format"),
         ({"model": MODEL, "prompt": "Names."}, True, "prompt"),
         ({"model": MODEL, "stream": "true"}, True, "stream"),
+        ({"model": MODEL, "language": "de"}, True, "language"),
     ],
 )
 def test_what_is_wrong_is_named(url, recording, fields, files, param):

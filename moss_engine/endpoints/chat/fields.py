@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from moss_engine.endpoints.bodies import Body, told_by
+from moss_engine.endpoints.bodies import Body, Rows, told_by
 
 MAX_MESSAGES = 512
 MAX_PARTS = 16
@@ -108,8 +108,8 @@ class ChatBody(Body):
     seed: Annotated[int, Field(ge=0)] | None = None
     temperature: float | None = None
     top_p: float | None = None
-    max_completion_tokens: int | None = None
-    max_tokens: int | None = None
+    max_completion_tokens: Rows | None = None
+    max_tokens: Rows | None = None
     mode: str | None = None
     n: Literal[1] | None = None
     frequency_penalty: Literal[0] | None = None

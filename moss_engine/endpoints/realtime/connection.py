@@ -134,6 +134,7 @@ class Connection:
         session = self._session.updated(fields)
         if session.voice is not None:
             self._server.check_voice(session.voice, "session.audio.output.voice")
+        self._server.check_speed(session.speed, "session.audio.output.speed")
         refused = None
         if session.instructions and not self._server.own_system:
             session, refused = replace(session, instructions=""), "session.instructions"
@@ -176,7 +177,6 @@ class Connection:
                 400, "A response is being made; cancel it, or wait for response.done.",
                 "conversation_already_has_active_response",
             )  # fmt: skip
-        asked = self._talk.last_said()
         session, fields = self._session, event.response
         if fields is not None:
             if fields.instructions and not self._server.own_system:
@@ -185,6 +185,8 @@ class Connection:
                     "fixed_system", param="response.instructions",
                 )  # fmt: skip
             output = fields.audio.output if fields.audio else None
+            if output is not None and output.voice is not None:
+                self._server.check_voice(output.voice, "response.audio.output.voice")
             said = fields.output_modalities
             session = replace(
                 session,
@@ -194,7 +196,7 @@ class Connection:
                 max_rows=rows_of(fields.max_output_tokens) or session.max_rows,
                 metadata=fields.metadata,
             )
-        await self._begin(session, asked)
+        await self._begin(session, self._talk.last_said())
 
     async def _begin(self, session: Session, asked: Item | None = None) -> None:
         answer = Answer(self._server, self._caller, session, self._talk, self._emit)

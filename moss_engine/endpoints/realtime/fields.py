@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Tag, TypeAdapter
+from pydantic import Discriminator, Field, Tag, TypeAdapter
 
-from moss_engine.endpoints.bodies import Body, told_by
+from moss_engine.endpoints.bodies import Body, Rows, told_by
 
 Modalities = Annotated[list[Literal["text", "audio"]], Field(min_length=1, max_length=1)]
-MaxTokens = Annotated[int, Field(ge=1)] | Literal["inf"]
+MaxTokens = Annotated[
+    Annotated[Rows, Tag("<number>")] | Annotated[Literal["inf"], Tag("<text>")],
+    Discriminator(lambda value: "<text>" if isinstance(value, str) else "<number>"),
+]
 MAX_AUDIO_CHARS = 4 * 1024 * 1024
 Base64 = Annotated[str, Field(max_length=MAX_AUDIO_CHARS)]
 

@@ -1,0 +1,33 @@
+"""Refusals of the service, as programs are told of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from moss_engine.api.errors import ParameterError
+from moss_engine.api.validation import check_sampling
+from moss_engine.endpoints.errors import of_moss
+from tests.ui.page_support import INFO
+
+SAMPLING = INFO.sampling
+HOT, NARROW = replace(SAMPLING.text, temperature=3.0), replace(SAMPLING.text, top_p=0.0)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "sentence"),
+    [
+        (replace(SAMPLING, text=HOT), "temperature is 3; give a number from 0 to 2."),
+        (replace(SAMPLING, text=NARROW), "top_p is 0; give a number from 0.01 to 1."),
+        (
+            replace(SAMPLING, seed=2**63),
+            f"seed is {2**63}; give a whole number from 0 to {2**63 - 1}.",
+        ),
+    ],
+)
+def test_a_sentence_names_the_field_that_the_program_sent(sampling, sentence):
+    with pytest.raises(ParameterError) as caught:
+        check_sampling(sampling)
+    refusal = of_moss(caught.value)
+    assert (refusal.message, refusal.param) == (sentence, sentence.partition(" ")[0])

@@ -46,6 +46,21 @@ TABLE = {
     "1920x1080": "nineteen twenty by one thousand eighty",
     "1½ cups, ¾": "one and a half cups, three quarters",
     "24/7": "twenty-four seven",
+    "Open 24/7.": "Open twenty-four seven.",
+    "9/11, and 20/20 vision": "nine eleven, and twenty twenty vision",
+    (
+        "¾ tsp salt, ½ kg, 2 1/2 tbsp"
+    ): "three quarters of a teaspoon salt, one half kilogram, two and a half tablespoons",
+    "It took 1h 30m.": "It took one hour thirty minutes.",
+    "2h30m, 5m 20s": "two hours thirty minutes, five minutes twenty seconds",
+    "30m wide, 100m in 9.58s": "thirty meters wide, one hundred meters in nine point five eight "
+    "seconds",
+    "3,50 € or €12,99": "three euros and fifty cents or twelve euros and ninety-nine cents",
+    "1.234,50 EUR": "one thousand two hundred thirty-four euros and fifty cents",
+    (
+        '<speak>Hello <break time="500ms"/> <prosody rate="slow">there</prosody></speak>'
+    ): "Hello there",
+    "if a<b and c>d": "if a b and c d",
     # money
     "$5": "five dollars",
     "$1": "one dollar",
@@ -241,6 +256,7 @@ PIECES = st.sampled_from(
 @given(st.one_of(st.text(), st.lists(PIECES).map(" ".join), st.lists(PIECES).map("".join)))
 @example("I.I.")
 @example("a.b.c.")
+@example("SunAug")
 @settings(deadline=None, max_examples=300)
 def test_any_text_becomes_plain_words_once(text: str) -> None:
     said = spoken_text(text)

@@ -76,7 +76,7 @@ def _wireless(m: re.Match[str]) -> str:
 
 NAMES: tuple[Rule, ...] = (
     (
-        re.compile(r"(?<![\w./-])(?:24/7|50/50|9/11)(?![\w./-])"),
+        re.compile(r"(?<![\w./-])(?:24/7|50/50|20/20|9/11)(?![\w/-]|\.\d)"),
         lambda m: " ".join(map(integer, m[0].split("/"))),
     ),
     (

@@ -58,6 +58,16 @@ def _period(m: re.Match[str]) -> str:
     return "." if m[0].endswith(".") and after else ""
 
 
+_DAY_BEFORE_DATE = re.compile(
+    rf"(?<![A-Za-z])(?P<day>{'|'.join(_DAYS)})\.?(?=,?\s+(?:\d|{_MONTH}))"
+)
+
+
+def weekdays_to_words(text: str) -> str:
+    """The rule for "Sun, Aug 16" by itself, for words that came apart later: "SunAug"."""
+    return _DAY_BEFORE_DATE.sub(_day_before_date, text)
+
+
 def _day_before_date(m: re.Match[str]) -> str:
     """A weekday, unless a name goes before it: "Edmonton Sun, August 16"."""
     before = re.search(r"\b([A-Z]\w*)\s+$", m.string[: m.start()])
@@ -105,10 +115,7 @@ RULES: tuple[Rule, ...] = (
         ),
         lambda m: f"{_DAYS[m['first']]} to {_DAYS[m['last']]}",
     ),
-    (
-        re.compile(rf"(?<![A-Za-z])(?P<day>{'|'.join(_DAYS)})\.?(?=,?\s+(?:\d|{_MONTH}))"),
-        _day_before_date,
-    ),
+    (_DAY_BEFORE_DATE, _day_before_date),
     (re.compile(r"(?<=\d)T(?=\d\d:\d\d)"), lambda m: " at "),
     (re.compile(r"(?<=:\d\d)(?:\.\d+)?Z\b"), lambda m: " U T C"),
     (

@@ -11,12 +11,18 @@ _TAGS = (
     "li link main mark meta nav ol option p pre q s script section select small span strong style "
     "sub summary sup svg table tbody td textarea th thead title tr u ul video audio var"
 ).split()
+_SPEECH_TAGS = "break emphasis lang phoneme prosody say-as speak voice".split()
 _WRAPPING = (
     (re.compile(r"^[ \t]*(?:[=*_-][ \t]*){3,}\r?$", re.M), ""),
     (re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.M), ""),
     (re.compile(r"!?\[([^\]\n]+)\]\((?:[^()\s]+)(?:\s+\"[^\"\n]*\")?\)"), r"\1"),
     (re.compile(r"<((?:mailto:)?[^\s<>@]+@[^\s<>]+|(?:https?|ftp)://[^\s<>]+)>"), r" \1 "),
-    (re.compile(rf"</?(?:{'|'.join(_TAGS)})(?:\s[^<>\n]*)?/?>", re.I), " "),
+    (
+        re.compile(
+            rf"</?(?:{'|'.join((*_TAGS, *_SPEECH_TAGS))})(?:\s[^<>\n]*=[^<>\n]*|\s\w+)?\s?/?>", re.I
+        ),
+        " ",
+    ),
     (re.compile(r"<!--.*?-->", re.S), " "),
     (re.compile(r"<(/?[A-Za-z][\w./ +-]*)>"), r" \1 "),
     (re.compile(r"&(?:nbsp|#160);"), " "),

@@ -8,7 +8,7 @@ import re
 from moss_engine.text.spoken import codes, dates, units
 from moss_engine.text.spoken.cardinals import amount, cardinal, integer, ordinal
 from moss_engine.text.spoken.dates import Rule
-from moss_engine.text.spoken.units import NUMBER
+from moss_engine.text.spoken.units import NUMBER, UNIT, of_unit
 
 _FRACTIONS = {2: ("half", "halves"), 3: ("third", "thirds"), 4: ("quarter", "quarters")}
 _COMPASS = {"N": "north", "S": "south", "E": "east", "W": "west"}
@@ -52,6 +52,7 @@ _RULES: tuple[Rule, ...] = (
         _coordinate,
     ),
     *codes.NAMES,
+    *units.DURATIONS,
     *dates.RULES,
     *units.MONEY,
     *codes.CALLS,
@@ -62,8 +63,9 @@ _RULES: tuple[Rule, ...] = (
     (
         re.compile(
             r"(?<![\d/.,])(?:(?P<whole>\d+)\s+)?(?P<top>\d{1,4})\s?/\s?(?P<bottom>\d{1,4})(?![\d/])"
+            rf"(?:\s?(?P<unit>{UNIT})(?![\w°²³/]))?"
         ),
-        _fraction,
+        lambda m: of_unit(_fraction(m), m["unit"]) if m["unit"] else _fraction(m),
     ),
     (
         re.compile(

@@ -15,6 +15,7 @@ from moss_engine.text.spoken.arithmetic import sums_to_words
 from moss_engine.text.spoken.capitals import say_capitals, unshout
 from moss_engine.text.spoken.cardinals import cardinal
 from moss_engine.text.spoken.code import code_to_words
+from moss_engine.text.spoken.dates import weekdays_to_words
 from moss_engine.text.spoken.markup import unwrapped, without_markup
 from moss_engine.text.spoken.numbers import numbers_to_words
 from moss_engine.text.spoken.romans import romans_to_words
@@ -64,7 +65,7 @@ def spoken_text(text: str) -> str:
     text = transliterate(text)
     text = numbers_to_words(text)
     for _ in range(_PASSES):
-        said = _say_words(_say_marks(romans_to_words(text)))
+        said = _say_words(_say_marks(weekdays_to_words(romans_to_words(text))))
         if said == text:
             break
         text = said

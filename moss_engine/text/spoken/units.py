@@ -79,7 +79,7 @@ _NOT_NOUNS = (
     "yesterday yet you your"
 ).split()
 # fmt: on
-_UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
+UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
 _DOTTED_UNIT = "|".join(sorted(map(re.escape, _DOTTED), key=len, reverse=True))
 _NO_PLURAL = ("hertz", "yen", "yuan", "won")
 _DETERMINER = r"(?:a|an|the|this|that|every|each|another|any|my|your|his|her|its|our|their|one)"
@@ -130,6 +130,16 @@ def _measured(m: re.Match[str]) -> str:
     return f"{amount(m['amount'])} {_plural(_noun_of(m['unit']), m['amount'])}"
 
 
+def of_unit(fraction: str, unit: str) -> str:
+    """ "three quarters", "km" -> "three quarters of a kilometer"."""
+    noun = _UNITS[unit]
+    if " and " in fraction:
+        return f"{fraction} {_plural(noun, '')}"
+    if fraction.endswith(" half"):
+        return f"{fraction} {noun}"
+    return f"{fraction} of {'an' if noun[0] in 'aeio' or noun.startswith('hour') else 'a'} {noun}"
+
+
 def _noun_of(unit: str) -> str:
     return "inch" if unit == "in" else _UNITS[unit]
 
@@ -163,6 +173,12 @@ def _inches(m: re.Match[str]) -> str:
     return f"{amount(m['amount'])} inch"
 
 
+def _with_point(m: re.Match[str]) -> str:
+    """Euros as the continent writes them: "1.234,50" -> "1234.50"."""
+    return f"{m['sign']}{m['euros'].replace('.', '')}.{m['cents']}"
+
+
+_COMMA = r"(?P<euros>\d{1,3}(?:\.\d{3})+|\d+),(?P<cents>\d\d)"
 _SIGN = "|".join(sorted(map(re.escape, _CURRENCIES), key=len, reverse=True))
 _PRICE = (
     rf"(?<![A-Za-z])(?P<sign>{_SIGN})\s?(?P<amount>{NUMBER})(?:\s?"
@@ -187,6 +203,8 @@ MONEY: tuple[Rule, ...] = (
         re.compile(rf"\b(?P<before>(?i:{_DETERMINER})\s+){_PRICE}{_NOUN}"),
         lambda m: m["before"] + _money(m, describes=True),
     ),
+    (re.compile(rf"(?P<sign>€\s?){_COMMA}(?![.,]?\d)"), _with_point),
+    (re.compile(rf"(?P<sign>)(?<![\d.,]){_COMMA}(?=\s?(?:€|EUR\b))"), _with_point),
     (re.compile(_PRICE), _money),
     (
         re.compile(
@@ -194,6 +212,17 @@ MONEY: tuple[Rule, ...] = (
             r"(?P<sign>[€£¥₹¢₽₩]|(?:USD|EUR|GBP|JPY|CHF|INR|CAD|AUD|CNY)\b)"
         ),
         _money,
+    ),
+)
+DURATIONS: tuple[Rule, ...] = (
+    # Beside hours or seconds an m is minutes, and 20s are no decade.
+    (
+        re.compile(r"\b(?P<h>\d{1,3})\s?h\s?(?P<m>\d{1,2})\s?m\b"),
+        lambda m: f"{m['h']} h {m['m']} min",
+    ),
+    (
+        re.compile(r"\b(?P<m>\d{1,2})(?: min|\s?m)\s?(?P<s>\d{1,2})s\b"),
+        lambda m: f"{m['m']} min {m['s']} sec",
     ),
 )
 MEASURES: tuple[Rule, ...] = (
@@ -213,16 +242,16 @@ MEASURES: tuple[Rule, ...] = (
     (
         re.compile(
             rf"\b(?P<before>(?i:{_DETERMINER})\s+)(?P<amount>{NUMBER})\s?"
-            rf"(?P<unit>{_UNIT})(?![\w°²³/]){_NOUN}"
+            rf"(?P<unit>{UNIT})(?![\w°²³/]){_NOUN}"
         ),
         _described,
     ),
     (
-        re.compile(rf"(?P<before>)(?P<amount>{NUMBER})-(?P<unit>{_UNIT}|in)(?![\w°²³/]){_NOUN}"),
+        re.compile(rf"(?P<before>)(?P<amount>{NUMBER})-(?P<unit>{UNIT}|in)(?![\w°²³/]){_NOUN}"),
         _described,
     ),
     (re.compile(rf"(?P<amount>{NUMBER})\s?%"), lambda m: f"{amount(m['amount'])} percent"),
-    (re.compile(rf"(?<![A-Za-z])(?P<amount>{NUMBER})\s?(?P<unit>{_UNIT})(?![\w°²³/])"), _measured),
+    (re.compile(rf"(?<![A-Za-z])(?P<amount>{NUMBER})\s?(?P<unit>{UNIT})(?![\w°²³/])"), _measured),
     (
         re.compile(rf"(?<![\w/])(?P<unit>{'|'.join(_ALONE)})(?![\w/])"),
         lambda m: _plural(_UNITS[m["unit"]], ""),

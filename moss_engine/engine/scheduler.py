@@ -75,7 +75,9 @@ class Scheduler:
 
     def crowded_out_by(self, turn: RequestState) -> RequestState | None:
         """The turn that has to leave a full queue for this one: the last one of the visitor with
-        the most waiting, if that are more than one more than this turn's visitor has."""
+        the most waiting, if that are more than one more than this turn's visitor has. Raises
+        ContextError if this one can never run."""
+        self._check_length(turn)
         sessions = {other.request.session_id for other in self.waiting}
         if not self._is_full or turn.request.session_id in sessions:
             return None
@@ -90,14 +92,7 @@ class Scheduler:
 
         Raises ContextError if it can never run, BusyError if too many wait.
         """
-        if turn.max_total_rows > self.max_total_rows:
-            longest = max(turn.segments, key=lambda segment: segment.max_total_rows)
-            raise ContextError(
-                f"What was said needs {len(longest.prompt)} rows and the reply up to "
-                f"{longest.max_rows}, but only "
-                f"{self.max_total_rows} fit together; send a shorter text, or allow the reply "
-                f"fewer rows."
-            )
+        self._check_length(turn)
         session_id = turn.request.session_id
         for index, other in enumerate(self._queue):
             if other.request.session_id == session_id:
@@ -116,6 +111,16 @@ class Scheduler:
         else:
             self._queue.append(turn)
         return None
+
+    def _check_length(self, turn: RequestState) -> None:
+        if turn.max_total_rows > self.max_total_rows:
+            longest = max(turn.segments, key=lambda segment: segment.max_total_rows)
+            raise ContextError(
+                f"What was said needs {len(longest.prompt)} rows and the reply up to "
+                f"{longest.max_rows}, but only "
+                f"{self.max_total_rows} fit together; send a shorter text, or allow the reply "
+                f"fewer rows."
+            )
 
     def schedule(
         self, paused: Collection[str] = (), ahead_s: Mapping[str, float] | None = None

@@ -232,3 +232,14 @@ def test_left_over_blocks_are_counted_and_taken_back(caplog: pytest.LogCaptureFi
         engine.step()
     assert engine.stats().leaked_blocks == 2
     assert engine.stats().blocks_used == 0
+
+
+def test_a_request_that_can_never_run_crowds_nobody_out():
+    engine = make_engine(FakeRuntime(scripted(SPOKEN)), max_waiting=0)
+    crowd = [replace(make_request(), visitor="crowd") for _ in range(LIMITS.max_batch)]
+    for request in crowd:
+        engine.submit(request)
+    with pytest.raises(ContextError):
+        engine.submit(replace(make_request(max_rows=LIMITS.max_seq_len), visitor="other"))
+    events = run(engine)
+    assert all(isinstance(events[request.request_id][-1], Finished) for request in crowd)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from moss_engine.api.errors import UnsupportedModeError
 from moss_engine.api.info import ServiceInfo, ServiceStats
@@ -19,6 +21,8 @@ from moss_engine.service.machine_watch import MachineWatch
 
 if TYPE_CHECKING:
     import numpy as np
+
+Result = TypeVar("Result")
 
 
 class LocalService:
@@ -41,6 +45,8 @@ class LocalService:
         self._voices = voices
         self._hearing = hearing
         self._machine = machine
+        # One at a time: in asyncio's own few threads they would keep requests from being accepted.
+        self._voice_thread = ThreadPoolExecutor(1, "voices")
         self._heap = HeapTrimmer()
 
     def start(self) -> None:
@@ -56,6 +62,7 @@ class LocalService:
             self._machine.close()
         self._core.close()
         self._heap.close()
+        self._voice_thread.shutdown(cancel_futures=True)
         if self._hearing is not None:
             self._hearing.close()
 
@@ -99,11 +106,16 @@ class LocalService:
             raise UnsupportedModeError(
                 "This service speaks with installed voices only; choose one of them."
             )
-        return await asyncio.to_thread(self._voices.add, session_id, wave, sample_rate_hz, codes)
+        arguments = (session_id, wave, sample_rate_hz, codes)
+        return await self._beside(self._voices.add, *arguments)
 
     async def remove_voice(self, session_id: str) -> None:
         if self._voices is not None:
-            await asyncio.to_thread(self._voices.remove, session_id)
+            await self._beside(self._voices.remove, session_id)
+
+    async def _beside(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._voice_thread, work, *arguments)
 
     async def cancel_session(self, session_id: str) -> None:
         self._core.cancel_session(session_id)

@@ -1,0 +1,59 @@
+"""Voices are made beside everything else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from moss_engine.api.events import Finished
+from moss_engine.service.cloned_voices import ClonedVoices
+from moss_engine.service.local import LocalService
+from tests.cluster.cluster_support import INFO
+from tests.service.service_support import PATIENCE_S, ask, served
+
+
+class SlowCloner:
+    """Makes no voice before it may."""
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+        self.names: list[str] = []
+
+    def add(self, name: str, wave: np.ndarray, rate_hz: int, codes: tuple[int, ...]) -> None:
+        assert self.may.wait(PATIENCE_S)
+        self.names.append(name)
+
+    def remove(self, name: str) -> None:
+        self.names.remove(name)
+
+
+def test_a_request_does_not_wait_for_the_voices_of_others():
+    async def play(service: LocalService, cloner: SlowCloner) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))  # on a small machine they are few
+        wave = np.ones(9, np.float32)
+        adding = [
+            asyncio.ensure_future(service.add_voice(session_id, wave, 24_000, (1,)))
+            for session_id in "ab"
+        ]
+        await asyncio.sleep(0)
+        reply = await asyncio.wait_for(service.submit(ask()), PATIENCE_S / 2)
+        last = [event async for event in reply.events()][-1]
+        assert isinstance(last, Finished)
+        assert not any(task.done() for task in adding)
+        cloner.may.set()
+        assert [voice.name for voice in await asyncio.gather(*adding)] == cloner.names
+        await service.remove_voice("a")
+        assert len(cloner.names) == 1
+
+    cloner = SlowCloner()
+    with served() as core:
+        service = LocalService(core, INFO, ClonedVoices(cloner))
+        try:
+            asyncio.run(play(service, cloner))
+        finally:
+            cloner.may.set()
+            service.close()

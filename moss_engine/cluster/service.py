@@ -84,7 +84,11 @@ class ClusterService:
 
     async def submit(self, request: Request) -> ReplyStream:
         """As `SpeechService.submit`."""
-        return await self._do(self._replies.submit(request))
+        try:
+            return await self._do(self._replies.submit(request))
+        except asyncio.CancelledError:  # it may be accepted already
+            self._replies.cancel(request.request_id)
+            raise
 
     async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
         return await self._do(self._ask("encode", wave, sample_rate_hz))
@@ -101,7 +105,10 @@ class ClusterService:
         async def add(member: Member) -> ClonedVoice:
             return await self._voices.add(member, session_id, wave, sample_rate_hz, codes)
 
-        return await self._do(self._at_one(session_id, add))
+        voice = await self._do(self._at_one(session_id, add))
+        for other in self._voices.surplus():
+            await self.remove_voice(other)
+        return voice
 
     async def remove_voice(self, session_id: str) -> None:
         await self._do(self._remove_voice(session_id))

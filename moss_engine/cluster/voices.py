@@ -19,17 +19,19 @@ MAX_RECORDINGS = 256
 
 @dataclass
 class _Recording:
-    """`names` are those that replicas gave the voice, by replica."""
+    """`names` are those that replicas gave the voice, by replica; `replicas` those that have this
+    one or an earlier one of the session."""
 
     name: str
     wave: np.ndarray
     sample_rate_hz: int
     codes: tuple[int, ...]
     names: dict[str, str] = field(default_factory=dict)
+    replicas: set[str] = field(default_factory=set)
 
 
 class OwnVoices:
-    """By session, one each; the oldest is forgotten when there are many."""
+    """By session, one each; the oldest are `surplus` when there are many."""
 
     def __init__(self) -> None:
         self._recordings: OrderedDict[str, _Recording] = OrderedDict()
@@ -45,17 +47,20 @@ class OwnVoices:
         """As `SpeechService.add_voice`; the replica's name for it is the page's."""
         answer = await member.remote.call("add_voice", session_id, wave, sample_rate_hz, codes)
         voice: ClonedVoice = answer.result()
+        earlier = self._recordings.pop(session_id, None)
         recording = _Recording(voice.name, wave, sample_rate_hz, codes, {member.name: voice.name})
-        self._recordings.pop(session_id, None)
+        recording.replicas = {member.name} | (earlier.replicas if earlier else set())
         self._recordings[session_id] = recording
-        if len(self._recordings) > MAX_RECORDINGS:
-            self._recordings.popitem(last=False)
         return voice
 
+    def surplus(self) -> list[str]:
+        """The sessions whose voices are to be removed, as there are many."""
+        return list(self._recordings)[: max(0, len(self._recordings) - MAX_RECORDINGS)]
+
     def remove(self, session_id: str) -> list[str]:
-        """Forget a session's voice; returns the replicas that know it."""
+        """Forget a session's voice; returns the replicas that have one of it."""
         recording = self._recordings.pop(session_id, None)
-        return list(recording.names) if recording else []
+        return list(recording.replicas) if recording else []
 
     async def prepare(self, request: Request, member: Member) -> Request:
         """The request with the voice's name at this replica, which learns it if need be."""
@@ -71,4 +76,5 @@ class OwnVoices:
                 recording.codes,
             )
             recording.names[member.name] = answer.result().name
+            recording.replicas.add(member.name)
         return replace(request, voice=recording.names[member.name])

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from moss_engine.api.service import ClonedVoice
+from moss_engine.cluster import voices
 from moss_engine.cluster.values import Answer
 from moss_engine.cluster.voices import OwnVoices
+from tests.cluster.cluster_support import Cluster, clustered
 from tests.service.service_support import ask
 
 WAVE, CODES = np.ones(10, np.float32), (1, 2)
@@ -38,15 +40,37 @@ def test_a_replica_learns_a_voice_once_when_a_reply_comes_to_it():
     members: list[Any] = [first, second, second, first]
 
     async def names() -> tuple[str, list[str | None]]:
-        voices = OwnVoices()
-        made = await voices.add(members[0], "s", WAVE, 16_000, CODES)
+        known = OwnVoices()
+        made = await known.add(members[0], "s", WAVE, 16_000, CODES)
         request = replace(ask(session="s"), voice=made.name)
-        heard = [(await voices.prepare(request, member)).voice for member in members]
-        assert sorted(voices.remove("s")) == ["a", "b"]
-        assert (await voices.prepare(request, members[1])).voice == made.name
+        heard = [(await known.prepare(request, member)).voice for member in members]
+        await known.add(members[0], "s", WAVE, 16_000, CODES)
+        assert sorted(known.remove("s")) == ["a", "b"], "one has the voice before the last"
+        assert (await known.prepare(request, members[1])).voice == made.name
         return made.name, heard
 
     made, heard = asyncio.run(names())
     assert heard == [made, "own 1 at b", "own 1 at b", made]
-    assert [len(replica.learned) for replica in (first, second)] == [1, 1]
+    assert [len(replica.learned) for replica in (first, second)] == [2, 1]
     assert second.learned[0][0] == "s" and second.learned[0][1] is WAVE
+
+
+def test_replicas_are_told_of_voices_that_are_too_many(monkeypatch):
+    monkeypatch.setattr(voices, "MAX_RECORDINGS", 2)
+
+    async def add_three(cluster: Cluster) -> list[tuple[str, str]]:
+        told: list[tuple[str, str]] = []
+
+        async def call(method: str, session_id: str, *arguments: Any) -> Answer:
+            told.append((method, session_id))
+            return Answer(ClonedVoice(f"own {session_id}"))
+
+        for remote in cluster.fleet.remotes.values():
+            monkeypatch.setattr(remote, "call", call)
+        for session_id in "abc":
+            await cluster.service.add_voice(session_id, WAVE, 16_000, CODES)
+        return told
+
+    with clustered(1) as cluster:
+        told = asyncio.run(add_three(cluster))
+    assert told == [*(("add_voice", name) for name in "abc"), ("remove_voice", "a")]

@@ -32,8 +32,8 @@ CUT_OFF = "The replicas are out of reach; try again in a minute."
 class Member:
     """A replica. `gone` is done, with the reason, when it is to be left, `retired` if that was
     meant; `load` is its last one; `num_sent` counts the replies that were sent there and are open.
-    One that is not `listed` any more takes no new ones: what its watch says next tells whether it
-    was taken out or died.
+    One that is `away`, not listed any more, takes no new ones: what its watch says next tells
+    whether it was taken out or died.
     """
 
     def __init__(self, card: Card, fleet: Fleet, now_s: float):
@@ -44,7 +44,7 @@ class Member:
         self.load: Load | None = None
         self.heard_s = now_s
         self.num_sent = 0
-        self.listed = True
+        self.away = False
         self.retired = False
 
     def leave(self, why: str, *, retired: bool = False) -> None:
@@ -56,7 +56,7 @@ class Member:
     def candidate(self) -> Candidate | None:
         """How it stands for the next reply; None while it takes none."""
         load = self.load
-        if load is None or self.gone.done() or not self.listed or not load.stats.ready:
+        if load is None or self.gone.done() or self.away or not load.stats.ready:
             return None
         engine = load.stats.engine
         num_replies = max(engine.running + engine.waiting, self.num_sent)
@@ -134,7 +134,7 @@ class Members:
     def lost(self, member: Member, error: ReplicaLostError) -> None:
         """A call to it failed."""
         if isinstance(error, ReplicaAwayError):
-            member.listed = False
+            member.away = True
             self._wake()
         else:
             self._leave(member, f"it is lost: {error}")
@@ -147,6 +147,8 @@ class Members:
                 await self._rejoin(error)
             except ReplicaLostError as error:
                 log.warning("the replicas cannot be listed: %s", error)
+            except Exception:
+                log.exception("the replicas cannot be listed")
             await asyncio.sleep(DISCOVER_S)
 
     async def _rejoin(self, error: CutOffError) -> None:
@@ -184,7 +186,7 @@ class Members:
                 member = Member(card, self._fleet, self._clock())
                 self._watching[name] = asyncio.ensure_future(self._watch(member))
         for member in self.all:
-            member.listed = member.name in known
+            member.away = member.away or member.name not in known
 
     async def _watch(self, member: Member) -> None:
         try:
@@ -205,7 +207,7 @@ class Members:
             retired = load.stats.state == "draining"
             self._leave(member, f"it is {load.stats.state}", retired=retired)
             return
-        if not member.listed:
+        if member.away:
             self._leave(member, "it was taken out of the cluster", retired=True)
             return
         if member.load is None:

@@ -65,7 +65,7 @@ class Replies:
         stream = LocalReplyStream(
             request.request_id,
             clock=self._clock,
-            cancel=self._cancel_from_afar,
+            cancel=self.cancel,
             on_taken=lambda: None,  # told with the next tick
         )
         reply = ClusterReply(
@@ -128,8 +128,8 @@ class Replies:
             self._num_resumes += reply.num_resumes
             self.outcomes[reply.outcome or "failed"] += 1
 
-    def _cancel_from_afar(self, request_id: str) -> None:
-        """From any thread."""
+    def cancel(self, request_id: str) -> None:
+        """Stop a reply; does nothing if it is over or unknown. From any thread."""
         self._loop.call_soon_threadsafe(self._cancel, request_id)
 
     def _cancel(self, request_id: str) -> None:

@@ -66,7 +66,7 @@ class ClusterReply:
         self._patience_s = patience_s
         self._course = Course(request.request_id, ids)
         self._batches: Batches | None = None
-        self._num_deaths = 0
+        self._num_asked = self._num_deaths = 0
 
     async def start(self) -> None:
         """Raises a MossError, with nothing begun, if no replica accepts the request."""
@@ -123,7 +123,8 @@ class ClusterReply:
     async def _ask(self, member: Member) -> MossError | None:
         """Send the request to a replica; returns its refusal."""
         progress = self._course.progress(self.stream.taken_samples) if self.num_resumes else None
-        self.sent_id = f"{self.request.request_id}~{self.num_resumes}{member.name}"
+        self._num_asked += 1  # a replica may still be busy with what it was asked before
+        self.sent_id = f"{self.request.request_id}~{self._num_asked}{member.name}"
         request = replace(self.request, request_id=self.sent_id, progress=progress)
         member.num_sent += 1
         batches = None

@@ -81,7 +81,8 @@ class LocalReplyStream:
 
     def cancel(self) -> None:
         """Stop the reply; it ends with `Finished(CANCELLED)`. Does nothing when it is over."""
-        self._cancel(self.request_id)
+        if not self._over:  # else its service may be closed
+            self._cancel(self.request_id)
 
     def acknowledge(self, samples: int) -> None:
         """The listener has taken `samples` of the reply in all; less than before is ignored."""

@@ -84,3 +84,24 @@ def test_a_replica_that_is_not_listed_tells_by_its_watch_what_happened(
 ):
     monkeypatch.setattr(module, "DISCOVER_S", 0.01)
     assert left(away, told) == why
+
+
+def test_an_unforeseen_error_does_not_end_the_search_for_replicas(caplog):
+    class Odd(OneReplica):
+        async def cards(self) -> list[Card]:
+            if not caplog.records:
+                raise KeyError("unforeseen")
+            return await super().cards()
+
+    async def find() -> None:
+        fleet: Any = Odd()
+        fleet.told.put_nowait(LOAD)
+        members = Members(fleet, hangs_s=1e6)
+        running = asyncio.ensure_future(members.run())
+        await members.change(30.0)
+        assert members.has_ready
+        running.cancel()
+        await asyncio.wait({running})
+
+    asyncio.run(find())
+    assert "the replicas cannot be listed" in caplog.text

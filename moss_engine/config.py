@@ -95,7 +95,7 @@ class EngineConfig:
         high=1 << 16,
     )
     max_text_chars: int = option(
-        4000, "longest text of one message", group="capacity", low=1, high=100_000
+        4096, "longest text of one message", group="capacity", low=1, high=100_000
     )
     max_speech_s: float = option(
         60.0, "longest recording of one message", group="capacity", low=1.0, high=600.0

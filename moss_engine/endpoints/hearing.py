@@ -14,9 +14,10 @@ from moss_engine.endpoints.server import Server
 
 
 def from_base64(data: str) -> bytes:
-    """Raises AudioFormatError for what is no base64."""
+    """Line breaks, as `base64 FILE` writes them, are left out. Raises AudioFormatError for what is
+    no base64."""
     try:
-        return base64.b64decode(data, validate=True)
+        return base64.b64decode("".join(data.split()), validate=True)
     except (binascii.Error, ValueError):
         raise AudioFormatError("The recording is no base64; send the file's bytes in it.") from None
 

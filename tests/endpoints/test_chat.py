@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+from collections.abc import Callable
 
 import httpx
 import numpy as np
@@ -32,10 +33,10 @@ def ask(client, messages=ASKED, **fields):
     return client.chat.completions.create(model=MODEL, messages=messages, **fields)
 
 
-def recording() -> dict:
+def recording(encoded: Callable[[bytes], bytes] = base64.b64encode) -> dict:
     file = io.BytesIO()
     write_wav(file, to_pcm16(QUESTION), 24_000)
-    data = base64.b64encode(file.getvalue()).decode()
+    data = encoded(file.getvalue()).decode()
     return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
 
 
@@ -67,8 +68,10 @@ def test_text_is_answered_by_sound(client, service, tmp_path):
     assert details.audio_tokens > 0 and details.text_tokens > 0
 
 
-def test_a_recording_is_a_question(client, service):
-    messages = [{"role": "user", "content": [recording()]}]
+@pytest.mark.parametrize("encoded", [base64.b64encode, base64.encodebytes])
+def test_a_recording_is_a_question(client, service, encoded):
+    """As one line, or as `base64 FILE` breaks it."""
+    messages = [{"role": "user", "content": [recording(encoded)]}]
     answer = ask(client, messages, seed=7, **SPOKEN)
     request = service.requests[-1]
     assert request.mode == "listen"

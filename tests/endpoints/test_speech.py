@@ -16,6 +16,7 @@ import soundfile
 
 from moss_engine.api.errors import BusyError, EngineFaultError, TextTooLongError
 from moss_engine.audio.pcm import to_pcm16
+from moss_engine.config import EngineConfig
 from tests.endpoints.endpoint_support import MODEL
 from tests.ui.page_support import RATE_HZ, Script, signal, soon, until
 
@@ -41,6 +42,11 @@ def decoded(data: bytes) -> tuple[np.ndarray, int]:
         while len(block := file.read(1 << 14, dtype="int16")):
             blocks.append(block)
         return np.concatenate(blocks), file.samplerate
+
+
+def test_texts_may_be_as_long_as_with_openai():
+    """Programs cut longer ones into parts of 4,096 characters."""
+    assert EngineConfig().max_text_chars == 4096
 
 
 def test_pcm_is_the_service_s_samples(client, service):

@@ -87,9 +87,11 @@ def start(
 
     ensure_vocoder_package()
     from moss_engine.build import build_talking_service
+    from moss_engine.heap import keep_large_blocks_apart
     from moss_engine.ui.server import launch
 
     check()
+    keep_large_blocks_apart()
     if cluster.is_wanted:
         from moss_engine.cluster.build import build_cluster_service
 

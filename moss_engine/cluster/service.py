@@ -20,7 +20,6 @@ from moss_engine.cluster.replies import Replies
 from moss_engine.cluster.totals import scaled_info, total_stats
 from moss_engine.cluster.values import Card
 from moss_engine.cluster.voices import OwnVoices
-from moss_engine.service.heap_trimmer import HeapTrimmer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +54,6 @@ class ClusterService:
         self._clock = clock
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
-        self._heap = HeapTrimmer()
         self._voices = OwnVoices()
         self._running: list[asyncio.Task[None]] = []
         self._opened: Replies | None = None
@@ -66,7 +64,6 @@ class ClusterService:
         if self._thread.is_alive():
             return
         self._thread.start()
-        self._heap.start()
         self._call(self._open()).result()
 
     def close(self) -> None:
@@ -75,7 +72,6 @@ class ClusterService:
             self._call(self._shut()).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-        self._heap.close()
         self._loop.close()
         self._fleet.close()
 

@@ -15,7 +15,6 @@ from moss_engine.api.service import ClonedVoice, ReplyStream
 from moss_engine.api.transcript import Transcript
 from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.core import ServiceCore
-from moss_engine.service.heap_trimmer import HeapTrimmer
 from moss_engine.service.hearing import Hearing
 from moss_engine.service.machine_watch import MachineWatch
 
@@ -47,12 +46,10 @@ class LocalService:
         self._machine = machine
         # One at a time: in asyncio's own few threads they would keep requests from being accepted.
         self._voice_thread = ThreadPoolExecutor(1, "voices")
-        self._heap = HeapTrimmer()
 
     def start(self) -> None:
         """Start the threads and accept requests from now on."""
         self._core.start()
-        self._heap.start()
         if self._machine is not None:
             self._machine.start()
 
@@ -61,7 +58,6 @@ class LocalService:
         if self._machine is not None:
             self._machine.close()
         self._core.close()
-        self._heap.close()
         self._voice_thread.shutdown(cancel_futures=True)
         if self._hearing is not None:
             self._hearing.close()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from dataclasses import replace
 
 import pytest
 
 from moss_engine.api.errors import BusyError, ParameterError, ShuttingDownError
 from moss_engine.api.events import AudioChunk, Finished, FinishReason, Placed, Sampled
-from moss_engine.service.heap_trimmer import find_trim
 from tests.cluster.cluster_support import INFO, clustered, hear, listen
 from tests.fakes import FakeCodec
 from tests.service.service_support import (
@@ -144,16 +142,3 @@ def test_draining_refuses_and_gives_every_reply_its_last_word():
 
     with clustered() as cluster:
         assert isinstance(asyncio.run(drain(cluster))[-1], Finished)
-
-
-@pytest.mark.skipif(find_trim() is None, reason="needs glibc")
-def test_the_page_gives_freed_memory_back_as_long_as_it_runs():
-    """The replicas here are started below `LocalService`, and trim nothing."""
-
-    def trimming() -> set[threading.Thread]:
-        return {thread for thread in threading.enumerate() if thread.name == "heap"}
-
-    before = trimming()
-    with clustered(1):
-        assert len(trimming() - before) == 1
-    assert not trimming() - before

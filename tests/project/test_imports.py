@@ -19,6 +19,7 @@ ALLOWED = {
     "client": "api audio build config",
     "api": "",
     "options": "api",
+    "heap": "",
     "config": "api options",
     "audio": "api",
     "models": "api",
@@ -46,7 +47,7 @@ ALLOWED = {
     # Several services as one. What carries the calls is imported once a cluster is asked for.
     "cluster": "api config service",
     "cluster.build": "api build cluster cluster.serve config talk",
-    "cluster.serve": "api build cluster config options",
+    "cluster.serve": "api build cluster config heap options",
     # Who listens knows nothing of who answers.
     "recogniser": "api",
     # Answers are text, said by the service below; how a text is spoken is known to `text`.

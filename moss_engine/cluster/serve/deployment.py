@@ -47,7 +47,9 @@ class Replica:
         self, engine: Mapping[str, Any], talk: Mapping[str, Any], clones_voices: bool
     ) -> None:
         from moss_engine.build import build_listening_service
+        from moss_engine.heap import keep_large_blocks_apart
 
+        keep_large_blocks_apart()
         config = from_values(EngineConfig, engine)
         self._service = build_listening_service(
             config, from_values(TalkConfig, talk), clones_voices=clones_voices

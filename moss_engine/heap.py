@@ -1,0 +1,23 @@
+"""The memory of a process that serves for weeks: what glibc's `malloc` is told."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+LARGE_BYTES = 256 * 1024
+M_MMAP_THRESHOLD = -3
+
+
+def keep_large_blocks_apart() -> bool:
+    """Blocks of LARGE_BYTES and more go back to the system when they are freed, from now on and in
+    the whole process.
+
+    Otherwise glibc lets them into its heaps as soon as one of their size was freed. The passing
+    tensors of replies then lie among what is kept, and the holes that they leave grow for days.
+    Returns False where the C library has no such setting (macOS, Windows, musl).
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    libc = ctypes.CDLL(None)
+    return hasattr(libc, "mallopt") and libc.mallopt(M_MMAP_THRESHOLD, LARGE_BYTES) == 1

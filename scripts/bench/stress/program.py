@@ -17,6 +17,7 @@ import httpx
 
 from moss_engine.api.errors import MossError
 from moss_engine.config import REPO_ROOT
+from moss_engine.ui.server import require_address
 
 START_S = 120.0
 
@@ -32,7 +33,9 @@ class Program:
         return Path(self.log.name).read_text(encoding="utf-8", errors="replace")
 
     def counts(self) -> dict[str, int]:
-        """Its memory in MB, threads and open files."""
+        """Its memory in MB, threads and open files. Raises MossError if it has ended."""
+        if self.process.poll() is not None:
+            raise MossError(f"The program ended: {self.written()[-2000:]}")
         folder = Path(f"/proc/{self.process.pid}")
         fields = dict(
             line.split(":", 1)
@@ -61,7 +64,9 @@ def machine_busy_s() -> float:
 
 @contextmanager
 def running(port: int, *options: str, files: int | None = None) -> Iterator[Program]:
-    """Start `app.py` on a port, with at most `files` open files; it is ended afterwards."""
+    """Start `app.py` on a port, with at most `files` open files; it is ended afterwards. Raises
+    ConfigError if the port is taken, MossError if the program does not start."""
+    require_address("127.0.0.1", port)
     command = [sys.executable, "app.py", "--port", str(port), *options]
     if files is not None:
         command = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *command]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from moss_engine.api.errors import ConfigError
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
 from moss_engine.ui.config import PageConfig
@@ -17,6 +18,7 @@ from moss_engine.ui.server import launch
 from scripts.bench.stress.calls import measure_calls, measure_recordings
 from scripts.bench.stress.cancels import measure_cancels
 from scripts.bench.stress.damage import KINDS, measure_damage
+from scripts.bench.stress.program import running
 from tests.ui.page_support import FakeService, free_port
 
 
@@ -46,6 +48,12 @@ def url() -> Iterator[str]:
 def here(url, caplog) -> Here:
     caplog.set_level(logging.ERROR)
     return Here(url, caplog)
+
+
+def test_another_program_on_the_port_is_not_taken_for_the_one_to_be_measured(url):
+    port = int(url.rpartition(":")[2])
+    with pytest.raises(ConfigError, match=f"Port {port} is taken"), running(port):
+        pytest.fail("it was measured")
 
 
 def test_fuzzed_calls_are_answered_and_write_no_traceback(here):

@@ -40,7 +40,6 @@ UNKNOWN_SIZE, UNKNOWN_FRAMES = 0xFFFF_FFFF, 1 << 62
 """Length field of a stream that was written without seeking back, as libsndfile gives it."""
 
 _FORMATS = "WAV, FLAC, OGG, MP3 or AIFF"
-_CONVERT = f"send {_FORMATS}, as from: ffmpeg -i FILE out.flac"
 _CONTAINERS = (
     b"RIFF",
     b"RIFX",
@@ -61,16 +60,17 @@ def read_audio(source: Path | str | bytes, max_s: float = 60.0) -> tuple[np.ndar
     """A local file, or a file's bytes -> (float32 [samples] mono, its own sample rate in Hz).
 
     The first channel that is not silent counts. A file that breaks off early gives what is there.
-    Raises AudioFormatError
-    for what is no audio file or no usable one, AudioLongError for more than `max_s` seconds or
-    `MAX_DECODED_BYTES`, AudioEmptyError for silence and for less than 0.2 s, AudioNonfiniteError
-    for NaN or infinite samples. Nothing is decoded before the header has been accepted, and nothing
-    but the source is opened.
+    Raises AudioFormatError for what is no audio file or no usable one, AudioLongError for more than
+    `max_s` seconds or `MAX_DECODED_BYTES`, AudioEmptyError for silence and for less than 0.2 s,
+    AudioNonfiniteError for NaN or infinite samples. Nothing is decoded before the header has been
+    accepted, and nothing but the source is opened.
     """
     head, num_bytes = _read_head(source)
     if head[4:8] == b"ftyp" or head.startswith(b"\x1aE\xdf\xa3"):
-        kind = "MP4 or M4A" if head[4:8] == b"ftyp" else "WebM"
-        raise AudioFormatError(f"{kind} files cannot be read here; {_CONVERT}.")
+        kind = "MP4 and M4A" if head[4:8] == b"ftyp" else "WebM"
+        raise AudioFormatError(
+            f"{kind} files cannot be read here; send {_FORMATS}, as from: ffmpeg -i FILE out.flac."
+        )
     if not head.startswith(_CONTAINERS) and not _is_mpeg(head):
         raise AudioFormatError(f"This is no audio file that can be read here; send {_FORMATS}.")
     opened: Any = _Bytes(source) if isinstance(source, bytes) else str(source)

@@ -264,7 +264,7 @@ def test_a_microphone_on_another_channel_is_heard():
 
 
 @pytest.mark.parametrize(
-    ("head", "kind"), [(b"\0\0\0\x1cftypM4A ", "MP4 or M4A"), (b"\x1aE\xdf\xa3", "WebM")]
+    ("head", "kind"), [(b"\0\0\0\x1cftypM4A ", "MP4 and M4A"), (b"\x1aE\xdf\xa3", "WebM")]
 )
 def test_what_phones_and_browsers_record_is_named_with_its_way_out(head, kind):
     with pytest.raises(AudioFormatError, match=f"^{kind} files .* as from: ffmpeg -i FILE"):

@@ -76,8 +76,9 @@ def test_cancels_leave_nothing_behind(tiny_checkpoint):
         found = asyncio.run(measure_cancels(service, 24))
     finally:
         service.close()
-    left = ("running", "waiting", "blocks_used", "leaked_blocks", "handles_more")
+    left = ("running", "waiting", "blocks_used", "leaked_blocks")
     assert {name: found[name] for name in left} == dict.fromkeys(left, 0)
+    assert found["handles_more"] <= 0  # one of an earlier test may close meanwhile
     assert set(found["threads_more"]) <= {"asyncio"}
 
 

@@ -9,6 +9,7 @@ does it at its first start where only requirements.txt was installed, as on a Hu
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
 import shlex
@@ -56,6 +57,9 @@ def ensure_vocoder_package() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     try:
         ensure_vocoder_package()
     except MossError as error:

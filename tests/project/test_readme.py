@@ -46,6 +46,7 @@ def help_of(command: tuple[str, ...]) -> str:
         [sys.executable, *command, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: "), command
     return done.stdout
 
 

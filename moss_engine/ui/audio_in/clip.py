@@ -35,8 +35,12 @@ class Clip:
 
 
 def write_clip(folder: Path, pcm: np.ndarray, rate_hz: int) -> Clip:
-    """int16 [n], n > 0, as a new file of an unguessable name."""
-    path = folder / secrets.token_urlsafe(16) / NAME
+    """int16 [n], n > 0, as a new file of an unguessable name.
+
+    The name is in lower case, as Gradio compares paths: `pathlib` interns each of their parts, and
+    for parts that no path of ours holds Python's table of interned names would grow.
+    """
+    path = folder / secrets.token_hex(16) / NAME
     path.parent.mkdir(parents=True)
     write_wav(path, pcm, rate_hz)
     peaks = np.abs(waveform_peaks(pcm, NUM_BARS)).max(axis=1)

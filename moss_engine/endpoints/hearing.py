@@ -15,7 +15,9 @@ from moss_engine.endpoints.server import Server
 
 def from_base64(data: str) -> bytes:
     """Line breaks, as `base64 FILE` writes them, are left out. Raises AudioFormatError for what is
-    no base64."""
+    no base64, and for a data URL."""
+    if data.startswith("data:"):
+        raise AudioFormatError("The recording is a data URL; send only what follows its comma.")
     try:
         return base64.b64decode("".join(data.split()), validate=True)
     except (binascii.Error, ValueError):

@@ -13,13 +13,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.cluster.build import open_fleet
-from moss_engine.cluster.fleet import CutOffError
+from moss_engine.cluster.fleet import CutOffError, ReplicaLostError
 from moss_engine.cluster.members import CUT_OFF
 from moss_engine.cluster.values import Card
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
@@ -165,3 +166,14 @@ def test_a_head_that_was_replaced_in_no_time_is_told_by_the_loss_of_all_replicas
         handle.cards = []
         with pytest.raises(CutOffError, match="no replica was found"):
             asyncio.run(fleet.cards())
+
+
+def test_an_application_that_was_deleted_has_no_size(monkeypatch):
+    from moss_engine.cluster.serve import handle as module
+
+    handle: Any = Handle()
+    fleet = module.HandleFleet(handle, lambda: None)
+    nothing = SimpleNamespace(applications={})
+    monkeypatch.setattr(module.serve, "status", lambda: nothing)
+    with pytest.raises(ReplicaLostError, match="runs no moss-speech any more"):
+        asyncio.run(fleet.size())

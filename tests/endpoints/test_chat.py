@@ -174,6 +174,9 @@ def test_values_that_change_nothing_are_taken(client):
         ({"messages": [{"role": "user", "content": [
             {"type": "input_audio", "input_audio": {"data": "%", "format": "wav"}}]}]}, 400,
          "messages[0]", "is no base64"),
+        ({"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {
+            "data": "data:audio/wav;base64,AAAA", "format": "wav"}}]}]}, 400,
+         "messages[0]", "only what follows its comma"),
         ({"messages": [{"role": "user", "content": [
             {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]}]}, 400,
          "messages[0]", "no audio file"),

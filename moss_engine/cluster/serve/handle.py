@@ -186,6 +186,8 @@ class HandleFleet:
             status = await asyncio.to_thread(serve.status)
         except (RayError, RayServeException) as error:
             raise ReplicaLostError(f"{type(error).__name__} {error}".strip()) from None
+        if NAME not in status.applications:
+            raise ReplicaLostError(f"it runs no {NAME} any more")
         return sum(
             count
             for deployment in status.applications[NAME].deployments.values()

@@ -17,7 +17,7 @@ from moss_engine.audio.turn_taking import Change
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
 from moss_engine.endpoints.realtime.answer import Answer, ended
-from moss_engine.endpoints.realtime.conversation import Conversation, Item
+from moss_engine.endpoints.realtime.conversation import Conversation, Item, typed
 from moss_engine.endpoints.realtime.fields import (
     CLIENT_EVENT,
     BufferAppend,
@@ -252,7 +252,7 @@ class Connection:
             await self._listening.add(pcm, Item(name, said.role, True), event.previous_item_id)
             return
         text = "\n".join(part.text for part in said.content)  # type: ignore[union-attr]
-        item = Item(name, said.role, False, text=text)
+        item = typed(name, said.role, text, self._server.info)
         await self._listening.show(item, event.previous_item_id)
 
     async def _truncate(self, event: ItemTruncate) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from moss_engine.api.errors import InputError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Content, Message, Reply, Speech, Text
 from moss_engine.api.tokens import Row, rows_until_code
-from moss_engine.endpoints.errors import ApiError
+from moss_engine.api.validation import check_text
+from moss_engine.endpoints.errors import ApiError, of_moss
 
 MAX_ITEMS = 512
 Role = Literal["system", "user", "assistant"]
@@ -72,6 +74,16 @@ class Item:
             return Reply(self.rows)
         words = (self.transcript if self.spoken else self.text).strip()
         return Text(words) if words else None
+
+
+def typed(item_id: str, role: Role, text: str, info: ServiceInfo) -> Item:
+    """An item of text; raises ApiError where every answer behind it would be refused for it."""
+    if role != "assistant" or text.strip():
+        try:
+            check_text(text, info.max_text_chars)
+        except InputError as error:
+            raise of_moss(error, "item.content") from None
+    return Item(item_id, role, False, text=text)
 
 
 class Conversation:

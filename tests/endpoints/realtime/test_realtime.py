@@ -248,6 +248,10 @@ async def test_hanging_up_stops_the_reply(connect, service):
          "No item has the id 'x'"),
         ({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
           "content": [{"type": "output_text", "text": "x"}]}}, "item.content", "kind of its role"),
+        ({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
+          "content": [{"type": "input_text", "text": " "}]}}, "item.content", "nothing to say"),
+        ({"type": "conversation.item.create", "item": {"type": "message", "role": "assistant",
+          "content": [{"type": "output_text", "text": "a\x00"}]}}, "item.content", "U\\+0000"),
         ({"type": "conversation.item.create", "previous_item_id": "x", "item": {
             "type": "message", "role": "user",
             "content": [{"type": "input_text", "text": "x"}]}}, "item_id", "No item has the id"),

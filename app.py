@@ -88,9 +88,10 @@ def start(
     ensure_vocoder_package()
     from moss_engine.build import build_talking_service
     from moss_engine.heap import keep_large_blocks_apart
-    from moss_engine.ui.server import launch
+    from moss_engine.ui.server import launch, require_address
 
     check()
+    require_address(page.host, page.port)
     keep_large_blocks_apart()
     if cluster.is_wanted:
         from moss_engine.cluster.build import build_cluster_service
@@ -100,9 +101,12 @@ def start(
         service = build_talking_service(engine, talk, clones_voices=page.own_voice)
     check()
     service.start()
-    blocks = launch(
-        service, page, model=engine.checkpoint.resolve().name, blocked_paths=(engine.checkpoint,)
-    )
+    name, blocked_paths = engine.checkpoint.resolve().name, (engine.checkpoint,)
+    try:
+        blocks = launch(service, page, model=name, blocked_paths=blocked_paths)
+    except BaseException:
+        service.close()  # its threads must not outlive the interpreter
+        raise
     runtime = asyncio.run(service.describe()).runtime
     print(
         f"Serving {engine.checkpoint.name} at {blocks.share_url or blocks.local_url} "

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal as signals
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -228,6 +229,23 @@ def test_without_a_checkpoint_the_program_says_what_is_missing(tmp_path):
     out, error = process.communicate(timeout=120)
     assert process.returncode == 1 and out == ""
     assert error.count("\n") == 1 and "holds no checkpoint" in error
+
+
+def test_a_page_that_cannot_be_opened_ends_the_program_with_a_sentence(tmp_path):
+    """With the built-in voice, whose threads are busy by then."""
+    process = run_app("--port", str(free_port()), "--api-key-file", str(tmp_path / "keys"))
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 1, error
+    assert error.count("\n") == 1 and "--api-key-file" in error
+
+
+def test_a_taken_port_is_told_before_anything_is_loaded(tiny_checkpoint):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        process = run_app("--checkpoint", str(tiny_checkpoint), "--port", port)
+        _, error = process.communicate(timeout=120)
+    assert process.returncode == 1, error
+    assert error.count("\n") == 1 and f"Port {port} is taken" in error
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.endpoints.errors import ApiError
@@ -185,7 +184,7 @@ def _key_in(headers: dict[bytes, str]) -> str:
 def _refuse_other_origins(headers: dict[bytes, str]) -> None:
     """A web page elsewhere must not use the visitor's own machine."""
     origin = headers.get(b"origin")
-    if origin is not None and urlsplit(origin).netloc != headers.get(b"host", ""):
+    if origin is not None and origin.partition("://")[2] != headers.get(b"host", ""):
         raise ApiError(
             403,
             "Pages of other addresses may not call this service; start it with --api-key-file "

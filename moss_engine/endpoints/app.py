@@ -32,6 +32,7 @@ from moss_engine.endpoints.transcription import transcribe
 PREFIX = "/v1/"
 TOOL_PATH = "/mcp"
 Endpoint = Callable[[Request, Caller], Awaitable[Response]]
+Refused = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = ()) -> Starlette:
@@ -75,8 +76,8 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
     routes += _watching_and_talking(server)
     refusals = {
         ApiError: _refused(server),
-        MossError: _refused_by_service,
-        HTTPException: _not_there,
+        MossError: _refused_by_service(server),
+        HTTPException: _not_there(server),
     }
     return Starlette(
         routes=routes,
@@ -135,28 +136,36 @@ def _voices(server: Server) -> list[dict[str, Any]]:
     ]
 
 
-def _refused(server: Server) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """Answers with a refusal, and counts it; the service's own, E_..., were counted by it."""
+def _refused(server: Server) -> Refused:
+    """Answers with a refusal, and counts it."""
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
-        if not error.code.startswith("E_"):
-            server.figures.refusals.labels(error.code).inc()
+        server.refused(error)
         return error.response()
 
     return refused
 
 
-async def _refused_by_service(request: Request, error: Exception) -> Response:
-    assert isinstance(error, MossError)
-    return of_moss(error).response()
+def _refused_by_service(server: Server) -> Refused:
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, MossError)
+        server.refused(error)
+        return of_moss(error).response()
+
+    return refused
 
 
-async def _not_there(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    place = f"{request.method} {request.url.path}"
-    return ApiError(
-        error.status_code,
-        f"There is nothing at {place[:80]!r}; docs/api.md lists what there is.",
-        "not_found" if error.status_code == 404 else "method_not_allowed",
-    ).response()
+def _not_there(server: Server) -> Refused:
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        place = f"{request.method} {request.url.path}"
+        refusal = ApiError(
+            error.status_code,
+            f"There is nothing at {place[:80]!r}; docs/api.md lists what there is.",
+            "not_found" if error.status_code == 404 else "method_not_allowed",
+        )
+        server.refused(refusal)
+        return refusal.response()
+
+    return refused

@@ -14,7 +14,6 @@ from prometheus_client import (
 )
 
 import moss_engine
-from moss_engine.api.errors import MossError
 from moss_engine.api.events import AudioChunk, Event, Failed, Finished
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.metrics import Timeline, fold, measure
@@ -54,7 +53,8 @@ class Figures:
             f"{PREFIX}_replies", "Replies by how they ended.", ["outcome"], registry=registry
         )
         self.refusals = Counter(
-            f"{PREFIX}_refusals", "Requests that were refused, by code.", ["code"],
+            f"{PREFIX}_refusals",
+            "Requests that were refused, or failed before their answer, by code.", ["code"],
             registry=registry,
         )  # fmt: skip
         self.underruns = Counter(
@@ -113,8 +113,8 @@ class Figures:
         ).set(1)  # fmt: skip
         return generate_latest(self.registry)
 
-    def refused(self, error: MossError) -> None:
-        self.refusals.labels(error.code).inc()
+    def refused(self, code: str) -> None:
+        self.refusals.labels(code).inc()
 
 
 class Watch:

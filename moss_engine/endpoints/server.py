@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from moss_engine.api.errors import ConfigError, ForeignTextError, UnsupportedModeError
+from moss_engine.api.errors import ConfigError, ForeignTextError, MossError, UnsupportedModeError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
 from moss_engine.api.request import Content, Message, Reply, Request, Sampling, Speech
@@ -42,6 +42,10 @@ class Server:
                     f"--api-names gives {meant!r} another name, {name!r}, but the model is "
                     f"{self.model!r} and the voices are {', '.join(self.info.voices)}."
                 )
+
+    def refused(self, error: ApiError | MossError) -> None:
+        """Count what a program is told."""
+        self.figures.refused(error.code)
 
     def meant(self, name: str) -> str:
         return self.names.get(name, name)

@@ -72,18 +72,20 @@ def _mode(server: Server, name: str | None) -> Mode:
 async def _parts(
     server: Server, request: Request, caller: Caller, name: Format
 ) -> AsyncGenerator[bytes, None]:
-    """The bytes of a sound file."""
-    encoder = open_encoder(name, server.info.sample_rate_hz)
+    """The bytes of a sound file; raises a MossError for a reply without any sound."""
+    encoder, spoken = open_encoder(name, server.info.sample_rate_hz), False
     with caller.place():
         try:
             async with aclosing(told(server.service, request)) as events:
                 async for event in events:
-                    if isinstance(event, AudioChunk) and (
-                        part := await encoder.push(event.samples)
-                    ):
-                        yield part
+                    if isinstance(event, AudioChunk):
+                        spoken = True
+                        if part := await encoder.push(event.samples):
+                            yield part
         except MossError as error:
             raise of_moss(error, "input") from None
+    if not spoken:
+        raise MossError("The reply has no sound; ask again.")
     if last := await encoder.flush():
         yield last
 

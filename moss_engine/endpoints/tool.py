@@ -113,6 +113,7 @@ def make_tool(server: Server, caller: Caller) -> Any:
                 raise ApiError(404, f"There is no tool {name[:40]!r}; call {NAME!r}.", "no_tool")
             about, file = await say(server, caller, parse_value(arguments, Say))
         except (MossError, ApiError) as error:
+            server.refused(error)
             text = types.TextContent(type="text", text=str(error))
             return types.CallToolResult(content=[text], isError=True)
         sound = base64.b64encode(file).decode()

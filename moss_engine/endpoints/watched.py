@@ -44,17 +44,22 @@ class WatchedReply:
 
 
 class WatchedService:
-    """Another service, and the figures of what it does; everything else is passed on."""
+    """Another service, and the figures of what it does; everything else is passed on.
 
-    def __init__(self, service: SpeechService, figures: Figures):
+    `counts_refusals`: of `submit`, for callers that do not count what they refuse themselves.
+    """
+
+    def __init__(self, service: SpeechService, figures: Figures, *, counts_refusals: bool = True):
         self._service = service
         self._figures = figures
+        self._counts_refusals = counts_refusals
 
     async def submit(self, request: Request) -> ReplyStream:
         try:
             return WatchedReply(await self._service.submit(request), self._figures)
         except MossError as error:
-            self._figures.refused(error)
+            if self._counts_refusals:
+                self._figures.refused(error.code)
             raise
 
     async def describe(self) -> ServiceInfo:

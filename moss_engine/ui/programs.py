@@ -53,9 +53,10 @@ def open_endpoints(
     for --api-names that stand for nothing here.
     """
     figures = Figures()
-    watched = WatchedService(service, figures)
-    server = Server(watched, info, model, access, figures, config.names)
-    return watched, make_app(server, tool=config.mcp, origins=config.origins)
+    of_programs = WatchedService(service, figures, counts_refusals=False)
+    server = Server(of_programs, info, model, access, figures, config.names)
+    app = make_app(server, tool=config.mcp, origins=config.origins)
+    return WatchedService(service, figures), app
 
 
 def panel_of(access: Access, config: PageConfig, info: ServiceInfo, model: str) -> str:

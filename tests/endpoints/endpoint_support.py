@@ -34,7 +34,7 @@ def running(
     with ThreadPoolExecutor(1) as thread:  # the test may be on an event loop itself
         info = thread.submit(asyncio.run, service.describe()).result()
     figures = Figures()
-    watched = WatchedService(service, figures)
+    watched = WatchedService(service, figures, counts_refusals=False)
     access = access or Access(open_to_all=True)
     app = make_app(Server(watched, info, MODEL, access, figures, names or {}), **settings)
     with socket.socket() as listening:

@@ -79,6 +79,8 @@ def test_without_keys_only_this_machine_is_answered():
     with pytest.raises(ApiError, match="Pages of other addresses") as caught:
         local.caller(scope(host="localhost:7860", origin="https://evil.example"))
     assert caught.value.status == 403
+    with pytest.raises(ApiError, match="Pages of other addresses"):
+        local.caller(scope(host="localhost:7860", origin="http://["))
 
 
 def test_calls_a_minute_are_counted():

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from moss_engine.api.errors import BusyError
+from moss_engine.api.errors import BusyError, TextEmptyError
 from tests.endpoints.endpoint_support import MODEL
 from tests.ui.page_support import Script, until
 
@@ -85,6 +85,25 @@ def test_what_never_reaches_the_service_is_counted_too(url, service):
     before = value(read(url), "refusals_total", code="model_not_found")
     assert httpx.get(f"{url}/v1/models/gpt").status_code == 404
     assert value(read(url), "refusals_total", code="model_not_found") == before + 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code"),
+    [
+        ("POST", "/v1/audio/speech", {**ASKED, "mode": "none"}, "E_MODE"),
+        ("POST", "/v1/audio/speech", {**ASKED, "input": "Доброе утро вам"}, "E_LANGUAGE"),
+        ("POST", "/v1/audio/speech", {**ASKED, "input": " "}, "E_TEXT_EMPTY"),
+        ("GET", "/v1/nothing", None, "not_found"),
+        ("GET", "/v1/audio/speech", None, "method_not_allowed"),
+    ],
+)
+def test_every_refusal_is_counted_once(url, service, method, path, body, code):
+    if code == "E_TEXT_EMPTY":
+        service.script = Script(error=TextEmptyError("There is nothing to say; type a sentence."))
+    before = value(read(url), "refusals_total", code=code)
+    answer = httpx.request(method, f"{url}{path}", json=body)
+    assert answer.json()["error"]["code"] == code
+    assert value(read(url), "refusals_total", code=code) == before + 1
 
 
 def test_the_state_of_the_service_is_told(url, service):

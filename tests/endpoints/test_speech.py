@@ -20,6 +20,7 @@ from moss_engine.config import EngineConfig
 from tests.endpoints.endpoint_support import MODEL
 from tests.ui.page_support import RATE_HZ, Script, signal, soon, until
 
+FORMATS = ("wav", "pcm", "mp3", "opus", "flac")
 ASKED = {"model": MODEL, "input": "Good morning to you.", "voice": "default"}
 SEED = {"seed": 7}
 
@@ -214,3 +215,11 @@ def test_what_is_not_there_is_said_in_the_same_shape(url, method, path, status):
     answer = httpx.request(method, f"{url}/v1/{path}")
     assert answer.status_code == status
     assert "docs/api.md lists what there is" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_reply_without_sound_is_no_file(url, service, name):
+    service.script = Script(seconds=0.0)
+    answer = httpx.post(f"{url}/v1/audio/speech", json={**ASKED, "response_format": name})
+    assert answer.status_code == 500
+    assert answer.json()["error"]["message"] == "The reply has no sound; ask again."

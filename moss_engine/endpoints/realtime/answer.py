@@ -77,6 +77,7 @@ class Answer:
             status, details = self._end(finished)
         except (MossError, ApiError) as error:
             refusal = of_moss(error) if isinstance(error, MossError) else error
+            self._server.refused(refusal)
             details = {"type": "failed", "error": refusal.value()}
         self.item.status = "completed" if status == "completed" else "incomplete"
         if self._shown:

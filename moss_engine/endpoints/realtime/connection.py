@@ -33,7 +33,7 @@ from moss_engine.endpoints.realtime.fields import (
 )
 from moss_engine.endpoints.realtime.listening import Listening
 from moss_engine.endpoints.realtime.microphone import Heard
-from moss_engine.endpoints.realtime.session import Session, rows_of
+from moss_engine.endpoints.realtime.session import Session
 from moss_engine.endpoints.realtime.wire import event_id_of, samples_of
 from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
@@ -168,7 +168,8 @@ class Connection:
     async def _turn_over(self, item: Item) -> None:
         """A turn that was found by the service was understood."""
         if self._session.vad and self._session.answers:
-            await ended(self._answering)
+            while self._answer is not None:  # another turn may have waited for it, too
+                await ended(self._answering)
             await self._begin(self._session)
 
     async def _respond(self, event: ResponseCreate) -> None:
@@ -187,15 +188,7 @@ class Connection:
             output = fields.audio.output if fields.audio else None
             if output is not None and output.voice is not None:
                 self._server.check_voice(output.voice, "response.audio.output.voice")
-            said = fields.output_modalities
-            session = replace(
-                session,
-                speaks=session.speaks if said is None else said == ["audio"],
-                instructions=fields.instructions or session.instructions,
-                voice=(output.voice if output else None) or session.voice,
-                max_rows=rows_of(fields.max_output_tokens) or session.max_rows,
-                metadata=fields.metadata,
-            )
+            session = session.answering(fields)
         await self._begin(session, self._talk.last_said())
 
     async def _begin(self, session: Session, asked: Item | None = None) -> None:
@@ -214,7 +207,8 @@ class Connection:
                 raise
         finally:
             self._plays_until_s = begun_s + answer.sent_s
-            self._answer = None
+            if self._answer is answer:
+                self._answer = None
 
     async def _cancel(self, event: ResponseCancel) -> None:
         if self._answer is None or event.response_id not in (None, self._answer.id):
@@ -275,6 +269,7 @@ class Connection:
         return self._session.value(info.voices, info.recogniser)
 
     async def _refuse(self, error: ApiError, event_id: str | None) -> None:
+        self._server.refused(error)
         await self._emit("error", error={**error.value(), "event_id": event_id})
 
     async def _emit(self, kind: str, **fields: Any) -> None:
@@ -292,6 +287,7 @@ async def converse(server: Server, socket: WebSocket) -> None:
         if model is not None:
             server.check_model(model)
     except ApiError as error:
+        server.refused(error)
         await socket.send_denial_response(error.response())
         return
     offered = socket.scope.get("subprotocols", ())

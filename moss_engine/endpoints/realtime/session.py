@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from moss_engine.audio.turn_taking import END_S, LEAD_S, LIKELY
-from moss_engine.endpoints.realtime.fields import AudioInput, AudioOutput, ServerVad, SessionFields
+from moss_engine.endpoints.realtime.fields import (
+    AudioInput,
+    AudioOutput,
+    ResponseFields,
+    ServerVad,
+    SessionFields,
+)
 
 PCM = {"type": "audio/pcm", "rate": 24_000}
 
@@ -45,6 +51,19 @@ class Session:
         if fields.audio is not None and fields.audio.output is not None:
             session = session._speaking(fields.audio.output)
         return session
+
+    def answering(self, fields: ResponseFields) -> Session:
+        """As one response is asked for; fields that were left out are as the session has them."""
+        said, max_tokens = fields.output_modalities, fields.max_output_tokens
+        output = fields.audio.output if fields.audio else None
+        return replace(
+            self,
+            speaks=self.speaks if said is None else said == ["audio"],
+            instructions=self.instructions if fields.instructions is None else fields.instructions,
+            voice=(output.voice if output else None) or self.voice,
+            max_rows=self.max_rows if max_tokens is None else rows_of(max_tokens),
+            metadata=fields.metadata,
+        )
 
     def _listening(self, said: AudioInput) -> Session:
         session = self

@@ -112,7 +112,7 @@ def serve(port: int, seconds: float, streams: int) -> None:
         asyncio.run(listen(service, seconds, streams))
         return
     figures = Figures()
-    watched = WatchedService(service, figures)
+    watched = WatchedService(service, figures, counts_refusals=False)
     app = make_app(Server(watched, info, MODEL, Access(open_to_all=True), figures))
     uvicorn.run(app, port=port, log_level="error", lifespan="off", ws_per_message_deflate=False)
 

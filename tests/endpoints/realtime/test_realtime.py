@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from moss_engine.api.errors import EngineFaultError
+from moss_engine.api.errors import AudioEmptyError, EngineFaultError
 from moss_engine.api.request import Speech, Text
 from moss_engine.audio.pcm import to_pcm16
 from tests.endpoints.endpoint_support import MODEL
@@ -202,6 +202,46 @@ async def test_a_failure_is_the_response_s_status(connect, service):
         await connection.response.create()
         response = (await until(connection, "response.done"))[-1].response
     assert response.status == "failed" and response.status_details.error.code == "E_ENGINE"
+
+
+async def test_noise_behind_an_answer_does_not_ask_again(connect, service, monkeypatch):
+    async def deaf(*_: object) -> tuple[int, ...]:
+        raise AudioEmptyError("Nothing was heard; speak louder.")
+
+    async with connect() as connection:
+        await begin(connection)
+        await write(connection)
+        await connection.response.create()
+        await until(connection, "response.done")
+        monkeypatch.setattr(service, "encode", deaf)
+        await connection.input_audio_buffer.append(audio=base64_of(np.ones(9600, np.int16)))
+        await connection.input_audio_buffer.commit()
+        await connection.response.create()
+        response = (await until(connection, "response.done"))[-1].response
+        assert response.status == "failed"
+        assert response.status_details.error.code == "nothing_said"
+        await connection.response.create()
+        assert "speak louder" in (await until(connection, "error"))[-1].error.message
+        await write(connection)
+        await connection.response.create()
+        assert (await until(connection, "response.done"))[-1].response.status == "completed"
+    assert len(service.requests) == 2
+
+
+async def test_a_response_may_be_without_the_session_s_limits(connect, service):
+    async with connect() as connection:
+        limits = {**MANUAL, "max_output_tokens": 20, "instructions": "Be brief."}
+        await begin(connection, limits)
+        await write(connection)
+        await connection.response.create(response={"max_output_tokens": "inf", "instructions": ""})
+        response = (await until(connection, "response.done"))[-1].response
+        assert response.max_output_tokens == "inf"
+        await connection.response.create()
+        assert (await until(connection, "response.done"))[-1].response.max_output_tokens == 20
+    free, limited = service.requests
+    assert free.sampling.max_rows > limited.sampling.max_rows == 20
+    assert [message.role for message in free.messages] == ["user"]
+    assert limited.messages[0].content == Text("Be brief.")
 
 
 async def test_hanging_up_stops_the_reply(connect, service):

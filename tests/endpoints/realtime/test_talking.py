@@ -70,6 +70,27 @@ async def test_talking_interrupts_the_answer(connect, service, said):
         assert await soon(lambda: not service.open)
 
 
+async def test_turns_that_interrupt_nothing_are_answered_one_after_another(connect, service, said):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("silero_vad")
+    service.script = Script(seconds=8.0, rtf=0.4)
+    detection = {"type": "server_vad", "interrupt_response": False}
+    session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
+    async with connect() as connection:
+        await until(connection, "session.created")
+        await connection.session.update(session=session)
+        for _ in range(3):
+            await send(connection, said)
+        events = [event for _ in range(3) for event in await until(connection, "response.done")]
+        last = events[-1].response.id
+        await connection.response.cancel()
+        assert (await until(connection, "error"))[-1].error.code == "response_cancel_not_active"
+    told = [event for event in events if event.type in ("response.created", "response.done")]
+    assert [event.type for event in told] == ["response.created", "response.done"] * 3
+    assert [event.response.id for event in told[::2]] == [e.response.id for e in told[1::2]]
+    assert last == told[-1].response.id
+
+
 def test_sound_at_another_rate_keeps_its_shape():
     times = np.arange(48_000) / RATE_HZ
     low = (8000 * np.sin(2 * np.pi * 440 * times)).astype(np.int16)

@@ -39,6 +39,19 @@ NO_MICROPHONE = """() => {
   navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException("no", "NotAllowedError"));
 }"""
 
+ASKS_FIRST = """() => { // as a browser does until somebody presses Allow
+  const wanted = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+  const asked = [];
+  window.microphones = [];
+  window.allow = () => asked.forEach((resolve) => resolve());
+  navigator.mediaDevices.getUserMedia = async (options) => {
+    await new Promise((resolve) => asked.push(resolve));
+    const stream = await wanted(options);
+    microphones.push(stream);
+    return stream;
+  };
+}"""
+
 
 @pytest.fixture(scope="module")
 def said() -> np.ndarray:
@@ -274,6 +287,20 @@ def test_without_a_microphone_the_page_says_so_and_takes_files(service, visit):
     tab.page.locator(".rec-input").set_input_files(question())
     tab.wait("done")
     assert not tab.page.locator("#problem p").is_visible() and len(service.requests) == 1
+
+
+def test_presses_while_the_browser_asks_for_the_microphone_leave_one_open(service, visit):
+    tab = visit(script=ASKS_FIRST)
+    talk, live = tab.page.locator(".rec-talk"), "microphones.filter(({ active }) => active).length"
+    for _ in range(3):
+        talk.click()
+    tab.page.evaluate("allow()")
+    shown(tab, "recording")
+    tab.page.wait_for_function("microphones.length === 2 && recorder.seconds >= 0.5")
+    assert tab.page.evaluate(live) == 1
+    talk.click()
+    tab.wait("done")
+    assert tab.page.evaluate(live) == 0 and len(service.requests) == 1 and tab.problems == []
 
 
 def test_without_a_secure_context_only_files_are_taken(service, visit):

@@ -1,6 +1,6 @@
 // Microphone samples at the context's rate -> int16 at @rate@ Hz, on the audio thread.
 //
-// Messages in:  anything: what is there of a block is wanted now
+// Messages in:  "end": what is there of a block is wanted now; "close": nothing more is wanted, and the processor may go
 // Messages out: {pcm: Int16Array, level, last}   BLOCK samples, fewer where they were asked for; `level` is the loudest
 //               one, 0 to 1
 //
@@ -25,7 +25,11 @@ class Microphone extends AudioWorkletProcessor {
     this.block = new Int16Array(BLOCK);
     this.filled = 0;
     this.level = 0;
-    this.port.onmessage = () => this.post(true);
+    this.closed = false;
+    this.port.onmessage = ({ data }) => {
+      if (data === "close") this.closed = true;
+      else this.post(true);
+    };
   }
 
   // Weights of the input samples from -reach + 1 to reach around a point that lies `offset` behind one.
@@ -39,7 +43,7 @@ class Microphone extends AudioWorkletProcessor {
   }
 
   process([channels]) {
-    if (channels.length === 0) return true;
+    if (this.closed || channels.length === 0) return !this.closed;
     const size = channels[0].length;
     const joined = new Float32Array(this.input.length + size);
     joined.set(this.input);

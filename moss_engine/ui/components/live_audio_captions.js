@@ -3,6 +3,9 @@
 
 const SAID_S = 6; // of a reply, that may still be on its way through room, microphone and recogniser
 const NEXT_S = 1;
+// With the space before them, and the last one with that behind it. Chinese writes none: every sign is one, with the
+// punctuation behind it.
+const WORDS = /\s*(?:\p{Script=Han}\p{P}*|[^\s\p{Script=Han}]+)\s*$|\s*(?:\p{Script=Han}\p{P}*|[^\s\p{Script=Han}]+)/gu;
 
 class Captions {
   constructor(element) {
@@ -28,7 +31,7 @@ class Captions {
       this.element.append(segment.element);
     }
     segment.text += text;
-    const pieces = segment.text.match(/\s*\S+\s*$|\s*\S+/g) || [];
+    const pieces = segment.text.match(WORDS) || [];
     let letters = 0;
     segment.words = pieces.map((piece, index) => {
       const element = segment.words[index]?.element || document.createElement("span");

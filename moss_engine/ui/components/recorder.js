@@ -48,7 +48,7 @@ async function start() {
   begun += 1;
   const mine = begun;
   line.begin(handsFree());
-  line.open().catch((error) => failed(error.message)); // beside the microphone, not after it
+  line.open().catch((error) => begun === mine && failed(error.message)); // beside the microphone, not after it
   try {
     await capture.start();
   } catch (error) {

@@ -7,17 +7,22 @@ const LOST = "The connection to the server was lost; check it and try again.";
 
 class Line {
   constructor(heard, failed, saying) {
-    Object.assign(this, { heard, failed, saying, key: null, recording: 0, queue: [], ending: false, busy: false });
+    Object.assign(this, { heard, failed, saying, key: null, opening: null, recording: 0, queue: [], ending: false, busy: false });
     this.root = (window.gradio_config?.root || "").replace(/\/$/, "");
   }
 
   // The key under which recordings are sent; asked for once.
   async open() {
     if (this.key) return;
+    this.opening ??= this.listen().finally(() => (this.opening = null));
+    await this.opening;
+  }
+
+  async listen() {
     const headers = { "Content-Type": "application/json" };
-    const answer = await fetch(`${this.root}/gradio_api/run/listen`, { method: "POST", headers, body: '{"data": []}' });
-    const { data, error } = await answer.json();
-    if (!answer.ok) throw new Error(error || LOST);
+    const answer = await fetch(`${this.root}/gradio_api/run/listen`, { method: "POST", headers, body: '{"data": []}' }).catch(() => null);
+    const { data, error } = (await answer?.json().catch(() => null)) ?? {};
+    if (!answer?.ok || !data) throw new Error(error || LOST);
     this.key = data[0];
   }
 
@@ -49,25 +54,29 @@ class Line {
     const recording = this.recording;
     try {
       await this.open();
-      const body = this.join();
-      const last = this.ending && this.queue.length === 0;
-      const flags = [this.handsFree, window.liveAudio.state.phase === "speaking", last].map(Number);
-      const query = `seq=${this.seq}&hands_free=${flags[0]}&answering=${flags[1]}&end=${flags[2]}`;
-      const said = { "X-Saying": encodeURIComponent(this.saying()) }; // no part of an address, which proxies write down
-      const answer = await this.post(`?${query}`, body, said);
-      if (recording === this.recording) {
-        this.seq += 1;
-        this.active = !last;
-        this.heard(answer, last);
-      }
+      if (recording === this.recording) await this.sendNext(recording);
     } catch (error) {
       if (recording === this.recording) {
         this.drop();
         this.failed(error.message);
       }
+    } finally {
+      this.busy = false;
+      this.pump();
     }
-    this.busy = false;
-    this.pump();
+  }
+
+  async sendNext(recording) {
+    const body = this.join();
+    const last = this.ending && this.queue.length === 0;
+    const flags = [this.handsFree, window.liveAudio.state.phase === "speaking", last].map(Number);
+    const query = `seq=${this.seq}&hands_free=${flags[0]}&answering=${flags[1]}&end=${flags[2]}`;
+    const said = { "X-Saying": encodeURIComponent(this.saying()) }; // no part of an address, which proxies write down
+    const answer = await this.post(`?${query}`, body, said);
+    if (recording !== this.recording) return;
+    this.seq += 1;
+    this.active = !last;
+    this.heard(answer, last);
   }
 
   join() {

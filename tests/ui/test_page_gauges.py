@@ -44,3 +44,15 @@ def test_nothing_is_said_of_a_limit_that_nobody_counted(service, tab, run):
     shown = tile(tab, "codec_ms").locator("b")
     assert until(lambda: shown.inner_text() == ("32.0" if run else "\u2013"))
     assert tile(tab, "codec_ms").locator(".tile-gauge").is_hidden()
+
+
+def test_a_token_that_is_called_like_a_method_of_javascript_is_shown_as_it_stands(tab):
+    pieces = ["constructor", " toString", "\n"]
+    tab.page.evaluate(
+        """(pieces) => document.dispatchEvent(new CustomEvent("liveaudio", {
+          detail: { ...liveAudio.state, run: "0123abcd", ids: [0, 1, 2], pieces: { ...pieces } },
+        }))""",
+        pieces,
+    )
+    shown = tab.page.locator(".ids-roll span").all_text_contents()
+    assert shown == ["constructor", "toString", "\u21b5"]

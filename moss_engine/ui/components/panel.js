@@ -70,7 +70,7 @@ function showIds(live) {
     chip.className = id < 0 ? "code" : live.pieces[id].startsWith("<|") ? "mark" : "text";
     if (against && against[first + i] !== id) chip.classList.add("differs");
     const piece = live.pieces[id];
-    chip.textContent = id < 0 ? ~id : SIGNS[piece] ?? piece.trim();
+    chip.textContent = id < 0 ? ~id : Object.hasOwn(SIGNS, piece) ? SIGNS[piece] : piece.trim();
     chip.title = id < 0 ? `speech code ${~id}` : `text id ${id}: ${JSON.stringify(piece)}`;
     return chip;
   }));

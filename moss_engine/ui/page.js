@@ -20,7 +20,8 @@ shade.addEventListener("click", () => {
 });
 
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || about.open) return;
+  if (event.isComposing || document.querySelector("dialog[open]")) return;
+  if (event.key !== "Escape") return;
   byId("stop")?.click();
   if (document.body.dataset.input === "text") box()?.focus();
 });

@@ -39,6 +39,14 @@ NO_MICROPHONE = """() => {
   navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException("no", "NotAllowedError"));
 }"""
 
+DEAF = "recorder.capture.listener = () => {}"  # the microphone gives no sound at all
+HEARD = (
+    """((said) => recorder.line.heard({ utterance: "", seconds: 0.6, text: "", ...said }, false))"""
+)
+SAID = f"""async (bytes) => {{ // as if the server had found the turn in what it heard
+  const {{ utterance }} = await recorder.line.sendFile(new Blob([new Uint8Array(bytes)]));
+  {HEARD}({{ utterance, talking: false, sure: true }});
+}}"""
 ASKS_FIRST = """() => { // as a browser does until somebody presses Allow
   const wanted = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
   const asked = [];
@@ -192,6 +200,18 @@ def test_space_talks_and_escape_takes_it_back(service, visit):
     assert len(service.requests) == 1
 
 
+def test_escape_that_closes_a_dialog_leaves_the_recording_alone(visit):
+    tab = visit()
+    tab.page.locator(".rec-talk").click()
+    shown(tab, "recording")
+    tab.page.locator(".about-open").click()
+    about = tab.page.get_by_role("dialog")
+    about.wait_for()
+    tab.page.keyboard.press("Escape")
+    about.wait_for(state="hidden")
+    assert tab.page.evaluate("recorder.state") == "recording"
+
+
 def test_hands_free_ends_the_turn_and_a_voice_ends_the_answer(service, visit):
     pytest.importorskip("silero_vad")
     service.script = Script(seconds=30.0, rtf=0.05)
@@ -273,6 +293,26 @@ def test_other_files_are_refused_with_a_sentence(service, visit, name, data, sen
     assert until(lambda: sentence in note.inner_text())
     shown(tab, "off")
     assert service.requests == []
+
+
+def test_a_cough_leaves_a_reply_as_it_was_playing_or_paused(service, visit):
+    pytest.importorskip("silero_vad")
+    service.script = Script(seconds=30.0, rtf=0.05)
+    tab = visit()
+    tab.page.evaluate(DEAF)
+    tab.page.locator(".rec-free").click()
+    shown(tab, "listening")
+    tab.page.evaluate(SAID, list(question()["buffer"]))
+    tab.page.wait_for_function("liveAudio.heard > 4000")
+    now = "[recorder.state, Boolean(liveAudio.player.paused)]"
+    for paused in (False, True):
+        tab.page.wait_for_function("!liveAudio.player.silent")
+        if paused:
+            tab.page.locator(".la-pause").click()
+        tab.page.evaluate(f"{HEARD}({{ talking: true, sure: false }})")
+        assert tab.page.evaluate(now) == ["hearing", True]
+        tab.page.evaluate(f"{HEARD}({{ talking: false, sure: true }})")
+        assert tab.page.evaluate(now) == ["listening", paused]
 
 
 def test_without_a_microphone_the_page_says_so_and_takes_files(service, visit):

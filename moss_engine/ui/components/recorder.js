@@ -21,6 +21,7 @@ let begun = 0;
 let seconds = 0;
 let words = ""; // what was understood so far
 let held = false; // somebody may want to interrupt: the answer is silent until that is sure
+let wasPaused = false; // by the visitor, before that
 let taker = null; // who wants the next recording, if it is no question
 let gone = false; // the microphone died while this was said
 
@@ -139,6 +140,7 @@ function ask() {
 
 // Silence at once; what it was comes out in a moment.
 function hold() {
+  if (!held) wasPaused = Boolean(window.liveAudio.player.paused);
   held = true;
   window.liveAudio.player.pause();
 }
@@ -146,7 +148,7 @@ function hold() {
 // It was a cough, a murmur or an echo.
 function goOn() {
   held = false;
-  window.liveAudio.player.resume();
+  if (!wasPaused) window.liveAudio.player.resume();
 }
 
 // Somebody talks while the page answers: silence at once. If nothing of the answer was heard yet, the question goes on.
@@ -246,6 +248,7 @@ $(".rec-input").addEventListener("change", ({ target }) => {
 $(".rec-again").addEventListener("click", ask);
 const inUse = () => document.body.dataset.input === "speech";
 document.addEventListener("keydown", (event) => {
+  if (event.isComposing || document.querySelector("dialog[open]")) return;
   if (event.key === "Escape" && state !== "off") stopAll();
   if (event.key !== " " || event.repeat || !inUse() || !Capture.possible) return;
   if (event.target.closest("input:not([type=radio]), textarea, select, button, summary, a, [contenteditable]")) return;

@@ -83,15 +83,22 @@ document.addEventListener("click", (event) => {
   if (event.detail > 0 && sent.pointer && twice() && event.target.closest?.("#stop")) event.stopImmediatePropagation();
 }, true);
 
-// An example is asked at once; what was being typed comes back as soon as it has left.
+// An example is asked at once; what was being typed comes back as soon as it has left, unless something else is typed.
+let draftBefore = null;
 document.addEventListener("click", ({ target }) => {
   const chip = target.closest?.(".chip, .la-example");
   if (!chip) return;
   if (document.body.dataset.input !== "text") choose(document.querySelector('#mode-notes [data-input="text"]').dataset.mode);
-  const draft = box().value;
+  draftBefore ??= box().value;
   type(chip.dataset[document.body.dataset.language] ?? chip.textContent);
   setTimeout(() => byId("send").click(), 0);
-  document.addEventListener("asked", () => type(draft), { once: true });
+});
+document.addEventListener("asked", () => {
+  if (draftBefore !== null) type(draftBefore);
+  draftBefore = null;
+});
+document.addEventListener("input", ({ isTrusted, target }) => {
+  if (isTrusted && target.closest?.("#text")) draftBefore = null;
 });
 
 // A question that was read aloud is to be answered.

@@ -143,6 +143,53 @@ def test_an_example_leaves_a_draft_alone(service, tab):
     assert tab.text.input_value() == "I am not done with this"
 
 
+def test_what_was_typed_after_a_refused_example_makes_the_draft_before_it_old(service, tab):
+    tab.page.locator("#settings button").first.click()
+    tab.page.get_by_label("New seed for every reply").uncheck()
+    tab.page.locator("#seed input").fill("-4")
+    tab.text.fill("I am not done with this")
+    tab.page.locator(".chip:visible").nth(1).click()
+    assert until(lambda: problem(tab).startswith("Seed is -4"))
+    tab.page.locator("#seed input").fill("4")
+    tab.ask("Something else by now.")
+    tab.wait("done")
+    assert service.requests[-1].messages[-1].content.text == "Something else by now."
+    tab.page.wait_for_selector("#chat .clip")
+    assert tab.text.input_value() == ""
+
+
+def test_a_refused_example_that_is_asked_after_all_brings_the_draft_back(service, tab):
+    tab.page.locator("#settings button").first.click()
+    tab.page.get_by_label("New seed for every reply").uncheck()
+    tab.page.locator("#seed input").fill("-4")
+    tab.text.fill("I am not done with this")
+    tab.page.locator(".chip:visible").nth(1).click()
+    assert until(lambda: problem(tab).startswith("Seed is -4"))
+    tab.page.locator("#seed input").fill("4")
+    tab.text.press("Enter")
+    tab.wait("done")
+    assert service.requests[-1].messages[-1].content.text.startswith("The quick brown fox")
+    assert tab.text.input_value() == "I am not done with this"
+
+
+def test_two_examples_while_a_reply_speaks_leave_a_draft_alone(service, tab):
+    service.script = Script(seconds=60.0, rtf=0.2)
+    tab.ask("Replaced by an example.")
+    tab.page.wait_for_function("liveAudio.heard > 4000")
+    tab.text.fill("I am not done with this")
+    tab.page.evaluate("""() => { // the second before the server has weighed the first
+      const chips = [...document.querySelectorAll(".chip")].filter((chip) => chip.checkVisibility());
+      chips[0].click();
+      setTimeout(() => chips[1].click());
+    }""")
+    assert until(lambda: tab.page.wait_for_timeout(20) or len(service.requests) == 2)
+    assert service.requests[-1].messages[-1].content.text.startswith("The quick brown fox")
+    assert until(
+        lambda: tab.page.wait_for_timeout(20) or tab.text.input_value() == "I am not done with this"
+    )
+    tab.text.press("Escape")
+
+
 def test_stop_is_there_while_there_is_something_to_stop(service, tab):
     service.script = Script(seconds=6.0, rtf=0.3)
     stop = tab.page.locator("#stop")

@@ -10,12 +10,12 @@ function paintShade(dark) {
   shade.setAttribute("aria-pressed", dark);
 }
 
-const stored = localStorage.getItem("moss-shade");
+const stored = recall("moss-shade");
 if (stored) paintShade(stored === "dark");
 shade.setAttribute("aria-pressed", document.body.classList.contains("dark"));
 shade.addEventListener("click", () => {
   const dark = !document.body.classList.contains("dark");
-  localStorage.setItem("moss-shade", dark ? "dark" : "light");
+  note("moss-shade", dark ? "dark" : "light");
   paintShade(dark);
 });
 
@@ -27,13 +27,13 @@ document.addEventListener("keydown", (event) => {
 });
 
 // What was typed and not sent outlives the page, which Gradio loads anew after a lost connection.
-window.addEventListener("pagehide", () => sessionStorage.setItem("moss-draft", box().value));
+window.addEventListener("pagehide", () => note("moss-draft", box().value, "sessionStorage"));
 function type(text) {
   box().value = text;
   box().dispatchEvent(new Event("input", { bubbles: true }));
 }
 function restoreDraft() {
-  type(box().value || (sessionStorage.getItem("moss-draft") ?? ""));
+  type(box().value || (recall("moss-draft", "sessionStorage") ?? ""));
 }
 
 // Two presses at once are one, so that a double click asks once, as are two before the question was accepted. A press that would be refused changes nothing.

@@ -38,6 +38,7 @@ from moss_engine.ui.programs import whole_reply
 HERE = Path(__file__).resolve().parent
 TITLE = "MOSS-Speech Live"
 SCRIPTS = (
+    "components/storage.js",
     "page_language.js",
     "page.js",
     "page_problem.js",

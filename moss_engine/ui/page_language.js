@@ -111,9 +111,9 @@ function speakTo(language) {
 }
 
 const preferred = navigator.languages.find((name) => /^(en|zh)\b/i.test(name)) ?? "en";
-speakTo(localStorage.getItem("moss-language") ?? preferred.slice(0, 2).toLowerCase());
+speakTo(recall("moss-language") ?? preferred.slice(0, 2).toLowerCase());
 element.querySelector(".tongue").addEventListener("click", () => {
   const language = document.body.dataset.language === "zh" ? "en" : "zh";
-  localStorage.setItem("moss-language", language);
+  note("moss-language", language);
   speakTo(language);
 });

@@ -51,13 +51,13 @@ function combine(pressed) {
   const all = fits.filter(({ dataset }) => wanted.every(({ name, value }) => dataset[name] === value));
   const { mode } = first(all.length ? all : fits).dataset;
   choose(mode);
-  localStorage.setItem("moss-mode", mode);
+  note("moss-mode", mode);
 }
 
 // A choice is remembered.
 function firstMode() {
   if (!document.querySelector(".switches")) return;
-  const kept = notes().find((note) => note.dataset.mode === localStorage.getItem("moss-mode"));
+  const kept = notes().find((note) => note.dataset.mode === recall("moss-mode"));
   const talk = mayTalk() && notes().find(({ dataset }) => dataset.input === "speech" && dataset.output === "speech");
   if (kept || talk) choose((kept ?? talk).dataset.mode);
 }

@@ -23,6 +23,12 @@ KEPT = """async () => {
   return all.result.map(({ entry, sound }) => [entry.text, sound?.byteLength ?? 0]);
 }"""
 
+DENIED = """(() => { // as browsers do that were told to let pages keep nothing
+  const deny = () => { throw new DOMException("Access is denied for this document.", "SecurityError"); };
+  for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, { get: deny });
+  IDBFactory.prototype.open = deny;
+})()"""
+
 
 def said(tab) -> list[str]:
     return tab.page.evaluate(LISTED)
@@ -149,4 +155,21 @@ def test_a_browser_that_keeps_nothing_says_so(service, browser, visit):
     tab.ask("Nobody keeps this.")
     tab.wait("done")
     assert_listed(tab, "Read aloud:\n\nNobody")
+    assert "a reload will forget" in tab.page.locator(".tr-unkept").inner_text()
+
+
+def test_a_browser_that_denies_all_storage_has_the_whole_page(service, visit):
+    tab = visit(init=DENIED)
+    for switch, pressed in ((".shade", "aria-pressed"), (".details-open", "aria-expanded")):
+        place = tab.page.locator(switch)
+        before = place.get_attribute(pressed)
+        place.click()
+        assert {before, place.get_attribute(pressed)} == {"true", "false"}
+    tab.page.locator(".tongue").click()
+    tab.page.wait_for_function("document.documentElement.lang === 'zh-Hans'")
+    tab.page.locator(".tongue").click()
+    tab.page.locator("#mode label", has_text="Small talk").click()
+    tab.ask("Nobody keeps this.")
+    tab.wait("done")
+    assert_listed(tab, "You:\n\nNobody", "Answer:\n\nNobody")
     assert "a reload will forget" in tab.page.locator(".tr-unkept").inner_text()

@@ -99,11 +99,11 @@ function fold(folded) {
   element.classList.toggle("folded", folded);
   opener.setAttribute("aria-expanded", !folded);
 }
-const chosen = localStorage.getItem("moss-details");
+const chosen = recall("moss-details");
 fold(chosen ? chosen === "folded" : innerWidth < ROOM_PX);
 opener.addEventListener("click", () => {
   fold(!element.classList.contains("folded"));
-  localStorage.setItem("moss-details", element.classList.contains("folded") ? "folded" : "open");
+  note("moss-details", element.classList.contains("folded") ? "folded" : "open");
 });
 
 document.addEventListener("liveaudio", ({ detail }) => {

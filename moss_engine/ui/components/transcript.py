@@ -14,7 +14,7 @@ from typing import Any
 import gradio as gr
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("transcript_store.js", "transcript.js")
+PARTS = ("storage.js", "transcript_store.js", "transcript.js")
 
 TEMPLATE = """
 <p class="tr-empty">@empty@</p>

@@ -8,8 +8,8 @@ const TAB = "moss-tab";
 // The secret name of this tab's conversation. While the tab is open no storage holds it, so that a duplicate of the tab
 // does not take it, too.
 function claimTab() {
-  const kept = sessionStorage.getItem(TAB);
-  sessionStorage.removeItem(TAB);
+  const kept = recall(TAB, "sessionStorage");
+  note(TAB, null, "sessionStorage");
   if (kept) return kept;
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
@@ -25,8 +25,8 @@ class Store {
     this.written = new Map(); // id -> the entry as JSON, as it is kept
     this.bytes = new Map(); // id -> of its sound, the oldest first
     this.opened = this.open();
-    window.addEventListener("pagehide", () => sessionStorage.setItem(TAB, this.tab));
-    window.addEventListener("pageshow", () => sessionStorage.removeItem(TAB));
+    window.addEventListener("pagehide", () => note(TAB, this.tab, "sessionStorage"));
+    window.addEventListener("pageshow", () => note(TAB, null, "sessionStorage"));
   }
 
   async open() {

@@ -39,6 +39,7 @@ HERE = Path(__file__).resolve().parent
 TITLE = "MOSS-Speech Live"
 SCRIPTS = (
     "components/storage.js",
+    "components/write.js",
     "page_language.js",
     "page.js",
     "page_problem.js",

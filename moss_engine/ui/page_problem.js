@@ -5,7 +5,7 @@ const limit = Number(element.querySelector("[data-limit]").dataset.limit); // ch
 let complained = -Infinity;
 
 function show(sentence) {
-  if (problem().textContent !== sentence) problem().textContent = sentence;
+  write(problem(), sentence);
   if (sentence) complained = performance.now();
 }
 document.addEventListener("problem", ({ detail }) => show(detail));

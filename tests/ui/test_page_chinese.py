@@ -56,6 +56,23 @@ TOLD = (
 )  # fmt: skip
 NOT_TOLD = ("CheckpointError", "ConfigError")
 
+CHANGES = """async (problem) => { // of what is told again and again, and is the same
+  let changes = 0;
+  const observer = new MutationObserver((records) => (changes += records.length));
+  const tell = async () => {
+    document.dispatchEvent(new CustomEvent("liveaudio", { detail: { ...liveAudio.state, run: "0123abcd" } }));
+    document.dispatchEvent(new CustomEvent("problem", { detail: problem }));
+    recorder.line.heard({ talking: false, utterance: "", seconds: 0, text: "", sure: true }, false);
+    await new Promise((resolve) => setTimeout(resolve));
+  };
+  await tell();
+  for (const place of [".la-headline", ".tiles", ".rec-state", "#problem p"]) {
+    observer.observe(document.querySelector(place), { subtree: true, childList: true, characterData: true });
+  }
+  for (let i = 0; i < 20; i++) await tell();
+  return changes;
+}"""
+
 
 def sentence(node: ast.expr) -> str | None:
     """The text of a literal, with {} for what is filled in."""
@@ -202,3 +219,12 @@ def test_the_browser_chooses_the_language_and_a_switch_changes_it(service, visit
     tab.page.locator(".tongue").click()
     assert tab.page.locator(".la-status").inner_text() == "Finished"
     assert send.inner_text() == "Speak"
+
+
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+def test_a_status_that_stays_the_same_is_written_once(service, visit, locale):
+    """A screen reader says it again with every change, and so would it with a text put back."""
+    tab = visit(locale=locale)
+    tab.page.wait_for_function("window.recorder?.ready")
+    muted = next(sentence for sentence in CHINESE if sentence.startswith("The microphone is muted"))
+    assert tab.page.evaluate(CHANGES, muted) == 0

@@ -16,6 +16,7 @@ import gradio as gr
 
 HERE = Path(__file__).resolve().parent
 PARTS = (
+    "write.js",
     "live_audio_mel.js",
     "live_audio_player.js",
     "live_audio_opus.js",

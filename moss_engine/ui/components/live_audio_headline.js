@@ -5,8 +5,8 @@ const SPEED_SINCE_S = 1; // of sound: before, the time to the first of it outwei
 function say(name, value, words, bad = false) {
   const part = $(`.la-headline [data-say="${name}"]`);
   const [figure, text] = part.children;
-  if (figure.textContent !== value) figure.textContent = value;
-  if (text.textContent !== words) text.textContent = words;
+  write(figure, value);
+  write(text, words);
   part.classList.toggle("la-bad", bad);
 }
 

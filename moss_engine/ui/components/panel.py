@@ -17,7 +17,7 @@ import gradio as gr
 from moss_engine.api.metrics import meanings
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("storage.js", "panel_tiles.js", "panel.js", "panel_compare.js")
+PARTS = ("storage.js", "write.js", "panel_tiles.js", "panel.js", "panel_compare.js")
 
 
 TOKENS = (

@@ -48,7 +48,7 @@ function compareWith(live) {
   const same = against ? sameUpTo(live.ids, against.ids) : 0;
   const all = against && live.ended && same === live.ids.length && same === against.ids.length;
   const words = !against ? "Ask again, and the next reply stands beside this one." : all ? "All tokens are the same." : `The first ${same} tokens are the same.`;
-  if (versus.querySelector(".versus-same").textContent !== words) versus.querySelector(".versus-same").textContent = words;
+  write(versus.querySelector(".versus-same"), words);
 }
 
 keeper.addEventListener("click", keepReply);

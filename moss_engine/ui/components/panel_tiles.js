@@ -135,10 +135,6 @@ function showFigures(live) {
   }
 }
 
-function write(place, text) {
-  if (place.textContent !== text) place.textContent = text;
-}
-
 // How near a stage comes to what this machine could do: 100 % would be all of its reading, or all of its multiplying.
 function showGauge(gauge, ms, least) {
   const known = Boolean(ms && least);

@@ -213,8 +213,7 @@ function show() {
   const open = ["opening", "recording", "listening", "hearing"].includes(state);
   element.dataset.state = document.body.dataset.recorder = name;
   element.classList.toggle("rec-open", open);
-  const text = SAYS[name] + (name === "recording" ? ` ${seconds.toFixed(1)} s` : "");
-  if ($(".rec-state").textContent !== text) $(".rec-state").textContent = text;
+  write($(".rec-state"), SAYS[name] + (name === "recording" ? ` ${seconds.toFixed(1)} s` : ""));
   let hint = HINTS[name] || "";
   if (open && handsFree() && BUSY.includes(name)) hint = "talk to interrupt";
   if (words && ["recording", "hearing", "sending"].includes(name)) hint = words;

@@ -16,7 +16,7 @@ import gradio as gr
 from moss_engine.audio.turn_taking import RATE_HZ
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("recorder_capture.js", "recorder_line.js", "recorder.js")
+PARTS = ("write.js", "recorder_capture.js", "recorder_line.js", "recorder.js")
 
 TEMPLATE = """
 <button type="button" class="rec-talk" aria-pressed="false" aria-label="Talk">

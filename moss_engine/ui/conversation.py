@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,8 @@ class Turn:
             and (heard < self.num_samples or not self.num_samples)
         ):
             self.heard, self.note = heard, NOTES["stopped"]
-            self.answer_clip = cut_clip(self.answer_clip, heard) if self.answer_clip else None
+            if self.answer_clip:
+                self.answer_clip = _kept(self, partial(cut_clip, self.answer_clip, heard))
 
     def heard_rows(self, info: ServiceInfo) -> tuple[Row, ...]:
         """The rows of what was heard."""
@@ -184,7 +186,9 @@ def _question(turn: Turn, folder: Path) -> dict[str, Any]:
     if isinstance(turn.asked, str):
         return _entry("user", turn.asked)
     if turn.question_clip is None and len(turn.asked.pcm):
-        turn.question_clip = _clip(turn, folder, turn.asked.pcm, turn.asked.rate_hz)
+        turn.question_clip = _kept(
+            turn, partial(write_clip, folder, turn.asked.pcm, turn.asked.rate_hz)
+        )
         turn.asked = replace(turn.asked, pcm=turn.asked.pcm[:0].copy())
     transcript = turn.asked.speech.transcript
     if transcript is None:
@@ -203,14 +207,15 @@ def _answer(turn: Turn, folder: Path) -> list[dict[str, Any]]:
         else ""
     )
     if turn.answer_clip is None and len(pcm := turn.sound()):
-        turn.answer_clip = _clip(turn, folder, pcm, turn.sample_rate_hz)
+        turn.answer_clip = _kept(turn, partial(write_clip, folder, pcm, turn.sample_rate_hz))
     note = " ".join(part for part in (turn.note, left_out, turn.unkept) if part)
     return [_entry("assistant", turn.spoken.strip(), note, turn.answer_clip)]
 
 
-def _clip(turn: Turn, folder: Path, pcm: np.ndarray, rate_hz: int) -> Clip | None:
+def _kept(turn: Turn, make: Callable[[], Clip | None]) -> Clip | None:
+    """The clip that is made so; None where there is no room for it, which the turn then says."""
     try:
-        return write_clip(folder, pcm, rate_hz)
+        return make()
     except OSError as error:
         turn.unkept = f"Its sound cannot be heard again: {error.strerror}."
         return None

@@ -4,10 +4,12 @@ counters of what was begun, stopped and left behind."""
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -116,6 +118,17 @@ async def soon(condition) -> bool:
     while time.monotonic() < end and not condition():
         await asyncio.sleep(0.02)
     return bool(condition())
+
+
+@contextmanager
+def no_room(num_bytes: int = 4096) -> Iterator[None]:
+    """No file of this process grows longer, as on a disk that is full."""
+    limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
 
 
 async def collect(stream) -> list[dict]:

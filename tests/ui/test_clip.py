@@ -10,6 +10,7 @@ import pytest
 from gradio.utils import is_allowed_file
 
 from moss_engine.ui.audio_in.clip import NAME, cut_clip, write_clip
+from tests.ui.page_support import no_room
 
 TONE = (8000 * np.sin(np.arange(2400) / 10)).astype(np.int16)
 
@@ -40,3 +41,9 @@ def test_what_was_heard_of_a_clip_is_a_file_of_another_name(tmp_path: Path):
     assert heard.path != clip.path
     assert heard.seconds == pytest.approx(0.05)
     assert cut_clip(clip, 0) is None
+
+
+def test_a_clip_for_which_there_is_no_room_leaves_nothing(tmp_path: Path):
+    with no_room(), pytest.raises(OSError, match="File too large"):
+        write_clip(tmp_path, TONE, 24_000)
+    assert list(tmp_path.iterdir()) == []

@@ -32,7 +32,16 @@ from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.stream import ReplyClock, messages
 from moss_engine.ui.view import View
-from tests.ui.page_support import DEFAULTS, INFO, FakeService, Script, collect, signal, soon
+from tests.ui.page_support import (
+    DEFAULTS,
+    INFO,
+    FakeService,
+    Script,
+    collect,
+    no_room,
+    signal,
+    soon,
+)
 
 CALLER = SimpleNamespace(session_hash="0123456789ab", client=None)
 VALUES = {
@@ -200,6 +209,22 @@ async def test_a_full_folder_costs_the_sound_and_not_the_words(handlers, tmp_pat
     question, answer = await handlers.chat(conversation)
     assert answer["clip"] is None and "cannot be heard again" in answer["note"]
     assert question["text"] == "Hello there." and not conversation.turns[0].pcm
+
+
+async def test_a_full_disk_costs_the_sound_of_what_was_heard_and_no_question(handlers):
+    conversation = Conversation()
+    await collect(reply(handlers, conversation, mode="chat", run="00000001"))
+    assert conversation.turns[0].answer_clip.seconds == 1.0
+    with no_room():
+        again = {"run": "00000002", "heard": "00000001:9600"}
+        shown = await collect(reply(handlers, conversation, mode="chat", **again))
+        assert shown[-1]["state"] == "done"
+        await handlers.stop("00000002:9600", conversation, CALLER)
+    entries = await handlers.chat(conversation)
+    for answer in entries[1::2]:
+        assert answer["clip"] is None and "cannot be heard again: File too large" in answer["note"]
+        assert answer["note"].startswith("Stopped")
+    assert [turn.heard for turn in conversation.turns] == [9600, 9600]
 
 
 def test_a_visit_copies_no_model(handlers):

@@ -3,7 +3,9 @@ are drawn of it."""
 
 from __future__ import annotations
 
+import io
 import secrets
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,14 +37,21 @@ class Clip:
 
 
 def write_clip(folder: Path, pcm: np.ndarray, rate_hz: int) -> Clip:
-    """int16 [n], n > 0, as a new file of an unguessable name.
+    """int16 [n], n > 0, as a new file of an unguessable name. Raises OSError, and leaves nothing,
+    where there is no room for it.
 
     The name is in lower case, as Gradio compares paths: `pathlib` interns each of their parts, and
     for parts that no path of ours holds Python's table of interned names would grow.
     """
     path = folder / secrets.token_hex(16) / NAME
-    path.parent.mkdir(parents=True)
-    write_wav(path, pcm, rate_hz)
+    wav = io.BytesIO()
+    write_wav(wav, pcm, rate_hz)
+    try:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(wav.getbuffer())
+    except OSError:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        raise
     peaks = np.abs(waveform_peaks(pcm, NUM_BARS)).max(axis=1)
     bars = np.rint(100 * peaks / max(peaks.max(), 1e-3)).astype(int)
     return Clip(path, len(pcm) / rate_hz, tuple(bars.tolist()))
@@ -50,7 +59,7 @@ def write_clip(folder: Path, pcm: np.ndarray, rate_hz: int) -> Clip:
 
 def cut_clip(clip: Clip, num_samples: int) -> Clip | None:
     """Its first samples as a new file, since browsers keep what they know under the old name; None
-    if none are left."""
+    if none are left. Raises OSError as `write_clip` does."""
     if num_samples == 0 or not clip.path.exists():
         return None
     pcm, rate_hz = read_wav(clip.path)

@@ -72,8 +72,11 @@ function packetsOf(bytes) {
   return packets;
 }
 
-// The page itself comes anew at every visit, its files from the browser's cache.
-const loaded = () => ["navigation", "resource"].flatMap((type) => performance.getEntriesByType(type)).filter(({ transferSize, responseEnd }) => transferSize > 0 && responseEnd > 0);
+// The page itself comes anew at every visit, its files from the browser's cache. What scripts ask for are no files: a reply
+// comes no faster than it is made.
+const ASKED = ["fetch", "xmlhttprequest", "eventsource", "beacon"];
+const isFile = ({ initiatorType, transferSize, responseEnd }) => transferSize > 0 && responseEnd > 0 && !ASKED.includes(initiatorType);
+const loaded = () => ["navigation", "resource"].flatMap((type) => performance.getEntriesByType(type)).filter(isFile);
 
 // Bits a second of the file that came fastest; null where none was large. A machine that is busy holds up most of its own
 // files, but a link, such as a tunnel that ends here, holds up all of them.

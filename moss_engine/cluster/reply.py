@@ -13,7 +13,7 @@ from moss_engine.api.errors import (
     ReplicasLostError,
     ShuttingDownError,
 )
-from moss_engine.api.events import Accepted, Event, Failed, Finished, FinishReason, Placed
+from moss_engine.api.events import Event, Failed, Finished, FinishReason, Placed
 from moss_engine.api.request import Request
 from moss_engine.api.tokens import SpecialIds
 from moss_engine.cluster.course import Course
@@ -66,6 +66,7 @@ class ClusterReply:
         self._patience_s = patience_s
         self._course = Course(request.request_id, ids)
         self._batches: Batches | None = None
+        self._first: list[Event] = []
         self._num_asked = self._num_deaths = 0
 
     async def start(self) -> None:
@@ -150,6 +151,7 @@ class ClusterReply:
         return None
 
     def _begin(self, member: Member, first: list[Event]) -> None:
+        """Tell the listener where the reply is made; what came with that waits for `run`."""
         elapsed_s = self._now_s()
         self._course.begin(elapsed_s, resumes=self.num_resumes > 0)
         self.is_preferred = self._members.is_preferred(self.request.session_id, member)
@@ -161,10 +163,9 @@ class ClusterReply:
             self.is_preferred,
             self.num_resumes,
         )
-        for event in first:
-            self._deliver(event)
-            if isinstance(event, Accepted):
-                self._put(placed)
+        self._deliver(first[0])  # that it is accepted
+        self._put(placed)
+        self._first = first[1:]
 
     async def _follow(self) -> bool:
         """Deliver what the replica sends; whether the reply is over."""
@@ -183,16 +184,24 @@ class ClusterReply:
             self._leave()
 
     async def _deliver_all(self, batches: Batches) -> None:
-        """Returns behind the terminal event."""
+        """The rest of the first batch and all others; returns behind the terminal event."""
+        if self._ends_with(self._first):
+            return
         async for batch in batches:
             assert isinstance(batch, list), "a refusal in the middle of a reply"
-            for event in batch:
-                if isinstance(event, Failed) and event.code == EngineFaultError.code:
-                    raise ReplicaLostError(event.message)
-                self._deliver(event)
-                if isinstance(event, Finished | Failed):
-                    return
+            if self._ends_with(batch):
+                return
         raise ReplicaLostError("it ended a reply without its last word")
+
+    def _ends_with(self, batch: list[Event]) -> bool:
+        """Deliver the events; whether the terminal one was among them."""
+        for event in batch:
+            if isinstance(event, Failed) and event.code == EngineFaultError.code:
+                raise ReplicaLostError(event.message)
+            self._deliver(event)
+            if isinstance(event, Finished | Failed):
+                return True
+        return False
 
     async def _resume(self) -> None:
         """Place what is left of the reply, as soon as a replica takes it; or it was stopped."""

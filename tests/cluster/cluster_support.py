@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from moss_engine.api.events import Event
+from moss_engine.api.events import Event, FinishReason, Placed, Sampled
 from moss_engine.api.info import RuntimeInfo, ServiceInfo
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Request
@@ -19,7 +19,16 @@ from moss_engine.service.core import ServiceCore
 from moss_engine.service.local import LocalService
 from tests.cluster.local_fleet import LocalFleet, LocalRemote
 from tests.fakes import IDS, FakeCodec, FakeRuntime, make_request
-from tests.service.service_support import served, talking, wait_until
+from tests.service.service_support import (
+    TALK,
+    ask,
+    assert_well_formed,
+    heard,
+    served,
+    sound_of,
+    talking,
+    wait_until,
+)
 
 INFO = ServiceInfo(
     runtime=RuntimeInfo("fake", "0", "cpu", "float32", "none"),
@@ -97,3 +106,20 @@ async def listen(service: ClusterService, request: Request) -> list[Event]:
 
 def hear(service: ClusterService, request: Request) -> list[Event]:
     return asyncio.run(listen(service, request))
+
+
+def assert_whole(events: list) -> None:
+    """As without the fault: nothing is lost, nothing doubled."""
+    assert_well_formed(events)
+    assert [event.row for event in events if isinstance(event, Sampled)] == TALK
+    assert heard(events).tobytes() == sound_of(tuple(TALK)).tobytes()
+    assert events[-1].rows == tuple(TALK) and events[-1].reason is FinishReason.STOP
+
+
+def placements(events: list) -> list[str]:
+    return [event.replica for event in events if isinstance(event, Placed)]
+
+
+def home(cluster: Cluster) -> str:
+    """The replica of the session "s"."""
+    return placements(hear(cluster.service, ask(session="s", max_rows=2)))[0]

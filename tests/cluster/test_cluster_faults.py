@@ -11,29 +11,20 @@ import numpy as np
 import pytest
 
 from moss_engine.api.errors import ReplicasLostError
-from moss_engine.api.events import Failed, Finished, FinishReason, Placed, Sampled
+from moss_engine.api.events import Failed, Finished, Placed, Sampled
 from moss_engine.cluster.course import Course
 from moss_engine.cluster.service import ClusterService
 from moss_engine.ui.view import View, fold
-from tests.cluster.cluster_support import INFO, Cluster, clustered, hear, listen
-from tests.service.service_support import TALK, ask, assert_well_formed, heard, sound_of, wait_until
-
-
-def assert_whole(events: list) -> None:
-    """As without the fault: nothing is lost, nothing doubled."""
-    assert_well_formed(events)
-    assert [event.row for event in events if isinstance(event, Sampled)] == TALK
-    assert heard(events).tobytes() == sound_of(tuple(TALK)).tobytes()
-    assert events[-1].rows == tuple(TALK) and events[-1].reason is FinishReason.STOP
-
-
-def placements(events: list) -> list[str]:
-    return [event.replica for event in events if isinstance(event, Placed)]
-
-
-def home(cluster: Cluster) -> str:
-    """The replica of the session "s"."""
-    return placements(hear(cluster.service, ask(session="s", max_rows=2)))[0]
+from tests.cluster.cluster_support import (
+    INFO,
+    assert_whole,
+    clustered,
+    hear,
+    home,
+    listen,
+    placements,
+)
+from tests.service.service_support import ask, wait_until
 
 
 @pytest.mark.parametrize("batches", [0, 1, 2, 5, 9])

@@ -11,8 +11,7 @@ from moss_engine.api.errors import ReplicasLostError
 from moss_engine.api.events import Failed
 from moss_engine.cluster import members
 from moss_engine.cluster.members import CUT_OFF
-from tests.cluster.cluster_support import Cluster, clustered, hear
-from tests.cluster.test_cluster_faults import assert_whole
+from tests.cluster.cluster_support import Cluster, assert_whole, clustered, hear
 from tests.service.service_support import ask, wait_until
 
 

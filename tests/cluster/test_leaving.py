@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from moss_engine.api.events import Finished
 from moss_engine.service import core as service_core
-from tests.cluster.cluster_support import INFO, Cluster, clustered, listen
-from tests.cluster.test_cluster_faults import assert_whole
+from tests.cluster.cluster_support import INFO, Cluster, assert_whole, clustered, listen
 from tests.cluster.test_cut_off import is_ready
 from tests.service.service_support import ask, hold_at, listen_to, reached, wait_until
 

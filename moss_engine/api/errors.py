@@ -126,6 +126,12 @@ class EngineFaultError(MossError):
     code = "E_ENGINE"
 
 
+class ReplyFaultError(EngineFaultError):
+    """This reply alone could not be made; the engine and other replies go on."""
+
+    code = "E_REPLY"
+
+
 class ConfigError(MossError):
     """An option, or a combination of options, that cannot work."""
 

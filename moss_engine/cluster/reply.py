@@ -11,6 +11,7 @@ from moss_engine.api.errors import (
     EngineFaultError,
     MossError,
     ReplicasLostError,
+    ReplyFaultError,
     ShuttingDownError,
 )
 from moss_engine.api.events import Event, Failed, Finished, FinishReason, Placed
@@ -83,7 +84,7 @@ class ClusterReply:
             self._fail(error)
         except Exception:
             log.exception("a reply is given up")
-            self._fail(EngineFaultError("The reply could not be put together; ask again."))
+            self._fail(ReplyFaultError("The reply could not be put together; ask again."))
         finally:
             await _close(self._batches)
             self._leave()

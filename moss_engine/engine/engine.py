@@ -12,7 +12,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from moss_engine.api.errors import BusyError, EngineFaultError, MossError, ParameterError
+from moss_engine.api.errors import (
+    BusyError,
+    EngineFaultError,
+    MossError,
+    ParameterError,
+    ReplyFaultError,
+)
 from moss_engine.api.events import (
     Accepted,
     Event,
@@ -108,8 +114,7 @@ class Engine:
             )
             superseded = None
             if not turn.is_complete:
-                crowded_out = self._scheduler.crowded_out_by(turn)
-                if crowded_out:
+                if crowded_out := self._scheduler.crowded_out_by(turn):
                     self._fail(crowded_out, BusyError(CROWDED_OUT))
                 superseded = self._scheduler.submit(turn)
             self._turns[turn.owner] = turn
@@ -122,10 +127,8 @@ class Engine:
         return Accepted(turn.owner, 0.0, len(turn.reply_rows), len(segments[0].prompt))
 
     def cancel(self, request_id: str) -> None:
-        """End a request before the next step, wherever it stands; does nothing if it is over or
-        unknown."""
-        turn = self._turns.get(request_id)
-        if turn is not None:
+        """End a request before the next step, wherever it stands, unless it is over or unknown."""
+        if (turn := self._turns.get(request_id)) is not None:
             turn.cancelled = True
 
     def step(
@@ -151,8 +154,7 @@ class Engine:
                 with self._lock:
                     self._apply(shares, rows)
         except Exception:
-            # Whatever it was, the KV pool is in an unknown state: every reply ends with a sentence,
-            # nothing hangs.
+            # The KV pool is in an unknown state: every reply ends with a sentence, nothing hangs.
             log.exception("the engine stopped")
             with self._lock:
                 self._stop_with_fault()
@@ -177,12 +179,10 @@ class Engine:
         """Assert that the block pool is sound and that exactly the running turns own blocks."""
         with self._lock:
             self._blocks.check_integrity()
-            assert self._blocks.owners == {turn.owner for turn in self._scheduler.running}, (
-                "blocks without a turn"
-            )
-            assert len(self._turns) == len(self._scheduler.running) + len(
-                self._scheduler.waiting
-            ), "a turn is lost"
+            running, waiting = self._scheduler.running, self._scheduler.waiting
+            owners = {turn.owner for turn in running}
+            assert self._blocks.owners == owners, "blocks without a turn"
+            assert len(self._turns) == len(running) + len(waiting), "a turn is lost"
 
     def close(self) -> None:
         """Give back the runtime's memory; not while another thread is in `step`."""
@@ -238,7 +238,7 @@ class Engine:
             self._scheduler.advance(share)
         for turn, row in zip([s.turn for s in shares if s.samples], rows, strict=True):
             if row is None:
-                self._fail(turn, EngineFaultError(NO_NUMBER))
+                self._fail(turn, ReplyFaultError(NO_NUMBER))
             while row is not None and not turn.cancelled:
                 self._append(turn, row)
                 row = turn.sequence.bound_row(self.runtime.few_rows)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from moss_engine.api.errors import EngineFaultError, MossError
+from moss_engine.api.errors import MossError, ReplyFaultError
 from moss_engine.api.events import CodecRun, Finished, FinishReason
 from moss_engine.codec.base import SpeechCodec
 from moss_engine.service.speech_job import SpeechJob
@@ -159,7 +159,7 @@ class SpeechWorker:
 
     def _deliver(self, job: SpeechJob, samples: np.ndarray, made_by: CodecRun, ends: bool) -> None:
         if not np.isfinite(samples).all():
-            raise EngineFaultError("The vocoder's output was not a number; ask again.")
+            raise ReplyFaultError("The vocoder's output was not a number; ask again.")
         if len(samples) and not job.cancelled:
             job.deliver(samples, made_by)
         if ends:
@@ -183,6 +183,6 @@ class SpeechWorker:
         known = (
             error
             if isinstance(error, MossError)
-            else EngineFaultError("The sound could not be made; ask again.")
+            else ReplyFaultError("The sound could not be made; ask again.")
         )
         self._fail_reply(job.request_id, known)

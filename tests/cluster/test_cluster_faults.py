@@ -247,7 +247,7 @@ def test_events_that_do_not_fit_together_end_a_reply_with_a_sentence(monkeypatch
         for core in cluster.cores.values():
             object.__setattr__(core.config, "run_ahead_s", 1.0)
         last = asyncio.run(play())[-1]
-        assert isinstance(last, Failed) and last.code == "E_ENGINE" and "ask again" in last.message
+        assert isinstance(last, Failed) and last.code == "E_REPLY" and "ask again" in last.message
         wait_until(lambda: not any(core.stats().engine.running for core in cluster.cores.values()))
     assert "a reply is given up" in caplog.text
 

@@ -28,7 +28,7 @@ def test_logits_that_are_no_numbers_fail_one_request_only(value: float):
     good, bad, other = serve(engine, *(make_request(text) for text in ("good", "!bad", "other")))
     assert (
         isinstance(bad[-1], Failed)
-        and bad[-1].code == "E_ENGINE"
+        and bad[-1].code == "E_REPLY"
         and bad[-1].message.endswith("again.")
     )
     assert len(only(bad, Sampled)) == 2

@@ -61,7 +61,7 @@ def test_a_codec_error_ends_that_reply_only(caplog: pytest.LogCaptureFixture):
         codec.before_push = lambda: None
         fine = asyncio.run(listen(service, ask()))
         assert_well_formed(failed)
-        assert (failed[-1].code, "secret" in failed[-1].message) == ("E_ENGINE", False)
+        assert (failed[-1].code, "secret" in failed[-1].message) == ("E_REPLY", False)
         assert fine[-1].reason is FinishReason.STOP
         assert service.stats().outcomes == {"failed": 1, "stop": 1}
 
@@ -80,7 +80,7 @@ def test_a_voice_that_cannot_be_opened_ends_that_reply_only(caplog: pytest.LogCa
         failed = asyncio.run(listen(service, ask()))
         fine = asyncio.run(listen(service, ask()))
         assert_well_formed(failed)
-        assert (failed[-1].code, "secret" in failed[-1].message) == ("E_ENGINE", False)
+        assert (failed[-1].code, "secret" in failed[-1].message) == ("E_REPLY", False)
         assert fine[-1].reason is FinishReason.STOP
 
 

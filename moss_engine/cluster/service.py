@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from moss_engine.api.errors import ReplicasLostError
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 START_S = 600.0
+FORGET_S = 2.0
+"""What replicas get to forget the voices of a page that ends."""
 
 
 class ClusterService:
@@ -170,6 +172,7 @@ class ClusterService:
     async def _shut(self) -> None:
         if self._opened is not None:
             await self._opened.drain(0.0)
+            await self._forget_voices()
         await _cancel_others()
         await self._loop.shutdown_asyncgens()
         await _cancel_others()  # what began as generators were closed
@@ -198,10 +201,26 @@ class ClusterService:
         names = self._voices.remove(session_id)
         for member in self._members.all:
             if member.name in names:
-                try:
-                    await unless_gone(member, member.remote.call("remove_voice", session_id))
-                except ReplicaLostError as error:
-                    self._members.lost(member, error)
+                await self._remove_voices(member, [session_id])
+
+    async def _remove_voices(self, member: Member, session_ids: Sequence[str]) -> None:
+        try:
+            for session_id in session_ids:
+                await unless_gone(member, member.remote.call("remove_voice", session_id))
+        except ReplicaLostError as error:
+            self._members.lost(member, error)
+
+    async def _forget_voices(self) -> None:
+        """Take this page's voices from all replicas at once; those that are lost or slow keep
+        them."""
+        sessions = self._voices.by_replica()
+        removing = [
+            asyncio.ensure_future(self._remove_voices(member, sessions[member.name]))
+            for member in self._members.all
+            if member.name in sessions
+        ]
+        if removing:
+            await asyncio.wait(removing, timeout=FORGET_S)
 
     async def _cards(self) -> list[Card]:
         return [member.card for member in self._members.all]

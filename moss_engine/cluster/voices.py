@@ -62,6 +62,14 @@ class OwnVoices:
         recording = self._recordings.pop(session_id, None)
         return list(recording.replicas) if recording else []
 
+    def by_replica(self) -> dict[str, list[str]]:
+        """The sessions of which replicas have a voice, by replica."""
+        found: dict[str, list[str]] = {}
+        for session_id, recording in self._recordings.items():
+            for name in recording.replicas:
+                found.setdefault(name, []).append(session_id)
+        return found
+
     async def prepare(self, request: Request, member: Member) -> Request:
         """The request with the voice's name at this replica, which learns it if need be."""
         recording = self._recordings.get(request.session_id)

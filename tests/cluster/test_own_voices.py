@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from moss_engine.api.service import ClonedVoice
-from moss_engine.cluster import voices
+from moss_engine.cluster import service, voices
 from moss_engine.cluster.values import Answer
 from moss_engine.cluster.voices import OwnVoices
 from tests.cluster.cluster_support import Cluster, clustered
@@ -73,4 +75,33 @@ def test_replicas_are_told_of_voices_that_are_too_many(monkeypatch):
 
     with clustered(1) as cluster:
         told = asyncio.run(add_three(cluster))
-    assert told == [*(("add_voice", name) for name in "abc"), ("remove_voice", "a")]
+        assert told == [*(("add_voice", name) for name in "abc"), ("remove_voice", "a")]
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_replicas_forget_the_voices_of_a_page_that_ends(monkeypatch, hangs):
+    monkeypatch.setattr(service, "FORGET_S", 0.5)
+    kept: dict[str, set[str]] = {"replica-0": set(), "replica-1": set()}
+
+    def calls(name: str) -> Callable[..., Awaitable[Answer]]:
+        async def call(method: str, session_id: str, *arguments: Any) -> Answer:
+            if method == "add_voice":
+                kept[name].add(session_id)
+                return Answer(ClonedVoice(f"own {session_id}"))
+            if hangs and name == "replica-0":
+                await asyncio.Event().wait()
+            kept[name].remove(session_id)
+            return Answer()
+
+        return call
+
+    async def add_some(cluster: Cluster) -> None:
+        for session_id in "abcdefgh":
+            await cluster.service.add_voice(session_id, WAVE, 16_000, CODES)
+
+    with clustered(2) as cluster:
+        for name, remote in cluster.fleet.remotes.items():
+            monkeypatch.setattr(remote, "call", calls(name))
+        asyncio.run(add_some(cluster))
+        assert all(kept.values())
+    assert [bool(sessions) for sessions in kept.values()] == [hangs, False]

@@ -75,17 +75,18 @@ class Scheduler:
 
     def crowded_out_by(self, turn: RequestState) -> RequestState | None:
         """The turn that has to leave a full queue for this one: the last one of the visitor with
-        the most waiting, if that are more than one more than this turn's visitor has. Raises
-        ContextError if this one can never run."""
+        the most waiting, if that are more than one more than this turn's visitor has. Replies that
+        began elsewhere count for nobody and stay. Raises ContextError if this one can never run."""
         self._check_length(turn)
         sessions = {other.request.session_id for other in self.waiting}
         if not self._is_full or turn.request.session_id in sessions:
             return None
-        waiting = Counter(other.visitor for other in self.waiting)
+        fresh = [other for other in self.waiting if other.request.progress is None]
+        waiting = Counter(other.visitor for other in fresh)
         visitor, most = max(waiting.items(), key=lambda item: item[1], default=("", 0))
         if most <= waiting[turn.visitor] + 1:
             return None
-        return next(other for other in reversed(self.waiting) if other.visitor == visitor)
+        return next(other for other in reversed(fresh) if other.visitor == visitor)
 
     def submit(self, turn: RequestState) -> RequestState | None:
         """Queue a turn; returns the waiting turn of the same session that it replaces, if any.

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from moss_engine.api.errors import BusyError
+from moss_engine.api.request import Progress
 from moss_engine.engine.scheduler import SPARE_S
 from moss_engine.engine.sequence import RequestState
 from tests.engine.test_scheduler import END, LIMITS, make_scheduler, make_turn, step
@@ -104,3 +105,17 @@ def test_a_full_queue_makes_room_for_a_visitor_who_has_fewer_in_it():
     scheduler.remove(crowd[-1])
     scheduler.submit(other)
     assert other in scheduler.waiting
+
+
+def test_a_reply_that_is_half_spoken_leaves_the_queue_for_nobody():
+    scheduler = make_scheduler(TWO, max_waiting=2)
+    first, second, *spoken = (by("crowd", 10 + i) for i in range(4))
+    for turn in spoken:
+        turn.request = replace(turn.request, progress=Progress())
+    for turn in (first, second, *spoken):
+        scheduler.submit(turn)
+    other = by("other", 30)
+    assert scheduler.crowded_out_by(other) is second
+    scheduler.remove(second)
+    scheduler.submit(by("somebody", 31))
+    assert scheduler.crowded_out_by(other) is None, "the crowd has one of its own in the queue"

@@ -125,12 +125,15 @@ class Request:
 
 def without_older_half(request: Request) -> tuple[Request, int]:
     """The request without the older half of its earlier turns, and how many messages that were: 0
-    where the request allows it not, or has none.
+    where the request allows it not, or has none. A turn begins with a message of the user; the
+    last one, and the system's message, stay.
 
     Half, so that the turns after this one begin alike and are found in the prefix cache.
     """
-    first = int(request.messages[0].role == "system")
-    num_turns = (len(request.messages) - first) // 2 if request.truncate_history else 0
-    num_messages = 2 * -(-num_turns // 2)
-    left = (*request.messages[:first], *request.messages[first + num_messages :])
-    return replace(request, messages=left), num_messages
+    messages = request.messages
+    first = int(messages[0].role == "system")
+    later = [i for i in range(first + 1, len(messages)) if messages[i].role == "user"]
+    if not later or not request.truncate_history:
+        return request, 0
+    begin = later[(len(later) - 1) // 2]
+    return replace(request, messages=messages[:first] + messages[begin:]), begin - first

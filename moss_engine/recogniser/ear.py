@@ -61,6 +61,7 @@ class Ear:
         """
         with self._changed:
             self._require_open()
+            self._whole = deque(work for work in self._whole if not work.future.cancelled())
             if len(self._whole) >= MAX_PENDING:
                 raise BusyError(
                     "Many recordings are waiting to be understood; say it again in a moment."

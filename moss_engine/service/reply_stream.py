@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -37,7 +38,8 @@ class LocalReplyStream:
         self.taken_samples = 0
         self.held_s = 0.0
         self._held_since_s: float | None = None
-        self.accepted_s = self._pending_since_s = clock()
+        self.accepted_s = clock()
+        self._pending_since_s = math.inf  # nobody can listen before there is something to hear
         self._clock = clock
         self._cancel = cancel
         self._on_taken = on_taken
@@ -55,14 +57,10 @@ class LocalReplyStream:
         return self._clock() - self.accepted_s
 
     def lease_lost(self, now_s: float, lease_s: float) -> bool:
-        """Whether events have been waiting for so long, and nobody for them, that nobody can be
-        listening."""
+        """Whether the listener has neither taken an event nor waited for one for so long that
+        nobody can be listening. A reply that is held back has none that would wait."""
         with self._lock:
-            return (
-                bool(self._events)
-                and self._waiter is None
-                and now_s - self._pending_since_s > lease_s
-            )
+            return self._waiter is None and now_s - self._pending_since_s > lease_s
 
     def hold(self, held: bool, now_s: float) -> None:
         """Note whether the engine holds this reply back. Called by one thread."""
@@ -94,6 +92,7 @@ class LocalReplyStream:
         """Deliver what every stream begins with, before anything that the engine was quick enough
         to put already."""
         with self._lock:
+            self._pending_since_s = min(self._pending_since_s, self._clock())
             self._events.appendleft(accepted)
 
     def put(self, event: Event, waiters: list[Waiter] | None = None) -> bool:

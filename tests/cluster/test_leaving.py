@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 
-from moss_engine.api.events import Finished
+from moss_engine.api.events import AudioChunk, Finished
 from moss_engine.service import core as service_core
 from tests.cluster.cluster_support import INFO, Cluster, assert_whole, clustered, listen
 from tests.cluster.test_cut_off import is_ready
-from tests.service.service_support import ask, hold_at, listen_to, reached, wait_until
+from tests.service.service_support import (
+    PATIENCE_S,
+    ask,
+    hold_at,
+    listen_to,
+    reached,
+    take,
+    wait_until,
+)
 
 PATIENT = replace(INFO, lease_s=1e6)
 
@@ -29,6 +38,24 @@ def test_who_leaves_just_when_his_request_is_accepted_stops_it():
             object.__setattr__(core.config, "run_ahead_s", 1.0)
         asyncio.run(leave(cluster))
         wait_until(lambda: cluster.service._replies.outcomes["cancelled"] == 1)
+
+
+def test_a_listener_who_vanishes_while_his_reply_is_held_back_stops_it():
+    """He has taken everything, and nothing more is made for him."""
+
+    async def vanish(cluster: Cluster) -> None:
+        reply = await cluster.service.submit(ask())
+        async with aclosing(reply.events(acknowledge=False)) as events:
+            await take(events, AudioChunk, 13)  # 1.04 s
+            while reply.num_untaken:
+                await anext(events)
+            while not (await cluster.service.stats()).outcomes:
+                await asyncio.sleep(0.01)
+
+    with clustered(1, info=replace(INFO, lease_s=2.0)) as cluster:
+        object.__setattr__(cluster.cores["replica-0"].config, "run_ahead_s", 1.0)
+        asyncio.run(asyncio.wait_for(vanish(cluster), PATIENCE_S))
+        assert asyncio.run(cluster.service.stats()).outcomes == {"cancelled": 1}
 
 
 def test_a_listener_may_outlive_its_service():

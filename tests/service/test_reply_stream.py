@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from moss_engine.api.events import AudioChunk, Event, Failed, Sampled, TextDelta
+from moss_engine.api.events import Accepted, AudioChunk, Event, Failed, Sampled, TextDelta
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.service.reply_stream import LINGER_S, LocalReplyStream
 from moss_engine.service.speech_job import SpeechJob
@@ -120,6 +120,25 @@ def test_the_lease_is_lost_by_who_takes_nothing_and_not_by_who_waits(clock: Cloc
         assert not stream.lease_lost(
             clock.now_s + 11, 10
         )  # it is known to wait, and was not woken yet
+        task.cancel()
+
+    asyncio.run(scene())
+
+
+def test_the_lease_is_lost_by_who_took_everything_and_does_not_come_back(clock: Clock):
+    async def scene() -> None:
+        stream = make_stream(clock)
+        assert not stream.lease_lost(clock.now_s + 100, 10), "nothing was there to be taken"
+        stream.open(Accepted("r", 0.0, 0, 1))
+        events = stream.events()
+        clock.now_s += 5
+        assert isinstance(await anext(events), Accepted)
+        assert stream.num_untaken == 0
+        assert not stream.lease_lost(clock.now_s + 9, 10)
+        assert stream.lease_lost(clock.now_s + 11, 10)
+        task = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        assert not stream.lease_lost(clock.now_s + 11, 10), "it came back"
         task.cancel()
 
     asyncio.run(scene())

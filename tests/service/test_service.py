@@ -17,6 +17,7 @@ from moss_engine.api.events import Accepted, AudioChunk, Event, FinishReason, Sa
 from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row
 from moss_engine.service.core import ServiceCore
+from moss_engine.service.reply_stream import LocalReplyStream
 from tests.fakes import LIMITS, SPOKEN, WARM, FakeCodec, FakeRuntime, noisy, scripted
 from tests.service.service_support import (
     PATIENCE_S,
@@ -242,6 +243,21 @@ def test_a_listener_who_is_gone_loses_the_reply():
     with served(talking(), run_ahead_s=1.0, lease_s=1.0) as service:
         service.submit(ask())
         wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
+        assert service.stats().engine.running == 0
+
+
+def test_a_listener_who_vanished_while_the_reply_was_held_back_loses_it():
+    """It had taken everything, so that nothing waits for it."""
+
+    async def vanish(service: ServiceCore, reply: LocalReplyStream) -> None:
+        async with aclosing(reply.events(acknowledge=False)) as events:
+            await take(events, AudioChunk, 13)  # 1.04 s
+            while reply.num_untaken:
+                await anext(events)
+            wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
+
+    with served(talking(), run_ahead_s=1.0, lease_s=1.0) as service:
+        asyncio.run(vanish(service, service.submit(ask())))
         assert service.stats().engine.running == 0
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from moss_engine.api.errors import ReplicasLostError
+from moss_engine.api.errors import ReplicasLostError, ShuttingDownError
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.api.service import ClonedVoice, ReplyStream
 from moss_engine.api.transcript import Transcript
 from moss_engine.cluster.fleet import Fleet, ReplicaLostError
 from moss_engine.cluster.members import HANGS_S, Member, Members, unless_gone
-from moss_engine.cluster.replies import Replies
+from moss_engine.cluster.replies import CLOSED, Replies
 from moss_engine.cluster.totals import scaled_info, total_stats
 from moss_engine.cluster.values import Card
 from moss_engine.cluster.voices import OwnVoices
@@ -112,7 +113,8 @@ class ClusterService:
         await self._do(self._remove_voice(session_id))
 
     async def cancel_session(self, session_id: str) -> None:
-        self._loop.call_soon_threadsafe(self._replies.cancel_session, session_id)
+        with contextlib.suppress(RuntimeError):  # closed: no reply is open
+            self._loop.call_soon_threadsafe(self._replies.cancel_session, session_id)
 
     async def stats(self) -> ServiceStats:
         return await self._do(self._stats())
@@ -131,6 +133,9 @@ class ClusterService:
         return self._opened
 
     def _call(self, work: Coroutine[Any, Any, Result]) -> Any:
+        if self._loop.is_closed():
+            work.close()
+            raise ShuttingDownError(CLOSED)
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _do(self, work: Coroutine[Any, Any, Result]) -> Result:

@@ -6,9 +6,12 @@ import asyncio
 from contextlib import aclosing
 from dataclasses import replace
 
+import pytest
+
+from moss_engine.api.errors import ShuttingDownError
 from moss_engine.api.events import AudioChunk, Finished
 from moss_engine.service import core as service_core
-from tests.cluster.cluster_support import INFO, Cluster, assert_whole, clustered, listen
+from tests.cluster.cluster_support import INFO, Cluster, assert_whole, clustered, hear, listen
 from tests.cluster.test_cut_off import is_ready
 from tests.service.service_support import (
     PATIENCE_S,
@@ -63,6 +66,14 @@ def test_a_listener_may_outlive_its_service():
         reply = asyncio.run(cluster.service.submit(ask()))
     assert isinstance(listen_to(reply)[-1], Finished)
     reply.cancel()
+
+
+def test_a_session_may_end_behind_its_service():
+    with clustered(1) as cluster:
+        hear(cluster.service, ask(session="s", max_rows=2))
+    asyncio.run(cluster.service.cancel_session("s"))
+    with pytest.raises(ShuttingDownError, match="when it is back"):
+        hear(cluster.service, ask(session="s"))
 
 
 def test_a_replica_may_be_asked_again_while_it_is_busy_with_the_last_time(monkeypatch):

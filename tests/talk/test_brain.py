@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 
 import pytest
 
@@ -234,6 +235,28 @@ async def test_a_silent_brain_is_waited_for_only_so_long(brain, chat, monkeypatc
         await parts(brain)
 
 
+async def test_signs_of_life_without_an_answer_are_waited_for_only_so_long(chat):
+    def hesitant(handler) -> None:
+        chat.begin(handler)
+        while not chat.go_on.wait(0.01):
+            handler.wfile.write(b": still there\n\n")
+
+    chat.script = hesitant
+    brain = Brain(ChatServer(chat.url, "tiny", clock=count(0, 10).__next__))
+    with pytest.raises(BrainError, match="did not come to an end"):
+        await asyncio.wait_for(parts(brain), PATIENCE_S)
+
+
+async def test_what_its_listener_takes_of_time_is_not_the_brains(chat):
+    now_s = 0.0
+    server = ChatServer(chat.url, "tiny", clock=lambda: now_s)
+    pieces = []
+    async for piece in server.stream([]):
+        pieces.append(piece)
+        now_s += 2 * module.WHOLE_S
+    assert pieces == chat.pieces
+
+
 async def test_one_that_dies_in_mid_sentence_is_a_sentence(brain, chat):
     def dies(handler) -> None:
         handler.protocol_version = "HTTP/1.1"
@@ -257,6 +280,16 @@ async def test_where_nobody_answers_that_is_said():
 
 
 def test_an_address_that_is_none_is_refused():
-    for url in ("localhost:11434", "ftp://brain", "http://"):
+    urls = ["localhost:11434", "ftp://brain", "http://", "http://[::1", "http://a\tb:80"]
+    urls += [f"http://localhost:{port}" for port in ("114345", "abc", "0")]
+    for url in urls:
         with pytest.raises(ConfigError, match="--brain"):
             ChatServer(url, "tiny")
+    assert ChatServer("http://me:word@[::1]:80/v1", "tiny").host == "[::1]:80"
+
+
+def test_a_key_that_no_header_can_hold_is_refused():
+    for key in ("sk-abc…", "ключ", "two\nlines", "sk-abc\n"):
+        with pytest.raises(ConfigError, match="MOSS_BRAIN_KEY") as told:
+            ChatServer("http://localhost:9", "tiny", key)
+        assert key not in str(told.value)

@@ -4,12 +4,13 @@ requests that say them."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from enum import Enum
 
-from moss_engine.api.errors import MossError
+from moss_engine.api.errors import EngineFaultError, MossError
 from moss_engine.api.events import (
     Accepted,
     AudioChunk,
@@ -25,6 +26,8 @@ from moss_engine.api.service import ReplyStream
 from moss_engine.api.transcript import Transcript
 from moss_engine.talk.answer import Part, Reached, Say, Spoken
 from moss_engine.talk.joined import Joined
+
+log = logging.getLogger(__name__)
 
 POLL_S = 0.05
 MAX_AHEAD = 16  # parts that were thought of and are not said yet
@@ -111,18 +114,25 @@ class TalkReply:
         finally:
             self.cancel()
             thinking.cancel()
-            await asyncio.wait({thinking})
-            self._on_over(self)
+            try:
+                await asyncio.wait({thinking})
+            finally:
+                self._on_over(self)
 
     async def _think(self, queue: Queue) -> None:
-        """Put the parts of the answer, and the error that ended it, in the queue."""
+        """Put the parts of the answer in the queue, and behind them the error that ended it or
+        the end."""
+        end: MossError | _End = _End.END
         try:
             async with aclosing(self._parts) as parts:
                 async for part in parts:
                     await queue.put(part)
         except MossError as error:
-            await queue.put(error)
-        await queue.put(_End.END)
+            end = error
+        except Exception:
+            log.exception("an answer is given up")
+            end = EngineFaultError("The answer could not be thought of; ask again.")
+        await queue.put(end)
 
     async def _answer(self, queue: Queue) -> AsyncGenerator[Event, None]:
         """Everything behind `Accepted`."""
@@ -150,10 +160,14 @@ class TalkReply:
             if self._joined.samples - self._taken > self._run_ahead_s * rate_hz:
                 await asyncio.sleep(POLL_S)
                 continue
+            getting = asyncio.ensure_future(queue.get())
             try:
-                return await asyncio.wait_for(queue.get(), POLL_S)
-            except asyncio.TimeoutError:
-                continue
+                # `wait_for` would lose a cancellation that comes together with a part
+                await asyncio.wait({getting}, timeout=POLL_S)
+            finally:
+                getting.cancel()
+            if getting.done():
+                return getting.result()
         return _End.END
 
     async def _part(self, part: Part) -> AsyncGenerator[Event, None]:

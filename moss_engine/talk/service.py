@@ -16,6 +16,7 @@ from moss_engine.api.errors import (
     ALL_TAKEN,
     BusyError,
     InputError,
+    ParameterError,
     ShuttingDownError,
     UnsupportedModeError,
 )
@@ -59,6 +60,7 @@ class TalkingService:
         self._drain_s = drain_s
         self._reading = reading_mode(info)
         self._scripted = scripted_mode(info)
+        self._places = info.max_sessions + info.max_waiting
         self._lock = threading.Lock()
         self._open: dict[str, tuple[str, TalkReply]] = {}  # by request: session and reply
         self._last: OrderedDict[str, RequestMetrics] = OrderedDict()  # by session
@@ -77,6 +79,8 @@ class TalkingService:
         return self._info
 
     async def submit(self, request: Request) -> ReplyStream:
+        if self._closed:
+            raise ShuttingDownError("The service is shutting down; try again when it is back.")
         if request.recorded:
             alone = len(request.recorded) == 1
             return await self._below.submit(request) if alone else self._again(request)
@@ -111,7 +115,8 @@ class TalkingService:
         await self._below.cancel_session(session_id)
 
     async def stats(self) -> ServiceStats:
-        return await self._below.stats()
+        stats = await self._below.stats()
+        return replace(stats, state="draining") if self._closed and stats.ready else stats
 
     async def drain(self, timeout_s: float | None = None) -> None:
         """As `SpeechService.drain`."""
@@ -137,15 +142,7 @@ class TalkingService:
     ) -> TalkReply:
         """A reply of these parts, if there is a place for it."""
         with self._lock:
-            if self._closed:
-                raise ShuttingDownError("The service is shutting down; try again when it is back.")
-            for session_id, other in list(self._open.values()):
-                if session_id == request.session_id:
-                    other.cancel()
-                if other.unheard_s > UNHEARD_S:
-                    del self._open[other.request_id]
-            if len(self._open) >= self._info.max_sessions + self._info.max_waiting:
-                raise BusyError(ALL_TAKEN)
+            self._make_room(request)
 
             async def submit(part: Spoken) -> ReplyStream:
                 return await self._below.submit(self._said_by(part, request))
@@ -161,6 +158,23 @@ class TalkingService:
             )
             self._open[request.request_id] = request.session_id, reply
         return reply
+
+    def _make_room(self, request: Request) -> None:
+        """Give up what nobody listens to and end the session's own replies; raises, with the
+        latter untouched, where the request cannot have a place. Called under the lock."""
+        for _, reply in list(self._open.values()):
+            if reply.unheard_s > UNHEARD_S:
+                del self._open[reply.request_id]
+        if request.request_id in self._open:
+            raise ParameterError(
+                "request_id is that of an open request; give every request its own."
+            )
+        own = [reply for of, reply in self._open.values() if of == request.session_id]
+        # those of the session that are ending take no place of others, but are bounded, too
+        if max(len(own), len(self._open) - len(own)) >= self._places:
+            raise BusyError(ALL_TAKEN)
+        for reply in own:
+            reply.cancel()
 
     def _again(self, request: Request) -> TalkReply:
         """The parts of an earlier reply, one behind the other."""
@@ -222,8 +236,11 @@ class TalkingService:
 
     def _forget(self, reply: TalkReply) -> None:
         with self._lock:
-            session_id, _ = self._open.pop(reply.request_id, ("", None))
-            if session_id and reply.metrics.audio_s:
+            session_id, known = self._open.get(reply.request_id, ("", None))
+            if known is not reply:  # it was given up, and another may have its name
+                return
+            del self._open[reply.request_id]
+            if reply.metrics.audio_s:
                 self._last.pop(session_id, None)
                 self._last[session_id] = reply.metrics
                 if len(self._last) > MAX_SESSIONS:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from moss_engine.api.errors import MossError
 from moss_engine.api.events import AudioChunk, Event, TextDelta
 from moss_engine.api.request import Message, Request, Speech, Text
 from moss_engine.api.transcript import Transcript
@@ -27,7 +26,7 @@ READER = replace(
 class Written:
     """Answers with these parts, each after `wait`; an error ends them."""
 
-    parts: list[Part | MossError] = field(default_factory=list)
+    parts: list[Part | Exception] = field(default_factory=list)
     asked: list[Question] = field(default_factory=list)
     wait: asyncio.Event | None = None
     closed: int = 0
@@ -36,7 +35,7 @@ class Written:
         self.asked.append(question)
         try:
             for part in self.parts:
-                if isinstance(part, MossError):
+                if isinstance(part, Exception):
                     raise part
                 yield part
                 if self.wait is not None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from moss_engine.api.errors import BusyError, EngineFaultError, InputError, UnsupportedModeError
+from moss_engine.api.errors import (
+    BusyError,
+    EngineFaultError,
+    InputError,
+    ParameterError,
+    ShuttingDownError,
+    UnsupportedModeError,
+)
 from moss_engine.api.events import (
     Accepted,
     AudioChunk,
@@ -20,12 +28,14 @@ from moss_engine.api.events import (
     Thought,
     Transcribed,
 )
-from moss_engine.api.request import Message, Speech, Text
+from moss_engine.api.request import Message, Recorded, Speech, Text
 from moss_engine.api.service import hear, stream
-from moss_engine.talk.answer import Reached, Recite, Say
+from moss_engine.api.tokens import Row
+from moss_engine.talk import service as module
+from moss_engine.talk.answer import Part, Question, Reached, Recite, Say
 from moss_engine.talk.service import TalkingService
 from tests.talk.talk_support import HEARD, Written, asking, sound, talking, words
-from tests.ui.page_support import DEFAULTS, INFO, RATE_HZ, signal, soon
+from tests.ui.page_support import DEFAULTS, IDS, INFO, PATIENCE_S, RATE_HZ, signal, soon
 
 TWO = [Reached("first_sentence"), Say("It is noon."), Say("Have a rest.", 0.8)]
 
@@ -145,6 +155,62 @@ async def test_an_error_of_the_thinker_is_the_last_word_and_what_was_said_stays(
     assert len(sound(events)) == RATE_HZ and words(events) == "One."
 
 
+async def test_an_error_that_nobody_foresaw_ends_the_reply_and_is_logged(caplog):
+    service, _ = talking(Written([Say("One."), ZeroDivisionError("of the thinker")]))
+    events = await asyncio.wait_for(listen(service, asking()), PATIENCE_S)
+    assert isinstance(events[-1], Failed) and events[-1].code == "E_ENGINE"
+    assert events[-1].message.endswith("; ask again.") and words(events) == "One."
+    assert "ZeroDivisionError: of the thinker" in caplog.text
+    again = await asyncio.wait_for(listen(service, asking()), PATIENCE_S)
+    assert isinstance(again[-1], Failed), "the place was not given back"
+
+
+async def test_a_cancellation_that_comes_together_with_a_part_is_not_lost():
+    answerer = Lingering()
+    answerer.let_go.set()
+    service, _ = talking(answerer)
+    hearing = asyncio.ensure_future(listen(service, asking()))
+    await answerer.begun.wait()
+    hearing.cancel()
+    await asyncio.wait({hearing}, timeout=PATIENCE_S)
+    assert hearing.cancelled()
+
+
+async def test_a_listener_who_is_cancelled_twice_gives_the_place_back():
+    answerer, thoughts = Lingering(), []
+    service, _ = talking(answerer)
+
+    async def hear_all() -> None:
+        async for event in stream(service, asking()):
+            thoughts.extend([event] if isinstance(event, Thought) else [])
+
+    hearing = asyncio.ensure_future(hear_all())
+    assert await soon(lambda: thoughts)
+    hearing.cancel()
+    assert await soon(answerer.leaving.is_set)
+    hearing.cancel()
+    await asyncio.wait({hearing}, timeout=PATIENCE_S)
+    assert hearing.cancelled()
+    answerer.let_go.set()
+    await asyncio.wait_for(service.drain(2 * PATIENCE_S), PATIENCE_S)
+
+
+class Lingering:
+    """Thinks for ever, and leaves only when it is let go."""
+
+    def __init__(self) -> None:
+        self.begun, self.leaving, self.let_go = (asyncio.Event() for _ in range(3))
+
+    async def answer(self, _: Question) -> AsyncGenerator[Part, None]:
+        try:
+            yield Reached("first_token")
+            self.begun.set()
+            await asyncio.Event().wait()
+        finally:
+            self.leaving.set()
+            await self.let_go.wait()
+
+
 async def test_an_error_of_the_voice_is_the_last_word():
     service, below = talking(Written([Say("One.")]))
     below.script.error = EngineFaultError("The voice is gone; restart the program.")
@@ -206,3 +272,73 @@ async def test_places_are_bounded_and_given_back():
         reply.cancel()
         await _all(reply.events())
     assert await service.submit(asking(request_id="more", session_id="more"))
+
+
+async def hearing_of(service, request_id: str, session_id: str) -> asyncio.Task:
+    """Somebody who listens to an answer."""
+    reply = await service.submit(asking(request_id=request_id, session_id=session_id))
+    return asyncio.ensure_future(_all(reply.events()))
+
+
+async def test_at_full_load_a_second_question_takes_the_place_of_the_first():
+    service, _ = talking(Written([Say("One.")], wait=asyncio.Event()), seconds=0.1)
+    hearing = [await hearing_of(service, f"r{i}", f"s{i}") for i in range(20)]
+    with pytest.raises(BusyError):
+        await service.submit(asking(request_id="other", session_id="other"))
+    newer = await hearing_of(service, "newer", "s0")
+    assert (await hearing[0])[-1].reason is FinishReason.CANCELLED
+    assert not any(task.done() for task in (newer, *hearing[1:]))
+    await service.drain(0.0)
+    await asyncio.gather(newer, *hearing)
+
+
+async def test_one_session_cannot_have_more_than_all_places():
+    service, _ = talking(Written([Say("One.")]))
+    for i in range(20):
+        await service.submit(asking(request_id=f"r{i}"))
+    with pytest.raises(BusyError):
+        await service.submit(asking(request_id="more"))
+
+
+async def test_an_id_that_is_in_use_is_refused_and_the_answer_before_goes_on():
+    service, _ = talking(Written([Say("One.")], wait=asyncio.Event()), seconds=0.1)
+    first = await hearing_of(service, "first", "visitor")
+    for session_id in ("visitor", "other"):
+        with pytest.raises(ParameterError, match="request_id"):
+            await service.submit(asking(request_id="first", session_id=session_id))
+    second = await hearing_of(service, "second", "other")
+    await service.cancel_session("other")
+    await second
+    assert not first.done()
+    await service.cancel_session("visitor")
+    assert (await first)[-1].reason is FinishReason.CANCELLED
+
+
+async def test_a_reply_that_was_given_up_leaves_the_place_of_the_next_with_its_id(monkeypatch):
+    service, _ = talking(Written([Say("One.")]))
+    given_up = await service.submit(asking())
+    monkeypatch.setattr(module, "UNHEARD_S", -1.0)
+    await service.submit(asking())
+    monkeypatch.undo()
+    given_up.cancel()
+    await _all(given_up.events())
+    with pytest.raises(ParameterError, match="request_id"):
+        await service.submit(asking())
+
+
+async def test_while_it_drains_open_answers_go_on_and_nothing_new_begins():
+    answerer = Written([Say("One."), Say("Two.")], wait=asyncio.Event())
+    service, below = talking(answerer, seconds=0.1)
+    hearing = await hearing_of(service, "first", "visitor")
+    assert await soon(lambda: below.requests)
+    draining = asyncio.ensure_future(service.drain(PATIENCE_S))
+    await asyncio.sleep(0)
+    again = (Recorded((Row(IDS.modality_pad, 1),)),)
+    for request in (asking(), asking("read"), replace(asking(), recorded=again)):
+        with pytest.raises(ShuttingDownError):
+            await service.submit(replace(request, request_id="new"))
+    assert (await service.stats()).state == "draining"
+    answerer.wait.set()
+    events = await hearing
+    assert words(events) == "One. Two." and events[-1].reason is FinishReason.STOP
+    await draining

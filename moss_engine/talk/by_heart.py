@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 
-from moss_engine.talk.tools.wording import unquoted, words
+from moss_engine.talk.tools.wording import bare, unquoted, words
 
 CLOSE = 0.74
 """Of the weight of all words of question and way: what they must share."""
@@ -17,6 +18,9 @@ _IGNORED = frozenset(
     "your in on for and or with at can could would will exactly then actually so".split()
 )
 _LIGHT = 0.25  # of a word that is in nearly every question
+_ASKING = frozenset("what how who whose where when why which".split())
+_I, _YOU = frozenset("i me my".split()), frozenset("you your".split())
+_NAMED = re.compile(r"(?:my name is|i am called)(?: (?!what\b)[\w'-]+){1,3}")
 _SAME = {
     "created": "made", "built": "made", "trained": "made", "developed": "made", "create": "make",
     "speaking": "speak", "talking": "speak", "talk": "speak", "works": "work", "functions": "work",
@@ -31,17 +35,30 @@ _SAME = {
 
 def find(question: str, count: int = 0) -> str | None:
     """The answer to a question that is known, or None; `count` chooses among several answers."""
-    asked = _key(question)
+    asked = _key("my name is" if _NAMED.fullmatch(bare(question)) else question)
     if not asked:
         return None
     exact, ways = _table()
     if asked in exact:
         return _pick(exact[asked], count)
+    if len(asked) == 1 and asked[0] in _ASKING:
+        return None
+    of_visitor = _is_of_visitor(asked)
     best, answers = 0.0, ()
     for way, known in ways:
+        if of_visitor and _is_of_nano(way):
+            continue
         if (score := _closeness(asked, way)) > best:
             best, answers = score, known
     return _pick(answers, count) if best >= CLOSE else None
+
+
+def _is_of_visitor(words: tuple[str, ...]) -> bool:
+    return not _I.isdisjoint(words) and _YOU.isdisjoint(words)
+
+
+def _is_of_nano(words: tuple[str, ...]) -> bool:
+    return not _YOU.isdisjoint(words) and _I.isdisjoint(words)
 
 
 def _pick(answers: Sequence[str], count: int) -> str:

@@ -33,17 +33,20 @@ _OPPOSED = (
 )
 _DAYS = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
+_POINTED = "(?:that|this|it)"
 _KNOWN = re.compile(
     r"(?:what|which) (?:(?:day|month) )?(?:is|comes|follows)?(?: the)?"
     rf"(?: (?:next )?(?:day|month))? ?(?:comes )?(?:after|before|follows) (?:{_DAYS}|{_MONTHS})"
-    rf"|(?:what|which) is the (?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth"
-    rf"|eleventh|twelfth) (?:day|month)"
+    rf"|(?:what|which) is the (?:first|second|third|fourth|fifth|sixth|seventh) day"
+    r"|(?:what|which) is the (?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth"
+    r"|eleventh|twelfth) month"
     rf"|how many days (?:are|has|does)(?: there)?(?: in)? (?:{_MONTHS})(?: have)?"
     rf"|(?:(?:what|which) (?:city )?is )?the capital(?: city)? of (?:the )?(?:{_COUNTRIES})"
     rf"|capital of (?:the )?(?:{_COUNTRIES})"
     rf"|(?:(?:what|which) is )?(?:the )?opposite of (?:{_OPPOSED})"
-    r"|what does (?:the word )?[a-z]+ mean|what is the meaning of (?:the word )?(?!life)[a-z]+"
-    r"|define (?:the word )?[a-z]+"
+    rf"|what does (?:the word )?(?!{_POINTED} mean)[a-z]+ mean"
+    rf"|what is the meaning of (?:the word )?(?!life|{_POINTED}$)[a-z]+"
+    rf"|define (?:the word )?(?!{_POINTED}$)[a-z]+"
 )
 _FORMS = (
     (r"^define (?:the word )?(\w+)$", r"What does \1 mean?"),

@@ -56,6 +56,36 @@ def test_a_question_that_is_like_a_known_one_is_known_and_one_that_is_not_is_adm
         assert is_admission(said(talk, unknown)), unknown
 
 
+def test_what_the_visitor_asks_of_themselves_is_not_answered_of_the_voice(talk):
+    asked = ("how old am I", "where do I live", "am I a robot", "how?", "who?")
+    for unknown in asked:
+        assert is_admission(said(talk, unknown)), unknown
+    assert said(talk, "what?") == "I have said nothing yet."
+    assert "young" in said(talk, "how old are you") and "Nano" in said(talk, "who am I talking to")
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        ("are you recording me", "forgotten"),
+        ("Are you recording this?", "forgotten"),
+        ("Do I need the internet?", "without the internet"),
+        ("are you a recording", "synthetic"),
+        ("My name is Bob", "Nice to meet you"),
+        ("hello, my name is Mary Ann Smith.", "Nice to meet you"),
+        ("What is my name?", "do not know you"),
+        ("how are you doing today?", "Very well"),
+        ("I want to kill myself", "crisis line"),
+        ("I don't want to live anymore", "crisis line"),
+        ("no thank you", "All right, then."),
+        ("No, thanks!", "All right, then."),
+        ("thank you", "You are welcome."),
+    ],
+)
+def test_what_is_said_often_is_answered_by_what_it_means(talk, asked, wanted):
+    assert wanted in said(talk, asked)
+
+
 def test_admissions_are_varied_and_carry_one_suggestion():
     told = [admit("why is that so", count) for count in range(6)]
     assert len(set(told)) == 6 and all(map(is_admission, told))
@@ -69,6 +99,11 @@ def test_only_what_the_network_was_taught_is_asked_of_it(talk):
     assert learned("Which day comes after friday?") == "Which day comes after Friday?"
     assert learned("what is the capital of Wakanda?") is None
     assert learned("what is the opposite of blue") is None
+    assert learned("what does rapid mean") == "What does rapid mean?"
+    assert learned("what is the twelfth month") == "What is the twelfth month?"
+    for unknown in ("what does that mean", "what does it mean", "what is the meaning of this"):
+        assert learned(unknown) is None, unknown
+    assert learned("define it") is None and learned("what is the tenth day") is None
     part = talk.reply(Question("What is the capital of France?"))
     assert part == Recite("What is the capital of France?")
 

@@ -14,7 +14,7 @@ _SHORT = {
 }  # fmt: skip
 _BEFORE = (
     r"(?:hey|hi|hello|okay|ok|so|well|um|uh|oh|and|but|now|nano|please|alright|all right|right|yes"
-    r"|no|sorry|excuse me)[,.!]? "
+    r"|no(?![,.!]? than)|sorry|excuse me)[,.!]? "
 )
 _ASKING = (
     r"(?:(?:can|could|would|will) you(?: please)?(?: tell me)?(?: please)? "

@@ -44,6 +44,13 @@ NOON = datetime(2026, 2, 28, 12, 5)
         ("two point five times four", "10"),
         ("three hundred and five plus five", "310"),
         ("double 21", "42"),
+        ("one half of ten", "5"),
+        ("what is half of 9", "4.5"),
+        ("two thousand twenty six minus nineteen", "2,007"),
+        ("twenty five plus one hundred and twenty", "145"),
+        ("12:4", "3"),
+        ("100:25", "4"),
+        ("12 : 48", "0.25"),
         ("Could you please tell me what 6 x 7 is?", None),
         ("what is 6 x 7", "42"),
     ],
@@ -54,7 +61,21 @@ def test_sums_are_exact(asked, said):
 
 @pytest.mark.parametrize(
     "asked",
-    ["", "seven", "I have two dogs and a cat", "what is love", "plus", "3 +", "route 66", "7 of 9"],
+    [
+        "",
+        "seven",
+        "I have two dogs and a cat",
+        "what is love",
+        "plus",
+        "3 +",
+        "route 66",
+        "7 of 9",
+        "twenty twenty six minus nineteen ninety",
+        "twenty twenty plus five",
+        "five five five plus one",
+        "zero five plus one",
+        "is it 5:30",
+    ],
 )
 def test_what_is_no_sum_is_left_alone(asked):
     assert arithmetic.answer(asked) is None
@@ -93,6 +114,10 @@ def test_the_clock_is_read(asked, said):
         ("please say the word banana", "Banana"),
         ("What did I just say?", "You said: My dog is old."),
         ("can you repeat that please", "How nice."),
+        ("repeat this sentence: the cat sat.", "The cat sat."),
+        ("repeat the following words after me: one two", "One two"),
+        ("Repeat this: I like tea.", "I like tea."),
+        ("What?", "How nice."),
         ("Say something", None),
         ("say hello", None),
         ("What do you say?", None),
@@ -116,6 +141,11 @@ def test_at_the_beginning_nothing_was_said():
         ("how is queue spelled", "Q, U, E, U, E."),
         ("how is the weather", None),
         ("spell", None),
+        ("spell it", None),
+        ("how is it spelled", None),
+        ('spell "it"', "I, T."),
+        ("spell the word it", "I, T."),
+        ("spell your name", "N, A, N, O."),
         ("spell " + "a" * 99, "I spell one word at a time; give me a shorter one."),
     ],
 )
@@ -143,10 +173,21 @@ def test_numbers_are_counted(asked, said):
     [
         ("mouse", "mice"), ("dog", "dogs"), ("box", "boxes"), ("city", "cities"), ("day", "days"),
         ("woman", "women"), ("human", "humans"), ("quiz", "quizzes"), ("church", "churches"),
+        ("german", "germans"), ("shaman", "shamans"), ("policeman", "policemen"),
+        ("grandchild", "grandchildren"), ("werewolf", "werewolves"), ("monarch", "monarchs"),
+        ("stomach", "stomachs"), ("search", "searches"), ("bus", "buses"), ("lens", "lenses"),
+        ("species", "species"),
     ],
 )  # fmt: skip
 def test_plurals(noun, many):
     assert plurals.answer(f'What is the plural of "{noun}"?') == f"The plural of {noun} is {many}."
+
+
+@pytest.mark.parametrize("many", ["data", "mice", "women", "dogs", "boxes"])
+def test_a_plural_has_no_plural(many):
+    assert (
+        plurals.answer(f"what is the plural of {many}") == f"The word {many} is a plural already."
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,3 +224,5 @@ def test_the_figures_are_those_of_the_answer_before():
 def test_politeness_is_no_part_of_a_question():
     assert bare("Hey, could you please tell me the time, please?") == "the time"
     assert bare("Please") == "please" and bare("  ") == ""
+    assert bare("No, what is it") == "what is it"
+    assert [bare(f"no{mark} thank you") for mark in ("", ",")] == ["no", "no"]

@@ -16,7 +16,7 @@ _HEADS = (
     r"|work out|solve|what do you get if you|the result of|the answer to|do you know|is it)\b ?"
 )
 _REWRITES = (
-    (r"\b(?:add|plus) (.+?) (?:and|to|with|plus) (.+)$", r"\1 + \2"),
+    (r"(?:\badd|^plus) (.+?) (?:and|to|with|plus) (.+)$", r"\1 + \2"),
     (r"\bsubtract (.+?) from (.+)$", r"\2 - \1"),
     (r"\btake (.+?) (?:away )?from (.+)$", r"\2 - \1"),
     (r"\bmultiply (.+?) (?:by|with|and) (.+)$", r"\1 * \2"),
@@ -27,14 +27,14 @@ _REWRITES = (
     (r"\b(.+?) percent of (.+)$", r"\1 % \2"),
     (r"(\d)\s*% of (.+)$", r"\1 % \2"),
     (r"\b(?:the )?square root of (.+)$", r"root \1"),
-    (r"\bhalf of (.+)$", r"\1 / 2"),
+    (r"\b(?:one |a )?half of (.+)$", r"\1 / 2"),
     (r"\b(?:double|twice) (.+)$", r"2 * \1"),
     (r"\b(?:the )?square of (.+)$", r"\1 ^ 2"),
     (r"\bto the power of\b|\bto the power\b|\braised to\b|\*\*", " ^ "),
     (r"\bsquared\b", " ^ 2 "),
     (r"\bcubed\b", " ^ 3 "),
     (r"\bmultiplied by\b|\btimes\b|[×·]|(?<=\d)\s*x\s*(?=\d)", " * "),
-    (r"\bdivided by\b|\bover\b|÷|:(?=\s*\d)", " / "),
+    (r"\bdivided by\b|\bover\b|÷|(?:(?<=\s)|(?<=\d{3})):(?=\s*\d)|:(?=\s*\d\b)", " / "),
     (r"\bplus\b|\band\b(?= (?:\d|a ))", " + "),
     (r"\bminus\b|\bless\b|−", " - "),
     (r"([-+*/^()%])", r" \1 "),

@@ -43,6 +43,9 @@ def _read_words(words: list[str], start: int) -> tuple[Fraction, int] | None:
     while at < len(words):
         word = words[at]
         if word in ONES or word in TENS:
+            before = words[at - 1] if is_number else ""
+            if before in ONES or (before in TENS and not 0 < ONES.get(word, 0) < 10):
+                break
             group += ONES.get(word, TENS.get(word, 0))
         elif word == "hundred":
             group = max(1, group) * 100

@@ -9,7 +9,8 @@ from moss_engine.talk.tools.wording import bare, unquoted
 
 _AFTER_ME = re.compile(
     r"^.{0,40}?\b(?:repeat after me|say after me"
-    r"|repeat (?:this|the (?:following|sentence|words?))(?: after me)?)\b[\s,:;.-]*(?P<text>.+)$",
+    r"|repeat (?:(?:this|the following)(?: sentence| words?)?|the (?:sentence|words?))"
+    r"(?: after me)?)\b[\s,:;.-]*(?P<text>.+)$",
     re.I | re.S,
 )
 _SAY = re.compile(
@@ -30,7 +31,7 @@ _YOURS = (
     r"repeat that|repeat it|repeat|say that again|say it again|again|once more|what did you"
     r"(?: just)? say|pardon(?: me)?|come again|what was that"
     r"|i did not (?:hear|get|catch) (?:that|you)|one more time|repeat (?:your|the last) answer"
-    r"|say again"
+    r"|say again|what|huh"
 )
 
 

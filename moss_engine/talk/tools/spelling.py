@@ -7,6 +7,7 @@ import re
 from moss_engine.talk.tools.wording import bare, unquoted
 
 MOST_LETTERS = 40
+_NO_WORDS = ("it", "that", "this", "something", "my name")
 _ASKED = re.compile(
     r"(?:spell|how (?:do|would|can) (?:you|i|we|one) spell|how is|spelling of"
     r"|what is the spelling of)"
@@ -21,6 +22,10 @@ def answer(question: str) -> str | None:
     found = _ASKED.fullmatch(text)
     if found is None or (text.startswith("how is") and not re.search(r"spel(?:led|t)$", text)):
         return None
+    if found["word"] in _NO_WORDS and "the word" not in text and text == bare(question):
+        return None
+    if found["word"] == "your name":
+        return "N, A, N, O."
     letters = [char.upper() for char in found["word"] if char.isalnum()]
     if not letters:
         return None

@@ -23,9 +23,10 @@ from moss_engine.api.events import AudioChunk, Event, Failed, TextDelta
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Message, Request, Text
 from moss_engine.api.service import SpeechService, stream
-from moss_engine.audio.pcm import to_pcm16, write_wav
+from moss_engine.audio.pcm import save_wav, to_pcm16
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
+from moss_engine.options import from_values
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Speech:
     text: str
 
     def save(self, path: Path | str) -> None:
-        """Write a 16-bit WAV file."""
-        write_wav(Path(path), to_pcm16(self.samples), self.sample_rate_hz)
+        """Write a 16-bit WAV file; raises ConfigError where that cannot be."""
+        save_wav(Path(path), to_pcm16(self.samples), self.sample_rate_hz)
 
 
 class Client:
@@ -109,9 +110,11 @@ class Client:
 def open_service(**options: Any) -> Iterator[Client]:
     """A service of this process with these options of `EngineConfig`; closed at the end.
 
-    Loading takes some seconds, so open it once. Raises as `build_service` does.
+    Paths may be texts. Loading takes some seconds, so open it once. Raises ConfigError for a name
+    that is no such option, and as `build_service` does.
     """
-    service, loop = build_service(EngineConfig(**options)), asyncio.new_event_loop()
+    service = build_service(from_values(EngineConfig, options))
+    loop = asyncio.new_event_loop()
     try:
         service.start()
         yield Client(service, loop)

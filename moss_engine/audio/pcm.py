@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+
+from moss_engine.api.errors import ConfigError
 
 
 def to_pcm16(samples: np.ndarray) -> np.ndarray:
@@ -22,6 +25,18 @@ def write_wav(file: str | Path | BinaryIO, pcm: np.ndarray, sample_rate_hz: int)
 
     assert pcm.dtype == np.int16, "a WAV file takes the samples that were played"
     soundfile.write(file, pcm, sample_rate_hz, subtype="PCM_16", format="WAV")
+
+
+def save_wav(path: Path, pcm: np.ndarray, sample_rate_hz: int) -> None:
+    """`write_wav` for a place that a person named; raises ConfigError where it takes no file."""
+    buffer = io.BytesIO()
+    write_wav(buffer, pcm, sample_rate_hz)
+    try:
+        path.write_bytes(buffer.getvalue())
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written ({error.strerror}); name another file."
+        ) from None
 
 
 def read_wav(path: Path) -> tuple[np.ndarray, int]:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # if it has one, else by that of the nearest folder that has one.
 ALLOWED = {
     "": "client",
-    "client": "api audio build config",
+    "client": "api audio build config options",
     "api": "",
     "options": "api",
     "heap": "",

@@ -11,8 +11,10 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+import click
 import pytest
 from gradio import __version__ as gradio_version
+from huggingface_hub.cli.hf import app as hf
 
 import moss_engine
 from moss_engine.api.errors import MossError
@@ -145,6 +147,24 @@ def test_commands_exist(command):
         )
     else:
         assert program in ("python3", ".", "ssh", "hf"), f"unknown command {program}"
+
+
+def as_hf_takes(words: list[str]) -> dict[str, object]:
+    """What the hub's own command makes of its arguments; nothing is run."""
+    command: click.Command | None = hf
+    context = click.Context(hf, info_name="hf")
+    while isinstance(command, click.Group):
+        _, command, words = command.resolve_command(context, words)
+    assert command is not None
+    return command.make_context("hf", list(words)).params
+
+
+def test_the_hub_understands_what_it_is_told():
+    (upload,) = (words for program, *words in COMMANDS if (program, words[0]) == ("hf", "upload"))
+    taken = as_hf_takes(upload)
+    assert taken["local_path"] == "." and taken["path_in_repo"] is None
+    assert taken["exclude"] == (".venv/*", "checkpoints/*") and taken["repo_type"] == "space"
+    assert all(as_hf_takes(words) for program, *words in COMMANDS if program == "hf")
 
 
 def test_a_space_accepts_the_front_matter():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from moss_engine import open_service
-from moss_engine.api.errors import CheckpointError, ParameterError
+from moss_engine.api.errors import CheckpointError, ConfigError, ParameterError
 from moss_engine.api.events import AudioChunk, Finished, FinishReason, Started
 from moss_engine.audio.pcm import read_wav, to_pcm16
 
@@ -23,6 +23,22 @@ def test_a_text_becomes_a_file_of_its_sound(client, tmp_path):
     pcm, rate_hz = read_wav(tmp_path / "a.wav")
     assert rate_hz == speech.sample_rate_hz == 24_000
     assert len(pcm) > 0 and np.array_equal(pcm, to_pcm16(speech.samples))
+
+
+def test_a_place_that_takes_no_file_is_a_sentence(client, tmp_path):
+    speech = client.say("Hello there.", seed=3)
+    with pytest.raises(ConfigError, match=r"a\.wav cannot be written \(No such .*; name another"):
+        speech.save(tmp_path / "missing" / "a.wav")
+
+
+def test_options_are_plain_values_by_name(tiny_checkpoint):
+    with open_service(checkpoint=str(tiny_checkpoint), device="cpu") as client:
+        assert len(client.say("Hello there.").samples)
+    with (
+        pytest.raises(ConfigError, match="There is no option port; leave it out"),
+        open_service(port=7860),
+    ):
+        pass
 
 
 def test_events_come_in_order_and_end(client):

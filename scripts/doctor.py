@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from moss_engine.api.errors import ConfigError, MossError
+from moss_engine.api.errors import ConfigError, MissingPackageError, MossError
 from moss_engine.checkup import Finding, check_codec, check_network, check_together
 from moss_engine.codec.moss.flow.config import flow_shapes, read_flow_config
 from moss_engine.codec.moss.layout import CONFIG, is_moss_codec
@@ -29,6 +29,7 @@ from moss_engine.models.bits import FORMATS as BITS
 from moss_engine.models.bits import bits_of_format
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.cuda.weights import Float8, num_bytes
+from moss_engine.runtime.make import require_compiler
 from moss_engine.runtime.memory import RESERVE_BYTES, free_bytes
 
 FORMATS = {
@@ -42,6 +43,7 @@ WORKSPACE_BYTES = 400_000_000
 """What the codec needs beside its weights while it runs."""
 SMALLEST_KV_ROWS = 2048
 KV_STEP_ROWS = 1024
+MOST_GB = 100_000
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,15 @@ def advice(model: ModelConfig, free: int, codec: int, command: str) -> Iterator[
     yield f"Serve with: {command} --device cuda --dtype {best.dtype}{rows}"
 
 
+def check_machine() -> Iterator[Finding]:
+    """Whether the kernels of a GPU can be compiled here."""
+    try:
+        require_compiler()
+        yield Finding("C compiler", "found, with Python's headers")
+    except MissingPackageError as error:
+        yield Finding("C compiler", str(error), is_fault=True)
+
+
 def report(title: str, findings: Iterable[Finding]) -> bool:
     """Print findings as they come; True if one of them is a fault."""
     print(title, flush=True)
@@ -147,7 +158,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="N",
         help="answer for a GPU with N GB free, not for this one",
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.gpu_gb is not None and not 0 < args.gpu_gb <= MOST_GB:  # also refuses NaN
+        parser.error(f"--gpu-gb is {args.gpu_gb}; give the GB that are free, {MOST_GB} at most")
+    return args
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -156,6 +170,9 @@ def main(argv: list[str] | None = None) -> int:
     faulty = report(f"Language model {args.checkpoint}", check_network(args.checkpoint))
     faulty |= report(f"Codec {codec}", check_codec(codec, args.voices or codec / VOICES_FOLDER))
     faulty |= report("Together", check_together(args.checkpoint, codec))
+    has_gpu = args.gpu_gb is None and torch.cuda.is_available()
+    if has_gpu:
+        faulty |= report("This machine", check_machine())
     if faulty:
         print("Something is wrong; each line marked FAULT ends with what to do.")
         return 1
@@ -167,7 +184,7 @@ def main(argv: list[str] | None = None) -> int:
         round(args.gpu_gb * 1e9)
         if args.gpu_gb is not None
         else free_bytes(torch.device("cuda"))
-        if torch.cuda.is_available()
+        if has_gpu
         else None
     )
     if free is None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
+import sys
+import sysconfig
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 
@@ -184,6 +189,7 @@ def _load_cuda_runtime(config: EngineConfig, limits: Limits, device: torch.devic
             "bfloat16 on a GPU needs the package triton; install it with `pip install triton` "
             "or use --dtype float32."
         ) from None
+    require_compiler()
     return load_cuda_runtime(
         config.checkpoint,
         limits,
@@ -192,6 +198,28 @@ def _load_cuda_runtime(config: EngineConfig, limits: Limits, device: torch.devic
         float8=_FLOAT8.get(config.dtype, Float8.NONE),
         bits=gpu_bits(config, ModelConfig.from_file(config.checkpoint / "config.json")),
     )
+
+
+def require_compiler() -> None:
+    """Raise MissingPackageError where Triton could not make its first launch: it compiles the
+    bridge to the driver with $CC, gcc or clang and Python's headers, unless it has done so before.
+    Looks on Linux only."""
+    cache = os.environ.get("TRITON_CACHE_DIR") or os.path.expanduser("~/.triton/cache")
+    if sys.platform != "linux" or any(Path(cache).glob("*/cuda_utils*.so")):
+        return
+    named = os.environ.get("CC")
+    lacking = []
+    if not any(shutil.which(name) for name in ([named] if named else ["gcc", "clang"])):
+        lacking.append(f"a C compiler (CC={named} is none)" if named else "a C compiler")
+    scheme = sysconfig.get_default_scheme()  # Debian's own is not where its headers are
+    headers = sysconfig.get_path("include", "posix_prefix" if scheme == "posix_local" else scheme)
+    if not (os.environ.get("CPATH") or (Path(headers) / "Python.h").is_file()):
+        lacking.append("Python's headers")
+    if lacking:
+        raise MissingPackageError(
+            f"A GPU needs {' and '.join(lacking)}, with which Triton compiles at its first start; "
+            "install them (Debian, Ubuntu: apt-get install gcc python3-dev), or use --device cpu."
+        )
 
 
 def gpu_bits(config: EngineConfig, model: ModelConfig) -> Bits | None:

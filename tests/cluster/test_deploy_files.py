@@ -119,5 +119,10 @@ def test_the_program_starts_from_what_the_image_copies(tmp_path):
     assert Path(told).is_dir() and Path(told).is_relative_to(tmp_path)
 
 
+def test_the_image_has_what_the_kernels_of_a_gpu_are_compiled_with():
+    packages = re.findall(r"apt-get install ([^&]*)", containerfile())
+    assert {"gcc", "libc6-dev"} <= set(" ".join(packages).split())
+
+
 def test_the_image_has_what_probes_of_pods_call():
     assert re.search(r"apt-get install .*\bwget\b", containerfile())

@@ -152,6 +152,8 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make, "resolve_device", lambda name: torch.device("cuda:0"))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1 << 40)
+    monkeypatch.setenv("CC", sys.executable)  # any program will do
+    monkeypatch.setenv("CPATH", "somewhere")
 
 
 def test_bfloat16_on_a_gpu_takes_the_cuda_runtime(
@@ -198,6 +200,60 @@ def test_a_gpu_without_triton_is_refused(
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(MissingPackageError, match="pip install triton"):
         make_runtime(config)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
+@pytest.mark.parametrize(
+    ("settings", "refusal"),
+    [
+        ({}, "needs a C compiler, with which"),
+        ({"CC": "no-such-cc"}, r"needs a C compiler \(CC=no-such-cc is none\)"),
+        ({"CC": sys.executable}, None),
+    ],
+)
+def test_a_gpu_without_a_compiler_is_refused_unless_triton_has_compiled(
+    settings: dict[str, str], refusal: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    environment = {"PATH": "", "CPATH": "somewhere", "TRITON_CACHE_DIR": str(tmp_path), **settings}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    if refusal is None:
+        make.require_compiler()
+        return
+    with pytest.raises(MissingPackageError, match=refusal) as error:
+        make.require_compiler()
+    assert "apt-get install gcc python3-dev" in str(error.value)
+    (tmp_path / "ABC").mkdir()
+    (tmp_path / "ABC" / "cuda_utils.cpython-311-x86_64-linux-gnu.so").touch()
+    make.require_compiler()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
+def test_a_compiler_is_asked_for_before_weights_are_read(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    on_a_gpu(monkeypatch)
+    loaded = SimpleNamespace(load_cuda_runtime=lambda *_, **__: pytest.fail("weights were read"))
+    monkeypatch.setitem(sys.modules, "moss_engine.runtime.cuda.load", loaded)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CC", "no-such-cc")
+    with pytest.raises(MissingPackageError, match="apt-get install gcc"):
+        make_runtime(config)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
+def test_a_gpu_without_pythons_headers_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CC", sys.executable)
+    monkeypatch.delenv("CPATH", raising=False)
+    monkeypatch.setattr(make.sysconfig, "get_path", lambda *_: str(tmp_path))
+    with pytest.raises(MissingPackageError, match="needs Python's headers"):
+        make.require_compiler()
+    (tmp_path / "Python.h").touch()
+    make.require_compiler()
 
 
 @pytest.mark.usefixtures("no_weights")

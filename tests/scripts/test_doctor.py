@@ -89,6 +89,22 @@ def test_without_a_gpu_it_says_so(whole, capsys, monkeypatch):
     assert status == 0 and "no NVIDIA GPU here" in said and "--device cpu" in said
 
 
+@pytest.mark.parametrize("gb", ["nan", "-3", "0", "inf"])
+def test_a_memory_that_no_gpu_has_is_refused(gb, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        doctor.parse(["folder", "--gpu-gb", gb])
+    assert "give the GB that are free" in capsys.readouterr().err
+
+
+def test_a_gpu_without_a_compiler_is_a_fault(whole, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for name, value in (("PATH", ""), ("TRITON_CACHE_DIR", str(tmp_path))):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CC", raising=False)
+    status, said = examine(whole, capsys)
+    assert status == 1 and "C compiler" in said and "apt-get install gcc" in said
+
+
 def test_the_built_in_checkpoint_passes(capsys):
     assert doctor.main([str(EngineConfig.checkpoint)]) == 0
     assert "every file is as it was released" in capsys.readouterr().out

@@ -37,7 +37,10 @@ make_venv() {
   if is_supported "$(venv_python)"; then return; fi
   python=$(find_python) || exit 1
   say "Making the virtual environment $venv with $("$python" --version)."
-  if ! "$python" -m venv --clear "$venv" >/dev/null 2>&1; then
+  if ! told=$("$python" -m venv --clear "$venv" 2>&1); then
+    if "$python" -c 'import ensurepip' 2>/dev/null; then
+      fail "$python cannot make the virtual environment $venv ($(printf '%s\n' "$told" | sed '/^ *$/d' | tail -n 1)); set VENV to another folder, or PYTHON to another Python."
+    fi
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     fail "$python cannot make virtual environments; on Debian or Ubuntu run: apt-get install python$version-venv"
   fi
@@ -59,11 +62,18 @@ pip_locked() {
 # torch's default Linux build brings gigabytes of CUDA libraries; without a GPU its CPU build is enough.
 install_cpu_torch() {
   index=https://download.pytorch.org/whl/cpu
+  build=$("$py" -c 'import platform, sys; print("cp%d%d-" % sys.version_info[:2] + platform.machine())')
+  if ! grep -q "^# Builds:.* $build" assets/locks/torch-cpu.txt; then
+    say "No hash of torch's CPU build for $build is known here, so torch comes from pip's own index, which has the larger CUDA build; for the smaller one remove $venv and set PYTHON to a Python 3.11 to 3.13."
+    return
+  fi
+  why="PyTorch's index of CPU builds cannot be reached"
   if "$py" -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)' "$index/" 2>/dev/null; then
     pip_locked assets/locks/torch-cpu.txt --index-url "$index" && return
+    why="pip could not install torch's CPU build (its message above says why)"
   fi
   pip_locked assets/locks/torch-cpu.txt 2>/dev/null && return # a mirror of one's own may have it
-  say "PyTorch's index of CPU builds cannot be reached; taking torch from pip's own index, which has the larger CUDA build."
+  say "$why; taking torch from pip's own index, which has the larger CUDA build."
 }
 
 # torch first: which of its builds it is decides whether CUDA's libraries are wanted.

@@ -30,8 +30,8 @@ TORCH_CPU = {
     "cp313-aarch64": "0b8f7d0423027ae8b90c7977c627f3379f325363a08224dffad9b4b2d684a83d",
 }
 """SHA-256 of the Linux wheels of torch's CPU build by Python and machine, as their index
-https://download.pytorch.org/whl/cpu/torch names them. For a Python without one here the scripts
-take the CUDA build."""
+https://download.pytorch.org/whl/cpu/torch names them; that of Python 3.10 on x86-64 is not known.
+For a Python without one here the scripts say so and take the CUDA build."""
 
 
 def run_uv(*arguments: str, text: str | None = None) -> str:
@@ -63,7 +63,8 @@ def write_cpu_torch(pins: Sequence[str]) -> None:
             "torch has another version: give scripts/dev/hashes.py the hashes of its CPU wheels."
         )
     hashes = " \\\n".join(f"    --hash=sha256:{value}" for value in sorted(TORCH_CPU.values()))
-    text = f"{HEAD.format(name='CPU builds of torch')}torch=={TORCH}+cpu \\\n{hashes}\n"
+    builds = f"# Builds: {' '.join(sorted(TORCH_CPU))}\n"
+    text = f"{HEAD.format(name='CPU builds of torch')}{builds}torch=={TORCH}+cpu \\\n{hashes}\n"
     (LOCKS / "torch-cpu.txt").write_text(text, encoding="utf-8")
 
 

@@ -48,6 +48,8 @@ def test_torch_may_be_its_cpu_build():
     (pin, hashes), *others = entries(LOCKS / "torch-cpu.txt").items()
     assert pin == f"torch=={TORCH}+cpu" and not others
     assert f"\ntorch=={TORCH} " in (LOCKS / DEFAULT).read_text(encoding="utf-8")
+    (builds,) = re.findall(r"^# Builds: (.*)$", (LOCKS / "torch-cpu.txt").read_text(), re.MULTILINE)
+    assert builds.split() == sorted(TORCH_CPU)
     assert set(hashes) == {f"--hash=sha256:{value}" for value in TORCH_CPU.values()}
 
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 from moss_engine.api.errors import ConfigError
 
@@ -26,3 +32,40 @@ def refuse_inside(out: Path, source: Path) -> None:
         raise ConfigError(
             f"{out} lies within {source}, which is to stay as it is; name a folder outside."
         )
+
+
+def require_recording(path: Path) -> None:
+    """Raise ConfigError where a command is given a recording that is not there."""
+    if not path.exists():
+        raise ConfigError(f"There is no file {path}; name a recording.")
+
+
+@contextmanager
+def writing_to(place: Path, remedy: str) -> Iterator[None]:
+    """A place that takes no files becomes a ConfigError with the remedy."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{place} cannot be written ({reason}); {remedy}.") from None
+
+
+def require_folder(folder: Path, remedy: str) -> None:
+    """Raise ConfigError, with the remedy, where no files can be put into a folder, which need not
+    exist yet."""
+    with writing_to(folder, remedy):
+        place = folder.absolute()
+        existing = next(path for path in (place, *place.parents) if path.exists())
+        if not existing.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def require_place(out: Path, remedy: str) -> None:
+    """Raise ConfigError, with the remedy, where a file cannot be written; leaves it as it is."""
+    with writing_to(out, remedy):
+        existed = out.exists()
+        out.open("ab").close()
+        if not existed:
+            out.unlink()

@@ -9,18 +9,20 @@ compared with its published SHA-256. The environment variable HF_ENDPOINT names 
 from __future__ import annotations
 
 import argparse
+import errno
 import hashlib
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from moss_engine.api.errors import ConfigError, MissingPackageError, MossError
 from moss_engine.config import REPO_ROOT
+from scripts.disk import writing_to
 
 CHECKPOINTS = REPO_ROOT / "checkpoints"
 MODEL_FOLDER, CODEC_FOLDER = CHECKPOINTS / "MOSS-Speech", CHECKPOINTS / "MOSS-Speech-Codec"
@@ -33,6 +35,18 @@ LICENCE = (
     "their publisher, the OpenMOSS team: ask before you redistribute them or build a product on "
     "them."
 )
+
+
+UNWRITABLE = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EEXIST,
+)
+"""What a place says that takes no files."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +80,8 @@ class RemoteFile:
 
 
 class Hub(Protocol):
-    """Where files come from. Both raise MossError when it cannot be reached."""
+    """Where files come from. Both raise MossError when it cannot be reached, `fetch` an OSError of
+    `UNWRITABLE` where the folder takes no file."""
 
     def list_files(self, repo: str, revision: str) -> list[RemoteFile]: ...
     def fetch(self, repo: str, revision: str, name: str, folder: Path) -> None: ...
@@ -104,16 +119,17 @@ class HuggingFace:
         except (
             self._hub.errors.RepositoryNotFoundError,
             self._hub.errors.RevisionNotFoundError,
-            self._hub.errors.EntryNotFoundError,
+            self._hub.errors.RemoteEntryNotFoundError,
         ) as error:
             raise MossError(
                 f"{repo} has no such repository, revision or file any more "
                 f"({type(error).__name__}); "
                 "its owner may have moved it: name another one with --owner."
             ) from None
-        except (
-            Exception
-        ) as error:  # those of its transport have no common class, and other names in every release
+        except Exception as error:
+            # those of its transport have no common class, and other names in every release
+            if isinstance(error, OSError) and error.errno in UNWRITABLE:
+                raise
             raise MossError(
                 f"{repo} cannot be fetched ({type(error).__name__}: {str(error)[:120]}); check the "
                 "network and run the command again: what has come stays."
@@ -161,32 +177,44 @@ def download(hub: Hub, parts: tuple[Part, ...], owner: str, agree: Callable[[str
         (part, wanted_files(part, hub.list_files(f"{owner}/{part.name}", part.revision)))
         for part in parts
     ]
-    missing = sum(
-        f.num_bytes for part, files in plans for f in files if not is_complete(f, part.folder)
-    )
+    missing = {
+        part.folder: sum(f.num_bytes for f in files if not is_complete(f, part.folder))
+        for part, files in plans
+    }
     for part, files in plans:
         print(plan_text(part, files))
-    print(f"To fetch: {size_text(missing)}\n\n{LICENCE}\n", flush=True)
-    require_space(plans[0][0].folder, missing)
+    print(f"To fetch: {size_text(sum(missing.values()))}\n\n{LICENCE}\n", flush=True)
+    require_space(missing)
     if not agree("Fetch them? [y/N] "):
         return False
     for part, files in plans:
-        for file in files:
-            if not is_complete(file, part.folder):
-                hub.fetch(f"{owner}/{part.name}", part.revision, file.name, part.folder)
-            check_file(file, part.folder)
+        with writing_to(
+            part.folder,
+            "make it writable or free some space, or name another place with --model and --codec",
+        ):
+            for file in files:
+                if not is_complete(file, part.folder):
+                    hub.fetch(f"{owner}/{part.name}", part.revision, file.name, part.folder)
+                check_file(file, part.folder)
     return True
 
 
-def require_space(folder: Path, num_bytes: int) -> None:
-    """Raise ConfigError unless the folder's disk has so much room."""
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    free = shutil.disk_usage(existing).free
-    if num_bytes > free:
-        raise ConfigError(
-            f"{existing} has {size_text(free)} free and {size_text(num_bytes)} are needed; name "
-            "another place with --model and --codec."
-        )
+def require_space(needed: Mapping[Path, int]) -> None:
+    """Raise ConfigError unless every folder's disk has room for the bytes that its folders need."""
+    disks: dict[int, tuple[Path, int]] = {}
+    for folder, num_bytes in needed.items():
+        place = folder.absolute()
+        existing = next(path for path in (place, *place.parents) if path.exists())
+        disk = existing.stat().st_dev
+        first, before = disks.get(disk, (existing, 0))
+        disks[disk] = first, before + num_bytes
+    for existing, num_bytes in disks.values():
+        free = shutil.disk_usage(existing).free
+        if num_bytes > free:
+            raise ConfigError(
+                f"{existing} has {size_text(free)} free and {size_text(num_bytes)} are needed; "
+                "name another place with --model and --codec."
+            )
 
 
 def check_file(file: RemoteFile, folder: Path) -> None:

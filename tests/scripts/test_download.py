@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import hashlib
 import http.server
 import json
+import os
 import re
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -211,6 +215,48 @@ def test_a_broken_download_goes_on_where_it_stopped(hub, tmp_path):
     assert any(not wanted.startswith("bytes=0-") for wanted in FakeHub.ranges), (
         "it began again from the start"
     )
+
+
+def test_a_network_that_goes_away_is_not_blamed_on_the_owner(monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(MossError, match="check the network and run the command again"):
+        download.HuggingFace().fetch("OpenMOSS-Team/MOSS-Speech", "f" * 40, "a.bin", tmp_path)
+
+
+def test_a_place_that_takes_no_files_is_named_with_the_option(hub, tmp_path):
+    (tmp_path / "model").write_text("a file")
+    done = run(hub, tmp_path, "--yes")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert f"{tmp_path / 'model'} cannot be written (" in done.stderr
+    assert "--model" in done.stderr and "network" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS])
+def test_a_disk_that_takes_no_more_is_not_the_networks_fault(number, tmp_path):
+    def write() -> None:
+        raise OSError(number, os.strerror(number), str(tmp_path))
+
+    class Full(Shelf):
+        def fetch(self, repo: str, revision: str, name: str, folder: Path) -> None:
+            download.HuggingFace()._try(write, repo)
+
+    with pytest.raises(ConfigError, match=r"MOSS-Speech cannot be written .*name .*--model"):
+        download.download(Full(), parts(tmp_path), "x", lambda _: True)
+
+
+def test_every_disk_is_asked_for_what_its_own_folder_needs(tmp_path, monkeypatch):
+    other = Path("/dev/shm")
+    if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second disk here")
+
+    def usage(path: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=1000 if path == other else 10**12)
+
+    monkeypatch.setattr(download.shutil, "disk_usage", usage)
+    model, codec = parts(tmp_path)
+    codec = dataclasses.replace(codec, folder=other / "moss-speech-nowhere" / "codec")
+    with pytest.raises(ConfigError, match=r"/dev/shm has 0\.00 MB free and 0\.0. MB are needed"):
+        download.download(Shelf(), (model, codec), "x", lambda _: True)
 
 
 def test_without_a_yes_nothing_comes(hub, tmp_path):

@@ -21,13 +21,15 @@ every layer's inputs, which `python -m scripts.convert --dtype fp8` needs.
 from __future__ import annotations
 
 import argparse
+import math
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from moss_engine.api.errors import ConfigError
+from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.api.request import Message, Request, Sampling, Text
 from moss_engine.api.tokens import Row, SpecialIds
 from moss_engine.config import EngineConfig
@@ -43,15 +45,18 @@ from moss_engine.models.float8 import (
 from moss_engine.models.load import load_model
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
 from moss_engine.models.network import MossSpeech, causal_attend
+from moss_engine.options import flag
 from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.make import make_runtime, resolve_device
 from moss_engine.text.processor import Processor, load_processor
 from scripts.bench.common.sentences import sentence
+from scripts.disk import require_folder, writing_to
 from scripts.nano.text.sentences import EVERYDAY, HARVARD
 
 # Parts of a row's largest value that may become float8's largest: what is larger is cut off, and
 # the others fall on other values, of which the smallest gain precision.
 CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
+TO_ADD = "make it writable, or copy the checkpoint to where there is room"
 
 
 def prompts_from(path: Path | None, count: int) -> list[str]:
@@ -167,7 +172,11 @@ def best_scales(weight: Tensor, squares: Tensor) -> tuple[Tensor, float, float]:
 def quantize(
     folder: Path, texts: list[str], reply_rows: int, device_name: str
 ) -> dict[str, float | int]:
-    """Measure, choose, and write scales and manifest; returns what the manifest says of them."""
+    """Measure, choose, and write scales and manifest; returns what the manifest says of them.
+
+    Raises ConfigError, before anything is measured, where the folder cannot be added to.
+    """
+    require_folder(folder, TO_ADD)
     config = ModelConfig.from_file(folder / "config.json")
     device = resolve_device(device_name)
     options = EngineConfig(checkpoint=folder, device=device_name, max_sessions=1, kv_rows=4096)
@@ -190,11 +199,6 @@ def quantize(
         lost, plain = lost + share / len(squares.sums), plain + plain_share / len(squares.sums)
     from safetensors.torch import save_file
 
-    save_file(scales, folder / SCALES_NAME)
-    save_file(
-        {name: largest.cpu() for name, largest in squares.largest.items()},
-        largest_inputs_path(folder),
-    )
     report = {
         "prompts": len(texts),
         "rows": squares.num_rows,
@@ -202,13 +206,19 @@ def quantize(
         "lost_power_without_clipping": plain,
         "largest": LARGEST_FLOAT8,
     }
-    write_manifest(folder, {**made_by, "float8": report})
+    largest_inputs = {name: largest.cpu() for name, largest in squares.largest.items()}
+    with writing_to(folder, TO_ADD):
+        save_file(scales, folder / SCALES_NAME)
+        save_file(largest_inputs, largest_inputs_path(folder))
+        write_manifest(folder, {**made_by, "float8": report})
     return report
 
 
-def parse() -> argparse.Namespace:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.quantize",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint folder, which is added to"
@@ -235,14 +245,24 @@ def parse() -> argparse.Namespace:
         "--wide", type=float, default=0.1, metavar="SHARE",
         help="of the layers' weights that keep 8 of 4 bits, those that lose most (0.1)",
     )  # fmt: skip
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.bits and args.out is None:
         parser.error("--bits writes a new folder; name it with --out")
+    for name, low, high in (
+        ("count", 1, math.inf), ("reply_rows", 1, math.inf), ("calibrate", 0, math.inf),
+        ("wide", 0, 1),
+    ):  # fmt: skip
+        value = getattr(args, name)
+        if not low <= value <= high:  # also refuses NaN
+            parser.error(
+                f"--{flag(name)} is {value}; give "
+                + (f"a number from {low} on" if high == math.inf else f"one from {low} to {high}")
+            )
     return args
 
 
-def main() -> None:
-    args = parse()
+def main(argv: list[str] | None = None) -> None:
+    args = parse(argv)
     if args.bits:
         texts = prompts_from(args.prompts, args.calibrate) if args.calibrate else []
         from scripts.quantize_folder import quantize_folder
@@ -266,4 +286,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except MossError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -24,9 +24,11 @@ from moss_engine.models.load import load_model
 from moss_engine.models.network import MossSpeech
 from moss_engine.runtime.make import make_runtime, resolve_device
 from moss_engine.text.processor import load_processor
+from scripts.disk import require_folder, writing_to
 from scripts.quantize import conversations
 
 Report = dict[str, float | int | str]
+ELSEWHERE = "make it writable and free some space, or name another folder with --out"
 TESTED = 10
 """One conversation in so many is kept for the comparison."""
 
@@ -47,6 +49,7 @@ def quantize_folder(
     Raises ConfigError or CheckpointError before anything large is read.
     """
     config, device = require_source(folder, out, bits), resolve_device(device_name)
+    require_folder(out, ELSEWHERE)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     learned: list[list[Row]] = []
     tested: list[list[Row]] = []
@@ -66,7 +69,8 @@ def quantize_folder(
     network = None
     kind = "plain" if plain or bits == 8 else "calibrated" if texts else "searched"
     made_by: Report = {"bits": bits, "rounding": kind, "prompts": len(texts), "wide": wide}
-    losses = write_folder(folder, out, config, chosen, rounded, made_by)
+    with writing_to(out, ELSEWHERE):
+        losses = write_folder(folder, out, config, chosen, rounded, made_by)
     report: Report = {**made_by, "rows": sum(map(len, learned))}
     report["lost_power"] = sum(loss.lost for loss in losses) / len(losses)
     if bits == 4:

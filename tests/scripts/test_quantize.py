@@ -3,7 +3,11 @@ them."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +18,9 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import float8_values, load_scales, row_scales
 from moss_engine.models.float8_parts import load_largest_inputs
 from moss_engine.models.manifest import verify_manifest
-from scripts.quantize import best_scales, prompts_from, quantize
+from scripts.quantize import best_scales, parse, prompts_from, quantize
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_scales_follow_the_inputs_that_matter():
@@ -79,3 +85,37 @@ def test_prompts(tmp_path: Path):
         prompts_from(file, 2)
     with pytest.raises(ConfigError, match="cannot be read"):
         prompts_from(tmp_path / "missing.txt", 2)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--count", "0"], ["--reply-rows", "0"], ["--calibrate", "-1"], ["--wide", "nan"]]
+)
+def test_numbers_that_mean_nothing_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        parse(["folder", *arguments])
+    assert re.search(rf"{arguments[0]} is {arguments[1]}; give .* [01] ", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("file/out", r"file/out cannot be written \(Not a directory\); .*--out\.\n"),
+        ("file", r"file exists already; name a new folder with --out, or remove it\.\n"),
+    ],
+)
+def test_a_refusal_of_the_command_is_one_sentence(out, message, tiny_checkpoint, tmp_path):
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "scripts.quantize", tiny_checkpoint, "--bits", "8", "--out"]
+    done = subprocess.run([*command, tmp_path / out], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and re.fullmatch(rf"\S*{message}", done.stderr)
+
+
+def test_a_folder_that_takes_no_scales_is_refused_before_anything_is_measured(
+    tiny_checkpoint, tmp_path, monkeypatch
+):
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "tiny")
+    may = os.access  # who is root may write anywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: path != folder and may(path, mode))
+    monkeypatch.setattr("scripts.quantize.make_runtime", lambda _: pytest.fail("it was measured"))
+    with pytest.raises(ConfigError, match=r"tiny cannot be written \(Permission denied\); make it"):
+        quantize(folder, ["hello"], 4, "cpu")

@@ -2,11 +2,12 @@
 
 The MOSS-Speech codec alone: codes in between, no language model.
 
-python -m scripts.revoice sample.wav again.wav --voice Anna            chunk by chunk, as answers
-are spoken python -m scripts.revoice sample.wav again.wav --voice Anna --whole    in one run, with
-the weights made for that
+    python -m scripts.revoice sample.wav again.wav --voice Anna
+    python -m scripts.revoice sample.wav again.wav --voice Anna --whole
 
-What comes out is as good as the codec can sound; it tells what to blame when an answer does not.
+The first goes chunk by chunk, as answers are spoken, the second in one run, with the weights made
+for that. What comes out is as good as the codec can sound; it tells what to blame when an answer
+does not.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import numpy as np
 
 from moss_engine.api.errors import MossError, ParameterError
 from moss_engine.audio.file import read_audio
-from moss_engine.audio.pcm import to_pcm16, write_wav
+from moss_engine.audio.pcm import save_wav, to_pcm16
 from moss_engine.codec.base import MOSS_MEL
+from scripts.disk import require_place, require_recording
 from scripts.download import CODEC_FOLDER
 
 
@@ -43,6 +45,8 @@ def main(argv: list[str] | None = None) -> None:
         "--codec-dtype", default="auto", choices=("auto", "float32", "float16", "bfloat16")
     )
     args = parser.parse_args(argv)
+    require_recording(args.sample)
+    require_place(args.out, "name another file")
     from moss_engine.codec.moss.load import load_moss_codec, load_voices, speak_whole
     from moss_engine.codec.moss.whisper.vq import load_whisper_vq
     from moss_engine.runtime.make import resolve_device
@@ -65,7 +69,7 @@ def main(argv: list[str] | None = None) -> None:
         codes = codec.encode(wave, rate_hz)
         stream = codec.open_stream(args.voice)
         again = np.concatenate([stream.push(codes), stream.flush()])
-    write_wav(args.out, to_pcm16(again), MOSS_MEL.sample_rate_hz)
+    save_wav(args.out, to_pcm16(again), MOSS_MEL.sample_rate_hz)
     print(f"{args.out}: {len(codes)} codes, {len(again) / MOSS_MEL.sample_rate_hz:.2f} s")
 
 

@@ -1,12 +1,12 @@
 """Ask by text or by voice, and get the answer as sound or as text:
 
-python -m scripts.say "Hello there." --out hello.wav              a text is spoken, or answered by
-speech python -m scripts.say --speech question.wav --out answer.wav      a recording is answered by
-speech python -m scripts.say "Why is the sky blue?" --mode text-to-text python -m scripts.say
---speech question.wav --mode speech-to-text
+    python -m scripts.say "Hello there." --out hello.wav
+    python -m scripts.say --speech question.wav --out answer.wav
+    python -m scripts.say "Why is the sky blue?" --mode text-to-text
+    python -m scripts.say --speech question.wav --mode speech-to-text
 
-The file grows while the reply is being made, its text goes to standard output. `-` as the text
-reads standard input.
+A text is spoken, or answered by speech, and so is a recording; the last two are answered by text.
+The file grows with the reply, its text goes to standard output. `-` as text reads standard input.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ from moss_engine.api.modes import Mode
 from moss_engine.api.request import Message, Request, Speech, Text
 from moss_engine.api.service import SpeechService, stream
 from moss_engine.audio.file import read_audio
+from moss_engine.audio.pcm import to_pcm16
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
 from moss_engine.text.language import doubt
+from scripts.disk import require_recording, writing_to
 
 
 def choose_mode(info: ServiceInfo, name: str | None, *, hears: bool, speaks: bool) -> Mode:
@@ -162,25 +164,22 @@ async def speak(
 
 def to_bytes(chunk: AudioChunk) -> bytes:
     """Little-endian 16-bit PCM of a chunk."""
-    from moss_engine.audio.pcm import to_pcm16
-
     return to_pcm16(chunk.samples).astype("<i2").tobytes()
 
 
 @contextlib.contextmanager
 def _open_wav(path: Path, sample_rate_hz: int) -> Iterator[wave.Wave_write]:
-    """A WAV file to write; raises MossError where that cannot be begun or, as on a full disk,
+    """A WAV file to write; raises ConfigError where that cannot be begun or, as on a full disk,
     cannot go on."""
-    try:
-        with path.open("wb") as raw, wave.open(raw, "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            file.setframerate(sample_rate_hz)
-            yield file
-    except OSError as error:
-        raise MossError(
-            f"{path} cannot be written ({error.strerror}); name another file with --out."
-        ) from None
+    with (
+        writing_to(path, "name another file with --out"),
+        path.open("wb") as raw,
+        wave.open(raw, "wb") as file,
+    ):
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(sample_rate_hz)
+        yield file
 
 
 def table(metrics: RequestMetrics) -> str:
@@ -271,6 +270,8 @@ async def answer(
 
 def main(argv: list[str] | None = None) -> None:
     args, config, talk = parse(argv)
+    if args.speech is not None:
+        require_recording(args.speech)
     from moss_engine.build import build_talking_service
 
     service = build_talking_service(config, talk)

@@ -1,10 +1,12 @@
 """Voices for MOSS-Speech, made of a short recording each.
 
-python -m scripts.voice make sample.wav Anna    codes, mel and speaker vector of the sample, as a
-voice called Anna python -m scripts.voice list python -m scripts.voice remove Anna
+    python -m scripts.voice make sample.wav Anna
+    python -m scripts.voice list
+    python -m scripts.voice remove Anna
 
-3 to 6 s of one person speaking evenly, without music or echo, are best. Use recordings of people
-who have agreed only.
+The first keeps codes, mel and speaker vector of the sample as a voice called Anna. 3 to 6 s of one
+person speaking evenly, without music or echo, are best. Use recordings of people who have agreed
+only.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from moss_engine.codec.moss.voice import (
     remove_voice,
     save_voice,
 )
+from scripts.disk import require_folder, require_recording, writing_to
 from scripts.download import CODEC_FOLDER
+
+ELSEWHERE = "make it writable, or name another folder with --voices"
 
 
 def make(sample: Path, name: str, codec: Path, voices: Path, device: str) -> None:
@@ -36,11 +41,15 @@ def make(sample: Path, name: str, codec: Path, voices: Path, device: str) -> Non
     from moss_engine.runtime.make import resolve_device
 
     check_name(name)
+    require_recording(sample)
+    require_folder(voices / name, ELSEWHERE)
     wave, rate_hz = read_audio(sample, max_s=LONGEST_S)
     speaker = SpeakerEncoder(codec / CAMPPLUS_NAME)
     encoder = load_whisper_vq(codec, resolve_device(device))
     voice = make_voice(name, wave, rate_hz, encoder, speaker)
-    target = save_voice(voices, voice, codec_digest(codec))
+    digest = codec_digest(codec)
+    with writing_to(voices / name, ELSEWHERE):
+        target = save_voice(voices, voice, digest)
     if (sentence := advice(len(wave) / rate_hz)) is not None:
         print(sentence)
     print(

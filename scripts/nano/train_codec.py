@@ -1,6 +1,6 @@
 """Train the nano codec (mel -> codes -> mel) on the teacher's speech.
 
-python -m scripts.nano.train_codec --work DIR [--seconds 240]
+    python -m scripts.nano.train_codec --work DIR [--seconds 240]
 
 Reads DIR/speech; keeps its state in DIR/codec.pt and writes DIR/codec/ (config.json,
 model.safetensors) at every save.

@@ -250,3 +250,15 @@ def test_a_recording_is_said_again(folder, tmp_path, capsys):
                 "--whole",
             ]
         )
+
+
+def test_what_cannot_be_read_or_written_is_refused_before_the_codec_is(tmp_path: Path) -> None:
+    sample, out = tmp_path / "sample.wav", tmp_path / "missing" / "out.wav"
+    with pytest.raises(ConfigError, match=r"There is no file .*sample\.wav; name a recording"):
+        revoice([str(sample), str(out), "--codec", str(tmp_path)])
+    write_wav(sample, np.full(16_000, 3277, np.int16), 16_000)
+    with pytest.raises(ConfigError, match=r"out\.wav cannot be written \(No such .*name another"):
+        revoice([str(sample), str(out), "--codec", str(tmp_path)])
+    with pytest.raises(CheckpointError):
+        revoice([str(sample), str(tmp_path / "out.wav"), "--codec", str(tmp_path)])
+    assert not (tmp_path / "out.wav").exists()

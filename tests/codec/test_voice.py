@@ -13,6 +13,7 @@ from moss_engine.api.errors import (
     AudioEmptyError,
     AudioLongError,
     CheckpointError,
+    ConfigError,
     MossError,
     ParameterError,
 )
@@ -219,3 +220,14 @@ def test_the_command_refuses_with_a_sentence(sample, name, codec, tmp_path):
     with pytest.raises(MossError):
         command.main(["make", str(tmp_path / sample), name, "--codec", str(codec)])
     assert not (codec / "voices").exists()
+
+
+def test_what_cannot_be_read_or_written_is_refused_before_the_codec_is(tmp_path):
+    where = ["--codec", str(tmp_path / "no codec"), "--voices", str(tmp_path / "file" / "voices")]
+    sample = tmp_path / "sample.wav"
+    with pytest.raises(ConfigError, match=r"There is no file .*sample\.wav; name a recording"):
+        command.main(["make", str(sample), "Anna", *where])
+    soundfile.write(sample, sound(RATE_HZ * 2, RATE_HZ), RATE_HZ)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"Anna cannot be written \(Not a dir.*with --voices"):
+        command.main(["make", str(sample), "Anna", *where])

@@ -207,3 +207,8 @@ def test_a_text_that_the_voice_cannot_read_is_said_before_it_tries():
     say.check_language(SPEAK, "I do not know where the station is.")
     own_words = dataclasses.replace(SPEAK, spell_out=False)  # MOSS-Speech speaks Chinese, too
     say.check_language(own_words, "今天天气很好。")
+
+
+def test_a_recording_that_is_not_there_is_named_before_anything_is_loaded(tmp_path):
+    with pytest.raises(ConfigError, match=r"There is no file .*missing\.wav; name a recording"):
+        say.main(["--speech", str(tmp_path / "missing.wav"), "--checkpoint", str(tmp_path)])

@@ -1,7 +1,7 @@
 """Speed, memory and rounding of the MOSS-Speech codec at its published size, with random weights.
 
-python -m scripts.bench.codec.codec [--parts memory,speed,rounding,history] [--device cpu] [--out
-FILE.json]
+    python -m scripts.bench.codec.codec [--parts memory,speed,rounding,history] [--device cpu]
+        [--out FILE.json]
 
 A chunk is 5 codes of each reply, 400 ms of sound, through flow and vocoder to samples on the host.
 Replies of 60 s are spoken to the end, so that a cost that grew with their length would show. Memory

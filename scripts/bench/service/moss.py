@@ -1,6 +1,6 @@
 """The whole MOSS-Speech program at its published size, with random weights, on one GPU.
 
-python -m scripts.bench.service.moss [--listeners 1:1,16:16] [--out FILE.json]
+    python -m scripts.bench.service.moss [--listeners 1:1,16:16] [--out FILE.json]
 
 Speech in, speech out: 4 s of sound are encoded, put before the language model, and the time is
 taken until the first samples of the reply are there. Then so many listeners at a time hear replies

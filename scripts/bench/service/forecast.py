@@ -9,6 +9,7 @@ to the first sound, whether there are gaps, and the length.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import json
@@ -73,10 +74,24 @@ class Following:
         return self.last
 
 
-def main() -> None:
-    replies = int(sys.argv[1]) if sys.argv[1:] else REPLIES
+def parse(argv: list[str] | None = None) -> int:
+    """How many replies to make."""
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.bench.service.forecast",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "replies", nargs="?", type=int, default=REPLIES, metavar="REPLIES", help=f"({REPLIES})"
+    )
+    replies: int = parser.parse_args(argv).replies
     if replies < 1:
         raise ConfigError("Give a number of replies from 1 on.")
+    return replies
+
+
+def main() -> None:
+    replies = parse()
     machine = machine_now()
     service = build_service(EngineConfig())
     service.start()

@@ -14,6 +14,7 @@ voice is visited, and its example heard by one click.
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
@@ -62,10 +63,24 @@ WATCH = """(() => {
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 
-def main() -> None:
-    count = int(sys.argv[1]) if sys.argv[1:] else RUNS
-    if count < 1:
+def parse(argv: list[str] | None = None) -> int:
+    """How many visits to make."""
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.bench.service.page_load",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "visits", nargs="?", type=int, default=RUNS, metavar="VISITS", help=f"({RUNS})"
+    )
+    visits: int = parser.parse_args(argv).visits
+    if visits < 1:
         raise ConfigError("Give a number of visits from 1 on.")
+    return visits
+
+
+def main() -> None:
+    count = parse()
     machine = machine_now()
     runs, first_s = measure(count), first_use(count)
     names = ("first_paint_ms", "interactive_ms", "back_ms")

@@ -6,7 +6,11 @@ import socket
 import threading
 import time
 
+import pytest
+
+from moss_engine.api.errors import ConfigError
 from scripts.bench.common.link import LATE_S, Link
+from scripts.bench.service import forecast, page_load
 from scripts.bench.service.page_load import longest_of
 
 PHASES = [(0, "before"), (100, "idle"), (500, "sent"), (700, "speaking"), (900, "done")]
@@ -38,3 +42,15 @@ def test_a_link_passes_no_more_than_its_rate_and_every_byte():
     listening.close()
     assert received == sent
     assert took_s >= 8 * len(sent) / bits_s + 1.5 * round_trip_s - LATE_S
+
+
+@pytest.mark.parametrize("command", [forecast, page_load])
+def test_commands_with_a_number_explain_themselves(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        command.parse(["--help"])
+    assert f"python -m {command.__name__}" in capsys.readouterr().out
+    assert command.parse(["7"]) == 7 and command.parse([]) > 1
+    with pytest.raises(SystemExit, match="2"):
+        command.parse(["many"])
+    with pytest.raises(ConfigError, match="from 1 on"):
+        command.parse(["0"])

@@ -87,7 +87,7 @@ def draw(report: dict[str, Any], out: Path) -> list[Path]:
 
     written = []
     for look in LOOKS:
-        style = {
+        style: dict[Any, Any] = {
             "text.color": look.ink,
             "axes.labelcolor": look.faint,
             "axes.edgecolor": look.grid,

@@ -1,0 +1,94 @@
+"""Figures, places and commands in the documents' own words are those of files and program."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from moss_engine.models.manifest import verify_manifest
+from moss_engine.ui.entrance import guard
+
+ROOT = Path(__file__).resolve().parents[2]
+SCALE_OUT = (ROOT / "docs/scale_out.md").read_text(encoding="utf-8")
+SPEED = (ROOT / "docs/speed.md").read_text(encoding="utf-8")
+NANO = (ROOT / "scripts/nano/README.md").read_text(encoding="utf-8")
+
+
+def measured(name: str) -> dict[str, Any]:
+    return json.loads((ROOT / "assets/bench" / name).read_text(encoding="utf-8"))
+
+
+def test_the_plan_counts_with_the_measured_sound_and_first_sounds():
+    load = measured("h200_full_size.json")["streams"]["load"]
+    (sound,) = (run for run in load if run["concurrency"] == 64 and not run["hears_out"])
+    (visitors,) = (run for run in load if run["concurrency"] == 249)
+    assert visitors["arrivals_per_s"] and not visitors["late_chunks"]
+    found = re.search(
+        r"([\d.]+) s of sound a second at 64\s.*249 listeners .* after (\d+) ms \(median\) and "
+        r"(\d+) ms \(p95\)",
+        SCALE_OUT,
+        re.DOTALL,
+    )
+    assert found is not None
+    ttfa_ms = visitors["figures"]["ttfa_ms"]
+    figures = (sound["audio_s_per_s"], ttfa_ms["p50"], ttfa_ms["p95"])
+    assert [float(text) for text in found.groups()] == [round(figure) for figure in figures]
+
+
+def test_a_step_of_transformers_takes_what_was_measured():
+    def median_ms(file: str, name: str) -> float:
+        figures = measured(file)["figures"]
+        return next(f["median_ms"] for f in figures if f["name"] == name)
+
+    name = "transformers generate, {} cache, a token"
+    said = re.search(r"takes (\d+) ms there \((\d+) ms .*?\), and ([\d.]+) ms", SPEED)
+    assert said is not None
+    assert [float(text) for text in said.groups()] == [
+        round(median_ms("h100_full_size.json", name.format("dynamic"))),
+        round(median_ms("h200_full_size.json", name.format("dynamic"))),
+        round(median_ms("h100_full_size.json", name.format("static")), 1),
+    ]
+
+
+def test_the_probes_that_are_named_exist():
+    named = re.findall(r"`(/[a-z]+)`", SCALE_OUT)
+    answered = re.findall(r'"(/\w+z)"', Path(guard.__file__).read_text(encoding="utf-8"))
+    assert named and set(named) <= set(answered)
+
+
+def test_a_page_under_kuberay_joins_the_head_by_a_node_of_its_own():
+    service = yaml.safe_load((ROOT / "assets/deploy/rayservice.yaml").read_text(encoding="utf-8"))
+    head = f"{service['metadata']['name']}-head-svc:6379"
+    (command,) = re.findall(r'`sh -c "(.*?)"`', SCALE_OUT)
+    assert command.startswith(f"ray start --address={head} --num-cpus=0 && exec python app.py ")
+    assert command.endswith("--ray-address auto")
+
+
+def test_commands_and_places_of_the_voices_making_exist():
+    (listed,) = re.findall(r"Further commands: (.*?)\n\n", NANO, re.DOTALL)
+    for name in re.findall(r"`([a-z_.]+)` \(", listed):
+        assert (ROOT / "scripts/nano" / Path(*name.split("."))).with_suffix(".py").is_file(), name
+    for place in re.findall(r"`(moss_engine/[\w/.]+)`", NANO):
+        assert (ROOT / place).exists(), place
+
+
+def test_the_built_in_voices_card_promises_what_its_manifest_holds():
+    card = (ROOT / "assets/nano/README.md").read_text(encoding="utf-8")
+    assert card == (ROOT / "scripts/nano/model_card.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"`manifest.json` names the (.*?)\.\n", card)
+    assert named == "command" and verify_manifest(ROOT / "assets/nano")["command"]
+
+
+@pytest.mark.parametrize("folder", ["scripts", "moss_engine"])
+def test_commands_in_docstrings_stand_on_lines_of_their_own(folder):
+    """`--help` shows them as they stand."""
+    for path in (ROOT / folder).rglob("*.py"):
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        for line in text.splitlines():
+            assert not line.startswith("python -m ") and line.count("python -m ") < 2, path

@@ -256,7 +256,7 @@ def test_every_disk_is_asked_for_what_its_own_folder_needs(tmp_path, monkeypatch
     model, codec = parts(tmp_path)
     codec = dataclasses.replace(codec, folder=other / "moss-speech-nowhere" / "codec")
     with pytest.raises(ConfigError, match=r"/dev/shm has 0\.00 MB free and 0\.0. MB are needed"):
-        download.download(Shelf(), (model, codec), "x", lambda _: True)
+        download.download(Shelf(), (model, codec), "x", lambda _: False)
 
 
 def test_without_a_yes_nothing_comes(hub, tmp_path):

@@ -221,6 +221,157 @@ TABLE = {
     "asdfghjkl": "A S D F G H J K L",
     "ab" * 135: "abababab",
     "bcadef" * 45: "a word of two hundred seventy letters",
+    # names with numerals, and sentences that end with letters
+    "Queen Victoria, Louis Vuitton, King Lear, Paul Volcker, George Lucas, Class List": (
+        "Queen Victoria, Louis Vuitton, King Lear, Paul Volcker, George Lucas, Class List"
+    ),
+    "King Charles III's coronation, World War II's end, Part I've read": (
+        "King Charles the third's coronation, World War two's end, Part I've read"
+    ),
+    "Vol. II, Ch. IV, Pt. III, Sec. II, Art. I, Art. V": (
+        "Volume two, Chapter four, Part three, Section two, Article one, Article five"
+    ),
+    "She studies Art. I paint.": "She studies Art. I paint.",
+    "I watch TV. Cats sleep.": "I watch T V. Cats sleep.",
+    "At 5 PM. Dinner. Ask the CEO. Sales of a GPU. Training for a PhD. Students": (
+        "At five P M. Dinner. Ask the C E O. Sales of a G P U. Training for a P H D. Students"
+    ),
+    "Fr. Brown met George W. Bush and C. S. Lewis. A J. Smith novel.": (
+        "F R Brown met George W Bush and C S Lewis. A J Smith novel."
+    ),
+    "at 11 p.m. Saturday, at 10 a.m. ET, left at 5 p.m. Police said": (
+        "at eleven P M Saturday, at ten A M E T, left at five P M. Police said"
+    ),
+    # dashes, rates, dates and decimals as they are typed
+    "Wait—what? “No—” he said. The years 1914—1918, $5—$10": (
+        "Wait, what? No, he said. The years nineteen fourteen to nineteen eighteen, five "
+        "dollars to ten dollars"
+    ),
+    "He came—finally ― home. At 5 — 3 years later": (
+        "He came, finally, home. At five, three years later"
+    ),
+    "$10/month, $3.50/lb, 50¢/min, $30k/yr, $2,500/mo. rent, $5/ea": (
+        "ten dollars per month, three dollars and fifty cents per pound, fifty cents per "
+        "minute, thirty thousand dollars per year, two thousand five hundred dollars per month "
+        "rent, five dollars each"
+    ),
+    "60 miles/hour, 10 GB/month, 5 mg/day, 2x/day, 12/day, 120 beats/min": (
+        "sixty miles per hour, ten gigabytes per month, five milligrams per day, two times per "
+        "day, twelve per day, one hundred twenty beats per minute"
+    ),
+    "100 km/h, 3 day/night cycles, 5 user/password pairs": (
+        "one hundred kilometers per hour, three day or night cycles, five user or password pairs"
+    ),
+    "The 4th of July, every 25 December, my 21 May, since 4 July": (
+        "The fourth of July, every twenty-fifth of December, my twenty-first of May, since the "
+        "fourth of July"
+    ),
+    "McDonald's, DiCaprio's and DeSantis' plan": "McDonald's, DiCaprio's and DeSantis plan",
+    ".5 miles, .05 mg, .5%, $.99, -.5, it is 3.5": (
+        "zero point five miles, zero point zero five milligrams, zero point five percent, "
+        "ninety-nine cents, minus zero point five, it is three point five"
+    ),
+    "No.1, no.5, Fig.3, p.5, pp.5-6": (
+        "Number one, number five, Figure three, page five, pages five to six"
+    ),
+    "$10 Million, $3tn, $1.9T, $5mn, a $5 T-shirt": (
+        "ten million dollars, three trillion dollars, one point nine trillion dollars, five "
+        "million dollars, a five dollars T-shirt"
+    ),
+    "£10-20m, $1.5-2 million, $50-60M, $5M-$10M, $5-$10": (
+        "ten to twenty million pounds, one point five to two million dollars, fifty to sixty "
+        "million dollars, five million dollars to ten million dollars, five dollars to ten "
+        "dollars"
+    ),
+    "5%-10%, 20°–25°C, 68°F–72°F, 5.5% - 6%": (
+        "five percent to ten percent, twenty degrees to twenty-five degrees Celsius, "
+        "sixty-eight degrees Fahrenheit to seventy-two degrees Fahrenheit, five point five "
+        "percent to six percent"
+    ),
+    "by 12/20, Tue 3/14, Due 1/15, until 2/3, on 1/2 of them, by 3/4": (
+        "by December twentieth, Tuesday March fourteenth, Due January fifteenth, until February "
+        "third, on one half of them, by three quarters"
+    ),
+    "born 12/25/98, 1/1/01, on 12-05-2020": (
+        "born December twenty-fifth, nineteen ninety-eight, January first, two thousand one, on "
+        "December fifth, twenty twenty"
+    ),
+    "7.30pm, at 7.30 a.m. daily": "seven thirty P M, at seven thirty A M daily",
+    "in Jan 2024, Sept 2020, Jan '24, Mar 5": (
+        "in January twenty twenty-four, September twenty twenty, January twenty-four, March fifth"
+    ),
+    "on Mon., Wed., Thu. or in Apr., Jun., Jul. and Sep. we met": (
+        "on Monday, Wednesday, Thursday or in April, June, July and September we met"
+    ),
+    "1:25,000, a lap of 1:32.608, 1:27:05.9": (
+        "one to twenty-five thousand, a lap of one thirty-two point six zero eight, one "
+        "twenty-seven oh five point nine"
+    ),
+    # recipes, scores and places
+    "12 fl oz, 2 Tbsp, 3 qts, 10 yrs, 3 wks, 6 mos. old, 42 pts, 100 km/hr, 5 µL": (
+        "twelve fluid ounces, two tablespoons, three quarts, ten years, three weeks, six months "
+        "old, forty-two points, one hundred kilometers per hour, five microliters"
+    ),
+    "14-oz. can, a 9-in. plate, 5 in. wide": (
+        "fourteen ounce can, a nine inch plate, five inches wide"
+    ),
+    '3/4" pipe, 1 1/2" nail, 2-1/2 cups, 3-1/4" bolt': (
+        "three quarters inch pipe, one and a half inch nail, two and a half cups, three and a "
+        "quarter inch bolt"
+    ),
+    '"it is 3/4", he said': "it is three quarters, he said",
+    '10" x 8", 30cm x 20cm, 24 in x 36 in, 5ft x 7ft': (
+        "ten inch by eight inch, thirty centimeters by twenty centimeters, twenty-four inches "
+        "by thirty-six inches, five feet by seven feet"
+    ),
+    "Heat to 425 degrees F. Bake at 1 degree C.": (
+        "Heat to four hundred twenty-five degrees Fahrenheit. Bake at one degree Celsius."
+    ),
+    "112-98, 217-213, 747-400, pages 123-45": (
+        "one hundred twelve to ninety-eight, two hundred seventeen to two hundred thirteen, "
+        "seven hundred forty-seven four hundred, pages one hundred twenty-three forty-five"
+    ),
+    "10/10, 4.5/5, 9.5/10, 5/5, 10/5": (
+        "ten out of ten, four point five out of five, nine point five out of ten, five out of "
+        "five, ten fifths"
+    ),
+    "123 Elm St, Dallas; Oak Ave, Apt 3; Park Blvd, Ste 200; Hwy 61; 5 Maple Ln": (
+        "one hundred twenty-three Elm Street, Dallas; Oak Avenue, Apartment three; Park "
+        "Boulevard, Suite two hundred; Highway sixty-one; five Maple Lane"
+    ),
+    "on Main St. Then go to 5th St. SE, St. Louis, St Paul": (
+        "on Main Street. Then go to fifth Street S E, Saint Louis, Saint Paul"
+    ),
+    "Mt Everest, Ft Lauderdale, Mount St. Helens, 5 Ft Tall": (
+        "Mount Everest, Fort Lauderdale, Mount Saint Helens, five F T Tall"
+    ),
+    "I work in IT.": "I work in I T.",
+    "The IT department, IT Support, put IT there": (
+        "The I T department, I T Support, put it there"
+    ),
+    "5 μg, 5 µm, 10 μL, μ = 5, µTorrent": (
+        "five micrograms, five micrometers, ten microliters, mu equals five, micro Torrent"
+    ),
+    "β-blocker, σ = 2, λ, Δt, 2π": "beta blocker, sigma equals two, lambda, delta t, two pi",
+    "The Greek for my word is ο λόγος μου.": "The Greek for my word is o logos moy.",
+    "The 49ers and 76ers, the 90s": "The forty-niners and seventy-sixers, the nineties",
+    # names and letters
+    "WWI, WWII's end, YMCA": "World War one, World War two's end, Y M C A",
+    "TL;DR: it works": "T L D R: it works",
+    "Maj. Tom, Cpl. Jones, Adm. Nelson, Sens. Warren and Sanders, Reps. Smith and Jones": (
+        "Major Tom, Corporal Jones, Admiral Nelson, Senators Warren and Sanders, "
+        "Representatives Smith and Jones"
+    ),
+    "after 10s, wait 30s, every 90s kid": (
+        "after ten seconds, wait thirty seconds, every nineties kid"
+    ),
+    "Psalm 23:1-4, John 3:16, call John 3:30 pm": (
+        "Psalm twenty-three one to four, John three sixteen, call John three thirty P M"
+    ),
+    "x² - 5x + 6 = 0, 30 m² - 2 rooms": (
+        "x squared minus five x plus six equals zero, thirty square meters, two rooms"
+    ),
+    "an RTX 4090": "an R T X forty ninety",
     # nothing to say
     "": "",
     "!?...": "",
@@ -257,6 +408,7 @@ PIECES = st.sampled_from(
 @example("I.I.")
 @example("a.b.c.")
 @example("SunAug")
+@example('İMon-Fri at 8:00"about 10"')
 @settings(deadline=None, max_examples=300)
 def test_any_text_becomes_plain_words_once(text: str) -> None:
     said = spoken_text(text)
@@ -271,7 +423,10 @@ def test_no_figure_is_left(text: str) -> None:
     assert not re.search(r"\d", numbers_to_words(text))
 
 
-@pytest.mark.parametrize("unit", ["1", " ", "1+", "a.", "-", "< ", "😀", "/a", "1,111", "A"])
+@pytest.mark.parametrize(
+    "unit",
+    ["1", " ", "1+", "a.", "-", "< ", "😀", "/a", "1,111", "A", "1/", "5%-", "T V. ", "—", "β"],
+)
 def test_no_text_of_the_longest_size_takes_long(unit: str) -> None:
     begun_s = time.process_time()
     spoken_text(f"a{unit * (4000 // len(unit))}b")
@@ -298,6 +453,15 @@ SENTENCES = {
     'She said "Stop." Then he left.': ['She said "Stop."', "Then he left."],
     "No. It is not.": ["No. It is not."],
     "Wait... what? Yes, indeed.": ["Wait... what?", "Yes, indeed."],
+    "I watch T V. Cats sleep at ten A M. Dogs do not.": [
+        "I watch T V.",
+        "Cats sleep at ten A M.",
+        "Dogs do not.",
+    ],
+    "J. R. R. Tolkien met Ann B. Davis. A J. Smith novel.": [
+        "J. R. R. Tolkien met Ann B. Davis.",
+        "A J. Smith novel.",
+    ],
     "no end": ["no end"],
     "  ": [],
 }

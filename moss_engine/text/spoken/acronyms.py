@@ -15,7 +15,8 @@ RESPELT = {
     "BSc": "B S C", "MSc": "M S C", "PhD": "P H D", "DPhil": "D Phil",
     "USAID": "U S aid", "dBm": "D B M", "iOS": "I O S", "SQLite": "S Q L light", "libc": "lib C",
     "GUI": "gooey", "WYSIWYG": "wizzy wig", "EPROM": "E prom", "EEPROM": "double E prom",
-    "Ctrl": "control", "CTRL": "control", "str": "string",
+    "Ctrl": "control", "CTRL": "control", "str": "string", "WWI": "World War one",
+    "WWII": "World War two",
 }
 """What a reader says for them; it is also what is shown."""
 SAID_AS_WORDS = frozenset(
@@ -31,7 +32,8 @@ SPELT = frozenset(
     "AARP NYPD LAPD NYSE UEFI USAF USMC RSVP ASAP OMG WTF FYI BTW ETA TBD TBA AKA SOS IOU BMW IBM "
     "HP GM GE AM PM AC DC BC AD MD PHD BA MA MBA JR UTC GMT EST PST CST EDT PDT GDP GDB GCC "
     "GNU GUID ISO IDE CLI SDK VM VPN SUV UFO PTA IRA NRA EPA FDA FCC FTC CDC WHO IMF NGO HIV ADHD "
-    "PTSD MRI ICU CPR UCSD USPS UPS GRE GMAT IPO CMD ESC CTRL RGB CMYK UUID FPS RPG MMO".split()
+    "PTSD MRI ICU CPR UCSD USPS UPS GRE GMAT IPO CMD ESC CTRL RGB CMYK UUID FPS RPG MMO YMCA "
+    "YWCA".split()
 ) - {"AM", "AD", "WHO", "US", "JR", "ESC"}
 """Acronyms that stay letters where everything is in capitals, or could be taken for a word."""
 SPELT_IN_SMALL_LETTERS = frozenset(

@@ -1,9 +1,12 @@
 """Web and mail addresses, paths and file names in text -> the words said for them; the figures
-stay. Pure."""
+stay. Short forms in the addresses of houses, once figures are words. Pure."""
 
 from __future__ import annotations
 
 import re
+
+from moss_engine.text.spoken.cardinals import BEFORE_NUMBER
+from moss_engine.text.spoken.tables import SENTENCE_STARTERS
 
 _ADDRESS = re.compile(
     r"(?:https?://|ftp://|www\.)[^\s<>\"]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
@@ -34,6 +37,27 @@ _SIGNS = {
     "+": " plus ",
     "~": " tilde ",
 }
+_ROADS = {
+    "St": "Street", "Ave": "Avenue", "Rd": "Road", "Blvd": "Boulevard", "Ln": "Lane",
+    "Ct": "Court", "Hwy": "Highway", "Pkwy": "Parkway",
+}  # fmt: skip
+_NATURAL = {"St": "Saint", "Mt": "Mount", "Ft": "Fort"}
+_WITHIN = {"Apt": "Apartment", "Ste": "Suite", "Hwy": "Highway"}
+_NAME = r"(?<![\w'-])(?P<name>[A-Z][a-z]+|(?:[a-z]{1,8}-)?(?:first|second|third|[a-z]{1,12}th)) "
+_GOES_ON = rf"(?=\s(?:[NS][EW]?|[EW]|{'|'.join(_WITHIN)})\b)"
+_ENDS = rf"(?=\.\s+(?:{'|'.join(sorted(SENTENCE_STARTERS))})\b)"
+_ROAD = re.compile(
+    rf"{_NAME}(?P<road>{'|'.join(_ROADS)})(?:\.?{_GOES_ON}|(?=[,;!?]|\s[a-z]|\s*$)|{_ENDS})"
+)
+_PLACES = (
+    (
+        re.compile(
+            rf"\b(?P<short>{'|'.join(_NATURAL)})(?=\s+(?!(?:Tall|Long|Wide|High|Deep)\b)[A-Z][a-z])"
+        ),
+        _NATURAL,
+    ),
+    (re.compile(rf"\b(?P<short>{'|'.join(_WITHIN)})(?={BEFORE_NUMBER}|\s[A-Z]\b)"), _WITHIN),
+)
 
 
 def addresses_to_words(text: str) -> str:
@@ -50,3 +74,17 @@ def _say_address(m: re.Match[str]) -> str:
     )  # said by nobody, and three times the same letter is easily miscounted
     words = "".join(_SIGNS.get(c, c) for c in address)
     return " " + re.sub(r"\d", lambda d: f" {d[0]} ", words) + tail
+
+
+def places_to_words(text: str) -> str:
+    """Roads after their name, mounts and forts before it, flats before a number: "5th St. SE", "Oak
+    Ave, Apt 3", "Mt Everest"."""
+    text = _ROAD.sub(_road, text)
+    for pattern, words in _PLACES:
+        text = pattern.sub(lambda m, words=words: words[m["short"]], text)
+    return text
+
+
+def _road(m: re.Match[str]) -> str:
+    """Unless a sentence begins before it: "The St" names nothing."""
+    return m[0] if m["name"] in SENTENCE_STARTERS else f"{m['name']} {_ROADS[m['road']]}"

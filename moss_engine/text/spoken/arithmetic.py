@@ -38,9 +38,14 @@ _FORMULA = re.compile(
 )
 _RAISED = re.compile(r"(?<=[\w)])(?:⁻?[⁰¹²³]*[⁰⁴⁵⁶⁷⁸⁹][⁰¹²³⁴⁵⁶⁷⁸⁹]*|⁻[¹²³])")
 _LOWERED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_SCALE = r"(?:\s?(?:(?i:million|billion|trillion|thousand)|[bmt]n)|[kKmMbBT])"
 _RULES = (
+    (re.compile(rf"([$€£¥₹])\s?(\d[\d,.]*)\s?-\s?\1?(\d(?:[\d,.]*\d)?{_SCALE})\b"), r"\2 to \1\3"),
     (re.compile(r"([$€£¥₹]\s?\d[\d,.]*[kKmMbB]?)\s?-\s?(?=[$€£¥₹]?\d)"), r"\1 to "),
+    (re.compile(r"(?<=\d)(\s?(?:%|°[CF]?))(?: - |-)(?=\d+(?:\.\d+)?\s?[%°])"), r"\1 to "),
     (re.compile(r"(?<=\d)\s*\*\s*(?=\d)"), " times "),
+    (re.compile(r"(?<=\d)(\s?(?:[\"\u2033'\u2032]|cm|mm|m|ft|in\.?))\s?[x×]\s?(?=\d)"), r"\1 by "),
+    (re.compile(r"(?<=[nxyz][²³])\s-\s(?=\d)"), " minus "),
     (re.compile(r"(?<![\w.,])(\d{2,}|[1-9])(?:\s?x\s?|×)(?=\d)"), r"\1 by "),
     (re.compile(r"(?<=[\w)])\s*\^\s*2\b"), " squared"),
     (re.compile(r"(?<=[\w)])\s*\^\s*3\b"), " cubed"),

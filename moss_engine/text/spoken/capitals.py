@@ -22,7 +22,7 @@ _CODA = (
 )
 _SAYABLE = re.compile(f"{_ONSET}[aeiouy]{{1,2}}(?:[a-z]{{1,2}}[aeiou]{{1,2}})*{_CODA}e?")
 _JOINT = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_WHOLE_NAME = re.compile(r"(?:Mc|Mac|Fitz|De|Di|Du|La|Le|Van|Von|O)[A-Z][a-z]+")
+_WHOLE_NAME = re.compile(r"(?:Mc|Mac|Fitz|De|Di|Du|La|Le|Van|Von|O)[A-Z][a-z]+(?:'s?)?")
 _NO_VOWEL_YET_SAID = re.compile(
     r"(?i)h?m{2,}|h?mm+h?|sh+|ts+k?|nth|br+|ps+t|pf+t|gr+|z+|[nr]d|st|th"
 )
@@ -58,7 +58,7 @@ def say_capitals(word: str, begins: bool) -> str | None:
         return word.capitalize() if begins else word.lower()
     if stem.isalpha() and stem.isupper() and len(stem) > 1:
         return _say_upper(stem, ending, begins)
-    if word in SPELT_IN_SMALL_LETTERS or _has_no_vowel(word):
+    if word in SPELT_IN_SMALL_LETTERS or has_no_vowel(word):
         return " ".join(word.upper())
     if re.search("[a-z][A-Z]|[A-Z]{2}[a-z]", word) and not _WHOLE_NAME.fullmatch(word):
         return _parts(word)
@@ -82,7 +82,7 @@ def _is_sayable(stem: str) -> bool:
     return len(stem) > 3 and bool(_SAYABLE.fullmatch(stem.lower()))
 
 
-def _has_no_vowel(word: str) -> bool:
+def has_no_vowel(word: str) -> bool:
     """Nothing that can be said as a word: no vowel, or too few."""
     if not word.isalpha() or len(word) == 1 or word.lower() in ("mr", "mrs", "ms", "dr"):
         return False

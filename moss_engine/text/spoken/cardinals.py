@@ -17,6 +17,11 @@ _ORDINALS = {
     "nine": "ninth",
     "twelve": "twelfth",
 }
+BEFORE_NUMBER = (
+    r"(?=\s*(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|"
+    r"[a-z]+teen|[a-z]+ty)\b)"
+)
+"""A pattern for the place before a number in words."""
 
 
 def cardinal(value: int) -> str:

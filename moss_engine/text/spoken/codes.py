@@ -13,7 +13,7 @@ MAX_SPELLED = 40
 
 _NUMBERED = (
     r"(?i:boeing|airbus|flight|room|route|highway|interstate|suite|apartment|apt\.?|bus|gate|"
-    r"error|status|code|http|port|building|channel|model)"
+    r"error|status|code|http|port|building|channel|model|hwy\.?|ste\.?|rtx|gtx)"
 )
 _RELEASED = (
     r"(?:[Vv]ersions?|[Rr]eleases?|Python|Java|Perl|Ruby|PHP|Debian|Ubuntu|Fedora|Windows|macOS|"

@@ -3,10 +3,11 @@ to the plainest. Pure."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 
-from moss_engine.text.spoken.cardinals import cardinal, integer, ordinal, year
+from moss_engine.text.spoken.cardinals import cardinal, digits, integer, ordinal, year
 from moss_engine.text.spoken.tables import SENTENCE_STARTERS
 
 Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
@@ -15,7 +16,7 @@ Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 MONTHS = tuple(
     "January February March April May June July August September October November December".split()
 )
-_MONTH = "|".join(f"{name}|{name[:3]}\\.?|{name[:4]}\\." for name in MONTHS)
+_MONTH = "|".join(f"{name}|{name[:3]}\\.?|{name[:4]}\\." for name in MONTHS) + "|Sept"
 _DAYS = {
     "Mon": "Monday",
     "Tue": "Tuesday",
@@ -28,6 +29,9 @@ _DAYS = {
     "Sat": "Saturday",
     "Sun": "Sunday",
 }
+_GOES_ON = rf"(?:{'|'.join(_DAYS.values())}|[ECMP][SD]?T|GMT|UTC)\b"
+"""What follows a time of day within its sentence."""
+_DETERMINER = "(?i:the|a|this|that|every|each|last|next|my|your|his|her|its|our|their)"
 _TIME = r"\d{1,2}(?::\d{2})?\s?(?:[ap]\.?m\b\.?)?"
 
 
@@ -54,18 +58,26 @@ def _clock(m: re.Match[str]) -> str:
 
 def _period(m: re.Match[str]) -> str:
     """Again where the one of "p.m." also ended the sentence."""
-    after = re.match(r"\s+[A-Z]|\s*$", m.string[m.end() :])
+    after = re.match(rf"\s+(?!{_GOES_ON})[A-Z]|\s*$", m.string[m.end() :])
     return "." if m[0].endswith(".") and after else ""
 
 
+_DAY_RANGE = re.compile(
+    rf"(?<![A-Za-z])(?P<first>{'|'.join(_DAYS)})\.?\s?-\s?(?P<last>{'|'.join(_DAYS)})\b\.?"
+)
 _DAY_BEFORE_DATE = re.compile(
     rf"(?<![A-Za-z])(?P<day>{'|'.join(_DAYS)})\.?(?=,?\s+(?:\d|{_MONTH}))"
 )
 
 
 def weekdays_to_words(text: str) -> str:
-    """The rule for "Sun, Aug 16" by itself, for words that came apart later: "SunAug"."""
-    return _DAY_BEFORE_DATE.sub(_day_before_date, text)
+    """The rules for "Sun, Aug 16" and "Mon-Fri" by themselves, for words that came apart later:
+    "SunAug"."""
+    return _DAY_BEFORE_DATE.sub(_day_before_date, _DAY_RANGE.sub(_day_range, text))
+
+
+def _day_range(m: re.Match[str]) -> str:
+    return f"{_DAYS[m['first']]} to {_DAYS[m['last']]}"
 
 
 def _day_before_date(m: re.Match[str]) -> str:
@@ -89,8 +101,8 @@ def _numeric_date(m: re.Match[str]) -> str:
         month, day = day, month
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return " ".join(integer(part) for part in re.findall(r"\d+", m[0]))
-    year_text = m["year"] if len(m["year"]) == 4 else "20" + m["year"]
-    return _date(MONTHS[month - 1], day, year_text)
+    century = "" if len(m["year"]) == 4 else "19" if int(m["year"]) > 50 else "20"
+    return _date(MONTHS[month - 1], day, century + m["year"])
 
 
 def _dotted_date(m: re.Match[str]) -> str:
@@ -108,13 +120,40 @@ def _decade(m: re.Match[str]) -> str:
     return words[:-1] + "ies" if words.endswith("y") else words + "s"
 
 
+def _day_of_year(m: re.Match[str]) -> str:
+    """ "by 12/20", but "by 3/4"."""
+    month, day = int(m["month"]), int(m["day"])
+    is_usual = month < day and math.gcd(month, day) == 1 and (day <= 10 or day in (12, 16))
+    if is_usual and m["before"].lower().startswith("by"):
+        return m[0]
+    return m["before"] + _date(MONTHS[month - 1], day, None)
+
+
+def _lap(m: re.Match[str]) -> str:
+    """ "1:27:05.9" -> "one twenty-seven oh five point nine"."""
+    first, *rest = map(int, m["parts"].split(":"))
+    words = (f"oh {cardinal(part)}" if part < 10 else cardinal(part) for part in rest)
+    return f"{cardinal(first)} {' '.join(words)} point {digits(m['decimals'])}"
+
+
+def _verse(m: re.Match[str]) -> str:
+    return f"{m['book']}{cardinal(int(m['chapter']))} {m['verse']}"
+
+
+_BOOKS = (
+    "Genesis|Exodus|Leviticus|Numbers|Deuteronomy|Joshua|Judges|Ruth|Samuel|Kings|Chronicles|Job|"
+    "Psalms?|Proverbs|Ecclesiastes|Isaiah|Jeremiah|Ezekiel|Daniel|Hosea|Matthew|Mark|Luke|John|"
+    "Acts|Romans|Corinthians|Galatians|Ephesians|Philippians|Colossians|Thessalonians|Timothy|"
+    "Titus|Hebrews|James|Peter|Jude|Revelation|Quran|Surah"
+)
+_VERSE = re.compile(
+    rf"\b(?P<book>(?:{_BOOKS})\s+)(?P<chapter>\d{{1,3}}):(?P<verse>\d{{1,3}})"
+    r"(?![\d:]|\s?(?i:[ap]\.?m)\b)"
+)
+_DAY_OF_MONTH = "(?:[12]\\d|3[01]|0?[1-9])"
 RULES: tuple[Rule, ...] = (
-    (
-        re.compile(
-            rf"(?<![A-Za-z])(?P<first>{'|'.join(_DAYS)})\.?\s?-\s?(?P<last>{'|'.join(_DAYS)})\b\.?"
-        ),
-        lambda m: f"{_DAYS[m['first']]} to {_DAYS[m['last']]}",
-    ),
+    (_VERSE, _verse),
+    (_DAY_RANGE, _day_range),
     (_DAY_BEFORE_DATE, _day_before_date),
     (re.compile(r"(?<=\d)T(?=\d\d:\d\d)"), lambda m: " at "),
     (re.compile(r"(?<=:\d\d)(?:\.\d+)?Z\b"), lambda m: " U T C"),
@@ -133,6 +172,21 @@ RULES: tuple[Rule, ...] = (
         _numeric_date,
     ),
     (
+        re.compile(
+            rf"(?<![\w.,/-])(?P<month>{_DAY_OF_MONTH})-(?P<day>{_DAY_OF_MONTH})-"
+            r"(?P<year>[12]\d{3})(?![\d-])"
+        ),
+        _numeric_date,
+    ),
+    (
+        re.compile(
+            rf"(?P<before>\b(?:{'|'.join(_DAYS.values())}|(?i:on|due|until|since|by))\.?,?\s+)"
+            rf"(?P<month>1[0-2]|0?[1-9])/(?P<day>{_DAY_OF_MONTH})"
+            r"(?![\w/%\"-]|\.\d|\s+(?:of|cups?|inch|miles?|stars)\b)"
+        ),
+        _day_of_year,
+    ),
+    (
         re.compile(r"(?<![\d/])(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4}|\d{2})(?![\d/])"),
         _numeric_date,
     ),
@@ -146,19 +200,38 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            r"(?<![\d.,/-])\b(?:the\s+)?(?P<day>[0-3]?\d)(?:st|nd|rd|th)?\s+(?:of\s+)?"
+            rf"(?<![\d.,/-])\b(?:(?P<before>{_DETERMINER})\s+)?(?P<day>[0-3]?\d)"
+            r"(?:st|nd|rd|th)?\s+(?:of\s+)?"
             rf"(?P<month>{_MONTH})"
             r"(?:,?\s+(?P<year>[12]\d{3}))?(?!\w)"
         ),
         lambda m: (
-            f"the {ordinal(int(m['day']))} of {_month(m['month'])}"
+            f"{m['before'] or 'the'} {ordinal(int(m['day']))} of {_month(m['month'])}"
             + (f" {year(int(m['year']))}" if m["year"] else "")
         ),
     ),
     (
+        re.compile(rf"\b(?P<month>{_MONTH})(?=,?\s+(?:[12]\d{{3}}|'\d\d)\b)"),
+        lambda m: _month(m["month"]),
+    ),
+    (
+        re.compile(
+            r"(?<![\d:.,])(?P<parts>(?:\d{1,2}:)?\d{1,2}:\d\d)\.(?P<decimals>\d{1,3})(?![\d:])"
+        ),
+        _lap,
+    ),
+    (
+        re.compile(
+            r"(?<![\d:.,])(?P<hour>\d{1,2})\.(?P<minute>[0-5]\d)(?P<second>)"
+            r"\s*(?P<half>[ap]\.?m)\b\.?",
+            re.I,
+        ),
+        _clock,
+    ),
+    (
         re.compile(
             r"(?<![\d:])(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?"
-            r"(?:\s*(?P<half>[ap]\.?m)\b\.?)?(?![\d:])",
+            r"(?:\s*(?P<half>[ap]\.?m)\b\.?)?(?![\d:]|[.,]\d)",
             re.I,
         ),
         _clock,

@@ -8,9 +8,35 @@ import re
 from moss_engine.text.spoken import codes, dates, units
 from moss_engine.text.spoken.cardinals import amount, cardinal, integer, ordinal
 from moss_engine.text.spoken.dates import Rule
-from moss_engine.text.spoken.units import NUMBER, UNIT, of_unit
+from moss_engine.text.spoken.units import CURRENCY, NUMBER, UNIT, is_unit, of_unit
 
 _FRACTIONS = {2: ("half", "halves"), 3: ("third", "thirds"), 4: ("quarter", "quarters")}
+_POINTS = (
+    (re.compile(r"(?<![\w.)])[-−](?=[$€£¥₹]?\.?\d)"), "minus "),
+    (re.compile(r"\b([Nn])o\.(?=\d)"), r"\1umber "),
+    (re.compile(r"\b(pp?|[Ff]igs?|[Nn]os|[Cc]h|[Vv]ol|Sec|Eqs?)\.(?=\d)"), r"\1. "),
+    (re.compile(r"(?<![\w.)])\.(?=\d)"), "0."),
+)
+"""Signs before figures that would be lost, or taken for the point of a decimal: ".5", "p.5"."""
+# fmt: off
+_PER = {
+    "h": "hour", "hr": "hour", "min": "minute", "s": "second", "sec": "second", "mo": "month",
+    "yr": "year", "wk": "week", "lb": "pound", "kg": "kilogram", "oz": "ounce", "gal": "gallon",
+    "bbl": "barrel", "l": "liter", "L": "liter", "mL": "milliliter", "ml": "milliliter",
+    "dL": "deciliter", "MB": "megabyte", "GB": "gigabyte", "TB": "terabyte", "mi": "mile",
+    "sqft": "square foot",
+}
+_WHOLE = (
+    "second", "minute", "hour", "day", "night", "week", "month", "quarter", "year", "person",
+    "user", "seat", "item", "unit", "mile",
+)
+# fmt: on
+_BY = "|".join(sorted((*_PER, *_WHOLE, "ea", "each"), key=len, reverse=True))
+_RATE = re.compile(
+    rf"(?<![\w.,/])(?P<much>(?:{CURRENCY})?\s?\d(?:[\d,.]{{0,15}}\d)?[kKmMbB]?"
+    rf"\s?(?P<of>{UNIT}|[%¢€£]|[a-z]{{1,20}})?)\s?/\s?(?P<by>{_BY})\b(?!/)(?:\.(?=\s[a-z]))?"
+)
+_AFTER = r"(?P<before>(?i:\b(?:after|every|for|under|wait|within)\s+|~))"
 _COMPASS = {"N": "north", "S": "south", "E": "east", "W": "west"}
 
 
@@ -33,16 +59,44 @@ def _coordinate(m: re.Match[str]) -> str:
 
 
 def _range(m: re.Match[str]) -> str:
-    """3-5 is a range, 4-1 a score, 747-400 a name."""
+    """3-5 is a range, 4-1 and 112-98 a score, 747-400 a name."""
     low, high = (float(m[name].replace(",", "")) for name in ("low", "high"))
-    is_range = low < high or (low > high and low < 100)
+    named = m.string[m.start() - 1 : m.start()].isalpha()
+    is_score = high < low and (low < 100 or (low < 600 and high > low / 2 and not named))
+    is_range = low < high or is_score
     return f"{m['low']} to " if is_range else f"{m['low']} "
+
+
+def _out_of(m: re.Match[str]) -> str:
+    return f"{amount(m['top'])} out of {cardinal(int(m['bottom']))}"
 
 
 def _ratio(m: re.Match[str]) -> str:
     return f"{m['one']} to "
 
 
+def _rate(m: re.Match[str]) -> str:
+    by = m["by"]
+    if is_unit(f"{m['of']}/{by}") or (m["of"], by) == ("day", "night"):
+        return m[0]
+    return f"{m['much']} {'each' if by in ('ea', 'each') else f'per {_PER.get(by, by)}'}"
+
+
+_DURATIONS: tuple[Rule, ...] = (
+    # Beside hours or seconds an m is minutes, and 20s are no decade.
+    (
+        re.compile(r"\b(?P<h>\d{1,3})\s?h\s?(?P<m>\d{1,2})\s?m\b"),
+        lambda m: f"{m['h']} h {m['m']} min",
+    ),
+    (
+        re.compile(r"\b(?P<m>\d{1,2})(?: min|\s?m)\s?(?P<s>\d{1,2})s\b"),
+        lambda m: f"{m['m']} min {m['s']} sec",
+    ),
+    (  # but "for 60s music"
+        re.compile(rf"{_AFTER}(?P<s>10|(?:[2-9]|1\d)0(?!s\s[a-z]))s\b"),
+        lambda m: f"{m['before']}{m['s']} sec",
+    ),
+)
 _RULES: tuple[Rule, ...] = (
     (
         re.compile(
@@ -52,17 +106,25 @@ _RULES: tuple[Rule, ...] = (
         _coordinate,
     ),
     *codes.NAMES,
-    *units.DURATIONS,
+    (_RATE, _rate),
+    *_DURATIONS,
     *dates.RULES,
     *units.MONEY,
     *codes.CALLS,
     (
         re.compile(r"(?P<top>\d{1,2}(?:\.\d)?)\s?/\s?(?P<bottom>5|10)(?=\s+(?:stars|points)\b)"),
-        lambda m: f"{amount(m['top'])} out of {cardinal(int(m['bottom']))}",
+        _out_of,
     ),
     (
         re.compile(
-            r"(?<![\d/.,])(?:(?P<whole>\d+)\s+)?(?P<top>\d{1,4})\s?/\s?(?P<bottom>\d{1,4})(?![\d/])"
+            r"(?<![\w.,/])(?P<top>\d\.\d|10(?=/10)|5(?=/5))/(?P<bottom>5|10)(?![\w/%]|\.\d)"
+        ),
+        _out_of,
+    ),
+    (
+        re.compile(
+            r"(?<![\d/.,])(?:(?P<whole>\d+)(?:\s+|-(?=\d{1,2}/(?:2|3|4|8|16)(?!\d))))?"
+            r"(?P<top>\d{1,4})\s?/\s?(?P<bottom>\d{1,4})(?![\d/])"
             rf"(?:\s?(?P<unit>{UNIT})(?![\w°²³/]))?"
         ),
         lambda m: of_unit(_fraction(m), m["unit"]) if m["unit"] else _fraction(m),
@@ -89,6 +151,10 @@ _RULES: tuple[Rule, ...] = (
         lambda m: f"{amount(m['amount'])} times",
     ),
     (
+        re.compile(r"\b(?P<value>\d[1-9])ers\b"),
+        lambda m: f"{cardinal(int(m['value'])).removesuffix('e')}ers",
+    ),
+    (
         re.compile(r"(?P<value>\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b", re.I),
         lambda m: ordinal(int(m["value"].replace(",", ""))),
     ),
@@ -99,7 +165,8 @@ _RULES: tuple[Rule, ...] = (
 
 def numbers_to_words(text: str) -> str:
     """Every figure in `text` written out; the result holds no ASCII digit."""
-    text = re.sub(r"(?<![\w.)])[-−](?=[$€£¥₹]?\d)", "minus ", text)
+    for pattern, said in _POINTS:
+        text = pattern.sub(said, text)
     for pattern, say in _RULES:
         text = pattern.sub(lambda m, say=say: _apart(m, say(m)), text)
     return text

@@ -7,19 +7,18 @@ import re
 from moss_engine.text.spoken.cardinals import cardinal, ordinal
 
 _COUNTED = (
-    "Chapter|Part|Volume|Act|Scene|Section|War|Book|Type|Phase|Level|Appendix|Article|Bowl|"
-    "Grade|Class|Title|Stage"
+    r"Vol\.|Ch\.|Pt\.|Sec\.|Art\.|Chapter|Part|Volume|Act|Scene|Section|War|Book|Type|Phase|Level|"
+    "Appendix|Article|Bowl|Grade|Class|Title|Stage"
 )
 _RULERS = (
     "King|Queen|Pope|Henry|Louis|Elizabeth|George|Edward|Richard|Charles|William|James|Philip|"
     "Pius|Paul|Benedict|Napoleon|Catherine|Frederick|Leo|Gregory|Ramesses|Ivan|Peter|Alexander|"
     "Nicholas|Wilhelm|Ferdinand|Clement|Urban|Innocent"
 )
-_ROMAN = "(?:XL|L?X{0,3})(?:IX|IV|V?I{0,3})"
-_NAMED = re.compile(rf"\b(?P<name>{_COUNTED}|{_RULERS})\s+(?P<roman>(?=[IVXL])(?:{_ROMAN}))\b(?!')")
-_AFTER_NAME = re.compile(
-    rf"(?<=[a-z])(?P<space>\s)(?P<roman>(?=[IVXL]{{2}})(?!XL\b)(?:{_ROMAN}))\b(?!')"
-)
+# One numeral or more, as each part of the pattern may be empty; "I've" is none.
+_ROMAN = r"(?P<roman>(?:XL|L?X{0,3})(?:IX|IV|V?I{0,3}))\b(?<=[IVXL])(?!'(?!s\b))"
+_NAMED = re.compile(rf"\b(?P<name>{_COUNTED}|{_RULERS})\s+{_ROMAN}")
+_AFTER_NAME = re.compile(rf"(?<=[a-z])(?P<space>\s)(?=[IVXL]{{2}})(?!XL\b){_ROMAN}")
 _PLAIN = re.compile(r"\b(?:III|VII|VIII|XII|XIII|XIV|XVI|XVII|XVIII|XIX|XXI)\b")
 _VALUES = {"I": 1, "V": 5, "X": 10, "L": 50}
 
@@ -39,6 +38,9 @@ def _value(text: str) -> int:
 
 def _named(m: re.Match[str]) -> str:
     value = _value(m["roman"])
+    ends = m.string[m.end() : m.end() + 1] in (",", ";", ":", ")")
+    if m["name"].endswith(".") and m["roman"] == "I" and not ends:  # "I like Art. I paint."
+        return m[0]
     if re.fullmatch(_COUNTED, m["name"]):
         return f"{m['name']} {cardinal(value)}"
     return m[0] if m["roman"] == "I" else f"{m['name']} the {ordinal(value)}"

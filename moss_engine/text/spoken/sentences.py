@@ -15,6 +15,8 @@ _ASKS = re.compile(
     r"|(?:do|have|don't|haven't|isn't|aren't|can't|won't|didn't|doesn't) (?:i|you|we|they)\b)",
     re.I,
 )
+_SPELT = re.compile(r"(?<![\w'])(?:[B-Z]|(?<=[^.!?] )A) [A-Z]$")
+"""The last letters of an acronym as it is said: "T V", but no "A J. Smith"."""
 _SENTENCE_END = re.compile(r"[.!?]+[\"')\]]*\s+")
 
 
@@ -52,7 +54,8 @@ def _sentences(text: str) -> list[str]:
     for m in _SENTENCE_END.finditer(text):
         before, after = text[start : m.start()], text[m.end() :]
         last = before.rsplit(None, 1)[-1].lstrip("(\"'[") if before.strip() else ""
-        if m[0].startswith(".") and not m[0].startswith("..") and _is_abbreviation(last, after):
+        is_point = m[0].startswith(".") and not m[0].startswith("..")
+        if is_point and not _SPELT.search(before[-5:]) and _is_abbreviation(last, after):
             continue
         found.append(text[start : m.end()].strip())
         start = m.end()

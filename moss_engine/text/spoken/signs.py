@@ -8,6 +8,11 @@ import unicodedata
 from moss_engine.text.spoken.tables import EMOJI, SYMBOLS
 
 _FLAG = re.compile("[\U0001f1e6-\U0001f1ff]{2}")
+_GREEK = r"[\u0370-\u03ff]"
+_GREEK_WORD = re.compile(f"{_GREEK}{{2}}")
+_GREEK_LETTER = re.compile("[Α-ΡΣ-Ψα-ορσ-ω]")  # Ω and π have words of their own
+_MICRO = re.compile(rf"(?<!{_GREEK})[μµ](?=[A-Za-z])")
+_MU = re.compile(rf"(?<!{_GREEK})[μµ](?![^\W\d])")
 _REST_OF_NAME = re.compile(r" sign$| symbol$|^heavy |^black |^white |^face with | with .*$")
 
 
@@ -19,6 +24,9 @@ def transliterate(text: str) -> str:
     from anyascii import anyascii
 
     parts: list[str] = []
+    text = _MU.sub(" mu ", _MICRO.sub("µ", text))
+    if not _GREEK_WORD.search(text):
+        text = _GREEK_LETTER.sub(_say_greek, text)
     for c in _FLAG.sub(_say_flag, text):
         if c.isascii() or c in SYMBOLS:
             parts.append(c)
@@ -41,6 +49,12 @@ def transliterate(text: str) -> str:
 def emoji_name(c: str) -> str:
     """ "🎉" -> "party popper"; "" for a character that Unicode does not name."""
     return EMOJI.get(c) or _REST_OF_NAME.sub("", unicodedata.name(c, "").lower()).strip()
+
+
+def _say_greek(m: re.Match[str]) -> str:
+    """ "β" -> "beta"."""
+    name = unicodedata.name(m[0]).rsplit(" ", 1)[-1].lower()
+    return f" {'lambda' if name == 'lamda' else name} "
 
 
 def _say_flag(m: re.Match[str]) -> str:

@@ -8,6 +8,8 @@ TITLES = {
     "Lt": "Lieutenant", "Col": "Colonel", "Gen": "General", "Sen": "Senator",
     "Rep": "Representative", "Gov": "Governor", "Sgt": "Sergeant", "Rev": "Reverend",
     "Hon": "Honorable", "Pres": "President", "Mt": "Mount", "Ft": "Fort",
+    "Maj": "Major", "Cpl": "Corporal", "Pvt": "Private", "Adm": "Admiral", "Cmdr": "Commander",
+    "Det": "Detective", "Sens": "Senators", "Reps": "Representatives", "Drs": "Doctors",
 }
 ABBREVIATIONS = {
     "vs": "versus", "etc": "et cetera", "approx": "approximately", "dept": "department",
@@ -17,6 +19,8 @@ ABBREVIATIONS = {
     "Univ": "University", "Assn": "Association", "Vol": "Volume", "vol": "volume", "Ch": "Chapter",
     "Jan": "January", "Feb": "February", "Aug": "August", "Sept": "September", "Oct": "October",
     "Nov": "November", "Dec": "December", "Mon": "Monday", "Tues": "Tuesday", "Thurs": "Thursday",
+    "Apr": "April", "Jun": "June", "Jul": "July", "Sep": "September",
+    "Tue": "Tuesday", "Wed": "Wednesday", "Thu": "Thursday",
     "Fri": "Friday", "cf": "compare", "pp": "pages", "misc": "miscellaneous", "temp": "temperature",
     "tel": "telephone", "Tel": "Telephone", "Sec": "Section", "Eq": "Equation", "Eqs": "Equations",
     "Figs": "Figures", "Nos": "Numbers", "nos": "numbers", "ca": "circa", "Esq": "Esquire",
@@ -27,6 +31,7 @@ ABBREVIATIONS = {
 }
 COUNTED = {
     "fig": "figure", "Fig": "Figure", "p": "page", "pg": "page", "ch": "chapter", "c": "circa",
+    "Pt": "Part", "Art": "Article", "Ste": "Suite",
 }
 """Abbreviations before a number alone."""
 DOTTED = {
@@ -36,7 +41,7 @@ DOTTED = {
 WORD_FORMS = {
     "OK": "okay", "ok": "okay", "w/o": "without", "w/": "with", "and/or": "and or", "PhD": "P H D",
     "aka": "also known as", "b/c": "because", "c/o": "care of", "w/out": "without",
-    ".NET": "dot net",
+    ".NET": "dot net", "TL;DR": "T L D R",
 }
 CHAT_FORMS = {"ur": "your", "pls": "please", "plz": "please", "thx": "thanks",
               "btw": "by the way", "idk": "I don't "
@@ -71,10 +76,11 @@ SYMBOLS = {
          "•": ", ", "|": ", ", "_": " ", "…": "... ", "²": " squared ", "³": " cubed ",
          "¢": " cents ", "№": " number ", "≈": " about ", "∞": " infinity ",
          "√": " square root of ", "π": " pi ", "\\": " backslash ",
+         "µ": " micro ",
 }
 QUOTES = str.maketrans({
     "’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'", "“": '"', "”": '"', "„": '"', "«": '"',
-    "»": '"', "–": "-",
+    "»": '"', "–": "-", "—": " -- ", "―": " -- ",
     "‐": "-", "‑": "-", "−": "-", "⁄": "/", "\xa0": " ", "\u2028": "\n", "\u2029": "\n\n",
 })
 # fmt: on

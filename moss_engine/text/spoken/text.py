@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from moss_engine.text.spoken.addresses import addresses_to_words
+from moss_engine.text.spoken.addresses import addresses_to_words, places_to_words
 from moss_engine.text.spoken.arithmetic import sums_to_words
-from moss_engine.text.spoken.capitals import say_capitals, unshout
-from moss_engine.text.spoken.cardinals import cardinal
+from moss_engine.text.spoken.capitals import has_no_vowel, say_capitals, unshout
+from moss_engine.text.spoken.cardinals import BEFORE_NUMBER, cardinal
 from moss_engine.text.spoken.code import code_to_words
 from moss_engine.text.spoken.dates import weekdays_to_words
 from moss_engine.text.spoken.markup import unwrapped, without_markup
@@ -38,10 +38,7 @@ LONGEST_WORD = 45
 _PASSES = 20
 # The rules' time grows with the square of a run's length.
 _LONG_FIGURE = re.compile(r"\d{60}(?=\d)")
-_BEFORE_NUMBER = (
-    r"(?=\s*(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|"
-    r"[a-z]+teen|[a-z]+ty)\b)"
-)
+_LONG_RANGE = re.compile(r"(?<=[\d%])[—―](?=[$€£]?\d)")  # of years; elsewhere a dash is a pause
 _LETTERS = (
     # beside other single letters they are spelt: "n o r a d"
     (re.compile(r"\b((?i:how|what|where|who|why|when|you|we|they)|u) r\b"), r"\1 are"),
@@ -51,12 +48,20 @@ _LETTERS = (
     (re.compile(r"(?<=[A-Za-z])(?:\s?'n'\s?|\s'n\s)(?=[A-Za-z]{2})"), " and "),
     (re.compile(r"(?i)(?<=y'all)'d(?='|\b)"), " would"),
     (re.compile(r"(?i)(?<='d|'t)'ve\b|(?<='ll)'ve\b|(?<= would)'ve\b"), " have"),
+    (
+        re.compile(
+            r"\bIT(?= (?i:department|team|staff|support|industry|sector|security|infrastructure|"
+            r"manager|specialist|consultant|professional|admin|administrator|help\s?desk)s?\b)"
+            r"|(?<=\b[Ii]n )IT(?=[.,;!?]|$)"
+        ),
+        "I T",
+    ),
 )
 
 
 def spoken_text(text: str) -> str:
     """Any text -> its spoken form; "" when nothing in it can be said."""
-    text = unwrapped(unicodedata.normalize("NFC", text)).translate(QUOTES)
+    text = _LONG_RANGE.sub("-", unwrapped(unicodedata.normalize("NFC", text))).translate(QUOTES)
     text = re.sub(r"\r\n?|\n", "\n", text)
     text = re.sub(r"(?<![.!?:;,\s])\s*\n\s*\n\s*", ". ", text)
     text = "".join(c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
@@ -78,7 +83,7 @@ def _say_marks(text: str) -> str:
         text = re.sub(rf"(?<![\w/]){re.escape(written)}(?![\w/])", said, text)
     text = re.sub(r"\b([A-G])#(?!\w)", r"\1 sharp", text)
     text = re.sub(r"(?<![A-Za-z'])([A-F])-(?![\w-])", r"\1 minus", text)
-    text = re.sub(f"#{_BEFORE_NUMBER}", " number ", text).replace("#", " hashtag ")
+    text = re.sub(f"#{BEFORE_NUMBER}", " number ", text).replace("#", " hashtag ")
     text = re.sub(r"(?<![\w'])([A-Z]{1,5})/(?=[A-Z]{1,5}\b|[a-z]+ty\b)", r"\1 ", text)
     text = re.sub(
         r"\b([A-Z]{1,3})\s?&\s?([A-Z]{1,3})\b",
@@ -107,12 +112,13 @@ def _say_words(text: str) -> str:
         text,
     )
     text = re.sub(r"(?<!slash )\b(etc|vs)\b(?!\.)", lambda m: ABBREVIATIONS[m[1]], text)
+    text = places_to_words(text)
     text = re.sub(r"\bDr\.(?=\s+[A-Z])", "Doctor", text)
     text = re.sub(r"\bDr\.", lambda m: "Drive" + _end_kept(m), text)
     text = re.sub(r"\bSt\.(?=\s+[A-Z])", "Saint", text)
     text = re.sub(r"\bSt\.", lambda m: "Street" + _end_kept(m), text)
-    text = re.sub(rf"\bNo\.{_BEFORE_NUMBER}", "Number", text)
-    text = re.sub(rf"\b({'|'.join(COUNTED)})\.{_BEFORE_NUMBER}", lambda m: COUNTED[m[1]], text)
+    text = re.sub(rf"\bNo\.{BEFORE_NUMBER}", "Number", text)
+    text = re.sub(rf"\b({'|'.join(COUNTED)})\.{BEFORE_NUMBER}", lambda m: COUNTED[m[1]], text)
     text = re.sub(rf"\b({'|'.join(TITLES)})\.", lambda m: TITLES[m[1]], text)
     text = re.sub(r"\bet al\.", lambda m: "et al" + _end_kept(m), text)
     text = re.sub(
@@ -120,7 +126,12 @@ def _say_words(text: str) -> str:
     )
     text = re.sub(r"\b(Mr|Mrs|Ms|Dr)(?=\s+[A-Z])", lambda m: {**TITLES, "Dr": "Doctor"}[m[1]], text)
     text = re.sub(
-        r"(?<![A-Za-z'])([B-HJ-Z])\.(?=\s+([A-Z][\w']*))",
+        r"\b([A-Z][b-df-hj-np-tv-xz]{1,5})\.(?=\s+([A-Z][\w']*))",
+        lambda m: m[1] if has_no_vowel(m[1]) and m[2] not in SENTENCE_STARTERS else m[0],
+        text,
+    )
+    text = re.sub(
+        r"(?<![A-Za-z'])(?<!\b[B-Z] )(?<![^.!?] A )([B-HJ-Z])\.(?=\s+([A-Z][\w']*))",
         lambda m: m[0] if m[2] in SENTENCE_STARTERS else m[1],
         text,
     )

@@ -21,7 +21,8 @@ _CURRENCIES = {
     "AUD": ("Australian dollar", "cent"), "CNY": ("yuan", ""),
 }
 _SCALES = {
-    "k": "thousand", "m": "million", "bn": "billion", "b": "billion", "thousand": "thousand",
+    "k": "thousand", "m": "million", "mn": "million", "bn": "billion", "b": "billion",
+    "tn": "trillion", "t": "trillion", "thousand": "thousand",
     "million": "million", "billion": "billion", "trillion": "trillion",
 }
 _UNITS = {
@@ -34,7 +35,13 @@ _UNITS = {
     "cm²": "square centimeter", "km2": "square kilometer", "m2": "square meter", "ha": "hectare",
     "m³": "cubic meter", "m3": "cubic meter", "cm³": "cubic centimeter", "cc": "cubic centimeter",
     "l": "liter", "L": "liter", "ml": "milliliter", "mL": "milliliter", "gal": "gallon",
-    "qt": "quart", "tbsp": "tablespoon", "tsp": "teaspoon", "h": "hour", "hr": "hour",
+    "qt": "quart", "qts": "quart", "fl oz": "fluid ounce", "fl. oz": "fluid ounce",
+    "tbsp": "tablespoon", "tsp": "teaspoon", "Tbsp": "tablespoon", "Tsp": "teaspoon",
+    "TBSP": "tablespoon", "TSP": "teaspoon", "dl": "deciliter", "dL": "deciliter",
+    "cl": "centiliter", "yr": "year", "yrs": "year", "wk": "week", "wks": "week", "mos": "month",
+    "pts": "point", "sqft": "square foot", "µL": "microliter", "µl": "microliter",
+    "µF": "microfarad", "µA": "microamp", "µV": "microvolt", "µW": "microwatt",
+    "km/hr": "kilometer per hour", "h": "hour", "hr": "hour",
     "hrs": "hour", "min": "minute", "mins": "minute", "s": "second", "sec": "second",
     "secs": "second", "ms": "millisecond", "µs": "microsecond", "ns": "nanosecond", "Hz": "hertz",
     "kHz": "kilohertz", "MHz": "megahertz", "GHz": "gigahertz", "THz": "terahertz",
@@ -63,7 +70,8 @@ _UNITS = {
     "ºC": "degree Celsius",
 }
 _DOTTED = ("ft", "in", "lb", "lbs", "oz", "yd", "mi", "sq. ft", "sq ft", "cu. in", "cu. ft",
-           "sq. mi", "min", "mins", "sec", "secs", "hr", "hrs", "gal", "qt", "tbsp", "tsp")
+           "sq. mi", "min", "mins", "sec", "secs", "hr", "hrs", "gal", "qt", "tbsp", "tsp",
+           "Tbsp", "Tsp", "fl. oz", "fl oz", "qts", "yr", "yrs", "wk", "wks", "mos", "pts")
 _ALONE = ("KiB", "MiB", "GiB", "TiB", "GHz", "MHz", "kHz", "Hz", "km/h", "mph", "mpg", "kWh",
           "Mbps", "Gbps", "MB/s", "GB/s", "GiB/s", "mmHg", "rpm", "dB")
 """Units that are said in the plural where no number stands before them."""
@@ -140,6 +148,11 @@ def of_unit(fraction: str, unit: str) -> str:
     return f"{fraction} of {'an' if noun[0] in 'aeio' or noun.startswith('hour') else 'a'} {noun}"
 
 
+def is_unit(text: str) -> bool:
+    """Whether it is a unit that has a noun of its own: "km/h"."""
+    return text in _UNITS
+
+
 def _noun_of(unit: str) -> str:
     return "inch" if unit == "in" else _UNITS[unit]
 
@@ -153,6 +166,8 @@ def _dotted_unit(m: re.Match[str]) -> str:
     ends = re.match(r"\s+[A-Z]|\s*$", m.string[m.end() :])
     if ends and m["unit"] == "in":  # "They let 3 in."
         return m[0]
+    if m.string[m.end("amount")] == "-" and not ends:  # "a 10-in. pan"
+        return f"{amount(m['amount'])} {_noun_of(m['unit'])}"
     return _measured(m) + ("." if ends else "")
 
 
@@ -164,13 +179,15 @@ _QUOTING = re.compile(r"(?:^|[\s(\[])\"(?=\w)[^\"]*$")
 _SAID = re.compile(r"[,.]?\s+(?:said|says|told|asked|added|wrote|according)\b")
 
 
-def _inches(m: re.Match[str]) -> str:
-    """A quote after a figure, unless it closes a quotation, which may have begun elsewhere."""
-    if m["mark"] == '"' and (
+def _is_quotation(m: re.Match[str]) -> bool:
+    """Whether the quote after a figure closes a quotation, which may have begun elsewhere."""
+    return m["mark"] == '"' and bool(
         _QUOTING.search(m.string, 0, m.start()) or _SAID.match(m.string, m.end())
-    ):
-        return m[0]
-    return f"{amount(m['amount'])} inch"
+    )
+
+
+def _inches(m: re.Match[str]) -> str:
+    return m[0] if _is_quotation(m) else f"{amount(m['amount'])} inch"
 
 
 def _with_point(m: re.Match[str]) -> str:
@@ -179,10 +196,10 @@ def _with_point(m: re.Match[str]) -> str:
 
 
 _COMMA = r"(?P<euros>\d{1,3}(?:\.\d{3})+|\d+),(?P<cents>\d\d)"
-_SIGN = "|".join(sorted(map(re.escape, _CURRENCIES), key=len, reverse=True))
+CURRENCY = "|".join(sorted(map(re.escape, _CURRENCIES), key=len, reverse=True))
 _PRICE = (
-    rf"(?<![A-Za-z])(?P<sign>{_SIGN})\s?(?P<amount>{NUMBER})(?:\s?"
-    r"(?P<scale>thousand|million|billion|trillion|bn|[kKmMbB])\b)?"
+    rf"(?<![A-Za-z])(?P<sign>{CURRENCY})\s?(?P<amount>{NUMBER})(?:\s?"
+    r"(?P<scale>(?i:thousand|million|billion|trillion)|[bmt]n|[kKmMbB]|(?<=\d)T)\b)?"
 )
 MONEY: tuple[Rule, ...] = (
     (
@@ -198,6 +215,13 @@ MONEY: tuple[Rule, ...] = (
         ),
         lambda m: f"{cardinal(int(m['feet']))} foot",
     ),
+    (
+        re.compile(
+            r"(?<![\d/.,])(?P<amount>(?:\d{1,3}[\s-])?\d{1,2}/(?:2|4|8|16|32|64))"
+            r"(?P<mark>''|[\"\u2033])(?!\w)"
+        ),
+        lambda m: m[0] if _is_quotation(m) else f"{m['amount']} inch",
+    ),
     (re.compile(rf"(?P<amount>{NUMBER})\s?(?P<mark>''|[\"\u2033])(?!\w)"), _inches),
     (
         re.compile(rf"\b(?P<before>(?i:{_DETERMINER})\s+){_PRICE}{_NOUN}"),
@@ -212,17 +236,6 @@ MONEY: tuple[Rule, ...] = (
             r"(?P<sign>[€£¥₹¢₽₩]|(?:USD|EUR|GBP|JPY|CHF|INR|CAD|AUD|CNY)\b)"
         ),
         _money,
-    ),
-)
-DURATIONS: tuple[Rule, ...] = (
-    # Beside hours or seconds an m is minutes, and 20s are no decade.
-    (
-        re.compile(r"\b(?P<h>\d{1,3})\s?h\s?(?P<m>\d{1,2})\s?m\b"),
-        lambda m: f"{m['h']} h {m['m']} min",
-    ),
-    (
-        re.compile(r"\b(?P<m>\d{1,2})(?: min|\s?m)\s?(?P<s>\d{1,2})s\b"),
-        lambda m: f"{m['m']} min {m['s']} sec",
     ),
 )
 MEASURES: tuple[Rule, ...] = (
@@ -249,6 +262,10 @@ MEASURES: tuple[Rule, ...] = (
     (
         re.compile(rf"(?P<before>)(?P<amount>{NUMBER})-(?P<unit>{UNIT}|in)(?![\w°²³/]){_NOUN}"),
         _described,
+    ),
+    (
+        re.compile(rf"(?P<amount>{NUMBER})\sdegrees?\s(?P<unit>[FC])\b(?:\.(?=\s[a-z]))?"),
+        lambda m: f"{amount(m['amount'])} {_plural(_UNITS['°' + m['unit']], m['amount'])}",
     ),
     (re.compile(rf"(?P<amount>{NUMBER})\s?%"), lambda m: f"{amount(m['amount'])} percent"),
     (re.compile(rf"(?<![A-Za-z])(?P<amount>{NUMBER})\s?(?P<unit>{UNIT})(?![\w°²³/])"), _measured),

@@ -335,6 +335,9 @@ TABLE = {
         "ten out of ten, four point five out of five, nine point five out of ten, five out of "
         "five, ten fifths"
     ),
+    "The Dr. said: go to 5 Sunset Dr. now, near 4th Dr.": (
+        "The Doctor said: go to five Sunset Drive now, near fourth Drive."
+    ),
     "123 Elm St, Dallas; Oak Ave, Apt 3; Park Blvd, Ste 200; Hwy 61; 5 Maple Ln": (
         "one hundred twenty-three Elm Street, Dallas; Oak Avenue, Apartment three; Park "
         "Boulevard, Suite two hundred; Highway sixty-one; five Maple Lane"

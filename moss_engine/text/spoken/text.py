@@ -39,6 +39,9 @@ _PASSES = 20
 # The rules' time grows with the square of a run's length.
 _LONG_FIGURE = re.compile(r"\d{60}(?=\d)")
 _LONG_RANGE = re.compile(r"(?<=[\d%])[—―](?=[$€£]?\d)")  # of years; elsewhere a dash is a pause
+_ROAD_NAME = (
+    rf"\b(?!(?:{'|'.join(sorted(SENTENCE_STARTERS))}) )([A-Z][a-z]+|first|second|third|[a-z]+th)"
+)
 _LETTERS = (
     # beside other single letters they are spelt: "n o r a d"
     (re.compile(r"\b((?i:how|what|where|who|why|when|you|we|they)|u) r\b"), r"\1 are"),
@@ -114,7 +117,8 @@ def _say_words(text: str) -> str:
     text = re.sub(r"(?<!slash )\b(etc|vs)\b(?!\.)", lambda m: ABBREVIATIONS[m[1]], text)
     text = places_to_words(text)
     text = re.sub(r"\bDr\.(?=\s+[A-Z])", "Doctor", text)
-    text = re.sub(r"\bDr\.", lambda m: "Drive" + _end_kept(m), text)
+    text = re.sub(rf"{_ROAD_NAME} Dr\.", lambda m: f"{m[1]} Drive" + _end_kept(m), text)
+    text = re.sub(r"\bDr\.", lambda m: "Doctor" + _end_kept(m), text)
     text = re.sub(r"\bSt\.(?=\s+[A-Z])", "Saint", text)
     text = re.sub(r"\bSt\.", lambda m: "Street" + _end_kept(m), text)
     text = re.sub(rf"\bNo\.{BEFORE_NUMBER}", "Number", text)

@@ -143,7 +143,8 @@ def test_an_example_leaves_a_draft_alone(service, tab):
     assert tab.text.input_value() == "I am not done with this"
 
 
-def test_what_was_typed_after_a_refused_example_makes_the_draft_before_it_old(service, tab):
+def refuse_an_example_over_a_draft(tab) -> None:
+    """By a seed that is none; it is one again afterwards."""
     tab.page.locator("#settings button").first.click()
     tab.page.get_by_label("New seed for every reply").uncheck()
     tab.page.locator("#seed input").fill("-4")
@@ -151,6 +152,10 @@ def test_what_was_typed_after_a_refused_example_makes_the_draft_before_it_old(se
     tab.page.locator(".chip:visible").nth(1).click()
     assert until(lambda: problem(tab).startswith("Seed is -4"))
     tab.page.locator("#seed input").fill("4")
+
+
+def test_what_was_typed_after_a_refused_example_makes_the_draft_before_it_old(service, tab):
+    refuse_an_example_over_a_draft(tab)
     tab.ask("Something else by now.")
     tab.wait("done")
     assert service.requests[-1].messages[-1].content.text == "Something else by now."
@@ -159,13 +164,7 @@ def test_what_was_typed_after_a_refused_example_makes_the_draft_before_it_old(se
 
 
 def test_a_refused_example_that_is_asked_after_all_brings_the_draft_back(service, tab):
-    tab.page.locator("#settings button").first.click()
-    tab.page.get_by_label("New seed for every reply").uncheck()
-    tab.page.locator("#seed input").fill("-4")
-    tab.text.fill("I am not done with this")
-    tab.page.locator(".chip:visible").nth(1).click()
-    assert until(lambda: problem(tab).startswith("Seed is -4"))
-    tab.page.locator("#seed input").fill("4")
+    refuse_an_example_over_a_draft(tab)
     tab.text.press("Enter")
     tab.wait("done")
     assert service.requests[-1].messages[-1].content.text.startswith("The quick brown fox")

@@ -9,7 +9,6 @@ to the first sound, whether there are gaps, and the length.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -19,7 +18,7 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from moss_engine.api.errors import ConfigError, MossError
+from moss_engine.api.errors import MossError
 from moss_engine.api.events import AudioChunk, Event
 from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.api.request import Request
@@ -31,7 +30,7 @@ from moss_engine.ui.asking.warm_up import warm_up
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.pool_watch import PoolWatch
 from scripts.bench.common.sentences import sentence
-from scripts.bench.service.page import machine_now
+from scripts.bench.service.page import how_many, machine_now
 from scripts.bench.stress.listeners import Hearing, hear, spoken_request
 
 REPLIES = 12
@@ -76,18 +75,7 @@ class Following:
 
 def parse(argv: list[str] | None = None) -> int:
     """How many replies to make."""
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.bench.service.forecast",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "replies", nargs="?", type=int, default=REPLIES, metavar="REPLIES", help=f"({REPLIES})"
-    )
-    replies: int = parser.parse_args(argv).replies
-    if replies < 1:
-        raise ConfigError("Give a number of replies from 1 on.")
-    return replies
+    return how_many("forecast", __doc__ or "", "replies", REPLIES, argv)
 
 
 def main() -> None:

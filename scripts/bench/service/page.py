@@ -67,6 +67,22 @@ def main() -> None:
     )
 
 
+def how_many(command: str, about: str, what: str, default: int, argv: list[str] | None) -> int:
+    """The one argument of a measurement beside this one; raises ConfigError for less than 1."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m scripts.bench.service.{command}",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "count", nargs="?", type=int, default=default, metavar=what.upper(), help=f"({default})"
+    )
+    count: int = parser.parse_args(argv).count
+    if count < 1:
+        raise ConfigError(f"Give a number of {what} from 1 on.")
+    return count
+
+
 def machine_now() -> str:
     """The machine, and how busy it was before."""
     busy = os.getloadavg()[0]

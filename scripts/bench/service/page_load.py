@@ -14,17 +14,16 @@ voice is visited, and its example heard by one click.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from moss_engine.api.errors import ConfigError, MossError
+from moss_engine.api.errors import MossError
 from moss_engine.config import EngineConfig
 from moss_engine.ui.config import PageConfig
-from scripts.bench.service.page import machine_now, tools
+from scripts.bench.service.page import how_many, machine_now, tools
 
 RUNS = 5
 FIRST_PAINT_MS, INTERACTIVE_MS, BACK_MS, BLOCKED_MS = 1000.0, 2500.0, 1000.0, 50.0
@@ -65,18 +64,7 @@ PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 def parse(argv: list[str] | None = None) -> int:
     """How many visits to make."""
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.bench.service.page_load",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "visits", nargs="?", type=int, default=RUNS, metavar="VISITS", help=f"({RUNS})"
-    )
-    visits: int = parser.parse_args(argv).visits
-    if visits < 1:
-        raise ConfigError("Give a number of visits from 1 on.")
-    return visits
+    return how_many("page_load", __doc__ or "", "visits", RUNS, argv)
 
 
 def main() -> None:

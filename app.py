@@ -87,7 +87,7 @@ def start(
 
     ensure_vocoder_package()
     from moss_engine.build import build_talking_service
-    from moss_engine.heap import keep_large_blocks_apart
+    from moss_engine.heap import freeze_gc_heap, keep_large_blocks_apart
     from moss_engine.ui.server import launch, require_address
 
     check()
@@ -107,6 +107,7 @@ def start(
     except BaseException:
         service.close()  # its threads must not outlive the interpreter
         raise
+    freeze_gc_heap()
     runtime = asyncio.run(service.describe()).runtime
     print(
         f"Serving {engine.checkpoint.name} at {blocks.share_url or blocks.local_url} "

@@ -1,4 +1,5 @@
-"""Large blocks do not go into the heaps, whatever was freed before."""
+"""Large blocks do not go into the heaps, whatever was freed before; a full collection of garbage
+does not walk through what a program began with."""
 
 from __future__ import annotations
 
@@ -42,3 +43,31 @@ def num_apart(*options: str) -> int:
 def test_large_blocks_have_mappings_of_their_own_whatever_was_freed_before():
     assert num_apart() == 0
     assert num_apart("apart") == 10
+
+
+# A process of its own: what is frozen is never collected. Prints how many objects of the start a
+# full collection walks through, and whether garbage of before and after was let go.
+FROZEN = """
+import gc, weakref
+from moss_engine.heap import freeze_gc_heap
+
+class Node: pass
+
+def garbage():
+    node = Node()
+    node.itself = node
+    return weakref.ref(node)
+
+kept = [[] for _ in range(1000)]
+before = garbage()
+freeze_gc_heap()
+after = garbage()
+gc.collect()
+walked = {id(one) for one in gc.get_objects()}
+print(sum(id(one) in walked for one in kept), before() is None, after() is None)
+"""
+
+
+def test_full_collections_pass_by_what_the_program_began_with_and_find_what_came_later():
+    run = subprocess.run([sys.executable, "-c", FROZEN], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["0", "True", "True"]

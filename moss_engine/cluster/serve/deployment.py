@@ -47,7 +47,7 @@ class Replica:
         self, engine: Mapping[str, Any], talk: Mapping[str, Any], clones_voices: bool
     ) -> None:
         from moss_engine.build import build_listening_service
-        from moss_engine.heap import keep_large_blocks_apart
+        from moss_engine.heap import freeze_gc_heap, keep_large_blocks_apart
 
         keep_large_blocks_apart()
         config = from_values(EngineConfig, engine)
@@ -60,6 +60,7 @@ class Replica:
         folders = [config.checkpoint, *([config.codec] if config.codec else [])]
         card = Card(self._name, fingerprint(info, folders), socket.gethostname(), os.getpid())
         self._server = ReplicaServer(self._service, info, card)
+        freeze_gc_heap()
         log.info("replica %s serves %s", self._name, config.checkpoint)
 
     def __del__(self) -> None:

@@ -38,7 +38,7 @@ Emit = Callable[..., Awaitable[None]]
 class Answer:
     """Made when a response is asked for; `run` is its life. `session` holds what was set for it.
 
-    `sent_s` seconds of sound were sent so far.
+    `sent_s` seconds of sound were sent so far; `over`: nothing of it follows `response.done`.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Answer:
     ):
         self.id = f"resp_{secrets.token_hex(12)}"
         self.item = Item(f"item_{secrets.token_hex(12)}", "assistant", session.speaks)
+        self.over = False
         self._server = server
         self._caller = caller
         self._session = session
@@ -82,6 +83,7 @@ class Answer:
         self.item.status = "completed" if status == "completed" else "incomplete"
         if self._shown:
             await self._close()
+        self.over = True
         await self._emit("response.done", response=self._value(status, details))
 
     async def _follow(self) -> Finished:

@@ -173,6 +173,8 @@ class Connection:
             await self._begin(self._session)
 
     async def _respond(self, event: ResponseCreate) -> None:
+        if self._answer is not None and self._answer.over:
+            await ended(self._answering)
         if self._answer is not None:
             raise ApiError(
                 400, "A response is being made; cancel it, or wait for response.done.",
@@ -189,7 +191,7 @@ class Connection:
             if output is not None and output.voice is not None:
                 self._server.check_voice(output.voice, "response.audio.output.voice")
             session = session.answering(fields)
-        await self._begin(session, self._talk.last_said())
+        await self._begin(session, self._talk.last_asked())
 
     async def _begin(self, session: Session, asked: Item | None = None) -> None:
         answer = Answer(self._server, self._caller, session, self._talk, self._emit)

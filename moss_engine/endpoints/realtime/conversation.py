@@ -127,20 +127,25 @@ class Conversation:
     def delete(self, item_id: str) -> None:
         self.items.remove(self.find(item_id))
 
+    def last_asked(self) -> Item:
+        """The user's last item, understood or not; raises ApiError if there is none."""
+        for item in reversed(self.items):
+            if item.role == "user":
+                return item
+        raise ApiError(
+            400, "Nothing was said yet; create a user item, or commit audio, first.",
+            "nothing_said",
+        )  # fmt: skip
+
     def last_said(self) -> Item:
         """The user's item that is to be answered; raises ApiError if there is none, and where all
         that was said behind the last answer could not be heard."""
+        last = self.last_asked()
         asked = [item for item in self.items if item.role == "user" and not item.deaf]
         answers = [place for place, item in enumerate(self.items) if item.role == "assistant"]
         behind = self.items[answers[-1] + 1 if answers else 0 :]
-        deaf = [item.deaf for item in behind if item.deaf]
-        if deaf and asked and asked[-1] not in behind:
-            raise ApiError(400, deaf[-1], "nothing_said")
-        if not asked:
-            raise ApiError(
-                400, "Nothing was said yet; create a user item, or commit audio, first.",
-                "nothing_said",
-            )  # fmt: skip
+        if not asked or (last.deaf and asked[-1] not in behind):
+            raise ApiError(400, last.deaf, "nothing_said")
         return asked[-1]
 
     def messages(self, mode: Mode, instructions: str) -> tuple[Message, ...]:

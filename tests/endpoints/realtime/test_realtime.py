@@ -12,6 +12,9 @@ import pytest
 from moss_engine.api.errors import AudioEmptyError, EngineFaultError
 from moss_engine.api.request import Speech, Text
 from moss_engine.audio.pcm import to_pcm16
+from moss_engine.endpoints.realtime.connection import Connection
+from moss_engine.endpoints.realtime.conversation import Item
+from moss_engine.endpoints.realtime.listening import Listening
 from tests.endpoints.endpoint_support import MODEL
 from tests.ui.page_support import PATIENCE_S, RATE_HZ, Script, signal, soon
 
@@ -25,14 +28,14 @@ SPOKEN = [
 QUESTION = to_pcm16(signal(1.0))
 
 
-async def until(connection, kind: str) -> list:
-    """All events up to the first of a kind."""
+async def until(connection, *kinds: str) -> list:
+    """All events up to the first of these kinds."""
     events = []
 
     async def follow() -> None:
         async for event in connection:
             events.append(event)
-            if event.type == kind:
+            if event.type in kinds:
                 return
 
     await asyncio.wait_for(follow(), PATIENCE_S)
@@ -204,9 +207,24 @@ async def test_a_failure_is_the_response_s_status(connect, service):
     assert response.status == "failed" and response.status_details.error.code == "E_ENGINE"
 
 
-async def test_noise_behind_an_answer_does_not_ask_again(connect, service, monkeypatch):
+@pytest.mark.parametrize("known", [True, False])
+async def test_noise_behind_an_answer_does_not_ask_again(connect, service, monkeypatch, known):
+    waited_for = asyncio.Event()
+    understood = Listening.understood
+
+    async def waiting(self: Listening, item: Item) -> None:
+        waited_for.set()
+        await understood(self, item)
+
     async def deaf(*_: object) -> tuple[int, ...]:
+        await soon(lambda: known or waited_for.is_set())
         raise AudioEmptyError("Nothing was heard; speak louder.")
+
+    async def refused(connection) -> None:
+        response = (await until(connection, "response.done"))[-1].response
+        assert response.status == "failed"
+        assert response.status_details.error.code == "nothing_said"
+        assert "speak louder" in response.status_details.error.message
 
     async with connect() as connection:
         await begin(connection)
@@ -214,18 +232,37 @@ async def test_noise_behind_an_answer_does_not_ask_again(connect, service, monke
         await connection.response.create()
         await until(connection, "response.done")
         monkeypatch.setattr(service, "encode", deaf)
+        monkeypatch.setattr(Listening, "understood", waiting)
         await connection.input_audio_buffer.append(audio=base64_of(np.ones(9600, np.int16)))
         await connection.input_audio_buffer.commit()
+        if known:
+            await until(connection, "conversation.item.input_audio_transcription.failed")
         await connection.response.create()
-        response = (await until(connection, "response.done"))[-1].response
-        assert response.status == "failed"
-        assert response.status_details.error.code == "nothing_said"
+        await refused(connection)
         await connection.response.create()
-        assert "speak louder" in (await until(connection, "error"))[-1].error.message
+        await refused(connection)
         await write(connection)
         await connection.response.create()
         assert (await until(connection, "response.done"))[-1].response.status == "completed"
     assert len(service.requests) == 2
+
+
+async def test_the_next_response_may_be_asked_for_as_soon_as_one_is_done(connect, monkeypatch):
+    emit = Connection._emit
+
+    async def lingering(self: Connection, kind: str, **fields: object) -> None:
+        await emit(self, kind, **fields)
+        if kind == "response.done":
+            await asyncio.sleep(0.3)
+
+    monkeypatch.setattr(Connection, "_emit", lingering)
+    async with connect() as connection:
+        await begin(connection)
+        await write(connection)
+        for _ in range(2):
+            await connection.response.create()
+            over = (await until(connection, "response.done", "error"))[-1]
+            assert over.type == "response.done" and over.response.status == "completed"
 
 
 async def test_a_response_may_be_without_the_session_s_limits(connect, service):

@@ -10,7 +10,7 @@ import pytest
 
 from moss_engine.api.errors import ConfigError
 from scripts.bench.common.link import LATE_S, Link
-from scripts.bench.service import forecast, page_load
+from scripts.bench.service import forecast, page_load, pauses
 from scripts.bench.service.page_load import longest_of
 
 PHASES = [(0, "before"), (100, "idle"), (500, "sent"), (700, "speaking"), (900, "done")]
@@ -44,7 +44,7 @@ def test_a_link_passes_no_more_than_its_rate_and_every_byte():
     assert took_s >= 8 * len(sent) / bits_s + 1.5 * round_trip_s - LATE_S
 
 
-@pytest.mark.parametrize("command", [forecast, page_load])
+@pytest.mark.parametrize("command", [forecast, page_load, pauses])
 def test_commands_with_a_number_explain_themselves(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         command.parse(["--help"])

@@ -1,9 +1,11 @@
 """The service for programs without an event loop of their own.
 
-with open_service() as service:
-    service.say("Good morning.").save("good_morning.wav")
-    for event in service.events("How are you?"):
-        ...
+    with open_service() as service:
+        service.say("Good morning.").save("good_morning.wav")
+        for event in service.events("How are you?"):
+            ...
+
+Everything runs in the caller's thread and in those of the service.
 """
 
 from __future__ import annotations

@@ -16,9 +16,8 @@ LOG_FLOOR = -11.512925464970229
 
 
 def log_mel(wave: Tensor, spec: MelSpec) -> Tensor:
-    """float32 [..., samples] in [-1, 1] -> log-mel float32 [..., num_mels, samples
-
-    hop_size].
+    """float32 [..., samples] in [-1, 1] -> log-mel float32 [..., num_mels, frames], a frame for
+    every `hop_size` samples.
 
     Needs more than (n_fft - hop_size) / 2 samples, since the ends are mirrored by so many.
     """

@@ -1,9 +1,8 @@
 """The network as TensorRT layers, for one step over a paged pool.
 
-The mathematics is that of `models.network`.
-Norms, rotation, softmax and the residual stream are float32, products have the engine's dtype. The
-pool is only read: keys and values of the new rows are an output, which the runtime writes into the
-pool after the step.
+The mathematics is that of `models.network`. Norms, rotation, softmax and the residual stream are
+float32, products have the engine's dtype. The pool is only read: keys and values of the new rows
+are an output, which the runtime writes into the pool after the step.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Network:
         self._layers = Layers(ops, config, dtype, weight, transposed=transposed)
 
     def define(self) -> None:
-        """Add all layers and mark the outputs of `trt_tensors.outputs`."""
+        """Add all layers and mark the outputs that `runtime.tensorrt.tensors.outputs` names."""
         ops, config = self._ops, self._config
         ids = ops.reshape(self._inputs["ids"], (-1, 2))  # [T, 2]
         step = self._step(self._inputs["ids"], self._inputs["select"])

@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SCALE_OUT = (ROOT / "docs/scale_out.md").read_text(encoding="utf-8")
 SPEED = (ROOT / "docs/speed.md").read_text(encoding="utf-8")
 NANO = (ROOT / "scripts/nano/README.md").read_text(encoding="utf-8")
+FORMULA_WORDS = {"epilogue", "prologue"}
+"""Parts of a product's formula, which are no names of the code."""
 
 
 def measured(name: str) -> dict[str, Any]:
@@ -92,3 +94,60 @@ def test_commands_in_docstrings_stand_on_lines_of_their_own(folder):
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         for line in text.splitlines():
             assert not line.startswith("python -m ") and line.count("python -m ") < 2, path
+
+
+def own_files() -> dict[Path, ast.Module]:
+    folders = ("moss_engine", "scripts", "tests")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def documentation_of(tree: ast.Module) -> list[ast.Constant]:
+    """Docstrings, those below an assignment among them."""
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    ]
+
+
+def words_of_code(tree: ast.Module) -> set[str]:
+    """Names, and words of strings that are no documentation."""
+    documentation, words = set(map(id, documentation_of(tree))), set[str]()
+    for node in ast.walk(tree):
+        values = [value for _, value in ast.iter_fields(node) if isinstance(value, str)]
+        if not (isinstance(node, ast.Constant) and id(node) in documentation):
+            words.update(word for value in values for word in re.findall(r"\w+", value))
+    return words
+
+
+def test_what_docstrings_name_exists():
+    """Words in backticks are names of the code, of a file or of a file's contents."""
+    files = own_files()
+    known = set(FORMULA_WORDS).union(*map(words_of_code, files.values()))
+    for path in (ROOT / "moss_engine").rglob("*"):
+        known.update(path.relative_to(ROOT).with_suffix("").parts)
+        if path.suffix in (".js", ".css"):
+            known.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    known.update(path.stem for path in files)
+    unknown = [
+        f"{path.relative_to(ROOT)}: {word}"
+        for path, tree in files.items()
+        if path.is_relative_to(ROOT / "moss_engine")
+        for text in documentation_of(tree)
+        for name in re.findall(r"`([^`]+)`", text.value)  # pyright: ignore[reportArgumentType]
+        for word in re.findall(r"\b[A-Za-z_]\w*[A-Za-z0-9]\b", name)
+        if word not in known
+    ]
+    assert not unknown
+
+
+def test_commands_that_the_code_names_exist():
+    for path in own_files():
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"python -m ((?:scripts|tests)[\w.]*\w)(?!\w|\.?\{)", text):
+            module = ROOT / Path(*name.split("."))
+            package = module / "__main__.py"
+            assert module.with_suffix(".py").is_file() or package.is_file(), f"{path}: {name}"

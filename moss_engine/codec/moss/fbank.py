@@ -17,9 +17,8 @@ FLOOR = torch.finfo(torch.float32).eps
 
 
 def fbank(wave: Tensor) -> Tensor:
-    """float32 [samples] at 16 kHz -> log energies float32 [1 + (samples - 400)
-
-    160, 80].
+    """float32 [samples] at 16 kHz -> log energies float32 [frames, 80], where there are
+    1 + (samples - 400) // 160 frames.
 
     Only whole windows count. Each is freed of its mean, pre-emphasised and weighted with Povey's
     window.

@@ -1,8 +1,8 @@
 """Voices: what the codec needs to speak as somebody, and the folders that hold it.
 
 A voice is a short sample of speech in three forms: its codes, its mel, and a speaker vector. On
-disk it is a folder of `voice.json` (name, codes, the codec that made them) and `voice.safetensors`
-(mel, speaker).
+disk it is a folder, called as the voice is, of `voice.json` (format, codes, digest of the codec
+that made them) and `voice.safetensors` (mel, speaker).
 """
 
 from __future__ import annotations

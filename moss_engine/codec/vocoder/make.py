@@ -22,7 +22,7 @@ from moss_engine.codec.vocoder.stream import WindowPlan, WindowVocoder, context_
 CONTEXT_SHARE = 0.8
 """Context of a plain BigVGAN's window as a share of its nominal support. The outermost frames act
 through products of filter edges only: on a trained one, 0.8 of the support differs from all of it
-by rounding noise (-127 dB), 0.6 of it by -44 dB (`python -m scripts.nano.vocoder_context`)."""
+by rounding noise (-127 dB), 0.6 of it by -44 dB."""
 KINDS = ("source_filter", "bigvgan")
 """Vocoders that a checkpoint may hold side by side, in folders of these names."""
 

@@ -50,7 +50,7 @@ class HiftVocoder:
 
 
 class StreamVocoder(Protocol):
-    """A generator of whole replies, as a stream: what `windows` and `cached` make.
+    """A generator run as a stream: `stream.WindowVocoder` or `cached.CachedVocoder`.
 
     A stream takes mel by `add` and says by `missing_frames` how much more it waits for. All that it
     holds is replaced, never written to, so that a shallow copy is the stream as it was. `tally`

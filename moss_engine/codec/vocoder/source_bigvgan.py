@@ -1,10 +1,9 @@
 """A BigVGAN with a harmonic source and an inverse STFT as its last upsampling.
 
 Its residual blocks and activations are those of the `bigvgan` package. They run at 250 and 1,500 Hz
-alone: the inverse
-STFT of 64 / 16 samples does the rest, so that anti-aliased activations, the larger part of a
-BigVGAN's cost on a CPU,
-are few. The spectra of F0 pulses and of noise are added at both rates, and come out shaped.
+alone: the inverse STFT (n_fft 64, hop 16) does the rest, so that anti-aliased activations, the
+larger part of a BigVGAN's cost on a CPU, are few. The spectra of F0 pulses and of noise are added
+at both rates, and come out shaped.
 """
 
 from __future__ import annotations

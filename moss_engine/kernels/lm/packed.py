@@ -129,8 +129,8 @@ _WIDEN_4 = tl.constexpr("""
 
 @triton.jit
 def dot_packs(weights, xs, first: tl.constexpr, BITS: tl.constexpr, ASM: tl.constexpr):
-    """Sums of the products of one int64: [R, n] and xs[first:], as `load_vector` gives them, to
-    float32 [R, n]."""
+    """weights int64 [R, n] of packed values, times the inputs xs[first:] that `_load_vector` of
+    matvec_packed made for them -> float32 [R, n]: the sum over the values of each int64."""
     if ASM:
         if BITS == 8:
             total = tl.inline_asm_elementwise(

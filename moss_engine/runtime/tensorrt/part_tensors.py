@@ -2,7 +2,7 @@
 rows, some layers, and both heads. The layers are run again and again with other weights, so that
 the time to build does not grow with depth.
 
-Besides the sizes of `trt_tensors`, T counts the rows of a step.
+B, R and T are those of `runtime.tensorrt.tensors`: sequences, rows of each, and B * R.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The runtime of `--runtime tensorrt_llm`: an engine file with the attention plugin, over a pool in
 its layout.
 
-The engine tells its inputs by name, rank and type; each is one of a table of known ones
-(`trtllm_tensors`). Only `tensorrt` and the plugin's library are loaded, never the tensorrt_llm
-package.
+The engine tells its inputs by name, rank and type; each must be one of `tensors.KNOWN`. Only
+`tensorrt` and the plugin's library are loaded, never the tensorrt_llm package.
 """
 
 from __future__ import annotations

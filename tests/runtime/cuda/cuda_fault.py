@@ -1,5 +1,6 @@
-"""A service on a GPU that fails while replies are open: `python -m tests.cuda_fault CHECKPOINT
-THREAD`, for a test.
+"""A service on a GPU that fails while replies are open, for a test.
+
+    python -m tests.runtime.cuda.cuda_fault CHECKPOINT THREAD
 
 The fault is met by the engine's thread, in its eighth step, or by the codec's, at its third chunk.
 """

@@ -1,8 +1,8 @@
 """The flow on a GPU: conformer and all Euler steps in one CUDA graph per batch size.
 
-The same mathematics as `flow_encoder` and `flow_estimator`, in kernels that leave out the memory
-traffic between small operations. A graph finds the streams' memories by places that are written
-into it before it runs.
+The same mathematics as `encoder` and `estimator` beside it, in kernels that leave out the memory
+traffic between small operations. A graph finds the streams' memories by offsets that are copied
+into its inputs before it runs (`_meta`).
 """
 
 from __future__ import annotations

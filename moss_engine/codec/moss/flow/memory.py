@@ -1,8 +1,8 @@
 """What a reply's flow remembers between chunks: of every layer, what later frames look at.
 
-A voice's prompt is run once; its memory is then only read. A reply adds a ring of the last
-`window_codes` codes. The estimator's attention compares normed rows with normed rows
-(`flow_weights.Transformer`), so that one row of `channels` values stands for keys and values of all
+A voice's prompt is run once; its memory is then only read. A reply adds a ring of its last
+`num_chunks * chunk_codes` codes. The estimator's attention compares normed rows with normed rows
+(`weights.Transformer`), so that one row of `channels` values stands for keys and values of all
 heads. It has no positions: the order within a ring does not matter.
 """
 

@@ -129,9 +129,7 @@ def read_modes(path: Path) -> Modes:
             pauses=Pauses(**values["pauses"]) if "pauses" in values else None,
         )
     except (KeyError, TypeError, ValueError, CheckpointError) as error:
-        raise CheckpointError(
-            f"{path}: {error}; use the file that belongs to the weights."
-        ) from None
+        raise _refusal(path, error) from None
 
 
 def read_default_sampling(path: Path) -> Sampling:
@@ -147,10 +145,14 @@ def read_default_sampling(path: Path) -> Sampling:
         )
         check_sampling(sampling)
     except (KeyError, TypeError, ParameterError) as error:
-        raise CheckpointError(
-            f"{path}: {error}; use the file that belongs to the weights."
-        ) from None
+        raise _refusal(path, error) from None
     return sampling
+
+
+def _refusal(path: Path, error: Exception) -> CheckpointError:
+    """One sentence of what is wrong with a file."""
+    wrong = f"{error} is missing" if isinstance(error, KeyError) else str(error).rstrip(".")
+    return CheckpointError(f"{path}: {wrong}; use the file that belongs to the weights.")
 
 
 def _published_mode(name: str, label: str, given: Medium, output: Medium, note: str) -> Mode:

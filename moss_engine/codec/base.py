@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from moss_engine.api.errors import MelSpecError
+from moss_engine.api.errors import MelSpecError, ParameterError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,6 +150,17 @@ class VoiceCloner(Protocol):
     def remove(self, name: str) -> None:
         """Offer the voice no more; replies that speak in it go on."""
         ...
+
+
+def check_codes(work: Sequence[tuple[Any, Sequence[int]]], num_codes: int) -> None:
+    """Raise ParameterError unless all codes of `push_together` are from 0 to num_codes - 1."""
+    for _, codes in work:
+        for code in codes:
+            if not 0 <= code < num_codes:
+                raise ParameterError(
+                    f"code {code} is none of the codec's {num_codes}; give codes from 0 to "
+                    f"{num_codes - 1}."
+                )
 
 
 def samples_per_code(codec: SpeechCodec) -> int:

@@ -36,7 +36,8 @@ def load_codec(folder: Path, device: torch.device | str = "cpu", **options: Any)
     found = codec_type(folder)
     if found not in LOADERS:
         raise CheckpointError(
-            f"{folder} holds a codec of type {found!r}; this version knows {', '.join(LOADERS)}."
+            f"{folder} holds a codec of type {found!r}; this version knows {', '.join(LOADERS)}, "
+            "so name another folder with --codec."
         )
     return LOADERS[found](folder, torch.device(device), CodecOptions(**options))
 

@@ -193,7 +193,8 @@ def _build(
     if plan is None:
         raise ConfigError(
             f"{target.backend} {library.version} could not build the network (its messages are "
-            "above); try another --dtype, or smaller limits."
+            "above); build with smaller --max-step-rows, --max-sessions or --kv-rows, or convert "
+            "with another --dtype."
         )
     return plan
 
@@ -245,7 +246,7 @@ def _capability(library: Library, target: BuildTarget) -> str:
     if target.compute_capability not in (None, found):
         raise ConfigError(
             f"{target.backend} builds for this machine's GPU only, which has compute capability "
-            f"{found} and not {target.compute_capability}; build on the other GPU, or leave out "
+            f"{found} and not {target.compute_capability}; build on the other GPU, or omit "
             "--compute-capability."
         )
     return found

@@ -149,7 +149,7 @@ def _refuse(converted: Converted, target: BuildTarget) -> None:
 def _import_library() -> tuple[Any, Any]:
     remedy = (
         "install tensorrt_llm 1.2.1 from NVIDIA's own package index, in an environment of its own "
-        "with Python 3.10 or 3.12, as the README says."
+        "with Python 3.10 or 3.12, as docs/engine_files.md says."
     )
     try:
         import tensorrt  # pyright: ignore[reportMissingImports]

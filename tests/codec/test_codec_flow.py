@@ -208,8 +208,10 @@ def test_config_is_read_from_the_tagged_file(tmp_path):
 
 @pytest.mark.parametrize(("old", "new", "says"), [
     ("upsample_stride: 4", "upsample_stride: 2", "upsample_stride 2, but ratio 4"),
-    ("channels: [24]", "channels: [24, 24]", "one level"),
-    ("input_layer: linear", "input_layer: conv2d", "'conv2d'"),
+    ("channels: [24]", "channels: [24, 24]",
+     "only networks of one level are known; use the published MOSS-Speech codec."),
+    ("input_layer: linear", "input_layer: conv2d",
+     "'conv2d', and this program runs 'linear' only; use the published MOSS-Speech codec."),
     ("num_heads: 3", "num_heads: three", "estimator_heads 'three'"),
     ("!ref <spk_embed_dim>", "!ref <nothing>", "<nothing>"),
     ("chunk_size: 5", "chunk_size: [", "cannot be read"),

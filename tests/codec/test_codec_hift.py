@@ -158,7 +158,7 @@ def test_config_is_read_from_the_tagged_file(tmp_path):
     for old, new, says in (
         ("upsample_rates: [8, 5, 3]", "upsample_rates: [8, 5]", "lists of different lengths"),
         ("base_channels: 16", "base_channels: many", "channels 'many'"),
-        ("base_channels: 16", "base_channels: 12", "too few"),
+        ("base_channels: 16", "base_channels: 12", "halved at every level; fetch the codec again"),
     ):
         path.write_text(text.replace(old, new))
         with pytest.raises(CheckpointError, match=re.escape(says)):

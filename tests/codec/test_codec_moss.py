@@ -128,7 +128,7 @@ def test_a_failed_run_takes_no_codes(codec, monkeypatch):
 @pytest.mark.parametrize("code", [-1, 64, 16_384])
 def test_a_code_that_the_codec_lacks_is_refused_before_anything_runs(codec, code):
     stream, codes = codec.open_stream(), random_codes(8)
-    with pytest.raises(ParameterError, match=f"code {code} is none of the codec's 64"):
+    with pytest.raises(ParameterError, match=f"code {code} is none of .*; give codes from 0 to 63"):
         stream.push([*codes[:5], code])
     assert len(spoken(stream, codes, [])) == 8 * 1920
 

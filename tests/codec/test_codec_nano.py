@@ -294,7 +294,11 @@ def test_mel_fields_are_all_compared():
 @pytest.mark.parametrize(
     ("part", "changes", "message"),
     [
-        ("codec", {"type": "flow-matching"}, "'flow-matching'; this version knows .*nano-fsq"),
+        (
+            "codec",
+            {"type": "flow-matching"},
+            "'flow-matching'; this version knows .*, so name .* --codec",
+        ),
         ("codec", {"type": "gone"}, "config with a type"),
         ("codec", {"levels": "gone"}, "levels"),
         ("codec", {"surprise": 1}, "surprise"),

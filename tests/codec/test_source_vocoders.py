@@ -224,7 +224,7 @@ def test_stored_smaller_it_sounds_alike(folder, tmp_path, dtype):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"type": "flute"}, "type 'flute'; known are bigvgan, source-filter"),
+        ({"type": "flute"}, "type 'flute'; known are bigvgan, .*, so name another folder with"),
         ({"sizes": {"width": 0}}, "sizes"),
         ({"gain": 0}, "gain"),
         ({"mel": {}}, "mel"),

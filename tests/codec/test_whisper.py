@@ -182,7 +182,7 @@ def test_values_that_are_no_numbers_are_not_codes(folder):
     broken = load_whisper_vq(folder)
     with torch.no_grad():
         broken.network.layers[0].fc2.bias[0] = torch.inf
-    with pytest.raises(EngineFaultError):
+    with pytest.raises(EngineFaultError, match="start the program with --codec-dtype float32"):
         broken.encode(WAVE, 16_000)
 
 

@@ -639,6 +639,19 @@ def test_default_sampling_is_validated_like_a_requests(tmp_path: Path, change: d
         read_default_sampling(path)
 
 
+def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path):
+    modes, sampling = tmp_path / "processor_config.json", tmp_path / "generation_config.json"
+    modes.write_text(json.dumps({**MODES, "segment_chars": 0}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"must be positive; use the file that belongs to"):
+        read_modes(modes)
+    modes.write_text(json.dumps({"modes": []}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"'segment_chars' is missing; use the file"):
+        read_modes(modes)
+    sampling.write_text(json.dumps({**GENERATION, "max_rows": 0}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"max_rows is 0; give a .* to \d+; use the file"):
+        read_default_sampling(sampling)
+
+
 def test_the_published_checkpoint_is_told_by_its_tokenizer(folder: Path):
     data = json.loads(TOKENIZER_JSON)
     source = json.dumps(data).replace("<|sosp|>", "<|object_ref_start|>")

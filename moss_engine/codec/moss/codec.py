@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ParameterError
-from moss_engine.codec.base import MOSS_MEL
+from moss_engine.codec.base import MOSS_MEL, check_codes
 from moss_engine.codec.lane import on_lane, open_lane
 from moss_engine.codec.moss.flow.cost import chunk_cost
 from moss_engine.codec.moss.flow.decoder import (
@@ -148,12 +148,7 @@ class MossCodec:
 
     def push_together(self, work: Sequence[tuple[MossStream, Sequence[int]]]) -> list[np.ndarray]:
         """See `SpeechCodec`; raises ParameterError for a code out of range."""
-        for _, codes in work:
-            for code in codes:
-                if not 0 <= code < self.num_codes:
-                    raise ParameterError(
-                        f"code {code} is none of the codec's {self.num_codes} codes."
-                    )
+        check_codes(work, self.num_codes)
         streams = [stream for stream, _ in work]
         with self._on_device(), _taken_once(work):
             while ready := [stream for stream in streams if stream.is_ready]:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from moss_engine.api.errors import ParameterError
+from moss_engine.codec.base import check_codes
 from moss_engine.codec.lane import on_lane, open_lane
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.nano import stream as fsq_stream
@@ -87,12 +88,7 @@ class NanoCodec:
     @torch.inference_mode()
     def push_together(self, work: Sequence[tuple[NanoStream, Sequence[int]]]) -> list[np.ndarray]:
         """See `SpeechCodec`; raises ParameterError for a code out of range."""
-        for _, codes in work:
-            for code in codes:
-                if not 0 <= code < self.num_codes:
-                    raise ParameterError(
-                        f"code {code} is none of the codec's {self.num_codes} codes."
-                    )
+        check_codes(work, self.num_codes)
         streams = [stream for stream, _ in work]
         with _unchanged_if_it_fails(streams), on_lane(self._lane):
             for stream, codes in work:

@@ -22,7 +22,7 @@ INT8_MIN_VALUES = 16_384
 
 
 def load_fsq(folder: Path, device: torch.device | str = "cpu") -> NanoFsq:
-    """The nano codec's networks in float32, ready to run."""
+    """The nano codec's networks in float32, ready to run; raises CheckpointError."""
     config = fsq_config_of(read_config(folder), folder)
     return filled(lambda: NanoFsq(config), folder, device)
 
@@ -48,7 +48,8 @@ def fsq_config_of(config: Mapping[str, Any], folder: Path) -> FsqConfig:
     """FsqConfig of a config.json; CheckpointError names a missing or unknown field."""
     if config["type"] != FSQ_TYPE:
         raise CheckpointError(
-            f"{folder} holds a codec of type {config['type']!r}; only {FSQ_TYPE!r} is known."
+            f"{folder} holds a codec of type {config['type']!r}; name a folder of one of type "
+            f"{FSQ_TYPE!r}."
         )
     values = {key: value for key, value in config.items() if key != "type"}
     names = {f.name for f in dataclasses.fields(FsqConfig)}

@@ -67,7 +67,8 @@ def check_source_config(config: Mapping[str, Any], folder: Path) -> None:
     kind = config["type"]
     if kind not in SOURCE_TYPES:
         raise CheckpointError(
-            f"{folder} holds a vocoder of type {kind!r}; known are {', '.join(TYPES)}."
+            f"{folder} holds a vocoder of type {kind!r}; known are {', '.join(TYPES)}, so name "
+            "another folder with --vocoder-folder."
         )
     names = {
         "sizes": SOURCE_TYPES[kind].SIZES,  # pyright: ignore

@@ -201,6 +201,12 @@ def test_what_cannot_be_built_is_a_sentence(tiny_checkpoint, monkeypatch):
             export.build_plan(
                 library, config, dtype, BuildTarget("tensorrt", weights, None, BUILT), None, print
             )
+    target = BuildTarget("tensorrt", "bound", None, BUILT)
+    with monkeypatch.context() as failing:
+        builder = EMULATOR.module.Builder
+        failing.setattr(builder, "build_serialized_network", lambda *given: None)
+        with pytest.raises(ConfigError, match=r"build with smaller --max-step-rows.* convert with"):
+            export.build_plan(EMULATOR, config, "float32", target, None, print)
     monkeypatch.setattr(export, "load_library", lambda backend: EMULATOR)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="builds on the GPU that the engine is for"):

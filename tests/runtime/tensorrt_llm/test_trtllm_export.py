@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -399,9 +400,11 @@ def test_another_release_is_refused(converted: Converted, tmp_path: Path) -> Non
 
 def test_a_missing_package_is_a_sentence(converted: Converted, tmp_path: Path) -> None:
     with pytest.raises(
-        MissingPackageError, match=r"tensorrt_llm cannot be loaded .*install tensorrt_llm 1\.2\.1"
-    ):
+        MissingPackageError, match=r"install tensorrt_llm 1\.2\.1 .*, as (docs/\S+\.md) says"
+    ) as refusal:
         build_llm_plan(converted, target(), tmp_path / PLAN_NAME, print)
+    (document,) = re.findall(r"docs/\S+\.md", str(refusal.value))
+    assert "tensorrt_llm" in (Path(__file__).parents[3] / document).read_text(encoding="utf-8")
 
 
 def test_another_gpu_is_refused(converted: Converted, tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ _FIELDS = {
     "code_rate_hz": ("flow", "input_frame_rate"),
 }
 """Where each field stands in config.yaml; one that is absent there has the published value."""
+_REMEDY = "use the published MOSS-Speech codec."
 _LAYERS = ("num_blocks", "num_up_blocks", "transformers", "num_mid_blocks")
 MOST, MOST_BLOCKS = 1 << 20, 256  # of any network that could be meant
 _FIXED = {
@@ -100,7 +101,8 @@ def read_flow_config(path: Path) -> FlowConfig:
     if channels is not None:
         if not isinstance(channels, list) or len(channels) != 1:
             raise CheckpointError(
-                f"{path} has estimator channels {channels}; only networks of one level are known."
+                f"{path} has estimator channels {channels}, and only networks of one level are "
+                f"known; {_REMEDY}"
             )
         values["channels"] = channels[0]
     config = FlowConfig(**values)
@@ -116,7 +118,8 @@ def read_flow_config(path: Path) -> FlowConfig:
         found = find(tree, place)
         if found is not None and found != wanted:
             raise CheckpointError(
-                f"{path} has {'.'.join(place)} {found!r}; this program runs {wanted!r} only."
+                f"{path} has {'.'.join(place)} {found!r}, and this program runs {wanted!r} only; "
+                f"{_REMEDY}"
             )
     return config
 
@@ -132,7 +135,8 @@ def _check_numbers(config: FlowConfig, path: Path) -> None:
             )
     if config.width % (2 * config.num_heads):
         raise CheckpointError(
-            f"{path} has a width of {config.width} that {config.num_heads} heads cannot share."
+            f"{path} has a width of {config.width} that {config.num_heads} heads cannot share; "
+            f"{_REMEDY}"
         )
 
 

@@ -166,7 +166,8 @@ class WhisperVq:
         codes = [[code for count in counts for code in next(rows)[:count]] for counts in num_codes]
         if any(code < 0 for clip in codes for code in clip):
             raise EngineFaultError(
-                "The speech encoder gave values that are no numbers; try float32 or bfloat16."
+                "The speech encoder gave values that are no numbers; start the program with "
+                "--codec-dtype float32 or bfloat16."
             )
         return codes
 

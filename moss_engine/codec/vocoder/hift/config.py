@@ -95,7 +95,8 @@ def read_hift_config(path: Path) -> HiftConfig:
         )
     if config.channels % 2 ** len(config.upsample_rates):
         raise CheckpointError(
-            f"{path} gives HiFT {config.channels} channels, too few to be halved at every level."
+            f"{path} gives HiFT {config.channels} channels, too few to be halved at every level; "
+            "fetch the codec again."
         )
     return config
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 Kind = Literal["text", "choice", "number", "flag"]
 
 LOWEST_TEMPERATURE = 0.01
-"""But for 0, which is greedy: below, scores overflow when they are divided by it."""
+"""The lowest one above 0, which is greedy: scores that are divided by less overflow."""
 MAX_PAGE_SEED = 2**31 - 1
 
 

@@ -38,8 +38,8 @@ class TextTooLongError(InputError):
 
 
 class ForeignTextError(InputError):
-    """A text that the voice cannot read, as it looks like another language; it may be sent
-    again."""
+    """A text in what looks like a language that the voice cannot read; a client may insist on it,
+    and it is read."""
 
     code = "E_LANGUAGE"
 
@@ -107,14 +107,14 @@ ALL_TAKEN = "All places are taken; try again in a moment."
 
 
 class ShuttingDownError(MossError):
-    """The service ends: open replies may, new ones are refused."""
+    """The service is shutting down: running replies finish, new requests are refused."""
 
     code = "E_DRAINING"
     http_status = 503
 
 
 class ReplicasLostError(MossError):
-    """Of a cluster's replicas none is left that could serve this, for now."""
+    """No replica of the cluster can serve this now; trying again later may work."""
 
     code = "E_REPLICAS"
     http_status = 503

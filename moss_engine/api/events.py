@@ -42,8 +42,8 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Placed:
-    """A replica of a cluster makes the reply from here on: the one that knows its conversation
-    (`is_preferred`), or another, after so many were lost."""
+    """From here on, `replica` of a cluster makes the reply: the one that knows its conversation
+    (`is_preferred`), or another. It went on at another one `num_resumes` times before."""
 
     request_id: str
     time_s: float
@@ -65,7 +65,8 @@ class Transcribed:
 
 @dataclass(frozen=True)
 class Thought:
-    """The brain that answers got so far: its first token came, or its first whole sentence."""
+    """The chat server that thinks of the answer (`ServiceInfo.brain`) has sent its first token, or
+    its first whole sentence."""
 
     request_id: str
     time_s: float
@@ -100,8 +101,8 @@ class Sampled:
     part: int = 0
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        """Half the time of the way that a dataclass with slots has of its own: between a replica
-        and a page go ten thousand of these a second."""
+        """Pickled in half the time that the default for dataclasses with slots takes: ten thousand
+        of these a second go from a replica to a page."""
         return Sampled, (
             self.request_id, self.time_s, self.num_rows, self.row, self.modality, self.held_s,
             self.silence, self.part,
@@ -121,9 +122,9 @@ class TextDelta:
 
 @dataclass(frozen=True)
 class CodecRun:
-    """One run of the codec, for so many replies at a time: how long it took, without the wait for
-    its turn, and what it had to do for all of them: `operations`, multiplications and additions
-    counted one by one, and `weight_bytes` to be read; both 0 where they are not counted."""
+    """One run of the codec for `num_replies` at a time: `ran_s` it took, without the wait for its
+    turn. `operations` (a multiplication with its addition counts as two) and `weight_bytes` to be
+    read are those of all the replies; both are 0 where they are not counted."""
 
     ran_s: float
     num_replies: int

@@ -11,7 +11,9 @@ from moss_engine.api.tokens import SpecialIds
 
 @dataclass(frozen=True)
 class RuntimeInfo:
-    """What the status panel names: runtime, library version, device and number format."""
+    """What the status panel names: runtime, version of its library, device, number format, and the
+    checkpoint whose `weights` run. `engine_digest` is the plan's SHA-256, None without an engine
+    file."""
 
     name: str
     version: str
@@ -71,8 +73,8 @@ class ServiceInfo:
     lead_samples: int = 0
 
     def num_codes(self, num_samples: int) -> int:
-        """Codes of which so many samples of a reply were heard; one that had begun to sound counts
-        as a whole."""
+        """How many codes of a reply the first `num_samples` of its sound come from; one that has
+        begun to sound counts as a whole."""
         return -(-(num_samples + self.lead_samples) // self.samples_per_code) if num_samples else 0
 
     @property
@@ -90,6 +92,7 @@ class ServiceInfo:
         return any(mode.input == "speech" and not mode.through_text for mode in self.modes)
 
     def mode(self, name: str) -> Mode:
+        """One of `modes`, by a name that was checked."""
         return next(mode for mode in self.modes if mode.name == name)
 
 
@@ -133,10 +136,11 @@ class ClusterStats:
 
 @dataclass(frozen=True)
 class MachineLimits:
-    """Rates at which this machine reads and multiplies, as measured, and what a step of the network
-    needs at least: its weights once, `row_bytes` for each row in the cache, and `row_operations`
-    for each row that is computed. `codec_*` are the rates for what runs beside it, on one core of
-    a CPU and for weights of its size; None where the codec does not count its work."""
+    """The roofline of this machine: the rates at which it reads and multiplies, as measured, and
+    what a step of the network needs at least: its weights once, `row_bytes` for each row in the
+    cache, and `row_operations` for each row that is computed (a multiplication with its addition
+    counts as two). `codec_*` are the rates for the codec, measured with a buffer as large as its
+    weights and on one core where that is a CPU; None where the codec does not count its work."""
 
     read_bytes_per_s: float
     operations_per_s: float

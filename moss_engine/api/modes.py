@@ -62,8 +62,9 @@ class Mode:
 
 @dataclass(frozen=True)
 class Pauses:
-    """What is put between the sentences of a text that is read, beyond the silence that the network
-    ends them with: so often the code of silence, before a sentence and before a paragraph."""
+    """The pauses of a text that is read aloud, beyond the silence that the network ends a sentence
+    with: `code`, a code of silence, is repeated `sentence` times before a sentence and `paragraph`
+    times before a paragraph."""
 
     code: int
     sentence: int

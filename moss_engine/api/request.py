@@ -99,13 +99,12 @@ class Request:
     """One turn to answer.
 
     `mode` names one of `ServiceInfo.modes`, `voice` one of its voices (None: the default).
-    `session_id` groups turns of which one is answered at a time, `visitor` those that share places
-    and queue fairly with others': an address, say (empty: the session); `request_id` is unique and
-    secret. With
-    `truncate_history` earlier turns are left out, the older half first, where all of them are too
-    long for the KV cache; `Accepted.num_left_out` tells how many messages were. `speed` is the
-    speaking rate, from 0.7 to 1.5, where `ServiceInfo.speeds` offers one. With `progress` the reply
-    is continued: its events are those behind it, and `Finished` holds all rows.
+    `session_id` groups turns of which one is answered at a time; `visitor`, an address for example,
+    groups those that count as one in the queue (empty: the session); `request_id` is unique and
+    secret. With `truncate_history` earlier turns are left out, the older half first, where all of
+    them are too long for the KV cache; `Accepted.num_left_out` counts these messages. `speed` is
+    the speaking rate, from 0.7 to 1.5, where `ServiceInfo.speeds` offers one. With `progress` the
+    reply is continued: its events are those behind it, and `Finished` holds all rows.
     With `recorded` nothing is asked: the stretches of an earlier reply are spoken again, without
     running the network.
     """
@@ -124,9 +123,9 @@ class Request:
 
 
 def without_older_half(request: Request) -> tuple[Request, int]:
-    """The request without the older half of its earlier turns, and how many messages that were: 0
-    where the request allows it not, or has none. A turn begins with a message of the user; the
-    last one, and the system's message, stay.
+    """The request without the older half of its earlier turns, and how many messages were left out:
+    0 where the request does not allow it, or has no earlier turn. A turn begins with a message of
+    the user; the last one, and the system's message, stay.
 
     Half, so that the turns after this one begin alike and are found in the prefix cache.
     """

@@ -60,7 +60,9 @@ class ReplyStream(Protocol):
 class SpeechService(Protocol):
     """Answers requests, many at a time."""
 
-    async def describe(self) -> ServiceInfo: ...
+    async def describe(self) -> ServiceInfo:
+        """What may be asked for; the same value as long as the service runs."""
+        ...
 
     async def submit(self, request: Request) -> ReplyStream:
         """Accept a request.
@@ -88,8 +90,9 @@ class SpeechService(Protocol):
         ...
 
     async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
-        """The same of what was said so far while somebody is talking; no words are no error. None
-        while the recogniser has other work, so that this is never waited for."""
+        """As `transcribe`, for what somebody who is still talking has said so far: without words
+        the text is empty and nothing is raised. None while the recogniser has other work, so that
+        nobody waits for this."""
         ...
 
     async def add_voice(
@@ -110,7 +113,9 @@ class SpeechService(Protocol):
         """Stop every reply of a session."""
         ...
 
-    async def stats(self) -> ServiceStats: ...
+    async def stats(self) -> ServiceStats:
+        """How the service is doing at this moment."""
+        ...
 
     async def drain(self, timeout_s: float | None = None) -> None:
         """Refuse new requests, give the open ones `timeout_s` (None: the service's own limit) to
@@ -122,7 +127,7 @@ class StartableService(SpeechService, Protocol):
     """A service with a life of its own."""
 
     def start(self) -> None:
-        """Accept requests from now on; nothing more where it does already."""
+        """Accept requests from now on; does nothing if it does already."""
         ...
 
     def close(self) -> None:

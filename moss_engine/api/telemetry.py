@@ -14,5 +14,6 @@ QUIET = {
 
 
 def switch_off_telemetry() -> None:
-    """To be called before the packages that send some are imported."""
+    """Set the variables of `QUIET`; to be called before the packages that read them are
+    imported."""
     os.environ.update(QUIET)

@@ -120,8 +120,8 @@ def code_of(row: Row, ids: SpecialIds) -> int | None:
 
 
 def rows_until_code(rows: Sequence[Row], num_codes: int, ids: SpecialIds) -> tuple[Row, ...]:
-    """The rows up to the one with the code number `num_codes`; all of them if there are not as many
-    codes."""
+    """The rows up to and with the one that carries the `num_codes`th code; all rows if they carry
+    fewer."""
     if num_codes <= 0:
         return ()
     found = 0

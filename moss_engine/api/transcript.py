@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Transcript:
-    """`text` is empty where no words were found; `recogniser` names who listened, `seconds` is the
-    length of the recording and `took_s` what the recogniser needed for it. `sure` is False where
-    it was another language, or too unclear."""
+    """`text` is empty where no words were found; `recogniser` names the recogniser, `seconds` is
+    the length of the recording and `took_s` the time that the recogniser took. `sure` is False
+    where the recording seems to be in another language, or is too unclear."""
 
     text: str
     recogniser: str

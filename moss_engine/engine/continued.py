@@ -10,7 +10,8 @@ from moss_engine.engine.sequence import RequestState
 
 
 class Missed(NamedTuple):
-    """Text of a reply that got lost on the way, and how many codes come before it."""
+    """Text of the restored rows that the listener did not receive, and how many codes come before
+    it."""
 
     text: str = ""
     num_codes: int = 0
@@ -21,8 +22,8 @@ def open_turn(
 ) -> tuple[RequestState, Missed]:
     """A new turn, brought to `progress`.
 
-    With `replays` its rows are to be run one by one, as they first were, which rounds alike; else
-    together, as a prompt, which is soon done. Raises InputError for rows of another reply.
+    With `replays` its rows are run again one by one, as they first were, so that they round alike;
+    else all at once, as a prompt, which is faster. Raises InputError for rows of another reply.
     """
     turn = make()
     if progress is None:

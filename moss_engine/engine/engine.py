@@ -232,8 +232,8 @@ class Engine:
         )
 
     def _apply(self, shares: list[Share], rows: list[Row | None]) -> None:
-        """Take note of what was computed; `rows` were sampled for turns whose last row it was, and
-        are followed by those that a bound text leaves no choice of, as many as run like one."""
+        """Take note of what was computed. `rows` are one for each share that `samples`; bound rows,
+        as many as the runtime runs at the cost of one, are appended behind each."""
         for share in shares:
             self._scheduler.advance(share)
         for turn, row in zip([s.turn for s in shares if s.samples], rows, strict=True):
@@ -274,7 +274,7 @@ class Engine:
                 self._fail(turn, BusyError(NO_PLACE.format(self._wait_limit_s)))
 
     def _reconcile(self) -> None:
-        """Nobody is being served, so nobody may own blocks; what somebody does is taken back."""
+        """No turn is open, so nobody may own blocks: take back and count those that were leaked."""
         for owner in self._blocks.owners:
             self._leaked_blocks += len(self._blocks.table(owner))
             log.error("KV blocks were left behind by a reply that is over")

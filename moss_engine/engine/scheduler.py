@@ -75,8 +75,9 @@ class Scheduler:
 
     def crowded_out_by(self, turn: RequestState) -> RequestState | None:
         """The turn that has to leave a full queue for this one: the last one of the visitor with
-        the most waiting, if that are more than one more than this turn's visitor has. Replies that
-        began elsewhere count for nobody and stay. Raises ContextError if this one can never run."""
+        the most waiting, if these are at least two more than this turn's visitor has. Replies that
+        began elsewhere are not counted, and stay. Raises ContextError if this one can never
+        run."""
         self._check_length(turn)
         sessions = {other.request.session_id for other in self.waiting}
         if not self._is_full or turn.request.session_id in sessions:

@@ -41,8 +41,14 @@ class Preparer(Protocol):
 
     @property
     def ids(self) -> SpecialIds: ...
-    def prepare(self, request: Request) -> tuple[Segment, ...]: ...
-    def speaks(self, request: Request) -> bool: ...
+    def prepare(self, request: Request) -> tuple[Segment, ...]:
+        """The prompts of a request, one for each segment of its reply; raises InputError."""
+        ...
+
+    def speaks(self, request: Request) -> bool:
+        """Whether the reply is to be heard."""
+        ...
+
     def open_text_decoder(self) -> TextDecoder: ...
 
 
@@ -106,8 +112,9 @@ class Sequence:
         )
 
     def bound_row(self, most_pending: int) -> Row | None:
-        """The next row behind another one of the reply, where the bound text leaves no choice, so
-        that it needs neither logits nor a draw; None where so many rows are pending already."""
+        """The next row, where the bound text leaves one choice, so that it needs neither logits nor
+        a draw; None where there is a choice, for the reply's first row, and while `most_pending`
+        rows or more wait to be run."""
         ends = self.finish_reason is not None or not self.num_reply_rows
         allowed_text = None if ends or self.num_pending >= most_pending else self._allowed_text()
         if allowed_text is None or len(allowed_text) != 1:
@@ -142,9 +149,10 @@ class Sequence:
 class RequestState:
     """One request on its way: its segments run one after another and make one reply.
 
-    `cancelled` may be set at any time; the engine reads it between steps. `last_share` numbers
-    the shares that the scheduler gave while there were too few for all. `is_complete`: it was
-    restored to its end. `to_replay` are the next rows, whatever is sampled.
+    `cancelled` may be set at any time; the engine reads it between steps. `last_share` is the
+    number of its latest share of a step, counted while there are more turns than fit into one: the
+    lowest has waited longest. `is_complete`: it was restored to its end. `to_replay` are the next
+    rows, whatever is sampled.
     """
 
     def __init__(
@@ -191,7 +199,7 @@ class RequestState:
     def restore(self, rows: Iterable[Row]) -> str:
         """Bring it to where the same reply was elsewhere; returns its text.
 
-        Raises InputError if the rows are none of a reply to this request.
+        Raises InputError for rows that go on behind the end of this request's reply.
         """
         text = ""
         for row in rows:

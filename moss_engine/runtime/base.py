@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class Limits:
     """Capacity of a runtime, fixed when it is made.
 
-    `max_batch` counts sequences of one step, `max_step_rows` the uncached rows of one step over all
-    its sequences.
+    `block_size` is the rows of a KV block and `num_blocks` the blocks of the pool. `max_batch`
+    counts sequences of one step, `max_step_rows` the uncached rows of one step over all its
+    sequences; `max_seq_len` is the rows of the longest sequence, prompt and reply.
     """
 
     block_size: int
@@ -37,7 +38,7 @@ class ScheduledSequence(NamedTuple):
     the last row are wanted: not so for a prefill chunk that is not the last. `text_logits` tells
     whether the text logits are among them: not so while a reply speaks, since its text sample is
     replaced by the modality pad. Keys and values are written in both branches in any case.
-    `of_reply`: the rows are those of a reply, see `Runtime.few_rows`.
+    `of_reply`: the rows belong to a reply rather than to a prompt, see `Runtime`.
     """
 
     rows: tuple[Row, ...]
@@ -50,6 +51,8 @@ class ScheduledSequence(NamedTuple):
 
 @dataclass(frozen=True)
 class ScheduledBatch:
+    """One step of the network over one or more sequences."""
+
     sequences: tuple[ScheduledSequence, ...]
 
     @property
@@ -120,9 +123,9 @@ class Runtime(Protocol):
 
     After `step`, the KV of the batch's rows is in the blocks of its tables. Blocks are anonymous:
     the engine decides who owns which, and may pass a freed block to another sequence at the next
-    call. Called by one thread. Up to `few_rows` rows of a reply in a step cost less, and have the
-    same values, as one in each of so many steps. `LogitsRuntime` is the base of those that compute
-    logits.
+    call. Called by one thread. A step takes up to `few_rows` rows of one reply at a time: they have
+    the values that they would have in steps of their own, and cost less. `LogitsRuntime` is the
+    base of those that compute logits.
     """
 
     limits: Limits

@@ -35,9 +35,10 @@ def make_runtime(config: EngineConfig) -> Runtime:
     """Load the checkpoint of `config` into the runtime it names.
 
     Everything that can be refused is refused before weights are read: a damaged folder
-    (CheckpointError), a device or number format that this machine cannot serve, or too little
-    memory (ConfigError with the numbers). bfloat16 on a GPU runs in kernels of its own and CUDA
-    graphs, everything else in plain PyTorch.
+    (CheckpointError), a device or number format that this machine cannot serve, too little memory
+    (ConfigError with the numbers), an engine file of something else (EngineFileError), or a package
+    that is absent (MissingPackageError). The torch runtime is `CudaRuntime` on a GPU, except in
+    float32; that and a CPU are served by `TorchRuntime`.
     """
     require_runtime(config)
     model = ModelConfig.from_file(config.checkpoint / "config.json")
@@ -73,7 +74,8 @@ def _load_torch(config: EngineConfig, limits: Limits, device: torch.device) -> L
 
 
 def make_limits(config: EngineConfig, model: ModelConfig) -> Limits:
-    """Capacity that the options ask for, within the model's context."""
+    """Capacity that the options ask for, within the model's context; raises ConfigError where
+    there is no block, or no row of a step for every session."""
     num_blocks = config.kv_rows // config.block_size
     if num_blocks == 0:
         raise ConfigError(
@@ -119,11 +121,12 @@ def resolve_device(name: str) -> torch.device:
 
 
 def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | str:
-    """The number format: what was asked for, or the fastest in which the checkpoint's weights keep
-    their values.
+    """The number format of the torch runtime: a dtype, or "int8" on a CPU.
 
-    auto on a CPU is "int8" where the checkpoint stores int8 and this CPU is not clearly slower with
-    it, else float32.
+    On a GPU it is that of what is not rounded further: bfloat16, also for --dtype float8, int8 and
+    int4, or float32. auto on a CPU is "int8" where the checkpoint stores int8 and this CPU is not
+    clearly slower with it, else float32. Raises ConfigError for a format that the device does not
+    run.
     """
     if device.type == "cuda":
         if config.dtype != "float32" and not torch.cuda.is_bf16_supported(

@@ -30,8 +30,9 @@ MAX_BUFFER_BYTES = 128 * 2**20  # of what is read to find the rate beside a runn
 
 @dataclass(frozen=True)
 class StepNeeds:
-    """One step of one sequence reads every weight but the embedding tables once, and
-    `row_bytes` of keys and values for each cached row; it multiplies and adds once per weight."""
+    """One step of one sequence reads every weight but the embedding tables once (`step_parameters`,
+    `weight_bytes`), and `row_bytes` of keys and values for each cached row; it multiplies and adds
+    once per weight. `parameters` counts the embedding tables, too."""
 
     parameters: int
     step_parameters: int
@@ -40,6 +41,7 @@ class StepNeeds:
 
 
 def needs_of(config: ModelConfig, info: RuntimeInfo, device: torch.device) -> StepNeeds:
+    """What a step of this network reads and multiplies in the runtime's number format."""
     sizes = {name: math.prod(shape) for name, shape in expected_tensors(config).items()}
     step_parameters = sum(size for name, size in sizes.items() if "embed" not in name)
     value_bytes = VALUE_BYTES[info.dtype.removesuffix("-all")]
@@ -68,13 +70,13 @@ def dense_rate(size: int, device: torch.device) -> float:
 
 
 def read_rates(num_bytes: int, device: torch.device) -> Iterator[float]:
-    """`read_rate` as far as it is known after each repeat."""
+    """The best `read_rate` so far, after each of REPEATS runs."""
     buffer = torch.ones(max(1024, num_bytes // 4), device=device)
     yield from _rates(lambda: buffer.sum(), buffer.nbytes, device)
 
 
 def dense_rates(size: int, device: torch.device) -> Iterator[float]:
-    """`dense_rate` as far as it is known after each repeat."""
+    """The best `dense_rate` so far, after each of REPEATS runs."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     x = torch.ones(512, size, device=device, dtype=dtype)
     weight = torch.ones(4 * size, size, device=device, dtype=dtype)

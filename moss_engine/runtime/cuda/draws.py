@@ -16,8 +16,9 @@ GREEDY = ChannelSampling(temperature=0.0, top_k=1, top_p=1.0, repetition_penalty
 
 
 def record(place: int, values: ChannelSampling, first_forbidden: int) -> list[float]:
-    """The columns by which a channel of the sequence at a place is drawn, as far as they stay the
-    same."""
+    """A packed row of `Column`s, by which a channel of the sequence at `place` is drawn: those that
+    stay the same in all its steps are set, the others hold NO_ID and 0. Ids from `first_forbidden`
+    on are never drawn."""
     columns = dict.fromkeys(Column, float(kernels.NO_ID))
     columns[Column.place] = place
     columns[Column.temperature] = values.temperature
@@ -72,8 +73,8 @@ class Draws:
         self._values.copy_(self._host_values, non_blocking=True)
 
     def run(self, text: Tensor | None, audio: Tensor) -> None:
-        """Draw for every row of the logits; without text logits where all that was put is of
-        speaking replies."""
+        """Draw for every row of the logits, float32 [rows, vocab_size] and [rows,
+        audio_vocab_size]; text is None where every sequence that was `put` is speaking."""
         kernels.draw(
             text,
             audio,

@@ -126,8 +126,8 @@ class CudaNetwork:
         first = 0 if text_logits else 1
         select = step.select[first:]
         x = self._buffer("x", *select.shape)
-        # no kernel of this file: the next one must not begin before all that `fill` wrote can be
-        # read
+        # torch's own kernel, not one that is launched dependently: it begins when all that `fill`
+        # wrote can be read
         torch.index_select(self._branch_x, 0, select.flatten(), out=x.flatten(0, 1))
         self._decode_layers((self._audio if first else self._weights.branches).last(), x, step)
         if not first:

@@ -28,14 +28,13 @@ class Products:
     and up to 64 of large weights, go to our kernels for few rows: launched dependently, and ending
     in the gate or the residual, they make the whole step on an H200 5 to 9 % faster than cuBLAS
     with up to 16 rows and 2 to 4 % with 32 and 64. More rows go to cuBLAS: with 512 rows neither
-    sums split in two nor a Triton product that ends in the gate is faster. Float8 weights meet more
-    than one row that is float8 as well, each with its own scale; up to 16 such rows are 15 % faster
-    by our kernels, 64 of them 6 %. Weights of 8 and 4 bits meet any number of 16-bit rows in
-    kernels of our own.
+    sums split in two nor a Triton product that ends in the gate is faster. Where float8 weights
+    multiply more than one row, the rows are rounded to float8 as well, each with its own scale; up
+    to 16 such rows are 15 % faster by our kernels, 64 of them 6 %. Weights of 8 and 4 bits multiply
+    any number of 16-bit rows in kernels of our own.
 
-    Weights that are asked for ahead, into the L2 cache, while attention waits or a product ends, do
-    not come sooner: a step of one row on an H200 gained nothing from 4 or 8 MB and lost 5 % with
-    16.
+    Prefetching weights into the L2 cache while attention waits or a product ends does not pay: a
+    step of one row on an H200 gained nothing from 4 or 8 MB and lost 5 % with 16.
     """
 
     def __init__(self, weights: Weights, max_rows: int, eps: float):

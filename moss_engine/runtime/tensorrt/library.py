@@ -60,8 +60,9 @@ class Library:
 
 
 def load_library(backend: str) -> Library:
-    """Import "tensorrt" or "tensorrt_rtx"; raises MissingPackageError with the command that
-    installs it."""
+    """Import the package that a backend ("tensorrt", "tensorrt_rtx" or "tensorrt_llm") runs on;
+    raises MissingPackageError with the command that installs it, and ConfigError as `describe`
+    does."""
     for name in _MODULES[backend]:
         try:
             module = import_module(name)
@@ -76,7 +77,8 @@ def load_library(backend: str) -> Library:
 
 
 def describe(backend: str, module: Any) -> Library:
-    """What this module is; raises ConfigError for a release older than any that was run."""
+    """What this module is; raises ConfigError for a release older than the oldest that is
+    served."""
     version = str(module.__version__)
     release = tuple(int(number) for number in version.split(".")[:2])
     assert len(release) == 2, f"{backend} calls its version {version!r}"

@@ -16,7 +16,7 @@ LIBRARY = Path("libs") / "libnvinfer_plugin_tensorrt_llm.so"
 
 def find_plugin(named: Path | None) -> Path:
     """The library's file: the one that was named, or that of the installed package. Raises
-    MissingPackageError."""
+    ConfigError for a named file that does not exist, MissingPackageError without the package."""
     if named is not None:
         if not named.is_file():
             raise ConfigError(

@@ -73,15 +73,15 @@ class CudaRuntime(LogitsRuntime):
             self._make_attention(config, weights.text_table.dtype),
             max(self._batches[-1], self._shapes[-1].rows),
         )
-        self._draws = KernelSampler(config, self._batches[-1], self._device)
-        self.sampler = self._draws
+        self._kernel_sampler = KernelSampler(config, self._batches[-1], self._device)
+        self.sampler = self._kernel_sampler
         self._inputs = DeviceInputs(limits, self._shapes, self._device)
         self._logits = LogitsBuffer(config, self._batches[-1], self._device)
         self._programs = make_programs(
             self._network,
             self._inputs,
             self._logits,
-            self._draws.draws,
+            self._kernel_sampler.draws,
             self._batches,
             self._shapes,
         )
@@ -97,10 +97,10 @@ class CudaRuntime(LogitsRuntime):
 
     @torch.inference_mode()
     def step(self, batch: ScheduledBatch, sampling: BatchSampling) -> list[Row | None]:
-        if not self._draws.put(sampling):
+        if not self._kernel_sampler.put(sampling):
             return super().step(batch, sampling)
         self._run(batch, draw=True)
-        return self._draws.read(sampling)
+        return self._kernel_sampler.read(sampling)
 
     def decode_again(
         self, batch: int, *, text_logits: bool = True, draw: bool = False

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-FEW_ROWS, MANY_ROWS = 16, 64
-"""Numbers of rows of 16-bit products on a CPU: multiples of these, up to and from MANY_ROWS."""
+FINE_STEP, COARSE_STEP = 16, 64
+"""16-bit products on a CPU have numbers of rows that are multiples of these: of the first up to
+COARSE_STEP rows, beyond of the second."""
 
 
 class Linear(Protocol):
@@ -77,13 +78,13 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
     rows = x.shape[0]
     if x.dtype is torch.float32 or x.device.type != "cpu":
         return F.linear(x, weight)
-    step = FEW_ROWS if rows <= MANY_ROWS else MANY_ROWS
+    step = FINE_STEP if rows <= COARSE_STEP else COARSE_STEP
     return F.linear(F.pad(x, (0, 0, 0, -rows % step)), weight)[:rows]
 
 
 CLEARLY = 1.3
-"""A number format is changed for another that is faster by so much: what else the machine does must
-not decide it."""
+"""How many times as fast another number format must be to be chosen: a smaller difference may come
+from what else the machine does."""
 
 
 def int8_decodes_well(threads: int) -> bool:

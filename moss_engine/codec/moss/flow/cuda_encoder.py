@@ -5,14 +5,20 @@ Streams' rings are found by the addresses in `meta`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from moss_engine.codec.moss.flow.encoder import embedded, finished, linear, norm, upsampled
+from moss_engine.codec.moss.flow.encoder import (
+    embedded,
+    finished,
+    linear,
+    norm,
+    upsampled,
+    waves_of,
+)
 from moss_engine.codec.moss.flow.weights import CONFORMER_EPS, ConformerBlock, FlowWeights
 
 
@@ -71,13 +77,3 @@ def _blocks(
         hidden = F.silu(linear(norm(x, block.norm_ffn, CONFORMER_EPS).to(dtype), block.first))
         x = x + linear(hidden, block.second)
     return x.view(streams, count, width)
-
-
-def waves_of(positions: Tensor, width: int) -> Tensor:
-    """int64 [...] -> float32 [..., width]: sines, then cosines, of every rate"""
-    rates = torch.exp(
-        torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
-        * -(math.log(10_000) / width)
-    )
-    angles = positions[..., None] * rates
-    return torch.cat([angles.sin(), angles.cos()], -1)

@@ -95,7 +95,7 @@ def _blocks_whole(
     mask = None
     if chunk is not None:
         mask = positions[None, :] // chunk > positions[:, None] // chunk  # what may not be seen
-    waves = _waves(positions, weights)
+    waves = waves_of(positions, weights.config.width, weights.noise.dtype)
     for block in blocks:
         query, key, value = _projected(block, x, weights)
         x = x + _attended(block, query[0], key[0], value[0], waves, waves, mask)[None]
@@ -133,7 +133,8 @@ def _blocks_chunk(
     everything = [slice(None)]
     own, seen = [], []
     for past in pasts:
-        waves = _waves(torch.arange(x.shape[1], device=x.device) + past.position, weights)
+        positions = torch.arange(x.shape[1], device=x.device) + past.position
+        waves = waves_of(positions, weights.config.width, weights.noise.dtype)
         past.ring.waves[past.own] = waves
         known = past.ring.seen_waves(past.parts)
         own.append(waves)
@@ -155,14 +156,13 @@ def _blocks_chunk(
     return x
 
 
-def _waves(positions: Tensor, weights: FlowWeights) -> Tensor:
-    """int64 [n] -> [n, width]: sines, then cosines, of every rate"""
-    width = weights.config.width
+def waves_of(positions: Tensor, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """int64 [...] -> [..., width] in `dtype`: sines, then cosines, of every rate."""
     rates = torch.exp(
         torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
         * -(math.log(10_000) / width)
-    ).to(weights.noise.dtype)
-    angles = positions[:, None] * rates
+    ).to(dtype)
+    angles = positions[..., None] * rates
     return torch.cat([angles.sin(), angles.cos()], -1)
 
 

@@ -4,10 +4,10 @@
         [--weights bound|baked]
 
 With bound weights the plan holds the network alone: it is small, built and loaded in moments, and
-reads its weights from --checkpoint; baked weights are part of the plan. Serve with the same or
-smaller --kv-rows, --max-sessions and --max-step-rows, and the same --block-size. OUT gets
-engine.plan and, last of all, engine.json, without which a folder is no engine. The last line is
-what was built, as JSON.
+its weights are read from app.py's --checkpoint when it is served; baked weights are part of the
+plan. Serve with the same or smaller --kv-rows, --max-sessions and --max-step-rows, and the same
+--block-size. OUT gets engine.plan and, last of all, engine.json, without which a folder is no
+engine. The last line is what was built, as JSON.
 """
 
 from __future__ import annotations
@@ -225,17 +225,20 @@ def main(argv: list[str] | None = None) -> None:
         "converted", type=Path, metavar="CONVERTED", help="folder that scripts.convert made"
     )
     parser.add_argument("out", type=Path, metavar="OUT", help="folder to make")
-    parser.add_argument("--backend", choices=BACKENDS, required=True, help="what the engine is for")
+    parser.add_argument(
+        "--backend", choices=BACKENDS, required=True, help="library that will run the engine"
+    )
     parser.add_argument(
         "--weights",
         choices=WEIGHTS,
-        help="bound to the plan's inputs, or baked into it (bound; baked for fp8)",
+        help="bound: inputs of the plan; baked: part of it (default: bound, or baked for fp8)",
     )
     parser.add_argument(
         "--compute-capability",
         metavar="X.Y",
-        help="of the GPU that will run it, several joined by "
-        "commas (this machine's GPU; tensorrt_rtx builds without one)",
+        help="compute capability of the GPU that will run it, such as 8.9; tensorrt_rtx, which "
+        "builds without a GPU, takes several joined by commas (default: that of this machine's "
+        "GPU)",
     )
     add_options(parser, EngineConfig, groups=("capacity",))
     args = parser.parse_args(argv)

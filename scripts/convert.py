@@ -177,9 +177,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint folder as downloaded"
     )
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder to make")
     parser.add_argument(
-        "--dtype", choices=list(DTYPE_OPTIONS), default="bf16", help="number format (bf16)"
+        "out", type=Path, metavar="OUT", help="folder to make, or one that was interrupted"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=list(DTYPE_OPTIONS),
+        default="bf16",
+        help="number format of the layout (default: bf16)",
     )
     args = parser.parse_args(argv)
     report = convert(args.checkpoint, args.out, DTYPE_OPTIONS[args.dtype])

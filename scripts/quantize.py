@@ -5,17 +5,18 @@
 
 With --bits it writes a folder that loads by itself, with quantised.json, which says what every
 matrix loses. 8 bits have a scale per output; 4 bits one per 128 inputs, and the parts that lose
-most, and the heads, have 8. --calibrate answers N prompts first, spreads every rounding error over
-what is still to be rounded, and reports how far the result agrees on prompts of its own; without
-it the scale of each group is searched. --plain rounds to nearest.
+most, and the heads, have 8. --calibrate answers N prompts first; 4 bits then spread every rounding
+error over what is still to be rounded (GPTQ), and a tenth of the prompts, kept for that, tell how
+far the result agrees. Without it the scale of each group of 4 bits is searched; --plain rounds
+them to nearest, as 8 bits always are.
 
-Without --bits, calibration prompts choose float8 scales.
-Every prompt is answered by the model itself, so that text and speech rows are both seen. For each
-output of each layer the scale is taken that loses least of the layer's output, given the mean
-square of every input. Writes float8_scales.safetensors into the folder and enters it, with what was
-measured, in manifest.json. `--dtype float8` then keeps the shared layers as float8, `--dtype
-float8-all` the branches and heads, too. float8_inputs.safetensors holds the largest magnitude of
-every layer's inputs, which `python -m scripts.convert --dtype fp8` needs.
+Without --bits, calibration prompts choose float8 scales. Every prompt is answered by the model
+itself, so that text and speech rows are both seen. For each output of each layer the scale is taken
+that loses least of the layer's output, given the mean square of every input. Writes
+float8_scales.safetensors into the folder and enters it, with what was measured, in manifest.json.
+app.py with `--dtype float8` then keeps the shared layers as float8, with `--dtype float8-all` the
+branches and heads, too. float8_inputs.safetensors holds the largest magnitude of every layer's
+inputs, which `python -m scripts.convert --dtype fp8` needs.
 """
 
 from __future__ import annotations
@@ -220,31 +221,24 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint folder, which is added to"
-    )
-    parser.add_argument(
-        "--prompts", type=Path, metavar="FILE", help="text file with one prompt a line"
-    )
-    parser.add_argument("--count", type=int, default=500, metavar="N", help="prompts to use (500)")
-    parser.add_argument(
-        "--reply-rows", type=int, default=64, metavar="N", help="longest reply to a prompt (64)"
-    )
-    parser.add_argument("--device", default="auto", help="as in the program's options (auto)")
-    parser.add_argument("--bits", type=int, choices=(8, 4), help="write a folder in so many bits")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="the folder that --bits writes")
-    parser.add_argument(
-        "--calibrate",
-        type=int,
-        default=0,
-        metavar="N",
-        help="prompts that --bits answers first (0)",
-    )
-    parser.add_argument("--plain", action="store_true", help="round to nearest")
-    parser.add_argument(
-        "--wide", type=float, default=0.1, metavar="SHARE",
-        help="of the layers' weights that keep 8 of 4 bits, those that lose most (0.1)",
-    )  # fmt: skip
+    add = parser.add_argument
+    add("checkpoint", type=Path, metavar="CHECKPOINT",
+        help="checkpoint folder; without --bits the scales are written into it")  # fmt: skip
+    add("--prompts", type=Path, metavar="FILE",
+        help="text file with one prompt a line (default: sentences of this program)")  # fmt: skip
+    add("--count", type=int, default=500, metavar="N",
+        help="prompts that float8 scales are chosen by (default: 500)")  # fmt: skip
+    add("--reply-rows", type=int, default=64, metavar="N",
+        help="rows of the longest reply to a prompt (default: 64)")  # fmt: skip
+    add("--device", default="auto", help="cpu, cuda or cuda:N (default: auto)")
+    add("--bits", type=int, choices=(8, 4), help="write a folder of 8 or 4 bits to --out")
+    add("--out", type=Path, metavar="FOLDER", help="the folder that --bits writes")
+    add("--calibrate", type=int, default=0, metavar="N",
+        help="prompts that --bits answers first (default: 0)")  # fmt: skip
+    add("--plain", action="store_true", help="round 4 bits to nearest")
+    add("--wide", type=float, default=0.1, metavar="SHARE",
+        help="with --bits 4, the share of the layers' weights, those that lose most, that get 8 "
+        "bits (default: 0.1)")  # fmt: skip
     args = parser.parse_args(argv)
     if args.bits and args.out is None:
         parser.error("--bits writes a new folder; name it with --out")

@@ -28,21 +28,37 @@ from scripts.download import CODEC_FOLDER
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.revoice",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("sample", type=Path, help="recording, a minute at most")
     parser.add_argument("out", type=Path, help="WAV file to write")
-    parser.add_argument("--voice", help="name of an installed voice (the first one)")
+    parser.add_argument(
+        "--voice", metavar="NAME", help="an installed voice (default: the first one)"
+    )
     parser.add_argument(
         "--whole", action="store_true", help="in one run instead of chunk by chunk; HiFT only"
     )
     parser.add_argument(
-        "--codec", type=Path, default=CODEC_FOLDER, help=f"codec folder ({CODEC_FOLDER})"
+        "--codec",
+        type=Path,
+        default=CODEC_FOLDER,
+        metavar="DIR",
+        help=f"codec folder (default: {CODEC_FOLDER})",
     )
-    parser.add_argument("--voices", type=Path, help="folder of voices, where it is not the codec's")
-    parser.add_argument("--device", default="auto")
     parser.add_argument(
-        "--codec-dtype", default="auto", choices=("auto", "float32", "float16", "bfloat16")
+        "--voices",
+        type=Path,
+        metavar="DIR",
+        help="folder of voices, where it is not the codec's voices/",
+    )
+    parser.add_argument("--device", default="auto", help="cpu, cuda or cuda:N (default: auto)")
+    parser.add_argument(
+        "--codec-dtype",
+        default="auto",
+        choices=("auto", "float32", "float16", "bfloat16"),
+        help="number format of the codec; auto is float16 on a GPU (default: auto)",
     )
     args = parser.parse_args(argv)
     require_recording(args.sample)

@@ -94,7 +94,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     commands.add_parser("list", help="show the voices that are installed")
     commands.add_parser("remove", help="delete a voice")
-    commands.choices["remove"].add_argument("name")
+    commands.choices["remove"].add_argument("name", help="the voice to delete")
     for command in commands.choices.values():
         command.add_argument(
             "--codec",

@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
+from moss_engine.api.errors import MossError
+from moss_engine.endpoints.errors import of_moss
 from moss_engine.models.manifest import verify_manifest
 from moss_engine.ui.entrance import guard
 
 ROOT = Path(__file__).resolve().parents[2]
 SCALE_OUT = (ROOT / "docs/scale_out.md").read_text(encoding="utf-8")
+API = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 SPEED = (ROOT / "docs/speed.md").read_text(encoding="utf-8")
 NANO = (ROOT / "scripts/nano/README.md").read_text(encoding="utf-8")
 FORMULA_WORDS = {"epilogue", "prologue"}
@@ -56,6 +60,29 @@ def test_a_step_of_transformers_takes_what_was_measured():
         round(median_ms("h200_full_size.json", name.format("dynamic"))),
         round(median_ms("h100_full_size.json", name.format("static")), 1),
     ]
+
+
+def test_a_full_replica_takes_what_was_measured():
+    (cores, listeners) = re.findall(r"([\d.]+) cores under (\d+) listeners", SCALE_OUT)[0]
+    held = measured("h200_x2_replicas.json")["hold:0.95"]
+    assert float(cores) == max(replica["all"] for replica in held["replica_cores"])
+    assert int(listeners) == held["listeners"] // len(held["replica_cores"])
+
+
+def test_the_errands_that_are_tests_link_them():
+    errands = ARCHITECTURE.partition("## Five errands")[2].partition("\n## ")[0]
+    intro, *sections = errands.split("\n### ")
+    assert "The first two and the last are tests." in intro
+    assert ["(../tests/" in section for section in sections] == [True, True, False, False, True]
+
+
+def test_every_status_of_a_refusal_is_in_the_table():
+    table = API.partition("| status | why |")[2].partition("\n\n")[0]
+    kinds = [MossError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    statuses = {str(of_moss(kind("It is so; do this.")).status) for kind in kinds}
+    assert statuses <= set(re.findall(r"\b\d{3}\b", table))
 
 
 def test_the_probes_that_are_named_exist():

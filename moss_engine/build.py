@@ -42,9 +42,7 @@ def build_service(config: EngineConfig, *, clones_voices: bool = False) -> Local
     """Everything that `config` asks for, joined but not started; with `clones_voices` it makes
     voices of recordings. Raises as `build_core` does."""
     core, processor = build_core(config)
-    voices = None
-    if clones_voices:
-        voices = ClonedVoices(load_cloner(core.codec, config.codec or config.checkpoint))
+    voices = _cloned_voices(core) if clones_voices else None
     info = service_info(core, processor, clones_voices)
     return LocalService(core, info, voices, machine=watch_machine(core))
 
@@ -71,9 +69,7 @@ def _listening(
     config: EngineConfig, talk: TalkConfig, clones_voices: bool
 ) -> tuple[LocalService, ServiceInfo]:
     core, processor = build_core(config)
-    voices = None
-    if clones_voices:
-        voices = ClonedVoices(load_cloner(core.codec, config.codec or config.checkpoint))
+    voices = _cloned_voices(core) if clones_voices else None
     info = service_info(core, processor, clones_voices)
     wanted = talk.recogniser if talk.transcribe or not info.encodes else NONE
     recogniser, why_not = load_recogniser(wanted)
@@ -83,8 +79,14 @@ def _listening(
     return LocalService(core, info, voices, hearing, watch_machine(core)), info
 
 
+def _cloned_voices(core: ServiceCore) -> ClonedVoices:
+    config = core.config
+    return ClonedVoices(load_cloner(core.codec, config.codec or config.checkpoint))
+
+
 def find_detector() -> Detector | None:
-    """What finds where somebody speaks in a recording, if it is installed."""
+    """Silero VAD, which finds where somebody speaks in a recording; None where it is not
+    installed."""
     try:
         return load_detector()
     except MissingPackageError:
@@ -94,7 +96,8 @@ def find_detector() -> Detector | None:
 def talk_over(
     below: StartableService, info: ServiceInfo, brain: Brain | None, config: EngineConfig
 ) -> TalkingService:
-    """Somebody to talk to in front of a service that says this of itself."""
+    """A service that answers what is said, in front of `below`, which describes itself by `info`.
+    Raises ConfigError for a brain where the checkpoint answers by itself."""
     info = replace(info, brain=brain.name if brain else None)
     modes = talking_modes(info)
     if brain and modes == info.modes:
@@ -108,8 +111,8 @@ def talk_over(
 
 
 def open_brain(talk: TalkConfig) -> Brain | None:
-    """The brain that was asked for; raises ConfigError for an address that is none, or without a
-    model."""
+    """The chat server that was asked for, None where none was; raises ConfigError for an address
+    without a model, a model without an address, and an address that cannot be used."""
     if talk.brain is None and talk.brain_model is None:
         return None
     if talk.brain is None or talk.brain_model is None:
@@ -170,9 +173,9 @@ def build_core(
 
 
 def settled(config: EngineConfig) -> EngineConfig:
-    """The same with the number format that this machine's CPU would choose: several services that
-    choose for themselves may differ, as each measures its speed. A GPU's choice is always the
-    same and is left to it."""
+    """The options with the number format that auto stands for on this machine's CPU: services that
+    choose for themselves may differ, as each measures its speed. A GPU's choice is always the same
+    and stays auto."""
     device = resolve_device(config.device)
     if config.dtype != "auto" or device.type != "cpu" or config.runtime not in ("auto", "torch"):
         return config

@@ -13,8 +13,8 @@ NANO_CHECKPOINT = REPO_ROOT / "assets" / "nano"
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """All options with their defaults. Durations are seconds, sizes are counts unless the name says
-    otherwise."""
+    """The options of model, capacity and service, with their defaults; the page's are in
+    `ui.config`. Durations are seconds; sizes are counts unless the name says otherwise."""
 
     checkpoint: Path = option(NANO_CHECKPOINT, "checkpoint folder", group="model", metavar="DIR")
     codec: Path | None = option(

@@ -26,7 +26,7 @@ from scripts.disk import require_place, require_recording
 from scripts.download import CODEC_FOLDER
 
 
-def main(argv: list[str] | None = None) -> None:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m scripts.revoice",
         description=__doc__,
@@ -60,7 +60,11 @@ def main(argv: list[str] | None = None) -> None:
         choices=("auto", "float32", "float16", "bfloat16"),
         help="number format of the codec; auto is float16 on a GPU (default: auto)",
     )
-    args = parser.parse_args(argv)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse(argv)
     require_recording(args.sample)
     require_place(args.out, "name another file")
     from moss_engine.codec.moss.load import load_moss_codec, load_voices, speak_whole

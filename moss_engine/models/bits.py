@@ -52,8 +52,8 @@ def bits_of_format(config: ModelConfig, name: str) -> Bits:
 
 
 def require_sizes(config: ModelConfig, bits: int) -> None:
-    """Raise ConfigError unless every matrix can have so many bits: 4 go by groups of inputs, 8 by
-    integers of 64 bits."""
+    """Raise ConfigError unless every matrix can have 8 or 4 `bits`: 4 have a scale for each group
+    of inputs (`packed.GROUPS`), 8 are read by kernels in whole 64-bit integers."""
     sizes = {
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,

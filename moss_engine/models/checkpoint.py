@@ -16,7 +16,7 @@ from torch import Tensor
 from moss_engine.api.errors import CheckpointError
 from moss_engine.api.small_files import read_json
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.packed import group_of, widen4
+from moss_engine.models.packed import group_of, quantise8, widen4
 from moss_engine.models.tensor_file import StoredTensor, read_header, read_tensor, refuse
 
 FILE_NAME = "model.safetensors"
@@ -139,10 +139,7 @@ def save_tensors(
 
 def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
     """weight [rows, ...] -> int8 of the same shape and float16 scales [rows], to nearest."""
-    rows = weight.detach().cpu().float().flatten(1)
-    scale = (rows.abs().amax(1) / 127).half()
-    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
-    values = (rows / scale.float().unsqueeze(1)).round().clamp(-127, 127).to(torch.int8)
+    values, scale = quantise8(weight.detach().cpu().float().flatten(1))
     return values.view(weight.shape), scale
 
 

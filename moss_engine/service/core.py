@@ -55,9 +55,9 @@ class ServiceCore:
     """Made once, where the parts are joined; `start` it before use. Its methods may be called from
     any thread, and none of them waits for a step of the engine.
 
-    `voices` are those of the network, if it has some; the codec's are then none to choose from.
-    The first `silent_lead_s` of every reply's sound are left out. Where runtime and codec are on
-    `one_gpu`, steps wait while a first sound is being made and nobody needs them.
+    `voices` are those of the network; where it has some, requests choose among these and not among
+    the codec's. The first `silent_lead_s` of every reply's sound are left out. Where runtime and
+    codec are on `one_gpu`, steps wait while a first sound is being made and nobody needs them.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class OpenReply:
         return Failed(self.request_id, elapsed_s, self.num_rows, error.code, str(error))
 
     def line(self, event: Finished | Failed) -> dict[str, Any]:
-        """What the operator's log says of its end."""
+        """What the reply log says of its end."""
         finished = isinstance(event, Finished)
         # a reply that is over by itself may be cancelled by its leaving listener
         stopped = finished and event.reason is FinishReason.CANCELLED
@@ -107,7 +107,7 @@ class OpenReplies:
             return list(self._replies.values())
 
     def num_recorded(self) -> int:
-        """How many speak what was recorded."""
+        """How many open replies speak what was recorded (`Request.recorded`)."""
         return sum(bool(reply.request.recorded) for reply in self.all())
 
     def outcomes(self) -> dict[str, int]:
@@ -116,7 +116,7 @@ class OpenReplies:
             return dict(self._outcomes)
 
     def refuse(self, reply: OpenReply | None) -> None:
-        """A request is not served; it may have been added."""
+        """Count a request that is not served, and forget its reply, if that was added."""
         with self._changed:
             self._remove(reply.request_id if reply else "", "refused")
 

@@ -69,12 +69,12 @@ class SpeechJob:
 
     @property
     def due_s(self) -> float:
-        """When its next sound is due, on the reply's clock: the most urgent is due first.
+        """When its next sound is due, in seconds of the reply's clock: the earliest is made first.
 
-        That is FIRST_SOUND_S after the request was accepted, later when the listener, who plays
-        from the first chunk on, runs dry. A listener who ran dry goes on where the next chunk
-        begins, so no voice has debts of more than its last chunk: one that cannot be kept up has
-        pauses, and others, newcomers among them, wait for one chunk of it at the most.
+        That is FIRST_SOUND_S after the request was accepted, and after the first chunk when the
+        listener, who plays from it on, runs out of sound. Who has run out goes on playing where the
+        next chunk begins, so lateness does not add up: a voice that cannot be kept up has pauses,
+        and others, newcomers among them, wait for one chunk of it at most.
         """
         return self._due_s
 

@@ -27,8 +27,8 @@ Generator = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """Frames of each chunk in turn (the last repeats), and of context around it; `support_frames`
-    of it are exact.
+    """Frames of each chunk in turn (the last repeats), and of the context before and behind it.
+    With `support_frames` of context on both sides the joins are exact.
 
     `lengths`, ascending, are those that windows may have, where that is restricted: each window is
     the shortest that will do, filled up with more context on the left, so that few shapes occur and

@@ -58,7 +58,9 @@ def ensure_vocoder_package() -> None:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.install_vocoder",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
     try:
         ensure_vocoder_package()

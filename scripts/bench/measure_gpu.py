@@ -206,13 +206,21 @@ def run_step(step: Step, folder: Path, card: str) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.measure_gpu",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--card", default="h200", help="first part of the files' names (h200)")
     parser.add_argument(
         "--only", metavar="NAME,...", help=f"of {', '.join(step.name for step in STEPS)} (all)"
     )
-    parser.add_argument("--out", type=Path, default=REPO_ROOT / "assets" / "bench", metavar="DIR")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=REPO_ROOT / "assets" / "bench",
+        metavar="DIR",
+        help="folder of the files (assets/bench)",
+    )
     parser.add_argument("--bars", action="store_true", help="run nothing, read what is there")
     args = parser.parse_args(argv)
     wanted = args.only.split(",") if args.only else [step.name for step in STEPS]

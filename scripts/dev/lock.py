@@ -108,7 +108,9 @@ def write_pins(known: str) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.dev.lock",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--check", action="store_true", help="compare with what is installed")
     parser.add_argument("--upgrade", action="store_true", help="take newer versions")

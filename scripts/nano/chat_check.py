@@ -45,7 +45,9 @@ def questions(work: Path, kinds: list[str], count: int, seed: int) -> list[tuple
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.chat_check",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--lm", type=Path, required=True)

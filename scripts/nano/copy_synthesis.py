@@ -81,7 +81,9 @@ def spoken(mels: Sequence[Tensor], config: EngineConfig) -> list[np.ndarray]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.copy_synthesis",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--work", type=Path, required=True, help="folder that keeps the teacher's sentences"

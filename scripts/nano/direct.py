@@ -194,7 +194,9 @@ def _save(waves: Sequence[np.ndarray], folder: Path, rate_hz: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.direct",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--lm", type=Path, help="folder with config.json, tokenizer.json and model.safetensors"

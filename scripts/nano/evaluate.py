@@ -190,7 +190,9 @@ def table(figures: dict[str, object]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.evaluate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--checkpoint", type=Path, default=NANO_CHECKPOINT)
     parser.add_argument("--vocoder", default="auto", help="as the program's option")

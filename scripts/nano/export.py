@@ -165,7 +165,9 @@ def _write_json(path: Path, values: dict[str, object]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.export",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=NANO_CHECKPOINT)

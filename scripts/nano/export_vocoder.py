@@ -37,7 +37,9 @@ def export(preset: str, work: Path, gain: float, dtype: str | None) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.export_vocoder",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("preset", choices=tuple(PRESETS))
     parser.add_argument("--work", type=Path, required=True)

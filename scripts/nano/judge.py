@@ -162,7 +162,9 @@ def read_references(path: Path, wavs: Sequence[Path]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.judge",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--wavs", type=Path, required=True, help="folder of .wav or .flac files of one sample rate"

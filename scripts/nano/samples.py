@@ -71,7 +71,9 @@ def draw(replies: list[Spoken], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.samples",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--out", type=Path, default=REPO_ROOT / "assets" / "samples")
     add_options(parser, EngineConfig, ("model",))

@@ -158,7 +158,9 @@ def run(
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.teacher",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

@@ -220,7 +220,9 @@ def _chunks(stream: SpeechStream, multiple: int, limit: int = 1000):
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.train_codec",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--work", type=Path, required=True, help="work folder that holds speech/")
     parser.add_argument(

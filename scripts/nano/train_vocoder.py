@@ -94,7 +94,9 @@ def _report(name: str, step: int, spent_s: float, trainer: Trainer) -> None:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.train_vocoder",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("preset", choices=tuple(PRESETS))
     parser.add_argument("--work", type=Path, required=True)

@@ -187,7 +187,9 @@ def save(
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.tune_text",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--init", type=Path, required=True, help="checkpoint folder to begin with")

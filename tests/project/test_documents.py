@@ -178,3 +178,19 @@ def test_commands_that_the_code_names_exist():
             module = ROOT / Path(*name.split("."))
             package = module / "__main__.py"
             assert module.with_suffix(".py").is_file() or package.is_file(), f"{path}: {name}"
+
+
+def test_help_shows_commands_as_they_are_run():
+    """Modules of scripts are run by `python -m` alone, and their docstrings keep their lines."""
+    for path, tree in own_files().items():
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
+        if not name.startswith("scripts.") or "__main__" not in path.read_text(encoding="utf-8"):
+            continue
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            if ast.unparse(call.func) != "argparse.ArgumentParser":
+                continue
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+            if "command" in given.get("prog", ""):  # on behalf of another module
+                continue
+            assert given.get("prog") == f"'python -m {name}'", name
+            assert given["description"] != "__doc__" or "Raw" in given["formatter_class"], name

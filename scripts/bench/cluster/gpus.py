@@ -50,24 +50,31 @@ SAFE = 0.9
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.cluster.gpus",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--gpus", type=int, default=2, help="replicas, one a GPU (2)")
-    parser.add_argument("--checkpoint", type=Path, help="serve this on the CPU instead")
-    parser.add_argument("--paced", action="store_true", help="replicas that compute nothing")
-    parser.add_argument("--parts", default="alone,grow,hold:1,kill:0.5", help="in this order")
-    parser.add_argument("--first", type=int, default=160, help="listeners of one to begin with")
-    parser.add_argument("--most", type=int, default=600, help="listeners of one at the most (600)")
-    parser.add_argument("--per-s", type=float, default=12.0, help="more of them a second (12)")
-    parser.add_argument("--ramp-s", type=float, default=8.0, help="the first come within (8)")
-    parser.add_argument("--hold-s", type=float, default=15.0, help="each level stays for (15)")
-    parser.add_argument("--pages", type=int, default=4, help="page processes (4)")
-    parser.add_argument("--until-s", type=float, default=1e9, help="begin no part after so long")
-    parser.add_argument("--one", type=int, help="listeners of one service, if known already")
-    parser.add_argument("--codes", type=int, default=128, help="of every random reply (128)")
-    parser.add_argument("--wait", action="store_true", help="for a line of the standard input")
-    parser.add_argument("--places", type=int, default=256, help="replies of one step (256)")
-    parser.add_argument("--out", type=Path, required=True)
+    add = parser.add_argument
+    add("--gpus", type=int, default=2, help="replicas, one a GPU (2)")
+    add("--checkpoint", type=Path, metavar="DIR",
+        help="serve this folder on the CPU instead of random weights")  # fmt: skip
+    add("--paced", action="store_true",
+        help="replicas compute nothing and speak at the pace of a GPU")  # fmt: skip
+    add("--parts", default="alone,grow,hold:1,kill:0.5", metavar="PART,...",
+        help="run in this order (alone,grow,hold:1,kill:0.5)")  # fmt: skip
+    add("--first", type=int, default=160, help="listeners of one service to begin with (160)")
+    add("--most", type=int, default=600, help="listeners of one service at the most (600)")
+    add("--per-s", type=float, default=12.0, help="listeners that join each second (12)")
+    add("--ramp-s", type=float, default=8.0, help="seconds in which the first ones join (8)")
+    add("--hold-s", type=float, default=15.0, help="seconds for which listeners stay (15)")
+    add("--pages", type=int, default=4, help="page processes (4)")
+    add("--until-s", type=float, default=1e9,
+        help="begin no part later than so many seconds after the start")  # fmt: skip
+    add("--one", type=int, help="listeners that one service holds, where alone was run before")
+    add("--codes", type=int, default=128, help="codes of every random reply (128)")
+    add("--wait", action="store_true", help="begin when a line comes on standard input")
+    add("--places", type=int, default=256, help="replies of one step in a replica (256)")
+    add("--out", type=Path, required=True, metavar="FILE", help="JSON file for the figures")
     return parser.parse_args(argv)
 
 

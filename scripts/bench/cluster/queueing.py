@@ -158,7 +158,11 @@ def figures(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.bench.cluster.queueing",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--places", type=int, default=200, help="real-time places a replica (200)")
     parser.add_argument("--replicas", default="1,2,4,16", help="how many replicas (1,2,4,16)")
     parser.add_argument("--offered", default="0.7,0.8,0.9", help="load by places (0.7,0.8,0.9)")

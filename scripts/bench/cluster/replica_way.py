@@ -158,7 +158,11 @@ def measure(service: ClusterService, replica: int, listeners: int, chunks: int) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.bench.cluster.replica_way",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--listeners", default="1,8,32", help="listeners at a time (1,8,32)")
     parser.add_argument("--seconds", type=float, default=20.0, help="of sound for each (20)")
     parser.add_argument("--out", type=Path, help="file to write, too: Ray writes on stdout itself")

@@ -33,13 +33,22 @@ PARTS = ("memory", "speed", "rounding", "history")
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.codec.codec",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--parts", default=",".join(PARTS), type=lambda text: tuple(text.split(","))
+        "--parts",
+        default=",".join(PARTS),
+        type=lambda text: tuple(text.split(",")),
+        metavar="PART,...",
+        help=f"what to measure ({','.join(PARTS)})",
     )
     parser.add_argument(
-        "--device", default="cuda" if torch.cuda.is_available() else "cpu", type=torch.device
+        "--device",
+        default="cuda" if torch.cuda.is_available() else "cpu",
+        type=torch.device,
+        help="cpu or cuda (a GPU when there is one)",
     )
     parser.add_argument(
         "--voice-codes",

@@ -144,10 +144,12 @@ def timed(encoder: WhisperVq, waves: list[np.ndarray], runs: int) -> list[float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.codec.encode",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (cpu)")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"runs of each length ({RUNS})")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures as JSON")
     parser.add_argument(
         "--only-agreement", action="store_true", help="no times; 4 minutes on a core of a CPU"

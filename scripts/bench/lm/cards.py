@@ -67,14 +67,25 @@ def measure(number_format: str, batches: list[int], device: torch.device) -> dic
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.lm.cards",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--formats", nargs="+", default=["none", "int8", "int4"], metavar="FORMAT",
         help="none (bfloat16), trunk or all (float8), int8, int4",
     )  # fmt: skip
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 16], metavar="N")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument(
+        "--batches",
+        nargs="+",
+        type=int,
+        default=[1, 16],
+        metavar="N",
+        help="sequences of the decode steps (1 16)",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="also write the figures there as JSON"
+    )
     args = parser.parse_args()
     device = resolve_device("cuda")
     rate = read_rate(1 << 32, device)

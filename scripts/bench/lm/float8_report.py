@@ -97,9 +97,17 @@ def calibrated(folder: Path, num_prompts: int, reply_rows: int, device_name: str
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.lm.float8_report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--checkpoint", type=Path, default=NANO_CHECKPOINT, metavar="DIR")
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        default=NANO_CHECKPOINT,
+        metavar="DIR",
+        help="checkpoint folder (the built-in voice)",
+    )
     parser.add_argument(
         "--calibrate",
         type=int,
@@ -112,7 +120,12 @@ def parse() -> argparse.Namespace:
         default=REFERENCE,
         help=f"the format that the others are held against ({REFERENCE})",
     )
-    parser.add_argument("--dtypes", default="float8,float8-all", metavar="NAME,...")
+    parser.add_argument(
+        "--dtypes",
+        default="float8,float8-all",
+        metavar="NAME,...",
+        help="formats to examine (float8,float8-all)",
+    )
     parser.add_argument(
         "--prompts", type=int, default=60, metavar="N", help="prompts to answer (60)"
     )

@@ -44,36 +44,32 @@ INIT_STD = 0.02
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", default="nano,published")
-    parser.add_argument("--backend", default="tensorrt", choices=("tensorrt", "tensorrt_rtx"))
-    parser.add_argument("--dtype", default="float16", choices=("float32", "float16", "bfloat16"))
-    parser.add_argument(
-        "--weights", default="bound,baked", help="of the nano engines; the first also at full width"
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.bench.lm.trt",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--layers",
-        type=int,
-        default=PUBLISHED.num_shared_layers,
-        help="shared layers at full width",
-    )
-    parser.add_argument(
-        "--branch-layers",
-        type=int,
-        default=PUBLISHED.num_modality_layers,
-        help="layers of a branch",
-    )
-    parser.add_argument("--batch", type=int, default=1, help="sequences of one step at full width")
-    parser.add_argument(
-        "--effort", type=int, default=EFFORT, help="the builder's optimisation level, 0 to 5"
-    )
-    parser.add_argument(
-        "--beside", type=Path, help="figures of scripts.bench of the same hour, kept with these"
-    )
-    parser.add_argument(
-        "--replies", type=Path, help="where to write the greedy replies, and to read them"
-    )
-    parser.add_argument("--out", type=Path, required=True)
+    add = parser.add_argument
+    add("--parts", default="nano,published", metavar="PART,...",
+        help="nano and published, or heard alone (nano,published)")  # fmt: skip
+    add("--backend", default="tensorrt", choices=("tensorrt", "tensorrt_rtx"),
+        help="library to build and run with (tensorrt)")  # fmt: skip
+    add("--dtype", default="float16", choices=("float32", "float16", "bfloat16"),
+        help="number format of the engines (float16)")  # fmt: skip
+    add("--weights", default="bound,baked", metavar="KIND,...",
+        help="of the engines of nano; the first kind also for published (bound,baked)")  # fmt: skip
+    add("--layers", type=int, default=PUBLISHED.num_shared_layers,
+        help=f"shared layers of published ({PUBLISHED.num_shared_layers})")  # fmt: skip
+    add("--branch-layers", type=int, default=PUBLISHED.num_modality_layers,
+        help=f"layers of a branch of published ({PUBLISHED.num_modality_layers})")  # fmt: skip
+    add("--batch", type=int, default=1, help="most sequences of a decode step of published (1)")
+    add("--effort", type=int, default=EFFORT,
+        help=f"the builder's optimisation level, 0 to 5 ({EFFORT})")  # fmt: skip
+    add("--beside", type=Path, metavar="FILE",
+        help="figures of scripts.bench of the same hour, kept with these")  # fmt: skip
+    add("--replies", type=Path, metavar="FILE",
+        help="where nano writes the greedy replies, and heard reads them")  # fmt: skip
+    add("--out", type=Path, required=True, metavar="FILE", help="JSON file for the figures")
     return parser.parse_args()
 
 

@@ -179,7 +179,9 @@ def _draw_shares(
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.report.plot",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "file",
@@ -189,7 +191,13 @@ def main() -> None:
         default=FOLDER / "h200_full_size.json",
         help="what scripts.bench --preset wrote",
     )
-    parser.add_argument("--out", type=Path, default=OUT, metavar="FILE.svg")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=OUT,
+        metavar="FILE.svg",
+        help="picture to write, with a dark one beside it",
+    )
     args = parser.parse_args()
     for path in draw(json.loads(args.file.read_text(encoding="utf-8")), args.out):
         print(f"{path}: {path.stat().st_size / 1000:.0f} kB")

@@ -144,7 +144,9 @@ for name, value in {
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.service.barge_in",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--sounds", default=",".join(MINUTES), metavar="NAMES", help="some of them (all)"

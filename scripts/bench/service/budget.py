@@ -118,21 +118,30 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.service.budget",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--limit-gb", type=float, default=22.0, help="10^9 bytes that may be allocated (22)"
     )
-    parser.add_argument("--float8", default="trunk", choices=[kind.value for kind in Float8])
+    parser.add_argument(
+        "--float8",
+        default="trunk",
+        choices=[kind.value for kind in Float8],
+        help="linear layers in float8 (trunk)",
+    )
     parser.add_argument(
         "--bits", type=int, choices=(8, 4), help="weights in so many bits, not in float8"
     )
-    parser.add_argument("--sessions", type=int, default=4)
+    parser.add_argument("--sessions", type=int, default=4, help="replies at a time (4)")
     parser.add_argument("--rows", type=int, default=2048, help="rows of KV of each session (2048)")
     parser.add_argument(
         "--replies", type=int, default=4, help="spoken at a time, at most one a session (4)"
     )
-    parser.add_argument("--out", type=Path)
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="also write the figures there as JSON"
+    )
     args = parser.parse_args()
     number_format = f"int{args.bits}" if args.bits else args.float8
     found = measure(args.limit_gb * 1e9, number_format, args.sessions, args.rows, args.replies)

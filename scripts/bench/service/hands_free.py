@@ -70,7 +70,9 @@ WATCH = """() => {
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.service.hands_free",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--turns", type=int, default=20, metavar="N", help="questions (20)")
     parser.add_argument("--port", type=int, default=7963, help="port for the page (7963)")

@@ -158,7 +158,9 @@ def measure(streams: int, setup: StreamSetup = SETUP) -> HostCost:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.service.host",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--streams", default="1,16,64,256", metavar="N,...", help="replies at a time (1,16,64,256)"

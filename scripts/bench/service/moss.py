@@ -50,9 +50,16 @@ FIRST_CODES = 8
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.service.moss",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--listeners", default="1:1,16:16", metavar="N:REPLIES,...")
+    parser.add_argument(
+        "--listeners",
+        default="1:1,16:16",
+        metavar="N:REPLIES,...",
+        help="numbers of listeners, and the replies of each number (1:1,16:16)",
+    )
     parser.add_argument(
         "--bits",
         type=int,

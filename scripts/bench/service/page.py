@@ -30,7 +30,9 @@ BAR_MS = 15.0
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.service.page",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--runs", type=int, default=10, metavar="N", help="replies after the one that warms up (10)"
@@ -75,7 +77,12 @@ def how_many(command: str, about: str, what: str, default: int, argv: list[str] 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "count", nargs="?", type=int, default=default, metavar=what.upper(), help=f"({default})"
+        "count",
+        nargs="?",
+        type=int,
+        default=default,
+        metavar=what.upper(),
+        help=f"how many ({default})",
     )
     count: int = parser.parse_args(argv).count
     if count < 1:

@@ -179,7 +179,9 @@ def summary(name: str, values: list[float]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.service.programs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="pairs of calls (20)")
     parser.add_argument("--port", type=int, default=7962, help="port for the page (7962)")

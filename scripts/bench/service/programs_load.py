@@ -251,7 +251,9 @@ def measure(port: int, seconds: float, streams: int, sockets: int, turns: int) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.service.programs_load",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--port", type=int, default=7963, help="port for the endpoints (7963)")
     parser.add_argument("--seconds", type=float, default=12.0, help="of sound in a reply (12)")

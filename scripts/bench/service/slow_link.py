@@ -44,7 +44,9 @@ PATIENCE_MS = 180_000  # for a reply
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.service.slow_link",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--replies", type=int, default=REPLIES, metavar="N", help=f"over each link ({REPLIES})"

@@ -37,7 +37,9 @@ HISTORY: tuple[tuple[Role, str], ...] = (("user", "My dog is old."), ("assistant
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.service.small_talk",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.parse_args()
     known = verdicts(JUDGED)

@@ -66,7 +66,9 @@ WATCH = """() => {
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.service.talk",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--turns", type=int, default=6, metavar="N", help="turns of the conversation (6)"

@@ -63,7 +63,9 @@ def parts(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.stress",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--parts", default="", metavar="A,B", help="only these (default: all)")
     for name, count in (

@@ -200,7 +200,9 @@ def main(argv: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if argv is None else argv
     at = arguments.index("--") if "--" in arguments else len(arguments)
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.stress.soak",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--minutes", type=float, default=60.0, metavar="N", help="(60)")
     parser.add_argument("--port", type=int, default=7992, help="port for the program (7992)")

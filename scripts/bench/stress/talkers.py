@@ -237,7 +237,9 @@ def _now() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.bench.stress.talkers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--people", type=int, default=2, metavar="N", help="(2)")
     parser.add_argument("--turns", type=int, default=20, metavar="N", help="of each (20)")

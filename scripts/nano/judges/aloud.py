@@ -138,7 +138,9 @@ def word_errors(replies: Sequence[Spoken], rate_hz: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.judges.aloud",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--texts", type=Path, default=TEXTS)
     parser.add_argument("--seed", type=int, default=SEED)

@@ -134,7 +134,9 @@ def _other(voice: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.judges.homographs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--checkpoint", type=Path, default=NANO_CHECKPOINT)
     parser.add_argument("--seed", type=int, default=SEED)

@@ -147,7 +147,9 @@ def request_of(processor: Processor, number: int, text: str) -> Request:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.judges.reading",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--checkpoint", type=Path, default=NANO_CHECKPOINT)

@@ -132,7 +132,9 @@ def _module(name: str) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.judges.sound_judges",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", type=Path, nargs="+")
     args = parser.parse_args()

@@ -260,7 +260,9 @@ def speak(work: Path, second: Path | None, processes: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.nano.vocoder.speech",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=("phonemes", "speak"))
     parser.add_argument("--work", type=Path, required=True)

@@ -87,12 +87,12 @@ def start(
 
     ensure_vocoder_package()
     from moss_engine.build import build_talking_service
-    from moss_engine.heap import freeze_gc_heap, keep_large_blocks_apart
+    from moss_engine.heap import freeze_gc_heap, tune_malloc
     from moss_engine.ui.server import launch, require_address
 
     check()
     require_address(page.host, page.port)
-    keep_large_blocks_apart()
+    tune_malloc()
     if cluster.is_wanted:
         from moss_engine.cluster.build import build_cluster_service
 

@@ -8,21 +8,28 @@ import gc
 import sys
 
 LARGE_BYTES = 256 * 1024
-M_MMAP_THRESHOLD = -3
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 
 
-def keep_large_blocks_apart() -> bool:
-    """Blocks of LARGE_BYTES and more go back to the system when they are freed, from now on and in
-    the whole process.
+def tune_malloc() -> bool:
+    """Two settings of glibc for the whole process, to be made before it has many threads; both are
+    against memory that grows for days.
 
-    Otherwise glibc lets them into its heaps as soon as one of their size was freed. The passing
-    tensors of replies then lie among what is kept, and the holes that they leave grow for days.
-    Returns False where the C library has no such setting (macOS, Windows, musl).
+    Blocks of LARGE_BYTES and more go back to the system when they are freed. Otherwise glibc lets
+    them into its heaps as soon as one of their size was freed, and the passing tensors of replies
+    leave holes among what is kept. All threads share one heap (arena). Otherwise each that comes
+    and goes takes one of 8 for each core, and every one of them grows to the most that any thread
+    ever needed.
+
+    Returns False where the C library has no such settings (macOS, Windows, musl).
     """
     if not sys.platform.startswith("linux"):
         return False
     libc = ctypes.CDLL(None)
-    return hasattr(libc, "mallopt") and libc.mallopt(M_MMAP_THRESHOLD, LARGE_BYTES) == 1
+    if not hasattr(libc, "mallopt"):
+        return False
+    settings = ((M_MMAP_THRESHOLD, LARGE_BYTES), (M_ARENA_MAX, 1))
+    return all(libc.mallopt(name, value) == 1 for name, value in settings)
 
 
 def freeze_gc_heap() -> None:

@@ -1,5 +1,5 @@
-"""Large blocks do not go into the heaps, whatever was freed before; a full collection of garbage
-does not walk through what a program began with."""
+"""Large blocks do not go into the heap, whatever was freed before, and threads share it; a full
+collection of garbage does not walk through what a program began with."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from moss_engine.heap import LARGE_BYTES, keep_large_blocks_apart
+from moss_engine.heap import LARGE_BYTES, tune_malloc
 
 # A process of its own: the setting holds for a whole one. Prints how many of the blocks that were
 # asked for have mappings of their own.
 PROGRAM = f"""
 import ctypes, sys
-from moss_engine.heap import keep_large_blocks_apart
+from moss_engine.heap import tune_malloc
 
 FIELDS = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
 Info = type("Info", (ctypes.Structure,), {{
@@ -24,7 +24,7 @@ libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 libc.mallinfo2.restype = Info
 if "apart" in sys.argv:
-    assert keep_large_blocks_apart()
+    assert tune_malloc()
 libc.free(libc.malloc(16 << 20))
 before = libc.mallinfo2().hblks
 kept = [libc.malloc({LARGE_BYTES}) for _ in range(10)]
@@ -32,17 +32,53 @@ print(libc.mallinfo2().hblks - before)
 """
 
 
-def num_apart(*options: str) -> int:
+def printed(program: str, *options: str) -> str:
     run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *options], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, *options], capture_output=True, text=True, check=True
     )
-    return int(run.stdout)
+    return run.stdout
 
 
-@pytest.mark.skipif(not keep_large_blocks_apart(), reason="needs glibc")
+# Prints how many heaps there are when eight threads hold memory.
+THREADS = """
+import ctypes, sys, tempfile, threading
+from moss_engine.heap import tune_malloc
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+libc.fclose.argtypes, libc.malloc_info.argtypes = [ctypes.c_void_p], [ctypes.c_int, ctypes.c_void_p]
+if "shared" in sys.argv:
+    assert tune_malloc()
+held, release = threading.Barrier(9), threading.Event()
+
+def hold():
+    libc.malloc(100_000)
+    held.wait()
+    release.wait()
+
+for _ in range(8):
+    threading.Thread(target=hold, daemon=True).start()
+held.wait()
+with tempfile.NamedTemporaryFile() as file:
+    stream = libc.fopen(file.name.encode(), b"w")
+    libc.malloc_info(0, stream)
+    libc.fclose(stream)
+    print(file.read().count(b"<heap nr"))
+release.set()
+"""
+needs_glibc = pytest.mark.skipif(not tune_malloc(), reason="needs glibc")
+
+
+@needs_glibc
 def test_large_blocks_have_mappings_of_their_own_whatever_was_freed_before():
-    assert num_apart() == 0
-    assert num_apart("apart") == 10
+    assert int(printed(PROGRAM)) == 0
+    assert int(printed(PROGRAM, "apart")) == 10
+
+
+@needs_glibc
+def test_all_threads_share_one_heap():
+    assert int(printed(THREADS)) > 1
+    assert int(printed(THREADS, "shared")) == 1
 
 
 # A process of its own: what is frozen is never collected. Prints how many objects of the start a
@@ -69,5 +105,4 @@ print(sum(id(one) in walked for one in kept), before() is None, after() is None)
 
 
 def test_full_collections_pass_by_what_the_program_began_with_and_find_what_came_later():
-    run = subprocess.run([sys.executable, "-c", FROZEN], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["0", "True", "True"]
+    assert printed(FROZEN).split() == ["0", "True", "True"]

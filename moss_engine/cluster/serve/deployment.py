@@ -47,9 +47,9 @@ class Replica:
         self, engine: Mapping[str, Any], talk: Mapping[str, Any], clones_voices: bool
     ) -> None:
         from moss_engine.build import build_listening_service
-        from moss_engine.heap import freeze_gc_heap, keep_large_blocks_apart
+        from moss_engine.heap import freeze_gc_heap, tune_malloc
 
-        keep_large_blocks_apart()
+        tune_malloc()
         config = from_values(EngineConfig, engine)
         self._service = build_listening_service(
             config, from_values(TalkConfig, talk), clones_voices=clones_voices

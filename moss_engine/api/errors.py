@@ -76,6 +76,10 @@ class ParameterError(InputError):
     code = "E_PARAM"
 
 
+class UnknownVoiceError(ParameterError):
+    """A voice that is not there, or not there any more."""
+
+
 class ContextError(InputError):
     """Prompt plus the longest possible reply does not fit the model's context or the KV pool."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moss_engine.api.info import ServiceInfo
 
-FORMAT = 1
+FORMAT = 2
 """Of the values that pages and replicas exchange; a change that the other side would not understand
 counts it up."""
 SAMPLE_BYTES = 4096

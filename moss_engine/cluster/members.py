@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -65,15 +65,26 @@ class Member:
 
 class Members:
     """Follows the replicas of one fingerprint: that of the first one that was found. `run` is its
-    life; everything belongs to one event loop. While it is `cut_off` no replica can be asked."""
+    life; everything belongs to one event loop. While it is `cut_off` no replica can be asked.
+
+    `page` names who follows them; `voiced` tells which of its sessions have own voices at the
+    replica of a name."""
 
     def __init__(
-        self, fleet: Fleet, *, hangs_s: float = HANGS_S, clock: Callable[[], float] = time.monotonic
+        self,
+        fleet: Fleet,
+        page: str,
+        voiced: Callable[[str], Sequence[str]],
+        *,
+        hangs_s: float = HANGS_S,
+        clock: Callable[[], float] = time.monotonic,
     ):
         self.fingerprint: str | None = None
         self.mismatched: frozenset[str] = frozenset()
         self.cut_off = False
         self._fleet = fleet
+        self._page = page
+        self._voiced = voiced
         self._hangs_s = hangs_s
         self._clock = clock
         self._members: dict[str, Member] = {}
@@ -191,7 +202,8 @@ class Members:
     async def _watch(self, member: Member) -> None:
         try:
             while not member.gone.done():
-                async with aclosing(member.remote.watch()) as loads:
+                watch = member.remote.watch(self._page, self._voiced(member.name))
+                async with aclosing(watch) as loads:
                     async for load in loads:
                         self._hear(member, load)
                         if member.gone.done():

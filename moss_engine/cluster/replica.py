@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,10 @@ from moss_engine.api.events import AudioChunk, Event, Sampled
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.api.service import ReplyStream, SpeechService
+from moss_engine.cluster.replica_voices import ReplicaVoices
 from moss_engine.cluster.values import Answer, Card, Load, Refusal
+
+log = logging.getLogger(__name__)
 
 PUSH_S = 0.1
 WATCH_S = 60.0
@@ -47,6 +51,8 @@ class ReplicaServer:
         self._clock = clock
         self._open: dict[str, _Open] = {}
         self._heard_s: dict[str, float] = {}  # when a page was last heard from
+        self._voices = ReplicaVoices(clock)
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._checking = self._retired = False
 
     async def reply(
@@ -69,9 +75,11 @@ class ReplicaServer:
         finally:
             del self._open[request.request_id]
 
-    async def watch(self) -> AsyncGenerator[Load, None]:
+    async def watch(self, page: str, voiced: Collection[str]) -> AsyncGenerator[Load, None]:
         """See `Remote`; it ends after a while, for those who listen to ask again, as nobody tells
         a replica that a page has died."""
+        self._hear(page)
+        self._forget(self._voices.unwanted(page, voiced))
         before, said_s = None, self._clock()
         end_s = said_s + WATCH_S
         while self._clock() < end_s:
@@ -92,13 +100,19 @@ class ReplicaServer:
             if request_id in self._open:
                 self._open[request_id].stream.cancel()
 
-    async def call(self, method: str, *arguments: Any) -> Answer:
+    async def call(self, page: str, method: str, *arguments: Any) -> Answer:
         """See `Remote`."""
         assert method in CALLS, f"{method} cannot be called from afar"
+        if method == "add_voice":  # it may be made although nobody waits for it any more
+            self._voices.add(page, arguments[0])
+        self._hear(page)
         try:
-            return Answer(await getattr(self._service, method)(*arguments))
+            answer = Answer(await getattr(self._service, method)(*arguments))
         except MossError as error:
             return Answer(error=error)
+        if method == "remove_voice":
+            self._voices.remove(arguments[0])
+        return answer
 
     def retire(self) -> None:
         """Refuse new replies, and let pages take the open ones elsewhere."""
@@ -111,12 +125,14 @@ class ReplicaServer:
 
     def _hear(self, page: str) -> None:
         self._heard_s[page] = self._clock()
+        self._voices.hear(page)
         if not self._checking:
             self._checking = True
             asyncio.get_running_loop().call_later(PUSH_S, self._end_leases)
 
     def _end_leases(self) -> None:
-        """Stop the replies of pages that are gone; comes again while there are pages."""
+        """Stop the replies of pages that are gone, and forget their voices; comes again while there
+        are pages or voices."""
         now_s = self._clock()
         for page, heard_s in list(self._heard_s.items()):
             if now_s - heard_s > self._info.lease_s:
@@ -124,9 +140,16 @@ class ReplicaServer:
                 for reply in self._open.values():
                     if reply.page == page:
                         reply.stream.cancel()
-        self._checking = bool(self._heard_s)
+        self._forget(self._voices.orphans())
+        self._checking = bool(self._heard_s or self._voices)
         if self._checking:
             asyncio.get_running_loop().call_later(PUSH_S, self._end_leases)
+
+    def _forget(self, sessions: Sequence[str]) -> None:
+        for session_id in sessions:
+            task = asyncio.ensure_future(self._service.remove_voice(session_id))
+            self._forgetting.add(task)
+            task.add_done_callback(self._forgetting.discard)
 
 
 async def _batches(stream: ReplyStream) -> AsyncGenerator[list[Event], None]:

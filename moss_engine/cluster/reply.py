@@ -13,6 +13,7 @@ from moss_engine.api.errors import (
     ReplicasLostError,
     ReplyFaultError,
     ShuttingDownError,
+    UnknownVoiceError,
 )
 from moss_engine.api.events import Event, Failed, Finished, FinishReason, Placed
 from moss_engine.api.request import Request
@@ -29,7 +30,7 @@ MAX_DEATHS = 3
 """A reply whose replicas die one after another may be what kills them."""
 BETWEEN_TRIES_S = 0.5
 
-Prepare = Callable[[Request, Member], Awaitable[Request]]
+Prepare = Callable[[Request, Member, bool], Awaitable[Request]]
 Batches = AsyncGenerator[list[Event] | Refusal, None]
 
 
@@ -37,7 +38,8 @@ class ClusterReply:
     """A reply on its way from replicas to `stream`, its listener's end. `start` begins it, `run`
     is the rest of its life, both on the cluster's event loop.
 
-    `prepare` writes a request as a replica knows it. `patience_s` is how long a reply that lost its
+    `prepare` writes a request as a replica knows it, which is to learn its own voice again where
+    the last argument says so. `patience_s` is how long a reply that lost its
     replica waits for another. `member` is where it is made now, under the name `sent_id`, and
     `noted_samples` what it knows the listener to have taken. `cancelled` is set by others,
     `outcome` is a FinishReason's value or "failed" when it is over.
@@ -110,6 +112,8 @@ class ClusterReply:
             tried.add(member.name)
             try:
                 refused = await self._ask(member)
+                if isinstance(refused, UnknownVoiceError):  # the replica forgot it
+                    refused = await self._ask(member, teaches=True)
             except ReplicaLostError as error:
                 self._members.lost(member, error)
                 continue
@@ -122,7 +126,7 @@ class ClusterReply:
             raise self._members.none_left
         raise refusal or BusyError("All replicas are full; try again in a moment.")
 
-    async def _ask(self, member: Member) -> MossError | None:
+    async def _ask(self, member: Member, *, teaches: bool = False) -> MossError | None:
         """Send the request to a replica; returns its refusal."""
         progress = self._course.progress(self.stream.taken_samples) if self.num_resumes else None
         self._num_asked += 1  # a replica may still be busy with what it was asked before
@@ -131,7 +135,7 @@ class ClusterReply:
         member.num_sent += 1
         batches = None
         try:
-            request = await unless_gone(member, self._prepare(request, member))
+            request = await unless_gone(member, self._prepare(request, member, teaches))
             batches = member.remote.reply(self._page, request)
             first = await unless_gone(member, anext(batches))
         except MossError as error:  # its own voice was refused

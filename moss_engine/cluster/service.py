@@ -57,7 +57,8 @@ class ClusterService:
         self._clock = clock
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
-        self._voices = OwnVoices()
+        self._page = secrets.token_hex(8)
+        self._voices = OwnVoices(self._page)
         self._running: list[asyncio.Task[None]] = []
         self._opened: Replies | None = None
 
@@ -104,10 +105,11 @@ class ClusterService:
         async def add(member: Member) -> ClonedVoice:
             return await self._voices.add(member, session_id, wave, sample_rate_hz, codes)
 
-        voice = await self._do(self._at_one(session_id, add))
-        for other in self._voices.surplus():
-            await self.remove_voice(other)
-        return voice
+        try:
+            return await self._do(self._at_one(session_id, add))
+        finally:
+            for other in self._voices.surplus():
+                await self.remove_voice(other)
 
     async def remove_voice(self, session_id: str) -> None:
         await self._do(self._remove_voice(session_id))
@@ -142,7 +144,9 @@ class ClusterService:
         return await asyncio.wrap_future(self._call(work))
 
     async def _open(self) -> None:
-        self._members = Members(self._fleet, hangs_s=self._hangs_s, clock=self._clock)
+        self._members = Members(
+            self._fleet, self._page, self._voices.voiced, hangs_s=self._hangs_s, clock=self._clock
+        )
         self._running.append(asyncio.ensure_future(self._members.run()))
         end_s = self._clock() + self._start_s
         while not self._members.has_ready:
@@ -155,12 +159,7 @@ class ClusterService:
         info: ServiceInfo = await self._ask("describe")
         self._info = scaled_info(info, await self._size())
         self._opened = Replies(
-            self._members,
-            secrets.token_hex(8),
-            self._voices.prepare,
-            info,
-            self._patience_s,
-            self._clock,
+            self._members, self._page, self._voices.prepare, info, self._patience_s, self._clock
         )
         self._running.append(asyncio.ensure_future(self._opened.run()))
 
@@ -187,7 +186,7 @@ class ClusterService:
         """A call that any replica can answer."""
 
         async def ask(member: Member) -> Any:
-            return (await member.remote.call(method, *arguments)).result()
+            return (await member.remote.call(self._page, method, *arguments)).result()
 
         return await self._at_one(secrets.token_hex(4), ask)
 
@@ -211,18 +210,18 @@ class ClusterService:
     async def _remove_voices(self, member: Member, session_ids: Sequence[str]) -> None:
         try:
             for session_id in session_ids:
-                await unless_gone(member, member.remote.call("remove_voice", session_id))
+                removing = member.remote.call(self._page, "remove_voice", session_id)
+                await unless_gone(member, removing)
         except ReplicaLostError as error:
             self._members.lost(member, error)
 
     async def _forget_voices(self) -> None:
         """Take this page's voices from all replicas at once; those that are lost or slow keep
         them."""
-        sessions = self._voices.by_replica()
         removing = [
-            asyncio.ensure_future(self._remove_voices(member, sessions[member.name]))
+            asyncio.ensure_future(self._remove_voices(member, sessions))
             for member in self._members.all
-            if member.name in sessions
+            if (sessions := self._voices.voiced(member.name))
         ]
         if removing:
             await asyncio.wait(removing, timeout=FORGET_S)

@@ -4,8 +4,9 @@ reply is spoken there."""
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from moss_engine.api.request import Request
 from moss_engine.api.service import ClonedVoice
@@ -19,22 +20,24 @@ MAX_RECORDINGS = 256
 
 @dataclass
 class _Recording:
-    """`names` are those that replicas gave the voice, by replica; `replicas` those that have this
-    one or an earlier one of the session."""
+    """`names` are those that replicas gave the voice, by replica."""
 
     name: str
     wave: np.ndarray
     sample_rate_hz: int
     codes: tuple[int, ...]
     names: dict[str, str] = field(default_factory=dict)
-    replicas: set[str] = field(default_factory=set)
 
 
 class OwnVoices:
-    """By session, one each; the oldest are `surplus` when there are many."""
+    """By session, one each; the oldest are `surplus` when there are many. `page` is whose they
+    are."""
 
-    def __init__(self) -> None:
-        self._recordings: OrderedDict[str, _Recording] = OrderedDict()
+    def __init__(self, page: str) -> None:
+        self._page = page
+        self._recordings: dict[str, _Recording] = {}
+        # Replicas that were asked for a voice of the session: they may have one.
+        self._asked: OrderedDict[str, set[str]] = OrderedDict()
 
     async def add(
         self,
@@ -45,44 +48,43 @@ class OwnVoices:
         codes: tuple[int, ...],
     ) -> ClonedVoice:
         """As `SpeechService.add_voice`; the replica's name for it is the page's."""
-        answer = await member.remote.call("add_voice", session_id, wave, sample_rate_hz, codes)
-        voice: ClonedVoice = answer.result()
-        earlier = self._recordings.pop(session_id, None)
-        recording = _Recording(voice.name, wave, sample_rate_hz, codes, {member.name: voice.name})
-        recording.replicas = {member.name} | (earlier.replicas if earlier else set())
-        self._recordings[session_id] = recording
+        self._asked.setdefault(session_id, set())
+        self._asked.move_to_end(session_id)
+        voice = await self._teach(member, session_id, wave, sample_rate_hz, codes)
+        if session_id in self._asked:  # else it was removed meanwhile
+            names = {member.name: voice.name}
+            self._recordings[session_id] = _Recording(
+                voice.name, wave, sample_rate_hz, codes, names
+            )
         return voice
 
     def surplus(self) -> list[str]:
         """The sessions whose voices are to be removed, as there are many."""
-        return list(self._recordings)[: max(0, len(self._recordings) - MAX_RECORDINGS)]
+        return list(self._asked)[: max(0, len(self._asked) - MAX_RECORDINGS)]
 
     def remove(self, session_id: str) -> list[str]:
-        """Forget a session's voice; returns the replicas that have one of it."""
-        recording = self._recordings.pop(session_id, None)
-        return list(recording.replicas) if recording else []
+        """Forget a session's voice; returns the replicas that may have one of it."""
+        self._recordings.pop(session_id, None)
+        return list(self._asked.pop(session_id, ()))
 
-    def by_replica(self) -> dict[str, list[str]]:
-        """The sessions of which replicas have a voice, by replica."""
-        found: dict[str, list[str]] = {}
-        for session_id, recording in self._recordings.items():
-            for name in recording.replicas:
-                found.setdefault(name, []).append(session_id)
-        return found
+    def voiced(self, replica: str) -> Sequence[str]:
+        """The sessions of which a replica may have a voice."""
+        return [session_id for session_id, names in self._asked.items() if replica in names]
 
-    async def prepare(self, request: Request, member: Member) -> Request:
-        """The request with the voice's name at this replica, which learns it if need be."""
+    async def prepare(self, request: Request, member: Member, teaches: bool = False) -> Request:
+        """The request with the voice's name at this replica, which learns it if need be; with
+        `teaches` in any case."""
         recording = self._recordings.get(request.session_id)
         if recording is None or request.voice != recording.name:
             return request
-        if member.name not in recording.names:
-            answer = await member.remote.call(
-                "add_voice",
-                request.session_id,
-                recording.wave,
-                recording.sample_rate_hz,
-                recording.codes,
-            )
-            recording.names[member.name] = answer.result().name
-            recording.replicas.add(member.name)
+        if teaches or member.name not in recording.names:
+            sound = recording.wave, recording.sample_rate_hz, recording.codes
+            voice = await self._teach(member, request.session_id, *sound)
+            recording.names[member.name] = voice.name
         return replace(request, voice=recording.names[member.name])
+
+    async def _teach(self, member: Member, session_id: str, *sound: Any) -> ClonedVoice:
+        """Noted before it is done: a call that nobody waits for any more may still be heard."""
+        self._asked.setdefault(session_id, set()).add(member.name)
+        call = member.remote.call(self._page, "add_voice", session_id, *sound)
+        return (await call).result()

@@ -25,8 +25,8 @@ from moss_engine.api.errors import (
     ContextError,
     EngineFaultError,
     MossError,
-    ParameterError,
     ShuttingDownError,
+    UnknownVoiceError,
 )
 from moss_engine.api.events import Accepted, Event, Finished, FinishReason
 from moss_engine.api.info import ServiceStats
@@ -206,7 +206,7 @@ class ServiceCore:
 
     def _open(self, request: Request) -> OpenReply:
         if request.voice is not None and request.voice not in self.voices:
-            raise ParameterError(
+            raise UnknownVoiceError(
                 f"voice {request.voice!r} is unknown; choose one of {', '.join(self.voices)}."
             )
         stream = LocalReplyStream(

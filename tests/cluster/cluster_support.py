@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from moss_engine.api.service import stream
 from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.cluster.service import ClusterService
 from moss_engine.cluster.values import Card
+from moss_engine.codec.base import VoiceCloner
+from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.core import ServiceCore
 from moss_engine.service.local import LocalService
 from tests.cluster.local_fleet import LocalFleet, LocalRemote
@@ -80,8 +83,11 @@ def clustered(
     fingerprints: tuple[str, ...] | None = None,
     info: ServiceInfo = INFO,
     patience_s: float = 10.0,
+    cloner: VoiceCloner | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Cluster]:
-    """A running cluster; when the test is over no replica may hold a block or a place."""
+    """A running cluster; when the test is over no replica may hold a block or a place. `clock` is
+    that of the replicas."""
     with ExitStack() as stack:
         cores, servers = {}, []
         for i in range(num_replicas):
@@ -89,7 +95,9 @@ def clustered(
             core = stack.enter_context(served(runtime(), codec()))
             card = Card(name, fingerprints[i] if fingerprints else "same")
             cores[name] = core
-            servers.append(ReplicaServer(LocalService(core, info), info, card))
+            local = LocalService(core, info, ClonedVoices(cloner) if cloner else None)
+            stack.callback(local._voice_thread.shutdown)
+            servers.append(ReplicaServer(local, info, card, clock))
         fleet = LocalFleet(servers)
         service = ClusterService(fleet, hangs_s=HANGS_S, patience_s=patience_s, start_s=10.0)
         try:

@@ -52,8 +52,8 @@ class LocalRemote:
         finally:
             await batches.aclose()
 
-    async def watch(self) -> AsyncGenerator[Load, None]:
-        loads = self.server.watch()
+    async def watch(self, page: str, voiced: Sequence[str]) -> AsyncGenerator[Load, None]:
+        loads = self.server.watch(page, sent(list(voiced)))
         try:
             while True:
                 try:
@@ -68,8 +68,8 @@ class LocalRemote:
         await self._reach(asyncio.sleep(0))
         self.server.note(page, taken, stopped)
 
-    async def call(self, method: str, *arguments: Any) -> Answer:
-        return sent(await self._reach(self.server.call(method, *arguments)))
+    async def call(self, page: str, method: str, *arguments: Any) -> Answer:
+        return sent(await self._reach(self.server.call(page, method, *arguments)))
 
     async def _reach(self, work: Any) -> Any:
         """The result, unless the replica is dead or dies meanwhile; never while it hangs."""

@@ -33,7 +33,7 @@ class OneReplica:
     def remote(self, name: str) -> Any:
         return self
 
-    async def watch(self) -> AsyncGenerator[Load, None]:
+    async def watch(self, page: str, voiced: list[str]) -> AsyncGenerator[Load, None]:
         while True:
             told = await self.told.get()
             if isinstance(told, ReplicaLostError):
@@ -48,7 +48,7 @@ def left(away: Callable[[OneReplica, Members, Member], None], told: Any) -> tupl
     async def play() -> tuple[str, bool]:
         fleet: Any = OneReplica()
         fleet.told.put_nowait(LOAD)
-        members = Members(fleet, hangs_s=1e6)
+        members = Members(fleet, "page", lambda name: [], hangs_s=1e6)
         running = asyncio.ensure_future(members.run())
         while not members.has_ready:
             await members.change(30.0)
@@ -96,7 +96,7 @@ def test_an_unforeseen_error_does_not_end_the_search_for_replicas(caplog):
     async def find() -> None:
         fleet: Any = Odd()
         fleet.told.put_nowait(LOAD)
-        members = Members(fleet, hangs_s=1e6)
+        members = Members(fleet, "page", lambda name: [], hangs_s=1e6)
         running = asyncio.ensure_future(members.run())
         await members.change(30.0)
         assert members.has_ready

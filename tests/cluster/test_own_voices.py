@@ -31,7 +31,7 @@ class Replica:
     def remote(self) -> Replica:
         return self
 
-    async def call(self, method: str, *arguments: Any) -> Answer:
+    async def call(self, page: str, method: str, *arguments: Any) -> Answer:
         assert method == "add_voice"
         self.learned.append(arguments)
         return Answer(ClonedVoice(f"own {len(self.learned)} at {self.name}"))
@@ -42,7 +42,7 @@ def test_a_replica_learns_a_voice_once_when_a_reply_comes_to_it():
     members: list[Any] = [first, second, second, first]
 
     async def names() -> tuple[str, list[str | None]]:
-        known = OwnVoices()
+        known = OwnVoices("page")
         made = await known.add(members[0], "s", WAVE, 16_000, CODES)
         request = replace(ask(session="s"), voice=made.name)
         heard = [(await known.prepare(request, member)).voice for member in members]
@@ -63,7 +63,7 @@ def test_replicas_are_told_of_voices_that_are_too_many(monkeypatch):
     async def add_three(cluster: Cluster) -> list[tuple[str, str]]:
         told: list[tuple[str, str]] = []
 
-        async def call(method: str, session_id: str, *arguments: Any) -> Answer:
+        async def call(page: str, method: str, session_id: str, *arguments: Any) -> Answer:
             told.append((method, session_id))
             return Answer(ClonedVoice(f"own {session_id}"))
 
@@ -84,7 +84,7 @@ def test_replicas_forget_the_voices_of_a_page_that_ends(monkeypatch, hangs):
     kept: dict[str, set[str]] = {"replica-0": set(), "replica-1": set()}
 
     def calls(name: str) -> Callable[..., Awaitable[Answer]]:
-        async def call(method: str, session_id: str, *arguments: Any) -> Answer:
+        async def call(page: str, method: str, session_id: str, *arguments: Any) -> Answer:
             if method == "add_voice":
                 kept[name].add(session_id)
                 return Answer(ClonedVoice(f"own {session_id}"))

@@ -100,11 +100,13 @@ class Replica:
     def _outboxes(self) -> Outboxes:
         return Outboxes(self._server)
 
-    async def watch(self, name: str) -> AsyncGenerator[Load | Elsewhere, None]:
+    async def watch(
+        self, name: str, page: str, voiced: Sequence[str]
+    ) -> AsyncGenerator[Load | Elsewhere, None]:
         if name != self._name:
             yield Elsewhere()
             return
-        async for load in self._server.watch():
+        async for load in self._server.watch(page, voiced):
             yield load
 
     async def note(
@@ -115,8 +117,10 @@ class Replica:
         self._server.note(page, taken, stopped)
         return None
 
-    async def call(self, name: str, method: str, *arguments: Any) -> Answer | Elsewhere:
-        return await self._server.call(method, *arguments) if name == self._name else Elsewhere()
+    async def call(self, name: str, page: str, method: str, *arguments: Any) -> Answer | Elsewhere:
+        if name != self._name:
+            return Elsewhere()
+        return await self._server.call(page, method, *arguments)
 
     async def retire(self, name: str) -> Elsewhere | None:
         """Let the pages take this replica's replies elsewhere."""

@@ -107,9 +107,9 @@ class HandleRemote:
 
         return Inbox(parcels, ask, leave)
 
-    async def watch(self) -> AsyncGenerator[Load, None]:
+    async def watch(self, page: str, voiced: Sequence[str]) -> AsyncGenerator[Load, None]:
         """See `Remote`."""
-        async with aclosing(self._stream("watch")) as loads:
+        async with aclosing(self._stream("watch", page, voiced)) as loads:
             async for load in loads:
                 yield load
 
@@ -120,9 +120,9 @@ class HandleRemote:
         except asyncio.TimeoutError:
             raise ReplicaLostError(f"it took no note for {NOTE_S:g} s") from None
 
-    async def call(self, method: str, *arguments: Any) -> Answer:
+    async def call(self, page: str, method: str, *arguments: Any) -> Answer:
         """See `Remote`."""
-        return await self._result("call", method, *arguments)
+        return await self._result("call", page, method, *arguments)
 
     async def retire(self) -> None:
         """Let the pages take its replies elsewhere."""

@@ -1,0 +1,165 @@
+"""A replica forgets the voices that nobody will take away, and pages that come back send theirs
+again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from moss_engine.api.errors import AudioEmptyError
+from moss_engine.api.events import Event, FinishReason
+from moss_engine.cluster import members
+from moss_engine.cluster.replica import WATCH_S, ReplicaServer
+from moss_engine.cluster.replica_voices import GONE_S
+from moss_engine.cluster.values import Card
+from moss_engine.cluster.voices import OwnVoices
+from moss_engine.service.cloned_voices import ClonedVoices
+from moss_engine.service.local import LocalService
+from tests.cluster.cluster_support import INFO, clustered, listen
+from tests.fakes import FakeCodec
+from tests.service.service_support import PATIENCE_S, ask, served, talking
+
+WAVE, RATE_HZ, CODES = np.ones(10, np.float32), 16_000, (1, 2)
+
+
+class Codec(FakeCodec):
+    """Its voices can be added and taken away; an empty recording gives none."""
+
+    voices: tuple[str, ...] = ("plain",)
+
+    def add(self, name: str, wave: np.ndarray, rate_hz: int, codes: tuple[int, ...]) -> None:
+        if not len(wave):
+            raise AudioEmptyError("Nothing was heard; speak louder.")
+        self.voices = (*self.voices, name)
+
+    def remove(self, name: str) -> None:
+        self.voices = tuple(other for other in self.voices if other != name)
+
+    @property
+    def num_own(self) -> int:
+        return len(self.voices) - 1
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@contextmanager
+def replica() -> Iterator[tuple[ReplicaServer, Codec, Clock]]:
+    codec, clock = Codec(), Clock()
+    with served(talking(), codec) as core:
+        service = LocalService(core, INFO, ClonedVoices(codec))
+        try:
+            yield ReplicaServer(service, INFO, Card("one", "same"), clock), codec, clock
+        finally:
+            service.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def poll() -> None:
+        while not condition():
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(poll(), PATIENCE_S)
+
+
+async def add(server: ReplicaServer, page: str, session_id: str) -> None:
+    (await server.call(page, "add_voice", session_id, WAVE, RATE_HZ, CODES)).result()
+
+
+async def watch(server: ReplicaServer, page: str, *voiced: str) -> None:
+    """The page asks for the replica's load, once."""
+    async with aclosing(server.watch(page, voiced)) as loads:
+        await anext(loads)
+
+
+def test_a_page_that_is_silent_for_long_loses_its_voices():
+    async def play(server: ReplicaServer, codec: Codec, clock: Clock) -> None:
+        await add(server, "killed", "a")
+        await add(server, "killed", "b")
+        await add(server, "living", "c")
+        while clock.now_s <= GONE_S:
+            clock.now_s += WATCH_S
+            await watch(server, "living", "c")
+        await until(lambda: codec.num_own == 1)
+        (kept,) = codec.voices[1:]
+        clock.now_s += GONE_S
+        await watch(server, "living", "c")
+        await asyncio.sleep(0.3)  # longer than the replica looks for pages that are gone
+        assert codec.voices[1:] == (kept,)
+        await server.call("living", "remove_voice", "c")
+        assert not codec.num_own
+
+    with replica() as parts:
+        asyncio.run(play(*parts))
+
+
+def test_a_voice_of_which_its_page_knows_nothing_is_forgotten():
+    async def play(server: ReplicaServer, codec: Codec, clock: Clock) -> None:
+        await add(server, "page", "a")
+        await add(server, "page", "left")  # and the call that takes it away was lost
+        await add(server, "other", "b")
+        first, _, other = codec.voices[1:]
+        await watch(server, "page", "a")
+        await until(lambda: codec.num_own == 2)
+        assert codec.voices[1:] == (first, other)
+
+    with replica() as parts:
+        asyncio.run(play(*parts))
+
+
+def test_a_page_that_was_cut_off_for_long_still_speaks_in_its_voices(monkeypatch):
+    monkeypatch.setattr("tests.cluster.cluster_support.HANGS_S", 0.5)
+    monkeypatch.setattr(members, "DISCOVER_S", 0.05)
+    codec, clock = Codec(), Clock()
+
+    async def play(cluster: Any) -> list[Event]:
+        made = await cluster.service.add_voice("s", WAVE, RATE_HZ, CODES)
+        (remote,) = cluster.fleet.remotes.values()
+        remote.hangs = True
+        while (await cluster.service.stats()).ready:
+            await asyncio.sleep(0.01)
+        clock.now_s += 2 * GONE_S
+        await until(lambda: not codec.num_own)
+        remote.hangs = False
+        while not (await cluster.service.stats()).ready:
+            await asyncio.sleep(0.01)
+        return await listen(cluster.service, replace(ask(session="s"), voice=made.name))
+
+    with clustered(1, codec=lambda: codec, cloner=codec, clock=clock) as cluster:
+        events = asyncio.run(asyncio.wait_for(play(cluster), PATIENCE_S))
+    assert events[-1].reason is FinishReason.STOP  # type: ignore[attr-defined]
+    assert codec.num_own == 0, "the page took its voice away when it ended"
+
+
+def test_a_page_knows_of_voices_that_nobody_waited_for():
+    """The visitor left while a replica learned the voice."""
+
+    class Slow:
+        name = "a"
+
+        @property
+        def remote(self) -> Slow:
+            return self
+
+        async def call(self, *arguments: Any) -> Any:
+            await asyncio.Event().wait()
+
+    async def play() -> None:
+        known, slow = OwnVoices("page"), Slow()
+        adding = asyncio.ensure_future(known.add(slow, "s", WAVE, RATE_HZ, CODES))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        adding.cancel()
+        await asyncio.wait({adding})
+        assert known.voiced("a") == ["s"]
+        assert known.remove("s") == ["a"] and known.voiced("a") == []
+
+    asyncio.run(play())

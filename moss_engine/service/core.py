@@ -74,7 +74,7 @@ class ServiceCore:
         self.engine = engine
         self.codec = codec
         self.config = config
-        self._network_voices = voices
+        self._network_voices, self._installed = voices, voices or tuple(codec.voices)
         self._one_gpu = one_gpu
         self.lead_samples = round(silent_lead_s * codec.sample_rate_hz)
         self.samples_per_code = samples_per_code(codec)
@@ -207,7 +207,7 @@ class ServiceCore:
     def _open(self, request: Request) -> OpenReply:
         if request.voice is not None and request.voice not in self.voices:
             raise UnknownVoiceError(
-                f"voice {request.voice!r} is unknown; choose one of {', '.join(self.voices)}."
+                f"voice {request.voice!r} is unknown; choose one of {', '.join(self._installed)}."
             )
         stream = LocalReplyStream(
             request.request_id,

@@ -139,6 +139,8 @@ def test_voices_come_and_go(codec):
         codec.open_stream("nobody")
     mine = Voice("mine", tuple(random_codes(5)), torch.randn(80, 20), torch.randn(192))
     codec.add_voice(mine)
+    with pytest.raises(ParameterError, match=r"choose one of tiny\.$"):  # others' are secrets
+        codec.open_stream("nobody")
     codes = random_codes(8)
     stream = codec.open_stream("mine")
     assert not np.allclose(

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from moss_engine.api.errors import UnknownVoiceError
 from moss_engine.api.events import Finished
 from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.local import LocalService
 from tests.cluster.cluster_support import INFO
+from tests.fakes import FakeCodec
 from tests.service.service_support import PATIENCE_S, ask, served
 
 
@@ -28,6 +32,29 @@ class SlowCloner:
 
     def remove(self, name: str) -> None:
         self.names.remove(name)
+
+
+def test_no_refusal_tells_the_names_of_visitors_voices():
+    codec = FakeCodec()
+
+    class Cloner:
+        def add(self, name: str, *_: object) -> None:
+            codec.voices = (*codec.voices, name)
+
+        def remove(self, name: str) -> None:
+            codec.voices = tuple(other for other in codec.voices if other != name)
+
+    async def play(service: LocalService) -> None:
+        made = await service.add_voice("a", np.ones(9, np.float32), 24_000, (1,))
+        assert (await service.submit(replace(ask(), voice=made.name))).request_id
+        with pytest.raises(UnknownVoiceError) as told:
+            await service.submit(replace(ask(), voice="nobody"))
+        assert "plain" in str(told.value) and made.name not in str(told.value)
+
+    with served(codec=codec) as core:
+        service = LocalService(core, INFO, ClonedVoices(Cloner()))
+        asyncio.run(play(service))
+        service.close()
 
 
 def test_a_request_does_not_wait_for_the_voices_of_others():

@@ -85,6 +85,7 @@ class MossCodec:
         self.code_rate_hz = Fraction(MOSS_MEL.sample_rate_hz, MOSS_MEL.hop_size * flow.config.ratio)
         self.num_chunks = history_codes // CHUNK_CODES + 1
         self._voices = {voice.name: voice for voice in voices}
+        self._installed = ", ".join(self._voices)  # no names of visitors' voices, which are secrets
         self._prompts: OrderedDict[str, Prompt] = OrderedDict()
         device = flow.noise.device
         self._lane = open_lane(device)
@@ -130,9 +131,7 @@ class MossCodec:
             name = next(iter(self._voices)) if voice is None else voice
             entry, found = self._voices.get(name), self._prompts.get(name)
             if entry is None:
-                raise ParameterError(
-                    f"voice {name!r} is unknown; choose one of {', '.join(self.voices)}."
-                )
+                raise ParameterError(f"voice {name!r} is unknown; choose one of {self._installed}.")
         if found is None:
             of_flow = flow_voice(self.flow, entry.codes, entry.mel, entry.speaker)
             found = Prompt(of_flow, prompt_memory(self.flow, of_flow, CHUNK_CODES, self._run))

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from moss_engine.api.errors import MossError, ShuttingDownError
+from moss_engine.api.errors import EngineFaultError, MossError, ReplyFaultError, ShuttingDownError
 from moss_engine.api.events import AudioChunk, Event, Sampled
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
@@ -27,6 +27,8 @@ ROWS_WAIT_S = 0.3
 """Nobody hears or reads a row by itself, and a message costs more than making it."""
 CALLS = frozenset({"describe", "encode", "transcribe", "glimpse", "add_voice", "remove_voice"})
 RETIRED = "This replica is being replaced; ask another one."
+NOT_BEGUN = "The reply could not be begun; ask for something else."
+NOT_DONE = "The recording could not be used; record it again."
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,10 @@ class ReplicaServer:
             stream = await self._service.submit(request)
         except MossError as error:
             yield Refusal(error)
+            return
+        except Exception:  # or the page would take this replica, and the next ones, for dead
+            log.exception("a request could not be accepted")
+            yield Refusal(ReplyFaultError(NOT_BEGUN))
             return
         self._open[request.request_id] = _Open(page, stream)
         try:
@@ -110,6 +116,9 @@ class ReplicaServer:
             answer = Answer(await getattr(self._service, method)(*arguments))
         except MossError as error:
             return Answer(error=error)
+        except Exception:
+            log.exception("%s could not be done", method)
+            return Answer(error=EngineFaultError(NOT_DONE))
         if method == "remove_voice":
             self._voices.remove(arguments[0])
         return answer

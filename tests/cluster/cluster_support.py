@@ -89,15 +89,17 @@ def clustered(
     """A running cluster; when the test is over no replica may hold a block or a place. `clock` is
     that of the replicas."""
     with ExitStack() as stack:
-        cores, servers = {}, []
+        cores, servers, voice_threads = {}, [], []
         for i in range(num_replicas):
             name = f"replica-{i}"
             core = stack.enter_context(served(runtime(), codec()))
             card = Card(name, fingerprints[i] if fingerprints else "same")
             cores[name] = core
             local = LocalService(core, info, ClonedVoices(cloner) if cloner else None)
-            stack.callback(local._voice_thread.shutdown)
             servers.append(ReplicaServer(local, info, card, clock))
+            voice_threads.append(local._voice_thread)
+        for voice_thread in voice_threads:
+            stack.callback(voice_thread.shutdown)
         fleet = LocalFleet(servers)
         service = ClusterService(fleet, hangs_s=HANGS_S, patience_s=patience_s, start_s=10.0)
         try:

@@ -153,14 +153,21 @@ class Members:
     async def _discover(self) -> None:
         while True:
             try:
-                self._meet(await self._fleet.cards())
-            except CutOffError as error:
-                await self._rejoin(error)
+                await self._look()
             except ReplicaLostError as error:
                 log.warning("the replicas cannot be listed: %s", error)
             except Exception:
                 log.exception("the replicas cannot be listed")
             await asyncio.sleep(DISCOVER_S)
+
+    async def _look(self) -> None:
+        """Find the replicas that there are now."""
+        try:
+            if self.cut_off:  # and joining again failed
+                await self._join()
+            self._meet(await self._fleet.cards())
+        except CutOffError as error:
+            await self._rejoin(error)
 
     async def _rejoin(self, error: CutOffError) -> None:
         """Let open replies end where their replicas live, then look for all replicas anew."""
@@ -176,6 +183,9 @@ class Members:
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
+        await self._join()
+
+    async def _join(self) -> None:
         await self._fleet.rejoin()
         self.cut_off = False
         log.warning("the cluster is joined again")

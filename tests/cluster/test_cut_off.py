@@ -84,3 +84,23 @@ def test_open_replies_do_not_keep_the_page_from_joining_for_ever(monkeypatch):
         wait_until(lambda: not any(core.stats().engine.running for core in cluster.cores.values()))
         cluster.fleet.headless = False
         wait_until(lambda: is_ready(cluster))
+
+
+def test_joining_that_fails_is_tried_again(monkeypatch, caplog):
+    monkeypatch.setattr(members, "DISCOVER_S", 0.01)
+    with clustered(1) as cluster:
+        join, failed = cluster.fleet.rejoin, []
+
+        async def fail_once() -> None:
+            if not failed:
+                failed.append(True)
+                raise RuntimeError("nobody foresaw this")
+            await join()
+
+        monkeypatch.setattr(cluster.fleet, "rejoin", fail_once)
+        behead(cluster)
+        cluster.fleet.headless = False
+        wait_until(lambda: is_ready(cluster))
+        assert failed and cluster.fleet.num_joins == 2
+        assert_whole(hear(cluster.service, ask(session="s")))
+    assert "the replicas cannot be listed" in caplog.text

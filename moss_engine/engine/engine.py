@@ -222,9 +222,8 @@ class Engine:
     def _sampling(self, shares: list[Share]) -> BatchSampling:
         """How the shares that are sampled are drawn."""
         finished: tuple[str, ...] = ()
-        self._finished += self._scheduler.left_out(shares)
         if shares:
-            finished = tuple(self._finished)
+            finished = (*self._finished, *self._scheduler.left_out(shares))
             self._finished.clear()
         drawn = [share.turn for share in shares if share.samples]
         return BatchSampling(

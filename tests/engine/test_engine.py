@@ -21,6 +21,7 @@ from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment
 from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.base import BatchSampling, ScheduledBatch
 from moss_engine.runtime.make import make_runtime
 from moss_engine.text.processor import Processor
 from moss_engine.text.tokenizer import TextTokenizer
@@ -317,3 +318,25 @@ def test_sharing_a_step_changes_no_row():
         ahead_s = {request.request_id: 3.0 + (number + i) % 5 for i, request in enumerate(requests)}
         ends |= {e.request_id: e.rows for e in only(engine.step((), ahead_s).events, Finished)}
     assert [ends[request.request_id] for request in requests] == alone
+
+
+def test_turns_that_nobody_hears_on_are_not_counted_over_and_over():
+    """More than fit into a step, and all of them are held back for long."""
+    runtime = FakeRuntime(noisy, replace(LIMITS, max_batch=2, num_blocks=256))
+    engine = make_engine(runtime)
+    told: list[tuple[str, ...]] = []
+    step = runtime.step
+
+    def noting(batch: ScheduledBatch, sampling: BatchSampling) -> list[Row | None]:
+        told.append(sampling.finished)
+        return step(batch, sampling)
+
+    runtime.step = noting  # type: ignore[method-assign]
+    names = {engine.submit(make_request(name, max_rows=60)).request_id for name in "abcd"}
+    far = dict.fromkeys(names, 60.0)
+    while engine.stats().running < 4:
+        engine.step((), far)
+    for _ in range(100):
+        assert not engine.step(names, far).num_rows
+    engine.step((), far)
+    assert len(told[-1]) == len(set(told[-1])) == 2

@@ -117,7 +117,9 @@ class Replies:
                 if reply.stream.lease_lost(now_s, self._info.lease_s):
                     self._cancel(reply.request.request_id)
             serving = [reply.member for reply in self._open.values() if reply.member]
-            for member in {member.name: member for member in serving}.values():
+            members = {member.name: member for member in serving}
+            self._noted_s = {n: at_s for n, at_s in self._noted_s.items() if n in members}
+            for member in members.values():
                 self._note(member, now_s)
 
     async def _run(self, reply: ClusterReply) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
@@ -98,6 +99,21 @@ def test_a_replica_makes_no_more_than_run_ahead_of_what_was_taken():
         rows, rest = asyncio.run(hold_back(cluster))
         assert 50 <= rows < 80, "two seconds are 50 codes"
         assert isinstance(rest[-1], Finished) and rest[-1].reason is FinishReason.STOP
+
+
+def test_a_page_remembers_no_replica_that_makes_nothing_for_it():
+    """Replicas come and go for months, each with a name of its own."""
+
+    async def leave_when_noted(cluster) -> None:
+        reply = await cluster.service.submit(ask())
+        async with aclosing(reply.events(acknowledge=False)) as events:
+            await anext(events)
+            await asyncio.to_thread(wait_until, lambda: cluster.service._replies._noted_s)
+
+    with clustered(1) as cluster:
+        object.__setattr__(cluster.cores["replica-0"].config, "run_ahead_s", 1.0)
+        asyncio.run(leave_when_noted(cluster))
+        wait_until(lambda: not cluster.service._replies._noted_s)
 
 
 def test_a_replica_is_watched_again_when_the_watch_has_ended(monkeypatch):

@@ -31,8 +31,7 @@ class Microphone:
 
     def __init__(self, max_s: float, detector: Detector | None = None):
         self._max_s = max_s
-        self._blocks: list[np.ndarray] = []
-        self._num_held = 0  # samples in blocks
+        self._held = bytearray()  # int16; not a list of blocks, which may be as many as samples
         self._num_seen = 0  # samples that the detector judged
         self._turn = TurnState()
         self._frames = np.empty(0, np.int16)
@@ -44,10 +43,13 @@ class Microphone:
     def held_ms(self) -> int:
         return self._num_held * 1000 // RATE_HZ
 
+    @property
+    def _num_held(self) -> int:
+        return len(self._held) // 2
+
     def push(self, pcm: np.ndarray, *, answering: bool) -> list[Heard]:
         """More sound, and what it brought about. Raises AudioLongError where nobody takes it."""
-        self._blocks.append(pcm)
-        self._num_held += len(pcm)
+        self._held += pcm.tobytes()
         if self._listener is None:
             if self._num_held > self._max_s * RATE_HZ:
                 self.clear()
@@ -66,13 +68,13 @@ class Microphone:
 
     def take(self) -> np.ndarray:
         """Everything that is held, int16 [n]; the buffer is empty then."""
-        pcm = np.concatenate([np.empty(0, np.int16), *self._blocks])
+        pcm = np.frombuffer(bytes(self._held), np.int16)
         self.clear()
         return pcm
 
     def clear(self) -> None:
-        self._blocks.clear()
-        self._num_held, self._turn = 0, TurnState()
+        self._held.clear()
+        self._turn = TurnState()
 
     def _judge(self, probability: float, answering: bool) -> list[Heard]:
         self._num_seen += FRAME
@@ -89,7 +91,6 @@ class Microphone:
 
     def _keep(self, seconds: float) -> None:
         """Forget all but the last seconds."""
-        keep = round(seconds * RATE_HZ)
-        if self._num_held > keep:
-            self._blocks = [np.concatenate(self._blocks)[-keep:]]
-            self._num_held = keep
+        surplus = self._num_held - round(seconds * RATE_HZ)
+        if surplus > 0:
+            del self._held[: 2 * surplus]

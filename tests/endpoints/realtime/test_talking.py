@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -146,3 +147,15 @@ def test_an_answer_is_cut_to_what_was_heard():
 
 def test_base64_is_what_the_protocol_has():
     assert base64.b64decode(base64_of(np.array([1, -1], np.int16))) == b"\x01\x00\xff\xff"
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_buffer_costs_what_its_sound_costs(size):
+    microphone, block = Microphone(60.0), np.ones(size, np.int16)
+    tracemalloc.start()
+    for _ in range(20_000):
+        microphone.push(block, answering=False)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 100_000
+    assert microphone.take().tolist() == [1] * 20_000 * size

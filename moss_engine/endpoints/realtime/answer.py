@@ -102,14 +102,17 @@ class Answer:
         self._reply = await self._server.service.submit(self._request)
         if self._why_cancelled:
             self._reply.cancel()
-        async with aclosing(self._reply.events(acknowledge=False)) as events:
+        try:
             await self._show()
-            async for event in events:
-                if isinstance(event, Failed):
-                    raise of_failure(event.code, event.message)
-                if isinstance(event, Finished):
-                    return event
-                await self._take(event)
+            async with aclosing(self._reply.events(acknowledge=False)) as events:
+                async for event in events:
+                    if isinstance(event, Failed):
+                        raise of_failure(event.code, event.message)
+                    if isinstance(event, Finished):
+                        return event
+                    await self._take(event)
+        finally:
+            self._reply.cancel()  # where nobody began to listen nothing else would
         raise AssertionError("a reply ended without its last event")
 
     async def _take(self, event: Event) -> None:

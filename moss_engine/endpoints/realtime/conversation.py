@@ -77,8 +77,10 @@ class Item:
 
 
 def typed(item_id: str, role: Role, text: str, info: ServiceInfo) -> Item:
-    """An item of text; raises ApiError where every answer behind it would be refused for it."""
-    if role != "assistant" or text.strip():
+    """An item of text; raises ApiError where every answer behind it would be refused for it. Of an
+    answer without words nothing is kept."""
+    text = text if role != "assistant" or text.strip() else ""
+    if role != "assistant" or text:
         try:
             check_text(text, info.max_text_chars)
         except InputError as error:

@@ -46,7 +46,7 @@ class Listening:
         self._turn_over = turn_over
         self._microphone = Microphone(server.info.max_speech_s)
         self._item_id = ""
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[Item, asyncio.Task[None]] = {}  # an id may be that of a deleted item, too
 
     async def detector(self, *, needed: bool = False) -> Detector | None:
         """What finds turns, or None; if it is `needed`, the reason is raised instead."""
@@ -114,7 +114,7 @@ class Listening:
 
     async def understood(self, item: Item) -> None:
         """Wait until a recording was understood, or could not be."""
-        task = self._tasks.get(item.id)
+        task = self._tasks.get(item)
         if task is not None:
             await asyncio.wait({task})
 
@@ -126,8 +126,8 @@ class Listening:
 
     def _understand(self, pcm: np.ndarray, item: Item, *, found: bool = False) -> None:
         task = asyncio.create_task(self._hear(pcm, item, found))
-        self._tasks[item.id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(item.id, None))
+        self._tasks[item] = task
+        task.add_done_callback(lambda _: self._tasks.pop(item, None))
 
     async def _hear(self, pcm: np.ndarray, item: Item, found: bool) -> None:
         place: dict[str, Any] = {"item_id": item.id, "content_index": 0}

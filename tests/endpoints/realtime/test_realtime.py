@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -12,11 +14,12 @@ import pytest
 from moss_engine.api.errors import AudioEmptyError, EngineFaultError
 from moss_engine.api.request import Speech, Text
 from moss_engine.audio.pcm import to_pcm16
+from moss_engine.endpoints.realtime import conversation
 from moss_engine.endpoints.realtime.connection import Connection
-from moss_engine.endpoints.realtime.conversation import Item
+from moss_engine.endpoints.realtime.conversation import Item, typed
 from moss_engine.endpoints.realtime.listening import Listening
 from tests.endpoints.endpoint_support import MODEL
-from tests.ui.page_support import PATIENCE_S, RATE_HZ, Script, signal, soon
+from tests.ui.page_support import INFO, PATIENCE_S, RATE_HZ, FakeReply, Script, signal, soon
 
 MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
 SPOKEN = [
@@ -279,6 +282,59 @@ async def test_a_response_may_be_without_the_session_s_limits(connect, service):
     assert free.sampling.max_rows > limited.sampling.max_rows == 20
     assert [message.role for message in free.messages] == ["user"]
     assert limited.messages[0].content == Text("Be brief.")
+
+
+async def test_an_answer_without_room_for_its_item_is_stopped(connect, monkeypatch):
+    stopped: list[str] = []
+    monkeypatch.setattr(FakeReply, "cancel", lambda reply: stopped.append(reply.request_id))
+    monkeypatch.setattr(conversation, "MAX_ITEMS", 1)
+    async with connect() as connection:
+        await begin(connection)
+        await write(connection)
+        await connection.response.create()
+        response = (await until(connection, "response.done"))[-1].response
+        assert response.status == "failed"
+        assert response.status_details.error.code == "too_many_items"
+        assert len(stopped) == 1
+
+
+async def test_an_item_that_has_the_id_of_a_deleted_one_is_waited_for(
+    connect, service, monkeypatch
+):
+    """The recording of the deleted item is understood while the other one is not yet."""
+    begun, over = ([threading.Event(), threading.Event()] for _ in range(2))
+    may, numbers = threading.Event(), itertools.count()
+
+    async def encode(*_: object) -> tuple[int, ...]:
+        number = next(numbers)
+        begun[number].set()
+        assert await soon((may if number else begun[1]).is_set)
+        over[number].set()
+        return (1, 2)
+
+    async def come_around(connection) -> None:
+        await connection.conversation.item.retrieve(item_id="mine")
+        await until(connection, "conversation.item.retrieved")
+
+    content = [{"type": "input_audio", "audio": base64_of(QUESTION)}]
+    item = {"id": "mine", "type": "message", "role": "user", "content": content}
+    monkeypatch.setattr(service, "encode", encode)
+    async with connect() as connection:
+        await begin(connection)
+        await connection.conversation.item.create(item=item)
+        await connection.conversation.item.delete(item_id="mine")
+        await connection.conversation.item.create(item=item)
+        assert await soon(over[0].is_set)
+        await come_around(connection)
+        await connection.response.create()
+        await come_around(connection)
+        may.set()
+        response = (await until(connection, "response.done"))[-1].response
+    assert response.status == "completed" and over[1].is_set()
+
+
+def test_an_earlier_answer_of_blanks_is_kept_as_none():
+    assert typed("mine", "assistant", " " * 1_000_000, INFO).text == ""
 
 
 async def test_hanging_up_stops_the_reply(connect, service):

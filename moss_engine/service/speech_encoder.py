@@ -47,17 +47,24 @@ class SpeechEncoder:
                     "Many recordings are waiting to be understood; say it again in a moment."
                 )
             self._num_pending += 1
-        future = self._thread.submit(self._run, wave, sample_rate_hz)
-        future.add_done_callback(self._done)
+        waiting = [wave]
+        future = self._thread.submit(self._run, waiting, sample_rate_hz)
+
+        def over(_: Future[tuple[int, ...]]) -> None:
+            waiting.clear()  # the thread comes to what was cancelled when it is done with others
+            with self._lock:
+                self._num_pending -= 1
+
+        future.add_done_callback(over)
         return future
 
     def close(self) -> None:
         """Drop what waits; returns when the recording that is being encoded is done."""
         self._thread.shutdown(cancel_futures=True)
 
-    def _run(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
+    def _run(self, waiting: list[np.ndarray], sample_rate_hz: int) -> tuple[int, ...]:
         try:
-            return tuple(self._encode(wave, sample_rate_hz))
+            return tuple(self._encode(waiting.pop(), sample_rate_hz))
         except MossError:
             raise
         except torch.AcceleratorError:
@@ -66,7 +73,3 @@ class SpeechEncoder:
         except Exception:
             log.exception("the codec's encoder failed")
         raise EngineFaultError("The recording could not be turned into codes; record it again.")
-
-    def _done(self, _: Future[tuple[int, ...]]) -> None:
-        with self._lock:
-            self._num_pending -= 1

@@ -116,7 +116,10 @@ class OpenReplies:
             return dict(self._outcomes)
 
     def refuse(self, reply: OpenReply | None) -> None:
-        """Count a request that is not served, and forget its reply, if that was added."""
+        """Count a request that is not served, and forget its reply, if that was added, and its
+        sound, if that was begun."""
+        if reply is not None:
+            reply.cancel("refused")
         with self._changed:
             self._remove(reply.request_id if reply else "", "refused")
 

@@ -12,6 +12,8 @@ from moss_engine.api.errors import BusyError, MossError
 
 RETRY_S = 2
 """After so long, a service whose places were taken may be asked again."""
+MAX_NAME_CHARS = 120
+"""Of a field's name that is told; one that nobody declared may be as long as the body."""
 FIELDS = {
     "voice": "voice",
     "speed": "speed",
@@ -80,7 +82,7 @@ def of_failure(code: str, message: str) -> ApiError:
 def of_validation(error: ValidationError) -> ApiError:
     """The first thing that is wrong with a body, by the name of its field."""
     found = error.errors(include_url=False, include_context=True)[0]
-    param = _name(found["loc"])
+    param = _name(found["loc"])[:MAX_NAME_CHARS]
     kind, given = found["type"], f"{found['input']!s:.40}"
     limits = found.get("ctx") or {}
     if kind in ("extra_forbidden", "none_required") or limits.get("max_length") == 0:

@@ -8,7 +8,9 @@ import pytest
 
 from moss_engine.api.errors import ParameterError
 from moss_engine.api.validation import check_sampling
-from moss_engine.endpoints.errors import of_moss
+from moss_engine.endpoints.bodies import parse
+from moss_engine.endpoints.errors import ApiError, of_moss
+from moss_engine.endpoints.speech import SpeechBody
 from tests.ui.page_support import INFO
 
 SAMPLING = INFO.sampling
@@ -31,3 +33,10 @@ def test_a_sentence_names_the_field_that_the_program_sent(sampling, sentence):
         check_sampling(sampling)
     refusal = of_moss(caught.value)
     assert (refusal.message, refusal.param) == (sentence, sentence.partition(" ")[0])
+
+
+def test_a_long_name_of_an_unknown_field_is_not_repeated_whole():
+    with pytest.raises(ApiError) as caught:
+        parse('{"model": "m", "input": "i", "' + "x" * 100_000 + '": 1}', SpeechBody)
+    assert caught.value.code == "unknown_field"
+    assert len(str(caught.value.value())) < 500 and "xxx is not served" in caught.value.message

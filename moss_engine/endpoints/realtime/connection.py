@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 import time
@@ -275,9 +276,11 @@ class Connection:
         await self._emit("error", error={**error.value(), "event_id": event_id})
 
     async def _emit(self, kind: str, **fields: Any) -> None:
+        """Tell the client, unless it is gone, which `serve` is about to hear, too."""
         event = {"type": kind, "event_id": f"event_{secrets.token_hex(10)}", **fields}
         text = json.dumps(event, ensure_ascii=False)
-        await asyncio.wait_for(self._socket.send_text(text), SEND_S)
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            await asyncio.wait_for(self._socket.send_text(text), SEND_S)
 
 
 async def converse(server: Server, socket: WebSocket) -> None:

@@ -10,13 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from moss_engine.api.errors import AudioEmptyError
 from moss_engine.api.events import Event, FinishReason
+from moss_engine.api.service import ClonedVoice
 from moss_engine.cluster import members
 from moss_engine.cluster.replica import WATCH_S, ReplicaServer
 from moss_engine.cluster.replica_voices import GONE_S
-from moss_engine.cluster.values import Card
+from moss_engine.cluster.values import Answer, Card
 from moss_engine.cluster.voices import OwnVoices
 from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.local import LocalService
@@ -140,26 +142,37 @@ def test_a_page_that_was_cut_off_for_long_still_speaks_in_its_voices(monkeypatch
     assert codec.num_own == 0, "the page took its voice away when it ended"
 
 
-def test_a_page_knows_of_voices_that_nobody_waited_for():
-    """The visitor left while a replica learned the voice."""
+class Slow:
+    """A replica, as a page knows it, that makes a voice when it may."""
 
-    class Slow:
-        name = "a"
+    name = "a"
 
-        @property
-        def remote(self) -> Slow:
-            return self
+    def __init__(self) -> None:
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
 
-        async def call(self, *arguments: Any) -> Any:
-            await asyncio.Event().wait()
+    @property
+    def remote(self) -> Slow:
+        return self
 
+    async def call(self, *arguments: Any) -> Answer:
+        self.asked.set()
+        await self.may.wait()
+        return Answer(ClonedVoice("own 1"))
+
+
+@pytest.mark.parametrize("leaves", ["the caller", "the session"])
+def test_a_page_keeps_no_voice_of_who_left_while_it_was_made(leaves):
     async def play() -> None:
         known, slow = OwnVoices("page"), Slow()
         adding = asyncio.ensure_future(known.add(slow, "s", WAVE, RATE_HZ, CODES))  # type: ignore[arg-type]
-        await asyncio.sleep(0)
-        adding.cancel()
+        await slow.asked.wait()
+        if leaves == "the caller":
+            adding.cancel()
+            await asyncio.wait({adding})
+            assert known.voiced("a") == ["s"], "the replica may have made it"
+        assert known.remove("s") == ["a"]
+        slow.may.set()
         await asyncio.wait({adding})
-        assert known.voiced("a") == ["s"]
-        assert known.remove("s") == ["a"] and known.voiced("a") == []
+        assert known.voiced("a") == [] and not known._recordings
 
     asyncio.run(play())

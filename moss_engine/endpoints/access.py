@@ -19,6 +19,8 @@ from moss_engine.endpoints.errors import ApiError
 SUBPROTOCOL = "openai-insecure-api-key."
 """How a browser, which can send no header, brings its key to a WebSocket; the name is OpenAI's."""
 MINUTE_S = 60.0
+MAX_CONNECTIONS = 128
+"""Realtime connections of one caller: each is a file handle, and everybody needs some."""
 MIN_KEY_CHARS = 16
 SHAPE = "NAME KEY [places=N] [per_minute=N]"
 
@@ -42,6 +44,7 @@ class Caller:
     per_minute: int | None = None
     clock: Callable[[], float] = time.monotonic
     num_open: int = 0
+    num_connections: int = 0
     _called_s: deque[float] = field(default_factory=deque)
 
     def call(self) -> None:
@@ -78,6 +81,22 @@ class Caller:
             yield
         finally:
             self.num_open -= 1
+
+    @contextmanager
+    def connection(self) -> Iterator[None]:
+        """Held while a realtime connection is open; raises ApiError (429) if there are many."""
+        if self.num_connections >= MAX_CONNECTIONS:
+            raise ApiError(
+                429,
+                f"{MAX_CONNECTIONS} realtime connections are open; close one of them.",
+                "connections_exceeded",
+                retry_after_s=1,
+            )
+        self.num_connections += 1
+        try:
+            yield
+        finally:
+            self.num_connections -= 1
 
 
 class Access:

@@ -285,16 +285,16 @@ class Connection:
 
 async def converse(server: Server, socket: WebSocket) -> None:
     """A WebSocket from its being asked for to its end; one that is refused gets an HTTP answer."""
-    try:
-        caller = server.access.caller(socket.scope)  # type: ignore[arg-type]
-        caller.call()
-        model = socket.query_params.get("model")
-        if model is not None:
-            server.check_model(model)
-    except ApiError as error:
-        server.refused(error)
-        await socket.send_denial_response(error.response())
-        return
-    offered = socket.scope.get("subprotocols", ())
-    await socket.accept("realtime" if "realtime" in offered else None)
-    await Connection(server, caller, socket).serve()
+    with contextlib.ExitStack() as held:
+        try:
+            caller = server.access.caller(socket.scope)  # type: ignore[arg-type]
+            caller.call()
+            server.check_model(socket.query_params.get("model", server.model))
+            held.enter_context(caller.connection())
+        except ApiError as error:
+            server.refused(error)
+            await socket.send_denial_response(error.response())
+            return
+        offered = socket.scope.get("subprotocols", ())
+        await socket.accept("realtime" if "realtime" in offered else None)
+        await Connection(server, caller, socket).serve()

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from starlette.websockets import WebSocket
+from websockets.exceptions import InvalidStatus
 
 from moss_engine.api.errors import AudioEmptyError, EngineFaultError
 from moss_engine.api.request import Speech, Text
 from moss_engine.audio.pcm import to_pcm16
+from moss_engine.endpoints import access
 from moss_engine.endpoints.access import Access
 from moss_engine.endpoints.realtime import conversation
 from moss_engine.endpoints.realtime.connection import Connection, converse
@@ -421,6 +423,30 @@ async def test_who_leaves_at_once_leaves_nothing_behind(connect, caplog):
     async with connect() as connection:
         await begin(connection)
     assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_connections_are_counted_while_they_are_open(connect, monkeypatch):
+    monkeypatch.setattr(access, "MAX_CONNECTIONS", 1)
+
+    async def one() -> bool:
+        try:
+            async with connect() as connection:
+                await until(connection, "session.created")
+                with pytest.raises(InvalidStatus) as refused:
+                    async with connect():
+                        pass
+                assert refused.value.response.status_code == 429
+                assert b"connections_exceeded" in refused.value.response.body
+        except InvalidStatus:
+            return False
+        return True
+
+    assert await one()
+    for _ in range(100):  # the service hears a moment later that the first one is closed
+        if await one():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("a place was never given back")
 
 
 async def test_who_vanishes_while_it_is_told_something_ends_the_session(service, monkeypatch):

@@ -145,11 +145,13 @@ async def hear(service: SpeechService, wave: np.ndarray, sample_rate_hz: int) ->
         return Speech(await service.encode(wave, sample_rate_hz))
     if not info.encodes:
         return Speech((), await service.transcribe(wave, sample_rate_hz))
-    return Speech(
-        *await asyncio.gather(
-            service.encode(wave, sample_rate_hz), _noted(service, wave, sample_rate_hz)
-        )
-    )
+    codes = asyncio.ensure_future(service.encode(wave, sample_rate_hz))
+    words = asyncio.ensure_future(_noted(service, wave, sample_rate_hz))
+    try:
+        return Speech(*await asyncio.gather(codes, words))
+    finally:  # one of them may be refused while the other one is still at work
+        codes.cancel()
+        words.cancel()
 
 
 async def _noted(

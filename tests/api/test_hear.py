@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -35,3 +36,23 @@ async def test_what_the_recogniser_does_not_understand_the_checkpoint_may(error)
     service.error = error
     speech = await hear(service, WAVE, RATE_HZ)
     assert len(speech.codes) == 13 and speech.transcript is None
+
+
+async def test_a_recording_that_is_refused_is_not_listened_to_any_more():
+    left = asyncio.Event()
+
+    class Full(FakeService):
+        async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
+            await asyncio.sleep(0)  # the recogniser has begun
+            raise BusyError("later")
+
+        async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                left.set()
+            raise AssertionError
+
+    with pytest.raises(BusyError):
+        await hear(Full(info=replace(INFO, recogniser="Ear")), WAVE, RATE_HZ)
+    await asyncio.wait_for(left.wait(), 5.0)

@@ -15,6 +15,7 @@ import pytest
 from moss_engine.api.errors import EngineFaultError
 from moss_engine.api.request import Reply, Speech, Text
 from moss_engine.audio.pcm import read_wav, to_pcm16, write_wav
+from moss_engine.endpoints.chat import complete
 from tests.endpoints.endpoint_support import MODEL
 from tests.ui.page_support import Script, signal, until
 
@@ -38,6 +39,14 @@ def recording(encoded: Callable[[bytes], bytes] = base64.b64encode) -> dict:
     write_wav(file, to_pcm16(QUESTION), 24_000)
     data = encoded(file.getvalue()).decode()
     return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+
+
+def test_a_conversation_is_not_listened_to_for_ever(client, service, monkeypatch):
+    monkeypatch.setattr(complete, "MAX_HEARD_S", 1.5)
+    messages = [{"role": "user", "content": [recording()]}] * 5
+    with pytest.raises(openai.APIStatusError, match=r"longer than 1\.5 s in all") as refused:
+        ask(client, messages, modalities=["text"])
+    assert refused.value.status_code == 413 and len(service.encoded) < len(messages)
 
 
 def sent(service, seed: int = 7) -> np.ndarray:

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from moss_engine.api.errors import MossError
+from moss_engine.api.errors import AudioLongError, MossError
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import Content, Message, Request, Sampling, Text
+from moss_engine.api.request import Content, Message, Request, Sampling, Speech, Text
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.chat.fields import AssistantMessage, AudioPart, ChatBody, UserMessage
 from moss_engine.endpoints.chat.reply import Answer
@@ -17,6 +17,9 @@ from moss_engine.endpoints.hearing import from_base64, heard
 from moss_engine.endpoints.memory import Memory
 from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, told
 from moss_engine.endpoints.server import Server
+
+MAX_HEARD_S = 600.0
+"""Of recordings in one call: small files hold hours of silence, and every second is listened to."""
 
 
 def complete(server: Server, memory: Memory, body: ChatBody, caller: Caller) -> Streamed:
@@ -58,10 +61,16 @@ async def make_request(server: Server, memory: Memory, body: ChatBody, caller: C
     else:
         output = "speech" if body.speaks else None
         mode = server.mode(body.mode, "speech" if spoken else "text", output)
-    messages = [
-        await _message(server, memory, mode, place, said)
-        for place, said in enumerate(body.messages)
-    ]
+    messages: list[Message] = []
+    heard_s = 0.0
+    for place, said in enumerate(body.messages):
+        messages.append(await _message(server, memory, mode, place, said))
+        heard_s += _seconds(server, messages[-1].content)
+        if heard_s > MAX_HEARD_S:
+            raise AudioLongError(
+                f"The conversation's recordings are longer than {MAX_HEARD_S:g} s in all; send "
+                "the words of the earlier ones."
+            )
     if messages[0].role == "system" and not mode.own_system:
         raise ApiError(
             400,
@@ -152,6 +161,15 @@ def _answered(memory: Memory, mode: Mode, said: AssistantMessage) -> Content:
 def _is_spoken(said: object) -> bool:
     parts = said.content if isinstance(said, UserMessage) else ""
     return any(isinstance(part, AudioPart) for part in parts)
+
+
+def _seconds(server: Server, content: Content) -> float:
+    """The length of a recording; 0 for all else."""
+    if not isinstance(content, Speech):
+        return 0.0
+    known_s = content.transcript.seconds if content.transcript else 0.0
+    samples = len(content.codes) * server.info.samples_per_code
+    return max(known_s, samples / server.info.sample_rate_hz)
 
 
 def _joined(content: object) -> str:

@@ -111,17 +111,20 @@ class ReplicaServer:
         assert method in CALLS, f"{method} cannot be called from afar"
         if method == "add_voice":  # it may be made although nobody waits for it any more
             self._voices.add(page, arguments[0])
+        elif method == "remove_voice":  # before another one is added
+            self._voices.remove(arguments[0])
         self._hear(page)
         try:
-            answer = Answer(await getattr(self._service, method)(*arguments))
+            return Answer(await getattr(self._service, method)(*arguments))
         except MossError as error:
             return Answer(error=error)
+        except asyncio.CancelledError:
+            if method == "remove_voice":  # it may be there still
+                self._voices.add(page, arguments[0])
+            raise
         except Exception:
             log.exception("%s could not be done", method)
             return Answer(error=EngineFaultError(NOT_DONE))
-        if method == "remove_voice":
-            self._voices.remove(arguments[0])
-        return answer
 
     def retire(self) -> None:
         """Refuse new replies, and let pages take the open ones elsewhere."""

@@ -4,6 +4,7 @@ again."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moss_engine.api.errors import AudioEmptyError
 from moss_engine.api.events import Event, FinishReason
 from moss_engine.api.service import ClonedVoice
 from moss_engine.cluster import members
@@ -30,13 +30,19 @@ WAVE, RATE_HZ, CODES = np.ones(10, np.float32), 16_000, (1, 2)
 
 
 class Codec(FakeCodec):
-    """Its voices can be added and taken away; an empty recording gives none."""
+    """Its voices can be added, while they `may`, and taken away."""
 
     voices: tuple[str, ...] = ("plain",)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.may = threading.Event(), threading.Event()
+        self.may.set()
+
     def add(self, name: str, wave: np.ndarray, rate_hz: int, codes: tuple[int, ...]) -> None:
-        if not len(wave):
-            raise AudioEmptyError("Nothing was heard; speak louder.")
+        if not self.may.is_set():
+            self.begun.set()
+        assert self.may.wait(PATIENCE_S)
         self.voices = (*self.voices, name)
 
     def remove(self, name: str) -> None:
@@ -113,6 +119,31 @@ def test_a_voice_of_which_its_page_knows_nothing_is_forgotten():
         await watch(server, "page", "a")
         await until(lambda: codec.num_own == 2)
         assert codec.voices[1:] == (first, other)
+
+    with replica() as parts:
+        asyncio.run(play(*parts))
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_voice_is_known_whatever_comes_between(cancelled):
+    """Voices are made and taken away one after another; a call may be given up while it waits."""
+
+    async def play(server: ReplicaServer, codec: Codec, clock: Clock) -> None:
+        await add(server, "page", "a")
+        codec.may.clear()
+        slow = asyncio.ensure_future(add(server, "page", "b"))
+        await asyncio.to_thread(codec.begun.wait, PATIENCE_S)
+        removing = asyncio.ensure_future(server.call("page", "remove_voice", "a"))
+        await asyncio.sleep(0)
+        again = [] if cancelled else [asyncio.ensure_future(add(server, "page", "a"))]
+        await asyncio.sleep(0)
+        if cancelled:
+            removing.cancel()
+        codec.may.set()
+        await asyncio.wait({slow, removing, *again})
+        assert codec.num_own == 2
+        await watch(server, "page", "b")
+        await until(lambda: codec.num_own == 1)
 
     with replica() as parts:
         asyncio.run(play(*parts))

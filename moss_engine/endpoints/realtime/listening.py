@@ -12,6 +12,7 @@ import numpy as np
 
 from moss_engine.api.errors import (
     AudioEmptyError,
+    BusyError,
     MissingPackageError,
     MossError,
     UnsupportedModeError,
@@ -25,6 +26,8 @@ from moss_engine.endpoints.realtime.microphone import RATE_HZ, Heard, Microphone
 from moss_engine.endpoints.server import Server
 
 MIN_MS = 100
+MAX_WAITING = 16
+"""Recordings of a session that are understood or wait for it; each holds its sound."""
 Emit = Callable[..., Awaitable[None]]
 
 
@@ -103,6 +106,7 @@ class Listening:
 
     async def add(self, pcm: np.ndarray, item: Item, after: str | None = None) -> None:
         """A recording as an item, behind another one; it is understood meanwhile."""
+        self._require_room()
         await self.show(item, after)
         self._understand(pcm, item)
 
@@ -119,10 +123,17 @@ class Listening:
             await asyncio.wait({task})
 
     async def _commit(self, pcm: np.ndarray, item: Item, *, found: bool = False) -> None:
+        self._require_room()
         last = self._talk.items[-1].id if self._talk.items else None
         await self._emit("input_audio_buffer.committed", previous_item_id=last, item_id=item.id)
         await self.show(item)
         self._understand(pcm, item, found=found)
+
+    def _require_room(self) -> None:
+        if len(self._tasks) >= MAX_WAITING:
+            raise BusyError(
+                "Many recordings are waiting to be understood; say it again in a moment."
+            )
 
     def _understand(self, pcm: np.ndarray, item: Item, *, found: bool = False) -> None:
         task = asyncio.create_task(self._hear(pcm, item, found))

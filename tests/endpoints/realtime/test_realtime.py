@@ -20,7 +20,7 @@ from moss_engine.api.request import Speech, Text
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.endpoints import access
 from moss_engine.endpoints.access import Access
-from moss_engine.endpoints.realtime import conversation
+from moss_engine.endpoints.realtime import conversation, listening
 from moss_engine.endpoints.realtime.connection import Connection, converse
 from moss_engine.endpoints.realtime.conversation import Item, typed
 from moss_engine.endpoints.realtime.listening import Listening
@@ -338,6 +338,34 @@ async def test_an_item_that_has_the_id_of_a_deleted_one_is_waited_for(
         may.set()
         response = (await until(connection, "response.done"))[-1].response
     assert response.status == "completed" and over[1].is_set()
+
+
+async def test_no_more_recordings_wait_than_are_held(connect, service, monkeypatch):
+    """Whoever deletes their items has room for others, whose sound is held all the same."""
+    may, num_asked = threading.Event(), itertools.count(1)
+    asked: list[int] = []
+
+    async def encode(*_: object) -> tuple[int, ...]:
+        asked.append(next(num_asked))
+        assert await soon(may.is_set)
+        return (1, 2)
+
+    content = [{"type": "input_audio", "audio": base64_of(QUESTION)}]
+    item = {"id": "mine", "type": "message", "role": "user", "content": content}
+    monkeypatch.setattr(listening, "MAX_WAITING", 2)
+    monkeypatch.setattr(service, "encode", encode)
+    async with connect() as connection:
+        await begin(connection)
+        for _ in range(2):
+            await connection.conversation.item.create(item=item)
+            await connection.conversation.item.delete(item_id="mine")
+        await connection.conversation.item.create(item=item)
+        error = (await until(connection, "error"))[-1].error
+        assert error.code == "E_BUSY" and asked == [1, 2]
+        may.set()
+        await write(connection)
+        await connection.response.create()
+        assert (await until(connection, "response.done"))[-1].response.status == "completed"
 
 
 def test_an_earlier_answer_of_blanks_is_kept_as_none():

@@ -62,6 +62,10 @@ class Answer:
     def sent_s(self) -> float:
         return self.item.num_samples / self._server.info.sample_rate_hz
 
+    @property
+    def cancelled(self) -> bool:
+        return bool(self._why_cancelled)
+
     def cancel(self, reason: str) -> None:
         """Nothing more of it is sent; `run` ends soon."""
         self._why_cancelled = self._why_cancelled or reason

@@ -160,11 +160,12 @@ class Connection:
             await self._turn(heard)
 
     async def _turn(self, heard: Heard) -> None:
-        """Somebody began or stopped to talk."""
-        await self._listening.tell(heard)
-        if heard.change is Change.BEGAN and self._session.interrupts and self._answer is not None:
-            self._answer.cancel("turn_detected")
+        """Somebody began or stopped to talk; no sound follows what tells of an interruption."""
+        if heard.change is Change.BEGAN and self._session.interrupts:
             self._plays_until_s = 0.0
+            if self._answer is not None:
+                self._answer.cancel("turn_detected")
+        await self._listening.tell(heard)
 
     async def _turn_over(self, item: Item) -> None:
         """A turn that was found by the service was understood."""
@@ -209,12 +210,13 @@ class Connection:
             if self._socket.client_state is WebSocketState.CONNECTED:
                 raise
         finally:
-            self._plays_until_s = begun_s + answer.sent_s
+            self._plays_until_s = 0.0 if answer.cancelled else begun_s + answer.sent_s
             if self._answer is answer:
                 self._answer = None
 
     async def _cancel(self, event: ResponseCancel) -> None:
-        if self._answer is None or event.response_id not in (None, self._answer.id):
+        answer = self._answer
+        if answer is None or answer.over or event.response_id not in (None, answer.id):
             raise ApiError(
                 400, "There is no such response in progress; nothing was cancelled.",
                 "response_cancel_not_active",

@@ -4,11 +4,13 @@ else."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
+from starlette.websockets import WebSocketDisconnect
 
 from moss_engine.api.errors import (
     AudioEmptyError,
@@ -149,11 +151,17 @@ class Listening:
             )
         except MossError as error:
             item.deaf = str(error)
-            await self._emit(f"{kind}.failed", **place, error=of_moss(error).value())
+            await self._tell_later(f"{kind}.failed", **place, error=of_moss(error).value())
             return
         transcript = item.speech.transcript
         if self.transcribes and transcript is not None:
             usage = {"type": "duration", "seconds": len(pcm) / RATE_HZ}
-            await self._emit(f"{kind}.completed", **place, transcript=transcript.text, usage=usage)
+            words = transcript.text
+            await self._tell_later(f"{kind}.completed", **place, transcript=words, usage=usage)
         if found:
             await self._turn_over(item)
+
+    async def _tell_later(self, kind: str, **fields: Any) -> None:
+        """Nothing, if the client hung up meanwhile."""
+        with contextlib.suppress(WebSocketDisconnect, asyncio.TimeoutError):
+            await self._emit(kind, **fields)

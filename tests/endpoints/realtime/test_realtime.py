@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import itertools
 import json
 import re
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.exceptions import InvalidStatus
 
 from moss_engine.api.errors import AudioEmptyError, EngineFaultError
@@ -22,11 +24,20 @@ from moss_engine.endpoints import access
 from moss_engine.endpoints.access import Access
 from moss_engine.endpoints.realtime import conversation, listening
 from moss_engine.endpoints.realtime.connection import Connection, converse
-from moss_engine.endpoints.realtime.conversation import Item, typed
+from moss_engine.endpoints.realtime.conversation import Conversation, Item, typed
 from moss_engine.endpoints.realtime.listening import Listening
 from moss_engine.endpoints.server import Server
 from tests.endpoints.endpoint_support import MODEL
-from tests.ui.page_support import INFO, PATIENCE_S, RATE_HZ, FakeReply, Script, signal, soon
+from tests.ui.page_support import (
+    INFO,
+    PATIENCE_S,
+    RATE_HZ,
+    FakeReply,
+    FakeService,
+    Script,
+    signal,
+    soon,
+)
 
 MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
 SPOKEN = [
@@ -257,15 +268,20 @@ async def test_noise_behind_an_answer_does_not_ask_again(connect, service, monke
     assert len(service.requests) == 2
 
 
-async def test_the_next_response_may_be_asked_for_as_soon_as_one_is_done(connect, monkeypatch):
+def lingering_behind(told: str):
+    """What tells a client of events, and is slow to go on behind those of one kind."""
     emit = Connection._emit
 
     async def lingering(self: Connection, kind: str, **fields: object) -> None:
         await emit(self, kind, **fields)
-        if kind == "response.done":
+        if kind == told:
             await asyncio.sleep(0.3)
 
-    monkeypatch.setattr(Connection, "_emit", lingering)
+    return lingering
+
+
+async def test_the_next_response_may_be_asked_for_as_soon_as_one_is_done(connect, monkeypatch):
+    monkeypatch.setattr(Connection, "_emit", lingering_behind("response.done"))
     async with connect() as connection:
         await begin(connection)
         await write(connection)
@@ -273,6 +289,21 @@ async def test_the_next_response_may_be_asked_for_as_soon_as_one_is_done(connect
             await connection.response.create()
             over = (await until(connection, "response.done", "error"))[-1]
             assert over.type == "response.done" and over.response.status == "completed"
+
+
+async def test_what_is_over_cannot_be_cancelled_however_soon_that_is_asked_for(
+    connect, monkeypatch
+):
+    monkeypatch.setattr(Connection, "_emit", lingering_behind("response.done"))
+    async with connect() as connection:
+        await begin(connection)
+        await write(connection)
+        await connection.response.create()
+        await until(connection, "response.done")
+        await connection.response.cancel()
+        await connection.input_audio_buffer.clear()
+        told = (await until(connection, "error", "input_audio_buffer.cleared"))[-1]
+        assert told.type == "error" and told.error.code == "response_cancel_not_active"
 
 
 async def test_a_response_may_be_without_the_session_s_limits(connect, service):
@@ -442,6 +473,33 @@ async def test_words_that_are_no_event_are_refused(connect, said):
         await connection._connection.send(said)
         assert (await until(connection, "error"))[-1].error.type == "invalid_request_error"
         await write(connection)
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_who_hung_up_while_he_was_understood_is_told_nothing(monkeypatch, heard):
+    faults, told = [], []
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+    service = FakeService(info=replace(INFO, recogniser="scripted"))
+
+    async def gone(kind: str, **_: object) -> None:
+        told.append(kind)
+        if "transcription" in kind:
+            raise WebSocketDisconnect(1006)
+
+    async def deaf(*_: object) -> tuple[int, ...]:
+        raise AudioEmptyError("Nothing was heard; speak louder.")
+
+    if not heard:
+        monkeypatch.setattr(service, "encode", deaf)
+    server = Server(service, service.info, MODEL, Access(open_to_all=True))
+    listening = Listening(server, Conversation(), gone, lambda _: asyncio.sleep(0))
+    listening.transcribes, item = True, Item("item_1", "user", True)
+    await listening.add(QUESTION, item)
+    await listening.understood(item)
+    assert await soon(lambda: not listening._tasks)
+    gc.collect()
+    end = "completed" if heard else "failed"
+    assert told[-1] == f"conversation.item.input_audio_transcription.{end}" and faults == []
 
 
 async def test_who_leaves_at_once_leaves_nothing_behind(connect, caplog):

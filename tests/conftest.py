@@ -7,10 +7,15 @@ import secrets
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# The same examples in every run: what fails on one machine fails on all of them.
-settings.register_profile("repeatable", derandomize=True)
+# The same examples in every run, however slow: what fails on one machine fails on all of them.
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("repeatable")
 
 

@@ -4,6 +4,7 @@ bounded."""
 from __future__ import annotations
 
 import threading
+from concurrent.futures import CancelledError
 
 import numpy as np
 import pytest
@@ -108,6 +109,8 @@ def test_after_its_end_nothing_is_heard(gated):
     waiting = ear.transcribe(seconds(2))
     closing = threading.Thread(target=ear.close)
     closing.start()
+    with pytest.raises(CancelledError):
+        waiting.result(PATIENCE_S)
     gated.gate.set()
     closing.join(PATIENCE_S)
     assert first.result(0).seconds == 1 and waiting.cancelled()

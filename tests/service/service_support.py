@@ -50,7 +50,7 @@ def served(
     try:
         yield service
         if not engine.fault:
-            wait_until(lambda: service.stats().engine.running == 0)
+            wait_until(lambda: at_rest(service))
             engine.check_integrity()
             stats = service.stats().engine
             assert (stats.blocks_used, stats.blocks_reserved, stats.leaked_blocks) == (0, 0, 0)
@@ -58,6 +58,12 @@ def served(
         service.close()
     assert set(threading.enumerate()) <= before
     assert engine.runtime.closed
+
+
+def at_rest(service: ServiceCore) -> bool:
+    """Whether nothing is sampled or waits for that."""
+    engine = service.stats().engine
+    return engine.running == engine.waiting == 0
 
 
 def wait_until(condition) -> None:
@@ -131,7 +137,7 @@ async def take(events, kind: type, count: int = 1) -> None:
 
 
 def broken(error: Exception):
-    def fail() -> None:
+    def fail(*_: object) -> None:
         raise error
 
     return fail

@@ -130,7 +130,7 @@ def test_leaving_a_stream_stops_the_reply(kind: type):
         async with aclosing(service.stream(ask())) as events:
             await take(events, kind)
 
-    with served(talking()) as service:
+    with served(talking(), run_ahead_s=1.0, lease_s=600) as service:
         asyncio.run(leave(service))
         wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
         assert service.stats().engine.running == 0
@@ -205,7 +205,7 @@ def test_a_listener_who_does_not_take_bounds_what_is_made():
         handle = service.submit(ask())
         wait_until(lambda: service.ahead_s(handle.request_id) > run_ahead_s)
         batches = len(service.engine.runtime.batches)
-        time.sleep(0.1)
+        time.sleep(0.3)
         assert len(service.engine.runtime.batches) <= batches + 2
         assert service.ahead_s(handle.request_id) <= run_ahead_s + 0.04 * 2
         assert service.stats().engine.running == 1, (
@@ -214,7 +214,7 @@ def test_a_listener_who_does_not_take_bounds_what_is_made():
         events = listen_to(handle)
         np.testing.assert_array_equal(heard(events), sound_of(tuple(TALK)))
         assert events[-1].reason is FinishReason.STOP
-        assert max(getattr(event, "held_s", 0.0) for event in events) > 0.09, (
+        assert max(getattr(event, "held_s", 0.0) for event in events) > 0.05, (
             "the pause counts as work"
         )
 

@@ -21,6 +21,7 @@ from tests.service.service_support import (
     PATIENCE_S,
     ask,
     assert_well_formed,
+    at_rest,
     broken,
     heard,
     listen,
@@ -46,9 +47,7 @@ def test_a_slow_codec_never_holds_up_the_engine():
     codec.before_push = lambda: go.wait(PATIENCE_S)
     with served(codec=codec) as service:
         handles = [service.submit(ask()) for _ in range(4)]
-        wait_until(
-            lambda: service.stats().engine.blocks_cached > 0 and service.stats().engine.running == 0
-        )
+        wait_until(lambda: service.stats().engine.blocks_cached > 0 and at_rest(service))
         go.set()
         assert [listen_to(handle)[-1].reason for handle in handles] == [FinishReason.STOP] * 4
 
@@ -106,7 +105,7 @@ def backlog(service: ServiceCore, codec: Crowd, count: int) -> list[LocalReplySt
     """Replies whose codes are all sampled while the codec stands still."""
     codec.go_on.clear()
     handles = [service.submit(ask()) for _ in range(count)]
-    wait_until(lambda: service.stats().engine.running == service.stats().engine.waiting == 0)
+    wait_until(lambda: at_rest(service))
     return handles
 
 
@@ -133,7 +132,7 @@ def test_a_faulty_reply_fails_alone_among_those_spoken_together(caplog: pytest.L
         codec.go_on.clear()
         texts = ["good", "! bad", "well", "fine"]
         handles = [service.submit(ask(text)) for text in texts]
-        wait_until(lambda: service.stats().engine.running == 0)
+        wait_until(lambda: at_rest(service))
         codec.go_on.set()
         ends = {text: listen_to(handle) for text, handle in zip(texts, handles, strict=True)}
     failed = ends.pop("! bad")

@@ -22,6 +22,7 @@ from tests.service.service_support import (
     PATIENCE_S,
     ask,
     assert_well_formed,
+    at_rest,
     broken,
     heard,
     hold_at,
@@ -63,7 +64,14 @@ def test_an_error_in_the_services_own_thread_leaves_nobody_waiting(
     caplog: pytest.LogCaptureFixture,
 ):
     with served() as service, caplog.at_level(logging.CRITICAL):
-        service.engine.step = broken(RuntimeError("bug"))
+        submit = service.engine.submit
+
+        def submit_and_break(*asked: object) -> Accepted:
+            accepted = submit(*asked)
+            service.engine.step = broken(RuntimeError("bug"))
+            return accepted
+
+        service.engine.submit = submit_and_break
         handle = service.submit(ask())
         assert isinstance(listen_to(handle)[-1], Failed)
         assert not service.stats().ready
@@ -177,5 +185,5 @@ def test_cancel_fuzz_leaves_nothing_behind():
 
     with served(runtime, max_waiting=400) as service:
         asyncio.run(main(service))
-        wait_until(lambda: service.stats().engine.running == service.stats().engine.waiting == 0)
+        wait_until(lambda: at_rest(service))
         assert len(ends) > 100 and set(ends) == {Finished}

@@ -18,7 +18,7 @@ from moss_engine.endpoints.app import make_app
 from moss_engine.endpoints.figures import Figures
 from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.watched import WatchedService
-from tests.ui.page_support import until
+from tests.ui.page_support import PATIENCE_S, until
 
 MODEL = "scripted"
 
@@ -54,5 +54,5 @@ def running(
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join(10)
+            thread.join(PATIENCE_S)
     assert not thread.is_alive()

@@ -57,7 +57,8 @@ def test_a_reply_is_counted_with_its_figures(url, service):
 
 
 def test_a_gap_is_counted(url, service):
-    service.script = Script(seconds=1.2, rtf=0.2, stall_s=0.7)
+    """The other chunks have half a second each to come in time."""
+    service.script = Script(seconds=1.8, chunk_s=0.6, rtf=0.05, stall_s=1.4)
     before = value(read(url), "underruns_total")
     speak(url)
     assert until(lambda: value(read(url), "underruns_total") == before + 1)

@@ -198,7 +198,7 @@ class FakeReply:
 
     def cancel(self) -> None:
         if self.request_id in self.service.open:
-            self.service.cancelled.append(self.request_id)
+            self.service.cancel(self.request_id)
 
     def acknowledge(self, samples: int) -> None:
         self.service.acknowledged[self.request_id] = samples
@@ -301,8 +301,8 @@ class FakeService:
                     self.acknowledged[key] = event.start_sample + len(event.samples)
                 yield event
         finally:
-            if not over and key not in self.cancelled:
-                self.cancelled.append(key)
+            if not over:
+                self.cancel(key)
             del self.open[key]
 
     async def _events(self, request: Request) -> AsyncIterator[Event]:
@@ -388,10 +388,15 @@ class FakeService:
             await asyncio.sleep(min(0.02, max(0.0, end - time.monotonic())))
         return key in self.cancelled
 
+    def cancel(self, key: str) -> None:
+        """Counted once, whoever stops it and how often."""
+        if key not in self.cancelled:
+            self.cancelled.append(key)
+
     async def cancel_session(self, session_id: str) -> None:
-        self.cancelled += [
-            key for key, request in self.open.items() if request.session_id == session_id
-        ]
+        for key, request in self.open.items():
+            if request.session_id == session_id:
+                self.cancel(key)
 
     async def stats(self) -> ServiceStats:
         used = 12 * sum(key not in self.cancelled for key in self.open)

@@ -27,6 +27,17 @@ def served() -> Iterator[tuple[FakeService, int]]:
     page.close(verbose=False)
 
 
+@pytest.fixture
+def service(served) -> FakeService:
+    served[0].reset(LONG)
+    return served[0]
+
+
+def assert_begins_and_is_ended(service: FakeService) -> None:
+    assert until(lambda: service.requests), "it did not begin"
+    assert until(lambda: service.cancelled and not service.open), "it holds its place"
+
+
 def ask(port: int, session: str) -> None:
     """A reply is asked for, as a browser does before it opens the stream of messages."""
     base = f"http://127.0.0.1:{port}"
@@ -38,15 +49,14 @@ def ask(port: int, session: str) -> None:
     httpx.post(f"{base}/gradio_api/queue/join", json=body).raise_for_status()
 
 
-def test_a_reply_that_nobody_opens_ends_with_its_lease(served):
-    service, port = served
+def test_a_reply_that_nobody_opens_ends_with_its_lease(service, served):
+    _, port = served
     ask(port, "never")
-    assert until(lambda: service.open), "it did not begin"
-    assert until(lambda: not service.open), "it holds its place"
+    assert_begins_and_is_ended(service)
 
 
-def test_a_reply_whose_socket_nobody_reads_ends_with_its_lease(served):
-    service, port = served
+def test_a_reply_whose_socket_nobody_reads_ends_with_its_lease(service, served):
+    _, port = served
     ask(port, "unread")
     with socket.socket() as visitor:
         visitor.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -55,13 +65,11 @@ def test_a_reply_whose_socket_nobody_reads_ends_with_its_lease(served):
             b"GET /gradio_api/queue/data?session_hash=unread HTTP/1.1\r\n"
             + f"Host: 127.0.0.1:{port}\r\n\r\n".encode()
         )
-        assert until(lambda: service.open), "it did not begin"
-        assert until(lambda: not service.open), "it holds its place"
+        assert_begins_and_is_ended(service)
 
 
-def test_a_whole_reply_that_nobody_takes_ends_with_its_lease(served):
-    service, port = served
+def test_a_whole_reply_that_nobody_takes_ends_with_its_lease(service, served):
+    _, port = served
     url = f"http://127.0.0.1:{port}/gradio_api/call/reply"
     httpx.post(url, json={"data": ["A long one."]}).raise_for_status()
-    assert until(lambda: service.open), "it did not begin"
-    assert until(lambda: not service.open), "it holds its place"
+    assert_begins_and_is_ended(service)

@@ -27,7 +27,8 @@ from moss_engine.audio.file import MAX_DECODED_BYTES, read_audio
 RATE_HZ = 16_000
 REFUSAL_S = 0.05
 SLOW_MACHINE = 4
-"""Times are those of a machine that does nothing else; a loaded one gets this margin."""
+"""By how much a machine may be slower than the one that the times are of. What is measured is this
+thread's work: what else the machine does takes none of it."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -109,10 +110,10 @@ def test_refused_at_once_in_one_sentence(name, as_file, tmp_path):
     if as_file:
         source = tmp_path / ("upload.mp3" if "playlist" in name else "upload.wav")
         source.write_bytes(data)
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises(error) as caught:
         read_audio(source)
-    assert time.perf_counter() - start < SLOW_MACHINE * REFUSAL_S
+    assert time.thread_time() - start < SLOW_MACHINE * REFUSAL_S
     assert (
         str(caught.value).count("\n") == 0
         and str(caught.value).endswith(".")
@@ -143,10 +144,10 @@ def bomb(tmp_path_factory) -> Path:
 
 def test_a_decode_bomb_is_refused_from_its_header(bomb):
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises(AudioLongError, match=r"14,400 s, the limit is 60 s"):
         read_audio(bomb)
-    duration_s = time.perf_counter() - start
+    duration_s = time.thread_time() - start
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert duration_s < SLOW_MACHINE * REFUSAL_S and peak_bytes < 1_000_000
@@ -314,7 +315,7 @@ def test_damaged_files_end_in_samples_or_a_refusal(form):
             place = chance.randrange(64) if chance.random() < 0.6 else chance.randrange(len(data))
             data[place] = chance.randrange(256)
         data = data[: chance.randrange(len(data))] if chance.random() < 0.3 else data
-        start = time.perf_counter()
+        start = time.thread_time()
         refusal = ""
         try:
             samples, rate_hz = read_audio(bytes(data))
@@ -328,4 +329,4 @@ def test_damaged_files_end_in_samples_or_a_refusal(form):
                 and len(samples) * 4 <= MAX_DECODED_BYTES
                 and 8000 <= rate_hz <= 192_000
             )
-        assert time.perf_counter() - start < SLOW_MACHINE * 0.3
+        assert time.thread_time() - start < SLOW_MACHINE * 0.3

@@ -59,6 +59,12 @@ class Cluster:
     fleet: LocalFleet
     cores: dict[str, ServiceCore]
 
+    def hold_back(self, run_ahead_s: float) -> None:
+        """From now on replicas make so much more than listeners took, so that a reply of which
+        nothing is taken does not end."""
+        for core in self.cores.values():
+            object.__setattr__(core.config, "run_ahead_s", run_ahead_s)
+
     def remote(self, name: str) -> LocalRemote:
         return self.fleet.remotes[name]
 

@@ -88,11 +88,12 @@ def test_a_replica_that_is_replaced_is_left_without_a_cut():
         async for event in reply.events():
             events.append(event)
             if isinstance(event, Sampled) and event.num_rows == 20:
-                name = cluster.serving()
+                (name,) = placements(events)
                 cluster.remote(name).server.retire()
         return events
 
     with clustered() as cluster:
+        cluster.hold_back(1.0)
         assert_whole(asyncio.run(retire(cluster)))
 
 
@@ -109,8 +110,7 @@ def test_a_replica_that_is_taken_out_is_left_without_a_cut():
         return events
 
     with clustered() as cluster:
-        for core in cluster.cores.values():
-            object.__setattr__(core.config, "run_ahead_s", 1.0)
+        cluster.hold_back(1.0)
         assert_whole(asyncio.run(hide(cluster)))
 
 
@@ -127,8 +127,7 @@ def test_an_upgrade_may_move_a_reply_as_often_as_it_takes():
         return events
 
     with clustered(6) as cluster:
-        for core in cluster.cores.values():
-            object.__setattr__(core.config, "run_ahead_s", 1.0)
+        cluster.hold_back(1.0)
         events = asyncio.run(play(cluster))
         assert_whole(events)
         assert len(set(placements(events))) == 6
@@ -178,14 +177,13 @@ def test_a_replica_of_another_checkpoint_is_not_used(caplog):
 
 def test_a_page_that_vanishes_holds_no_place():
     short = replace(INFO, lease_s=0.3)
-    with clustered(info=short) as cluster:
-        reply = asyncio.run(cluster.service.submit(ask(session="s")))
-        serving = cluster.cores[cluster.serving()]
-        for remote in cluster.fleet.remotes.values():  # from now on it hears nothing of its page
-            remote.server._heard_s = dict.fromkeys(remote.server._heard_s, 0.0)
-        wait_until(lambda: serving.stats().engine.running == 0)
-        assert serving.stats().engine.blocks_used == 0
-        reply.cancel()
+    with clustered(1, info=short) as cluster:
+        cluster.hold_back(1.0)
+        (core,) = cluster.cores.values()
+        cluster.remote("replica-0").server.note = lambda *_: None  # it hears nothing of its page
+        asyncio.run(cluster.service.submit(ask(session="s")))
+        wait_until(lambda: core.stats().outcomes == {"cancelled": 1})
+        assert core.stats().engine.blocks_used == 0
 
 
 def test_a_cluster_that_does_not_start_says_so():
@@ -244,8 +242,7 @@ def test_events_that_do_not_fit_together_end_a_reply_with_a_sentence(monkeypatch
             reply.acknowledge(10**9)
             return heard + [event async for event in events]
 
-        for core in cluster.cores.values():
-            object.__setattr__(core.config, "run_ahead_s", 1.0)
+        cluster.hold_back(1.0)
         last = asyncio.run(play())[-1]
         assert isinstance(last, Failed) and last.code == "E_REPLY" and "ask again" in last.message
         wait_until(lambda: not any(core.stats().engine.running for core in cluster.cores.values()))

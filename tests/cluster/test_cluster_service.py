@@ -17,6 +17,7 @@ from tests.service.service_support import (
     ask,
     assert_well_formed,
     heard,
+    hold_at,
     sound_of,
     talking,
     wait_until,
@@ -54,7 +55,13 @@ def test_a_conversation_stays_with_its_replica():
 
 def test_a_full_replica_leaves_a_conversation_to_another():
     async def all_of(cluster) -> list[str]:
-        asked = [listen(cluster.service, ask(session=f"s{i}")) for i in range(8)]
+        held = [hold_at(core.engine.runtime, 1) for core in cluster.cores.values()]
+        asked = [
+            asyncio.ensure_future(listen(cluster.service, ask(session=f"s{i}"))) for i in range(8)
+        ]
+        await asyncio.to_thread(wait_until, lambda: cluster.service._replies.num_placed == 8)
+        for go_on in held:
+            go_on.set()
         replies = await asyncio.gather(*asked)
         return [
             event.replica for events in replies for event in events if isinstance(event, Placed)
@@ -80,24 +87,18 @@ def test_a_replica_makes_no_more_than_run_ahead_of_what_was_taken():
         taken = [await anext(events)]
         while not isinstance(taken[-1], AudioChunk):
             taken.append(await anext(events))
-        core = cluster.cores[cluster.serving()]
-        paused = []
-
-        def is_paused() -> bool:
-            rows = [reply.num_rows for reply in core._replies.all()]
-            paused.append(rows[0])
-            return paused[-5:] == [paused[-1]] * 5 and paused[-1] > 20
-
-        await asyncio.to_thread(wait_until, is_paused)
+        (made,) = cluster.cores[cluster.serving()]._replies.all()
+        await asyncio.to_thread(wait_until, lambda: made.num_rows >= 50)
+        await asyncio.sleep(0.2)
+        num_rows = made.num_rows
         reply.acknowledge(24_000 * 60)
         rest = [event async for event in events]
-        return paused[-1], rest
+        return num_rows, rest
 
     with clustered(runtime=talking) as cluster:
-        for core in cluster.cores.values():
-            object.__setattr__(core.config, "run_ahead_s", 2.0)
+        cluster.hold_back(2.0)
         rows, rest = asyncio.run(hold_back(cluster))
-        assert 50 <= rows < 80, "two seconds are 50 codes"
+        assert rows < 80, "two seconds are 50 codes"
         assert isinstance(rest[-1], Finished) and rest[-1].reason is FinishReason.STOP
 
 
@@ -134,6 +135,7 @@ def test_leaving_and_stopping_end_the_reply_at_its_replica():
         return last
 
     with clustered(codec=lambda: FakeCodec()) as cluster:
+        cluster.hold_back(1.0)
         last = asyncio.run(stop(cluster))
         assert last.reason is FinishReason.CANCELLED and len(last.rows) >= 5
 

@@ -26,8 +26,7 @@ def behead(cluster: Cluster) -> None:
 
 async def held(cluster: Cluster) -> tuple:
     """A reply that does not end before its listener takes something."""
-    for core in cluster.cores.values():
-        object.__setattr__(core.config, "run_ahead_s", 1.0)
+    cluster.hold_back(1.0)
     reply = await cluster.service.submit(ask(session="s"))
     events = reply.events(acknowledge=False)
     return reply, events, [await anext(events)]

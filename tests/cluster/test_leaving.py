@@ -37,8 +37,7 @@ def test_who_leaves_just_when_his_request_is_accepted_stops_it():
         assert asking.cancelled()
 
     with clustered(info=PATIENT) as cluster:
-        for core in cluster.cores.values():
-            object.__setattr__(core.config, "run_ahead_s", 1.0)
+        cluster.hold_back(1.0)
         asyncio.run(leave(cluster))
         wait_until(lambda: cluster.service._replies.outcomes["cancelled"] == 1)
 
@@ -56,7 +55,7 @@ def test_a_listener_who_vanishes_while_his_reply_is_held_back_stops_it():
                 await asyncio.sleep(0.01)
 
     with clustered(1, info=replace(INFO, lease_s=2.0)) as cluster:
-        object.__setattr__(cluster.cores["replica-0"].config, "run_ahead_s", 1.0)
+        cluster.hold_back(1.0)
         asyncio.run(asyncio.wait_for(vanish(cluster), PATIENCE_S))
         assert asyncio.run(cluster.service.stats()).outcomes == {"cancelled": 1}
 

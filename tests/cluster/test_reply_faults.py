@@ -37,8 +37,7 @@ def test_a_reply_without_sound_ends_alone():
         return failed, whole + [event async for event in events]
 
     with clustered(1, codec=OneVoiceIsBroken) as cluster:
-        for core in cluster.cores.values():
-            object.__setattr__(core.config, "run_ahead_s", 1.0)
+        cluster.hold_back(1.0)
         failed, whole = asyncio.run(play(cluster))
         assert isinstance(failed[-1], Failed) and failed[-1].code == "E_REPLY"
         assert "ask again" in failed[-1].message
@@ -78,8 +77,8 @@ def test_what_nobody_thought_of_costs_no_replica(what):
         return whole + [event async for event in events]
 
     with clustered(2, cloner=NoVoiceIsMade()) as cluster:
+        cluster.hold_back(1.0)
         for core in cluster.cores.values():
-            object.__setattr__(core.config, "run_ahead_s", 1.0)
             core.engine.processor = OneTextIsBroken()
         whole = asyncio.run(play(cluster))
         assert_whole(whole)

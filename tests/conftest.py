@@ -11,10 +11,7 @@ from hypothesis import HealthCheck, settings
 
 # The same examples in every run, however slow: what fails on one machine fails on all of them.
 settings.register_profile(
-    "repeatable",
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
 

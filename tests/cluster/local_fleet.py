@@ -21,13 +21,24 @@ def sent(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))
 
 
+class Death(threading.Event):
+    """Set while a replica is dead; `count` tells those who were busy with it that it died, even if
+    it is back when they look."""
+
+    count = 0
+
+    def set(self) -> None:
+        self.count += 1
+        super().set()
+
+
 @dataclass
 class LocalRemote:
     """`died` and `hangs` are set by tests; `batches` counts what was delivered, and
     `kill_after` dies behind so many."""
 
     server: ReplicaServer
-    died: threading.Event = field(default_factory=threading.Event)
+    died: Death = field(default_factory=Death)
     hangs: bool = False
     batches: int = 0
     kill_after: int | None = None
@@ -36,28 +47,28 @@ class LocalRemote:
     async def reply(
         self, page: str, request: Request
     ) -> AsyncGenerator[list[Event] | Refusal, None]:
-        batches = self.server.reply(page, sent(request))
+        batches, life = self.server.reply(page, sent(request)), self.died.count
         try:
             while True:
                 try:
-                    batch = await self._reach(anext(batches))
+                    batch = await self._reach(anext(batches), life)
                 except StopAsyncIteration:
                     return
                 self.batches += 1
                 if self.kill_after is not None and self.batches > self.kill_after:
                     self.died.set()
                 self.hangs |= self.hang_after is not None and self.batches > self.hang_after
-                await self._reach(asyncio.sleep(0))
+                await self._reach(asyncio.sleep(0), life)
                 yield sent(batch)
         finally:
             await batches.aclose()
 
     async def watch(self, page: str, voiced: Sequence[str]) -> AsyncGenerator[Load, None]:
-        loads = self.server.watch(page, sent(list(voiced)))
+        loads, life = self.server.watch(page, sent(list(voiced))), self.died.count
         try:
             while True:
                 try:
-                    load = await self._reach(anext(loads))
+                    load = await self._reach(anext(loads), life)
                 except StopAsyncIteration:
                     return
                 yield sent(load)
@@ -65,21 +76,26 @@ class LocalRemote:
             await loads.aclose()
 
     async def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:
-        await self._reach(asyncio.sleep(0))
+        await self._reach(asyncio.sleep(0), self.died.count)
         self.server.note(page, taken, stopped)
 
     async def call(self, page: str, method: str, *arguments: Any) -> Answer:
-        return sent(await self._reach(self.server.call(page, method, *arguments)))
+        calling = self.server.call(page, method, *arguments)
+        return sent(await self._reach(calling, self.died.count))
 
-    async def _reach(self, work: Any) -> Any:
-        """The result, unless the replica is dead or dies meanwhile; never while it hangs."""
-        task, dying = asyncio.ensure_future(work), asyncio.ensure_future(self._death())
+    def _is_dead(self, life: int) -> bool:
+        return self.died.is_set() or self.died.count > life
+
+    async def _reach(self, work: Any, life: int) -> Any:
+        """The result, unless the replica is dead or has died behind its `life`-th death; never
+        while it hangs."""
+        task, dying = asyncio.ensure_future(work), asyncio.ensure_future(self._death(life))
         try:
             await asyncio.wait({task, dying}, return_when=asyncio.FIRST_COMPLETED)
-            if self.died.is_set():
+            if self._is_dead(life):
                 raise ReplicaLostError("killed")
             if self.hangs:
-                await self._death()
+                await self._death(life)
                 raise ReplicaLostError("killed")
             return task.result()
         finally:
@@ -88,9 +104,9 @@ class LocalRemote:
                 task.cancel()
                 await asyncio.wait({task})
 
-    async def _death(self) -> None:
+    async def _death(self, life: int) -> None:
         """On any event loop, several services may have the same fleet."""
-        while not self.died.is_set():
+        while not self._is_dead(life):
             await asyncio.sleep(0.01)
 
 

@@ -84,6 +84,7 @@ def test_a_replica_may_be_asked_again_while_it_is_busy_with_the_last_time(monkey
         go_on = hold_at(core.engine.runtime, 10)
         listening = asyncio.ensure_future(listen(cluster.service, ask(session="s")))
         await reached(core.engine.runtime, 10)
+        await asyncio.to_thread(wait_until, lambda: cluster.service._replies.num_placed == 1)
         remote.died.set()
         await asyncio.to_thread(wait_until, lambda: not is_ready(cluster))
         remote.kill_after = remote.batches

@@ -162,6 +162,6 @@ class Listening:
             await self._turn_over(item)
 
     async def _tell_later(self, kind: str, **fields: Any) -> None:
-        """Nothing, if the client hung up meanwhile."""
+        """`serve` is about to notice, too, if the client takes nothing any more."""
         with contextlib.suppress(WebSocketDisconnect, asyncio.TimeoutError):
             await self._emit(kind, **fields)

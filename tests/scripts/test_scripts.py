@@ -24,7 +24,7 @@ def run_bash(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
-        timeout=60,
+        timeout=180,
     )
 
 

@@ -43,10 +43,11 @@ def ask(port: int, session: str) -> None:
     base = f"http://127.0.0.1:{port}"
     values = {**form.defaults(PageInfo.of(INFO)), "text": "A long one."}
     data = [*values.values(), None]
-    functions = httpx.get(f"{base}/config").json()["dependencies"]
+    functions = httpx.get(f"{base}/config", timeout=60).json()["dependencies"]
     index = next(fn["id"] for fn in functions if len(fn["inputs"]) == len(data))
     body = {"fn_index": index, "session_hash": session, "data": data}
-    httpx.post(f"{base}/gradio_api/queue/join", json=body).raise_for_status()
+    answer = httpx.post(f"{base}/gradio_api/queue/join", json=body, timeout=60)
+    answer.raise_for_status()
 
 
 def test_a_reply_that_nobody_opens_ends_with_its_lease(service, served):
@@ -71,5 +72,5 @@ def test_a_reply_whose_socket_nobody_reads_ends_with_its_lease(service, served):
 def test_a_whole_reply_that_nobody_takes_ends_with_its_lease(service, served):
     _, port = served
     url = f"http://127.0.0.1:{port}/gradio_api/call/reply"
-    httpx.post(url, json={"data": ["A long one."]}).raise_for_status()
+    httpx.post(url, json={"data": ["A long one."]}, timeout=60).raise_for_status()
     assert_begins_and_is_ended(service)

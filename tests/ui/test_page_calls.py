@@ -67,7 +67,7 @@ def client(url):
 
 def test_a_program_gets_the_same_sound(service, client):
     job = client.submit("Over the wire.", seed=11, new_seed=False, api_name="/stream")
-    job.result(timeout=60)
+    job.result(timeout=120)
     assert np.array_equal(pcm_of(job.outputs()), to_pcm16(signal(service.script.seconds, seed=11)))
     assert [message["seq"] for message in job.outputs()] == sorted(
         message["seq"] for message in job.outputs()
@@ -196,7 +196,7 @@ def test_the_real_service_sounds_the_same_through_the_page(real):
     service, config = real
     client = Client(f"http://127.0.0.1:{config.port}", verbose=False)
     job = client.submit(**VALUES, api_name="/stream")
-    job.result(timeout=60)
+    job.result(timeout=120)
     client.close()
     assert np.array_equal(pcm_of(job.outputs()), asyncio.run(direct(service)))
     assert engine_stats(service).blocks_used == 0
@@ -262,7 +262,7 @@ def test_a_start_that_is_broken_off_ends_without_a_traceback():
     try:
         assert said.readline() == b"Loading nano.\r\n"
         process.send_signal(signals.SIGINT)
-        assert process.wait(timeout=60) == 130
+        assert process.wait(timeout=120) == 130
         with contextlib.suppress(OSError):  # Linux says so that nobody is left to write
             assert said.read() == b""
     finally:
@@ -293,7 +293,7 @@ def test_a_signal_lets_the_open_reply_end_and_leaves_no_sound(signal, tiny_check
         assert until(lambda: len(job.outputs()) > 3)
         process.send_signal(signal)
         assert until(job.done) and job.outputs()[-1]["end"]
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=120) == 0
         assert not list(tmp_path.glob("moss-speech-*"))
         client.close()
     finally:

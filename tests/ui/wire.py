@@ -9,27 +9,37 @@ import threading
 from tests.ui.page_support import free_port
 
 
+def _close(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
+
+
 class Wire:
     """The network between browser and page, as a port of its own: it can be cut, or swallow what is
     on its way."""
 
     def __init__(self, to_port: int):
         self.port, self._to_port = free_port(), to_port
+        self._lock = threading.Lock()
         self._ends: list[socket.socket] = []
         self._swallows: set[socket.socket] = set()
         self.mend()
 
     def mend(self) -> None:
-        self._listening = socket.create_server(("127.0.0.1", self.port), backlog=64)
+        self._listening, self._cut = (
+            socket.create_server(("127.0.0.1", self.port), backlog=64),
+            False,
+        )
         threading.Thread(target=self._accept, args=(self._listening,), daemon=True).start()
 
     def cut(self) -> None:
         """All connections break, and new ones are refused."""
-        for end in (self._listening, *self._ends):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-        self._ends.clear()
+        with self._lock:
+            ends, self._ends = [self._listening, *self._ends], []
+            self._cut = True
+        for end in ends:
+            _close(end)
 
     def lead_to(self, port: int) -> None:
         """From now on connections go elsewhere."""
@@ -44,7 +54,12 @@ class Wire:
             while True:
                 near, _ = listening.accept()
                 far = socket.create_connection(("127.0.0.1", self._to_port))
-                self._ends += [near, far]
+                with self._lock:
+                    if self._cut or listening is not self._listening:  # meanwhile
+                        _close(near)
+                        _close(far)
+                        return
+                    self._ends += [near, far]
                 for one, other in ((near, far), (far, near)):
                     threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
 

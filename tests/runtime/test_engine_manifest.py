@@ -270,7 +270,10 @@ def test_checkpoints_are_told_apart(place: str, tiny_checkpoint: Path, tmp_path:
 @hypothesis.settings(
     max_examples=200,
     deadline=None,
-    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+    suppress_health_check=[
+        hypothesis.HealthCheck.function_scoped_fixture,
+        hypothesis.HealthCheck.too_slow,
+    ],
 )
 def test_whatever_a_manifest_holds_is_read_or_refused(folder: Path, values: object) -> None:
     text = json.dumps({"format": 1, **values} if isinstance(values, dict) else values)
@@ -290,7 +293,10 @@ def test_whatever_a_manifest_holds_is_read_or_refused(folder: Path, values: obje
 @hypothesis.settings(
     max_examples=100,
     deadline=None,
-    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+    suppress_health_check=[
+        hypothesis.HealthCheck.function_scoped_fixture,
+        hypothesis.HealthCheck.too_slow,
+    ],
 )
 def test_whatever_bytes_a_manifest_is_made_of_are_refused(folder: Path, data: bytes) -> None:
     (folder / ENGINE_MANIFEST_NAME).write_bytes(data)

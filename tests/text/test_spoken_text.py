@@ -375,6 +375,39 @@ TABLE = {
         "x squared minus five x plus six equals zero, thirty square meters, two rooms"
     ),
     "an RTX 4090": "an R T X forty ninety",
+    # tables, lists and lines
+    "| Plan | Price |\n|---|---:|\n| Plan A | $5/mo |\n|  | Free! |": (
+        "Plan, Price. Plan A, five dollars per month. Free!"
+    ),
+    "| Team |\n|:--|\n| Plan B |\n| C |": "Team. Plan B; C",
+    "- [x] done\n- [ ] todo\n+ more\n▪ last": "done. todo. more. last",
+    "A lake.[1][2] It is deep[3] and cold.[note 1] Old.[citation needed]": (
+        "A lake. It is deep and cold. Old."
+    ),
+    "Footnote[^1] here.\n\n[^1]: https://a.org": "Footnote here.",
+    "see items[1] and [2]": "see items one, and, two",
+    "John Smith\n123 Main St\nSpringfield": (
+        "John Smith, one hundred twenty-three Main Street, Springfield"
+    ),
+    "1 cup sugar\n2 eggs\nmilk": "one cup sugar, two eggs milk",
+    "He met the\nQueen of hyphen-\nated words": "He met the Queen of hyphenated words",
+    "[a](https://b.org/c_(d)) and ==that== 5<sup>th</sup> x<sup>2</sup>": (
+        "a and that fifth x squared"
+    ),
+    "[the text][1] of `fix/big-bug`, r/books": "the text of fix slash big-bug, r slash books",
+    # formulas
+    "$x = \\frac{-b \\pm \\sqrt{b^2-4ac}}{2a}$": (
+        "x equals minus b plus or minus square root of b squared minus four a c over two a"
+    ),
+    "Then \\(E = mc^2\\) and \\[a_1 \\leq \\text{all}\\].": (
+        "Then E equals m c squared and a sub one less than or equal to all."
+    ),
+    "$$\\sum_{i=1}^{n} i^3$$, $90^\\circ$, $\\alpha \\cdot n$": (
+        "sum from I equals one to n of I cubed, ninety degrees, alpha times n"
+    ),
+    "$5 and $6, \\$7, $HOME/$USER": (
+        "five dollars and six dollars, seven dollars, dollar home dollar user"
+    ),
     # nothing to say
     "": "",
     "!?...": "",

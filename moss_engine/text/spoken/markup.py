@@ -5,6 +5,14 @@ from __future__ import annotations
 
 import re
 
+from moss_engine.text.spoken.formulas import formulas_to_words
+from moss_engine.text.spoken.lines import lines_joined, tables_and_lists
+
+
+def _path(m: re.Match[str]) -> str:
+    return m[0].replace("/", " slash ")
+
+
 _TAGS = (
     "a abbr article b big blockquote body br button center code dd details div dl dt em fieldset "
     "figure font footer form h1 h2 h3 h4 h5 h6 head header hr html i iframe img input kbd label "
@@ -15,7 +23,19 @@ _SPEECH_TAGS = "break emphasis lang phoneme prosody say-as speak voice".split()
 _WRAPPING = (
     (re.compile(r"^[ \t]*(?:[=*_-][ \t]*){3,}\r?$", re.M), ""),
     (re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.M), ""),
-    (re.compile(r"!?\[([^\]\n]+)\]\((?:[^()\s]+)(?:\s+\"[^\"\n]*\")?\)"), r"\1"),
+    (re.compile(r"!?\[([^\]\n]+)\]\((?:[^()\s]|\([^()\s]*\))+(?:\s+\"[^\"\n]*\")?\)"), r"\1"),
+    (re.compile(r"(?<![\w\])])\[([^\]\n]{3,})\]\[[\w -]*\]"), r"\1"),
+    (re.compile(r"(?<!\S)==(?=\S)([^=\n]+)(?<=\S)==(?![\w=])"), r"\1"),
+    (
+        re.compile(r"`[^`\n]+`"),
+        lambda m: re.sub(
+            r"(?<![\w/.~:-])[A-Za-z][\w-]+(?:/[A-Za-z][\w-]+)+(?![\w/.@])", _path, m[0]
+        ),
+    ),
+    (re.compile(r"(?<=\w)`/`(?=[\w-])"), "` or `"),
+    (re.compile(r"(?<![\w/])([ru])/(?=[A-Za-z]\w{2})"), r"\1 slash "),
+    (re.compile(r"<sup>\s*(-?\d{1,3})\s*</sup>", re.I), r"^\1"),
+    (re.compile(r"(?<=\d)<sup>\s*(st|nd|rd|th)\s*</sup>", re.I), r"\1"),
     (re.compile(r"<((?:mailto:)?[^\s<>@]+@[^\s<>]+|(?:https?|ftp)://[^\s<>]+)>"), r" \1 "),
     (
         re.compile(
@@ -57,6 +77,7 @@ def without_markup(text: str) -> str:
     """
     for pattern, said in _RULES:
         text = pattern.sub(said, text)
+    text = lines_joined(text)
     plain = _DECORATION.sub(" ", text)
     return plain if re.search(r"\w", plain) else text
 
@@ -64,6 +85,7 @@ def without_markup(text: str) -> str:
 def unwrapped(text: str) -> str:
     """The text without what is there for a program alone: links, tags, code fences, emoticons.
     First of all steps, as the others take their signs for their own."""
+    text = tables_and_lists(formulas_to_words(text))
     for pattern, said in _WRAPPING:
         text = pattern.sub(said, text)
     return text

@@ -237,7 +237,7 @@ TABLE = {
         "At five P M. Dinner. Ask the C E O. Sales of a G P U. Training for a P H D. Students"
     ),
     "Fr. Brown met George W. Bush and C. S. Lewis. A J. Smith novel.": (
-        "F R Brown met George W Bush and C S Lewis. A J Smith novel."
+        "Father Brown met George W Bush and C S Lewis. A J Smith novel."
     ),
     "at 11 p.m. Saturday, at 10 a.m. ET, left at 5 p.m. Police said": (
         "at eleven P M Saturday, at ten A M E T, left at five P M. Police said"
@@ -407,6 +407,118 @@ TABLE = {
     ),
     "$5 and $6, \\$7, $HOME/$USER": (
         "five dollars and six dollars, seven dollars, dollar home dollar user"
+    ),
+    # news, letters and schedules
+    "Biden's $1.9 trillion plan, a $5-6 million budget, a 5-yr, $200M deal": (
+        "Biden's one point nine trillion dollar plan, a five to six million dollar budget, a five "
+        "year, two hundred million dollar deal"
+    ),
+    "$90/barrel, $0.002/1K tokens, $5/$6, 418/km2": (
+        "ninety dollars per barrel, zero point zero zero two dollars per one thousand tokens, "
+        "five dollars or six dollars, four hundred eighteen per square kilometer"
+    ),
+    "up 25 bps, 0.3pc and 1.8M cars, 12% YoY, 4T tokens": (
+        "up twenty-five basis points, zero point three percent and one point eight million cars, "
+        "twelve percent year over year, four trillion tokens"
+    ),
+    "Jane A. Smith, Vitamin A. Carrots, Fr. Jones, Messrs. Lee, Mr & Mrs Ray": (
+        "Jane A Smith, Vitamin A. Carrots, Father Jones, Messers Lee, Mister and Missus Ray"
+    ),
+    "P.S. Don't go. They came w.r.t. order no. 5, the no. 1 seed. I said no. 5 left.": (
+        "P S, Don't go. They came with respect to order number five, the number one seed. I said "
+        "no. five left."
+    ),
+    "Invoice #INV-20, Rm 204, Bldg. 7, ext. 42, Op. 9, chr. 17, ver. 2, Ps. 23, 5th Fl.": (
+        "Invoice number I N V twenty, Room two hundred four, Building seven, extension forty-two, "
+        "Opus nine, chromosome seventeen, version two, Psalm twenty-three, fifth Floor"
+    ),
+    "Your code is 482913, PIN 4821, ID: 123 456 789, order #: 112-3456, a code of 50000": (
+        "Your code is four eight two, nine one three, Pin four eight two one, I D: one two "
+        "three, four five six, seven eight nine, order number: one one two, three four five six, "
+        "a code of fifty thousand"
+    ),
+    "1Z999AA10123 is in Salem, OR 97201-1234 or New York, NY 10001": (
+        "one Z nine nine, nine A A one, zero one two three is in Salem, O R nine seven two zero "
+        "one, one two three four or New York, N Y one zero zero zero one"
+    ),
+    "555 W Main St, on W. 4th St., at E. Lee Ave, Robert E. Lee Blvd": (
+        "five hundred fifty-five West Main Street, on West fourth Street, at East Lee Avenue, "
+        "Robert E Lee Boulevard"
+    ),
+    "Mon., Wed., Fri. at 5; Sat: closed; Sat & Sun; on Wed; M-F; The Sun: hot": (
+        "Monday, Wednesday, Friday at five; Saturday: closed; Saturday and Sunday; on Wednesday; "
+        "Monday to Friday; The Sun: hot"
+    ),
+    "Apr-Oct, Jan.-Mar. 2020, Nov 30-Dec 2, 30 Nov - 2 Dec, week of 9/4": (
+        "April to October, January to March twenty twenty, November thirtieth to December second, "
+        "the thirtieth of November to the second of December, week of September fourth"
+    ),
+    "(14 March 1879 – 18 April 1955), May 1, 1900 - May 2, 1950, 100 BC – 44 BC": (
+        "the fourteenth of March eighteen seventy-nine to the eighteenth of April nineteen "
+        "fifty-five, May first, nineteen hundred to May second, nineteen fifty, one hundred B C "
+        "to forty-four B C"
+    ),
+    "10 AM - 12:00 PM: lunch, 16h30, 19:00h, 6am-midnight, noon-5pm, class of '03": (
+        "ten A M to twelve P M: lunch, sixteen thirty, nineteen hundred, six A M to midnight, "
+        "noon to five P M, class of oh three"
+    ),
+    "at 2024-03-15T23:59:59-05:00": (
+        "at March fifteenth, twenty twenty-four at twenty-three fifty-nine and fifty-nine seconds "
+        "U T C minus five"
+    ),
+    "b. 1920, d. 2005; WW2, 24/7/365, a 401(k), ISSN 1234-5678, 1 000 000, 5 000": (
+        "born nineteen twenty, died two thousand five; World War two, twenty-four seven three "
+        "hundred sixty-five, a four oh one K, I S S N one two three four, five six seven eight, "
+        "one million, five thousand"
+    ),
+    "rate it 8/10, scored 85/100, 40/100, 9.95/10, gave 3/5 of it": (
+        "rate it eight out of ten, scored eighty-five out of one hundred, forty out of one "
+        "hundred, nine point nine five out of ten, gave three fifths of it"
+    ),
+    "9-to-5, 3-in-1, 4th-and-1, a 10-3-1 record, Q1-Q3, i7-13700K": (
+        "nine to five, three in one, fourth and one, a ten, three, one record, Q one to Q three, "
+        "I seven thirteen thousand seven hundred K"
+    ),
+    # recipes, goods and science
+    "1/2 tsp. salt, 1½ lbs. beef, ½ c. oil, 2 c. flour, ¼–½ cup, 250 g / 9 oz": (
+        "one half teaspoon salt, one and a half pounds beef, one half cup oil, two cups flour, "
+        "one quarter to one half cup, two hundred fifty grams, nine ounces"
+    ),
+    "Bake at 350 F, 180C/350F/gas 4, at 400ºF; 4 x 150g, 6 ft. 2 in.": (
+        "Bake at three hundred fifty degrees Fahrenheit, one hundred eighty degrees Celsius, "
+        "three hundred fifty degrees Fahrenheit, gas four, at four hundred degrees Fahrenheit; "
+        "four times one hundred fifty grams, six feet two inches."
+    ),
+    "8.5 x 11, N x M, 8xA100, 10,000 x g, +/-5%, 5 / 6 / 7": (
+        "eight point five by eleven, N by M, eight times A one hundred, ten thousand times g, "
+        "plus or minus five percent, five, six, seven"
+    ),
+    "50/60Hz, 120/80 mmHg, 1/60 s, 2700K, 800 lm, 12MP, 345 yds, 200 hp": (
+        "fifty or sixty hertz, one hundred twenty over eighty millimeters of mercury, one over "
+        "sixty of a second, two thousand seven hundred kelvin, eight hundred lumens, twelve "
+        "megapixels, three hundred forty-five yards, two hundred horsepower"
+    ),
+    "55 kDa, 10 mM NaCl, 420 ppm, 5 kJ/mol, 182 sq km, 1.6×10⁻¹⁹, ω-3": (
+        "fifty-five kilodaltons, ten millimolar N A C L, four hundred twenty parts per million, "
+        "five kilojoules per mole, one hundred eighty-two square kilometers, one point six times "
+        "ten to the power of minus nineteen, omega three"
+    ),
+    "48°51′24″N, Windows 10/11, Type O- blood, A-Z, ¶ 3, note† and P!nk feat. X": (
+        "forty-eight degrees fifty-one minutes north, Windows ten or eleven, Type O negative "
+        "blood, A to Z, paragraph three, note and Pink featuring X"
+    ),
+    # chats and programs
+    "im l8r 2nite, np, thx 4 ur help, u 2! Pls. go. tbh idc w/e, give me 2 days": (
+        "I'm later tonight, no problem, thanks for your help, you too! Please go. to be honest I "
+        "don't care whatever, give me two days"
+    ),
+    "see docs/api.md#top, `-h`/`--help`, #include, `ls` # list, timeout=30s, v2.0-beta.3": (
+        "see docs slash A P I dot M D hash top, dash h or dash dash help, hash include, L S, "
+        "list, timeout equals thirty seconds, v two point zero beta three"
+    ),
+    "Node 18.x, 555-123-4567 x12, plate #": (
+        "Node eighteen point X, five five five, one two three, four five six seven extension "
+        "twelve, plate hashtag"
     ),
     # nothing to say
     "": "",

@@ -16,7 +16,9 @@ RESPELT = {
     "USAID": "U S aid", "dBm": "D B M", "iOS": "I O S", "SQLite": "S Q L light", "libc": "lib C",
     "GUI": "gooey", "WYSIWYG": "wizzy wig", "EPROM": "E prom", "EEPROM": "double E prom",
     "Ctrl": "control", "CTRL": "control", "str": "string", "WWI": "World War one",
-    "WWII": "World War two",
+    "WWII": "World War two", "YoY": "year over year", "QoQ": "quarter over quarter",
+    "MoM": "month over month", "MiG": "Mig", "NVMe": "N V M E", "NaCl": "N A C L",
+    "IoT": "I O T",
 }
 """What a reader says for them; it is also what is shown."""
 SAID_AS_WORDS = frozenset(

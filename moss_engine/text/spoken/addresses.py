@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from moss_engine.text.spoken.cardinals import BEFORE_NUMBER
+from moss_engine.text.spoken.cardinals import BEFORE_NUMBER, digits
 from moss_engine.text.spoken.tables import SENTENCE_STARTERS
 
 _ADDRESS = re.compile(
@@ -14,6 +14,9 @@ _ADDRESS = re.compile(
     r"(?:/[^\s<>\"]*)?"
     r"|(?<![\w/.])(?:[~.]{1,2}(?:/[\w.-]+)+|(?:/[\w.-]+){2,})/?|\b[A-Za-z]:\\[^\s<>\"]*",
     re.A,
+)
+_FILE = re.compile(
+    r"(?<![\w/.@:-])[A-Za-z][\w-]*(?:/[\w.-]+)*/[\w-]+\.[a-z][a-z\d]{0,3}\b(?:#[\w-]+)?", re.A
 )
 _FILE_DOT = re.compile(
     r"(?<=[A-Za-z0-9_]{2})\.(?=[a-z_]\w+)|(?<=[A-Za-z_]{2})\.(?=[a-z]\b(?!\.))"
@@ -39,16 +42,32 @@ _SIGNS = {
 }
 _ROADS = {
     "St": "Street", "Ave": "Avenue", "Rd": "Road", "Blvd": "Boulevard", "Ln": "Lane",
-    "Ct": "Court", "Hwy": "Highway", "Pkwy": "Parkway",
+    "Ct": "Court", "Hwy": "Highway", "Pkwy": "Parkway", "Sq": "Square",
 }  # fmt: skip
 _NATURAL = {"St": "Saint", "Mt": "Mount", "Ft": "Fort"}
-_WITHIN = {"Apt": "Apartment", "Ste": "Suite", "Hwy": "Highway"}
+_WITHIN = {"Apt": "Apartment", "Ste": "Suite", "Hwy": "Highway", "Rm": "Room", "Bldg": "Building"}
+_SIDES = {"N": "North", "S": "South", "E": "East", "W": "West"}
+_STATES = (
+    "A[KLRZ]|C[AOT]|D[CE]|FL|GA|HI|I[ADLN]|K[SY]|LA|M[ADEINOST]|N[CDEHJMVY]|O[HKR]|PA|RI|S[CD]|"
+    "T[NX]|UT|V[AT]|W[AIVY]"
+)
+_ZIP = re.compile(rf"(?<=[a-z.])(?P<comma>,?)\s(?P<state>{_STATES})\s"
+                  r"(?P<zip>\d{5}(?:-\d{4})?)(?![\w,.-]*\d)")  # fmt: skip
 _NAME = r"(?<![\w'-])(?P<name>[A-Z][a-z]+|(?:[a-z]{1,8}-)?(?:first|second|third|[a-z]{1,12}th)) "
 _GOES_ON = rf"(?=\s(?:[NS][EW]?|[EW]|{'|'.join(_WITHIN)})\b)"
 _ENDS = rf"(?=\.\s+(?:{'|'.join(sorted(SENTENCE_STARTERS))})\b)"
 _ROAD = re.compile(
     rf"{_NAME}(?P<road>{'|'.join(_ROADS)})(?:\.?{_GOES_ON}|(?=[,;!?]|\s[a-z]|\s*$)|{_ENDS})"
 )
+_TO_ROAD = (
+    r"\.?\s(?=(?:\d{1,3}(?:st|nd|rd|th)|[A-Z][a-z]+|[a-z-]{4,}(?:st|nd|rd|th))(?:\s[A-Z][a-z]+)?\s"
+    rf"(?:{'|'.join((*_ROADS, *_ROADS.values()))}|Dr|Drive|Way|Place)\b)"
+)
+_HOUSE_ON_SIDE = re.compile(rf"(?<=\d\s)(?P<side>[NSEW]){_TO_ROAD}")
+_ON_SIDE = re.compile(
+    rf"(?:(?<=\b[oOiIaA][nft]\s)|(?<=\b[tT]o\s)|(?<=\band\s))(?P<side>[NSEW]){_TO_ROAD}"
+)
+_FLOOR = re.compile(r"(?<=[a-z](?:st|nd|rd|th)) Fl\b\.?")
 _PLACES = (
     (
         re.compile(
@@ -62,7 +81,18 @@ _PLACES = (
 
 def addresses_to_words(text: str) -> str:
     """Every sign of an address or path written out; a scheme and "www" are left away."""
+    text = _ZIP.sub(_zip, _HOUSE_ON_SIDE.sub(_side, text))
+    text = _FILE.sub(lambda m: m[0].replace("/", " slash ").replace("#", " hash "), text)
     return _FILE_DOT.sub(" dot ", _ADDRESS.sub(_say_address, text))
+
+
+def _zip(m: re.Match[str]) -> str:
+    parts = ", ".join(map(digits, m["zip"].split("-")))
+    return f"{m['comma']} {' '.join(m['state'])} {parts}"
+
+
+def _side(m: re.Match[str]) -> str:
+    return f"{_SIDES[m['side']]} "
 
 
 def _say_address(m: re.Match[str]) -> str:
@@ -79,7 +109,7 @@ def _say_address(m: re.Match[str]) -> str:
 def places_to_words(text: str) -> str:
     """Roads after their name, mounts and forts before it, flats before a number: "5th St. SE", "Oak
     Ave, Apt 3", "Mt Everest"."""
-    text = _ROAD.sub(_road, text)
+    text = _ROAD.sub(_road, _FLOOR.sub(" Floor", _ON_SIDE.sub(_side, text)))
     for pattern, words in _PLACES:
         text = pattern.sub(lambda m, words=words: words[m["short"]], text)
     return text

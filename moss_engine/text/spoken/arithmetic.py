@@ -33,7 +33,7 @@ _SIGNS = {
 _TERM = r"(?:[A-Za-z]\w*(?:\([^()\n]{0,30}\))?|\d+(?:\.\d+)?)"
 _FORMULA = re.compile(
     rf"(?<=[=(<>])\s*{_TERM}(?:\s[-+*/]\s{_TERM}|[+*^]{_TERM})+"  # z = x / y
-    r"|(?<![\w'.-])[b-hj-z]\s[-+*/]\s(?:[b-hj-z](?![\w'.-])|\d)"  # x / y, but no "a"
+    r"|(?<![\w'.-])(?<!\d )[b-hj-z]\s[-+*/]\s(?:[b-hj-z](?![\w'.-])|\d)"  # x / y, but no "a"
     r"|(?<![\w'.-])[ijkmnpqtxyz]-\d{1,2}(?![\w.-]*\d)"  # n-1
 )
 _RAISED = re.compile(r"(?<=[\w)])(?:⁻?[⁰¹²³]*[⁰⁴⁵⁶⁷⁸⁹][⁰¹²³⁴⁵⁶⁷⁸⁹]*|⁻[¹²³])")
@@ -46,7 +46,18 @@ _RULES = (
     (re.compile(r"(?<=\d)\s*\*\s*(?=\d)"), " times "),
     (re.compile(r"(?<=\d)(\s?(?:[\"\u2033'\u2032]|cm|mm|m|ft|in\.?))\s?[x×]\s?(?=\d)"), r"\1 by "),
     (re.compile(r"(?<=[nxyz][²³])\s-\s(?=\d)"), " minus "),
-    (re.compile(r"(?<![\w.,])(\d{2,}|[1-9])(?:\s?x\s?|×)(?=\d)"), r"\1 by "),
+    (re.compile(r"(?<=\d{3}-\d{4})\s?x\s?(?=\d{1,5}\b)"), " extension "),
+    (re.compile(r"(?<=\d) x g\b"), " times g"),
+    (re.compile(r"(?<=\d)\s?×\s?(?=10\s?\^)"), " times "),
+    (
+        re.compile(r"(?<![\w.,])(\d{1,2})\s?[x×]\s?(?=\d+\s?(?:k?g|m[lL]|L|oz|lbs?|mg|[MGT]B)\b)"),
+        r"\1 times ",
+    ),
+    (re.compile(r"(?<![\w.,])([1-9]\d?)x(?=[A-Z]\w)"), r"\1 times "),
+    (re.compile(r"(?<![\w'])([A-Za-z]) x (?=[A-Za-z](?![\w']))"), r"\1 by "),
+    (re.compile(r"(?<![\w.,])(\d{2,}|\d+\.\d+|[1-9])(?:\s?x\s?|×)(?=\d)"), r"\1 by "),
+    (re.compile(r"\d+(?: / \d+){2,}"), lambda m: m[0].replace(" /", ",")),
+    (re.compile(r"\+/-\s?(?=[\d.])"), "±"),
     (re.compile(r"(?<=[\w)])\s*\^\s*2\b"), " squared"),
     (re.compile(r"(?<=[\w)])\s*\^\s*3\b"), " cubed"),
     (re.compile(r"(?<=[\w)])\s*\^\s*(?=[\w(-])"), " to the power of "),

@@ -34,6 +34,7 @@ _RULES = (
     (re.compile(r"(?<!\w)\$\{?(?=[A-Za-z_])"), " dollar "),
     (re.compile(r"(?<![\w-])--(?=[a-z])"), " dash dash "),
     (re.compile(r"(?<=[^\S\n\d])-(?=[A-Za-z])(?<!\d\s-)"), " dash "),
+    (re.compile(r"(?<=\s')-(?=[A-Za-z]+')"), " dash "),
     (re.compile(r"(?<=\w)\+\+(?!\w)"), " plus plus "),
     (re.compile(r"(?<=[\s(=])~?/(?=[a-z]\w+(?![\w/]))"), " slash "),
     (re.compile(r"(?<![\w./)])\.(?=[a-z_][\w-]*)"), " dot "),

@@ -20,6 +20,11 @@ _RELEASED = (
     r"iOS|Android|Linux|GCC|Clang|CUDA|PyTorch|TensorFlow|NumPy|Firefox|Chrome|Gradio|Node|"
     r"Bluetooth|USB|HDMI|HTTP|TLS|OpenGL|GPL|GPT|PCIe)"
 )
+_THREES = re.compile(r"\d{4}$|\d{1,3}")
+_IDENTITY = (
+    r"(?i:\b(?:code|pin|otp|id|passcode|password|account|membership|confirmation|ticket|tracking|"
+    r"serial|routing|invoice|order)(?:\s(?:number|no\.?|code|id|#))?(?:\sis|\swas)?:?\s#?)"
+)
 _CALL = r"(?i:call(?:ed|ing|s)?|dial(?:l?ed|l?ing|s)?|phoned?|ring)"
 
 
@@ -74,9 +79,19 @@ def _wireless(m: re.Match[str]) -> str:
     return f"eight oh two point {cardinal(int(m['number']))} {spelled(m['kind'])}".rstrip()
 
 
+def _identity(m: re.Match[str]) -> str:
+    """What is typed digit by digit: a verification code, the number of an account."""
+    groups = (part for group in re.findall(r"\d+", m["number"]) for part in _THREES.findall(group))
+    return m["name"] + ", ".join(map(digits, groups))
+
+
+def _pension(m: re.Match[str]) -> str:
+    return f"four oh {cardinal(int(m['number']))} {m['kind'].upper()}"
+
+
 NAMES: tuple[Rule, ...] = (
     (
-        re.compile(r"(?<![\w./-])(?:24/7|50/50|20/20|9/11)(?![\w/-]|\.\d)"),
+        re.compile(r"(?<![\w./-])(?:24/7/365|24/7|50/50|20/20|9/11)(?![\w/-]|\.\d)"),
         lambda m: " ".join(map(integer, m[0].split("/"))),
     ),
     (
@@ -115,6 +130,30 @@ NAMES: tuple[Rule, ...] = (
     ),
     (re.compile(r"\b802\.(?P<number>\d+)(?P<kind>[a-z]{0,2})\b"), _wireless),
     (re.compile(r"\b(?P<name>[A-Z]{1,4})\.(?P<number>\d{1,4})\b(?!\.\d)"), _standard),
+    (
+        re.compile(
+            rf"(?P<name>{_IDENTITY})(?P<number>(?!\d*000\b)\d{{5,}}|\d{{3,8}}(?:[ -]\d{{3,8}})+)"
+            r"(?![\w,.%/-]*\d)"
+        ),
+        _identity,
+    ),
+    (
+        re.compile(
+            r"(?P<name>(?i:\b(?:pin|otp|passcode)(?:\scode)?(?:\sis|\swas)?:?\s))"
+            r"(?P<number>\d{4})(?![\w,.-]*\d)"
+        ),
+        _identity,
+    ),
+    (
+        re.compile(r"(?<![\w-])(?=[A-Z\d]*\d[A-Z]+\d)[A-Z\d]{8,40}(?![\w-])"),
+        lambda m: say_code(m[0]),
+    ),
+    (re.compile(r"(?P<name>\bISSN:?\s)(?P<number>\d{4}-\d{3}[\dX])\b"), _identity),
+    (re.compile(r"\b40(?P<number>[13])\s?\(?(?P<kind>[kb])\b\)?"), _pension),
+    (
+        re.compile(rf"\b(?P<name>{_RELEASED}\s\d{{1,2}})/(?=\d{{1,2}}(?![\w./]))"),
+        lambda m: f"{m['name']} or ",
+    ),
     (re.compile(rf"\b(?P<name>{_RELEASED})\s(?P<parts>\d+(?:\.\d+)+)(?![\w%]|\.\d)"), _released),
 )
 CALLS: tuple[Rule, ...] = (

@@ -8,29 +8,23 @@ import re
 from collections.abc import Callable
 
 from moss_engine.text.spoken.cardinals import cardinal, digits, integer, ordinal, year
-from moss_engine.text.spoken.tables import SENTENCE_STARTERS
+from moss_engine.text.spoken.days import (
+    DAY_BEFORE_DATE,
+    DAY_RANGE,
+    DAYS,
+    MONTH,
+    MONTH_RANGE,
+    MONTHS,
+    day_before_date,
+    day_range,
+    month_name,
+    month_range,
+    period,
+)
 
 Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 """A pattern, and the words for what it finds."""
 
-MONTHS = tuple(
-    "January February March April May June July August September October November December".split()
-)
-_MONTH = "|".join(f"{name}|{name[:3]}\\.?|{name[:4]}\\." for name in MONTHS) + "|Sept"
-_DAYS = {
-    "Mon": "Monday",
-    "Tue": "Tuesday",
-    "Tues": "Tuesday",
-    "Wed": "Wednesday",
-    "Thu": "Thursday",
-    "Thur": "Thursday",
-    "Thurs": "Thursday",
-    "Fri": "Friday",
-    "Sat": "Saturday",
-    "Sun": "Sunday",
-}
-_GOES_ON = rf"(?:{'|'.join(_DAYS.values())}|[ECMP][SD]?T|GMT|UTC)\b"
-"""What follows a time of day within its sentence."""
 _DETERMINER = "(?i:the|a|this|that|every|each|last|next|my|your|his|her|its|our|their)"
 _TIME = r"\d{1,2}(?::\d{2})?\s?(?:[ap]\.?m\b\.?)?"
 
@@ -53,42 +47,7 @@ def _clock(m: re.Match[str]) -> str:
         words += " o'clock" if 0 < hour <= 12 else " hundred"
     if seconds:
         words += f" and {cardinal(seconds)} second{'s' if seconds > 1 else ''}"
-    return f"{words} {' '.join(half)}".rstrip() + _period(m)
-
-
-def _period(m: re.Match[str]) -> str:
-    """Again where the one of "p.m." also ended the sentence."""
-    after = re.match(rf"\s+(?!{_GOES_ON})[A-Z]|\s*$", m.string[m.end() :])
-    return "." if m[0].endswith(".") and after else ""
-
-
-_DAY_RANGE = re.compile(
-    rf"(?<![A-Za-z])(?P<first>{'|'.join(_DAYS)})\.?\s?-\s?(?P<last>{'|'.join(_DAYS)})\b\.?"
-)
-_DAY_BEFORE_DATE = re.compile(
-    rf"(?<![A-Za-z])(?P<day>{'|'.join(_DAYS)})\.?(?=,?\s+(?:\d|{_MONTH}))"
-)
-
-
-def weekdays_to_words(text: str) -> str:
-    """The rules for "Sun, Aug 16" and "Mon-Fri" by themselves, for words that came apart later:
-    "SunAug"."""
-    return _DAY_BEFORE_DATE.sub(_day_before_date, _DAY_RANGE.sub(_day_range, text))
-
-
-def _day_range(m: re.Match[str]) -> str:
-    return f"{_DAYS[m['first']]} to {_DAYS[m['last']]}"
-
-
-def _day_before_date(m: re.Match[str]) -> str:
-    """A weekday, unless a name goes before it: "Edmonton Sun, August 16"."""
-    before = re.search(r"\b([A-Z]\w*)\s+$", m.string[: m.start()])
-    named = before is not None and before[1] not in SENTENCE_STARTERS
-    return m[0] if named else _DAYS[m["day"]]
-
-
-def _month(text: str) -> str:
-    return next(name for name in MONTHS if name.lower().startswith(text.lower().rstrip(".")))
+    return f"{words} {' '.join(half)}".rstrip() + period(m)
 
 
 def _date(month: str, day: int, year_text: str | None) -> str:
@@ -136,6 +95,16 @@ def _lap(m: re.Match[str]) -> str:
     return f"{cardinal(first)} {' '.join(words)} point {digits(m['decimals'])}"
 
 
+def _to(m: re.Match[str]) -> str:
+    return f"{m['one']} to "
+
+
+def _zone(m: re.Match[str]) -> str:
+    """ "-05:30" -> "U T C minus five thirty"."""
+    words = f" U T C {'plus' if m['sign'] == '+' else 'minus'} {cardinal(int(m['hour']))}"
+    return words + (f" {cardinal(int(m['minute']))}" if int(m["minute"]) else "")
+
+
 def _verse(m: re.Match[str]) -> str:
     return f"{m['book']}{cardinal(int(m['chapter']))} {m['verse']}"
 
@@ -153,8 +122,35 @@ _VERSE = re.compile(
 _DAY_OF_MONTH = "(?:[12]\\d|3[01]|0?[1-9])"
 RULES: tuple[Rule, ...] = (
     (_VERSE, _verse),
-    (_DAY_RANGE, _day_range),
-    (_DAY_BEFORE_DATE, _day_before_date),
+    (DAY_RANGE, day_range),
+    (DAY_BEFORE_DATE, day_before_date),
+    (MONTH_RANGE, month_range),
+    (
+        re.compile(
+            rf"(?:(?<=\b[12]\d{{3}})|(?<=BC)|(?<=CE))\s?-\s?(?=\d{{1,2}}\s(?:{MONTH})|"
+            rf"(?:{MONTH})\s\d|\d{{1,4}}\s?(?:BCE?|CE|AD)\b)"
+        ),
+        lambda m: " to ",
+    ),
+    (re.compile(rf"(?P<one>\b(?:{MONTH})\s\d{{1,2}})\s?-\s?(?={MONTH})"), _to),
+    (re.compile(rf"(?P<one>\b\d{{1,2}}\s(?:{MONTH}))\s?-\s?(?=\d{{1,2}}\s(?:{MONTH}))"), _to),
+    (
+        re.compile(
+            r"(?P<one>(?<=[\d\s][ap]m)|\bnoon\b|\bmidnight\b)\s?-\s?(?=noon|midnight|close\b|\d)",
+            re.I,
+        ),
+        _to,
+    ),
+    (
+        re.compile(r"\b(?P<hour>[01]?\d|2[0-3])h(?P<minute>[0-5]\d)\b"),
+        lambda m: f"{m['hour']}:{m['minute']}",
+    ),
+    (re.compile(r"(?<=\d:\d\d)\s?h(?:rs?)?\b"), lambda m: ""),
+    (
+        re.compile(r"(?<=T\d\d:\d\d:\d\d)(?P<sign>[-+])(?P<hour>\d\d):?(?P<minute>\d\d)(?!\d)"),
+        _zone,
+    ),
+    (re.compile(r"(?<!\w)'0(?P<year>\d)(?![\w:])"), lambda m: f"oh {cardinal(int(m['year']))}"),
     (re.compile(r"(?<=\d)T(?=\d\d:\d\d)"), lambda m: " at "),
     (re.compile(r"(?<=:\d\d)(?:\.\d+)?Z\b"), lambda m: " U T C"),
     (
@@ -180,7 +176,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"(?P<before>\b(?:{'|'.join(_DAYS.values())}|(?i:on|due|until|since|by))\.?,?\s+)"
+            rf"(?P<before>\b(?:{'|'.join(DAYS.values())}|(?i:on|due|until|since|by|week\sof))\.?,?\s+)"
             rf"(?P<month>1[0-2]|0?[1-9])/(?P<day>{_DAY_OF_MONTH})"
             r"(?![\w/%\"-]|\.\d|\s+(?:of|cups?|inch|miles?|stars)\b)"
         ),
@@ -192,27 +188,27 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"\b(?P<month>{_MONTH})\s+(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
+            rf"\b(?P<month>{MONTH})\s+(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
             r"(?:,?\s+(?P<year>[12]\d{3}))?"
             r"(?![\d:.,/]\d|\d)"
         ),
-        lambda m: _date(_month(m["month"]), int(m["day"]), m["year"]),
+        lambda m: _date(month_name(m["month"]), int(m["day"]), m["year"]),
     ),
     (
         re.compile(
             rf"(?<![\d.,/-])\b(?:(?P<before>{_DETERMINER})\s+)?(?P<day>[0-3]?\d)"
             r"(?:st|nd|rd|th)?\s+(?:of\s+)?"
-            rf"(?P<month>{_MONTH})"
+            rf"(?P<month>{MONTH})"
             r"(?:,?\s+(?P<year>[12]\d{3}))?(?!\w)"
         ),
         lambda m: (
-            f"{m['before'] or 'the'} {ordinal(int(m['day']))} of {_month(m['month'])}"
+            f"{m['before'] or 'the'} {ordinal(int(m['day']))} of {month_name(m['month'])}"
             + (f" {year(int(m['year']))}" if m["year"] else "")
         ),
     ),
     (
-        re.compile(rf"\b(?P<month>{_MONTH})(?=,?\s+(?:[12]\d{{3}}|'\d\d)\b)"),
-        lambda m: _month(m["month"]),
+        re.compile(rf"\b(?P<month>{MONTH})(?=,?\s+(?:[12]\d{{3}}|'\d\d)\b)"),
+        lambda m: month_name(m["month"]),
     ),
     (
         re.compile(
@@ -231,7 +227,7 @@ RULES: tuple[Rule, ...] = (
     (
         re.compile(
             r"(?<![\d:])(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?"
-            r"(?:\s*(?P<half>[ap]\.?m)\b\.?)?(?![\d:]|[.,]\d)",
+            r"(?:\s*(?P<half>[ap]\.?m)\b\.?)?(?!\d|:\d|[.,]\d)",
             re.I,
         ),
         _clock,

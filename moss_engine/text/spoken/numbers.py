@@ -8,7 +8,13 @@ import re
 from moss_engine.text.spoken import codes, dates, units
 from moss_engine.text.spoken.cardinals import amount, cardinal, integer, ordinal
 from moss_engine.text.spoken.dates import Rule
+from moss_engine.text.spoken.tables import CHAT_FIGURES
 from moss_engine.text.spoken.units import CURRENCY, NUMBER, UNIT, is_unit, of_unit
+
+
+def _thousands(m: re.Match[str]) -> str:
+    return m[1] + m[2].replace(" ", ",")
+
 
 _FRACTIONS = {2: ("half", "halves"), 3: ("third", "thirds"), 4: ("quarter", "quarters")}
 _POINTS = (
@@ -16,6 +22,37 @@ _POINTS = (
     (re.compile(r"\b([Nn])o\.(?=\d)"), r"\1umber "),
     (re.compile(r"\b(pp?|[Ff]igs?|[Nn]os|[Cc]h|[Vv]ol|Sec|Eqs?)\.(?=\d)"), r"\1. "),
     (re.compile(r"(?<![\w.)])\.(?=\d)"), "0."),
+    (
+        re.compile(
+            r"\b((?:(?i:order|invoice|tracking|model|part|serial|case|ref|reference|account|phone|"
+            r"policy|item|lot|patent|ticket|receipt|license|licence|the|his|her|its|their|our)|"
+            r"[a-z]+'s)\s)no\.?\s?(?=\d)"
+        ),
+        r"\1number ",
+    ),
+    (re.compile(r"\bno\.\s(?=1\b)"), "number "),
+    (re.compile(r"(?<![\d-])(?<!\d\s)([1-9]\d{0,2})((?:\s000)+)(?!\s?[\d-])"), _thousands),
+    (re.compile(r"(?:(?<=\d)|(?<=\d[snrt][tdh]))-(to|in|on|by|for|and|or|of)-(?=\d)"), r" \1 "),
+    (re.compile(r"(?<![\d/])(\d{1,2}/\d{1,2})\s?-\s?(?=\d{1,2}/\d{1,2}(?![\d/]))"), r"\1 to "),
+    (re.compile(r"(?<![\w-])(\d{1,3})-(\d{1,3})-(\d{1,3})(?![\w/-])"), r"\1, \2, \3"),
+    (re.compile(r"(?<=\d/[2348])\s[cC]\b\.?(?=\s[a-z])"), " cup"),
+    (re.compile(r"(?<![\w.,/])1\s[cC]\.(?=\s[a-z])"), "1 cup"),
+    (re.compile(r"(?<![\w.,/])(\d{1,2})\s[cC]\.(?=\s[a-z])"), r"\1 cups"),
+    (re.compile(r"(?<=\d[CF])/(?=gas\b)"), ", "),
+    (re.compile(r"\b(\d{2,3})\s?([CF])\s?/\s?(?=\d{2,3}\s?[CF]\b)"), r"\1 °\2, "),
+    (
+        re.compile(r"(?:(?<=\b[aA]t\s)|(?<=\b[tT]o\s)|(?<=[CF],\s))(\d{3})\s?([CF])(?![\w-])"),
+        r"\1 °\2",
+    ),
+    (re.compile(r"(?<=\d)[.-](alpha|beta|rc|dev|preview)\.?(?=\d)"), r" \1 "),
+    (re.compile(r"(?<=\d)\.x\b"), " point X"),
+    (re.compile(r"\b([a-z]+\s)4(?=\s(?:me|u|ur|us|you)\b)"), r"\1for"),
+    (re.compile(r"\b([mM]e|[uU])\s2(?=\s*(?:[.!?,]\s|[.!?,]*$))"), r"\1 too"),
+    (re.compile(r"\b([A-Z]{1,2})(\d{1,4})-(?=\1\d)"), r"\1\2 to "),
+    (re.compile(r"#(?=[A-Z]{1,5}-\d|[A-Z]{1,2}\d{3})"), "number "),
+    (re.compile(r"(?<![\w.])b\.\s?(?=[12]\d{3}\b)"), "born "),
+    (re.compile(r"(?<![\w.])d\.\s?(?=[12]\d{3}\b)"), "died "),
+    (re.compile(rf"(?<![\w'-])({'|'.join(CHAT_FIGURES)})(?![\w'-])"), lambda m: CHAT_FIGURES[m[1]]),
 )
 """Signs before figures that would be lost, or taken for the point of a decimal: ".5", "p.5"."""
 # fmt: off
@@ -24,19 +61,20 @@ _PER = {
     "yr": "year", "wk": "week", "lb": "pound", "kg": "kilogram", "oz": "ounce", "gal": "gallon",
     "bbl": "barrel", "l": "liter", "L": "liter", "mL": "milliliter", "ml": "milliliter",
     "dL": "deciliter", "MB": "megabyte", "GB": "gigabyte", "TB": "terabyte", "mi": "mile",
-    "sqft": "square foot",
+    "sqft": "square foot", "km²": "square kilometer", "km2": "square kilometer",
+    "sq mi": "square mile", "sq. mi": "square mile", "m²": "square meter",
 }
 _WHOLE = (
     "second", "minute", "hour", "day", "night", "week", "month", "quarter", "year", "person",
     "user", "seat", "item", "unit", "mile",
 )
 # fmt: on
-_BY = "|".join(sorted((*_PER, *_WHOLE, "ea", "each"), key=len, reverse=True))
+_BY = "|".join(sorted(map(re.escape, (*_PER, *_WHOLE, "ea", "each")), key=len, reverse=True))
 _RATE = re.compile(
     rf"(?<![\w.,/])(?P<much>(?:{CURRENCY})?\s?\d(?:[\d,.]{{0,15}}\d)?[kKmMbB]?"
     rf"\s?(?P<of>{UNIT}|[%¢€£]|[a-z]{{1,20}})?)\s?/\s?(?P<by>{_BY})\b(?!/)(?:\.(?=\s[a-z]))?"
 )
-_AFTER = r"(?P<before>(?i:\b(?:after|every|for|under|wait|within)\s+|~))"
+_AFTER = r"(?P<before>(?i:\b(?:after|every|for|under|wait|within|default:|to|about)\s+|[~=]))"
 _COMPASS = {"N": "north", "S": "south", "E": "east", "W": "west"}
 
 
@@ -45,12 +83,22 @@ def _fraction(m: re.Match[str]) -> str:
     whole = f"{cardinal(int(m['whole']))} and " if m["whole"] else ""
     if top + bottom == 100:  # a split of 60/40
         return f"{whole}{cardinal(top)} {cardinal(bottom)}"
+    if bottom == 100 and 1 < top < 100:
+        return f"{whole}{cardinal(top)} out of one hundred"
     if not 2 <= bottom <= 20 or not 1 <= top < 100:
         return f"{whole}{cardinal(top)} over {cardinal(bottom)}"
     one, many = _FRACTIONS.get(bottom) or (ordinal(bottom), ordinal(bottom) + "s")
     if whole and top == 1:
         return f"{whole}{'an' if bottom in (8, 11, 18) else 'a'} {one}"
     return f"{whole}{cardinal(top)} {one if top == 1 else many}"
+
+
+def _part_of(m: re.Match[str]) -> str:
+    """ "3/4 km", but "50/60 Hz" and "120/80 mmHg"."""
+    top, bottom = int(m["top"]), int(m["bottom"])
+    if bottom <= 20 or top == 1:
+        return of_unit(_fraction(m), m["unit"])
+    return f"{cardinal(top)} {'over' if top > bottom else 'or'} {bottom} {m['unit']}"
 
 
 def _coordinate(m: re.Match[str]) -> str:
@@ -64,6 +112,8 @@ def _range(m: re.Match[str]) -> str:
     named = m.string[m.start() - 1 : m.start()].isalpha()
     is_score = high < low and (low < 100 or (low < 600 and high > low / 2 and not named))
     is_range = low < high or is_score
+    if named and high >= 100 * low:  # i7-13700
+        return f"{m['low']} "
     return f"{m['low']} to " if is_range else f"{m['low']} "
 
 
@@ -101,12 +151,19 @@ _RULES: tuple[Rule, ...] = (
     (
         re.compile(
             r"(?<![\w.])(?P<degrees>\d{1,3}(?:\.\d+)?)\s?°\s?(?:(?P<minutes>\d{1,2})['\u2032]\s?)?"
-            r"(?:\d{1,2}(?:\.\d+)?[\"\u2033]\s?)?(?P<side>[NSEW])\b"
+            r"(?:\d{1,2}(?:\.\d+)?(?:[\"\u2033]|'')\s?)?(?P<side>[NSEW])\b"
         ),
         _coordinate,
     ),
     *codes.NAMES,
     (_RATE, _rate),
+    (
+        re.compile(
+            rf"(?P<much>(?:{CURRENCY})\s?\d(?:[\d,.]{{0,15}}\d)?[kKmMbB]?)\s?/\s?"
+            r"(?P<by>[a-z]{3,20}\b(?!/)|\d{1,3}(?:[kKM]|,000)?(?=\s[a-z]))"
+        ),
+        lambda m: f"{m['much']} per {m['by']}",
+    ),
     *_DURATIONS,
     *dates.RULES,
     *units.MONEY,
@@ -117,7 +174,15 @@ _RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            r"(?<![\w.,/])(?P<top>\d\.\d|10(?=/10)|5(?=/5))/(?P<bottom>5|10)(?![\w/%]|\.\d)"
+            r"(?P<before>\b(?i:rat(?:e|es|ed|ing)|scor(?:e|es|ed|ing)|g[ai]ves?|given|solid)"
+            r"(?::|(?:\s[A-Za-z']{1,20}){0,3})\s)(?P<top>\d{1,3})/(?P<bottom>5|10|20|50|100)"
+            r"(?![\w/%]|\.\d|\sof\b)"
+        ),
+        lambda m: m["before"] + _out_of(m),
+    ),
+    (
+        re.compile(
+            r"(?<![\w.,/])(?P<top>\d\.\d{1,2}|10(?=/10)|5(?=/5))/(?P<bottom>5|10)(?![\w/%]|\.\d)"
         ),
         _out_of,
     ),
@@ -125,9 +190,9 @@ _RULES: tuple[Rule, ...] = (
         re.compile(
             r"(?<![\d/.,])(?:(?P<whole>\d+)(?:\s+|-(?=\d{1,2}/(?:2|3|4|8|16)(?!\d))))?"
             r"(?P<top>\d{1,4})\s?/\s?(?P<bottom>\d{1,4})(?![\d/])"
-            rf"(?:\s?(?P<unit>{UNIT})(?![\w°²³/]))?"
+            rf"(?:\s?(?P<unit>{UNIT})(?![\w°²³/])(?:\.(?=\s[a-z]))?)?"
         ),
-        lambda m: of_unit(_fraction(m), m["unit"]) if m["unit"] else _fraction(m),
+        lambda m: _part_of(m) if m["unit"] else _fraction(m),
     ),
     (
         re.compile(

@@ -24,6 +24,7 @@ def transliterate(text: str) -> str:
     from anyascii import anyascii
 
     parts: list[str] = []
+    text = re.sub("º(?=[CF]\\b)", "°", text)
     text = _MU.sub(" mu ", _MICRO.sub("µ", text))
     if not _GREEK_WORD.search(text):
         text = _GREEK_LETTER.sub(_say_greek, text)
@@ -54,7 +55,9 @@ def emoji_name(c: str) -> str:
 def _say_greek(m: re.Match[str]) -> str:
     """ "β" -> "beta"."""
     name = unicodedata.name(m[0]).rsplit(" ", 1)[-1].lower()
-    return f" {'lambda' if name == 'lamda' else name} "
+    name = "lambda" if name == "lamda" else name
+    after = m.string[m.end() : m.end() + 2]
+    return f" {name}" if re.fullmatch(r"-\d", after) else f" {name} "
 
 
 def _say_flag(m: re.Match[str]) -> str:

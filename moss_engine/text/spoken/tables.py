@@ -10,6 +10,7 @@ TITLES = {
     "Hon": "Honorable", "Pres": "President", "Mt": "Mount", "Ft": "Fort",
     "Maj": "Major", "Cpl": "Corporal", "Pvt": "Private", "Adm": "Admiral", "Cmdr": "Commander",
     "Det": "Detective", "Sens": "Senators", "Reps": "Representatives", "Drs": "Doctors",
+    "Messrs": "Messers", "Insp": "Inspector", "Supt": "Superintendent", "Amb": "Ambassador",
 }
 ABBREVIATIONS = {
     "vs": "versus", "etc": "et cetera", "approx": "approximately", "dept": "department",
@@ -27,30 +28,56 @@ ABBREVIATIONS = {
     "max": "maximum", "min": "minimum", "avg": "average", "incl": "including",
     "excl": "excluding", "resp": "respectively", "intl": "international",
     "Intl": "International", "govt": "government", "Govt": "Government", "assoc": "associate",
-    "ed": "editor", "eds": "editors", "viz": "namely",
+    "ed": "editor", "eds": "editors", "viz": "namely", "esp": "especially", "feat": "featuring",
+    "Feat": "Featuring", "equiv": "equivalent", "Approx": "Approximately", "Avg": "Average",
+    "Misc": "Miscellaneous", "Incl": "Including", "orig": "originally", "qty": "quantity",
+    "Qty": "Quantity", "wt": "weight", "amt": "amount", "appt": "appointment", "Sat": "Saturday",
+    "asst": "assistant", "Asst": "Assistant", "Natl": "National", "bldg": "building",
+    "Bldg": "Building", "Sq": "Square",
 }
 COUNTED = {
     "fig": "figure", "Fig": "Figure", "p": "page", "pg": "page", "ch": "chapter", "c": "circa",
-    "Pt": "Part", "Art": "Article", "Ste": "Suite",
+    "Pt": "Part", "Art": "Article", "Ste": "Suite", "Op": "Opus", "Rm": "Room", "rm": "room",
+    "chr": "chromosome", "ext": "extension", "Ext": "Extension", "ver": "version",
+    "Ver": "Version", "Ps": "Psalm", "para": "paragraph", "Est": "Established",
 }
 """Abbreviations before a number alone."""
 DOTTED = {
     "e.g": "for example", "i.e": "that is", "a.k.a": "also known as", "ph.d": "P H D",
-    "a.m": "A M", "p.m": "P M",
+    "a.m": "A M", "p.m": "P M", "w.r.t": "with respect to",
 }
 WORD_FORMS = {
     "OK": "okay", "ok": "okay", "w/o": "without", "w/": "with", "and/or": "and or", "PhD": "P H D",
     "aka": "also known as", "b/c": "because", "c/o": "care of", "w/out": "without",
-    ".NET": "dot net", "TL;DR": "T L D R",
+    ".NET": "dot net", "TL;DR": "T L D R", "w/e": "whatever", "n/a": "N A", "P!nk": "Pink",
+    "Ke$ha": "Kesha",
 }
 CHAT_FORMS = {"ur": "your", "pls": "please", "plz": "please", "thx": "thanks",
               "btw": "by the way", "idk": "I don't "
-                                          "know", "imho": "in my humble opinion", "bc": "because"}
+                                          "know", "imho": "in my humble opinion", "bc": "because",
+              "imo": "in my opinion", "brb": "be right back", "gtg": "got to go",
+              "ttyl": "talk to you later", "tbh": "to be honest", "rn": "right now",
+              "np": "no problem", "smh": "shaking my head", "ikr": "I know, right",
+              "hbu": "how about you", "wbu": "what about you", "wyd": "what are you doing",
+              "nvm": "never mind", "jk": "just kidding", "lmk": "let me know", "cya": "see you",
+              "im": "I'm", "msg": "message", "msgs": "messages", "tmrw": "tomorrow",
+              "ppl": "people", "abt": "about", "sry": "sorry", "omw": "on my way",
+              "ngl": "not going to lie", "thnx": "thanks",
+              "ty": "thank you", "yw": "you're welcome", "idc": "I don't care",
+              "fwiw": "for what it's worth", "hmu": "hit me up"}
+CHAT_FIGURES = {"l8r": "later", "gr8": "great", "b4": "before", "m8": "mate", "h8": "hate",
+                "2day": "today", "2nite": "tonight", "2night": "tonight", "2moro": "tomorrow",
+                "2morrow": "tomorrow", "w8": "wait", "str8": "straight", "WW1": "World War one",
+                "WW2": "World War two"}
+"""Words written with figures in place of sounds."""
 SENTENCE_STARTERS = frozenset(
     "The A An It He She They We You I In On At But And Then This That These Those There Here When "
     "If So My Our "
     "His Her Its What Who Why How Is Are Was Were Do Does Did No Yes Not Now Please For From To "
-    "As By".split()
+    "As By It's I'm I'll I've I'd We're We've We'll They're You're He's She's That's There's "
+    "Here's What's Let's Don't Didn't Doesn't Can't Let Also After Before While Although However "
+    "Because Since Until Meanwhile Both Each Many Most Some All Another Every Our Their Your Once "
+    "During Despite Or".split()
 )
 EMOJI = {
     "❤": "heart", "♥": "heart", "👍": "thumbs up", "👎": "thumbs down", "👌": "okay hand",
@@ -76,7 +103,7 @@ SYMBOLS = {
          "•": ", ", "|": ", ", "_": " ", "…": "... ", "²": " squared ", "³": " cubed ",
          "¢": " cents ", "№": " number ", "≈": " about ", "∞": " infinity ",
          "√": " square root of ", "π": " pi ", "\\": " backslash ",
-         "µ": " micro ",
+         "µ": " micro ", "¶": " paragraph ", "†": " ", "‡": " ",
 }
 QUOTES = str.maketrans({
     "’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'", "“": '"', "”": '"', "„": '"', "«": '"',

@@ -15,7 +15,7 @@ from moss_engine.text.spoken.arithmetic import sums_to_words
 from moss_engine.text.spoken.capitals import has_no_vowel, say_capitals, unshout
 from moss_engine.text.spoken.cardinals import BEFORE_NUMBER, cardinal
 from moss_engine.text.spoken.code import code_to_words
-from moss_engine.text.spoken.dates import weekdays_to_words
+from moss_engine.text.spoken.days import weekdays_to_words
 from moss_engine.text.spoken.markup import unwrapped, without_markup
 from moss_engine.text.spoken.numbers import numbers_to_words
 from moss_engine.text.spoken.romans import romans_to_words
@@ -41,6 +41,12 @@ _LONG_FIGURE = re.compile(r"\d{60}(?=\d)")
 _LONG_RANGE = re.compile(r"(?<=[\d%])[—―](?=[$€£]?\d)")  # of years; elsewhere a dash is a pause
 _ROAD_NAME = (
     rf"\b(?!(?:{'|'.join(sorted(SENTENCE_STARTERS))}) )([A-Z][a-z]+|first|second|third|[a-z]+th)"
+)
+_MIDDLE_A = re.compile(
+    r"\b((?!(?:Vitamin|Plan|Type|Hepatitis|Exhibit|Section|Part|Group|Class|Grade|Option|Appendix|"
+    r"Figure|Table|Team|Room|Gate|Unit|Line|Form|Level|Influenza|Product|Version|Phase|Schedule|"
+    r"Article|Answer|Question|Case|Model|Zone|Block|Building|Terminal|An|Step) )[A-Z][a-z]+ A)\."
+    r"(?=\s+([A-Z][\w']*))"
 )
 _LETTERS = (
     # beside other single letters they are spelt: "n o r a d"
@@ -85,7 +91,16 @@ def _say_marks(text: str) -> str:
     for written, said in WORD_FORMS.items():
         text = re.sub(rf"(?<![\w/]){re.escape(written)}(?![\w/])", said, text)
     text = re.sub(r"\b([A-G])#(?!\w)", r"\1 sharp", text)
+    text = re.sub(
+        r"(?:(?<=\b[Tt]ype\s)(A|B|AB|O)([+-])(?![\w-])|\b(A|B|AB|O)([+-])(?=\s(?:blood|donor)))",
+        lambda m: (m[1] or m[3]) + (" positive" if "+" in m[0] else " negative"),
+        text,
+    )
     text = re.sub(r"(?<![A-Za-z'])([A-F])-(?![\w-])", r"\1 minus", text)
+    text = re.sub(r"\b(?:A-Z|a-z)\b(?!-)", lambda m: f"{m[0][0]} to {m[0][2]}", text)
+    text = re.sub(r"(?<!\S)#(?=:|\s(?:is|was)\b)", "number", text)
+    text = re.sub(r"(?<!\S)#(?=\s)(?!\s[a-z]+teen\b|\s[a-z]+ty\b)", ",", text)
+    text = re.sub(r"#(?=(?:include|define|if|ifdef|endif|pragma)\b)", "hash ", text)
     text = re.sub(f"#{BEFORE_NUMBER}", " number ", text).replace("#", " hashtag ")
     text = re.sub(r"(?<![\w'])([A-Z]{1,5})/(?=[A-Z]{1,5}\b|[a-z]+ty\b)", r"\1 ", text)
     text = re.sub(
@@ -104,11 +119,13 @@ def _say_marks(text: str) -> str:
 def _say_words(text: str) -> str:
     """One pass of the rules that look at words; repeated until nothing changes."""
     text = re.sub(
-        r"\b(?:(?:e\.g|i\.e)\.?(?!\w\.)|(?:a\.k\.a|ph\.d|[ap]\.m)\.)",
+        r"\b(?:(?:e\.g|i\.e)\.?(?!\w\.)|(?:a\.k\.a|ph\.d|[ap]\.m|w\.r\.t)\.)",
         lambda m: DOTTED[m[0].lower().rstrip(".")] + _end_kept(m),
         text,
         flags=re.I,
     )
+    text = re.sub(r"\b([Pp]l[sz])\.(?=\s[a-z])", r"\1", text)
+    text = re.sub(r"\bP\.\s?S\.,?(?=\s)", "P S,", text)
     text = re.sub(
         r"\b(?:[A-Za-z]\.){2,}",
         lambda m: " ".join(m[0].replace(".", " ").split()).upper() + _end_kept(m),
@@ -128,7 +145,13 @@ def _say_words(text: str) -> str:
     text = re.sub(
         rf"\b({'|'.join(ABBREVIATIONS)})\.", lambda m: ABBREVIATIONS[m[1]] + _end_kept(m), text
     )
-    text = re.sub(r"\b(Mr|Mrs|Ms|Dr)(?=\s+[A-Z])", lambda m: {**TITLES, "Dr": "Doctor"}[m[1]], text)
+    text = re.sub(r"\bFr\.(?=\s+[A-Z][a-z'])", "Father", text)
+    text = re.sub(r"\bPt\.(?=\s+[A-Z][a-z])", "Point", text)
+    text = re.sub(
+        r"\b(Mr|Mrs|Ms|Dr)(?=\s+(?:[A-Z]|and (?:M|Dr|Doctor)))",
+        lambda m: {**TITLES, "Dr": "Doctor"}[m[1]],
+        text,
+    )
     text = re.sub(
         r"\b([A-Z][b-df-hj-np-tv-xz]{1,5})\.(?=\s+([A-Z][\w']*))",
         lambda m: m[1] if has_no_vowel(m[1]) and m[2] not in SENTENCE_STARTERS else m[0],
@@ -139,6 +162,7 @@ def _say_words(text: str) -> str:
         lambda m: m[0] if m[2] in SENTENCE_STARTERS else m[1],
         text,
     )
+    text = _MIDDLE_A.sub(lambda m: m[0] if m[2] in SENTENCE_STARTERS else m[1], text)
     for letter, said in _LETTERS:
         text = letter.sub(said, text)
     return _tidy(re.sub(r"[A-Za-z']+", _say_word, unshout(text)))
@@ -160,6 +184,9 @@ def _say_word(m: re.Match[str]) -> str:
         return f"a word of {cardinal(len(m[0]))} letters"
     if word in CHAT_FORMS:
         return CHAT_FORMS[word]
+    if len(word) > 2 and word.istitle() and word.lower() in CHAT_FORMS:
+        said = CHAT_FORMS[word.lower()]
+        return said[0].upper() + said[1:]
     begins = m.string[: m.start()].rstrip()[-1:] in ("", *".?!:")
     said = say_capitals(word, begins)
     if said is not None:

@@ -7,6 +7,7 @@ import re
 
 from moss_engine.text.spoken.cardinals import amount, cardinal
 from moss_engine.text.spoken.dates import Rule
+from moss_engine.text.spoken.unit_names import ALONE, DOTTED, UNITS
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 # fmt: off
@@ -25,56 +26,6 @@ _SCALES = {
     "tn": "trillion", "t": "trillion", "thousand": "thousand",
     "million": "million", "billion": "billion", "trillion": "trillion",
 }
-_UNITS = {
-    "kg": "kilogram", "g": "gram", "mg": "milligram", "µg": "microgram", "mcg": "microgram",
-    "lb": "pound", "lbs": "pound", "oz": "ounce", "km": "kilometer", "m": "meter",
-    "cm": "centimeter", "mm": "millimeter", "µm": "micrometer", "nm": "nanometer", "mi": "mile",
-    "ft": "foot", "yd": "yard", "sq ft": "square foot", "sq. ft": "square foot",
-    "sq mi": "square mile", "sq. mi": "square mile", "cu ft": "cubic foot", "cu. ft": "cubic foot",
-    "cu in": "cubic inch", "cu. in": "cubic inch", "km²": "square kilometer", "m²": "square meter",
-    "cm²": "square centimeter", "km2": "square kilometer", "m2": "square meter", "ha": "hectare",
-    "m³": "cubic meter", "m3": "cubic meter", "cm³": "cubic centimeter", "cc": "cubic centimeter",
-    "l": "liter", "L": "liter", "ml": "milliliter", "mL": "milliliter", "gal": "gallon",
-    "qt": "quart", "qts": "quart", "fl oz": "fluid ounce", "fl. oz": "fluid ounce",
-    "tbsp": "tablespoon", "tsp": "teaspoon", "Tbsp": "tablespoon", "Tsp": "teaspoon",
-    "TBSP": "tablespoon", "TSP": "teaspoon", "dl": "deciliter", "dL": "deciliter",
-    "cl": "centiliter", "yr": "year", "yrs": "year", "wk": "week", "wks": "week", "mos": "month",
-    "pts": "point", "sqft": "square foot", "µL": "microliter", "µl": "microliter",
-    "µF": "microfarad", "µA": "microamp", "µV": "microvolt", "µW": "microwatt",
-    "km/hr": "kilometer per hour", "h": "hour", "hr": "hour",
-    "hrs": "hour", "min": "minute", "mins": "minute", "s": "second", "sec": "second",
-    "secs": "second", "ms": "millisecond", "µs": "microsecond", "ns": "nanosecond", "Hz": "hertz",
-    "kHz": "kilohertz", "MHz": "megahertz", "GHz": "gigahertz", "THz": "terahertz",
-    "kB": "kilobyte", "KB": "kilobyte", "MB": "megabyte", "GB": "gigabyte", "TB": "terabyte",
-    "PB": "petabyte", "KiB": "kibibyte", "MiB": "mebibyte", "GiB": "gibibyte", "TiB": "tebibyte",
-    "Kb": "kilobit", "Mb": "megabit", "Gb": "gigabit", "kbit": "kilobit", "Mbit": "megabit",
-    "Gbit": "gigabit", "kbps": "kilobit per second", "Kbps": "kilobit per second",
-    "Mbps": "megabit per second", "Gbps": "gigabit per second", "W": "watt", "mW": "milliwatt",
-    "kW": "kilowatt", "MW": "megawatt", "GW": "gigawatt", "Wh": "watt hour", "kWh": "kilowatt hour",
-    "MWh": "megawatt hour", "V": "volt", "mV": "millivolt", "kV": "kilovolt", "mA": "milliamp",
-    "mAh": "milliamp hour", "Ah": "amp hour", "Ω": "ohm", "kΩ": "kiloohm", "MΩ": "megaohm",
-    "dB": "decibel", "kcal": "kilocalorie", "cal": "calorie", "kJ": "kilojoule", "Pa": "pascal",
-    "kPa": "kilopascal", "hPa": "hectopascal", "MPa": "megapascal", "psi": "pound per square inch",
-    "mmHg": "millimeter of mercury", "km/h": "kilometer per hour", "kmh": "kilometer per hour",
-    "kph": "kilometer per hour", "mph": "mile per hour", "mpg": "mile per gallon",
-    "m/s": "meter per second", "ft/s": "foot per second", "m/s²": "meter per second squared",
-    "kB/s": "kilobyte per second", "KB/s": "kilobyte per second", "MB/s": "megabyte per second",
-    "GB/s": "gigabyte per second", "TB/s": "terabyte per second", "MiB/s": "mebibyte per second",
-    "GiB/s": "gibibyte per second", "kbit/s": "kilobit per second", "Mbit/s": "megabit per second",
-    "Gbit/s": "gigabit per second", "g/cm³": "gram per cubic centimeter",
-    "kg/m³": "kilogram per cubic meter", "mg/L": "milligram per liter",
-    "mg/dL": "milligram per deciliter", "mg/kg": "milligram per kilogram", "W/m²": "watt per "
-    "square meter", "fps": "frame per second", "dpi": "dot per inch", "ppi": "pixel per inch",
-    "rpm": "revolution per minute", "bpm": "beat per minute", "wpm": "word per minute",
-    "px": "pixel", "°C": "degree Celsius", "°F": "degree Fahrenheit", "°": "degree",
-    "ºC": "degree Celsius",
-}
-_DOTTED = ("ft", "in", "lb", "lbs", "oz", "yd", "mi", "sq. ft", "sq ft", "cu. in", "cu. ft",
-           "sq. mi", "min", "mins", "sec", "secs", "hr", "hrs", "gal", "qt", "tbsp", "tsp",
-           "Tbsp", "Tsp", "fl. oz", "fl oz", "qts", "yr", "yrs", "wk", "wks", "mos", "pts")
-_ALONE = ("KiB", "MiB", "GiB", "TiB", "GHz", "MHz", "kHz", "Hz", "km/h", "mph", "mpg", "kWh",
-          "Mbps", "Gbps", "MB/s", "GB/s", "GiB/s", "mmHg", "rpm", "dB")
-"""Units that are said in the plural where no number stands before them."""
 _NOT_NOUNS = (
     "a about above after again against ago all along also among an and any apart are around as at "
     "away back be because been before behind below beneath beside between beyond but by can could "
@@ -87,9 +38,16 @@ _NOT_NOUNS = (
     "yesterday yet you your"
 ).split()
 # fmt: on
-UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
-_DOTTED_UNIT = "|".join(sorted(map(re.escape, _DOTTED), key=len, reverse=True))
-_NO_PLURAL = ("hertz", "yen", "yuan", "won")
+UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
+_DOTTED_UNIT = "|".join(sorted(map(re.escape, DOTTED), key=len, reverse=True))
+_NO_PLURAL = ("hertz", "yen", "yuan", "won", "molar", "horsepower")
+_PRICED = (
+    r"(?=\s(?:[a-z]+\s)?(?:plan|deal|bill|budget|fine|loan|grant|project|contract|package|fund|fee|"
+    r"ticket|settlement|investment|prize|gift|mansion|campaign|donation|bonus|salary|reward|"
+    r"bounty|lawsuit|mortgage|valuation|acquisition|offer|bid|stake|coupon|voucher|"
+    r"shortfall|deficit|program|programme|initiative|industry|business|company|question)\b)"
+)
+"""Before a thing that a sum of money describes: "the bank's $5 million fine"."""
 _DETERMINER = r"(?:a|an|the|this|that|every|each|another|any|my|your|his|her|its|our|their|one)"
 _NOUN = rf"(?=\s+(?!(?:{'|'.join(_NOT_NOUNS)})\b)[a-z]{{3,}}(?<!ly)\b)"
 """Before a word that can be what a quantity describes: "a $25 invoice"."""
@@ -140,7 +98,7 @@ def _measured(m: re.Match[str]) -> str:
 
 def of_unit(fraction: str, unit: str) -> str:
     """ "three quarters", "km" -> "three quarters of a kilometer"."""
-    noun = _UNITS[unit]
+    noun = UNITS[unit]
     if " and " in fraction:
         return f"{fraction} {_plural(noun, '')}"
     if fraction.endswith(" half"):
@@ -150,11 +108,11 @@ def of_unit(fraction: str, unit: str) -> str:
 
 def is_unit(text: str) -> bool:
     """Whether it is a unit that has a noun of its own: "km/h"."""
-    return text in _UNITS
+    return text in UNITS
 
 
 def _noun_of(unit: str) -> str:
-    return "inch" if unit == "in" else _UNITS[unit]
+    return "inch" if unit == "in" else UNITS[unit]
 
 
 def _described(m: re.Match[str]) -> str:
@@ -164,7 +122,8 @@ def _described(m: re.Match[str]) -> str:
 def _dotted_unit(m: re.Match[str]) -> str:
     """The period goes, unless it also ended the sentence."""
     ends = re.match(r"\s+[A-Z]|\s*$", m.string[m.end() :])
-    if ends and m["unit"] == "in":  # "They let 3 in."
+    in_feet = re.search(r"ft\.?\s$", m.string[max(0, m.start() - 4) : m.start()])
+    if ends and m["unit"] == "in" and not in_feet:  # "They let 3 in."
         return m[0]
     if m.string[m.end("amount")] == "-" and not ends:  # "a 10-in. pan"
         return f"{amount(m['amount'])} {_noun_of(m['unit'])}"
@@ -227,6 +186,7 @@ MONEY: tuple[Rule, ...] = (
         re.compile(rf"\b(?P<before>(?i:{_DETERMINER})\s+){_PRICE}{_NOUN}"),
         lambda m: m["before"] + _money(m, describes=True),
     ),
+    (re.compile(_PRICE + _PRICED), lambda m: _money(m, describes=True)),
     (re.compile(rf"(?P<sign>€\s?){_COMMA}(?![.,]?\d)"), _with_point),
     (re.compile(rf"(?P<sign>)(?<![\d.,]){_COMMA}(?=\s?(?:€|EUR\b))"), _with_point),
     (re.compile(_PRICE), _money),
@@ -240,8 +200,23 @@ MONEY: tuple[Rule, ...] = (
 )
 MEASURES: tuple[Rule, ...] = (
     (
-        re.compile(rf"(?<![\w.,])(?P<amount>{NUMBER})\s?(?P<scale>[kKmMbB]){_COUNTED}"),
+        re.compile(rf"(?<![\w.,])(?P<amount>{NUMBER})\s?(?P<scale>[kKmMbBT]){_COUNTED}"),
         lambda m: f"{amount(m['amount'])} {_SCALES[m['scale'].lower()]}",
+    ),
+    (
+        re.compile(
+            r"(?<![\w.,])(?P<amount>\d{1,3}\.\d{1,2}(?=[MB]\b)|\d{1,3}(?=M\s[a-z]{3,}s\b))"
+            r"(?P<scale>[MB])\b"
+        ),
+        lambda m: f"{amount(m['amount'])} {_SCALES[m['scale'].lower()]}",
+    ),
+    (
+        re.compile(r"(?<![\w.,])(?P<amount>\d{1,3})\s?bps\b"),
+        lambda m: f"{amount(m['amount'])} basis point{'' if m['amount'] == '1' else 's'}",
+    ),
+    (
+        re.compile(r"(?<![\w.,])(?P<amount>[1-9]\d{3})K\b"),
+        lambda m: f"{amount(m['amount'])} kelvin",
     ),
     (re.compile(rf"(?P<amount>{NUMBER})\s?bn\b"), lambda m: f"{amount(m['amount'])} billion"),
     (re.compile(rf"(?P<amount>{NUMBER})(?:\s?|-)(?P<unit>{_DOTTED_UNIT})\.(?![\w])"), _dotted_unit),
@@ -264,13 +239,23 @@ MEASURES: tuple[Rule, ...] = (
         _described,
     ),
     (
+        re.compile(
+            rf"(?P<before>)(?P<amount>{NUMBER})-(?P<unit>(?=[A-Za-z]{{2}})(?:{UNIT}))(?![\w°²³/.])"
+        ),
+        _described,
+    ),
+    (
         re.compile(rf"(?P<amount>{NUMBER})\sdegrees?\s(?P<unit>[FC])\b(?:\.(?=\s[a-z]))?"),
-        lambda m: f"{amount(m['amount'])} {_plural(_UNITS['°' + m['unit']], m['amount'])}",
+        lambda m: f"{amount(m['amount'])} {_plural(UNITS['°' + m['unit']], m['amount'])}",
+    ),
+    (
+        re.compile(r"(?<![\w.,])(?P<amount>\d{1,3}\.\d{1,2})pc\b"),
+        lambda m: f"{amount(m['amount'])} percent",
     ),
     (re.compile(rf"(?P<amount>{NUMBER})\s?%"), lambda m: f"{amount(m['amount'])} percent"),
     (re.compile(rf"(?<![A-Za-z])(?P<amount>{NUMBER})\s?(?P<unit>{UNIT})(?![\w°²³/])"), _measured),
     (
-        re.compile(rf"(?<![\w/])(?P<unit>{'|'.join(_ALONE)})(?![\w/])"),
-        lambda m: _plural(_UNITS[m["unit"]], ""),
+        re.compile(rf"(?<![\w/])(?P<unit>{'|'.join(ALONE)})(?![\w/])"),
+        lambda m: _plural(UNITS[m["unit"]], ""),
     ),
 )

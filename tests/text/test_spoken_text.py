@@ -520,6 +520,36 @@ TABLE = {
         "Node eighteen point X, five five five, one two three, four five six seven extension "
         "twelve, plate hashtag"
     ),
+    # answers of chatbots, series and contracts
+    "It is **42**, ***so***, 2**3 and a**2 + b**2": (
+        "It is forty-two, so, two cubed and a squared plus b squared"
+    ),
+    "3y - 6 = 0, 2x + 1 = 7, 3x faster": (
+        "three y minus six equals zero, two x plus one equals seven, three times faster"
+    ),
+    '"1999", a 5" disk, "22"': "nineteen ninety-nine, a five inch disk, twenty-two",
+    "S01E05, Ep. 12, f/1.8, 45 y/o, s/he, item(s), at 98.6 F": (
+        "Season one, Episode five, Episode twelve, f one point eight, forty-five year old, she or "
+        "he, items, at ninety-eight point six degrees Fahrenheit"
+    ),
+    "World Wars I and II, Parts I-III, XIV century": (
+        "World Wars one and two, Parts one to three, fourteenth century"
+    ),
+    "30 (thirty) days, ten (10) days, six (7)": "thirty days, ten days, six, seven",
+    "Oct. 3-5, 2024, 5–7 Sept., the 5-7 May, Jan 5-7pm, 9/3-9/7, Ends 11/30.": (
+        "October third to fifth, twenty twenty-four, the fifth to the seventh of September, the "
+        "fifth to the seventh of May, January fifth to seven P M, September third to September "
+        "seventh, Ends November thirtieth."
+    ),
+    "(2016–19), 2024-25, 2024/25, 2/$5, $5 USD, CA$50, GBP/USD 1.27": (
+        "twenty sixteen to twenty nineteen, twenty twenty-four twenty-five, twenty twenty-four "
+        "twenty-five, two for five dollars, five U S dollars, fifty Canadian dollars, G B P U S D "
+        "one point two seven"
+    ),
+    "1.500 €, 1'000 CHF, Rs 500, ₹1,00,000, 50,5 kg, 10,500 kg": (
+        "one thousand five hundred euros, one thousand Swiss francs, five hundred rupees, one "
+        "hundred thousand rupees, fifty point five kilograms, ten thousand five hundred kilograms"
+    ),
     # nothing to say
     "": "",
     "!?...": "",
@@ -573,7 +603,26 @@ def test_no_figure_is_left(text: str) -> None:
 
 @pytest.mark.parametrize(
     "unit",
-    ["1", " ", "1+", "a.", "-", "< ", "😀", "/a", "1,111", "A", "1/", "5%-", "T V. ", "—", "β"],
+    [
+        *[
+            "1",
+            " ",
+            "1+",
+            "a.",
+            "-",
+            "< ",
+            "😀",
+            "/a",
+            "1,111",
+            "A",
+            "1/",
+            "5%-",
+            "T V. ",
+            "—",
+            "β",
+        ],
+        *["$", "[", "\\[", "| ", "a\n", "Mon, ", "a/a.b", "1-a-", "**", "1 000 ", "$\\frac{"],
+    ],
 )
 def test_no_text_of_the_longest_size_takes_long(unit: str) -> None:
     begun_s = time.process_time()

@@ -67,7 +67,7 @@ _HOUSE_ON_SIDE = re.compile(rf"(?<=\d\s)(?P<side>[NSEW]){_TO_ROAD}")
 _ON_SIDE = re.compile(
     rf"(?:(?<=\b[oOiIaA][nft]\s)|(?<=\b[tT]o\s)|(?<=\band\s))(?P<side>[NSEW]){_TO_ROAD}"
 )
-_FLOOR = re.compile(r"(?<=[a-z](?:st|nd|rd|th)) Fl\b\.?")
+_FLOOR = re.compile(r"(?<=[a-z](?:st|nd|rd|th)) [Ff]l\b\.?")
 _PLACES = (
     (
         re.compile(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 
 from moss_engine.text.spoken.cardinals import cardinal, digits, integer, ordinal, year
 from moss_engine.text.spoken.days import (
@@ -13,17 +12,15 @@ from moss_engine.text.spoken.days import (
     DAY_RANGE,
     DAYS,
     MONTH,
-    MONTH_RANGE,
     MONTHS,
+    Rule,
+    date_words,
     day_before_date,
     day_range,
     month_name,
-    month_range,
     period,
 )
-
-Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
-"""A pattern, and the words for what it finds."""
+from moss_engine.text.spoken.spans import SPANS, to_words
 
 _DETERMINER = "(?i:the|a|this|that|every|each|last|next|my|your|his|her|its|our|their)"
 _TIME = r"\d{1,2}(?::\d{2})?\s?(?:[ap]\.?m\b\.?)?"
@@ -50,10 +47,6 @@ def _clock(m: re.Match[str]) -> str:
     return f"{words} {' '.join(half)}".rstrip() + period(m)
 
 
-def _date(month: str, day: int, year_text: str | None) -> str:
-    return f"{month} {ordinal(day)}" + (f", {year(int(year_text))}" if year_text else "")
-
-
 def _numeric_date(m: re.Match[str]) -> str:
     month, day = int(m["month"]), int(m["day"])
     if month > 12 >= day:
@@ -61,7 +54,7 @@ def _numeric_date(m: re.Match[str]) -> str:
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return " ".join(integer(part) for part in re.findall(r"\d+", m[0]))
     century = "" if len(m["year"]) == 4 else "19" if int(m["year"]) > 50 else "20"
-    return _date(MONTHS[month - 1], day, century + m["year"])
+    return date_words(MONTHS[month - 1], day, century + m["year"])
 
 
 def _dotted_date(m: re.Match[str]) -> str:
@@ -85,7 +78,7 @@ def _day_of_year(m: re.Match[str]) -> str:
     is_usual = month < day and math.gcd(month, day) == 1 and (day <= 10 or day in (12, 16))
     if is_usual and m["before"].lower().startswith("by"):
         return m[0]
-    return m["before"] + _date(MONTHS[month - 1], day, None)
+    return m["before"] + date_words(MONTHS[month - 1], day, None)
 
 
 def _lap(m: re.Match[str]) -> str:
@@ -93,10 +86,6 @@ def _lap(m: re.Match[str]) -> str:
     first, *rest = map(int, m["parts"].split(":"))
     words = (f"oh {cardinal(part)}" if part < 10 else cardinal(part) for part in rest)
     return f"{cardinal(first)} {' '.join(words)} point {digits(m['decimals'])}"
-
-
-def _to(m: re.Match[str]) -> str:
-    return f"{m['one']} to "
 
 
 def _zone(m: re.Match[str]) -> str:
@@ -124,22 +113,13 @@ RULES: tuple[Rule, ...] = (
     (_VERSE, _verse),
     (DAY_RANGE, day_range),
     (DAY_BEFORE_DATE, day_before_date),
-    (MONTH_RANGE, month_range),
-    (
-        re.compile(
-            rf"(?:(?<=\b[12]\d{{3}})|(?<=BC)|(?<=CE))\s?-\s?(?=\d{{1,2}}\s(?:{MONTH})|"
-            rf"(?:{MONTH})\s\d|\d{{1,4}}\s?(?:BCE?|CE|AD)\b)"
-        ),
-        lambda m: " to ",
-    ),
-    (re.compile(rf"(?P<one>\b(?:{MONTH})\s\d{{1,2}})\s?-\s?(?={MONTH})"), _to),
-    (re.compile(rf"(?P<one>\b\d{{1,2}}\s(?:{MONTH}))\s?-\s?(?=\d{{1,2}}\s(?:{MONTH}))"), _to),
+    *SPANS,
     (
         re.compile(
             r"(?P<one>(?<=[\d\s][ap]m)|\bnoon\b|\bmidnight\b)\s?-\s?(?=noon|midnight|close\b|\d)",
             re.I,
         ),
-        _to,
+        to_words,
     ),
     (
         re.compile(r"\b(?P<hour>[01]?\d|2[0-3])h(?P<minute>[0-5]\d)\b"),
@@ -176,7 +156,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"(?P<before>\b(?:{'|'.join(DAYS.values())}|(?i:on|due|until|since|by|week\sof))\.?,?\s+)"
+            rf"(?P<before>\b(?:{'|'.join(DAYS.values())}|(?i:on|due|until|since|by|week\sof|ends|starts|begins|expires|thru|dated|effective))\.?,?\s+)"
             rf"(?P<month>1[0-2]|0?[1-9])/(?P<day>{_DAY_OF_MONTH})"
             r"(?![\w/%\"-]|\.\d|\s+(?:of|cups?|inch|miles?|stars)\b)"
         ),
@@ -192,7 +172,7 @@ RULES: tuple[Rule, ...] = (
             r"(?:,?\s+(?P<year>[12]\d{3}))?"
             r"(?![\d:.,/]\d|\d)"
         ),
-        lambda m: _date(month_name(m["month"]), int(m["day"]), m["year"]),
+        lambda m: date_words(month_name(m["month"]), int(m["day"]), m["year"]),
     ),
     (
         re.compile(

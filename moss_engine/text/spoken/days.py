@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
+from moss_engine.text.spoken.cardinals import ordinal, year
 from moss_engine.text.spoken.tables import SENTENCE_STARTERS
+
+Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
+"""A pattern, and the words for what it finds."""
 
 MONTHS = tuple(
     "January February March April May June July August September October November December".split()
@@ -75,3 +80,7 @@ def day_before_date(m: re.Match[str]) -> str:
 
 def month_name(text: str) -> str:
     return next(name for name in MONTHS if name.lower().startswith(text.lower().rstrip(".")))
+
+
+def date_words(month: str, day: int, year_text: str | None) -> str:
+    return f"{month} {ordinal(day)}" + (f", {year(int(year_text))}" if year_text else "")

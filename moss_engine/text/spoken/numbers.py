@@ -16,6 +16,17 @@ def _thousands(m: re.Match[str]) -> str:
     return m[1] + m[2].replace(" ", ",")
 
 
+def _episode(m: re.Match[str]) -> str:
+    return f"Season {int(m[1])}, Episode {int(m[2])}"
+
+
+def _said_twice(m: re.Match[str]) -> str:
+    """ "ten (10)", "30 (thirty)": once."""
+    words, figure = (m[1], m[2]) if m[2].isdigit() else (m[2], m[1])
+    said = cardinal(int(figure))
+    return words if words.endswith(said) and len(words) >= len(said) else m[0]
+
+
 _FRACTIONS = {2: ("half", "halves"), 3: ("third", "thirds"), 4: ("quarter", "quarters")}
 _POINTS = (
     (re.compile(r"(?<![\w.)])[-−](?=[$€£¥₹]?\.?\d)"), "minus "),
@@ -25,15 +36,31 @@ _POINTS = (
     (
         re.compile(
             r"\b((?:(?i:order|invoice|tracking|model|part|serial|case|ref|reference|account|phone|"
-            r"policy|item|lot|patent|ticket|receipt|license|licence|the|his|her|its|their|our)|"
+            r"policy|item|lot|flight|bus|room|house|page|plate|box|issue|patent|ticket|receipt|license|licence|the|his|her|its|their|our)|"
             r"[a-z]+'s)\s)no\.?\s?(?=\d)"
         ),
         r"\1number ",
     ),
     (re.compile(r"\bno\.\s(?=1\b)"), "number "),
+    (re.compile(r"(?<![\w,.])\d{1,2}(?:,\d\d)+,\d{3}(?!,?\d)"), lambda m: m[0].replace(",", "")),
+    (re.compile(r"(?<=\d)'(?=\d{3}(?!\d))"), ","),
+    (
+        re.compile(r"(?<![\d,.])(\d{1,3}),(\d{1,2})(?=\s?(?:k[gm]|c?m|ha|°C|[lL]|%)(?!\w))"),
+        r"\1.\2",
+    ),
+    (re.compile(r"(?<![A-Za-z])\$(\d(?:[\d,.]*\d)?)\s?(USD|CAD|AUD)\b"), r"\2 \1"),
+    (re.compile(r"(?<![\w$.,])(\d{1,2})/(?=\$\d)"), r"\1 for "),
+    (re.compile(r"\bf/(?=\d)"), "f "),
+    (re.compile(r"(?<![\w.])(\d{2,3}\.\d)\s?F\b"), r"\1 °F"),
+    (re.compile(r"\b[Ss](\d{1,2})\s?:?[Ee](\d{1,2})\b"), _episode),
+    (re.compile(r"\b([a-z]+(?:[ -][a-z]+){0,3})\s\((\d{1,4})\)"), _said_twice),
+    (re.compile(r"(?<![\w.,])(\d{1,4})\s\(([a-z]+(?:[ -][a-z]+){0,3})\)"), _said_twice),
     (re.compile(r"(?<![\d-])(?<!\d\s)([1-9]\d{0,2})((?:\s000)+)(?!\s?[\d-])"), _thousands),
     (re.compile(r"(?:(?<=\d)|(?<=\d[snrt][tdh]))-(to|in|on|by|for|and|or|of)-(?=\d)"), r" \1 "),
-    (re.compile(r"(?<![\d/])(\d{1,2}/\d{1,2})\s?-\s?(?=\d{1,2}/\d{1,2}(?![\d/]))"), r"\1 to "),
+    (
+        re.compile(r"(?<![\d/])(\d{1,2}/(?:[2348]|16))\s?-\s?(?=\d{1,2}/(?:[2348]|16)(?![\d/]))"),
+        r"\1 to ",
+    ),
     (re.compile(r"(?<![\w-])(\d{1,3})-(\d{1,3})-(\d{1,3})(?![\w/-])"), r"\1, \2, \3"),
     (re.compile(r"(?<=\d/[2348])\s[cC]\b\.?(?=\s[a-z])"), " cup"),
     (re.compile(r"(?<![\w.,/])1\s[cC]\.(?=\s[a-z])"), "1 cup"),
@@ -212,7 +239,9 @@ _RULES: tuple[Rule, ...] = (
     ),
     *units.MEASURES,
     (
-        re.compile(rf"(?<![\w.,])(?P<amount>{NUMBER})x\b(?!\s*[-+*/=^])"),
+        re.compile(
+            rf"(?<![\w.,])(?P<amount>{NUMBER})x\b(?!\s*[-+*/=^]|\s+(?:plus|minus|equals)\b)"
+        ),
         lambda m: f"{amount(m['amount'])} times",
     ),
     (

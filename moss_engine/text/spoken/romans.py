@@ -18,6 +18,11 @@ _RULERS = (
 # One numeral or more, as each part of the pattern may be empty; "I've" is none.
 _ROMAN = r"(?P<roman>(?:XL|L?X{0,3})(?:IX|IV|V?I{0,3}))\b(?<=[IVXL])(?!'(?!s\b))"
 _NAMED = re.compile(rf"\b(?P<name>{_COUNTED}|{_RULERS})\s+{_ROMAN}")
+_MANY = re.compile(
+    r"(?P<names>\b(?:Wars|Parts|Volumes|Vols\.|Chapters|Books|Acts|Types|Phases|Articles|Titles))\s"
+    r"(?P<one>[IVXL]{1,6})(?P<join>,?\s(?:and|or|to)\s|\s?[-&]\s?)(?P<other>[IVXL]{1,6})\b"
+)
+_CENTURY = re.compile(r"\b(?P<roman>[IVX]{1,5})(?:th|st)?(?=\s(?:century|centuries)\b)")
 _AFTER_NAME = re.compile(rf"(?<=[a-z])(?P<space>\s)(?=[IVXL]{{2}})(?!XL\b){_ROMAN}")
 _PLAIN = re.compile(r"\b(?:III|VII|VIII|XII|XIII|XIV|XVI|XVII|XVIII|XIX|XXI)\b")
 _VALUES = {"I": 1, "V": 5, "X": 10, "L": 50}
@@ -25,6 +30,7 @@ _VALUES = {"I": 1, "V": 5, "X": 10, "L": 50}
 
 def romans_to_words(text: str) -> str:
     """Numerals after a name ("Henry VIII", "Rocky IV") and those that can be nothing else."""
+    text = _CENTURY.sub(lambda m: ordinal(_value(m["roman"])), _MANY.sub(_many, text))
     text = _AFTER_NAME.sub(_after_name, _NAMED.sub(_named, text))
     return _PLAIN.sub(lambda m: cardinal(_value(m[0])), text)
 
@@ -34,6 +40,12 @@ def _value(text: str) -> int:
     return sum(
         -v if any(later > v for later in values[i + 1 : i + 2]) else v for i, v in enumerate(values)
     )
+
+
+def _many(m: re.Match[str]) -> str:
+    """ "Wars I and II", "Parts I-III"."""
+    join = " to " if "-" in m["join"] else m["join"]
+    return f"{m['names']} {cardinal(_value(m['one']))}{join}{cardinal(_value(m['other']))}"
 
 
 def _named(m: re.Match[str]) -> str:

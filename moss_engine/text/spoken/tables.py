@@ -33,13 +33,14 @@ ABBREVIATIONS = {
     "Misc": "Miscellaneous", "Incl": "Including", "orig": "originally", "qty": "quantity",
     "Qty": "Quantity", "wt": "weight", "amt": "amount", "appt": "appointment", "Sat": "Saturday",
     "asst": "assistant", "Asst": "Assistant", "Natl": "National", "bldg": "building",
-    "Bldg": "Building", "Sq": "Square",
+    "Bldg": "Building", "Sq": "Square", "wk": "week", "yr": "year",
 }
 COUNTED = {
     "fig": "figure", "Fig": "Figure", "p": "page", "pg": "page", "ch": "chapter", "c": "circa",
     "Pt": "Part", "Art": "Article", "Ste": "Suite", "Op": "Opus", "Rm": "Room", "rm": "room",
     "chr": "chromosome", "ext": "extension", "Ext": "Extension", "ver": "version",
-    "Ver": "Version", "Ps": "Psalm", "para": "paragraph", "Est": "Established",
+    "Ver": "Version", "Ps": "Psalm", "para": "paragraph", "Est": "Established", "Ep": "Episode",
+    "ep": "episode",
 }
 """Abbreviations before a number alone."""
 DOTTED = {
@@ -49,7 +50,9 @@ DOTTED = {
 WORD_FORMS = {
     "OK": "okay", "ok": "okay", "w/o": "without", "w/": "with", "and/or": "and or", "PhD": "P H D",
     "aka": "also known as", "b/c": "because", "c/o": "care of", "w/out": "without",
-    ".NET": "dot net", "TL;DR": "T L D R", "w/e": "whatever", "n/a": "N A", "P!nk": "Pink",
+    ".NET": "dot net", "TL;DR": "T L D R", "w/e": "whatever",
+    "y/o": "year old", "y/y": "year over year", "s/he": "she or he",
+    "(s)he": "she or he", "n/a": "N A", "P!nk": "Pink",
     "Ke$ha": "Kesha",
 }
 CHAT_FORMS = {"ur": "your", "pls": "please", "plz": "please", "thx": "thanks",

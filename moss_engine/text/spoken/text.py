@@ -112,6 +112,7 @@ def _say_marks(text: str) -> str:
     text = re.sub(r"(?<=[A-Za-z])/(?=[A-Za-z])", " or ", text)
     text = re.sub(r"\s/\s", ", ", text).translate(str.maketrans(SYMBOLS))
     text = re.sub(r"\s*(?:--+|—|\s-\s)\s*", ", ", text)
+    text = re.sub(r"(?<=[a-z])\((s|es|ren)\)", r"\1", text)
     text = re.sub(r"\s*[()\[\]{}]\s*", lambda m: ", " if m[0] != m[0].strip() else " ", text)
     return re.sub(r"\.{2,}(?=\s+[a-z])", ",", text)
 

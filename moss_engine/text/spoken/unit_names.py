@@ -45,7 +45,7 @@ UNITS = {
     "square meter", "fps": "frame per second", "dpi": "dot per inch", "ppi": "pixel per inch",
     "rpm": "revolution per minute", "bpm": "beat per minute", "wpm": "word per minute",
     "px": "pixel", "°C": "degree Celsius", "°F": "degree Fahrenheit", "°": "degree",
-    "yds": "yard", "lm": "lumen", "ppm": "part per million",
+    "yds": "yard", "lm": "lumen", "mEq/L": "milliequivalent per liter", "ppm": "part per million",
     "ppb": "part per billion", "kDa": "kilodalton", "mM": "millimolar", "µM": "micromolar",
     "nM": "nanomolar", "MP": "megapixel", "mol": "mole", "mmol": "millimole", "ng": "nanogram",
     "mmol/L": "millimole per liter", "mg/mL": "milligram per milliliter",

@@ -18,7 +18,9 @@ _CURRENCIES = {
     "C$": ("Canadian dollar", "cent"), "NZ$": ("New Zealand dollar", "cent"),
     "HK$": ("Hong Kong dollar", "cent"), "USD": ("U S dollar", "cent"), "EUR": ("euro", "cent"),
     "GBP": ("pound", "penny"), "JPY": ("yen", ""), "CHF": ("Swiss franc", ""),
-    "INR": ("rupee", "paisa"), "Rs.": ("rupee", "paisa"), "CAD": ("Canadian dollar", "cent"),
+    "INR": ("rupee", "paisa"), "Rs.": ("rupee", "paisa"), "Rs": ("rupee", "paisa"),
+    "CA$": ("Canadian dollar", "cent"), "AU$": ("Australian dollar", "cent"),
+    "CAD": ("Canadian dollar", "cent"),
     "AUD": ("Australian dollar", "cent"), "CNY": ("yuan", ""),
 }
 _SCALES = {
@@ -134,7 +136,7 @@ def _in_feet(m: re.Match[str]) -> str:
     return f"{cardinal(int(m['feet']))} foot {cardinal(int(m['inches']))}"
 
 
-_QUOTING = re.compile(r"(?:^|[\s(\[])\"(?=\w)[^\"]*$")
+_QUOTING = re.compile(r"(?:^|[\s(\[])\"(?=\w|$)[^\"]*$")
 _SAID = re.compile(r"[,.]?\s+(?:said|says|told|asked|added|wrote|according)\b")
 
 
@@ -157,7 +159,7 @@ def _with_point(m: re.Match[str]) -> str:
 _COMMA = r"(?P<euros>\d{1,3}(?:\.\d{3})+|\d+),(?P<cents>\d\d)"
 CURRENCY = "|".join(sorted(map(re.escape, _CURRENCIES), key=len, reverse=True))
 _PRICE = (
-    rf"(?<![A-Za-z])(?P<sign>{CURRENCY})\s?(?P<amount>{NUMBER})(?:\s?"
+    rf"(?<![A-Za-z])(?<![A-Z]/)(?P<sign>{CURRENCY})\s?(?P<amount>{NUMBER})(?:\s?"
     r"(?P<scale>(?i:thousand|million|billion|trillion)|[bmt]n|[kKmMbB]|(?<=\d)T)\b)?"
 )
 MONEY: tuple[Rule, ...] = (
@@ -187,6 +189,7 @@ MONEY: tuple[Rule, ...] = (
         lambda m: m["before"] + _money(m, describes=True),
     ),
     (re.compile(_PRICE + _PRICED), lambda m: _money(m, describes=True)),
+    (re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+(?=\s?€(?!/))"), lambda m: m[0].replace(".", "")),
     (re.compile(rf"(?P<sign>€\s?){_COMMA}(?![.,]?\d)"), _with_point),
     (re.compile(rf"(?P<sign>)(?<![\d.,]){_COMMA}(?=\s?(?:€|EUR\b))"), _with_point),
     (re.compile(_PRICE), _money),

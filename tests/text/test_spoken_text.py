@@ -550,6 +550,10 @@ TABLE = {
         "one thousand five hundred euros, one thousand Swiss francs, five hundred rupees, one "
         "hundred thousand rupees, fifty point five kilograms, ten thousand five hundred kilograms"
     ),
+    "45 E. 7th St.\nRSVP by Wed!\nSat.: rain; next Fri; Classic pizza, quick, easy\nServes 4": (
+        "forty-five East seventh Street. R S V P by Wednesday! Saturday: rain; next Friday; "
+        "Classic pizza, quick, easy, Serves four"
+    ),
     # nothing to say
     "": "",
     "!?...": "",

@@ -13,14 +13,15 @@ from moss_engine.text.spoken.days import (
     DAYS,
     MONTH,
     MONTHS,
+    SPANS,
     Rule,
     date_words,
     day_before_date,
     day_range,
     month_name,
     period,
+    to_words,
 )
-from moss_engine.text.spoken.spans import SPANS, to_words
 
 _DETERMINER = "(?i:the|a|this|that|every|each|last|next|my|your|his|her|its|our|their)"
 _TIME = r"\d{1,2}(?::\d{2})?\s?(?:[ap]\.?m\b\.?)?"

@@ -19,7 +19,8 @@ _NOTES = (
 _FOOTNOTED = re.compile(r"[.,;:!?\"”]\[\d{1,3}\](?=\s|\[|$)")
 _FOOTNOTE = re.compile(r"(?<=[\w.,;:!?\"”)%'’])(?:\[(?:\d{1,3}|[a-z]|note \d{1,2})\])+")
 _BROKEN_WORD = re.compile(r"(?<=[a-z]{2})-\n(?=[a-z]{2})")
-_SHORT_LINE = re.compile(r"^(?P<line>[^\n]{0,39}[\w)\"'%])[ \t]*\n(?=[ \t]*[\"'(]?[A-Z\d])", re.M)
+_STREET = re.compile(r"(?<=[a-z]\s)St\.(?=[ \t]*\n)")
+_SHORT_LINE = re.compile(r"^(?P<line>[^\n]{0,49}[\w)\"'%])[ \t]*\n(?=[ \t]*[\"'(]?[A-Z\d])", re.M)
 _GOES_ON = frozenset(
     "a an the and or but of to in on at by for from with as is are was were that this my your his "
     "her its our their than not no be been has have had".split()
@@ -37,7 +38,8 @@ def tables_and_lists(text: str) -> str:
 def lines_joined(text: str) -> str:
     """A comma where a short line ends before a capital or a figure, as in an address; words that
     a line's end divided in one piece."""
-    return _SHORT_LINE.sub(_pause, _BROKEN_WORD.sub("", text))
+    text = _STREET.sub("Street.", _BROKEN_WORD.sub("", text))
+    return _SHORT_LINE.sub(_pause, text)
 
 
 def _row(m: re.Match[str]) -> str:

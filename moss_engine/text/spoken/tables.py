@@ -1,4 +1,5 @@
-"""Word tables of `spoken_text`: abbreviations, signs, and words that a reader knows by sight."""
+"""Word tables of `spoken_text`: abbreviations, signs, units of measure, and words that a
+reader knows by sight."""
 
 from __future__ import annotations
 
@@ -113,4 +114,63 @@ QUOTES = str.maketrans({
     "»": '"', "–": "-", "—": " -- ", "―": " -- ",
     "‐": "-", "‑": "-", "−": "-", "⁄": "/", "\xa0": " ", "\u2028": "\n", "\u2029": "\n\n",
 })
+UNITS = {
+    "kg": "kilogram", "g": "gram", "mg": "milligram", "µg": "microgram", "mcg": "microgram",
+    "lb": "pound", "lbs": "pound", "oz": "ounce", "km": "kilometer", "m": "meter",
+    "cm": "centimeter", "mm": "millimeter", "µm": "micrometer", "nm": "nanometer", "mi": "mile",
+    "ft": "foot", "yd": "yard", "sq ft": "square foot", "sq. ft": "square foot",
+    "sq mi": "square mile", "sq. mi": "square mile", "cu ft": "cubic foot", "cu. ft": "cubic foot",
+    "cu in": "cubic inch", "cu. in": "cubic inch", "km²": "square kilometer", "m²": "square meter",
+    "cm²": "square centimeter", "km2": "square kilometer", "m2": "square meter", "ha": "hectare",
+    "m³": "cubic meter", "m3": "cubic meter", "cm³": "cubic centimeter", "cc": "cubic centimeter",
+    "l": "liter", "L": "liter", "ml": "milliliter", "mL": "milliliter", "gal": "gallon",
+    "qt": "quart", "qts": "quart", "fl oz": "fluid ounce", "fl. oz": "fluid ounce",
+    "tbsp": "tablespoon", "tsp": "teaspoon", "Tbsp": "tablespoon", "Tsp": "teaspoon",
+    "TBSP": "tablespoon", "TSP": "teaspoon", "dl": "deciliter", "dL": "deciliter",
+    "cl": "centiliter", "yr": "year", "yrs": "year", "wk": "week", "wks": "week", "mos": "month",
+    "pts": "point", "sqft": "square foot", "µL": "microliter", "µl": "microliter",
+    "µF": "microfarad", "µA": "microamp", "µV": "microvolt", "µW": "microwatt",
+    "km/hr": "kilometer per hour", "h": "hour", "hr": "hour",
+    "hrs": "hour", "min": "minute", "mins": "minute", "s": "second", "sec": "second",
+    "secs": "second", "ms": "millisecond", "µs": "microsecond", "ns": "nanosecond", "Hz": "hertz",
+    "kHz": "kilohertz", "MHz": "megahertz", "GHz": "gigahertz", "THz": "terahertz",
+    "kB": "kilobyte", "KB": "kilobyte", "MB": "megabyte", "GB": "gigabyte", "TB": "terabyte",
+    "PB": "petabyte", "KiB": "kibibyte", "MiB": "mebibyte", "GiB": "gibibyte", "TiB": "tebibyte",
+    "Kb": "kilobit", "Mb": "megabit", "Gb": "gigabit", "kbit": "kilobit", "Mbit": "megabit",
+    "Gbit": "gigabit", "kbps": "kilobit per second", "Kbps": "kilobit per second",
+    "Mbps": "megabit per second", "Gbps": "gigabit per second", "W": "watt", "mW": "milliwatt",
+    "kW": "kilowatt", "MW": "megawatt", "GW": "gigawatt", "Wh": "watt hour", "kWh": "kilowatt hour",
+    "MWh": "megawatt hour", "V": "volt", "mV": "millivolt", "kV": "kilovolt", "mA": "milliamp",
+    "mAh": "milliamp hour", "Ah": "amp hour", "Ω": "ohm", "kΩ": "kiloohm", "MΩ": "megaohm",
+    "dB": "decibel", "kcal": "kilocalorie", "cal": "calorie", "kJ": "kilojoule", "Pa": "pascal",
+    "kPa": "kilopascal", "hPa": "hectopascal", "MPa": "megapascal", "psi": "pound per square inch",
+    "mmHg": "millimeter of mercury", "km/h": "kilometer per hour", "kmh": "kilometer per hour",
+    "kph": "kilometer per hour", "mph": "mile per hour", "mpg": "mile per gallon",
+    "m/s": "meter per second", "ft/s": "foot per second", "m/s²": "meter per second squared",
+    "kB/s": "kilobyte per second", "KB/s": "kilobyte per second", "MB/s": "megabyte per second",
+    "GB/s": "gigabyte per second", "TB/s": "terabyte per second", "MiB/s": "mebibyte per second",
+    "GiB/s": "gibibyte per second", "kbit/s": "kilobit per second", "Mbit/s": "megabit per second",
+    "Gbit/s": "gigabit per second", "g/cm³": "gram per cubic centimeter",
+    "kg/m³": "kilogram per cubic meter", "mg/L": "milligram per liter",
+    "mg/dL": "milligram per deciliter", "mg/kg": "milligram per kilogram", "W/m²": "watt per "
+    "square meter", "fps": "frame per second", "dpi": "dot per inch", "ppi": "pixel per inch",
+    "rpm": "revolution per minute", "bpm": "beat per minute", "wpm": "word per minute",
+    "px": "pixel", "°C": "degree Celsius", "°F": "degree Fahrenheit", "°": "degree",
+    "yds": "yard", "lm": "lumen", "mEq/L": "milliequivalent per liter", "ppm": "part per million",
+    "ppb": "part per billion", "kDa": "kilodalton", "mM": "millimolar", "µM": "micromolar",
+    "nM": "nanomolar", "MP": "megapixel", "mol": "mole", "mmol": "millimole", "ng": "nanogram",
+    "mmol/L": "millimole per liter", "mg/mL": "milligram per milliliter",
+    "µg/mL": "microgram per milliliter", "ng/mL": "nanogram per milliliter", "ft²": "square foot",
+    "ft2": "square foot", "in²": "square inch", "mi²": "square mile", "hp": "horsepower",
+    "TWh": "terawatt hour", "kg/m²": "kilogram per square meter", "bps": "bit per second",
+    "sq km": "square kilometer", "sq. km": "square kilometer", "sq m": "square meter",
+    "kJ/mol": "kilojoule per mole", "kcal/mol": "kilocalorie per mole", "g/mol": "gram per mole",
+    "kg/m2": "kilogram per square meter",
+}
+DOTTED_UNITS = ("ft", "in", "lb", "lbs", "oz", "yd", "mi", "sq. ft", "sq ft", "cu. in", "cu. ft",
+           "sq. mi", "min", "mins", "sec", "secs", "hr", "hrs", "gal", "qt", "tbsp", "tsp",
+           "Tbsp", "Tsp", "fl. oz", "fl oz", "qts", "yr", "yrs", "wk", "wks", "mos", "pts")
+UNITS_ALONE = ("KiB", "MiB", "GiB", "TiB", "GHz", "MHz", "kHz", "Hz", "km/h", "mph", "mpg", "kWh",
+          "Mbps", "Gbps", "MB/s", "GB/s", "GiB/s", "mmHg", "rpm", "dB")
+"""Units that are said in the plural where no number stands before them."""
 # fmt: on

@@ -16,7 +16,7 @@ from moss_engine.text.spoken.capitals import has_no_vowel, say_capitals, unshout
 from moss_engine.text.spoken.cardinals import BEFORE_NUMBER, cardinal
 from moss_engine.text.spoken.code import code_to_words
 from moss_engine.text.spoken.days import weekdays_to_words
-from moss_engine.text.spoken.markup import unwrapped, without_markup
+from moss_engine.text.spoken.layout.markup import unwrapped, without_markup
 from moss_engine.text.spoken.numbers import numbers_to_words
 from moss_engine.text.spoken.romans import romans_to_words
 from moss_engine.text.spoken.signs import transliterate

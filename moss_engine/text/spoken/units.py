@@ -7,7 +7,7 @@ import re
 
 from moss_engine.text.spoken.cardinals import amount, cardinal
 from moss_engine.text.spoken.dates import Rule
-from moss_engine.text.spoken.unit_names import ALONE, DOTTED, UNITS
+from moss_engine.text.spoken.tables import DOTTED_UNITS, UNITS, UNITS_ALONE
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 # fmt: off
@@ -41,7 +41,7 @@ _NOT_NOUNS = (
 ).split()
 # fmt: on
 UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
-_DOTTED_UNIT = "|".join(sorted(map(re.escape, DOTTED), key=len, reverse=True))
+_DOTTED_UNIT = "|".join(sorted(map(re.escape, DOTTED_UNITS), key=len, reverse=True))
 _NO_PLURAL = ("hertz", "yen", "yuan", "won", "molar", "horsepower")
 _PRICED = (
     r"(?=\s(?:[a-z]+\s)?(?:plan|deal|bill|budget|fine|loan|grant|project|contract|package|fund|fee|"
@@ -258,7 +258,7 @@ MEASURES: tuple[Rule, ...] = (
     (re.compile(rf"(?P<amount>{NUMBER})\s?%"), lambda m: f"{amount(m['amount'])} percent"),
     (re.compile(rf"(?<![A-Za-z])(?P<amount>{NUMBER})\s?(?P<unit>{UNIT})(?![\w°²³/])"), _measured),
     (
-        re.compile(rf"(?<![\w/])(?P<unit>{'|'.join(ALONE)})(?![\w/])"),
+        re.compile(rf"(?<![\w/])(?P<unit>{'|'.join(UNITS_ALONE)})(?![\w/])"),
         lambda m: _plural(UNITS[m["unit"]], ""),
     ),
 )

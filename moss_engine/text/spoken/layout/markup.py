@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 
-from moss_engine.text.spoken.formulas import formulas_to_words
-from moss_engine.text.spoken.lines import lines_joined, tables_and_lists
+from moss_engine.text.spoken.layout.formulas import formulas_to_words
+from moss_engine.text.spoken.layout.lines import lines_joined, tables_and_lists
 
 
 def _path(m: re.Match[str]) -> str:

@@ -1,0 +1,1 @@
+"""What stands in a written text for the eye alone -> plain text."""

@@ -554,6 +554,15 @@ TABLE = {
         "forty-five East seventh Street. R S V P by Wednesday! Saturday: rain; next Friday; "
         "Classic pizza, quick, easy, Serves four"
     ),
+    "on Mon Mothma's ship, to 100 F Street, Give me 2. it's no 5-star hotel, order 12345 pots": (
+        "on Mon Mothma's ship, to one hundred F Street, Give me two. it's no five-star hotel, "
+        "order twelve thousand three hundred forty-five pots"
+    ),
+    "This line is the longest, of fifty and more characters,\nand the short one, which leads to "
+    "the other\nQueensferry-Crossing bridge. [^1]: Words.": (
+        "This line is the longest, of fifty and more characters, and the short one, which leads to "
+        "the other Queensferry-Crossing bridge. Words."
+    ),
     # nothing to say
     "": "",
     "!?...": "",

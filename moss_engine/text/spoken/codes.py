@@ -133,7 +133,7 @@ NAMES: tuple[Rule, ...] = (
     (
         re.compile(
             rf"(?P<name>{_IDENTITY})(?P<number>(?!\d*000\b)\d{{5,}}|\d{{3,8}}(?:[ -]\d{{3,8}})+)"
-            r"(?![\w,.%/-]*\d)"
+            r"(?![\w,.%/-]*\d|\s[a-z]{3,}s\b)"
         ),
         _identity,
     ),

@@ -37,7 +37,7 @@ _POINTS = (
         re.compile(
             r"\b((?:(?i:order|invoice|tracking|model|part|serial|case|ref|reference|account|phone|"
             r"policy|item|lot|flight|bus|room|house|page|plate|box|issue|patent|ticket|receipt|license|licence|the|his|her|its|their|our)|"
-            r"[a-z]+'s)\s)no\.?\s?(?=\d)"
+            r"(?!(?:it|that|there|here|what|who|s?he|let)')[a-z]+'s)\s)no\.?\s?(?=\d)"
         ),
         r"\1number ",
     ),
@@ -68,13 +68,15 @@ _POINTS = (
     (re.compile(r"(?<=\d[CF])/(?=gas\b)"), ", "),
     (re.compile(r"\b(\d{2,3})\s?([CF])\s?/\s?(?=\d{2,3}\s?[CF]\b)"), r"\1 °\2, "),
     (
-        re.compile(r"(?:(?<=\b[aA]t\s)|(?<=\b[tT]o\s)|(?<=[CF],\s))(\d{3})\s?([CF])(?![\w-])"),
+        re.compile(
+            r"(?:(?<=\b[aA]t\s)|(?<=\b[tT]o\s)|(?<=[CF],\s))(\d{3})\s?([CF])(?![\w-]|\s[A-Z])"
+        ),
         r"\1 °\2",
     ),
     (re.compile(r"(?<=\d)[.-](alpha|beta|rc|dev|preview)\.?(?=\d)"), r" \1 "),
     (re.compile(r"(?<=\d)\.x\b"), " point X"),
     (re.compile(r"\b([a-z]+\s)4(?=\s(?:me|u|ur|us|you)\b)"), r"\1for"),
-    (re.compile(r"\b([mM]e|[uU])\s2(?=\s*(?:[.!?,]\s|[.!?,]*$))"), r"\1 too"),
+    (re.compile(r"(\b[uU]|^[mM]e|(?<=[.!?,]\s)[mM]e)\s2(?=\s*(?:[.!?,]\s|[.!?,]*$))"), r"\1 too"),
     (re.compile(r"\b([A-Z]{1,2})(\d{1,4})-(?=\1\d)"), r"\1\2 to "),
     (re.compile(r"#(?=[A-Z]{1,5}-\d|[A-Z]{1,2}\d{3})"), "number "),
     (re.compile(r"(?<![\w.])b\.\s?(?=[12]\d{3}\b)"), "born "),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
-from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from moss_engine.api.errors import MossError
 from moss_engine.audio.turn_taking import Change
@@ -206,13 +206,9 @@ class Connection:
             if asked is not None:
                 await self._listening.understood(asked)
             await answer.run()
-        except (WebSocketDisconnect, asyncio.TimeoutError, RuntimeError):
-            if self._socket.client_state is WebSocketState.CONNECTED:
-                raise
         finally:
             self._plays_until_s = 0.0 if answer.cancelled else begun_s + answer.sent_s
-            if self._answer is answer:
-                self._answer = None
+            self._answer = None
 
     async def _cancel(self, event: ResponseCancel) -> None:
         answer = self._answer
@@ -280,9 +276,9 @@ class Connection:
     async def _emit(self, kind: str, **fields: Any) -> None:
         """Tell the client, unless it is gone, which `serve` is about to hear, too."""
         event = {"type": kind, "event_id": f"event_{secrets.token_hex(10)}", **fields}
-        text = json.dumps(event, ensure_ascii=False)
+        said = self._socket.send_text(json.dumps(event, ensure_ascii=False))
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            await asyncio.wait_for(self._socket.send_text(text), SEND_S)
+            await asyncio.wait_for(said, SEND_S)
 
 
 async def converse(server: Server, socket: WebSocket) -> None:

@@ -17,7 +17,7 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import write_manifest
 from moss_engine.runtime import make, memory
 from moss_engine.runtime.base import Limits
-from moss_engine.runtime.cuda.weights import Float8
+from moss_engine.runtime.cuda.weights import Float8, allocate, runtime_info
 from moss_engine.runtime.eager import linear
 from moss_engine.runtime.eager.runtime import TorchRuntime
 from moss_engine.runtime.make import make_runtime
@@ -179,6 +179,19 @@ def test_bfloat16_on_a_gpu_takes_the_cuda_runtime(
     ]
     with pytest.raises(ConfigError, match="multiples of 16, but the model has vocab_size 299"):
         make_runtime(dataclasses.replace(config, dtype="float8-all"))
+
+
+def test_a_visitor_is_told_the_checkpoints_name_and_not_its_path(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = config.checkpoint.name
+    assert make_runtime(config).info.weights == name
+    model = ModelConfig.from_file(config.checkpoint / "config.json")
+    weights = allocate(model, torch.bfloat16, torch.device("cpu"))
+    assert runtime_info(weights, config.checkpoint).weights == name
+    monkeypatch.chdir(config.checkpoint)
+    assert runtime_info(weights, Path()).weights == name
+    assert runtime_info(weights, "random, seed 1").weights == "random, seed 1"
 
 
 def test_float8_needs_a_gpu(config: EngineConfig) -> None:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
-from moss_engine.api.info import RuntimeInfo
 from moss_engine.models.bits import Bits
 from moss_engine.models.checkpoint import expected_tensors, stream_tensors
 from moss_engine.models.config import ModelConfig
@@ -17,9 +16,8 @@ from moss_engine.models.float8 import load_scales
 from moss_engine.models.load import TiedHeads
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.cuda.runtime import CudaRuntime
-from moss_engine.runtime.cuda.weights import Float8, Weights, allocate, fill, fill_at_random
+from moss_engine.runtime.cuda.weights import Float8, allocate, fill, fill_at_random, runtime_info
 
-_NAMES = {torch.float8_e4m3fn: "float8", torch.uint8: "int4"}
 OLDEST_CAPABILITY, OLDEST_FLOAT8_CAPABILITY = (8, 0), (8, 9)
 
 
@@ -55,7 +53,7 @@ def load_cuda_runtime(
 
     fill(weights, config, read(), scales)
     tied.refuse()
-    return CudaRuntime(config, limits, weights, _info(weights, str(folder)))
+    return CudaRuntime(config, limits, weights, runtime_info(weights, folder))
 
 
 def make_random_runtime(
@@ -73,7 +71,7 @@ def make_random_runtime(
     _require_capability(device, float8)
     weights = allocate(config, dtype, device, float8, bits)
     fill_at_random(weights, config, seed)
-    return CudaRuntime(config, limits, weights, _info(weights, f"random, seed {seed}"))
+    return CudaRuntime(config, limits, weights, runtime_info(weights, f"random, seed {seed}"))
 
 
 def _require_capability(device: torch.device, float8: Float8) -> None:
@@ -90,11 +88,3 @@ def _require_capability(device: torch.device, float8: Float8) -> None:
             f"{torch.cuda.get_device_name(device)} has compute capability {found} and {what} needs "
             f"{needed}; use {use}."
         )
-
-
-def _info(weights: Weights, source: str) -> RuntimeInfo:
-    table = weights.text_table
-    name = torch.cuda.get_device_name(table.device) if table.device.type == "cuda" else "CPU"
-    linear = weights.trunk.layers[0].qkv.weight
-    dtype = _NAMES.get(linear.dtype, str(linear.dtype).removeprefix("torch."))
-    return RuntimeInfo("torch", torch.__version__, name, dtype, source)

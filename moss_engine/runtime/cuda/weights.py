@@ -11,17 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
+from moss_engine.api.info import RuntimeInfo
 from moss_engine.models.bits import Bits
 from moss_engine.models.checkpoint import SCALE_SUFFIX
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.cuda.linear import LaneLinear, Place, empty_float8, empty_linear
 
 INIT_STD = 0.02
+_NAMES = {torch.float8_e4m3fn: "float8", torch.uint8: "int4"}
 
 
 class Float8(Enum):
@@ -270,3 +273,14 @@ def fill_at_random(weights: Weights, config: ModelConfig, seed: int, std: float 
         shape = place.shape
         made = torch.empty(shape, dtype=weights.text_table.dtype, device=device)
         place.put(made.normal_(0.0 if len(shape) > 1 else 1.0, std, generator=generator))
+
+
+def runtime_info(weights: Weights, source: Path | str) -> RuntimeInfo:
+    """What a runtime of these weights says of itself; of the folder that they come from, a visitor
+    is told the name and not the path."""
+    table = weights.text_table
+    name = torch.cuda.get_device_name(table.device) if table.device.type == "cuda" else "CPU"
+    linear = weights.trunk.layers[0].qkv.weight
+    dtype = _NAMES.get(linear.dtype, str(linear.dtype).removeprefix("torch."))
+    source = source.resolve().name if isinstance(source, Path) else source
+    return RuntimeInfo("torch", torch.__version__, name, dtype, source)

@@ -46,9 +46,13 @@ class LocalService:
         self._machine = machine
         # One at a time: in asyncio's own few threads they would keep requests from being accepted.
         self._voice_thread = ThreadPoolExecutor(1, "voices")
+        self._started = False
 
     def start(self) -> None:
-        """Start the threads and accept requests from now on."""
+        """Start the threads and accept requests from now on; does nothing the second time."""
+        if self._started:
+            return
+        self._started = True
         self._core.start()
         if self._machine is not None:
             self._machine.start()

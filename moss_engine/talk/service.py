@@ -67,7 +67,7 @@ class TalkingService:
         self._closed = False
 
     def start(self) -> None:
-        """Start the threads and accept requests from now on."""
+        """As `StartableService.start`."""
         self._below.start()
 
     def close(self) -> None:

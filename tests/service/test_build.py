@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import threading
 import wave
 
 import numpy as np
@@ -54,6 +55,18 @@ def test_the_same_seed_gives_the_same_speech(tiny_checkpoint, tmp_path, capsys):
             waves.append(np.frombuffer(file.readframes(file.getnframes()), dtype="<i2").astype(int))
     assert len(waves[0]) == len(waves[1]) and np.abs(waves[0] - waves[1]).max() <= 1
     assert np.abs(waves[0]).max() > 100
+
+
+def test_a_second_start_does_nothing(tiny_checkpoint):
+    service = build_service(EngineConfig(checkpoint=tiny_checkpoint, device="cpu"))
+    try:
+        service.start()
+        running = set(threading.enumerate())
+        service.start()
+        assert set(threading.enumerate()) <= running
+        assert asyncio.run(service.stats()).ready
+    finally:
+        service.close()
 
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from moss_engine.api.errors import MossError, ParameterError
+from moss_engine.api.errors import ParameterError, error_of
 from moss_engine.api.events import AudioChunk, Event, Failed, TextDelta
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Message, Request, Text
@@ -55,7 +55,7 @@ class Client:
     def say(self, text: str, **options: Any) -> Speech:
         """The whole reply; `options` are those of `events`.
 
-        Raises a MossError if the request is refused or fails.
+        Raises a MossError, of the class that says why, if the request is refused or fails.
         """
         chunks, words = [np.empty(0, np.float32)], []
         for event in self.events(text, **options):
@@ -64,7 +64,7 @@ class Client:
             elif isinstance(event, TextDelta):
                 words.append(event.text)
             elif isinstance(event, Failed):
-                raise MossError(event.message)
+                raise error_of(event.code, event.message)
         return Speech(np.concatenate(chunks), self.info.sample_rate_hz, "".join(words))
 
     def stats(self) -> ServiceStats:

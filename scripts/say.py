@@ -30,6 +30,7 @@ from moss_engine.api.errors import (
     MossError,
     ParameterError,
     UnsupportedModeError,
+    error_of,
 )
 from moss_engine.api.events import AudioChunk, Failed, Finished, FinishReason, TextDelta
 from moss_engine.api.info import ServiceInfo
@@ -155,7 +156,7 @@ async def speak(
                     assert file is not None, "a mode that answers by text made sound"
                     file.writeframes(to_bytes(event))
                 elif isinstance(event, Failed):
-                    raise MossError(event.message)
+                    raise error_of(event.code, event.message)
                 elif isinstance(event, Finished):
                     print(flush=True)
                     return measure(timeline), event.reason

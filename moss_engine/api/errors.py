@@ -165,3 +165,14 @@ class MissingPackageError(MossError):
     """An optional package is not installed; the message holds the command that installs it."""
 
     code = "E_PACKAGE"
+
+
+def error_of(code: str, message: str) -> MossError:
+    """The error of an accepted reply that failed: of the class that has this code, a plain
+    `MossError` where none has."""
+    kinds = [MossError]
+    for kind in kinds:  # grows meanwhile
+        if kind.code == code:
+            return kind(message)
+        kinds += kind.__subclasses__()
+    return MossError(message)

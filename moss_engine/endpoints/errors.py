@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
-from moss_engine.api.errors import BusyError, MossError
+from moss_engine.api.errors import BusyError, MossError, error_of
 
 RETRY_S = 2
 """After so long, a service whose places were taken may be asked again."""
@@ -75,8 +75,7 @@ def of_moss(error: MossError, param: str | None = None) -> ApiError:
 
 def of_failure(code: str, message: str) -> ApiError:
     """An accepted reply that failed: `code` is that of a MossError."""
-    found = next((kind for kind in _kinds(MossError) if kind.code == code), MossError)
-    return of_moss(found(message))
+    return of_moss(error_of(code, message))
 
 
 def of_validation(error: ValidationError) -> ApiError:
@@ -128,7 +127,3 @@ def _name(place: tuple[int | str, ...]) -> str:
         elif not part.startswith("<"):
             name += f".{part}" if name else part
     return name
-
-
-def _kinds(kind: type[MossError]) -> list[type[MossError]]:
-    return [kind, *(below for sub in kind.__subclasses__() for below in _kinds(sub))]

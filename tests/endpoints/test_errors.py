@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from moss_engine.api.errors import ParameterError
+from moss_engine.api.errors import BrainError, BusyError, MossError, ParameterError, error_of
 from moss_engine.api.validation import check_sampling
 from moss_engine.endpoints.bodies import parse
-from moss_engine.endpoints.errors import ApiError, of_moss
+from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
 from moss_engine.endpoints.speech import SpeechBody
 from tests.ui.page_support import INFO
 
@@ -40,3 +40,15 @@ def test_a_long_name_of_an_unknown_field_is_not_repeated_whole():
         parse('{"model": "m", "input": "i", "' + "x" * 100_000 + '": 1}', SpeechBody)
     assert caught.value.code == "unknown_field"
     assert len(str(caught.value.value())) < 500 and "xxx is not served" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("E_BUSY", BusyError), ("E_BRAIN", BrainError), ("E_PARAM", ParameterError),
+     ("E_MOSS", MossError), ("E_LATER", MossError)],
+)  # fmt: skip
+def test_a_failure_is_the_error_of_its_code(code, kind):
+    error = error_of(code, "It is so; ask again.")
+    assert type(error) is kind and str(error) == "It is so; ask again."
+    told = of_failure(code, str(error))
+    assert (told.code, told.message) == (kind.code, "It is so; ask again.")

@@ -15,6 +15,7 @@ from moss_engine.api.errors import (
     ForeignTextError,
     MossError,
     ParameterError,
+    ReplyFaultError,
     UnsupportedModeError,
 )
 from moss_engine.api.events import FinishReason
@@ -28,6 +29,7 @@ from moss_engine.service.core import ServiceCore
 from moss_engine.service.local import LocalService
 from scripts import say
 from tests.fakes import GREEDY, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
+from tests.service.service_support import broken
 from tests.ui import page_support
 
 SPEAK = Mode(
@@ -56,8 +58,13 @@ INFO = dataclasses.replace(
 
 
 @pytest.fixture
-def service():
-    codec, config = FakeCodec(), EngineConfig()
+def codec():
+    return FakeCodec()
+
+
+@pytest.fixture
+def service(codec):
+    config = EngineConfig()
     engine = Engine(
         FakeRuntime(scripted(SPOKEN)),
         FakeProcessor(),
@@ -95,6 +102,13 @@ async def test_a_full_disk_is_a_sentence(service):
         match=r"/dev/full cannot be written \(No space left on device\); name another file",
     ):
         await say.speak(service, request, Path("/dev/full"))
+
+
+async def test_a_reply_that_fails_raises_the_error_of_its_code(service, codec, tmp_path):
+    codec.before_push = broken(RuntimeError("secret"))
+    request = say.make_request(INFO, Text("hello"), SPEAK)
+    with pytest.raises(ReplyFaultError, match="ask again"):
+        await say.speak(service, request, tmp_path / "a.wav")
 
 
 def test_sound_is_not_mixed_with_the_text_on_standard_output():

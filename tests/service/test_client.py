@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+
 import numpy as np
 import pytest
 
 from moss_engine import open_service
-from moss_engine.api.errors import CheckpointError, ConfigError, ParameterError
+from moss_engine.api.errors import CheckpointError, ConfigError, ParameterError, ReplyFaultError
 from moss_engine.api.events import AudioChunk, Finished, FinishReason, Started
 from moss_engine.audio.pcm import read_wav, to_pcm16
+from moss_engine.client import Client
+from moss_engine.service.local import LocalService
+from tests.cluster.cluster_support import INFO
+from tests.fakes import FakeCodec
+from tests.service.service_support import broken, served
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +78,18 @@ def test_what_cannot_be_served_is_refused(client, tmp_path):
         open_service(checkpoint=tmp_path),
     ):
         pass
+
+
+def test_a_reply_that_fails_raises_the_error_of_its_code(caplog):
+    codec, loop = FakeCodec(), asyncio.new_event_loop()
+    codec.before_push = broken(RuntimeError("secret"))
+    with served(codec=codec) as core, caplog.at_level(logging.CRITICAL):
+        client = Client(LocalService(core, INFO), loop)
+        with pytest.raises(ReplyFaultError, match="ask again") as failed:
+            client.say("hello")
+        loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+    assert failed.value.code == "E_REPLY"
 
 
 def test_the_silence_before_the_built_in_voices_first_sound_is_told():

@@ -58,13 +58,18 @@ def flag(name: str) -> str:
 
 
 def add_options(
-    parser: argparse.ArgumentParser, config: type, groups: tuple[str, ...] | None = None
+    parser: argparse.ArgumentParser,
+    config: type,
+    groups: tuple[str, ...] | None = None,
+    *,
+    names: tuple[str, ...] | None = None,
 ) -> None:
-    """Add every option of a config class (or of the named groups) to a parser."""
+    """Add every option of a config class (or of the named groups, or of these fields) to a
+    parser."""
     sections: dict[str, Any] = {}
     for f in dataclasses.fields(config):
         group = f.metadata["group"]
-        if groups is None or group in groups:
+        if (groups is None or group in groups) and (names is None or f.name in names):
             if group not in sections:
                 sections[group] = parser.add_argument_group(group)
             _add_option(sections[group], f)

@@ -40,6 +40,8 @@ from scripts.disk import refuse_inside, require_space
 
 REPORT_EVERY_S = 15.0
 SAMPLE_EVERY_S = 0.1
+LIMITS = ("block_size", "kv_rows", "max_sessions", "max_step_rows")
+"""The options that `make_limits` reads."""
 
 
 class Watch:
@@ -240,7 +242,7 @@ def main(argv: list[str] | None = None) -> None:
         "builds without a GPU, takes several joined by commas (default: that of this machine's "
         "GPU)",
     )
-    add_options(parser, EngineConfig, groups=("capacity",))
+    add_options(parser, EngineConfig, names=LIMITS)
     args = parser.parse_args(argv)
     report = build(
         args.converted,

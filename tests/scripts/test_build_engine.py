@@ -187,6 +187,15 @@ def test_a_missing_package_is_a_sentence(
         build(tmp_path / "converted", tmp_path / "engine", backend, None, None, EngineConfig())
 
 
+@pytest.mark.parametrize("option", ["--max-waiting", "--max-text-chars", "--max-speech-s"])
+def test_an_option_without_effect_on_the_engine_is_refused(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["IN", str(tmp_path / "out"), "--backend", "tensorrt", *CAPACITY, option, "1"])
+    assert f"unrecognized arguments: {option} 1" in capsys.readouterr().err
+
+
 def test_scales_are_baked() -> None:
     assert [build_engine.default_weights(dtype) for dtype in ("bfloat16", "float16", "float8")] == [
         "bound",

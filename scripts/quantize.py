@@ -35,6 +35,7 @@ from moss_engine.api.request import Message, Request, Sampling, Text
 from moss_engine.api.tokens import Row, SpecialIds
 from moss_engine.config import EngineConfig
 from moss_engine.engine.sequence import Segment, Sequence
+from moss_engine.export.calibration import logits_of
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import (
     LARGEST_FLOAT8,
@@ -45,7 +46,7 @@ from moss_engine.models.float8 import (
 )
 from moss_engine.models.load import load_model
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
-from moss_engine.models.network import MossSpeech, causal_attend
+from moss_engine.models.network import MossSpeech
 from moss_engine.options import flag
 from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.make import make_runtime, resolve_device
@@ -57,6 +58,8 @@ from scripts.nano.text.sentences import EVERYDAY, HARVARD
 # Parts of a row's largest value that may become float8's largest: what is larger is cut off, and
 # the others fall on other values, of which the smallest gain precision.
 CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
+DEFAULTS = {"count": 500, "reply_rows": 64, "calibrate": 0, "plain": False, "wide": 0.1}
+"""Values of options that are not given."""
 TO_ADD = "make it writable, or copy the checkpoint to where there is room"
 
 
@@ -139,13 +142,9 @@ class InputSquares:
 
         return add
 
-    @torch.inference_mode()
     def watch(self, network: MossSpeech, rows: list[Row]) -> None:
-        device = network.text_lm_head.weight.device
-        ids = torch.tensor(rows, device=device)
-        states = network(ids, torch.arange(len(rows), device=device), causal_attend)
-        network.text_lm_head(states.text)
-        network.audio_lm_head(states.audio)
+        """Add what one conversation puts through every layer."""
+        logits_of(network, rows)
         self.num_rows += len(rows)
 
 
@@ -226,17 +225,17 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="checkpoint folder; without --bits the scales are written into it")  # fmt: skip
     add("--prompts", type=Path, metavar="FILE",
         help="text file with one prompt a line (default: sentences of this program)")  # fmt: skip
-    add("--count", type=int, default=500, metavar="N",
+    add("--count", type=int, metavar="N",
         help="prompts that float8 scales are chosen by (default: 500)")  # fmt: skip
-    add("--reply-rows", type=int, default=64, metavar="N",
+    add("--reply-rows", type=int, metavar="N",
         help="rows of the longest reply to a prompt (default: 64)")  # fmt: skip
     add("--device", default="auto", help="cpu, cuda or cuda:N (default: auto)")
     add("--bits", type=int, choices=(8, 4), help="write a folder of 8 or 4 bits to --out")
     add("--out", type=Path, metavar="FOLDER", help="the folder that --bits writes")
-    add("--calibrate", type=int, default=0, metavar="N",
+    add("--calibrate", type=int, metavar="N",
         help="prompts that --bits answers first (default: 0)")  # fmt: skip
-    add("--plain", action="store_true", help="round 4 bits to nearest")
-    add("--wide", type=float, default=0.1, metavar="SHARE",
+    add("--plain", action="store_true", default=None, help="with --bits 4, round to nearest")
+    add("--wide", type=float, metavar="SHARE",
         help="with --bits 4, the share of the layers' weights, those that lose most, that get 8 "
         "bits (default: 0.1)")  # fmt: skip
     args = parser.parse_args(argv)
@@ -247,12 +246,26 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         ("wide", 0, 1),
     ):  # fmt: skip
         value = getattr(args, name)
-        if not low <= value <= high:  # also refuses NaN
-            parser.error(
-                f"--{flag(name)} is {value}; give "
-                + (f"a number from {low} on" if high == math.inf else f"one from {low} to {high}")
-            )
-    return args
+        if value is not None and not low <= value <= high:  # also refuses NaN
+            wanted = f"a number from {low} on" if high == math.inf else f"one from {low} to {high}"
+            parser.error(f"--{flag(name)} is {value}; give {wanted}")
+    _refuse_idle(parser, args)
+    given = {name: value for name, value in vars(args).items() if value is not None}
+    return argparse.Namespace(**{**vars(args), **DEFAULTS, **given})
+
+
+def _refuse_idle(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End the command where an option is given that would do nothing beside the others."""
+    bits = args.bits is not None
+    for does_nothing, names, remedy in (
+        (not bits, ("out", "calibrate", "plain", "wide"), "needs --bits; give --bits 8 or 4, too"),
+        (bits, ("count",), "is for float8 scales; give --calibrate N instead"),
+        (args.bits == 8, ("plain", "wide"), "needs 4 bits; give --bits 4"),
+        (bits and not args.calibrate, ("prompts", "reply_rows"), "needs --calibrate; give it, too"),
+    ):
+        for name in names:
+            if does_nothing and getattr(args, name) is not None:
+                parser.error(f"--{flag(name)} {remedy}, or omit --{flag(name)}")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -273,9 +286,8 @@ def main(argv: list[str] | None = None) -> None:
         )
         print("\n".join(f"{name}: {value}" for name, value in report.items()))
         return
-    report = quantize(
-        args.checkpoint, prompts_from(args.prompts, args.count), args.reply_rows, args.device
-    )
+    texts = prompts_from(args.prompts, args.count)
+    report = quantize(args.checkpoint, texts, args.reply_rows, args.device)
     print("\n".join(f"{name}: {value:.6g}" for name, value in report.items()))
 
 

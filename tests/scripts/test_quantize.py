@@ -96,6 +96,38 @@ def test_numbers_that_mean_nothing_are_refused(arguments, capsys):
     assert re.search(rf"{arguments[0]} is {arguments[1]}; give .* [01] ", capsys.readouterr().err)
 
 
+EIGHT, FOUR = ["--bits", "8", "--out", "eight"], ["--bits", "4", "--out", "four"]
+
+
+@pytest.mark.parametrize(
+    ("others", "idle", "remedy"),
+    [
+        ([], ["--out", "eight"], "needs --bits; give --bits 8 or 4, too"),
+        ([], ["--calibrate", "9"], "needs --bits; give --bits 8 or 4, too"),
+        ([], ["--plain"], "needs --bits; give --bits 8 or 4, too"),
+        ([], ["--wide", "0.2"], "needs --bits; give --bits 8 or 4, too"),
+        (FOUR, ["--count", "9"], "is for float8 scales; give --calibrate N instead"),
+        (EIGHT, ["--plain"], "needs 4 bits; give --bits 4"),
+        (EIGHT, ["--wide", "0"], "needs 4 bits; give --bits 4"),
+        (FOUR, ["--prompts", "a.txt"], "needs --calibrate; give it, too"),
+        (EIGHT, ["--reply-rows", "9"], "needs --calibrate; give it, too"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(others, idle, remedy, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        parse(["folder", *others, *idle])
+    assert f"error: {idle[0]} {remedy}, or omit {idle[0]}\n" in capsys.readouterr().err
+
+
+def test_options_that_go_together_are_taken_and_others_have_their_defaults():
+    float8 = parse(["folder", "--prompts", "a.txt", "--reply-rows", "9"])
+    assert (float8.count, float8.reply_rows, float8.bits) == (500, 9, None)
+    four = parse(["folder", *FOUR, "--calibrate", "7", "--prompts", "a.txt", "--plain"])
+    assert (four.calibrate, four.reply_rows, four.plain, four.wide) == (7, 64, True, 0.1)
+    assert parse(["folder", *FOUR, "--wide", "0"]).wide == 0
+    assert parse(["folder", *EIGHT, "--calibrate", "7", "--reply-rows", "9"]).calibrate == 7
+
+
 @pytest.mark.parametrize(
     ("out", "message"),
     [

@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import errno
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -35,11 +33,15 @@ from moss_engine.models.load import TIED_ROWS, refuse_tied
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
 from moss_engine.models.tensor_file import StoredTensor, read_tensor
 from moss_engine.models.tensor_writer import stored_bytes, write_tensors
-from scripts.disk import refuse_inside, require_space
+from scripts.disk import refuse_inside, require_space, writing_to
 from scripts.progress import Progress
 
 JOURNAL_NAME = ".conversion.json"
 PARTIAL = ".partial"
+TO_GO_ON = (
+    "make it writable, or free some space, and give the same command again, which goes on from "
+    "there; or name another folder"
+)
 
 
 def convert(checkpoint: Path, out: Path, dtype: str) -> dict[str, int]:
@@ -68,7 +70,7 @@ def convert(checkpoint: Path, out: Path, dtype: str) -> dict[str, int]:
     made_by = {"format": FORMAT, "dtype": dtype, "checkpoint_digest": checkpoint_digest(checkpoint)}
     sizes = {name: stored_bytes(entries) for name, entries in files.items()}
     total = sum(sizes.values())
-    with _writing_to(out):
+    with writing_to(out, TO_GO_ON):
         done = _open_output(out, made_by, sizes)
         require_space(out, total - sum(sizes[name] for name in done), "The conversion")
         resumed = len(done)
@@ -150,22 +152,6 @@ def _write_journal(out: Path, made_by: dict[str, str], done: dict[str, str]) -> 
     unfinished = out / (JOURNAL_NAME + PARTIAL)
     unfinished.write_text(json.dumps({"made_by": made_by, "files": done}), encoding="utf-8")
     unfinished.replace(out / JOURNAL_NAME)
-
-
-@contextmanager
-def _writing_to(out: Path) -> Iterator[None]:
-    """A disk that takes no more becomes a ConfigError with what to do."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ConfigError(
-                f"{out} cannot be written (the disk is full); free some space and give the same "
-                "command again, which goes on from there."
-            ) from None
-        raise ConfigError(
-            f"{out} cannot be written ({error.strerror}); make it writable, or name another folder."
-        ) from None
 
 
 def main(argv: list[str] | None = None) -> None:

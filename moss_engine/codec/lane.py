@@ -7,7 +7,9 @@ from __future__ import annotations
 import contextlib
 from contextlib import AbstractContextManager
 
+import numpy as np
 import torch
+from torch import Tensor
 
 GRAPH_BATCHES = (1, 2, 4, 8, 16)
 """Batch sizes with a CUDA graph of their own; a batch runs in the next larger one."""
@@ -21,3 +23,14 @@ def open_lane(device: torch.device) -> torch.cuda.Stream | None:
 def on_lane(lane: torch.cuda.Stream | None) -> AbstractContextManager[object]:
     """Run the body on `lane`; with None nothing changes, and an unused GPU stays asleep."""
     return contextlib.nullcontext() if lane is None else torch.cuda.stream(lane)
+
+
+def on_host(waves: list[Tensor]) -> list[np.ndarray]:
+    """Samples float32 [n] of each, by one copy from the device; no piece keeps the others'
+    memory."""
+    if len(waves) == 1:
+        return [waves[0].float().cpu().numpy()]
+    joined = torch.cat(waves).float().cpu().numpy()
+    return [
+        piece.copy() for piece in np.split(joined, np.cumsum([len(wave) for wave in waves[:-1]]))
+    ]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from moss_engine.api.errors import ParameterError
 from moss_engine.codec.base import MOSS_MEL, check_codes
-from moss_engine.codec.lane import on_lane, open_lane
+from moss_engine.codec.lane import on_host, on_lane, open_lane
 from moss_engine.codec.moss.flow.cost import chunk_cost
 from moss_engine.codec.moss.flow.decoder import (
     OUTSIDE,
@@ -195,7 +195,7 @@ class MossCodec:
             for i, (wave, state) in zip(due, results, strict=True):
                 states[i] = state
                 waves[i].append(wave)
-        samples = _on_host([torch.cat(parts) for parts in waves])
+        samples = on_host([torch.cat(parts) for parts in waves])
         for stream, state in zip(streams, states, strict=True):
             stream.state, stream.mels = state, ()
         return samples
@@ -283,11 +283,3 @@ def _taken_once(work: Sequence[tuple[MossStream, Sequence[int]]]) -> Iterator[No
         for (stream, codes), ahead in zip(work, before, strict=True):
             stream.ahead = max(ahead, len(codes))
         raise
-
-
-def _on_host(waves: list[Tensor]) -> list[np.ndarray]:
-    """Samples float32 [n] of each stream, in one device-to-host copy."""
-    joined = torch.cat(waves).float().cpu().numpy()
-    return [
-        piece.copy() for piece in np.split(joined, np.cumsum([len(wave) for wave in waves[:-1]]))
-    ]

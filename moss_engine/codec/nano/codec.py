@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from moss_engine.api.errors import ParameterError
 from moss_engine.codec.base import check_codes
-from moss_engine.codec.lane import on_lane, open_lane
+from moss_engine.codec.lane import on_host, on_lane, open_lane
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.nano import stream as fsq_stream
 from moss_engine.codec.nano.fsq import LOOK_AHEAD_CODES, NanoFsq, points_of_codes
@@ -94,7 +94,7 @@ class NanoCodec:
             for stream, codes in work:
                 stream.waiting = (*stream.waiting, *codes)
             self._decode([stream for stream in streams if stream.is_ready])
-            return _on_host(self._vocoder.speak_together([stream.vocoder for stream in streams]))
+            return on_host(self._vocoder.speak_together([stream.vocoder for stream in streams]))
 
     @torch.inference_mode()
     def flush_together(self, streams: Sequence[NanoStream]) -> list[np.ndarray]:
@@ -108,7 +108,7 @@ class NanoCodec:
                 for stream, mel in zip(members, mels, strict=True):
                     stream.vocoder.add(mel)
                     stream.held_back = 0
-            return _on_host(self._vocoder.flush_together([stream.vocoder for stream in streams]))
+            return on_host(self._vocoder.flush_together([stream.vocoder for stream in streams]))
 
     def _decode(self, streams: Sequence[NanoStream]) -> None:
         """Turn all codes that wait into mel frames, those of equally many codes together."""
@@ -189,16 +189,6 @@ def _unchanged_if_it_fails(streams: Sequence[NanoStream]) -> Iterator[None]:
         for s, values in zip(streams, before, strict=True):
             s.waiting, s.held_back, s.decoder.past, s.vocoder = values
         raise
-
-
-def _on_host(waves: list[Tensor]) -> list[np.ndarray]:
-    """Samples [n] of each, by one copy from the device; no piece keeps the others' memory."""
-    if len(waves) == 1:
-        return [waves[0].cpu().numpy()]
-    joined = torch.cat(waves).cpu().numpy()
-    return [
-        piece.copy() for piece in np.split(joined, np.cumsum([len(wave) for wave in waves[:-1]]))
-    ]
 
 
 def load_nano_codec(

@@ -69,8 +69,3 @@ def is_word(word: str) -> bool:
     return bool(_VOWEL.search(word)) and not re.search(
         r"[^aeiouy']{5}|[aeiou]{4}|sdf|dfg|qw|jk", word
     )
-
-
-def is_admission(answer: str) -> bool:
-    """Whether an answer is one of these."""
-    return answer.startswith((*_ADMITTED, *_NOT_CAUGHT, *_OUTSIDE, *_NO_HANDS))

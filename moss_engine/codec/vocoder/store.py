@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.base import MOSS_MEL, MelSpec
@@ -93,18 +93,6 @@ def check_source_config(config: Mapping[str, Any], folder: Path) -> None:
         raise CheckpointError(
             f"{folder / CONFIG_NAME} has unusable {', '.join(wrong)}; export the vocoder again."
         )
-
-
-def save_vocoder(
-    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, half: bool = True
-) -> None:
-    """Write a plain BigVGAN's tensors (without weight norm) as float16, or as float32."""
-    kept = {
-        name: tensor.half() if half else tensor.float()
-        for name, tensor in tensors.items()
-        if is_trained(name)
-    }
-    write(folder, {"type": BIGVGAN_TYPE, **config}, kept, [])
 
 
 def save_source_vocoder(

@@ -25,7 +25,7 @@ from moss_engine.runtime.eager.linear import int8_decodes_well
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import BACKENDS
 from moss_engine.runtime.logits_runtime import LogitsRuntime
-from moss_engine.runtime.memory import require_memory
+from moss_engine.runtime.memory import TO_FIT_WITH_DTYPE, require_memory
 
 # Number formats in which some linear layers are float8 and all else is bfloat16.
 _FLOAT8 = {"float8": Float8.TRUNK, "float8-all": Float8.ALL}
@@ -257,9 +257,8 @@ def _require_memory(
         torch.float32.itemsize if device.type == "cpu" or isinstance(dtype, str) else dtype.itemsize
     )
     row_values = 2 * model.num_layers * model.num_key_value_heads * model.head_dim
-    require_memory(
-        device, weight_bytes, limits.num_blocks * limits.block_size * row_values * kv_size
-    )
+    kv_bytes = limits.num_blocks * limits.block_size * row_values * kv_size
+    require_memory(device, weight_bytes, kv_bytes, TO_FIT_WITH_DTYPE)
 
 
 LOADERS: dict[str, Callable[[EngineConfig, Limits, torch.device], Runtime]] = {

@@ -11,6 +11,9 @@ from moss_engine.api.errors import ConfigError
 
 RESERVE_BYTES = 1 << 30
 """Left free for the codec, activations and the rest of the program."""
+TO_FIT = "lower --kv-rows or free some"
+TO_FIT_WITH_DTYPE = "lower --kv-rows, choose a smaller --dtype or free some"
+"""Where weights are loaded in the number format that is asked for; an engine file has its own."""
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -22,17 +25,18 @@ def free_bytes(device: torch.device) -> int | None:
     return min(known, default=None)
 
 
-def require_memory(device: torch.device, weight_bytes: int, kv_bytes: int) -> None:
-    """Raise ConfigError with the numbers unless weights, KV pool and a reserve fit into the
-    device's free memory."""
+def require_memory(
+    device: torch.device, weight_bytes: int, kv_bytes: int, remedy: str = TO_FIT
+) -> None:
+    """Raise ConfigError with the numbers, and the remedy, unless weights, KV pool and a reserve fit
+    into the device's free memory."""
     free = free_bytes(device)
     needed = weight_bytes + kv_bytes + RESERVE_BYTES
     if free is not None and needed > free:
         raise ConfigError(
             f"The model needs {_gib(needed)} on {device} (weights {_gib(weight_bytes)}, KV "
             f"{_gib(kv_bytes)}, reserve "
-            f"{_gib(RESERVE_BYTES)}) and {_gib(free)} are free; lower --kv-rows, choose a smaller "
-            f"--dtype or free some."
+            f"{_gib(RESERVE_BYTES)}) and {_gib(free)} are free; {remedy}."
         )
 
 

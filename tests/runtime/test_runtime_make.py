@@ -281,6 +281,7 @@ def test_too_little_memory_is_refused_with_the_numbers(
         error.value
     )
     assert "needs 3.00 GiB on cpu" in str(error.value)
+    assert "choose a smaller --dtype" in str(error.value)
 
 
 def test_memory_that_cannot_be_told_is_no_reason_to_refuse(

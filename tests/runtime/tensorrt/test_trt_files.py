@@ -19,6 +19,7 @@ from moss_engine.export import tensorrt as export
 from moss_engine.export.target import BuildTarget
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.fingerprint import checkpoint_digest
+from moss_engine.runtime import memory
 from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.engine_manifest import (
     ENGINE_MANIFEST_NAME,
@@ -123,6 +124,15 @@ def test_an_engine_for_something_else_is_refused(tiny_checkpoint, engine, fields
     with pytest.raises(EngineFileError) as refused:
         load(tiny_checkpoint, engine)
     assert both in str(refused.value) and remedy in str(refused.value)
+
+
+def test_memory_that_an_engine_lacks_is_not_had_by_another_dtype(
+    tiny_checkpoint, engine, monkeypatch
+):
+    """Its number format is that of the file."""
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1 << 20)
+    with pytest.raises(ConfigError, match=r"are free; lower --kv-rows or free some\.$"):
+        load(tiny_checkpoint, engine)
 
 
 def test_another_number_format_is_refused(tiny_checkpoint, engine):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,19 @@ def test_what_docstrings_name_exists():
         if word not in known
     ]
     assert not unknown
+
+
+@pytest.mark.parametrize("command", ["say", "bench"])
+def test_groups_of_options_that_commands_are_said_to_take_are_those_of_their_help(command):
+    text = (ROOT / "docs/options.md").read_text(encoding="utf-8").partition("<!--")[0]
+    sentence = rf"`scripts\.{command}`\s+(?:takes )?those of ([\w, ]+?)(?:, too|\.)"
+    (said,) = re.findall(sentence, text)
+    shown = subprocess.run(
+        [sys.executable, "-m", f"scripts.{command}", "--help"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    groups = re.findall(r"^(\w+):$", shown, re.MULTILINE)
+    assert groups[0] == "options" and re.split(", | and ", said) == groups[1:]
 
 
 def test_commands_that_the_code_names_exist():

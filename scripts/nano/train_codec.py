@@ -239,19 +239,28 @@ def _parse() -> argparse.Namespace:
         "--hours", type=float, default=20.0, help="speech to wait for before starting"
     )
     parser.add_argument("--max-hours", type=float, default=60.0, help="speech to take at most")
-    parser.add_argument("--batch", type=int, default=96)
-    parser.add_argument("--crop-frames", type=int, default=144)
-    parser.add_argument("--peak-rate", type=float, default=1.5e-3)
-    parser.add_argument("--max-steps", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--batch", type=int, default=96, help="crops of one step")
+    parser.add_argument("--crop-frames", type=int, default=144, help="mel frames of a crop")
+    parser.add_argument("--peak-rate", type=float, default=1.5e-3, help="highest learning rate")
+    parser.add_argument(
+        "--max-steps", type=int, default=1_000_000, help="end after so many steps, over all calls"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of first weights and crops")
+    parser.add_argument(
+        "--device", default="auto", help="cpu, cuda or cuda:N; auto is a GPU, where there is one"
+    )
     parser.add_argument("--init", type=Path, help="begin with the weights of this codec folder")
     parser.add_argument(
         "--decoder-only",
         action="store_true",
         help="go on with the decoder; the codes stay the same",
     )
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="on a GPU, compile the network and run the step as a CUDA graph",
+    )
     args = parser.parse_args()
     if args.seconds is None and args.call_seconds is None:
         parser.error("give --seconds, --call-seconds or both")

@@ -98,9 +98,16 @@ def _parse() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("preset", choices=tuple(PRESETS))
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--codec", type=Path, default=NANO_CHECKPOINT / "codec")
+    parser.add_argument("preset", choices=tuple(PRESETS), help="vocoder to train")
+    parser.add_argument(
+        "--work", type=Path, required=True, help="work folder that holds vocoder_speech/"
+    )
+    parser.add_argument(
+        "--codec",
+        type=Path,
+        default=NANO_CHECKPOINT / "codec",
+        help="codec folder whose mels are learnt, too",
+    )
     parser.add_argument(
         "--seconds", type=float, default=480.0, help="length of this call, start included"
     )
@@ -114,14 +121,16 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--true-share", type=float, default=0.5, help="share of crops with the true mel"
     )
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--crop-frames", type=int, default=30)
+    parser.add_argument("--batch", type=int, default=16, help="crops of one step")
+    parser.add_argument("--crop-frames", type=int, default=30, help="mel frames of a crop's sound")
     parser.add_argument(
         "--rate", type=float, help="learning rate of the second stage (default: the preset's)"
     )
-    parser.add_argument("--max-steps", type=int, default=10_000_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--max-steps", type=int, default=10_000_000, help="end after so many steps")
+    parser.add_argument("--seed", type=int, default=0, help="of first weights and crops")
+    parser.add_argument(
+        "--device", default="auto", help="cpu, cuda or cuda:N; auto is a GPU, where there is one"
+    )
     return parser.parse_args()
 
 

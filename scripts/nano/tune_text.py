@@ -191,16 +191,16 @@ def _parse() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True, help="work folder of the stages before")
     parser.add_argument("--init", type=Path, required=True, help="checkpoint folder to begin with")
-    parser.add_argument("--minutes", type=float, default=25.0)
+    parser.add_argument("--minutes", type=float, default=25.0, help="length of the learning")
     parser.add_argument("--rows", type=int, default=1024, help="rows of one step")
-    parser.add_argument("--peak-rate", type=float, default=7e-4)
+    parser.add_argument("--peak-rate", type=float, default=7e-4, help="highest learning rate")
     parser.add_argument(
         "--mix", type=float, default=0.5, help="0: the weights before, 1: those learnt"
     )
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads")
+    parser.add_argument("--seed", type=int, default=1, help="of the sequences and their order")
     return parser.parse_args()
 
 

@@ -186,6 +186,17 @@ def test_groups_of_options_that_commands_are_said_to_take_are_those_of_their_hel
     assert groups[0] == "options" and re.split(", | and ", said) == groups[1:]
 
 
+def test_every_option_of_the_trainings_has_help():
+    named = re.compile(r"scripts/nano/(train|tune)_\w+\.py")
+    trainings = {path: tree for path, tree in own_files().items() if named.search(path.as_posix())}
+    assert len(trainings) == 4
+    for path, tree in trainings.items():
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            if ast.unparse(call.func) == "parser.add_argument":
+                given = [keyword.arg for keyword in call.keywords]
+                assert "help" in given, f"{path}: {ast.unparse(call.args[0])}"
+
+
 def test_commands_that_the_code_names_exist():
     for path in own_files():
         text = path.read_text(encoding="utf-8")

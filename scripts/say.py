@@ -63,14 +63,8 @@ def choose_mode(info: ServiceInfo, name: str | None, *, hears: bool, speaks: boo
                 f"This checkpoint has no mode {name[:40]!r}; choose one of {known}."
             )
         if found[0].input != given:
-            raise ConfigError(
-                f"The mode {name!r} takes {found[0].input}; "
-                + (
-                    "give a recording with --speech."
-                    if given == "text"
-                    else "give a text, not --speech."
-                )
-            )
+            remedy = "a recording with --speech" if given == "text" else "a text, not --speech"
+            raise ConfigError(f"The mode {name!r} takes {found[0].input}; give {remedy}.")
     else:
         found = [
             mode

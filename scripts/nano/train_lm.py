@@ -255,16 +255,9 @@ def main() -> None:
     parser.add_argument(
         "--begin-at", type=Path, help="prepare all, then wait until there is this file"
     )
-    parser.add_argument(
-        "--held-batches", type=int, default=8, help="held-out batches to measure with"
-    )
+    parser.add_argument("--held-batches", type=int, default=8, help="held-out batches to measure")
     parser.add_argument("--peak-rate", type=float, default=PEAK_RATE, help="highest learning rate")
-    parser.add_argument(
-        "--text-weight",
-        type=float,
-        default=TEXT_WEIGHT,
-        help="weight of the text's loss beside the sound's",
-    )
+    parser.add_argument("--text-weight", type=float, default=TEXT_WEIGHT, help="of the text's loss")
     parser.add_argument(
         "--device", default="auto", help="cpu, cuda or cuda:N; auto is a GPU, where there is one"
     )
@@ -274,9 +267,7 @@ def main() -> None:
         default=True,
         help="compile the network and its losses",
     )
-    parser.add_argument(
-        "--seed", type=int, default=1, help="of first weights, batches and their order"
-    )
+    parser.add_argument("--seed", type=int, default=1, help="of first weights and batches")
     args = parser.parse_args()
     if args.seconds is None and args.total_seconds is None:
         parser.error("give --seconds, --total-seconds or both")

@@ -8,18 +8,20 @@ import gc
 import sys
 
 LARGE_BYTES = 256 * 1024
-M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
+SPARE_BYTES = 16 * 1024 * 1024
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
 
 def tune_malloc() -> bool:
-    """Two settings of glibc for the whole process, to be made before it has many threads; both are
-    against memory that grows for days.
+    """Settings of glibc for the whole process, to be made before it has many threads, against
+    memory that grows for days.
 
     Blocks of LARGE_BYTES and more go back to the system when they are freed. Otherwise glibc lets
     them into its heaps as soon as one of their size was freed, and the passing tensors of replies
     leave holes among what is kept. All threads share one heap (arena). Otherwise each that comes
     and goes takes one of 8 for each core, and every one of them grows to the most that any thread
-    ever needed.
+    ever needed. Up to SPARE_BYTES stay free at the heap's end: to give them back after every
+    tensor, as glibc does from 128 kB on, makes a reply 6 to 10 % slower.
 
     Returns False where the C library has no such settings (macOS, Windows, musl).
     """
@@ -28,7 +30,7 @@ def tune_malloc() -> bool:
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):
         return False
-    settings = ((M_MMAP_THRESHOLD, LARGE_BYTES), (M_ARENA_MAX, 1))
+    settings = ((M_MMAP_THRESHOLD, LARGE_BYTES), (M_ARENA_MAX, 1), (M_TRIM_THRESHOLD, SPARE_BYTES))
     return all(libc.mallopt(name, value) == 1 for name, value in settings)
 
 

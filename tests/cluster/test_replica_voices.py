@@ -139,6 +139,7 @@ def test_a_voice_is_known_whatever_comes_between(cancelled):
         await asyncio.sleep(0)
         if cancelled:
             removing.cancel()
+            await asyncio.wait({removing})  # or the thread may take it up before it is given up
         codec.may.set()
         await asyncio.wait({slow, removing, *again})
         assert codec.num_own == 2

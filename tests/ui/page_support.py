@@ -197,8 +197,7 @@ class FakeReply:
         return self.request.request_id
 
     def cancel(self) -> None:
-        if self.request_id in self.service.open:
-            self.service.cancel(self.request_id)
+        self.service.cancel(self.request_id)
 
     def acknowledge(self, samples: int) -> None:
         self.service.acknowledged[self.request_id] = samples
@@ -217,6 +216,7 @@ class FakeService:
     chunk_ready_s: list[float] = field(default_factory=list)  # wall clock: shared with the browser
     asked_s: list[float] = field(default_factory=list)  # wall clock
     open: dict[str, Request] = field(default_factory=dict)
+    over: set[str] = field(default_factory=set)
     left_out: dict[str, int] = field(default_factory=dict)
     most_messages: int = 1000
     drained: bool = False
@@ -266,6 +266,7 @@ class FakeService:
             self.asked_s,
             self.encoded,
             self.acknowledged,
+            self.over,
         ):
             record.clear()
 
@@ -303,6 +304,7 @@ class FakeService:
         finally:
             if not over:
                 self.cancel(key)
+            self.over.add(key)
             del self.open[key]
 
     async def _events(self, request: Request) -> AsyncIterator[Event]:
@@ -389,14 +391,15 @@ class FakeService:
         return key in self.cancelled
 
     def cancel(self, key: str) -> None:
-        """Counted once, whoever stops it and how often."""
-        if key not in self.cancelled:
+        """Counted once, whoever stops it and how often; what is over is stopped by nobody."""
+        if key not in self.cancelled and key not in self.over:
             self.cancelled.append(key)
 
     async def cancel_session(self, session_id: str) -> None:
-        for key, request in self.open.items():
+        """Replies that nobody listens to yet, too."""
+        for request in self.requests:
             if request.session_id == session_id:
-                self.cancel(key)
+                self.cancel(request.request_id)
 
     async def stats(self) -> ServiceStats:
         used = 12 * sum(key not in self.cancelled for key in self.open)

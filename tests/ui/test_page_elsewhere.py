@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from moss_engine.api.events import Accepted, AudioChunk, Event, Finished
+from moss_engine.api.events import Accepted, AudioChunk, Event, Finished, FinishReason
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Message, Request, Text
 from moss_engine.api.service import stream
@@ -57,6 +57,20 @@ async def converse(service: RemoteService) -> tuple[list[Event], ServiceInfo]:
     request = Request("r", "s", (Message("user", Text("hello")),), "read", DEFAULTS)
     events = [event async for event in stream(service, request)]
     return events, await service.describe()
+
+
+async def stop_before_listening(service: RemoteService) -> list[Event]:
+    request = Request("r", "s", (Message("user", Text("hello")),), "read", DEFAULTS)
+    reply = await service.submit(request)
+    await service.cancel_session("s")
+    return [event async for event in reply.events()]
+
+
+def test_a_reply_is_stopped_before_anybody_listens_to_it(service):
+    with ThreadPoolExecutor(1) as thread:
+        events = thread.submit(asyncio.run, stop_before_listening(service)).result(PATIENCE_S)
+    assert isinstance(events[-1], Finished) and events[-1].reason is FinishReason.CANCELLED
+    assert service.cancelled == ["r"]
 
 
 def test_a_reply_crosses_the_boundary_by_value(service):

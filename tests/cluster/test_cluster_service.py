@@ -112,7 +112,7 @@ def test_a_page_remembers_no_replica_that_makes_nothing_for_it():
             await asyncio.to_thread(wait_until, lambda: cluster.service._replies._noted_s)
 
     with clustered(1) as cluster:
-        object.__setattr__(cluster.cores["replica-0"].config, "run_ahead_s", 1.0)
+        cluster.hold_back(1.0)
         asyncio.run(leave_when_noted(cluster))
         wait_until(lambda: not cluster.service._replies._noted_s)
 

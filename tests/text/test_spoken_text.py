@@ -239,6 +239,9 @@ TABLE = {
     "Fr. Brown met George W. Bush and C. S. Lewis. A J. Smith novel.": (
         "Father Brown met George W Bush and C S Lewis. A J Smith novel."
     ),
+    "the meeting on Sat. is late, by Fri. we go, on Sat. Bring food": (
+        "the meeting on Saturday is late, by Friday we go, on Saturday. Bring food"
+    ),
     "at 11 p.m. Saturday, at 10 a.m. ET, left at 5 p.m. Police said": (
         "at eleven P M Saturday, at ten A M E T, left at five P M. Police said"
     ),

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
-from starlette.websockets import WebSocketDisconnect
 
 from moss_engine.api.errors import (
     AudioEmptyError,
@@ -163,5 +162,5 @@ class Listening:
 
     async def _tell_later(self, kind: str, **fields: Any) -> None:
         """`serve` is about to notice, too, if the client takes nothing any more."""
-        with contextlib.suppress(WebSocketDisconnect, asyncio.TimeoutError):
+        with contextlib.suppress(asyncio.TimeoutError):
             await self._emit(kind, **fields)

@@ -49,7 +49,8 @@ _DAY_LIST = re.compile(
     rf"{_SHORT_DAY}(?:\.?(?:,\s?(?:and\s|&\s)?|\s?[/&]\s?|\s(?:and|or)\s){_SHORT_DAY}(?!'))+"
     r"(?:\.(?=,|\s[a-z\d]))?"
     rf"|(?<![Tt]he\s){_SHORT_DAY}(?:\.(?=:)|(?=:))"
-    rf"|(?:(?<=\bon\s)|(?<=\bby\s)|(?<=\b[ln][ae][sx]t\s))(?!Sun){_SHORT_DAY}(?!'|\s[A-Z])"
+    rf"|(?:(?<=\bon\s)|(?<=\bby\s)|(?<=\b[ln][ae][sx]t\s))(?!Sun){_SHORT_DAY}"
+    r"(?:\.(?=\s[a-z]))?(?!'|\s[A-Z])"
 )
 _WORKDAYS = re.compile(r"(?<![\w-])M-F(?![\w-])")
 MONTH_RANGE = re.compile(rf"\b(?P<first>{MONTH})\s?-\s?(?P<last>{MONTH})(?![\w'-])")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 from websockets.exceptions import InvalidStatus
 
 from moss_engine.api.errors import AudioEmptyError, EngineFaultError
@@ -484,7 +484,7 @@ async def test_who_hung_up_while_he_was_understood_is_told_nothing(monkeypatch, 
     async def gone(kind: str, **_: object) -> None:
         told.append(kind)
         if "transcription" in kind:
-            raise WebSocketDisconnect(1006)
+            raise asyncio.TimeoutError
 
     async def deaf(*_: object) -> tuple[int, ...]:
         raise AudioEmptyError("Nothing was heard; speak louder.")

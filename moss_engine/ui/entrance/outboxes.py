@@ -3,11 +3,14 @@ and the state of tabs."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable
 
 import gradio as gr
+
+ENDING_S = 1.0  # between two looks whether the calls of a closed tab are over
 
 
 class Outboxes:
@@ -34,12 +37,21 @@ class Outboxes:
 
     def close(self, session: str) -> None:
         """A tab was closed: forget its state, which Gradio keeps with the whole layout and the last
-        message of every component until 200 other sessions have come. What was said is found again
-        without it."""
-        holder = self._page.state_holder
+        message of every component until 200 other sessions have come, and what its last reply said
+        to nobody. What was said is found again without them.
+
+        A call that is still under way makes the state anew with its next message, so this is done
+        once more when no call is.
+        """
+        holder, queue = self._page.state_holder, self._page._queue
         with holder.lock:
             holder.session_data.pop(session, None)
             holder.time_last_used.pop(session, None)
+        if any(event.session_hash == session for event in queue.event_ids_to_events.values()):
+            asyncio.get_running_loop().call_later(ENDING_S, self.close, session)
+            return
+        self._queues.pop(session, None)
+        queue.pending_event_ids_session.pop(session, None)
 
 
 class Lease:

@@ -1,7 +1,7 @@
 """Rewrite what the documents derive from the program: `python -m scripts.dev.readme --write`.
 
 Derived parts stand each between two comments that name them; PLACES says in which document. All
-modules and all measurements have a document each that is derived as a whole. Without --write the
+measurements have a document that is derived as a whole. Without --write the
 command only says whether the documents are up to date.
 """
 
@@ -24,7 +24,6 @@ from scripts.bench.report.tables import measurements
 
 README = REPO_ROOT / "README.md"
 DOCS = REPO_ROOT / "docs"
-MODULES = DOCS / "modules.md"
 MEASUREMENTS = REPO_ROOT / "assets" / "bench" / "README.md"
 SCREENSHOT = "assets/screenshot.png"
 SAMPLES = "assets/samples"
@@ -51,19 +50,6 @@ def tree() -> str:
     return _block([*lines, _folder("tests", "")])
 
 
-def modules() -> str:
-    """The text of MODULES: every module and command with the first sentence it says of itself."""
-    lines = [_line("app.py", REPO_ROOT / "app.py")]
-    for folder in ("moss_engine", "scripts"):
-        lines.append(_folder(folder, ""))
-        lines += _folder_lines(REPO_ROOT / folder, "  ")
-    lines.append(_folder("tests", ""))
-    return (
-        f"# Every module and command\n\nMade by `python -m scripts.dev.readme "
-        f"--write`.\n\n{_block(lines)}\n"
-    )
-
-
 def _block(lines: list[str]) -> str:
     return "\n".join(["```", *(line.rstrip() for line in lines), "```"])
 
@@ -71,18 +57,6 @@ def _block(lines: list[str]) -> str:
 def _folder(name: str, indent: str) -> str:
     shown = name if not indent else name.rpartition("/")[2]
     return _line(f"{indent}{shown}/", REPO_ROOT / name / "__init__.py")
-
-
-def _folder_lines(folder: Path, indent: str) -> list[str]:
-    lines = []
-    for path in sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name)):
-        if path.is_dir() and any(path.glob("*.py")):
-            lines.append(_line(f"{indent}{path.name}/", path / "__init__.py"))
-            if path.name != "nano" or path.parent.name != "scripts":  # its README lists its stages
-                lines += _folder_lines(path, indent + "  ")
-        elif path.suffix in (".py", ".js", ".sh") and path.name != "__init__.py":
-            lines.append(_line(f"{indent}{path.name}", path))
-    return lines
 
 
 FOLDERS = {
@@ -215,7 +189,7 @@ def documents() -> dict[Path, str]:
     found = {
         path: render(path.read_text(encoding="utf-8"), names) for path, names in PLACES.items()
     }
-    return found | {MODULES: modules(), MEASUREMENTS: measurements()}
+    return found | {MEASUREMENTS: measurements()}
 
 
 def main() -> None:

@@ -207,12 +207,6 @@ def test_every_line_of_the_table_stands_for_something():
             assert any(is_named(name, place) for name in MODULES), f"{place} is nothing any more"
 
 
-def test_no_folder_is_crowded():
-    for package in PACKAGES:
-        own = [name for name in MODULES if parent(name) == package and name != package]
-        assert len(own) <= 16, f"moss_engine.{package} has {len(own)} modules; give it folders"
-
-
 def test_no_import_cycle():
     left = {name: own_imports(path) - {name} for name, path in MODULES.items()}
     while free := [name for name, needs in left.items() if not needs & set(left)]:

@@ -31,7 +31,6 @@ COMMANDS = [
     for line in block.splitlines()
     if line.strip()
 ]
-MAX_LINES = 200
 PINS = (ROOT / "requirements.txt").read_text(encoding="utf-8")
 
 
@@ -64,13 +63,6 @@ def test_a_missing_place_is_named():
         readme.render(TEXT.replace("<!-- end of summary -->", ""), ("screenshot", "summary"))
 
 
-def test_the_readme_is_short_and_says_at_once_what_is_not_known():
-    lines = TEXT.splitlines()
-    assert len(lines) < MAX_LINES
-    first_screen = "\n".join(lines[:45])
-    assert "weights were never at hand" in first_screen and "assets/screenshot.png" in first_screen
-
-
 def test_the_example_runs(tmp_path, monkeypatch, tiny_checkpoint, capsys):
     """As it stands, but with a checkpoint of random weights."""
     (example,) = re.findall(r"```python\n(.*?)```", TEXT, re.S)
@@ -97,13 +89,6 @@ def test_the_tree_names_every_package():
     named = names_in(text.partition("<!-- tree:")[2].partition("<!-- end of tree -->")[0])
     for path in (ROOT / "moss_engine").rglob("__init__.py"):
         assert path.parent.name in named, f"{path.parent} is not in the tree"
-
-
-def test_every_module_is_named():
-    named = names_in(readme.MODULES.read_text(encoding="utf-8"))
-    for path in (ROOT / "moss_engine").rglob("*.py"):
-        name = path.parent.name if path.name == "__init__.py" else path.name
-        assert name in named, f"{name} is not in {readme.MODULES}"
 
 
 def test_an_outdated_document_is_named(tmp_path, monkeypatch):

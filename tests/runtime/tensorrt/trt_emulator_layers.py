@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-def run_layer(
+def run_layer(  # noqa: PLR0911
     operation: str, values: list[Tensor], places: list[int], settings: dict[str, Any]
 ) -> Tensor:
     """One layer; `places` are the indices of its inputs `values`."""

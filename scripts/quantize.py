@@ -51,9 +51,9 @@ from moss_engine.options import flag
 from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.make import make_runtime, resolve_device
 from moss_engine.text.processor import Processor, load_processor
-from scripts.bench.common.sentences import sentence
 from scripts.disk import require_folder, writing_to
 from scripts.nano.text.sentences import EVERYDAY, HARVARD
+from scripts.sentences import sentence
 
 # Parts of a row's largest value that may become float8's largest: what is larger is cut off, and
 # the others fall on other values, of which the smallest gain precision.

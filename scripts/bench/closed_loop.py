@@ -37,8 +37,8 @@ from scripts.bench.common.load import (
     run_load,
 )
 from scripts.bench.common.machine import cpu_name
-from scripts.bench.common.sentences import sentence
 from scripts.bench.options import parse
+from scripts.sentences import sentence
 
 if TYPE_CHECKING:
     from moss_engine.api.info import RuntimeInfo

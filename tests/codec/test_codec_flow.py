@@ -22,7 +22,7 @@ from moss_engine.codec.moss.flow.decoder import (
 from moss_engine.codec.moss.flow.memory import FlowMemory
 from moss_engine.codec.moss.flow.weights import FlowWeights, fixed_noise, pack_flow
 from moss_engine.codec.torch_file import check_tensors, read_tensors
-from scripts.bench.common.random_codec import random_flow
+from scripts.bench.random_weights import random_flow
 from tests.fixtures.golden.make_moss import CHUNK_CODES, FLOW, PATH, SEED, prompt, reply
 from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT, config_yaml
 

@@ -15,7 +15,7 @@ from moss_engine.codec.vocoder.hift.config import HiftConfig, hift_shapes, read_
 from moss_engine.codec.vocoder.hift.generator import pitch_of, source_noise, whole_wave, window_wave
 from moss_engine.codec.vocoder.hift.stream import FIRST_HELD_FRAMES, HELD_FRAMES, Hift, Window
 from moss_engine.codec.vocoder.hift.weights import HiftWeights, fold_weight_norm, pack_hift
-from scripts.bench.common.random_codec import random_hift
+from scripts.bench.random_weights import random_hift
 from tests.fixtures.golden.make_moss import HIFT, PATH, SEED, hift_mel
 from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT, config_yaml, with_weight_norm
 

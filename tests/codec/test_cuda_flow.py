@@ -31,7 +31,7 @@ from moss_engine.codec.vocoder.hift.weights import pack_hift  # noqa: E402
 from moss_engine.kernels.codec import flow_step  # noqa: E402
 from moss_engine.kernels.codec.flow_meta import Chunks  # noqa: E402
 from moss_engine.kernels.launch import shared_memory_bytes  # noqa: E402
-from scripts.bench.common.random_codec import random_flow, random_hift  # noqa: E402
+from scripts.bench.random_weights import random_flow, random_hift  # noqa: E402
 from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT  # noqa: E402
 from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
 

@@ -25,7 +25,7 @@ from moss_engine.codec.moss.whisper.vq import (
 from moss_engine.codec.resample import resample
 from moss_engine.models.checkpoint import FILE_NAME, save_tensors
 from moss_engine.models.tensor_file import read_header, read_tensor
-from scripts.bench.common.random_codec import PUBLISHED_CONFIG
+from scripts.bench.random_weights import PUBLISHED_CONFIG
 from tests.fixtures.golden.make_speech import (
     FEATURE_SAMPLES,
     PATH,

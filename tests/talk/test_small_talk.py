@@ -16,7 +16,7 @@ from moss_engine.talk.answer import Question, Recite, Say
 from moss_engine.talk.learned import question as learned
 from moss_engine.talk.small_talk import MAX_SESSIONS, SmallTalk
 from moss_engine.text.spoken.text import spoken_text
-from scripts.bench.service.small_talk import JUDGED, VERDICTS, replies
+from tests.talk.judged_answers import JUDGED, VERDICTS, replies
 
 HERE = Path(__file__).parent
 SENSIBLE, WRONG = 0.70, 0.05
@@ -129,7 +129,7 @@ def test_visitors_are_forgotten_in_turn(talk):
 
 
 def test_every_answer_that_was_read_and_judged_is_the_one_that_is_given_today():
-    """Where this fails: `python -m scripts.bench.service.small_talk`, and read the new answers."""
+    """Where this fails: `python -m tests.talk.judged_answers`, and read the new answers."""
     judged = json.loads(JUDGED.read_text(encoding="utf-8"))
     asked = replies()
     assert len(asked) == 120 and [entry["question"] for entry in judged["answers"]] == [

@@ -9,7 +9,7 @@ import httpx
 
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.server import launch
-from scripts.bench.stress.visitor import Visitor, functions_of
+from scripts.bench.visitor import Visitor, functions_of
 from tests.ui.page_support import FakeService, Script, free_port, soon
 
 

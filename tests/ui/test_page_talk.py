@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from moss_engine.api.errors import BusyError, MossError
+from moss_engine.api.errors import BusyError
 from moss_engine.api.request import Reply, Speech
 from moss_engine.api.tokens import code_of
 from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui.config import PageConfig
-from scripts.bench.service import talk as bench_talk
-from scripts.progress import Progress
 from tests.audio.test_turn_taking import SAMPLE
 from tests.ui.page_support import IDS, INFO, FakeService, Script, free_port, until
 
@@ -484,21 +482,6 @@ def test_the_recorder_fits_and_can_be_read(service, visit, width, scheme):
     ]
     ratios = dict(tab.page.evaluate(browsing.CONTRAST.replace("SELECTORS", str(selectors))))
     assert {selector: round(ratio, 2) for selector, ratio in ratios.items() if ratio < 4.5} == {}
-
-
-def test_the_bench_ends_with_the_pages_words_when_it_listens_no_longer(service, visit):
-    service.script = Script(seconds=60.0, rtf=0.2)
-    tab, progress = visit(), Progress(4, "questions", stream=io.StringIO())
-    tab.page.route(
-        "**/gradio_api/hear/*",
-        lambda route: route.fulfill(status=503, json={"detail": "No ear is free."}),
-    )
-    with pytest.raises(MossError, match=r"closed its microphone after 0 turns: No ear is free\."):
-        bench_talk.talk(tab, 2, progress)
-    tab.page.unroute("**/gradio_api/hear/*")
-    measured = bench_talk.talk(tab, 2, progress)
-    assert [len(values) for values in measured.values()] == [2, 2]
-    assert min(measured["turn"]) > 500 and min(measured["stop"]) > 0
 
 
 def test_the_scope_shows_how_loud_the_visitor_is(service, visit):

@@ -2,8 +2,8 @@
 
 Own kernels rather than a library's, because the decode kernel norms, rotates and writes the new row
 itself, reads the block tables on the device, so that a captured graph needs no planning by the
-host, and loads before the kernel ahead of it has ended. `scripts.bench.lm.attention` compares them
-with FlashInfer's and torch's in one run.
+host, and loads before the kernel ahead of it has ended. How they compare with FlashInfer's and
+torch's is in docs/full_size.md.
 """
 
 from __future__ import annotations

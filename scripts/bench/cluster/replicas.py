@@ -21,7 +21,7 @@ from moss_engine.cluster.service import ClusterService
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
 from scripts.bench.common.load import Load, load_table, run_load
-from scripts.bench.common.sentences import sentence
+from scripts.sentences import sentence
 
 
 async def load(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Message, Request, Text
-from scripts.bench.common.sentences import sentence
+from scripts.sentences import sentence
 
 
 def make_request(

@@ -26,7 +26,7 @@ from moss_engine.codec.moss.flow.weights import pack_flow
 from moss_engine.codec.moss.layout import CHUNK_CODES
 from moss_engine.codec.vocoder.hift.weights import pack_hift
 from moss_engine.codec.vocoder.mel_vocoder import MelVocoder, Work
-from scripts.bench.codec.random_parts import Parts
+from scripts.bench.random_weights import Parts
 
 NARROW = (torch.float16, torch.bfloat16)
 

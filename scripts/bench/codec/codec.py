@@ -26,7 +26,7 @@ import torch
 from moss_engine.codec.moss.codec import MossCodec
 from moss_engine.codec.moss.layout import CHUNK_CODES
 from scripts.bench.codec.accuracy import history, memory, rounding
-from scripts.bench.codec.random_parts import Parts, Sizes
+from scripts.bench.random_weights import Parts, Sizes
 
 PARTS = ("memory", "speed", "rounding", "history")
 

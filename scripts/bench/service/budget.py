@@ -30,8 +30,8 @@ from moss_engine.models.config import PUBLISHED
 from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.cuda.weights import Float8
 from moss_engine.runtime.make import resolve_device
-from scripts.bench.codec.random_parts import Parts, Sizes
 from scripts.bench.lm.cuda import make_runtime, rows_of
+from scripts.bench.random_weights import Parts, Sizes
 
 if TYPE_CHECKING:
     from moss_engine.runtime.cuda.runtime import CudaRuntime

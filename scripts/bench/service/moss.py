@@ -29,8 +29,8 @@ from moss_engine.models.bits import bits_of_format
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.base import Limits, Runtime
 from moss_engine.service.core import ServiceCore
-from scripts.bench.codec.random_parts import Parts, Sizes
 from scripts.bench.common.load import load_table
+from scripts.bench.random_weights import Parts, Sizes
 from scripts.bench.service.streams import (
     Level,
     StreamSetup,

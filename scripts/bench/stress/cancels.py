@@ -12,8 +12,8 @@ from typing import Any
 
 from moss_engine.api.events import Event
 from moss_engine.api.service import ReplyStream, SpeechService
-from scripts.bench.common.sentences import sentence
 from scripts.bench.stress.listeners import spoken_request
+from scripts.sentences import sentence
 
 AT_A_TIME = 8
 LONGEST_S = 0.8

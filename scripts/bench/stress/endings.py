@@ -19,7 +19,7 @@ from moss_engine.config import EngineConfig
 from moss_engine.ui.entrance.cache import PREFIX
 from scripts.bench.stress.newcomer import long_text
 from scripts.bench.stress.program import Program, running
-from scripts.bench.stress.visitor import Visitor, functions_of
+from scripts.bench.visitor import Visitor, functions_of
 
 LISTENERS = 4
 PATIENCE_S = 60.0

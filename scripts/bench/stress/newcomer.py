@@ -7,8 +7,8 @@ import statistics
 from typing import Any
 
 from moss_engine.api.service import SpeechService
-from scripts.bench.common.sentences import sentence
 from scripts.bench.stress.listeners import Hearing, hear, spoken_request
+from scripts.sentences import sentence
 
 READINGS = 4
 READING_CHARS = 4000

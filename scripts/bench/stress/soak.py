@@ -30,9 +30,9 @@ from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.rate import Downsampler
 from moss_engine.config import REPO_ROOT
 from scripts.bench.common.machine import cpu_name
-from scripts.bench.common.sentences import sentence
 from scripts.bench.stress.program import Program, plain, running
-from scripts.bench.stress.visitor import Answer, Visitor, functions_of
+from scripts.bench.visitor import Answer, Visitor, functions_of
+from scripts.sentences import sentence
 
 SAMPLE_S = 60.0
 SETTLED_S = 1800.0  # what is kept for a while has reached its full size by then

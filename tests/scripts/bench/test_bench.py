@@ -14,8 +14,8 @@ import pytest
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.metrics import RequestMetrics, Timeline, measure
 from scripts.bench.common.load import summarise
-from scripts.bench.common.sentences import sentence
 from scripts.bench.options import parse
+from scripts.sentences import sentence
 
 ROOT = Path(__file__).resolve().parents[3]
 

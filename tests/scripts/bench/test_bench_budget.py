@@ -12,8 +12,8 @@ import torch
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.models.config import PUBLISHED
-from scripts.bench.codec.random_parts import Parts
 from scripts.bench.lm.cuda import make_runtime
+from scripts.bench.random_weights import Parts
 from scripts.bench.service.budget import talk
 from tests.scripts.bench.test_bench_codec import TINY
 

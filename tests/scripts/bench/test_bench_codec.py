@@ -11,9 +11,8 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from scripts.bench.codec.codec import measure
-from scripts.bench.codec.random_parts import Sizes
-from scripts.bench.common.random_codec import TINY_CONFIG
 from scripts.bench.measure_gpu import codec_bars
+from scripts.bench.random_weights import TINY_CONFIG, Sizes
 from scripts.bench.service.moss import PROMPT_ROWS, serve
 from scripts.bench.service.streams import Level
 from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT, make_tiny_moss

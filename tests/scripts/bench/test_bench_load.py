@@ -14,7 +14,6 @@ from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.service.core import ServiceCore
 from scripts.bench.common.load import FixedSize, load_table, run_arrivals, run_load
-from scripts.bench.service import host as bench_host
 from scripts.bench.service.streams import (
     Level,
     Silent,
@@ -128,11 +127,3 @@ def test_levels_run_through_a_codec_of_the_real_rate():
     )
     assert [load.arrivals_per_s for load in loads] == [None, 9]
     assert all(load.figures["audio_s"]["min"] == 8 / 12.5 for load in loads)
-
-
-def test_the_program_around_the_network_is_timed():
-    setup = StreamSetup(prompt_rows=20, codes=45)
-    one, four = (bench_host.measure(count, setup) for count in (1, 4))
-    assert (one.streams, four.streams) == (1, 4)
-    assert 0 < one.engine_thread_ms < one.all_threads_ms
-    assert four.interpreter_share == pytest.approx(four.all_threads_ms * 12.5 / 1000)

@@ -1,10 +1,10 @@
 """What the small talk answers to 120 questions, beside the verdicts of a reader:
-`python -m scripts.bench.service.small_talk`, JSON.
+`python -m tests.talk.judged_answers`, JSON.
 
 The questions are those of tests/talk, half of which nobody looked at while the answers were made.
 An answer that was judged before keeps its verdict while it stays word for word what it was; every
 other one is "unread", until a reader writes "sensible", "admitted" or "wrong" into
-assets/bench/small_talk.json. The clock stands still; what the network recites is asked of the
+judged_answers.json. The clock stands still; what the network recites is asked of the
 built-in voice.
 """
 
@@ -27,7 +27,7 @@ from moss_engine.talk.small_talk import SmallTalk
 QUESTIONS = tuple(
     REPO_ROOT / "tests" / "talk" / name for name in ("questions.txt", "questions_held.txt")
 )
-JUDGED = REPO_ROOT / "assets" / "bench" / "small_talk.json"
+JUDGED = Path(__file__).with_suffix(".json")
 VERDICTS = ("sensible", "admitted", "wrong")
 UNREAD = "unread"
 NOW = datetime(2026, 3, 2, 9, 20)
@@ -37,7 +37,7 @@ HISTORY: tuple[tuple[Role, str], ...] = (("user", "My dog is old."), ("assistant
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m scripts.bench.service.small_talk",
+        prog="python -m tests.talk.judged_answers",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,4 +1,4 @@
-"""A replica that says scripted sound at the pace of speech, under Ray Serve; models take no part."""
+"""A replica under Ray Serve that says scripted sound at the pace of speech, without models."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
 from moss_engine.ui.config import PageConfig
-from moss_engine.ui.entrance.starting import BROKEN_OFF, breakable
+from moss_engine.ui.entrance.process import BROKEN_OFF, breakable
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -65,7 +65,7 @@ def main() -> None:
     engine, talk, cluster, page = parse_configs()
     with breakable() as check:
         service, blocks = start(engine, talk, cluster, page, check)
-        from moss_engine.ui.entrance.ending import serve_until_signal
+        from moss_engine.ui.entrance.process import serve_until_signal
 
     serve_until_signal(blocks, service)
     service.close()

@@ -29,7 +29,7 @@ from moss_engine.ui.asking.shared import Shared
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import HEARD, Conversation, Turn
-from moss_engine.ui.entrance.outboxes import Lease, Outboxes, lease_of
+from moss_engine.ui.entrance.gradio_queue import Lease, Outboxes, lease_of
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.kept import KEY, Visits, settle
 from moss_engine.ui.pool_watch import PoolWatch

@@ -8,7 +8,9 @@ word, so nothing depends on that.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
+import secrets
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -17,7 +19,6 @@ import gradio as gr
 
 from moss_engine.api.service import SpeechService
 from moss_engine.ui.conversation import Conversation
-from moss_engine.ui.entrance.names import SecretNames
 from moss_engine.ui.parts.words import STATE_S
 
 SETTLE_S = 1.0  # how long is waited for a stopped reply's handler to close its books
@@ -104,6 +105,25 @@ class KeptConversations:
         self.drop(conversation)
         conversation.turns.clear()  # Gradio keeps a closed tab's conversation for an hour
         self._on_forget(conversation)
+
+
+class SecretNames:
+    """Names of tabs and addresses inside the service, which say nothing outside it; others in every
+    process."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(16)
+
+    def session(self, request: gr.Request) -> str:
+        """A tab's name: not its session hash, which lets others read and cancel its events."""
+        return self._of(f"session {request.session_hash}")
+
+    def visitor(self, request: gr.Request) -> str:
+        """The name of the address from which a tab asks."""
+        return self._of(f"address {getattr(request.client, 'host', '')}")
+
+    def _of(self, value: str) -> str:
+        return hashlib.blake2b(value.encode(), key=self._key, digest_size=16).hexdigest()
 
 
 class Visits:

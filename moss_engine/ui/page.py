@@ -17,6 +17,7 @@ from moss_engine.ui.asking.replay import MAX_FILE_BYTES
 from moss_engine.ui.components.live_audio import LiveAudio
 from moss_engine.ui.components.panel import make_panel
 from moss_engine.ui.components.transcript import Transcript
+from moss_engine.ui.entrance.gradio_queue import WakingQueue
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.composer import composer
 from moss_engine.ui.parts.masthead import masthead, running
@@ -118,7 +119,8 @@ def build_page(
             gr.api(handlers.listen, api_name="listen", queue=False)
         page.unload(handlers.leave)
     places = max_sessions + max_waiting + MAX_QUEUE
-    page.queue(max_size=places, default_concurrency_limit=1, api_open=False)
+    page.queue(api_open=False)
+    page._queue = WakingQueue(page, max_size=places)
     return page
 
 

@@ -27,13 +27,11 @@ from moss_engine.ui.audio_in.opening import open_ingest
 from moss_engine.ui.components.recorder import Recorder
 from moss_engine.ui.components.voice_sample import VoiceSample
 from moss_engine.ui.config import LOOPBACK, PageConfig
-from moss_engine.ui.entrance.cache import make_cache
-from moss_engine.ui.entrance.calls import Calls
 from moss_engine.ui.entrance.connections import bounded
-from moss_engine.ui.entrance.guard import Guard
+from moss_engine.ui.entrance.gradio_queue import Outboxes, Places
+from moss_engine.ui.entrance.guard import Calls, Guard
 from moss_engine.ui.entrance.login import Login
-from moss_engine.ui.entrance.outboxes import Outboxes
-from moss_engine.ui.entrance.places import Places
+from moss_engine.ui.entrance.process import make_cache
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.page import HERE, TITLE, build_page
@@ -42,9 +40,7 @@ from moss_engine.ui.theme import make_theme
 
 WARM_UP_S = 30.0
 SMALL_KV_ROWS = 1024
-SAME_SIGNAL_S = 1.0  # supervisors send a signal to a process and to its group: that is one signal
 Result = TypeVar("Result")
-FAREWELL_S = 1.0  # for the last messages to leave after the last reply ended
 
 SPACE_FRAMES = ("https://huggingface.co",)
 LOGIN_CSS = """
@@ -245,7 +241,8 @@ def require_address(host: str, port: int) -> None:
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if os.name == "posix":  # elsewhere it would let two programs share a port
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from moss_engine.api.events import Accepted, Event
 from moss_engine.api.service import ReplyStream
-from moss_engine.ui.entrance.outboxes import Lease
+from moss_engine.ui.entrance.gradio_queue import Lease
 from moss_engine.ui.view import View, fold, take, urgent
 
 TICK_S = 0.1  # between messages that carry no sound and no news of a stage

@@ -4,7 +4,6 @@ counters of what was begun, stopped and left behind."""
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -123,6 +122,8 @@ async def soon(condition) -> bool:
 @contextmanager
 def no_room(num_bytes: int = 4096) -> Iterator[None]:
     """No file of this process grows longer, as on a disk that is full."""
+    import resource  # not on Windows
+
     limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, most))
     try:

@@ -8,8 +8,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from moss_engine.ui.entrance import compressed
-from moss_engine.ui.entrance.compressed import Compressor
+from moss_engine.ui.entrance import asgi
+from moss_engine.ui.entrance.asgi import Compressor
 
 TEXT = b"A text that says the same again. " * 300
 HTML = (b"Content-Type", b"text/html; charset=utf-8")
@@ -80,14 +80,14 @@ async def test_the_same_text_is_compressed_once_and_few_are_kept(monkeypatch):
         made.append(body)
         return compress(body, *arguments, **named)
 
-    monkeypatch.setattr(compressed.gzip, "compress", counted)
+    monkeypatch.setattr(asgi.gzip, "compress", counted)
     for _ in range(3):
         _, body = await sent(by=compressor)
         assert gzip.decompress(body["body"]) == TEXT
     assert len(made) == 1
     for number in range(20):
         await sent((TEXT + str(number).encode(),), by=compressor)
-    assert len(made) == 21 and len(compressor._kept) == compressed.KEPT
+    assert len(made) == 21 and len(compressor._kept) == asgi.KEPT
 
 
 async def test_the_page_is_a_third_and_still_large_enough_to_measure_a_link_by(served):

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moss_engine.ui.entrance.asgi import MAX_BODY_BYTES, Refused
-from moss_engine.ui.entrance.calls import Calls, parse_json
-from moss_engine.ui.entrance.guard import MAX_HEAD_BYTES, Guard
+from moss_engine.ui.entrance.guard import MAX_HEAD_BYTES, Calls, Guard, parse_json
 
 CALLS = Calls(
     kinds={0: ("text", "number", "flag", "state"), 2: ()},

@@ -27,7 +27,7 @@ from moss_engine.api.request import Text
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.ui import form
 from moss_engine.ui.conversation import Conversation
-from moss_engine.ui.entrance.outboxes import Lease
+from moss_engine.ui.entrance.gradio_queue import Lease
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.stream import ReplyClock, messages

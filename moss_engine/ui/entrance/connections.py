@@ -9,13 +9,17 @@ longest.
 from __future__ import annotations
 
 import contextlib
-import resource
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 from uvicorn.config import HTTP_PROTOCOLS
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+try:
+    import resource
+except ImportError:  # Windows, which has no such limit
+    resource = None
 
 HEAD_S = 10.0  # for the head of a request, from the connection or the last answer on
 BODY_S = 120.0  # for a whole body
@@ -31,6 +35,8 @@ UNSENT_BYTES = 4 * 1024  # what waits for that, here and in the system
 
 def max_connections() -> int:
     """As many as this process may open files for."""
+    if resource is None:
+        return MAX_CONNECTIONS
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS

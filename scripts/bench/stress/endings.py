@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from moss_engine.config import EngineConfig
-from moss_engine.ui.entrance.cache import PREFIX
+from moss_engine.ui.entrance.process import PREFIX
 from scripts.bench.stress.newcomer import long_text
 from scripts.bench.stress.program import Program, running
 from scripts.bench.visitor import Visitor, functions_of

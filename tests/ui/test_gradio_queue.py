@@ -1,8 +1,9 @@
-"""More questions at once than there are places for: so many are taken, and the others are told why."""
+"""Gradio's queue: it rests while nobody asks, and takes as many questions as there are places."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 
 import httpx
@@ -18,6 +19,21 @@ from tests.ui.page_support import INFO, FakeService, Script, free_port
 FEW = replace(INFO, max_sessions=1, max_waiting=1, lease_s=600.0)
 PLACES = FEW.max_sessions + FEW.max_waiting + MAX_QUEUE
 ASKED = 60
+
+
+def test_a_page_that_nobody_visits_takes_no_time_of_a_core():
+    page = launch(FakeService(), PageConfig(port=free_port()))
+    try:
+        shares = []
+        for _ in range(6):  # something else of this process may be busy in one of them
+            used_s, began_s = time.process_time(), time.monotonic()
+            time.sleep(1.5)
+            shares.append((time.process_time() - used_s) / (time.monotonic() - began_s))
+            if shares[-1] < 0.01:
+                return
+    finally:
+        page.close(verbose=False)
+    raise AssertionError(f"shares of a core while idle: {shares}")
 
 
 def test_of_many_questions_at_once_as_many_are_taken_as_there_are_places():

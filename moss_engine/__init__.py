@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from moss_engine.client import open_service
 
 __all__ = ["open_service"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:

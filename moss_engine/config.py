@@ -8,7 +8,9 @@ from pathlib import Path
 from moss_engine.options import check_options, option
 
 REPO_ROOT = Path(__file__).resolve().parent.parent
-NANO_CHECKPOINT = REPO_ROOT / "assets" / "nano"
+_PACKAGED = Path(__file__).resolve().parent / "assets" / "nano"
+NANO_CHECKPOINT = _PACKAGED if _PACKAGED.is_dir() else REPO_ROOT / "assets" / "nano"
+"""The built-in voice: inside the package where a wheel installed it, else that of the checkout."""
 
 
 @dataclass(frozen=True)

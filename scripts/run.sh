@@ -4,6 +4,6 @@ set -eu
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 make_venv
-install requirements.txt
-(install requirements-talk.txt) || say "Without these packages it reads and answers, but cannot listen."
+install page --group vocoder
+(install talk --extra talk) || say "Without these packages it reads and answers, but cannot listen."
 exec "$(venv_python)" app.py "$@"

@@ -5,8 +5,7 @@ cd "$(dirname "$0")/.."
 . scripts/environment.sh
 
 make_venv
-install requirements-test.txt
-install_judges
+install tests --group test
 install_chromium
 # Two at a time: a test of the page mostly waits.
 exec "$(venv_python)" -m pytest -q -rfER --numprocesses 2 --dist loadfile "$@"

@@ -14,7 +14,7 @@ from moss_engine.cluster.service import ClusterService
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.talk.service import TalkingService
 
-INSTALL = "pip install -r requirements-cluster.txt"
+INSTALL = "pip install 'ray[serve]==2.60.0'"
 
 
 def build_cluster_service(

@@ -53,7 +53,7 @@ def open_tool(server: Server) -> Callable[[Request, Caller], Awaitable[Response]
         import mcp.server.streamable_http_manager
     except ImportError:
         raise MissingPackageError(
-            "--mcp needs the package mcp; run: pip install -r requirements-mcp.txt"
+            "--mcp needs the package mcp; run: pip install 'mcp>=1.21,<2'"
         ) from None
     if server.reading_mode is None:
         raise ConfigError(

@@ -17,7 +17,7 @@ from moss_engine.api.errors import MissingPackageError
 from moss_engine.api.telemetry import switch_off_telemetry
 from moss_engine.recogniser.base import RATE_HZ, Heard
 
-INSTALL = "pip install -r requirements-talk.txt"
+INSTALL = "pip install moonshine-voice==0.0.65 onnxruntime silero-vad"
 WEIGHTS = Path("assets") / "tiny-en"
 SILENCE_PEAK = 1e-3
 NOTHING = ("", "you", "thankyouforwatching")

@@ -18,7 +18,7 @@ from tests.cluster.cluster_support import INFO
 
 def test_without_ray_the_option_says_what_to_install(monkeypatch):
     monkeypatch.setattr("moss_engine.cluster.build.find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match="pip install -r"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'ray\[serve\]"):
         open_fleet(EngineConfig(), TalkConfig(), ClusterConfig(replicas=2))
 
 

@@ -25,7 +25,7 @@ from moss_engine.cluster.members import CUT_OFF
 from moss_engine.cluster.values import Card
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 
-ray = pytest.importorskip("ray", reason="requirements-cluster.txt is not installed")
+ray = pytest.importorskip("ray", reason="ray is not installed")
 psutil = pytest.importorskip("psutil", reason="Ray brings it")
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,7 +23,7 @@ from moss_engine.config import EngineConfig, TalkConfig
 from tests.fixtures.make_tiny_checkpoint import write_checkpoint
 from tests.service.service_support import assert_well_formed, heard, listen
 
-ray = pytest.importorskip("ray", reason="requirements-cluster.txt is not installed")
+ray = pytest.importorskip("ray", reason="ray is not installed")
 
 ROUNDS, AT_A_TIME, SEEDS = 5, 10, 5
 PATIENCE_S = 600.0

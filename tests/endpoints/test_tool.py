@@ -149,7 +149,7 @@ def test_messages_that_are_none_are_refused(url, method, content, status, caplog
 def test_without_its_package_the_option_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)
     server = Server(FakeService(), INFO, "scripted", Access(open_to_all=True))
-    with pytest.raises(MissingPackageError, match=r"pip install -r requirements-mcp\.txt"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'mcp>=1\.21,<2'"):
         make_app(server, tool=True)
 
 

@@ -17,6 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = {
     "": "client",
     "client": "api audio build config options",
+    # The two programs.
+    "serve": "api build cluster config heap options talk ui ui.entrance",
+    "say": "api audio build config options text.language",
     "api": "",
     "options": "api",
     "heap": "",

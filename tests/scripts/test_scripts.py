@@ -98,7 +98,8 @@ def test_cpu_torch_comes_from_its_own_index(recorder):
     done = run_bash("py=$(venv_python); install_cpu_torch", VENV=str(venv))
     (pip,) = calls(venv, "-m pip")
     assert done.stdout == "" and "--no-deps --only-binary :all: --require-hashes" in pip
-    assert "-r assets/locks/torch-cpu.txt" in pip and pip.endswith("whl/cpu")
+    assert f"-r {venv}/torch-cpu.txt" in pip and pip.endswith("whl/cpu")
+    assert (venv / "torch-cpu.txt").read_text().count("--hash=sha256:") == 7
 
 
 def test_an_index_out_of_reach_is_said_in_one_sentence(recorder):
@@ -125,34 +126,42 @@ def test_a_failure_of_pip_is_not_blamed_on_the_index(recorder):
     assert "reached" not in done.stdout and "its message above says why" in done.stdout
 
 
-def test_cuda_libraries_are_for_the_cuda_build_alone(recorder):
-    for status, wanted in ((0, 0), (1, 1)):
-        venv = recorder(**{"+cpu": status})
-        run_bash("uname() { echo Linux; }; install requirements.txt", VENV=str(venv))
-        assert len(calls(venv, "-r assets/locks/requirements-cuda.txt")) == wanted
-        shutil.rmtree(venv / "bin")
-        (venv / "calls").unlink()
-        for stamp in venv.glob("installed-*"):
-            stamp.unlink()
+EXPORT = (
+    "export_lock() { printf 'torch==2.0\\n    --hash=a\\nnvidia-nccl==1\\nnumpy==2\\n' >$1; }; "
+)
+
+
+def test_uv_comes_by_the_hashes_of_the_lock(recorder):
+    venv = recorder()
+    run_bash("py=$(venv_python); install_uv", VENV=str(venv))
+    assert re.fullmatch(
+        r"uv==\d[\d.]+( --hash=sha256:[0-9a-f]{64})+\n", (venv / "uv.txt").read_text()
+    )
+    assert "--require-hashes" in calls(venv, "-m pip")[0]
+
+
+@pytest.mark.parametrize(
+    ("is_cuda", "kept"), [(0, "numpy==2\n"), (1, "nvidia-nccl==1\nnumpy==2\n")]
+)
+def test_cuda_libraries_are_for_the_cuda_build_alone(recorder, is_cuda, kept):
+    venv = recorder(**{"+cpu": is_cuda})
+    run_bash(f"{EXPORT}uname() {{ echo Linux; }}; install page", VENV=str(venv))
+    assert (venv / "page.txt").read_text().endswith(kept)
+    assert ("torch==" in (venv / "page.txt").read_text()) == bool(is_cuda)
 
 
 def test_a_second_start_installs_nothing(recorder):
     venv = recorder()
     for _ in range(2):
-        assert run_bash("install requirements.txt", VENV=str(venv)).returncode == 0
-    assert (
-        len(calls(venv, "-r assets/locks/requirements.txt")) == 1
-        and len(calls(venv, "scripts.install_vocoder")) == 1
-    )
+        assert run_bash(f"{EXPORT}install page", VENV=str(venv)).returncode == 0
+    assert len(calls(venv, f"-r {venv}/page.txt")) == 1
 
 
 def test_a_failed_installation_is_tried_again(recorder):
-    venv = recorder(requirements=1)
+    venv = recorder(page=1)
     for _ in range(2):
-        assert (
-            "pip could not install" in run_bash("install requirements.txt", VENV=str(venv)).stderr
-        )
-    assert len(calls(venv, "-r assets/locks/requirements.txt")) == 2
+        assert "pip could not install" in run_bash(f"{EXPORT}install page", VENV=str(venv)).stderr
+    assert len(calls(venv, f"-r {venv}/page.txt")) == 2
 
 
 def test_a_missing_browser_is_said_in_one_sentence(tmp_path):

@@ -11,10 +11,10 @@ import wave
 import numpy as np
 import pytest
 
+from moss_engine import say
 from moss_engine.api.errors import CheckpointError, ConfigError
 from moss_engine.build import build_service, build_talking_service
 from moss_engine.config import EngineConfig, TalkConfig
-from scripts import say
 
 
 def run_say(checkpoint, out, capsys) -> dict[str, float]:

@@ -17,10 +17,10 @@ from moss_engine.api.service import stream
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
+from moss_engine.say import choose_mode, make_request
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.programs import access_of
 from moss_engine.ui.server import launch
-from scripts.say import choose_mode, make_request
 from tests.ui.page_support import engine_stats, free_port, until
 
 TEXT = "Hello there, world. I am here."
@@ -38,7 +38,7 @@ def real(tiny_checkpoint):
 
 
 async def said(service, seed: int) -> np.ndarray:
-    """What scripts.say writes into its file."""
+    """What `moss-say` writes into its file."""
     from moss_engine.api.request import Text
 
     info = await service.describe()

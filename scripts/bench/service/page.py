@@ -106,7 +106,7 @@ def tools() -> tuple[Any, Any]:
         )
     except ImportError as error:
         raise MissingPackageError(
-            f"{error.name} is not installed; run: pip install -r requirements-test.txt"
+            f"{error.name} is not installed; run: bash scripts/test.sh --version"
         ) from None
     if browsing.CHROMIUM is None:
         raise MissingPackageError(

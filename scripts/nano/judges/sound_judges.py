@@ -34,7 +34,7 @@ SILENCE = 0.03
 EDGE_S = (0.05, 0.1)
 DNSMOS_SECONDS = 9.01
 UNUSED = ("torchaudio", "librosa")
-INSTALL = "pip install --no-deps -r requirements-judges.txt"
+INSTALL = "pip install --no-deps distillmos==0.9.1 speechmos==0.0.1.1 xls-r-sqa==0.1.0"
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """Ask by text or by voice, and get the answer as sound or as text:
 
-    python -m scripts.say "Hello there." --out hello.wav
-    python -m scripts.say --speech question.wav --out answer.wav
-    python -m scripts.say "Why is the sky blue?" --mode text-to-text
-    python -m scripts.say --speech question.wav --mode speech-to-text
+    moss-say "Hello there." --out hello.wav
+    moss-say --speech question.wav --out answer.wav
+    moss-say "Why is the sky blue?" --mode text-to-text
+    moss-say --speech question.wav --mode speech-to-text
 
 A text is spoken, or answered by speech, and so is a recording; the last two are answered by text.
-The file grows with the reply, its text goes to standard output. `-` as text reads standard input.
+The file, reply.wav where none is named, grows with the reply; its text goes to standard output.
+`-` as text reads standard input.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ from moss_engine.audio.pcm import to_pcm16
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
 from moss_engine.text.language import doubt
-from scripts.disk import require_recording, writing_to
+
+OUT = Path("reply.wav")
 
 
 def choose_mode(info: ServiceInfo, name: str | None, *, hears: bool, speaks: bool) -> Mode:
     """The mode of that name; without one, the first that takes what is given (a recording, if
-    `hears`) and answers as wanted (by sound, if `speaks`), the checkpoint's own default before
-    others.
+    `hears`), the checkpoint's own default and those that answer by speech before others.
 
-    Raises UnsupportedModeError if there is none, ConfigError where the answer has nowhere to go.
+    Raises UnsupportedModeError if there is none, ConfigError where it does not fit what is given or
+    a file that the answer is to be spoken into (`speaks`).
     """
-    modes = info.modes
-    known = ", ".join(mode.name for mode in modes)
+    known = ", ".join(mode.name for mode in info.modes)
     given = "speech" if hears else "text"
     if name is not None:
-        found = [mode for mode in modes if mode.name == name]
+        found = [mode for mode in info.modes if mode.name == name]
         if not found:
             raise UnsupportedModeError(
                 f"This checkpoint has no mode {name[:40]!r}; choose one of {known}."
@@ -66,23 +67,15 @@ def choose_mode(info: ServiceInfo, name: str | None, *, hears: bool, speaks: boo
             remedy = "a recording with --speech" if given == "text" else "a text, not --speech"
             raise ConfigError(f"The mode {name!r} takes {found[0].input}; give {remedy}.")
     else:
-        found = [
-            mode
-            for mode in modes
-            if mode.input == given and mode.output == ("speech" if speaks else "text")
-        ]
-        found = sorted(found, key=lambda mode: not mode.default) or [
-            mode for mode in modes if mode.input == given
-        ]
+        found = sorted(
+            (mode for mode in info.modes if mode.input == given),
+            key=lambda mode: (mode.output != "speech", not mode.default),
+        )
     if not found:
         raise UnsupportedModeError(
             info.no_recogniser
             or f"This checkpoint cannot understand recordings (its modes: {known}); get "
             "MOSS-Speech with python -m scripts.download."
-        )
-    if found[0].output == "speech" and not speaks:
-        raise ConfigError(
-            f"The mode {found[0].name!r} answers by speech; name a file for it with --out."
         )
     if found[0].output == "text" and speaks:
         raise ConfigError(f"The mode {found[0].name!r} answers by text; omit --out.")
@@ -166,15 +159,16 @@ def to_bytes(chunk: AudioChunk) -> bytes:
 def _open_wav(path: Path, sample_rate_hz: int) -> Iterator[wave.Wave_write]:
     """A WAV file to write; raises ConfigError where that cannot be begun or, as on a full disk,
     cannot go on."""
-    with (
-        writing_to(path, "name another file with --out"),
-        path.open("wb") as raw,
-        wave.open(raw, "wb") as file,
-    ):
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(sample_rate_hz)
-        yield file
+    try:
+        with path.open("wb") as raw, wave.open(raw, "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(sample_rate_hz)
+            yield file
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written ({error.strerror}); name another file with --out."
+        ) from None
 
 
 def table(metrics: RequestMetrics) -> str:
@@ -190,9 +184,7 @@ def table(metrics: RequestMetrics) -> str:
 
 def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConfig, TalkConfig]:
     parser = argparse.ArgumentParser(
-        prog="python -m scripts.say",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="moss-say", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "text", nargs="?", help="what to say or to answer, or - to read it from standard input"
@@ -201,7 +193,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, EngineConf
         "--speech", type=Path, metavar="FILE", help="recording to answer, instead of a text"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="WAV file to write; without it, the answer is text"
+        "--out", type=Path, metavar="FILE", help=f"WAV file for a spoken answer (default: {OUT})"
     )
     parser.add_argument(
         "--mode", help="one of the checkpoint's modes (default: what is given and asked for)"
@@ -259,14 +251,17 @@ async def answer(
     request = make_request(
         info, content, mode, system=args.system, voice=args.voice, speed=args.speed, seed=args.seed
     )
-    metrics, reason = await speak(service, request, args.out)
+    out = (args.out or OUT) if mode.output == "speech" else None
+    metrics, reason = await speak(service, request, out)
+    if out is not args.out:
+        print(f"The sound is in {out}.", file=sys.stderr)
     return metrics, reason, encode_ms
 
 
 def main(argv: list[str] | None = None) -> None:
     args, config, talk = parse(argv)
-    if args.speech is not None:
-        require_recording(args.speech)
+    if args.speech is not None and not args.speech.exists():
+        raise ConfigError(f"There is no file {args.speech}; name a recording.")
     from moss_engine.build import build_talking_service
 
     service = build_talking_service(config, talk)
@@ -286,10 +281,15 @@ def main(argv: list[str] | None = None) -> None:
         print(json.dumps(dataclasses.asdict(metrics) | heard))
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """The program `moss-say`; an error ends it in a sentence."""
     try:
         main()
     except MossError as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+if __name__ == "__main__":
+    run()

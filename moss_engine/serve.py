@@ -1,0 +1,125 @@
+"""The program `moss-speech-live`, which app.py runs, too: options -> service -> page."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moss_engine.api.errors import ConfigError, MossError
+from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
+from moss_engine.options import add_options, from_args
+from moss_engine.ui.config import PageConfig
+from moss_engine.ui.entrance.process import BROKEN_OFF, breakable
+
+if TYPE_CHECKING:
+    import gradio as gr
+
+    from moss_engine.talk.service import TalkingService
+
+LOG_BYTES = 10 * 1024 * 1024
+
+
+def parse_configs(
+    arguments: list[str] | None = None,
+) -> tuple[EngineConfig, TalkConfig, ClusterConfig, PageConfig]:
+    """The options of the command line; a Hugging Face Space wants to be reached from outside."""
+    parser = argparse.ArgumentParser(
+        description="MOSS-Speech Live: type a sentence, hear it while it is being made."
+    )
+    for config in (EngineConfig, TalkConfig, ClusterConfig, PageConfig):
+        add_options(parser, config)
+    if "SPACE_ID" in os.environ:
+        parser.set_defaults(host="0.0.0.0")
+    args = parser.parse_args(arguments)
+    return (
+        from_args(EngineConfig, args),
+        from_args(TalkConfig, args),
+        from_args(ClusterConfig, args),
+        from_args(PageConfig, args),
+    )
+
+
+def open_log(path: Path) -> None:
+    """Write the service's lines about replies to a file, which is renamed when it is full."""
+    try:
+        handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"--reply-log {path} cannot be written ({error.strerror}); name another file."
+        ) from None
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log = logging.getLogger("moss_engine.service.reply_log")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(handler)
+
+
+def main() -> None:
+    engine, talk, cluster, page = parse_configs()
+    with breakable() as check:
+        service, blocks = start(engine, talk, cluster, page, check)
+        from moss_engine.ui.entrance.process import serve_until_signal
+
+    serve_until_signal(blocks, service)
+    service.close()
+
+
+def start(
+    engine: EngineConfig,
+    talk: TalkConfig,
+    cluster: ClusterConfig,
+    page: PageConfig,
+    check: Callable[[], None],
+) -> tuple[TalkingService, gr.Blocks]:
+    """The service and its page, which is open; `check` is called where the start may end."""
+    if sys.stderr.isatty():
+        print(f"Loading {engine.checkpoint.name}.", file=sys.stderr, flush=True)
+    if page.reply_log is not None:
+        open_log(page.reply_log)
+    from moss_engine.build import build_talking_service
+    from moss_engine.heap import freeze_gc_heap, tune_malloc
+    from moss_engine.ui.server import launch, require_address
+
+    check()
+    require_address(page.host, page.port)
+    tune_malloc()
+    if cluster.is_wanted:
+        from moss_engine.cluster.build import build_cluster_service
+
+        service = build_cluster_service(engine, talk, cluster, clones_voices=page.own_voice)
+    else:
+        service = build_talking_service(engine, talk, clones_voices=page.own_voice)
+    check()
+    service.start()
+    name, blocked_paths = engine.checkpoint.resolve().name, (engine.checkpoint,)
+    try:
+        blocks = launch(service, page, model=name, blocked_paths=blocked_paths)
+    except BaseException:
+        service.close()  # its threads must not outlive the interpreter
+        raise
+    freeze_gc_heap()
+    runtime = asyncio.run(service.describe()).runtime
+    print(
+        f"Serving {engine.checkpoint.name} at {blocks.share_url or blocks.local_url} "
+        f"({runtime.name} {runtime.version}, {runtime.device}, {runtime.dtype}). "
+        "Press Ctrl+C to stop.",
+        flush=True,
+    )
+    return service, blocks
+
+
+def run() -> None:
+    """The program `moss-speech-live`; an error ends it in a sentence."""
+    try:
+        main()
+    except MossError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:  # just before there is anything to end
+        sys.exit(BROKEN_OFF)

@@ -83,7 +83,7 @@ HOMES = {
     "yaml": ("codec.yaml_file",),
     "onnxruntime": ("codec.moss.campplus", "audio.voice_activity", "recogniser.moonshine"),
     "httpx": ("talk.brain.server",),
-    "gradio": ("ui",),
+    "gradio": ("ui", "serve"),
     "starlette": ("ui", "endpoints"),
     "uvicorn": ("ui.entrance.connections",),
     "pydantic": ("endpoints",),

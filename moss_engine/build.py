@@ -17,7 +17,7 @@ from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Preparer
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.fingerprint import checkpoint_digest
+from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.recogniser.ear import Ear
 from moss_engine.recogniser.load import NONE, load_recogniser
 from moss_engine.runtime.make import make_runtime, require_runtime, resolve_device, resolve_dtype

@@ -15,9 +15,8 @@ from pathlib import Path
 from moss_engine.api.errors import CheckpointError, MossError
 from moss_engine.api.small_files import read_json
 from moss_engine.codec.load import load_codec
-from moss_engine.codec.moss.campplus import CAMPPLUS_NAME, INSTALL, SpeakerEncoder
 from moss_engine.codec.moss.flow.config import flow_shapes, read_flow_config
-from moss_engine.codec.moss.layout import (
+from moss_engine.codec.moss.load import (
     CONFIG,
     FLOW_CHUNK,
     FLOW_WHOLE,
@@ -25,10 +24,16 @@ from moss_engine.codec.moss.layout import (
     is_moss_codec,
     read_configs,
 )
+from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, INSTALL, SpeakerEncoder
 from moss_engine.codec.moss.voice import list_voices, load_voice
-from moss_engine.codec.moss.whisper.config import WhisperVqConfig, codec_digest, read_encoder_header
-from moss_engine.codec.moss.whisper.config import expected_tensors as expected_encoder
-from moss_engine.codec.moss.whisper.features import PREPROCESSOR_NAME, check_settings
+from moss_engine.codec.moss.whisper import (
+    PREPROCESSOR_NAME,
+    WhisperVqConfig,
+    check_settings,
+    codec_digest,
+    read_encoder_header,
+)
+from moss_engine.codec.moss.whisper import expected_tensors as expected_encoder
 from moss_engine.codec.torch_file import check_tensors as check_torch_tensors
 from moss_engine.codec.torch_file import read_tensors
 from moss_engine.codec.vocoder.hift.config import hift_shapes, read_hift_config

@@ -23,16 +23,24 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ConfigError, MossError
-from moss_engine.models.checkpoint import check_tensors, expected_tensors, read_index
+from moss_engine.models.checkpoint import (
+    TIED_ROWS,
+    check_tensors,
+    expected_tensors,
+    read_index,
+    refuse_tied,
+)
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.converted import DTYPE_OPTIONS, FORMAT, copy_config, file_of, files_of
-from moss_engine.models.fingerprint import checkpoint_digest
-from moss_engine.models.float8_parts import load_largest_inputs, stream_float8_parts
+from moss_engine.models.float8 import load_largest_inputs, stream_float8_parts
 from moss_engine.models.layout import parts, stream_parts
-from moss_engine.models.load import TIED_ROWS, refuse_tied
-from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
-from moss_engine.models.tensor_file import StoredTensor, read_tensor
-from moss_engine.models.tensor_writer import stored_bytes, write_tensors
+from moss_engine.models.manifest import (
+    MANIFEST_NAME,
+    checkpoint_digest,
+    verify_manifest,
+    write_manifest,
+)
+from moss_engine.models.tensor_file import StoredTensor, read_tensor, stored_bytes, write_tensors
 from scripts.disk import refuse_inside, require_space, writing_to
 from scripts.progress import Progress
 

@@ -19,15 +19,14 @@ import torch
 from moss_engine.api.errors import ConfigError, MissingPackageError, MossError
 from moss_engine.checkup import Finding, check_codec, check_network, check_together
 from moss_engine.codec.moss.flow.config import flow_shapes, read_flow_config
-from moss_engine.codec.moss.layout import CONFIG, is_moss_codec
-from moss_engine.codec.moss.load import VOICES_FOLDER
-from moss_engine.codec.moss.whisper.config import WhisperVqConfig
-from moss_engine.codec.moss.whisper.config import expected_tensors as expected_encoder
+from moss_engine.codec.moss.load import CONFIG, VOICES_FOLDER, is_moss_codec
+from moss_engine.codec.moss.whisper import WhisperVqConfig
+from moss_engine.codec.moss.whisper import expected_tensors as expected_encoder
 from moss_engine.codec.vocoder.hift.config import hift_shapes, read_hift_config
 from moss_engine.config import EngineConfig
-from moss_engine.models.bits import FORMATS as BITS
-from moss_engine.models.bits import bits_of_format
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.layout import FORMATS as BITS
+from moss_engine.models.layout import bits_of_format
 from moss_engine.runtime.cuda.weights import Float8, num_bytes
 from moss_engine.runtime.make import require_compiler
 from moss_engine.runtime.memory import RESERVE_BYTES, free_bytes

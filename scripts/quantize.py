@@ -44,9 +44,8 @@ from moss_engine.models.float8 import (
     largest_inputs_path,
     row_scales,
 )
-from moss_engine.models.load import load_model
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
-from moss_engine.models.network import MossSpeech
+from moss_engine.models.network import MossSpeech, load_model
 from moss_engine.options import flag
 from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.make import make_runtime, resolve_device

@@ -18,10 +18,9 @@ from moss_engine.export.low_bits import (
     round_matrix,
     write_folder,
 )
-from moss_engine.models.bits import bits_of_format, parts_of
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.load import load_model
-from moss_engine.models.network import MossSpeech
+from moss_engine.models.layout import bits_of_format, parts_of
+from moss_engine.models.network import MossSpeech, load_model
 from moss_engine.runtime.make import make_runtime, resolve_device
 from moss_engine.text.processor import load_processor
 from scripts.disk import require_folder, writing_to

@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> None:
     require_recording(args.sample)
     require_place(args.out, "name another file")
     from moss_engine.codec.moss.load import load_moss_codec, load_voices, speak_whole
-    from moss_engine.codec.moss.whisper.vq import load_whisper_vq
+    from moss_engine.codec.moss.whisper import load_whisper_vq
     from moss_engine.runtime.make import resolve_device
 
     wave, rate_hz = read_audio(args.sample)

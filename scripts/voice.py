@@ -34,10 +34,9 @@ ELSEWHERE = "make it writable, or name another folder with --voices"
 
 def make(sample: Path, name: str, codec: Path, voices: Path, device: str) -> None:
     """Read the sample, encode it with the codec, write the voice, and say what came of it."""
-    from moss_engine.codec.moss.campplus import CAMPPLUS_NAME, SpeakerEncoder
-    from moss_engine.codec.moss.voice_sample import CODE_S, LONGEST_S, advice, make_voice
-    from moss_engine.codec.moss.whisper.config import codec_digest
-    from moss_engine.codec.moss.whisper.vq import load_whisper_vq
+    from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, SpeakerEncoder
+    from moss_engine.codec.moss.voice import CODE_S, LONGEST_S, advice, make_voice
+    from moss_engine.codec.moss.whisper import codec_digest, load_whisper_vq
     from moss_engine.runtime.make import resolve_device
 
     check_name(name)
@@ -45,8 +44,8 @@ def make(sample: Path, name: str, codec: Path, voices: Path, device: str) -> Non
     require_folder(voices / name, ELSEWHERE)
     wave, rate_hz = read_audio(sample, max_s=LONGEST_S)
     speaker = SpeakerEncoder(codec / CAMPPLUS_NAME)
-    encoder = load_whisper_vq(codec, resolve_device(device))
-    voice = make_voice(name, wave, rate_hz, encoder, speaker)
+    codes = load_whisper_vq(codec, resolve_device(device)).encode(wave, rate_hz)
+    voice = make_voice(name, wave, rate_hz, codes, speaker)
     digest = codec_digest(codec)
     with writing_to(voices / name, ELSEWHERE):
         target = save_voice(voices, voice, digest)
@@ -60,8 +59,8 @@ def make(sample: Path, name: str, codec: Path, voices: Path, device: str) -> Non
 
 def show(codec: Path, voices: Path) -> None:
     """One line for each voice: its name and length, or what is wrong with it."""
-    from moss_engine.codec.moss.voice_sample import CODE_S
-    from moss_engine.codec.moss.whisper.config import codec_digest
+    from moss_engine.codec.moss.voice import CODE_S
+    from moss_engine.codec.moss.whisper import codec_digest
 
     digest = codec_digest(codec)
     names = list_voices(voices)

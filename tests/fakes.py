@@ -19,7 +19,7 @@ from moss_engine.codec.tally import Cost, Tally
 from moss_engine.engine.sequence import Segment
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch
-from moss_engine.runtime.logits_runtime import LogitsRuntime
+from moss_engine.runtime.sampler import LogitsRuntime
 
 CONFIG = ModelConfig(
     hidden_size=8,

@@ -11,14 +11,13 @@ import torch
 from moss_engine.api.errors import CheckpointError, ConfigError
 from moss_engine.codec.base import CodecOptions, SpeechCodec, VoiceCloner
 from moss_engine.codec.moss.codec import MossCodec
-from moss_engine.codec.moss.layout import is_moss_codec
-from moss_engine.codec.moss.load import load_moss_codec
+from moss_engine.codec.moss.load import is_moss_codec, load_moss_codec
 from moss_engine.codec.nano.codec import load_nano_codec
-from moss_engine.codec.nano.store import FSQ_TYPE
+from moss_engine.codec.nano.fsq import FSQ_TYPE
 from moss_engine.codec.store import read_config
 from moss_engine.codec.vocoder.make import KINDS, pick_folder
 from moss_engine.config import NANO_CHECKPOINT
-from moss_engine.models.fingerprint import folders_digest
+from moss_engine.models.manifest import folders_digest
 
 DEFAULT_VOCODER = NANO_CHECKPOINT / "vocoder"
 """Vocoders on the mel that both codecs share."""
@@ -114,6 +113,6 @@ def load_cloner(codec: SpeechCodec, folder: Path) -> VoiceCloner:
         raise ConfigError(
             "--own-voice is for the MOSS-Speech codec; name it with --codec, or omit --own-voice."
         )
-    from moss_engine.codec.moss.cloner import load_moss_cloner
+    from moss_engine.codec.moss.load import load_moss_cloner
 
     return load_moss_cloner(codec, folder)

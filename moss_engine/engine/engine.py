@@ -34,9 +34,8 @@ from moss_engine.api.request import Request
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.config import EngineConfig
 from moss_engine.engine.block_manager import BlockManager
-from moss_engine.engine.continued import open_turn
 from moss_engine.engine.scheduler import CROWDED_OUT, Scheduler, Share
-from moss_engine.engine.sequence import Preparer, RequestState
+from moss_engine.engine.sequence import Preparer, RequestState, open_turn
 from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, ScheduledSequence
 
 log = logging.getLogger(__name__)

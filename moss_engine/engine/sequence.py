@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from moss_engine.api.errors import InputError
 from moss_engine.api.events import FinishReason
-from moss_engine.api.request import Request, Sampling
+from moss_engine.api.request import Progress, Request, Sampling
 from moss_engine.api.tokens import (
     Modality,
     Row,
@@ -20,7 +20,6 @@ from moss_engine.api.tokens import (
     is_stop,
     next_modality,
 )
-from moss_engine.engine.bound_text import allowed_text_ids
 from moss_engine.runtime.base import SequenceSampling
 
 
@@ -146,6 +145,39 @@ class Sequence:
             self.finish_reason = FinishReason.LENGTH
 
 
+def allowed_text_ids(
+    reply_rows: list[Row], words: tuple[tuple[int, ...], ...], ids: SpecialIds
+) -> tuple[int, ...]:
+    """The text ids that may follow the rows of a reply in text mode, at most two.
+
+    Inside a word its next id; after a word the first id of the next one, or `sosp` once a word was
+    written since the last span of speech. Behind the last word `sosp` while it is unspoken, then
+    `im_end`. The words hold plain text ids, and the rows no other text.
+    """
+    written, unspoken = _count_text(reply_rows, ids)
+    start = 0
+    for word in words:
+        end = start + len(word)
+        if written < end:
+            following = word[written - start]
+            may_speak = written == start and unspoken > 0
+            return (following, ids.sosp) if may_speak else (following,)
+        start = end
+    return (ids.sosp,) if unspoken else (ids.im_end,)
+
+
+def _count_text(reply_rows: list[Row], ids: SpecialIds) -> tuple[int, int]:
+    """Text ids that were written: in all, and since the last span of speech."""
+    written = unspoken = 0
+    for row in reply_rows:
+        if row.text == ids.sosp:
+            unspoken = 0
+        elif row.text != ids.modality_pad:
+            written += 1
+            unspoken += 1
+    return written, unspoken
+
+
 class RequestState:
     """One request on its way: its segments run one after another and make one reply.
 
@@ -254,3 +286,29 @@ class RequestState:
     def finish_reason(self) -> FinishReason:
         """Of the whole reply: LENGTH as soon as one segment had to be cut."""
         return FinishReason.LENGTH if self.reached_cap else FinishReason.STOP
+
+
+class Missed(NamedTuple):
+    """Text of the restored rows that the listener did not receive, and how many codes come before
+    it."""
+
+    text: str = ""
+    num_codes: int = 0
+
+
+def open_turn(
+    make: Callable[[], RequestState], progress: Progress | None, *, replays: bool
+) -> tuple[RequestState, Missed]:
+    """A new turn, brought to `progress`.
+
+    With `replays` its rows are run again one by one, as they first were, so that they round alike;
+    else all at once, as a prompt, which is faster. Raises InputError for rows of another reply.
+    """
+    turn = make()
+    if progress is None:
+        return turn, Missed()
+    missed = Missed(turn.restore(progress.rows)[progress.num_chars :], turn.num_codes)
+    if replays and not turn.is_complete:
+        turn = make()
+        turn.to_replay.extend(progress.rows)
+    return turn, missed

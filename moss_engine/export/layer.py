@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from moss_engine.export.ops import Ops, Value
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.float8_parts import INPUT_SCALE, WEIGHT_SCALE
+from moss_engine.models.float8 import INPUT_SCALE, WEIGHT_SCALE
 from moss_engine.runtime.tensorrt.tensors import base_dtype
 
 DOWN_SCALE = 64.0

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
-from moss_engine.models.bits import HEADS_BITS, Bits, part_of, parts_of, require_sizes, stored_bits
 from moss_engine.models.checkpoint import (
     FILE_NAME,
     INDEX_NAME,
@@ -23,11 +22,27 @@ from moss_engine.models.checkpoint import (
     stream_tensors,
 )
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.fingerprint import checkpoint_digest
-from moss_engine.models.manifest import MANIFEST_NAME, write_manifest
-from moss_engine.models.packed import group_of, pack4, quantise4, quantise8, round4
-from moss_engine.models.rounding import gptq4, lost_power, lost_power4, searched_scales4
-from moss_engine.models.tensor_writer import write_tensors
+from moss_engine.models.layout import (
+    HEADS_BITS,
+    Bits,
+    part_of,
+    parts_of,
+    require_sizes,
+    stored_bits,
+)
+from moss_engine.models.manifest import MANIFEST_NAME, checkpoint_digest, write_manifest
+from moss_engine.models.packed import (
+    gptq4,
+    group_of,
+    lost_power,
+    lost_power4,
+    pack4,
+    quantise4,
+    quantise8,
+    round4,
+    searched_scales4,
+)
+from moss_engine.models.tensor_file import write_tensors
 
 REPORT_NAME = "quantised.json"
 _NOT_COPIED = ("model*.safetensors", INDEX_NAME, MANIFEST_NAME, "float8_*.safetensors", ".*")

@@ -12,7 +12,7 @@ from moss_engine.api.errors import ConfigError, MissingPackageError
 from moss_engine.export.target import BuildTarget, BuiltPlan, Report
 from moss_engine.export.tensorrt_llm_network import NetworkWriter, step_inputs
 from moss_engine.models.converted import Converted
-from moss_engine.models.float8_parts import INPUT_SCALE, WEIGHT_SCALE
+from moss_engine.models.float8 import INPUT_SCALE, WEIGHT_SCALE
 from moss_engine.runtime.engine_manifest import plan_digest
 from moss_engine.runtime.tensorrt_llm.plugin import RELEASES, find_plugin
 

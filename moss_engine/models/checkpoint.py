@@ -227,3 +227,37 @@ def read_finite(stored: StoredTensor) -> Tensor:
     if tensor.is_floating_point() and not bool(tensor.reshape(-1)[::step].isfinite().all()):
         raise refuse(stored.path, f"has NaN or infinite values in tensor {stored.name!r}")
     return tensor
+
+
+TIED_ROWS = 1024
+TABLES_AND_HEADS = {
+    "model.embed_tokens.weight": "text_lm_head.weight",
+    "model.audio_embed.weight": "audio_lm_head.weight",
+}
+
+
+class TiedHeads:
+    """Streaming form of `refuse_tied`: keeps the first rows of heads and tables."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._first_rows: dict[str, Tensor] = {}
+
+    def see(self, name: str, tensor: Tensor) -> None:
+        if name in TABLES_AND_HEADS or name in TABLES_AND_HEADS.values():
+            self._first_rows[name] = tensor[:TIED_ROWS].clone()
+
+    def refuse(self) -> None:
+        """Raise CheckpointError as `refuse_tied` does, once all tensors were seen."""
+        refuse_tied(self._folder, self._first_rows)
+
+
+def refuse_tied(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError if a head copies its channel's embedding table (by first rows)."""
+    for table, head in TABLES_AND_HEADS.items():
+        rows = tensors[table][:TIED_ROWS], tensors[head][:TIED_ROWS]
+        if rows[0].dtype is rows[1].dtype and torch.equal(*rows):
+            raise CheckpointError(
+                f"{folder}: {head} equals {table}, as if tied; export the checkpoint again with "
+                f"untied heads."
+            )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.float8_parts import INPUT_SCALE, WEIGHT_SCALE, is_float8
+from moss_engine.models.float8 import INPUT_SCALE, WEIGHT_SCALE, is_float8
 from moss_engine.models.layout import parts
 from moss_engine.models.manifest import verify_manifest
 from moss_engine.models.tensor_file import DTYPES, StoredTensor, read_header, read_tensor

@@ -1,7 +1,14 @@
-"""Float8 (e4m3) linear weights with one float32 scale per output row: value = float8 * scale."""
+"""Float8 (e4m3) weights, value = float8 * scale, in the two forms that runtimes multiply with.
+
+The CUDA runtime has one float32 scale per output row. Engine files have one scale per matrix and
+one for the matrix' inputs, both static: `X` float8, `X.weight_scale` and `X.input_scale` float32
+[1], rounded up to bfloat16, in which engines multiply with them; heads and embedding tables stay
+bfloat16.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -10,6 +17,7 @@ from torch import Tensor
 from moss_engine.api.errors import CheckpointError
 from moss_engine.models.checkpoint import expected_tensors, load_tensors
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.layout import Part, parts, stream_parts
 
 LARGEST_FLOAT8 = 448.0
 SCALES_NAME = "float8_scales.safetensors"
@@ -52,3 +60,72 @@ def load_scales(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
 def largest_inputs_path(folder: Path) -> Path:
     """Where `scripts.quantize` keeps the largest magnitude of every matrix' inputs."""
     return folder / LARGEST_INPUTS_NAME
+
+
+WEIGHT_SCALE, INPUT_SCALE = ".weight_scale", ".input_scale"
+
+
+def is_float8(name: str, part: Part) -> bool:
+    """Whether a part of the layout is kept as float8: the matrices of the layers."""
+    return part.is_linear and name.startswith("layers.")
+
+
+def stream_float8_parts(
+    folder: Path, config: ModelConfig, names: list[str] | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """The layout's tensors (or the named ones); each float8 matrix is followed by its two scales.
+
+    Raises CheckpointError.
+    """
+    largest = load_largest_inputs(folder, config)
+    layout = parts(config)
+    for name, tensor in stream_parts(folder, config, torch.bfloat16, names):
+        if not is_float8(name, layout[name]):
+            yield name, tensor
+            continue
+        scale = _scale_of(tensor.abs().amax().float())
+        yield (
+            name,
+            (tensor.float() / scale)
+            .clamp_(-LARGEST_FLOAT8, LARGEST_FLOAT8)
+            .to(torch.float8_e4m3fn),
+        )
+        yield name + WEIGHT_SCALE, scale
+        yield (
+            name + INPUT_SCALE,
+            _scale_of(torch.stack([largest[source] for source in layout[name].sources]).amax()),
+        )
+
+
+def load_largest_inputs(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
+    """Largest input magnitude of every layer matrix, by checkpoint name: float32 scalars.
+
+    Raises CheckpointError where calibration is missing.
+    """
+    path = largest_inputs_path(folder)
+    if not path.exists():
+        raise CheckpointError(
+            f"{path} is missing; measure the inputs of every layer with `python -m "
+            f"scripts.quantize {folder}`, or convert with --dtype bf16."
+        )
+    names = [
+        source for name, part in parts(config).items() if part.is_linear for source in part.sources
+    ]
+    found = load_tensors(path, dict.fromkeys(names, (1,)), dtype=torch.float32)
+    for name, largest in found.items():
+        if not 0 < float(largest) < torch.inf:
+            raise CheckpointError(
+                f"{path} says {float(largest)} of {name}; run `python -m scripts.quantize "
+                f"{folder}` again."
+            )
+    return {name: largest[0] for name, largest in found.items()}
+
+
+def _scale_of(largest: Tensor) -> Tensor:
+    """float32 [1]: the scale from `largest` to float8's largest value, rounded up to bfloat16."""
+    scale = (largest.float() / LARGEST_FLOAT8).clamp_min(1e-12).reshape(1)
+    rounded = scale.bfloat16().float()
+    step = torch.nextafter(
+        rounded.bfloat16(), torch.full_like(rounded, torch.inf).bfloat16()
+    ).float()
+    return torch.where(rounded < scale, step, rounded)

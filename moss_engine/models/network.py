@@ -9,12 +9,14 @@ tests.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from moss_engine.models.checkpoint import expected_tensors, load_tensors, refuse_tied
 from moss_engine.models.config import ModelConfig
 
 
@@ -209,3 +211,20 @@ def causal_attend(slot: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(
         -2, -3
     )
+
+
+def load_model(
+    folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> MossSpeech:
+    """The network of a checkpoint folder, for inference.
+
+    The tensors that are read become its parameters, so memory holds them once. Raises
+    CheckpointError.
+    """
+    config = ModelConfig.from_file(folder / "config.json")
+    tensors = load_tensors(folder, expected_tensors(config), dtype=dtype, device=device)
+    refuse_tied(folder, tensors)
+    with torch.device("meta"):
+        model = MossSpeech(config)
+    model.load_state_dict(tensors, strict=True, assign=True)
+    return model.requires_grad_(False).eval()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from moss_engine.api.errors import EngineFileError
 from moss_engine.config import EngineConfig
 from moss_engine.models.converted import DTYPE_OPTIONS
-from moss_engine.models.fingerprint import checkpoint_digest
+from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.engine_manifest import (
     EngineManifest,

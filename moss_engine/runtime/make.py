@@ -15,17 +15,17 @@ import torch
 
 from moss_engine.api.errors import ConfigError, MissingPackageError
 from moss_engine.config import EngineConfig
-from moss_engine.models.bits import FORMATS, Bits, bits_of_format, stored_bits
 from moss_engine.models.checkpoint import expected_tensors, stores_int8
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.layout import FORMATS, Bits, bits_of_format, stored_bits
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest
 from moss_engine.runtime.base import Limits, Runtime
 from moss_engine.runtime.cuda.weights import Float8, num_bytes
-from moss_engine.runtime.eager.linear import int8_decodes_well
+from moss_engine.runtime.eager.network import int8_decodes_well
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import BACKENDS
-from moss_engine.runtime.logits_runtime import LogitsRuntime
 from moss_engine.runtime.memory import TO_FIT_WITH_DTYPE, require_memory
+from moss_engine.runtime.sampler import LogitsRuntime
 
 # Number formats in which some linear layers are float8 and all else is bfloat16.
 _FLOAT8 = {"float8": Float8.TRUNK, "float8-all": Float8.ALL}

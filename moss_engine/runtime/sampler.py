@@ -1,4 +1,5 @@
-"""Logits -> next rows, for a batch of sequences, by the published rules.
+"""Logits -> next rows, for a batch of sequences, by the published rules; and `LogitsRuntime`, a
+step out of a forward pass and sampling.
 
 Both channels are sampled at every step, each with its own values, in this order: forbidden ids,
 repetition penalty over the channel's whole history, temperature, top-k, top-p, draw. A draw is the
@@ -8,15 +9,19 @@ every operation works row by row, so who else is in the batch changes nothing.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from moss_engine.api.info import RuntimeInfo
 from moss_engine.api.request import ChannelSampling, Sampling
 from moss_engine.api.tokens import Modality, Row, SpecialIds, settle_row
-from moss_engine.runtime.base import BatchSampling, Logits, SequenceSampling
+from moss_engine.runtime.base import BatchSampling, Limits, Logits, ScheduledBatch, SequenceSampling
 
 TEXT, AUDIO = 0, 1
 
@@ -246,3 +251,33 @@ def _column(values: Sequence[float], like: Tensor, dtype: torch.dtype = torch.fl
 def _note(seen: Tensor | None, ids: tuple[int, ...]) -> None:
     if seen is not None:
         seen[ids[0] if len(ids) == 1 else list(ids)] = True
+
+
+class Sampler(Protocol):
+    """Logits of a step -> its rows, as of `Runtime.step`."""
+
+    def sample(self, logits: Logits, sampling: BatchSampling) -> list[Row | None]: ...
+
+
+class LogitsRuntime(ABC):
+    """`Runtime` out of `forward`; its `sampler` may be replaced."""
+
+    limits: Limits
+    info: RuntimeInfo
+    few_rows = 1
+
+    @abstractmethod
+    def forward(self, batch: ScheduledBatch) -> Logits:
+        """Run the batch's rows; a batch without a sampled sequence gives empty logits."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """See `Runtime`."""
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        return TorchSampler()
+
+    def step(self, batch: ScheduledBatch, sampling: BatchSampling) -> list[Row | None]:
+        """See `Runtime`."""
+        return self.sampler.sample(self.forward(batch), sampling)

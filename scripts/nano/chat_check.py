@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from moss_engine.api.tokens import is_stop
-from moss_engine.models.load import load_model
+from moss_engine.models.network import load_model
 from scripts.nano.direct import Prompter
 from scripts.nano.lm.generate import Settings, generate
 from scripts.nano.tokenizer import read_talk

@@ -23,7 +23,7 @@ import torch
 
 from moss_engine.api.tokens import Row, is_stop, spoken_codes
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.load import load_model
+from moss_engine.models.network import load_model
 from moss_engine.text.spoken.text import spoken_text
 from scripts.nano.lm.generate import Bound, Settings, generate
 from scripts.nano.speech.voices import ADA, RATE_TOKENS, VOICE_TOKENS, VOICES, rate_token
@@ -149,7 +149,7 @@ def speak_all(
 
 def judge_records(records: list[dict], codec: Path, vocoder: Path, save: Path | None) -> None:
     """Print the word error rate of every record but the chat's."""
-    from moss_engine.codec.nano.store import load_fsq
+    from moss_engine.codec.nano.fsq import load_fsq
     from moss_engine.config import EngineConfig
     from scripts.nano.copy_synthesis import spoken
     from scripts.nano.judge import Recogniser, judge

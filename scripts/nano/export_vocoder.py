@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
+from moss_engine.codec.vocoder.make import SOURCE_TYPES, save_source_vocoder
 from moss_engine.codec.vocoder.source_filter import SourceFilter
-from moss_engine.codec.vocoder.store import SOURCE_TYPES, save_source_vocoder
 from scripts.nano.vocoder.trainer import PRESETS
 
 GAIN = 2.0

@@ -24,8 +24,7 @@ from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.mel import log_mel
-from moss_engine.codec.nano.fsq import NanoFsq
-from moss_engine.codec.nano.store import load_fsq
+from moss_engine.codec.nano.fsq import NanoFsq, load_fsq
 from scripts.nano.speech.shards import (
     SAMPLE_RATE_HZ,
     Utterance,

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from moss_engine.codec.nano.fsq import codes_of_points
-from moss_engine.codec.nano.store import load_fsq, save_fsq
+from moss_engine.codec.nano.fsq import codes_of_points, load_fsq, save_fsq
 from scripts.nano.speech.features import SpeechStream, load_speech, mel_crops, random_starts
 from scripts.nano.speech.shards import wait_for_speech
 from scripts.nano.training.codec_trainee import NANO_FSQ, Trainee

@@ -24,8 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from moss_engine.models.load import load_model
-from moss_engine.models.network import MossSpeech, causal_attend, rotary_tables
+from moss_engine.models.network import MossSpeech, causal_attend, load_model, rotary_tables
 from scripts.nano.lm.corpus import Corpus
 from scripts.nano.lm.layout import TEXT_TARGET, LaidOut
 from scripts.nano.lm.trainer import export_folder

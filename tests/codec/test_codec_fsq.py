@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moss_engine.codec.nano.codec import StreamedDecoder
 from moss_engine.codec.nano.fsq import NanoFsq, codes_of_points, points_of_codes, quantise
-from moss_engine.codec.nano.stream import StreamedDecoder
 from tests.fixtures.make_tiny_codec import tiny_fsq_config
 
 LEVELS = (8, 5, 3)

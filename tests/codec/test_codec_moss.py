@@ -16,7 +16,7 @@ from moss_engine.audio.pcm import read_wav, write_wav
 from moss_engine.codec.base import samples_per_code
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.moss.codec import MossCodec, MossStream
-from moss_engine.codec.moss.layout import FLOW_CHUNK, HIFT
+from moss_engine.codec.moss.load import FLOW_CHUNK, HIFT
 from moss_engine.codec.moss.voice import Voice
 from moss_engine.config import NANO_CHECKPOINT
 from scripts.revoice import main as revoice

@@ -21,9 +21,9 @@ from moss_engine.codec.base import MOSS_MEL, MelSpec, samples_per_code
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.nano.codec import CPU_CHUNK_CODES as CHUNK_CODES
 from moss_engine.codec.nano.codec import NanoCodec, load_nano_codec
-from moss_engine.codec.nano.store import load_fsq
+from moss_engine.codec.nano.fsq import load_fsq
 from moss_engine.codec.tally import Cost
-from moss_engine.codec.vocoder.store import load_vocoder
+from moss_engine.codec.vocoder.make import load_vocoder
 from moss_engine.codec.vocoder.stream import WindowVocoder, support_frames, whole_wave
 from tests.fixtures.make_tiny_codec import TINY_VOCODER, make_tiny_codec, save_vocoder
 

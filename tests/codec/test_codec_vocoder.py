@@ -16,9 +16,13 @@ from hypothesis import strategies as st
 from moss_engine.api.errors import CheckpointError, MissingPackageError
 from moss_engine.codec.mel import LOG_FLOOR
 from moss_engine.codec.vocoder import bigvgan
-from moss_engine.codec.vocoder.activation import fold_activations
-from moss_engine.codec.vocoder.bigvgan import build_generator, import_bigvgan_module, mel_spec_of
-from moss_engine.codec.vocoder.store import load_vocoder
+from moss_engine.codec.vocoder.bigvgan import (
+    build_generator,
+    fold_activations,
+    import_bigvgan_module,
+    mel_spec_of,
+)
+from moss_engine.codec.vocoder.make import load_vocoder
 from moss_engine.codec.vocoder.stream import VocoderStream, WindowPlan, support_frames, whole_wave
 from tests.fixtures.make_tiny_codec import TINY_VOCODER, make_tiny_codec
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from moss_engine.codec.moss.whisper.vq import load_whisper_vq
+from moss_engine.codec.moss.whisper import load_whisper_vq
 from tests.fixtures.golden.make_speech import PATH, sound
 from tests.fixtures.make_tiny_encoder import make_tiny_encoder
 

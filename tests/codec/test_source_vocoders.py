@@ -17,19 +17,31 @@ from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.mel import LOG_FLOOR, log_mel
 from moss_engine.codec.nano.codec import load_nano_codec
-from moss_engine.codec.vocoder.cached import KNEE, SILENT_FRAMES, CachedVocoder, limited
-from moss_engine.codec.vocoder.make import make_vocoder, pick_folder
-from moss_engine.codec.vocoder.mel_vocoder import StreamedMelVocoder, Work
-from moss_engine.codec.vocoder.pasts import Pasts
-from moss_engine.codec.vocoder.pitch import SOURCE_DELAY, pulses
-from moss_engine.codec.vocoder.source_bigvgan import EDGE, NOISE_SAMPLES, SourceBigVgan
-from moss_engine.codec.vocoder.source_filter import SOURCE_EDGE, SourceFilter
-from moss_engine.codec.vocoder.spectra import spectra_of, wave_of
-from moss_engine.codec.vocoder.store import (
+from moss_engine.codec.vocoder.make import (
     SOURCE_TYPES,
     load_vocoder,
+    make_vocoder,
+    pick_folder,
     save_source_vocoder,
     vocoder_mel,
+)
+from moss_engine.codec.vocoder.source_bigvgan import EDGE, NOISE_SAMPLES, SourceBigVgan
+from moss_engine.codec.vocoder.source_filter import (
+    SOURCE_DELAY,
+    SOURCE_EDGE,
+    Pasts,
+    SourceFilter,
+    pulses,
+    spectra_of,
+    wave_of,
+)
+from moss_engine.codec.vocoder.stream import (
+    KNEE,
+    SILENT_FRAMES,
+    CachedVocoder,
+    StreamedMelVocoder,
+    Work,
+    limited,
 )
 from tests.fixtures.make_tiny_codec import make_tiny_codec
 

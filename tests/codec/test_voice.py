@@ -20,20 +20,20 @@ from moss_engine.api.errors import (
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.mel import log_mel
-from moss_engine.codec.moss.campplus import CAMPPLUS_NAME, SpeakerEncoder
-from moss_engine.codec.moss.fbank import fbank
+from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, SpeakerEncoder, fbank
 from moss_engine.codec.moss.voice import (
     JSON_NAME,
     TENSORS_NAME,
     Voice,
+    advice,
     check_name,
     list_voices,
     load_voice,
+    make_voice,
     remove_voice,
     save_voice,
 )
-from moss_engine.codec.moss.voice_sample import advice, make_voice
-from moss_engine.codec.moss.whisper.vq import load_whisper_vq
+from moss_engine.codec.moss.whisper import load_whisper_vq
 from moss_engine.codec.resample import resample
 from scripts import voice as command
 from tests.fixtures.golden.make_speech import sound
@@ -74,7 +74,7 @@ def some_voice(name: str = "Anna", num_codes: int = 10) -> Voice:
 )
 def test_a_sample_is_trimmed_to_groups_of_five_codes(encoder, duration_s, num_codes):
     wave = sound(round(duration_s * RATE_HZ), RATE_HZ)
-    voice = make_voice("Anna", wave, RATE_HZ, encoder, FixedSpeaker())
+    voice = make_voice("Anna", wave, RATE_HZ, encoder.encode(wave, RATE_HZ), FixedSpeaker())
     assert len(voice.codes) == num_codes and voice.mel.shape == (80, 4 * num_codes)
     assert list(voice.codes) == encoder.encode(wave, RATE_HZ)[:num_codes]
 
@@ -82,7 +82,8 @@ def test_a_sample_is_trimmed_to_groups_of_five_codes(encoder, duration_s, num_co
 def test_mel_and_speaker_vector_go_by_way_of_24_khz(encoder, codec):
     pytest.importorskip("onnxruntime")
     wave = sound(RATE_HZ * 2, RATE_HZ)
-    voice = make_voice("Anna", wave, RATE_HZ, encoder, SpeakerEncoder(codec / CAMPPLUS_NAME))
+    codes = encoder.encode(wave, RATE_HZ)
+    voice = make_voice("Anna", wave, RATE_HZ, codes, SpeakerEncoder(codec / CAMPPLUS_NAME))
     reference = {"zero_crossings": 6, "roll_off": 0.99}
     at_24 = resample(torch.from_numpy(wave), RATE_HZ, 24_000, **reference)
     assert torch.equal(voice.mel, log_mel(at_24, MOSS_MEL)[:, : 4 * len(voice.codes)])
@@ -94,11 +95,9 @@ def test_mel_and_speaker_vector_go_by_way_of_24_khz(encoder, codec):
 
 
 @pytest.mark.parametrize(("duration_s", "error"), [(0.5, AudioEmptyError), (31, AudioLongError)])
-def test_samples_of_a_useless_length_are_refused(encoder, duration_s, error):
+def test_samples_of_a_useless_length_are_refused(duration_s, error):
     with pytest.raises(error, match="3 to 6 s"):
-        make_voice(
-            "Anna", sound(round(duration_s * 16_000), 16_000), 16_000, encoder, FixedSpeaker()
-        )
+        make_voice("Anna", sound(round(duration_s * 16_000), 16_000), 16_000, [], FixedSpeaker())
 
 
 def test_advice_is_given_outside_3_to_6_seconds():

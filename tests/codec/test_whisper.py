@@ -11,16 +11,19 @@ import torch
 
 from moss_engine.api.errors import CheckpointError, EngineFaultError
 from moss_engine.codec import resample as resampling
-from moss_engine.codec.moss.campplus import CAMPPLUS_NAME, SpeakerEncoder
-from moss_engine.codec.moss.fbank import fbank
-from moss_engine.codec.moss.whisper.config import WhisperVqConfig, codec_digest, expected_tensors
-from moss_engine.codec.moss.whisper.features import PREPROCESSOR_NAME, to_16_khz, whisper_features
-from moss_engine.codec.moss.whisper.vq import (
+from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, SpeakerEncoder, fbank
+from moss_engine.codec.moss.whisper import (
     BATCH_FRAMES,
+    PREPROCESSOR_NAME,
     Encoder,
+    WhisperVqConfig,
     batches,
     build_whisper_vq,
+    codec_digest,
+    expected_tensors,
     load_whisper_vq,
+    to_16_khz,
+    whisper_features,
 )
 from moss_engine.codec.resample import resample
 from moss_engine.models.checkpoint import FILE_NAME, save_tensors

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from moss_engine.codec.moss.whisper.graphs import EncoderGraphs
-from moss_engine.codec.moss.whisper.vq import load_whisper_vq
+from moss_engine.codec.moss.whisper import EncoderGraphs, load_whisper_vq
 from tests.fixtures.golden.make_speech import sound
 from tests.fixtures.make_tiny_encoder import make_tiny_encoder
 

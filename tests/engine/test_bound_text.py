@@ -10,9 +10,8 @@ from moss_engine.api.events import FinishReason, Sampled
 from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row, code_of
 from moss_engine.config import EngineConfig
-from moss_engine.engine.bound_text import allowed_text_ids
 from moss_engine.engine.engine import Engine
-from moss_engine.engine.sequence import Segment
+from moss_engine.engine.sequence import Segment, allowed_text_ids
 from tests.engine.engine_support import only, serve
 from tests.fakes import IDS, LIMITS, PAD, WARM, FakeProcessor, FakeRuntime, make_request, noisy
 

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from moss_engine.api.errors import CheckpointError, ConfigError
-from moss_engine.models.bits import bits_of_format, part_of, parts_of, require_sizes, stored_bits
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tensors
 from moss_engine.models.config import PUBLISHED, ModelConfig
+from moss_engine.models.layout import bits_of_format, part_of, parts_of, require_sizes, stored_bits
 from moss_engine.models.packed import group_of, quantise4, widen4
 
 

@@ -14,8 +14,7 @@ import torch
 from moss_engine.api.errors import CheckpointError
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, save_tensors
 from moss_engine.models.config import PUBLISHED, ModelConfig
-from moss_engine.models.load import load_model
-from moss_engine.models.network import MossSpeech, causal_attend
+from moss_engine.models.network import MossSpeech, causal_attend, load_model
 from tests.fixtures.golden import make as golden
 from tests.fixtures.make_tiny_checkpoint import make_config, make_tensors, make_tokenizer
 from tests.models.reference_network import layer, reference_logits

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from moss_engine.models.packed import pack4, quantise4, round4, widen4
-from moss_engine.models.rounding import gptq4, lost_power, lost_power4, searched_scales4
+from moss_engine.models.packed import (
+    gptq4,
+    lost_power,
+    lost_power4,
+    pack4,
+    quantise4,
+    round4,
+    searched_scales4,
+    widen4,
+)
 
 
 @pytest.fixture(scope="module")

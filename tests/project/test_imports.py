@@ -42,9 +42,8 @@ ALLOWED = {
     "codec": "api models",
     "codec.load": "api config models codec.*",
     "codec.nano": "api models codec codec.vocoder",
-    "codec.moss": "api models codec codec.vocoder codec.vocoder.hift codec.moss.*",
+    "codec.moss": "api models codec codec.vocoder codec.vocoder.hift codec.moss.flow",
     "codec.moss.flow": "api codec kernels kernels.codec",
-    "codec.moss.whisper": "api models codec",
     "codec.vocoder": "api models codec codec.vocoder.hift kernels.codec",
     "codec.vocoder.hift": "api codec kernels.codec",
     "service": "api audio config codec engine recogniser",
@@ -81,7 +80,7 @@ HOMES = {
     "soundfile": ("audio", "codec", "endpoints.sound"),
     "bigvgan": ("codec.vocoder.bigvgan",),
     "yaml": ("codec.yaml_file",),
-    "onnxruntime": ("codec.moss.campplus", "audio.voice_activity", "recogniser.moonshine"),
+    "onnxruntime": ("codec.moss.speaker", "audio.voice_activity", "recogniser.moonshine"),
     "httpx": ("talk.brain.server",),
     "gradio": ("ui", "serve"),
     "starlette": ("ui", "endpoints"),
@@ -126,7 +125,6 @@ WITHOUT_TORCH = (
     "engine.block_manager",
     "engine.scheduler",
     "engine.sequence",
-    "engine.bound_text",
 )
 
 

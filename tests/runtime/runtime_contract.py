@@ -16,8 +16,7 @@ import torch
 
 from moss_engine.api.request import ChannelSampling, Sampling
 from moss_engine.api.tokens import Modality, Row
-from moss_engine.models.load import load_model
-from moss_engine.models.network import MossSpeech, causal_attend
+from moss_engine.models.network import MossSpeech, causal_attend, load_model
 from moss_engine.runtime.base import (
     BatchSampling,
     Limits,
@@ -26,7 +25,7 @@ from moss_engine.runtime.base import (
     ScheduledSequence,
     SequenceSampling,
 )
-from moss_engine.runtime.logits_runtime import LogitsRuntime
+from moss_engine.runtime.sampler import LogitsRuntime
 
 LIMITS = Limits(block_size=4, num_blocks=128, max_batch=6, max_step_rows=96, max_seq_len=512)
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from moss_engine.api.request import Sampling
 from moss_engine.api.tokens import Modality, Row, SpecialIds
 from moss_engine.runtime.base import BatchSampling, Logits, SequenceSampling
-from moss_engine.runtime.logits_runtime import Sampler
+from moss_engine.runtime.sampler import Sampler
 
 
 class Replies:

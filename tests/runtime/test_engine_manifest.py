@@ -12,7 +12,7 @@ import pytest
 
 from moss_engine.api.errors import ConfigError, EngineFileError, MossError
 from moss_engine.config import EngineConfig
-from moss_engine.models.fingerprint import checkpoint_digest
+from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.engine_check import (
     EngineRequirements,

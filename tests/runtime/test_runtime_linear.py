@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from moss_engine.runtime.eager import linear
-from moss_engine.runtime.eager.linear import FloatLinear, Int8Linear
+from moss_engine.runtime.eager import network
+from moss_engine.runtime.eager.network import FloatLinear, Int8Linear
 
 MOST_ROWS = 200
 
@@ -22,7 +22,7 @@ def numbers(monkeypatch) -> set[int]:
         return multiply(x, weight)
 
     multiply = F.linear
-    monkeypatch.setattr(linear.F, "linear", noted)
+    monkeypatch.setattr(network.F, "linear", noted)
     return found
 
 

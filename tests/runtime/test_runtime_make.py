@@ -12,13 +12,13 @@ import torch
 
 from moss_engine.api.errors import CheckpointError, ConfigError, MissingPackageError
 from moss_engine.config import EngineConfig
-from moss_engine.models.bits import Bits
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.layout import Bits
 from moss_engine.models.manifest import write_manifest
 from moss_engine.runtime import make, memory
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.cuda.weights import Float8, allocate, runtime_info
-from moss_engine.runtime.eager import linear
+from moss_engine.runtime.eager import network
 from moss_engine.runtime.eager.runtime import TorchRuntime
 from moss_engine.runtime.make import make_runtime
 
@@ -69,8 +69,8 @@ def test_what_was_asked_for_runs(dtype: str, config: EngineConfig) -> None:
 
 def test_measuring_leaves_the_threads_as_they_were() -> None:
     before = torch.get_num_threads()
-    assert linear.int8_decodes_well(before + 1) in (True, False)
-    assert linear.fastest_prefill_dtype(before + 1) in (torch.float32, torch.bfloat16)
+    assert network.int8_decodes_well(before + 1) in (True, False)
+    assert network.fastest_prefill_dtype(before + 1) in (torch.float32, torch.bfloat16)
     assert torch.get_num_threads() == before
 
 

@@ -16,7 +16,7 @@ from moss_engine.api.tokens import Row, initial_modality, next_modality
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tensors, save_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
-from moss_engine.runtime.eager.linear import Int8Linear
+from moss_engine.runtime.eager.network import Int8Linear
 from moss_engine.runtime.eager.runtime import FEW_ROWS, TorchRuntime, load_torch_runtime
 from moss_engine.runtime.sampler import TorchSampler
 from tests.fixtures.golden import make as golden

@@ -14,7 +14,7 @@ from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.runtime import make
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch
-from moss_engine.runtime.logits_runtime import LogitsRuntime
+from moss_engine.runtime.sampler import LogitsRuntime
 from tests.fakes import CONFIG, IDS, FakeProcessor, make_request
 
 

@@ -20,9 +20,9 @@ from moss_engine.api.errors import CheckpointError, ConfigError
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tensors, save_tensors
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.models.converted import entries_of, open_converted
-from moss_engine.models.fingerprint import checkpoint_digest
 from moss_engine.models.float8 import largest_inputs_path
 from moss_engine.models.layout import parts, slot_prefixes
+from moss_engine.models.manifest import checkpoint_digest
 from scripts import convert as convert_module
 from scripts.convert import JOURNAL_NAME, convert, main
 from tests.fixtures.make_tiny_checkpoint import make_tensors
@@ -171,14 +171,14 @@ class FullDisk:
 def test_a_full_disk_is_said_and_the_same_command_goes_on(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from moss_engine.models import tensor_writer
+    from moss_engine.models import tensor_file
 
     out = tmp_path / "out"
     whole = tmp_path / "whole"
     convert(checkpoint, whole, "bfloat16")
     total = sum(path.stat().st_size for path in whole.glob("*.safetensors"))
     with monkeypatch.context() as patch:
-        patch.setattr(tensor_writer, "_write", FullDisk(total * 2 // 3))
+        patch.setattr(tensor_file, "_write", FullDisk(total * 2 // 3))
         with pytest.raises(
             ConfigError, match=r"out cannot be written \(No space .*\); .*free some .*same command"
         ):

@@ -18,8 +18,8 @@ import torch
 from moss_engine import build
 from moss_engine.api.errors import MossError
 from moss_engine.checkup import require_network_tensors
-from moss_engine.codec.moss.layout import CONFIG, FLOW_CHUNK, FLOW_WHOLE, HIFT
-from moss_engine.codec.moss.whisper.features import PREPROCESSOR_NAME
+from moss_engine.codec.moss.load import CONFIG, FLOW_CHUNK, FLOW_WHOLE, HIFT
+from moss_engine.codec.moss.whisper import PREPROCESSOR_NAME
 from moss_engine.config import EngineConfig
 from moss_engine.models.checkpoint import FILE_NAME, INDEX_NAME, expected_tensors, save_tensors
 from moss_engine.models.config import ModelConfig

@@ -15,8 +15,7 @@ import torch
 
 from moss_engine.api.errors import CheckpointError, ConfigError
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.float8 import float8_values, load_scales, row_scales
-from moss_engine.models.float8_parts import load_largest_inputs
+from moss_engine.models.float8 import float8_values, load_largest_inputs, load_scales, row_scales
 from moss_engine.models.manifest import verify_manifest
 from scripts.quantize import best_scales, parse, prompts_from, quantize
 

@@ -12,11 +12,11 @@ import torch
 from moss_engine.api.errors import CheckpointError, ConfigError
 from moss_engine.config import EngineConfig
 from moss_engine.export.low_bits import Rounded, choose_bits
-from moss_engine.models.bits import parts_of, stored_bits
 from moss_engine.models.checkpoint import FILE_NAME
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.load import load_model
+from moss_engine.models.layout import parts_of, stored_bits
 from moss_engine.models.manifest import verify_manifest
+from moss_engine.models.network import load_model
 from moss_engine.runtime.make import make_runtime
 from scripts.quantize_folder import quantize_folder
 

@@ -33,12 +33,13 @@ from moss_engine.codec.moss.flow.decoder import (
 from moss_engine.codec.moss.flow.encoder import LOOK_BACK
 from moss_engine.codec.moss.flow.memory import FlowMemory
 from moss_engine.codec.moss.flow.weights import FlowWeights
-from moss_engine.codec.moss.layout import CHUNK_CODES
 from moss_engine.codec.moss.voice import Voice
-from moss_engine.codec.moss.whisper.vq import WhisperVq
+from moss_engine.codec.moss.whisper import WhisperVq
 from moss_engine.codec.tally import Cost, tensors_of
-from moss_engine.codec.vocoder.mel_vocoder import MelVocoder, Work
+from moss_engine.codec.vocoder.stream import MelVocoder, Work
 
+CHUNK_CODES = 5
+"""Codes that the flow makes a mel of at a time: the size that it was trained with."""
 HISTORY_CODES = 40
 """Codes of the reply, beside the whole prompt, that a chunk can look back to: 3.2 s. It bounds
 memory and time."""

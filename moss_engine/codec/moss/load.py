@@ -16,22 +16,77 @@ from moss_engine.api.errors import (
     ParameterError,
 )
 from moss_engine.codec.base import MOSS_MEL, MelSpec
-from moss_engine.codec.moss.codec import MossCodec, RunChunks
-from moss_engine.codec.moss.flow.config import FlowConfig
+from moss_engine.codec.moss.codec import CHUNK_CODES, MossCodec, RunChunks
+from moss_engine.codec.moss.flow.config import FlowConfig, flow_shapes, read_flow_config
 from moss_engine.codec.moss.flow.cuda import CudaFlow
 from moss_engine.codec.moss.flow.decoder import flow_voice, run_chunks, whole_mel
-from moss_engine.codec.moss.flow.weights import FlowWeights
-from moss_engine.codec.moss.layout import CHUNK_CODES, load_flow, load_hift, read_configs
-from moss_engine.codec.moss.voice import Voice, list_voices, load_voice
-from moss_engine.codec.moss.whisper.config import WhisperVqConfig, codec_digest
-from moss_engine.codec.moss.whisper.vq import load_whisper_vq
+from moss_engine.codec.moss.flow.weights import FlowWeights, pack_flow
+from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, SpeakerEncoder
+from moss_engine.codec.moss.voice import Speaker, Voice, advice, list_voices, load_voice, make_voice
+from moss_engine.codec.moss.whisper import WhisperVqConfig, codec_digest, load_whisper_vq
+from moss_engine.codec.torch_file import check_tensors, read_tensors
+from moss_engine.codec.vocoder.hift.config import HiftConfig, hift_shapes, read_hift_config
 from moss_engine.codec.vocoder.hift.cuda import CudaHift
 from moss_engine.codec.vocoder.hift.generator import source_noise, whole_wave
 from moss_engine.codec.vocoder.hift.stream import Hift
-from moss_engine.codec.vocoder.hift.weights import HiftWeights
-from moss_engine.codec.vocoder.make import make_steady_vocoder
-from moss_engine.codec.vocoder.mel_vocoder import HiftVocoder, MelVocoder, StreamedMelVocoder
-from moss_engine.codec.vocoder.store import vocoder_mel
+from moss_engine.codec.vocoder.hift.weights import HiftWeights, fold_weight_norm, pack_hift
+from moss_engine.codec.vocoder.make import make_steady_vocoder, vocoder_mel
+from moss_engine.codec.vocoder.stream import HiftVocoder, MelVocoder, StreamedMelVocoder
+
+FLOW_FOLDER = "flow"
+CONFIG = f"{FLOW_FOLDER}/config.yaml"
+FLOW_WHOLE = f"{FLOW_FOLDER}/flow.pt"
+FLOW_CHUNK = f"{FLOW_FOLDER}/flow-chunk-5.pt"
+"""Trained with chunks of CHUNK_CODES, FLOW_WHOLE without."""
+HIFT = f"{FLOW_FOLDER}/hift.pt"
+
+
+def is_moss_codec(folder: Path) -> bool:
+    """Whether a folder is laid out as the published codec is."""
+    return (folder / FLOW_FOLDER).is_dir()
+
+
+def load_flow(
+    folder: Path, device: torch.device, dtype: torch.dtype, *, whole: bool = False
+) -> FlowWeights:
+    """The flow for chunks of CHUNK_CODES, or for `whole` replies; raises CheckpointError."""
+    config, path = read_flow_config(folder / CONFIG), folder / (FLOW_WHOLE if whole else FLOW_CHUNK)
+    tensors = read_tensors(path)
+    check_tensors(tensors, flow_shapes(config), path)
+    return pack_flow(tensors, config, device, dtype)
+
+
+def load_hift(folder: Path, device: torch.device) -> HiftWeights:
+    """HiFT in float32; CheckpointError names what is missing or does not fit."""
+    config, path = read_hift_config(folder / CONFIG), folder / HIFT
+    tensors = fold_weight_norm(read_tensors(path))
+    check_tensors(tensors, hift_shapes(config), path)
+    return pack_hift(tensors, config, device)
+
+
+def read_configs(folder: Path) -> tuple[FlowConfig, HiftConfig]:
+    """Settings of flow and HiFT; raises CheckpointError for another codec's rates or mel."""
+    path = folder / CONFIG
+    flow, hift = read_flow_config(path), read_hift_config(path)
+    found = {
+        "mel bands": (flow.num_mels, MOSS_MEL.num_mels),
+        "mel bands for HiFT": (hift.num_mels, MOSS_MEL.num_mels),
+        "Hz": (hift.sample_rate_hz, MOSS_MEL.sample_rate_hz),
+        "samples a mel frame": (hift.samples_per_frame, MOSS_MEL.hop_size),
+        "codes a second": (flow.code_rate_hz, MOSS_MEL.frame_rate_hz / flow.ratio),
+    }
+    wrong = [
+        f"{value:g} {what} instead of {float(wanted):g}"
+        for what, (value, wanted) in found.items()
+        if value != wanted
+    ]
+    if wrong:
+        raise CheckpointError(
+            f"{path} describes another codec ({'; '.join(wrong)}); "
+            "use the published MOSS-Speech codec."
+        )
+    return flow, hift
+
 
 VOICES_FOLDER = "voices"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -179,3 +234,32 @@ def _runner(flow: FlowWeights, device: torch.device, max_together: int) -> tuple
     if device.type != "cuda":
         return run_chunks, 1
     return CudaFlow(flow, CHUNK_CODES, max_together), max_together
+
+
+class MossVoiceCloner:
+    """Voices made while the codec is in use, of recordings that were encoded already."""
+
+    def __init__(self, codec: MossCodec, speaker: Speaker):
+        self._codec, self._speaker = codec, speaker
+
+    def add(
+        self, name: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]
+    ) -> str | None:
+        """Offer a voice made of float32 [samples] mono and its codes; answers with a sentence where
+        another length would be better.
+
+        Raises AudioEmptyError below 1 s and AudioLongError above 30 s.
+        """
+        voice = make_voice(name, wave, sample_rate_hz, codes, self._speaker)
+        self._codec.add_voice(voice)
+        return advice(len(wave) / sample_rate_hz)
+
+    def remove(self, name: str) -> None:
+        """Offer the voice no more; replies that speak in it go on."""
+        self._codec.remove_voice(name)
+
+
+def load_moss_cloner(codec: MossCodec, folder: Path) -> MossVoiceCloner:
+    """Raises CheckpointError and MissingPackageError where the speaker network of the codec's
+    folder cannot run."""
+    return MossVoiceCloner(codec, SpeakerEncoder(folder / CAMPPLUS_NAME))

@@ -18,10 +18,17 @@ from torch import Tensor, nn
 
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.vocoder.bigvgan import import_bigvgan_module
-from moss_engine.codec.vocoder.blocks import KERNEL, Convolution, normal
-from moss_engine.codec.vocoder.pasts import Pasts
-from moss_engine.codec.vocoder.pitch import SOURCE_DELAY, PitchNetwork
-from moss_engine.codec.vocoder.spectra import OVERLAP, spectra_of, wave_of
+from moss_engine.codec.vocoder.source_filter import (
+    KERNEL,
+    OVERLAP,
+    SOURCE_DELAY,
+    Convolution,
+    Pasts,
+    PitchNetwork,
+    normal,
+    spectra_of,
+    wave_of,
+)
 from moss_engine.codec.vocoder.stream import ACTIVATION_REACH
 
 RATES, KERNELS = (5, 6), (15, 12)

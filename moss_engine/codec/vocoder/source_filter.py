@@ -1,15 +1,205 @@
-"""The source-filter generator: pulses through a complex filter, plus a free complex spectrum."""
+"""The source-filter generator: pulses at the pitch of a mel through a complex filter, plus a free
+complex spectrum; and the parts that it shares with `source_bigvgan`.
+
+A streamed network runs the same layers over every push, in the same order; each takes what it needs
+of its earlier inputs from `Pasts`. Nothing is written to: a push makes new tensors, so that the old
+ones still hold the stream as it was.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu, pad
 
 from moss_engine.codec.base import MOSS_MEL
-from moss_engine.codec.vocoder.blocks import KERNEL, Block, Convolution, normal
-from moss_engine.codec.vocoder.pasts import Pasts
-from moss_engine.codec.vocoder.pitch import STEP, STEPS_PER_FRAME, PitchNetwork
-from moss_engine.codec.vocoder.spectra import OVERLAP, spectra_of, wave_of
+
+OVERLAP = 4
+WINDOW_POWER = 1.5
+"""Sum of the squared Hann windows that cover a sample, at four hops a window."""
+
+
+def spectra_of(wave: Tensor, hop: int) -> Tensor:
+    """[batch, (frames + 3) * hop] -> complex [batch, frames, 2 * hop + 1]; frame k begins at sample
+    k * hop."""
+    return torch.fft.rfft(wave.unfold(-1, OVERLAP * hop, hop) * _window(OVERLAP * hop, wave.device))
+
+
+def wave_of(spectra: Tensor, hop: int) -> Tensor:
+    """Complex [batch, frames, 2 * hop + 1] -> [batch, (frames + 3) * hop]; the outer 3 hops lack
+    their neighbours."""
+    frames = torch.fft.irfft(spectra, OVERLAP * hop) * _window(OVERLAP * hop, spectra.device)
+    quarters = frames.unflatten(-1, (OVERLAP, hop)).unbind(2)
+    shifted = [pad(part, (0, 0, k, OVERLAP - 1 - k)) for k, part in enumerate(quarters)]
+    return torch.stack(shifted).sum(0).flatten(1) / WINDOW_POWER
+
+
+@lru_cache(maxsize=8)
+def _window(size: int, device: torch.device) -> Tensor:
+    # It is kept: made while serving, it must serve a later training of the process too.
+    with torch.inference_mode(False):
+        return torch.hann_window(size, device=device)
+
+
+class Pasts:
+    """The kept tensors of one push, in the order of the layers; batched along their first axis."""
+
+    def __init__(self, kept: Sequence[Tensor] | None) -> None:
+        """None stands for zeros: a stream before its first push."""
+        self._old, self.kept = kept, list[Tensor]()
+
+    def _take(self, like: Tensor, shape: Sequence[int]) -> Tensor:
+        return like.new_zeros(shape) if self._old is None else self._old[len(self.kept)]
+
+    def joined(self, x: Tensor, count: int) -> Tensor:
+        """[..., n] -> [..., count + n], the last `count` inputs before them"""
+        x = torch.cat([self._take(x, [*x.shape[:-1], count]), x], -1)
+        self.kept.append(x[..., x.shape[-1] - count :])
+        return x
+
+    def delayed(self, x: Tensor, count: int) -> Tensor:
+        """[..., n] -> [..., n], those of `count` inputs earlier"""
+        return self.joined(x, count)[..., : x.shape[-1]]
+
+    def overlapped(self, x: Tensor, count: int) -> Tensor:
+        """[..., n + count] -> [..., n]; the last `count` are added to the next push's first."""
+        past = self._take(x, [*x.shape[:-1], count])
+        length = x.shape[-1] - count
+        total = x + pad(past, (0, length))
+        self.kept.append(total[..., length:])
+        return total[..., :length]
+
+    def summed(self, x: Tensor) -> Tensor:
+        """[..., n] -> [..., n]: the running sum, from the first push on"""
+        total = self._take(x, [*x.shape[:-1], 1]) + x.cumsum(-1)
+        self.kept.append(total[..., -1:])
+        return total
+
+
+KERNEL, MLP_RATIO = 7, 3
+FIRST_SCALE = 0.2
+MEL_MEAN, MEL_SCALE = -5.5, 3.0
+
+
+class Convolution(nn.Conv1d):
+    """A convolution over KERNEL steps, `look_ahead` of them in the future."""
+
+    def __init__(self, inputs: int, outputs: int, look_ahead: int, groups: int = 1) -> None:
+        super().__init__(inputs, outputs, KERNEL, groups=groups)
+        self.look_ahead, self.look_back = look_ahead, KERNEL - 1 - look_ahead
+
+    def whole(self, x: Tensor) -> Tensor:
+        """[batch, inputs, steps] -> [batch, outputs, steps] with zeros around"""
+        return self(pad(x, (self.look_back, self.look_ahead)))
+
+
+class Block(nn.Module):
+    """Depthwise convolution, norm, MLP with a trained scale that begins small, residual."""
+
+    def __init__(self, width: int, look_ahead: int) -> None:
+        super().__init__()
+        self.depthwise = Convolution(width, width, look_ahead, groups=width)
+        self.norm = nn.LayerNorm(width)
+        self.widen, self.narrow = (
+            nn.Linear(width, MLP_RATIO * width),
+            nn.Linear(MLP_RATIO * width, width),
+        )
+        self.scale = nn.Parameter(torch.full((width,), FIRST_SCALE))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, width, steps] -> the same; zeros stand before the start and after the end."""
+        return self._inside(pad(x, (self.depthwise.look_back, self.depthwise.look_ahead)))
+
+    def advance(self, x: Tensor, pasts: Pasts) -> Tensor:
+        """The next steps, `look_ahead` late."""
+        return self._inside(pasts.joined(x, KERNEL - 1))
+
+    def _inside(self, x: Tensor) -> Tensor:
+        y = self.norm(self.depthwise(x).transpose(1, 2))
+        y = (self.narrow(gelu(self.widen(y))) * self.scale).transpose(1, 2)
+        return x[..., self.depthwise.look_back : x.shape[-1] - self.depthwise.look_ahead] + y
+
+
+def normal(mel: Tensor) -> Tensor:
+    """Log-mel -> about zero mean and unit variance"""
+    return (mel - MEL_MEAN) / MEL_SCALE
+
+
+STEPS_PER_FRAME = 2
+STEP = MOSS_MEL.hop_size // STEPS_PER_FRAME
+"""Samples between two values of F0; step k is the F0 at sample (k + 1/2) * STEP."""
+MIN_F0_HZ, MAX_F0_HZ = 50.0, 500.0
+TOP_HARMONIC_HZ = 11_000.0
+MIDDLE_LOG2_F0 = 7.3
+
+
+class PitchNetwork(nn.Module):
+    """Log-mel -> log2 of F0 in Hz and a voicing logit, twice a frame."""
+
+    LOOK_AHEADS = (1, 1, 1, 0)
+    """Frames that the first convolution and each block look ahead."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.enter = Convolution(MOSS_MEL.num_mels, width, self.LOOK_AHEADS[0])
+        self.blocks = nn.Sequential(*(Block(width, ahead) for ahead in self.LOOK_AHEADS[1:]))
+        self.leave = nn.Conv1d(width, 2 * STEPS_PER_FRAME, 1)
+
+    def forward(self, mel: Tensor) -> tuple[Tensor, Tensor]:
+        """[batch, num_mels, frames] -> two of [batch, 2 * frames]"""
+        return self.finish(self.blocks(self.enter.whole(normal(mel))))
+
+    def advance(self, mel: Tensor, pasts: Pasts) -> Tensor:
+        """The next frames -> pulses [batch, frames * hop], SOURCE_DELAY samples late"""
+        x = self.enter(pasts.joined(normal(mel), KERNEL - 1))
+        for block in self.blocks:
+            x = block.advance(x, pasts)  # type: ignore[operator]
+        log2_f0, voicing = self.finish(x)
+        f0 = at_samples(pasts.joined(f0_of(log2_f0), 1))
+        voiced = at_samples(pasts.joined(voicing, 1)) > 0
+        phase = pasts.summed(f0.double() / MOSS_MEL.sample_rate_hz).remainder(1)
+        return pulses(phase.float(), f0, voiced)
+
+    def finish(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[batch, width, frames] -> two of [batch, 2 * frames]"""
+        values = self.leave(x).unflatten(1, (2, STEPS_PER_FRAME)).transpose(2, 3).flatten(2)
+        return values[:, 0] + MIDDLE_LOG2_F0, values[:, 1]
+
+
+SOURCE_DELAY = sum(PitchNetwork.LOOK_AHEADS) * MOSS_MEL.hop_size + STEP // 2
+"""Samples from a mel frame's first to the pulses that a stream has when it knows the frame
+before."""
+
+
+def at_samples(steps: Tensor) -> Tensor:
+    """[batch, n + 1] values at consecutive steps -> [batch, n * STEP], linear from the middle of
+    step 0 on."""
+    ramp = (torch.arange(STEP, device=steps.device) + 0.5) / STEP
+    return torch.lerp(steps[:, :-1, None], steps[:, 1:, None], ramp).flatten(1)
+
+
+def f0_of(log2_f0: Tensor) -> Tensor:
+    return log2_f0.clamp(math.log2(MIN_F0_HZ), math.log2(MAX_F0_HZ)).exp2()
+
+
+def pulses(phase: Tensor, f0_hz: Tensor, voiced: Tensor) -> Tensor:
+    """Band-limited pulses: the sum of cos(2 pi h phase) over the harmonics h below TOP_HARMONIC_HZ,
+    where voiced.
+
+    `phase` counts periods in [0, 1). The sum has the closed form sin((H + 1/2) t) / (2 sin(t / 2))
+    - 1/2.
+    """
+    angle = phase * (2 * math.pi)
+    order = (TOP_HARMONIC_HZ / f0_hz).floor() + 0.5
+    divisor = 2 * (angle / 2).sin()
+    at_pulse = divisor.abs() < 2e-3
+    wave = torch.where(at_pulse, order, (order * angle).sin() / torch.where(at_pulse, 1.0, divisor))
+    return (wave - 0.5) * voiced
+
 
 BINS = OVERLAP * STEP // 2 + 1
 AROUND = 2

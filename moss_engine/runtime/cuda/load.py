@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
-from moss_engine.models.bits import Bits
-from moss_engine.models.checkpoint import expected_tensors, stream_tensors
+from moss_engine.models.checkpoint import TiedHeads, expected_tensors, stream_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import load_scales
-from moss_engine.models.load import TiedHeads
+from moss_engine.models.layout import Bits
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.cuda.runtime import CudaRuntime
 from moss_engine.runtime.cuda.weights import Float8, allocate, fill, fill_at_random, runtime_info

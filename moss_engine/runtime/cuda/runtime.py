@@ -35,7 +35,7 @@ from moss_engine.runtime.cuda.programs import (
 )
 from moss_engine.runtime.cuda.sampler import KernelSampler
 from moss_engine.runtime.cuda.weights import Weights
-from moss_engine.runtime.logits_runtime import LogitsRuntime
+from moss_engine.runtime.sampler import LogitsRuntime
 
 log = logging.getLogger(__name__)
 

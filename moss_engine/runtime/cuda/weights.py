@@ -18,9 +18,9 @@ from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.info import RuntimeInfo
-from moss_engine.models.bits import Bits
 from moss_engine.models.checkpoint import SCALE_SUFFIX
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.layout import Bits
 from moss_engine.runtime.cuda.linear import LaneLinear, Place, empty_float8, empty_linear
 
 INIT_STD = 0.02

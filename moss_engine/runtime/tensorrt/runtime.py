@@ -17,7 +17,7 @@ from moss_engine.api.info import RuntimeInfo
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, ScheduledSequence, check_batch
 from moss_engine.runtime.engine_manifest import EngineManifest
-from moss_engine.runtime.logits_runtime import LogitsRuntime
+from moss_engine.runtime.sampler import LogitsRuntime
 from moss_engine.runtime.tensorrt.engine import TrtEngine, check_tensors
 from moss_engine.runtime.tensorrt.inputs import StepInputs, StepShape
 from moss_engine.runtime.tensorrt.library import Library

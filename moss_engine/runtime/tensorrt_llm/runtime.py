@@ -20,7 +20,7 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import parts
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, check_batch
 from moss_engine.runtime.engine_manifest import EngineManifest
-from moss_engine.runtime.logits_runtime import LogitsRuntime
+from moss_engine.runtime.sampler import LogitsRuntime
 from moss_engine.runtime.tensorrt.engine import EngineTensor, TrtEngine
 from moss_engine.runtime.tensorrt.library import Library
 from moss_engine.runtime.tensorrt_llm.tensors import (

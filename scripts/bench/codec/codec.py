@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from moss_engine.codec.moss.codec import MossCodec
-from moss_engine.codec.moss.layout import CHUNK_CODES
+from moss_engine.codec.moss.load import CHUNK_CODES
 from scripts.bench.codec.accuracy import history, memory, rounding
 from scripts.bench.random_weights import Parts, Sizes
 

@@ -28,7 +28,7 @@ from moss_engine.runtime.base import (
     ScheduledSequence,
     SequenceSampling,
 )
-from moss_engine.runtime.logits_runtime import LogitsRuntime
+from moss_engine.runtime.sampler import LogitsRuntime
 from scripts.quantize import answer
 
 SAMPLED = ChannelSampling(0.7, 20, 0.95, 1.1)

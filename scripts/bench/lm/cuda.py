@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from moss_engine.api.tokens import Row
-from moss_engine.models.bits import FORMATS as BITS
-from moss_engine.models.bits import HEADS_BITS, bits_of_format
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.layout import FORMATS as BITS
+from moss_engine.models.layout import HEADS_BITS, bits_of_format
 from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence
 from scripts.bench.common.timing import (
     REST_S,

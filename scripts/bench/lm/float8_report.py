@@ -27,8 +27,8 @@ from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.api.request import Message, Request, Text
 from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.models.config import ModelConfig
-from moss_engine.runtime.logits_runtime import LogitsRuntime
 from moss_engine.runtime.make import make_runtime, resolve_device
+from moss_engine.runtime.sampler import LogitsRuntime
 from moss_engine.text.processor import load_processor
 from scripts.bench.lm.agreement import Comparison, Subject, table
 from scripts.quantize import prompts_from, quantize

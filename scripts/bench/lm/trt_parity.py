@@ -32,7 +32,7 @@ from moss_engine.runtime.engine_manifest import (
     read_plan,
     write_engine_manifest,
 )
-from moss_engine.runtime.logits_runtime import LogitsRuntime
+from moss_engine.runtime.sampler import LogitsRuntime
 from moss_engine.runtime.tensorrt.library import Library, compute_capability
 from moss_engine.runtime.tensorrt.load import bound_weights
 from moss_engine.runtime.tensorrt.runtime import TrtRuntime

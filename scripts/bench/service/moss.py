@@ -25,8 +25,8 @@ import torch
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.events import AudioChunk, Sampled
 from moss_engine.codec.moss.codec import MossCodec
-from moss_engine.models.bits import bits_of_format
 from moss_engine.models.config import PUBLISHED, ModelConfig
+from moss_engine.models.layout import bits_of_format
 from moss_engine.runtime.base import Limits, Runtime
 from moss_engine.service.core import ServiceCore
 from scripts.bench.common.load import load_table

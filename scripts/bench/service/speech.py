@@ -22,8 +22,7 @@ from moss_engine.runtime.base import (
 )
 from moss_engine.runtime.cuda.runtime import CudaRuntime
 from moss_engine.runtime.cuda.sampler import KernelSampler
-from moss_engine.runtime.logits_runtime import Sampler
-from moss_engine.runtime.sampler import TorchSampler
+from moss_engine.runtime.sampler import Sampler, TorchSampler
 from scripts.bench.common.timing import (
     REPEATS,
     Ceilings,

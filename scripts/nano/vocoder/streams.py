@@ -12,9 +12,8 @@ from torch.nn.functional import pad
 
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.mel import LOG_FLOOR
-from moss_engine.codec.nano.store import load_fsq
-from moss_engine.codec.vocoder.pitch import STEP, STEPS_PER_FRAME, pulses
-from moss_engine.codec.vocoder.source_filter import SOURCE_EDGE
+from moss_engine.codec.nano.fsq import load_fsq
+from moss_engine.codec.vocoder.source_filter import SOURCE_EDGE, STEP, STEPS_PER_FRAME, pulses
 from scripts.nano.speech.features import stream_mel
 from scripts.nano.vocoder.speech import F0_HOP, MIN_F0_HZ, UNIT
 

@@ -10,9 +10,13 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from moss_engine.codec.base import MOSS_MEL
-from moss_engine.codec.vocoder.pitch import MIN_F0_HZ, STEPS_PER_FRAME
 from moss_engine.codec.vocoder.source_bigvgan import SourceBigVgan
-from moss_engine.codec.vocoder.source_filter import SOURCE_EDGE, SourceFilter
+from moss_engine.codec.vocoder.source_filter import (
+    MIN_F0_HZ,
+    SOURCE_EDGE,
+    STEPS_PER_FRAME,
+    SourceFilter,
+)
 from scripts.nano.vocoder.critics import compressed_spectra, make_critics
 from scripts.nano.vocoder.losses import (
     adversarial_loss,

@@ -10,9 +10,9 @@ import torch
 pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
-from moss_engine.models.bits import Bits, bits_of_format, stored_bits  # noqa: E402
 from moss_engine.models.checkpoint import expected_tensors, stream_tensors  # noqa: E402
 from moss_engine.models.config import ModelConfig  # noqa: E402
+from moss_engine.models.layout import Bits, bits_of_format, stored_bits  # noqa: E402
 from moss_engine.runtime.cuda.runtime import CudaRuntime  # noqa: E402
 from moss_engine.runtime.cuda.weights import allocate, fill  # noqa: E402
 from scripts.quantize_folder import quantize_folder  # noqa: E402

@@ -13,6 +13,7 @@ from moss_engine.api.errors import CheckpointError
 from moss_engine.models import checkpoint
 from moss_engine.models.checkpoint import (
     FILE_NAME,
+    TiedHeads,
     expected_tensors,
     load_tensors,
     save_tensors,
@@ -20,7 +21,6 @@ from moss_engine.models.checkpoint import (
 )
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import row_scales
-from moss_engine.models.load import TiedHeads
 from moss_engine.runtime.cuda import linear as cuda_linear
 from moss_engine.runtime.cuda.weights import Float8, allocate, fill, num_bytes, places
 

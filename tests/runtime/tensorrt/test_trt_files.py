@@ -18,7 +18,7 @@ from moss_engine.config import EngineConfig
 from moss_engine.export import tensorrt as export
 from moss_engine.export.target import BuildTarget
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.fingerprint import checkpoint_digest
+from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.runtime import memory
 from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.engine_manifest import (

@@ -13,7 +13,7 @@ from moss_engine.api.tokens import Row
 from moss_engine.export.target import BuildTarget
 from moss_engine.export.tensorrt import build_plan
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.float8_parts import INPUT_SCALE, WEIGHT_SCALE, is_float8
+from moss_engine.models.float8 import INPUT_SCALE, WEIGHT_SCALE, is_float8
 from moss_engine.models.layout import parts, stream_parts
 from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.engine_manifest import EngineManifest

@@ -26,8 +26,7 @@ from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, save_tens
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.converted import Converted, open_converted
 from moss_engine.models.float8 import largest_inputs_path
-from moss_engine.models.load import load_model
-from moss_engine.models.network import MossSpeech
+from moss_engine.models.network import MossSpeech, load_model
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.engine_manifest import (
     PLAN_NAME,

@@ -17,7 +17,7 @@ from moss_engine.config import EngineConfig
 from moss_engine.export import tensorrt_llm as trtllm_build
 from moss_engine.models.checkpoint import expected_tensors, load_tensors
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.fingerprint import checkpoint_digest
+from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import (

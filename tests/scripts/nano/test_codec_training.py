@@ -14,8 +14,7 @@ import torch
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.nano.codec import load_nano_codec
-from moss_engine.codec.nano.fsq import codes_of_points
-from moss_engine.codec.nano.store import load_fsq
+from moss_engine.codec.nano.fsq import codes_of_points, load_fsq
 from moss_engine.config import NANO_CHECKPOINT
 from scripts.nano import train_codec
 from scripts.nano.speech.features import load_speech, mel_crops, random_starts, stream_mel

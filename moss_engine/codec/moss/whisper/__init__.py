@@ -1,1 +1,0 @@
-"""Wave -> codes by the Whisper encoder with its quantiser."""

@@ -20,8 +20,8 @@ from moss_engine.codec.moss.flow.weights import pack_flow
 from moss_engine.codec.moss.load import CHUNK_CODES, hift_vocoder
 from moss_engine.codec.moss.voice import SPEAKER_DIM, Voice
 <<<<<<< HEAD:scripts/bench/random_weights.py
-from moss_engine.codec.moss.whisper.config import WhisperVqConfig, expected_tensors
-from moss_engine.codec.moss.whisper.vq import WhisperVq, build_whisper_vq
+from moss_engine.codec.moss.whisper import WhisperVqConfig, expected_tensors
+from moss_engine.codec.moss.whisper import WhisperVq, build_whisper_vq
 from moss_engine.codec.vocoder.hift.config import HiftConfig, hift_shapes
 =======
 from moss_engine.codec.moss.whisper import (

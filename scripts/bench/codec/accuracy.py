@@ -26,7 +26,7 @@ from moss_engine.codec.moss.flow.weights import pack_flow
 from moss_engine.codec.moss.load import CHUNK_CODES
 from moss_engine.codec.vocoder.hift.weights import pack_hift
 <<<<<<< HEAD
-from moss_engine.codec.vocoder.mel_vocoder import MelVocoder, Work
+from moss_engine.codec.vocoder.stream import MelVocoder, Work
 from scripts.bench.random_weights import Parts
 =======
 from moss_engine.codec.vocoder.stream import MelVocoder, Work

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from scripts.bench.common.random_codec import PUBLISHED_CONFIG, TINY_CONFIG
 
 from moss_engine.codec.moss.whisper import (
     WhisperVq,
@@ -23,7 +24,6 @@ from moss_engine.codec.moss.whisper import (
     to_16_khz,
     whisper_features,
 )
-from scripts.bench.common.random_codec import PUBLISHED_CONFIG, TINY_CONFIG
 
 RATE_HZ = 44_100
 DURATIONS_S = (4.0, 10.0, 30.0)

@@ -19,19 +19,13 @@ from moss_engine.codec.moss.flow.decoder import run_chunks
 from moss_engine.codec.moss.flow.weights import pack_flow
 from moss_engine.codec.moss.load import CHUNK_CODES, hift_vocoder
 from moss_engine.codec.moss.voice import SPEAKER_DIM, Voice
-<<<<<<< HEAD:scripts/bench/random_weights.py
-from moss_engine.codec.moss.whisper import WhisperVqConfig, expected_tensors
-from moss_engine.codec.moss.whisper import WhisperVq, build_whisper_vq
-from moss_engine.codec.vocoder.hift.config import HiftConfig, hift_shapes
-=======
 from moss_engine.codec.moss.whisper import (
     WhisperVq,
     WhisperVqConfig,
     build_whisper_vq,
     expected_tensors,
 )
-from moss_engine.codec.vocoder.hift.config import HiftConfig
->>>>>>> 2a5cebf (Core: modules that were one idea are one file again):scripts/bench/codec/random_parts.py
+from moss_engine.codec.vocoder.hift.config import HiftConfig, hift_shapes
 from moss_engine.codec.vocoder.hift.weights import pack_hift
 
 TINY_CONFIG: dict[str, Any] = {

@@ -25,13 +25,8 @@ from moss_engine.codec.moss.flow.memory import FlowMemory
 from moss_engine.codec.moss.flow.weights import pack_flow
 from moss_engine.codec.moss.load import CHUNK_CODES
 from moss_engine.codec.vocoder.hift.weights import pack_hift
-<<<<<<< HEAD
 from moss_engine.codec.vocoder.stream import MelVocoder, Work
 from scripts.bench.random_weights import Parts
-=======
-from moss_engine.codec.vocoder.stream import MelVocoder, Work
-from scripts.bench.codec.random_parts import Parts
->>>>>>> 2a5cebf (Core: modules that were one idea are one file again)
 
 NARROW = (torch.float16, torch.bfloat16)
 

@@ -151,7 +151,7 @@ def make_voice(
 ) -> Voice:
     """A voice of float32 [samples] mono and its codes, trimmed to a multiple of 5 codes (0.4 s).
 
-    Codes are those of the recording as it is; mel and speaker vector from the recording at 24 kHz, the
+    Codes are those of the recording as it is; mel and speaker vector come from it at 24 kHz, the
     vector by way of 16 kHz: with other orders the published decoder hears another voice. Raises
     ParameterError for a name that no voice may have, AudioEmptyError below 1 s and AudioLongError
     above 30 s.

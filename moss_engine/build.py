@@ -189,9 +189,7 @@ def watch_machine(core: ServiceCore) -> MachineWatch:
     def steps() -> Iterator[MachineLimits | None]:
         model = ModelConfig.from_file(config.checkpoint / "config.json")
         info, device = core.engine.runtime.info, resolve_device(config.device)
-        tally = core.codec.tally
-        codec_bytes = tally.size_bytes if tally else None
-        return limits_in_steps(model, info, device, config.threads, codec_bytes)
+        return limits_in_steps(model, info, device, config.threads)
 
     def rests() -> bool:
         engine = core.stats().engine

@@ -15,7 +15,6 @@ import torch
 from moss_engine.api.info import RuntimeInfo
 from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Text
 from moss_engine.api.tokens import Row, effective_id, text_rows
-from moss_engine.codec.tally import Cost, Tally
 from moss_engine.engine.sequence import Segment
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch
@@ -182,13 +181,10 @@ class FakeStream:
         return np.repeat(np.array(codes, dtype=np.float32) / 100, 960)
 
 
-CODEC_COST = Cost(per_step=100.0, fixed=0.0, weight_bytes=10)
-
-
 class FakeCodec:
     """Every code becomes 960 samples of value code / 100, in chunks of `chunk_codes`.
 
-    `calls` holds the size of every call for several streams; a code costs CODEC_COST.
+    `calls` holds the size of every call for several streams.
     """
 
     sample_rate_hz = 24_000
@@ -199,7 +195,6 @@ class FakeCodec:
     def __init__(self, chunk_codes: int = 2, max_together: int = 1):
         self.chunk_codes = chunk_codes
         self.max_together = max_together
-        self.tally = Tally()
         self.calls: list[int] = []
         self.before_push: Callable[[], None] = lambda: None
 
@@ -211,7 +206,6 @@ class FakeCodec:
 
     def push_together(self, work: Sequence[tuple[FakeStream, Sequence[int]]]) -> list[np.ndarray]:
         self.calls.append(len(work))
-        self.tally.add(CODEC_COST, sum(len(codes) for _, codes in work))
         return [stream.push(codes) for stream, codes in work]
 
     def flush_together(self, streams: Sequence[FakeStream]) -> list[np.ndarray]:

@@ -123,13 +123,10 @@ class TextDelta:
 @dataclass(frozen=True)
 class CodecRun:
     """One run of the codec for `num_replies` at a time: `ran_s` it took, without the wait for its
-    turn. `operations` (a multiplication with its addition counts as two) and `weight_bytes` to be
-    read are those of all the replies; both are 0 where they are not counted."""
+    turn."""
 
     ran_s: float
     num_replies: int
-    operations: float = 0.0
-    weight_bytes: float = 0.0
 
 
 @dataclass(frozen=True)

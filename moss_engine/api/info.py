@@ -139,16 +139,13 @@ class MachineLimits:
     """The roofline of this machine: the rates at which it reads and multiplies, as measured, and
     what a step of the network needs at least: its weights once, `row_bytes` for each row in the
     cache, and `row_operations` for each row that is computed (a multiplication with its addition
-    counts as two). `codec_*` are the rates for the codec, measured with a buffer as large as its
-    weights and on one core where that is a CPU; None where the codec does not count its work."""
+    counts as two)."""
 
     read_bytes_per_s: float
     operations_per_s: float
     weight_bytes: int
     row_bytes: int
     row_operations: int
-    codec_read_bytes_per_s: float | None = None
-    codec_operations_per_s: float | None = None
 
 
 @dataclass(frozen=True)

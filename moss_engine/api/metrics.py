@@ -72,17 +72,10 @@ class RequestMetrics:
     codec_ms: float | None = _metric(
         "ms",
         "How long a run of the codec takes on average to make a chunk of sound, without the wait "
-        "for its turn: on a CPU on one core, whose limit is meant, on a GPU for several replies at "
-        "a time, whose whole time and work count.",
+        "for its turn; on a GPU for several replies at a time.",
     )
     codec_replies: float | None = _metric(
         "", "For how many replies such a run made sound, on average."
-    )
-    codec_operations: int | None = _metric(
-        "", "Multiplications and additions of such a run, on average, where they are counted."
-    )
-    codec_weight_bytes: int | None = _metric(
-        "bytes", "Weights that such a run reads, on average, where they are counted."
     )
 
 
@@ -97,8 +90,6 @@ class CodecTotals(NamedTuple):
     runs: int = 0
     replies: int = 0
     ran_s: float = 0.0
-    operations: float = 0.0
-    weight_bytes: float = 0.0
 
 
 class Timeline(NamedTuple):
@@ -193,13 +184,7 @@ def _fold_codec(totals: CodecTotals | None, run: CodecRun | None) -> CodecTotals
     if run is None:
         return totals
     before = totals or CodecTotals()
-    return CodecTotals(
-        before.runs + 1,
-        before.replies + run.num_replies,
-        before.ran_s + run.ran_s,
-        before.operations + run.operations,
-        before.weight_bytes + run.weight_bytes,
-    )
+    return CodecTotals(before.runs + 1, before.replies + run.num_replies, before.ran_s + run.ran_s)
 
 
 def _runs_dry_s(timeline: Timeline) -> float:
@@ -236,19 +221,11 @@ def measure(timeline: Timeline, now_s: float | None = None) -> RequestMetrics:
 
 def _codec(totals: CodecTotals | None) -> dict[str, Any]:
     """The codec's figures, each an average over its runs."""
-    runs, replies, ran_s, *work = totals or CodecTotals()
-    operations, weight_bytes = (_three_digits(done / runs) if done else None for done in work)
+    runs, replies, ran_s = totals or CodecTotals()
     return {
         "codec_ms": ran_s / runs * 1000 if runs else None,
         "codec_replies": replies / runs if runs else None,
-        "codec_operations": operations,
-        "codec_weight_bytes": weight_bytes,
     }
-
-
-def _three_digits(value: float) -> int:
-    """As much as is read of it, and on a slow link seldom another number."""
-    return int(float(f"{value:.3g}"))
 
 
 def _ms(start_s: float | None, end_s: float | None) -> float | None:

@@ -13,8 +13,6 @@ from moss_engine.api.errors import MelSpecError, ParameterError
 if TYPE_CHECKING:
     import numpy as np
 
-    from moss_engine.codec.tally import Tally
-
 
 @dataclass(frozen=True)
 class MelSpec:
@@ -95,11 +93,6 @@ class SpeechCodec(Protocol):
     code_rate_hz: Fraction
     num_codes: int
     max_together: int
-
-    @property
-    def tally(self) -> Tally | None:
-        """What its runs for replies had to do so far; None where that is not counted."""
-        ...
 
     @property
     def voices(self) -> tuple[str, ...]:

@@ -84,15 +84,10 @@ def dense_rates(size: int, device: torch.device) -> Iterator[float]:
 
 
 def limits_in_steps(
-    config: ModelConfig,
-    info: RuntimeInfo,
-    device: torch.device,
-    threads: int,
-    codec_bytes: int | None = None,
+    config: ModelConfig, info: RuntimeInfo, device: torch.device, threads: int
 ) -> Iterator[MachineLimits | None]:
-    """The limits of this machine for this network, and for a codec of so many bytes of weights,
-    found in steps of a few milliseconds: None until the last one. To be run in a thread of its own,
-    while the network rests."""
+    """The limits of this machine for this network, found in steps of a few milliseconds: None until
+    the last one. To be run in a thread of its own, while the network rests."""
     if device.type == "cpu":
         torch.set_num_threads(threads)  # those of the network: MKL keeps one number for all
     needs = needs_of(config, info, device)
@@ -103,37 +98,13 @@ def limits_in_steps(
     for rate in dense_rates(config.hidden_size, device):
         dense = rate
         yield None
-    codec: list[float | None] = [None, None]
-    if codec_bytes is not None:
-        reads = read_rates(min(MAX_BUFFER_BYTES, codec_bytes), device)
-        for kind, rates in enumerate((reads, dense_rates(config.hidden_size, device))):
-            for rate in _on_one_core(rates, threads, device):
-                codec[kind] = rate
-                yield None
     yield MachineLimits(
         read_bytes_per_s=read,
         operations_per_s=dense,
         weight_bytes=needs.weight_bytes,
         row_bytes=needs.row_bytes,
         row_operations=2 * needs.step_parameters,
-        codec_read_bytes_per_s=codec[0],
-        codec_operations_per_s=codec[1],
     )
-
-
-def _on_one_core(rates: Iterator[float], threads: int, device: torch.device) -> Iterator[float]:
-    """The same with one thread of a CPU, which is what a codec has there; between two steps the
-    number is the network's again."""
-    done = False
-    while not done:
-        if device.type == "cpu":
-            torch.set_num_threads(1)
-        rate = next(rates, None)
-        if device.type == "cpu":
-            torch.set_num_threads(threads)
-        done = rate is None
-        if rate is not None:
-            yield rate
 
 
 def timed_ms(run: Callable[[], object], device: torch.device) -> float:

@@ -131,7 +131,7 @@ class SpeechWorker:
     ) -> None:
         """One run of the codec for all; where it raises, one for each, so that a faulty reply fails
         alone."""
-        before, began_s = self._tallied(), time.perf_counter()
+        began_s = time.perf_counter()
         try:
             waves = run(work)
             assert len(waves) == len(jobs), (
@@ -144,18 +144,12 @@ class SpeechWorker:
             for job, one in zip(jobs, work, strict=True):
                 self._run(run, [job], [one], ends=ends)
             return
-        ran_s, after = time.perf_counter() - began_s, self._tallied()
-        made_by = CodecRun(ran_s, len(jobs), after[0] - before[0], after[1] - before[1])
+        made_by = CodecRun(time.perf_counter() - began_s, len(jobs))
         for job, samples in zip(jobs, waves, strict=True):
             try:
                 self._deliver(job, samples, made_by, ends)
             except Exception as error:
                 self._fail(job, error)
-
-    def _tallied(self) -> tuple[float, float]:
-        """Operations and bytes of all the codec's runs so far."""
-        tally = self._codec.tally
-        return (tally.operations, tally.weight_bytes) if tally else (0.0, 0.0)
 
     def _deliver(self, job: SpeechJob, samples: np.ndarray, made_by: CodecRun, ends: bool) -> None:
         if not np.isfinite(samples).all():

@@ -22,7 +22,6 @@ from moss_engine.codec.load import load_codec
 from moss_engine.codec.nano.codec import CPU_CHUNK_CODES as CHUNK_CODES
 from moss_engine.codec.nano.codec import NanoCodec, load_nano_codec
 from moss_engine.codec.nano.fsq import load_fsq
-from moss_engine.codec.tally import Cost
 from moss_engine.codec.vocoder.make import load_vocoder
 from moss_engine.codec.vocoder.stream import WindowVocoder, support_frames, whole_wave
 from tests.fixtures.make_tiny_codec import TINY_VOCODER, make_tiny_codec, save_vocoder
@@ -61,9 +60,9 @@ def with_windows(codec: NanoCodec, lengths: tuple[int, ...], generator=None) -> 
     """The codec with windows of these lengths alone, and with another generator."""
     vocoder = codec._vocoder
     plan = replace(vocoder.plan, lengths=lengths)
-    device, cost = torch.device("cpu"), Cost(0.0, 0.0, 0)
-    window = WindowVocoder(generator or vocoder.generator, vocoder.mel, plan, device, cost)
-    return NanoCodec(codec._fsq, window, torch.device("cpu"))
+    device = torch.device("cpu")
+    window = WindowVocoder(generator or vocoder.generator, vocoder.mel, plan, device)
+    return NanoCodec(codec._fsq, window, device)
 
 
 def test_the_codec_describes_itself(codec):

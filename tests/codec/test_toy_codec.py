@@ -41,7 +41,6 @@ class ToyCodec:
     code_rate_hz = Fraction(25)
     max_together = 1
     voices = ("plain",)
-    tally = None
 
     def __init__(self, num_codes: int):
         self.num_codes = num_codes

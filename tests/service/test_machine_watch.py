@@ -46,16 +46,8 @@ def test_the_built_in_voice_has_limits():
     model = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
     info = RuntimeInfo("torch", "1", "cpu", "int8", "nano")
     threads = torch.get_num_threads()
-    *before, limits = limits_in_steps(model, info, torch.device("cpu"), threads, 10_000_000)
+    *before, limits = limits_in_steps(model, info, torch.device("cpu"), threads)
     assert torch.get_num_threads() == threads
     assert not any(before) and limits is not None
     assert limits.read_bytes_per_s > 0 and limits.operations_per_s > 0
     assert limits.row_operations == 2 * limits.weight_bytes  # int8
-    assert limits.codec_read_bytes_per_s > 0 and limits.codec_operations_per_s > 0
-
-
-def test_a_codec_that_does_not_count_has_no_limits():
-    model = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
-    info = RuntimeInfo("torch", "1", "cpu", "int8", "nano")
-    *_, limits = limits_in_steps(model, info, torch.device("cpu"), torch.get_num_threads())
-    assert limits is not None and limits.codec_operations_per_s is None

@@ -21,7 +21,6 @@ from torch import Tensor
 from moss_engine.api.errors import ParameterError
 from moss_engine.codec.base import MOSS_MEL, check_codes
 from moss_engine.codec.lane import on_host, on_lane, open_lane
-from moss_engine.codec.moss.flow.cost import chunk_cost
 from moss_engine.codec.moss.flow.decoder import (
     OUTSIDE,
     Chunk,
@@ -35,7 +34,6 @@ from moss_engine.codec.moss.flow.memory import FlowMemory
 from moss_engine.codec.moss.flow.weights import FlowWeights
 from moss_engine.codec.moss.voice import Voice
 from moss_engine.codec.moss.whisper import WhisperVq
-from moss_engine.codec.tally import Cost, tensors_of
 from moss_engine.codec.vocoder.stream import MelVocoder, Work
 
 CHUNK_CODES = 5
@@ -92,9 +90,6 @@ class MossCodec:
         self._lane = open_lane(device)
         if self._lane is not None:
             self._lane.wait_stream(torch.cuda.current_stream(device))
-        self.tally = vocoder.tally
-        self._chunk_cost: Cost | None = None
-        self.tally.size_bytes += sum(tensor.nbytes for tensor in tensors_of(flow))
         self._changing = threading.Lock()  # guards voices and prompts, which other threads change
 
     @property
@@ -136,8 +131,6 @@ class MossCodec:
         if found is None:
             of_flow = flow_voice(self.flow, entry.codes, entry.mel, entry.speaker)
             found = Prompt(of_flow, prompt_memory(self.flow, of_flow, CHUNK_CODES, self._run))
-            if self._chunk_cost is None:  # other voices' prompts are about as long
-                self._chunk_cost = chunk_cost(self.flow, MossStream(self, found).chunk(CHUNK_CODES))
         with self._changing:
             if self._voices.get(name) is entry:
                 self._prompts[name] = found
@@ -173,12 +166,7 @@ class MossCodec:
             ]
             for first in range(0, len(members), self.max_together):
                 part = members[first : first + self.max_together]
-                chunks = [stream.chunk(size) for stream in part]
-                cost = self._chunk_cost
-                assert cost is not None, "a stream comes behind a prompt"
-                operations = (cost.operations(chunk.memory.seen_frames) for chunk in chunks)
-                self.tally.note(sum(operations), cost.weight_bytes)
-                mels = self._run(self.flow, chunks)
+                mels = self._run(self.flow, [stream.chunk(size) for stream in part])
                 for stream, mel in zip(part, mels, strict=True):
                     stream.take(size, mel.t())
 

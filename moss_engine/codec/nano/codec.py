@@ -33,7 +33,6 @@ from moss_engine.codec.nano.fsq import (
     points_of_codes,
 )
 from moss_engine.codec.resample import resample
-from moss_engine.codec.tally import Cost, cost_of
 from moss_engine.codec.vocoder.make import CONTEXT_SHARE, make_vocoder, vocoder_mel, window_vocoder
 from moss_engine.codec.vocoder.stream import StreamVocoder
 from moss_engine.models.recording import Recording
@@ -53,14 +52,6 @@ class StreamedDecoder:
         if device.type == "cpu":
             x = _zeros(self._blocks[0], RECORDED_CODES, device)
             self._advance = Recording(self._advance_blocks, (x, *self.start))
-
-    def cost(self) -> Cost:
-        """What a run costs, by the codes that it makes final."""
-        decoder, (like, *_) = self.decoder, self.start
-        size = len(decoder.config.levels)
-        return cost_of(
-            lambda codes: decoder(like.new_zeros(1, codes, size)), 1, 2, *decoder.parameters()
-        )
 
     def open(self) -> DecoderStream:
         return DecoderStream(self)
@@ -171,9 +162,6 @@ class NanoCodec:
     ) -> None:
         self._fsq, self._vocoder, self._device = fsq, vocoder, device
         self._decoder = StreamedDecoder(fsq.decoder, device)
-        self._decoder_cost = self._decoder.cost()
-        self.tally = vocoder.tally
-        self.tally.size_bytes += self._decoder_cost.weight_bytes
         self._lane = open_lane(device)
         mel = fsq.config.mel
         self.mel = mel
@@ -222,7 +210,6 @@ class NanoCodec:
             ending = [stream for stream in streams if stream.held_back]
             for members in _alike(ending, lambda stream: stream.decoder.phase):
                 mels = flush_together([stream.decoder for stream in members])
-                self._note(mels)
                 for stream, mel in zip(members, mels, strict=True):
                     stream.vocoder.add(mel)
                     stream.held_back = 0
@@ -236,15 +223,9 @@ class NanoCodec:
             )
             points = points_of_codes(codes, self._fsq.config.levels)
             mels = decode_together([stream.decoder for stream in members], points)
-            self._note(mels)
             for stream, mel in zip(members, mels, strict=True):
                 stream.vocoder.add(mel)
                 stream.waiting, stream.held_back = (), LOOK_AHEAD_CODES
-
-    def _note(self, mels: Tensor) -> None:
-        """The decoder has made [streams, num_mels, frames]."""
-        num_codes = mels.shape[2] // self._fsq.config.frames_per_code
-        self.tally.add(self._decoder_cost, num_codes, mels.shape[0])
 
 
 class NanoStream:

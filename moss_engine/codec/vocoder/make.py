@@ -13,7 +13,6 @@ from torch import nn
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.base import MOSS_MEL, MelSpec
 from moss_engine.codec.store import CONFIG_NAME, filled, is_trained, read_config, write
-from moss_engine.codec.tally import Cost, cost_of
 from moss_engine.codec.vocoder.bigvgan import (
     build_generator,
     check_config,
@@ -181,20 +180,10 @@ def make_steady_vocoder(
     context, spec = context_frames(config, CONTEXT_SHARE), mel_spec_of(config)
     lengths = (2 * context + frames,)
     plan = WindowPlan((frames - context % frames, frames), context, context, lengths)
-    if device.type != "cuda":
-        return WindowVocoder(generator, spec, plan, device, generator_cost(generator, spec))
-    run = CudaVocoder(generator, spec.num_mels, lengths, max_together, device)
-    return WindowVocoder(run, spec, plan, device, run.cost)
-
-
-def generator_cost(generator: nn.Module, mel: MelSpec) -> Cost:
-    """What a BigVGAN's run costs, by that over a frame or two."""
-    weights = list(generator.parameters())
-
-    def run(frames: int) -> None:
-        generator(weights[0].new_zeros(1, mel.num_mels, frames))
-
-    return cost_of(run, 1, 2, *weights)
+    if device.type == "cuda":
+        run = CudaVocoder(generator, spec.num_mels, lengths, max_together, device)
+        return WindowVocoder(run, spec, plan, device)
+    return WindowVocoder(generator, spec, plan, device)
 
 
 def window_vocoder(
@@ -208,8 +197,8 @@ def window_vocoder(
     """A plain BigVGAN that is ready to run, with `context` frames on either side of a chunk."""
     if device.type != "cuda":
         plan = WindowPlan(chunk_frames, context, context)
-        return WindowVocoder(generator, mel, plan, device, generator_cost(generator, mel))
+        return WindowVocoder(generator, mel, plan, device)
     lengths = tuple(sorted({chunk_frames[0] + 2 * context, max(chunk_frames) + 2 * context}))
     run = CudaVocoder(generator, mel.num_mels, lengths, max_together, device)
     plan = WindowPlan(chunk_frames, context, context, lengths)
-    return WindowVocoder(run, mel, plan, device, run.cost)
+    return WindowVocoder(run, mel, plan, device)

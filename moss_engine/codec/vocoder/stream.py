@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +22,6 @@ from torch.nn.functional import pad
 
 from moss_engine.codec.base import MelSpec
 from moss_engine.codec.mel import LOG_FLOOR
-from moss_engine.codec.tally import Cost, Tallied, Tally, cost_of
 from moss_engine.codec.vocoder.hift.stream import Hift, HiftState, Window
 from moss_engine.codec.vocoder.source_filter import Pasts
 from moss_engine.models.recording import Recording
@@ -223,14 +222,12 @@ def whole_wave(generator: nn.Module, mel: Tensor, context_frames: int) -> Tensor
 
 
 class WindowVocoder:
-    """Speaks replies with a generator that is run on windows of the mel, at a `cost`."""
+    """Speaks replies with a generator that is run on windows of the mel."""
 
     def __init__(
-        self, generator: Generator, mel: MelSpec, plan: WindowPlan, device: torch.device, cost: Cost
+        self, generator: Generator, mel: MelSpec, plan: WindowPlan, device: torch.device
     ) -> None:
-        self.mel, self.plan, self.tally = mel, plan, Tally(cost.weight_bytes)
-        self.generator = Tallied(generator, cost, self.tally)
-        self._device = device
+        self.generator, self.mel, self.plan, self._device = generator, mel, plan, device
 
     def open(self) -> VocoderStream:
         spec = self.mel
@@ -256,8 +253,6 @@ class Network(Protocol):
 
     delay: int
 
-    def parameters(self) -> Iterator[Tensor]: ...
-
     def advance(self, mel: Tensor, pasts: Pasts) -> Tensor: ...
 
 
@@ -282,13 +277,6 @@ class CachedVocoder:
             pasts = Pasts(None)
             self.network.advance(silence, pasts)
         self._silent = tuple(pasts.kept)
-        self._cost = cost_of(
-            lambda frames: network.advance(silence[..., :frames], Pasts(None)),
-            1,
-            2,
-            *network.parameters(),
-        )
-        self.tally = Tally(self._cost.weight_bytes)
         self._advance_one: Callable[..., tuple[Tensor, ...]] = self._advance
         if device.type == "cpu":
             self._advance_one = Recording(self._advance, (silence, *self._silent))
@@ -328,7 +316,6 @@ class CachedVocoder:
             members = [i for i in waiting if min(RUN_FRAMES, streams[i].pending_frames) == count]
             mel = torch.stack([streams[i].mel[:, :count] for i in members])
             pasts = (torch.cat(kept) for kept in zip(*(streams[i].kept for i in members)))
-            self.tally.add(self._cost, count, len(members))
             waves, *news = (self._advance_one if len(members) == 1 else self._advance)(mel, *pasts)
             for row, (i, wave) in enumerate(zip(members, waves, strict=True)):
                 stream = streams[i]
@@ -403,10 +390,7 @@ class Work(NamedTuple):
 
 
 class MelVocoder(Protocol):
-    """Speaks many replies. A state is a value: what is spoken from it leaves it as it was. `tally`
-    takes note of every run."""
-
-    tally: Tally
+    """Speaks many replies. A state is a value: what is spoken from it leaves it as it was."""
 
     def open(self) -> Any:
         """The state of a reply before its first frame."""
@@ -421,7 +405,7 @@ class HiftVocoder:
     """HiFT: 12 frames of the first 20 are final, and from then on as many as come in."""
 
     def __init__(self, hift: Hift) -> None:
-        self._hift, self.tally = hift, hift.tally
+        self._hift = hift
 
     def open(self) -> HiftState:
         return self._hift.open()
@@ -434,12 +418,10 @@ class StreamVocoder(Protocol):
     """A generator run as a stream: `stream.WindowVocoder` or `cached.CachedVocoder`.
 
     A stream takes mel by `add` and says by `missing_frames` how much more it waits for. All that it
-    holds is replaced, never written to, so that a shallow copy is the stream as it was. `tally`
-    takes note of every run.
+    holds is replaced, never written to, so that a shallow copy is the stream as it was.
     """
 
     mel: MelSpec
-    tally: Tally
 
     def open(self) -> Any:
         """A reply before its first frame."""
@@ -458,7 +440,7 @@ class StreamedMelVocoder:
     """A `StreamVocoder` whose streams are values."""
 
     def __init__(self, vocoder: StreamVocoder) -> None:
-        self._vocoder, self.tally = vocoder, vocoder.tally
+        self._vocoder = vocoder
 
     def open(self) -> Any:
         return self._vocoder.open()

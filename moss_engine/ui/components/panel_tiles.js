@@ -25,7 +25,6 @@ const TILES = [
   {
     ...server("codec_ms", "Codec", "ms"),
     show: ({ figures }) => [number(figures.codec_ms, 1), figures.codec_replies > 1 ? `ms for ${number(figures.codec_replies, 1)} replies` : "ms"],
-    least: ({ figures, limits }) => [figures.codec_ms, codecMs(limits, figures)],
   },
   {
     key: "buffered", name: "Buffered", unit: "s", where: "browser",
@@ -82,12 +81,6 @@ function stepMs(limits, rows, cached) {
   if (!limits || !(rows > 0)) return null;
   const reading = (limits.weight_bytes + cached * limits.row_bytes) / limits.read_bytes_per_s;
   return 1000 * Math.max(reading, (rows * limits.row_operations) / limits.operations_per_s);
-}
-
-// The least time of a run of the codec: its weights are read once, and what its layers multiply is multiplied, for all replies in it.
-function codecMs(limits, figures) {
-  if (!limits?.codec_operations_per_s || !figures.codec_operations) return null;
-  return 1000 * Math.max(figures.codec_weight_bytes / limits.codec_read_bytes_per_s, figures.codec_operations / limits.codec_operations_per_s);
 }
 
 function rowMs(rowsPerS, figures, limits) {

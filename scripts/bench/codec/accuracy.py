@@ -62,7 +62,7 @@ class Listener:
     """A vocoder that keeps the mel it is given."""
 
     def __init__(self, vocoder: MelVocoder) -> None:
-        self.open, self.tally, self._speak = vocoder.open, vocoder.tally, vocoder.speak
+        self.open, self._speak = vocoder.open, vocoder.speak
         self.mels: list[Tensor] = []
 
     def speak(self, work: Sequence[Work]) -> list[tuple[Tensor, Any]]:

@@ -94,11 +94,6 @@ class FlowMemory:
         """Frames that the ring holds."""
         return self.notes.shape[3]
 
-    @property
-    def seen_frames(self) -> int:
-        """Frames of the ring that the next chunk looks back at."""
-        return min(self.frames, self.capacity - self.chunk_codes * self.config.ratio)
-
     def parts(self, frames: int) -> list[slice]:
         """Where the ring's frames stand that a chunk of `frames` sees, its own included."""
         end = self.slot + self.chunk_codes * self.config.ratio

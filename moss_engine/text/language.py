@@ -106,7 +106,7 @@ _WORDS_OF = {
     )
     for name, words in _FREQUENT.items()
 }
-_CODE = re.compile(r"\S*[\w)][_/\\.@=(){}\[\]<>:][\w(]\S*|\S*[_=(){}\[\]<>\\]\S*|\S*\d\S*")
+_CODE = re.compile(r"[\w)][_/\\.@=(){}\[\]<>:][\w(]|[_=(){}\[\]<>\\]|\d")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
 
@@ -140,7 +140,8 @@ def _script(text: str) -> str | None:
 
 
 def _language(text: str) -> str | None:
-    words = [word.lower().replace("’", "'") for word in _WORD.findall(_CODE.sub(" ", text))]
+    prose = " ".join(part for part in text.split() if not _CODE.search(part))
+    words = [word.lower().replace("’", "'") for word in _WORD.findall(prose)]
     if len(words) < 2:
         return None
     english = sum(word in _ENGLISH for word in words)

@@ -35,7 +35,14 @@ TABLE = {
     "What is 7 - 3?": "What is seven minus three?",
     "12-5 = ?": "twelve minus five equals?",
     "what's 3 x 4": "what's three times four",
-    "7-3": "seven minus three",
+    "7-3": "seven to three",
+    "10–20": "ten to twenty",
+    "9-5": "nine to five",
+    "What is 9-5?": "What is nine minus five?",
+    "9-5 equals 4, calculate 20-10": "nine minus five equals four, calculate twenty minus ten",
+    "7-3+1": "seven minus three plus one",
+    "for i<10, 0<x<1, n>5": "for I is less than ten, zero is less than x is less than one, n is greater than five",
+    "File>Open, List<int>": "File Open, List int",
     "What is 8/2?": "What is eight divided by two?",
     "What is 11/21/2026?": "What is November twenty-first, twenty twenty-six?",
     "x^2 and 2^8": "x squared and two to the power of eight",
@@ -60,7 +67,7 @@ TABLE = {
     (
         '<speak>Hello <break time="500ms"/> <prosody rate="slow">there</prosody></speak>'
     ): "Hello there",
-    "if a<b and c>d": "if a b and c d",
+    "if a<b and c>d": "if a is less than b and c is greater than d",
     # money
     "$5": "five dollars",
     "$1": "one dollar",

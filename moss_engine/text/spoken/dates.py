@@ -1,5 +1,5 @@
-"""Dates, times of day and decades in English text -> words. `RULES` go from the most special form
-to the plainest. Pure."""
+"""Dates, times of day, weekdays and decades in English text -> words. `RULES` go from the most
+special form to the plainest. Pure."""
 
 from __future__ import annotations
 
@@ -7,21 +7,148 @@ import math
 import re
 
 from moss_engine.text.spoken.cardinals import cardinal, digits, integer, ordinal, year
-from moss_engine.text.spoken.days import (
-    DAY_BEFORE_DATE,
-    DAY_RANGE,
-    DAYS,
-    MONTH,
-    MONTHS,
-    SPANS,
-    Rule,
-    date_words,
-    day_before_date,
-    day_range,
-    month_name,
-    period,
-    to_words,
+from moss_engine.text.spoken.rules import after, apply, before, rules
+from moss_engine.text.spoken.tables import SENTENCE_STARTERS
+
+MONTHS = tuple(
+    "January February March April May June July August September October November December".split()
 )
+MONTH = "|".join(f"{name}|{name[:3]}\\.?|{name[:4]}\\." for name in MONTHS) + "|Sept"
+DAYS = {
+    "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Thu": "Thursday",
+    "Thur": "Thursday", "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
+}  # fmt: skip
+_GOES_ON = rf"(?:{'|'.join(DAYS.values())}|[ECMP][SD]?T|GMT|UTC)\b"
+"""What follows a time of day within its sentence."""
+_NEXT_SENTENCE = re.compile(rf"\s+(?!{_GOES_ON})[A-Z]|\s*\Z")
+
+
+def period(m: re.Match[str]) -> str:
+    """Again where the one of "p.m." also ended the sentence."""
+    return "." if m[0].endswith(".") and _NEXT_SENTENCE.match(after(m)) else ""
+
+
+_SHORT_DAY = rf"\b(?:{'|'.join(DAYS)})\b"
+_DAY_LIST = (
+    rf"{_SHORT_DAY}(?:\.?(?:,\s?(?:and\s|&\s)?|\s?[/&]\s?|\s(?:and|or)\s){_SHORT_DAY}(?!'))+"
+    r"(?:\.(?=,|\s[a-z\d]))?"
+    rf"|(?<![Tt]he\s){_SHORT_DAY}(?:\.(?=:)|(?=:))"
+    rf"|(?:(?<=\bon\s)|(?<=\bby\s)|(?<=\b[ln][ae][sx]t\s))(?!Sun){_SHORT_DAY}"
+    r"(?:\.(?=\s[a-z]))?(?!'|\s[A-Z])"
+)
+
+
+def _month_range(m: re.Match[str]) -> str:
+    """ "Apr-Oct", "Jan-Feb-Mar"."""
+    return " to ".join(map(month_name, re.split(r"\s?-\s?", m[0]))) + period(m)
+
+
+def _day_range(m: re.Match[str]) -> str:
+    return f"{DAYS[m['first']]} to {DAYS[m['last']]}"
+
+
+def _day_before_date(m: re.Match[str]) -> str:
+    """A weekday, unless a name goes before it: "Edmonton Sun, August 16"."""
+    found = re.search(r"\b([A-Z]\w*)\s+$", before(m))
+    named = found is not None and found[1] not in SENTENCE_STARTERS
+    return m[0] if named else DAYS[m["day"]]
+
+
+def month_name(text: str) -> str:
+    return next(name for name in MONTHS if name.lower().startswith(text.lower().rstrip(".")))
+
+
+def date_words(month: str, day: int, year_text: str | None) -> str:
+    return f"{month} {ordinal(day)}" + (f", {year(int(year_text))}" if year_text else "")
+
+
+def _to_words(m: re.Match[str]) -> str:
+    return f"{m['one']} to "
+
+
+def _days_of_month(m: re.Match[str]) -> str:
+    """ "Oct. 3-5, 2024" -> "October third to fifth, twenty twenty-four"."""
+    first, last = int(m["first"]), int(m["last"])
+    if not 1 <= first < last <= 31:
+        return m[0]
+    days = f"{month_name(m['month'])} {ordinal(first)} to {ordinal(last)}"
+    return days + (f", {year(int(m['year']))}" if m["year"] else "")
+
+
+def _days_of_year(m: re.Match[str]) -> str:
+    """ "9/3-9/7", but "1/4-1/2"."""
+    parts = [tuple(map(int, m[name].split("/"))) for name in ("first", "last")]
+    if all(day in (2, 3, 4, 8, 16) for _, day in parts):
+        return m[0]
+    if not all(1 <= month <= 12 and 1 <= day <= 31 for month, day in parts):
+        return m[0]
+    return " to ".join(date_words(MONTHS[month - 1], day, None) for month, day in parts)
+
+
+def _years(m: re.Match[str]) -> str:
+    """ "1914-18" to the end of it, "2024-25" as a season is said."""
+    first, last = int(m["first"]), int(m["first"][:2] + m["last"])
+    return f"{first} to {last}" if last > first + 1 else m[0]
+
+
+_DAY_RANGE = (
+    rf"(?<![A-Za-z])(?P<first>{'|'.join(DAYS)})\.?\s?-\s?(?P<last>{'|'.join(DAYS)})\b\.?",
+    _day_range,
+)
+_DAY_BEFORE_DATE = (
+    rf"(?<![A-Za-z])(?P<day>{'|'.join(DAYS)})\.?(?=,?\s+(?:\d|{MONTH}))",
+    _day_before_date,
+)
+_MONTH_RANGE = (rf"\b(?:{MONTH})(?:\s?-\s?(?:{MONTH}))+(?![\w'-])", _month_range)
+_WEEKDAYS = rules(
+    _DAY_RANGE,
+    _DAY_BEFORE_DATE,
+    (_DAY_LIST, lambda m: re.sub(r"([A-Z][a-z]+)\.?", lambda d: DAYS[d[1]], m[0])),
+    (r"(?<![\w-])M-F(?![\w-])", "Monday to Friday"),
+    _MONTH_RANGE,
+)
+
+
+def weekdays_to_words(text: str) -> str:
+    """The rules for "Sun, Aug 16", "Mon-Fri", "Sat & Sun" and "Apr-Oct" by themselves, also for
+    words that came apart later: "SunAug"."""
+    return apply(_WEEKDAYS, text)
+
+
+_SPANS = (
+    _MONTH_RANGE,
+    (
+        rf"\b(?P<month>{MONTH})\s(?P<first>\d{{1,2}})(?:st|nd|rd|th)?\s?-\s?(?P<last>\d{{1,2}})"
+        r"(?:st|nd|rd|th)?(?![\w/:-]|[.,]\d|\s?[ap]\.?m\b)(?:,?\s(?P<year>[12]\d{3})\b)?",
+        _days_of_month,
+    ),
+    (
+        r"(?<![\w/:.,-])(?:[Tt]he\s)?(?P<first>\d{1,2})(?:st|nd|rd|th)?\s?-\s?"
+        rf"(?=\d{{1,2}}(?:st|nd|rd|th)?\s(?:of\s)?(?:{MONTH})\b)",
+        lambda m: f"the {ordinal(int(m['first']))} to ",
+    ),
+    (
+        r"(?<![\d/-])(?P<first>\d{1,2}/\d{1,2})\s?-\s?(?P<last>\d{1,2}/\d{1,2})(?![\d/-]|\.\d)",
+        _days_of_year,
+    ),
+    (r"(?<![\w.,-])(?P<first>(?:1[1-9]|20)\d\d)-(?P<last>\d\d)(?![\w/-]|[.,]\d)", _years),
+    (
+        r"(?<![\w./-])(?P<first>20\d\d)/(?P<last>\d\d)(?![\w/-]|[.,]\d)",
+        lambda m: (
+            f"{year(int(m['first']))} {cardinal(int(m['last']))}"
+            if int(m["last"]) == (int(m["first"]) + 1) % 100
+            else m[0]
+        ),
+    ),
+    (
+        rf"(?:(?<=\b[12]\d{{3}})|(?<=BC)|(?<=CE))\s?-\s?(?=\d{{1,2}}\s(?:{MONTH})|"
+        rf"(?:{MONTH})\s\d|\d{{1,4}}\s?(?:BCE?|CE|AD)\b)",
+        lambda m: " to ",
+    ),
+    (rf"(?P<one>\b(?:{MONTH})\s\d{{1,2}})\s?-\s?(?={MONTH})", _to_words),
+    (rf"(?P<one>\b\d{{1,2}}\s(?:{MONTH}))\s?-\s?(?=\d{{1,2}}\s(?:{MONTH}))", _to_words),
+)
+
 
 _DETERMINER = "(?i:the|a|this|that|every|each|last|next|my|your|his|her|its|our|their)"
 _TIME = r"\d{1,2}(?::\d{2})?\s?(?:[ap]\.?m\b\.?)?"
@@ -105,123 +232,88 @@ _BOOKS = (
     "Acts|Romans|Corinthians|Galatians|Ephesians|Philippians|Colossians|Thessalonians|Timothy|"
     "Titus|Hebrews|James|Peter|Jude|Revelation|Quran|Surah"
 )
-_VERSE = re.compile(
-    rf"\b(?P<book>(?:{_BOOKS})\s+)(?P<chapter>\d{{1,3}}):(?P<verse>\d{{1,3}})"
-    r"(?![\d:]|\s?(?i:[ap]\.?m)\b)"
-)
 _DAY_OF_MONTH = "(?:[12]\\d|3[01]|0?[1-9])"
-RULES: tuple[Rule, ...] = (
-    (_VERSE, _verse),
-    (DAY_RANGE, day_range),
-    (DAY_BEFORE_DATE, day_before_date),
-    *SPANS,
+NOON = rules(
     (
-        re.compile(
-            r"(?P<one>(?<=[\d\s][ap]m)|\bnoon\b|\bmidnight\b)\s?-\s?(?=noon|midnight|close\b|\d)",
-            re.I,
-        ),
-        to_words,
+        r"(?i)(?P<one>(?<=[\d\s][ap]m)|\bnoon\b|\bmidnight\b)\s?-\s?(?=noon|midnight|close\b|\d)",
+        _to_words,
+    )
+)
+RULES = rules(
+    (
+        rf"\b(?P<book>(?:{_BOOKS})\s+)(?P<chapter>\d{{1,3}}):(?P<verse>\d{{1,3}})"
+        r"(?![\d:]|\s?(?i:[ap]\.?m)\b)",
+        _verse,
     ),
+    _DAY_RANGE,
+    _DAY_BEFORE_DATE,
+    *_SPANS,
+    *NOON,
+    (r"\b(?P<hour>[01]?\d|2[0-3])h(?P<minute>[0-5]\d)\b", lambda m: f"{m['hour']}:{m['minute']}"),
+    (r"(?<=\d:\d\d)\s?h(?:rs?)?\b", lambda m: ""),
+    (r"(?<=T\d\d:\d\d:\d\d)(?P<sign>[-+])(?P<hour>\d\d):?(?P<minute>\d\d)(?!\d)", _zone),
+    (r"(?<!\w)'0(?P<year>\d)(?![\w:])", lambda m: f"oh {cardinal(int(m['year']))}"),
+    (r"(?<=\d)T(?=\d\d:\d\d)", lambda m: " at "),
+    (r"(?<=:\d\d)(?:\.\d+)?Z\b", lambda m: " U T C"),
     (
-        re.compile(r"\b(?P<hour>[01]?\d|2[0-3])h(?P<minute>[0-5]\d)\b"),
-        lambda m: f"{m['hour']}:{m['minute']}",
-    ),
-    (re.compile(r"(?<=\d:\d\d)\s?h(?:rs?)?\b"), lambda m: ""),
-    (
-        re.compile(r"(?<=T\d\d:\d\d:\d\d)(?P<sign>[-+])(?P<hour>\d\d):?(?P<minute>\d\d)(?!\d)"),
-        _zone,
-    ),
-    (re.compile(r"(?<!\w)'0(?P<year>\d)(?![\w:])"), lambda m: f"oh {cardinal(int(m['year']))}"),
-    (re.compile(r"(?<=\d)T(?=\d\d:\d\d)"), lambda m: " at "),
-    (re.compile(r"(?<=:\d\d)(?:\.\d+)?Z\b"), lambda m: " U T C"),
-    (
-        re.compile(rf"(?<![\w:.,/-])(?P<from>{_TIME})\s*-\s*(?=(?P<to>{_TIME})(?![\w/-]))", re.I),
+        rf"(?i)(?<![\w:.,/-])(?P<from>{_TIME})\s*-\s*(?=(?P<to>{_TIME})(?![\w/-]))",
         lambda m: f"{m['from']} to " if re.search("(?i)[:m]", m["from"] + m["to"]) else m[0],
     ),
     (
-        re.compile(
-            r"(?<![\w.])(?P<day>\d{1,2})\.(?P<month>\d{1,2})\.(?P<year>[12]\d{3})(?![\w.]*\d)"
-        ),
+        r"(?<![\w.])(?P<day>\d{1,2})\.(?P<month>\d{1,2})\.(?P<year>[12]\d{3})(?![\w.]*\d)",
         _dotted_date,
     ),
+    (r"(?<![\d/-])(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})(?![\d-])", _numeric_date),
     (
-        re.compile(r"(?<![\d/-])(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})(?![\d-])"),
+        rf"(?<![\w.,/-])(?P<month>{_DAY_OF_MONTH})-(?P<day>{_DAY_OF_MONTH})-"
+        r"(?P<year>[12]\d{3})(?![\d-])",
         _numeric_date,
     ),
     (
-        re.compile(
-            rf"(?<![\w.,/-])(?P<month>{_DAY_OF_MONTH})-(?P<day>{_DAY_OF_MONTH})-"
-            r"(?P<year>[12]\d{3})(?![\d-])"
-        ),
-        _numeric_date,
-    ),
-    (
-        re.compile(
-            rf"(?P<before>\b(?:{'|'.join(DAYS.values())}|(?i:on|due|until|since|by|week\sof|ends|starts|begins|expires|thru|dated|effective))\.?,?\s+)"
-            rf"(?P<month>1[0-2]|0?[1-9])/(?P<day>{_DAY_OF_MONTH})"
-            r"(?![\w/%\"-]|\.\d|\s+(?:of|cups?|inch|miles?|stars)\b)"
-        ),
+        rf"(?P<before>\b(?:{'|'.join(DAYS.values())}|(?i:on|due|until|since|by|week\sof|ends|starts|begins|expires|thru|dated|effective))\.?,?\s+)"
+        rf"(?P<month>1[0-2]|0?[1-9])/(?P<day>{_DAY_OF_MONTH})"
+        r"(?![\w/%\"-]|\.\d|\s+(?:of|cups?|inch|miles?|stars)\b)",
         _day_of_year,
     ),
     (
-        re.compile(r"(?<![\d/])(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4}|\d{2})(?![\d/])"),
+        r"(?<![\d/])(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4}|\d{2})(?![\d/])",
         _numeric_date,
     ),
     (
-        re.compile(
-            rf"\b(?P<month>{MONTH})\s+(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
-            r"(?:,?\s+(?P<year>[12]\d{3}))?"
-            r"(?![\d:.,/]\d|\d)"
-        ),
+        rf"\b(?P<month>{MONTH})\s+(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
+        r"(?:,?\s+(?P<year>[12]\d{3}))?"
+        r"(?![\d:.,/]\d|\d)",
         lambda m: date_words(month_name(m["month"]), int(m["day"]), m["year"]),
     ),
     (
-        re.compile(
-            rf"(?<![\d.,/-])\b(?:(?P<before>{_DETERMINER})\s+)?(?P<day>[0-3]?\d)"
-            r"(?:st|nd|rd|th)?\s+(?:of\s+)?"
-            rf"(?P<month>{MONTH})"
-            r"(?:,?\s+(?P<year>[12]\d{3}))?(?!\w)"
-        ),
+        rf"(?<![\d.,/-])\b(?:(?P<before>{_DETERMINER})\s+)?(?P<day>[0-3]?\d)"
+        r"(?:st|nd|rd|th)?\s+(?:of\s+)?"
+        rf"(?P<month>{MONTH})"
+        r"(?:,?\s+(?P<year>[12]\d{3}))?(?!\w)",
         lambda m: (
             f"{m['before'] or 'the'} {ordinal(int(m['day']))} of {month_name(m['month'])}"
             + (f" {year(int(m['year']))}" if m["year"] else "")
         ),
     ),
+    (rf"\b(?P<month>{MONTH})(?=,?\s+(?:[12]\d{{3}}|'\d\d)\b)", lambda m: month_name(m["month"])),
+    (r"(?<![\d:.,])(?P<parts>(?:\d{1,2}:)?\d{1,2}:\d\d)\.(?P<decimals>\d{1,3})(?![\d:])", _lap),
     (
-        re.compile(rf"\b(?P<month>{MONTH})(?=,?\s+(?:[12]\d{{3}}|'\d\d)\b)"),
-        lambda m: month_name(m["month"]),
-    ),
-    (
-        re.compile(
-            r"(?<![\d:.,])(?P<parts>(?:\d{1,2}:)?\d{1,2}:\d\d)\.(?P<decimals>\d{1,3})(?![\d:])"
-        ),
-        _lap,
-    ),
-    (
-        re.compile(
-            r"(?<![\d:.,])(?P<hour>\d{1,2})\.(?P<minute>[0-5]\d)(?P<second>)"
-            r"\s*(?P<half>[ap]\.?m)\b\.?",
-            re.I,
-        ),
+        r"(?i)(?<![\d:.,])(?P<hour>\d{1,2})\.(?P<minute>[0-5]\d)(?P<second>)"
+        r"\s*(?P<half>[ap]\.?m)\b\.?",
         _clock,
     ),
     (
-        re.compile(
-            r"(?<![\d:])(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?"
-            r"(?:\s*(?P<half>[ap]\.?m)\b\.?)?(?!\d|:\d|[.,]\d)",
-            re.I,
-        ),
+        r"(?i)(?<![\d:])(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?"
+        r"(?:\s*(?P<half>[ap]\.?m)\b\.?)?(?!\d|:\d|[.,]\d)",
         _clock,
     ),
     (
-        re.compile(
-            r"(?<![\d:.,])(?P<hour>\d{1,2})(?P<minute>)(?P<second>)\s*(?P<half>[ap]\.?m)\b\.?", re.I
-        ),
+        r"(?i)(?<![\d:.,])(?P<hour>\d{1,2})(?P<minute>)(?P<second>)\s*(?P<half>[ap]\.?m)\b\.?",
         _clock,
     ),
     (
-        re.compile(r"\b(?P<zone>UTC|GMT)\s?(?P<sign>[-+])\s?(?=\d)"),
+        r"\b(?P<zone>UTC|GMT)\s?(?P<sign>[-+])\s?(?=\d)",
         lambda m: f"{m['zone']} {'plus' if m['sign'] == '+' else 'minus'} ",
     ),
-    (re.compile(r"'?\b(?P<decade>\d{1,3}0)'?s\b"), _decade),
+    (r"'?\b(?P<decade>\d{1,3}0)'?s\b", _decade),
 )

@@ -1,15 +1,176 @@
-"""Figures in English text -> the words said for them. Pure; one pass, from the most special form to
-the plainest."""
+"""Figures in English text -> the words said for them, from the most special form to the plainest:
+those that name rather than count (telephones, versions, models, hashes), and all others. Pure."""
 
 from __future__ import annotations
 
 import re
 
-from moss_engine.text.spoken import codes, dates, units
-from moss_engine.text.spoken.cardinals import amount, cardinal, integer, ordinal
-from moss_engine.text.spoken.dates import Rule
+from moss_engine.text.spoken import dates, units
+from moss_engine.text.spoken.cardinals import (
+    amount,
+    cardinal,
+    digits,
+    integer,
+    ordinal,
+    pairs,
+    spelled,
+)
+from moss_engine.text.spoken.rules import after, apply, before, rules
 from moss_engine.text.spoken.tables import CHAT_FIGURES
 from moss_engine.text.spoken.units import CURRENCY, NUMBER, UNIT, is_unit, of_unit
+
+_MAX_SPELLED = 40
+"""Characters of a code that are read out; of a longer one only their number is said."""
+
+_NUMBERED = (
+    r"(?i:boeing|airbus|flight|room|route|highway|interstate|suite|apartment|apt\.?|bus|gate|"
+    r"error|status|code|http|port|building|channel|model|hwy\.?|ste\.?|rtx|gtx)"
+)
+_RELEASED = (
+    r"(?:[Vv]ersions?|[Rr]eleases?|Python|Java|Perl|Ruby|PHP|Debian|Ubuntu|Fedora|Windows|macOS|"
+    r"iOS|Android|Linux|GCC|Clang|CUDA|PyTorch|TensorFlow|NumPy|Firefox|Chrome|Gradio|Node|"
+    r"Bluetooth|USB|HDMI|HTTP|TLS|OpenGL|GPL|GPT|PCIe)"
+)
+_THREES = re.compile(r"\d{4}$|\d{1,3}")
+_IDENTITY = (
+    r"(?i:\b(?:code|pin|otp|id|passcode|password|account|membership|confirmation|ticket|tracking|"
+    r"serial|routing|invoice|order)(?:\s(?:number|no\.?|code|id|#))?(?:\sis|\swas)?:?\s#?)"
+)
+_CALL = r"(?i:call(?:ed|ing|s)?|dial(?:l?ed|l?ing|s)?|phoned?|ring)"
+
+
+def _telephone(m: re.Match[str]) -> str:
+    return ("plus " if m[0][0] == "+" else "") + ", ".join(
+        digits(part) for part in re.findall(r"\d+", m[0])
+    )
+
+
+def _named_telephone(m: re.Match[str]) -> str:
+    area = m["area"]
+    said = f"{cardinal(int(area[0]))} hundred" if area.endswith("00") else digits(area)
+    return f"one, {said}, {m['name'].replace('-', ' ').capitalize()}"
+
+
+def _released(m: re.Match[str]) -> str:
+    parts = (
+        digits(part) if part[0] == "0" and part != "0" else cardinal(int(part))
+        for part in m["parts"].split(".")
+    )
+    return f"{m['name']} {' point '.join(parts)}"
+
+
+def _network(m: re.Match[str]) -> str:
+    port = f", port {pairs(int(m['port']))}" if m["port"] and len(m["port"]) < 6 else ""
+    return " dot ".join(digits(part) for part in m["parts"].split(".")) + port
+
+
+def _say_code(text: str) -> str:
+    """A run of letters and figures without a meaning, group by group; only the length of a long
+    one."""
+    groups = re.findall(r"[A-Za-z0-9]+", text)
+    size = sum(map(len, groups))
+    if size > _MAX_SPELLED:
+        return f"a code of {cardinal(size)} characters"
+    cut = [part for group in groups for part in re.findall(r".{1,4}", group)]
+    return ", ".join(map(spelled, cut))
+
+
+def _hexadecimal(m: re.Match[str]) -> str:
+    return f"zero X {_say_code(m['digits'])}" if m["digits"] else m[0]
+
+
+def _standard(m: re.Match[str]) -> str:
+    """ASN.1, X.509, H.264: a name whose dot nobody says."""
+    number = m["number"]
+    said = digits(number) if len(number) > 2 else cardinal(int(number))
+    return f"{m['name']} {said}"
+
+
+def _wireless(m: re.Match[str]) -> str:
+    return f"eight oh two point {cardinal(int(m['number']))} {spelled(m['kind'])}".rstrip()
+
+
+def _identity(m: re.Match[str]) -> str:
+    """What is typed digit by digit: a verification code, the number of an account."""
+    groups = (part for group in re.findall(r"\d+", m["number"]) for part in _THREES.findall(group))
+    return m["name"] + ", ".join(map(digits, groups))
+
+
+def _pension(m: re.Match[str]) -> str:
+    return f"four oh {cardinal(int(m['number']))} {m['kind'].upper()}"
+
+
+_NAMES = rules(
+    (
+        r"(?<![\w./-])(?:24/7/365|24/7|50/50|20/20|9/11)(?![\w/-]|\.\d)",
+        lambda m: " ".join(map(integer, m[0].split("/"))),
+    ),
+    (
+        rf"\b(?P<verb>{_CALL}\s+)(?P<number>[2-9]11|112|999|988)(?![\w,.:%-]*\d)\b",
+        lambda m: m["verb"] + digits(m["number"]),
+    ),
+    (r"(?<![\w.,$€£-])(?<!Porsche )911(?![\w%]|[,.:-]\d)", lambda m: digits(m[0])),
+    (
+        r"(?<![\w.])(?P<parts>(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+        r"(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3})"
+        r"(?::(?P<port>\d+))?(?![\w.]*\d)",
+        _network,
+    ),
+    (r"\b1-(?P<area>[2-9]\d\d)-(?P<name>[A-Z]+(?:-[A-Z]+)*)\b", _named_telephone),
+    (
+        r"(?<![\w.-])(?=[0-9a-fA-F:-]*[a-fA-F])(?=[0-9a-fA-F:-]*\d)[0-9a-fA-F]{2,}"
+        r"(?:[:-][0-9a-fA-F]{2,}){3,}(?![\w-])",
+        lambda m: _say_code(m[0]),
+    ),
+    (r"(?<![\w-])\d{1,5}(?:-\d{1,8}){3,}(?:-[\dX])?(?![\w-])", _telephone),
+    (r"\b0[xX](?P<digits>[0-9a-fA-F]+)\b", _hexadecimal),
+    (
+        r"#(?=[0-9a-fA-F]*\d)(?P<digits>[0-9a-fA-F]{6}|[0-9a-fA-F]{8})\b",
+        lambda m: f"hash {_say_code(m['digits'])}",
+    ),
+    (
+        r"(?<![\w.-])(?=[0-9a-f]*\d[0-9a-f]*\d)(?=[0-9a-f]*[a-f][0-9a-f]*[a-f])"
+        r"[0-9a-f]{7,}(?![\w-])",
+        lambda m: _say_code(m[0]),
+    ),
+    (r"\b802\.(?P<number>\d+)(?P<kind>[a-z]{0,2})\b", _wireless),
+    (r"\b(?P<name>[A-Z]{1,4})\.(?P<number>\d{1,4})\b(?!\.\d)", _standard),
+    (
+        rf"(?P<name>{_IDENTITY})(?P<number>(?!\d*000\b)\d{{5,}}|\d{{3,8}}(?:[ -]\d{{3,8}})+)"
+        r"(?![\w,.%/-]*\d|\s[a-z]{3,}s\b)",
+        _identity,
+    ),
+    (
+        r"(?P<name>(?i:\b(?:pin|otp|passcode)(?:\scode)?(?:\sis|\swas)?:?\s))"
+        r"(?P<number>\d{4})(?![\w,.-]*\d)",
+        _identity,
+    ),
+    (r"(?<![\w-])(?=[A-Z\d]*\d[A-Z]+\d)[A-Z\d]{8,40}(?![\w-])", lambda m: _say_code(m[0])),
+    (r"(?P<name>\bISSN:?\s)(?P<number>\d{4}-\d{3}[\dX])\b", _identity),
+    (r"\b40(?P<number>[13])\s?\(?(?P<kind>[kb])\b\)?", _pension),
+    (rf"\b(?P<name>{_RELEASED}\s\d{{1,2}})/(?=\d{{1,2}}(?![\w./]))", lambda m: f"{m['name']} or "),
+    (rf"\b(?P<name>{_RELEASED})\s(?P<parts>\d+(?:\.\d+)+)(?![\w%]|\.\d)", _released),
+)
+_CALLS = rules(
+    (
+        r"(?<![\w.,])(?:\(\d{3}\)\s?\d{3}[ -]\d{4}|\d{3}\.\d{3}\.\d{4}|"
+        r"\+\d{1,3}\s?\(\d{2,4}\)\s?\d{3}[ -]?\d{3,4}|\+?\d{1,3}[ -]\(\d{3}\)\s?\d{3}[ -]\d{4}|"
+        r"\+?(?:\d{1,4}[ -])?\d{3}[ -]\d{3,4}[ -]\d{4}|\d{3}-\d{4}|"
+        r"(?:\+\d{1,3}|0\d{2,4})(?:[ /-]\d{2,8}){1,5})(?![\d-])",
+        _telephone,
+    ),
+    (
+        rf"\b(?P<name>{_NUMBERED}\s)(?P<number>[1-9]\d{{2,3}})(?![\w,]*\d|\.\d|%)",
+        lambda m: m["name"] + pairs(int(m["number"])),
+    ),
+    (
+        r"(?<=[A-Za-z])-?(?P<number>[1-9]\d{2})(?![\w%]|[.,:]\d)",
+        lambda m: " " + pairs(int(m["number"])),
+    ),
+    (r"(?<=[A-Za-z])-(?=\d)|(?<=[A-Z])/(?=\d)", lambda m: " "),
+    (r"\b(?P<name>(?:Listing|Figure|Table|Example|Form)\s\d+)-(?=\d)", lambda m: m["name"] + " "),
+    (r"(?<=\d)-(?=[A-Z]{1,2}\b)", lambda m: " "),
+)
 
 
 def _thousands(m: re.Match[str]) -> str:
@@ -28,60 +189,47 @@ def _said_twice(m: re.Match[str]) -> str:
 
 
 _FRACTIONS = {2: ("half", "halves"), 3: ("third", "thirds"), 4: ("quarter", "quarters")}
-_POINTS = (
-    (re.compile(r"(?<![\w.)])[-−](?=[$€£¥₹]?\.?\d)"), "minus "),
-    (re.compile(r"\b([Nn])o\.(?=\d)"), r"\1umber "),
-    (re.compile(r"\b(pp?|[Ff]igs?|[Nn]os|[Cc]h|[Vv]ol|Sec|Eqs?)\.(?=\d)"), r"\1. "),
-    (re.compile(r"(?<![\w.)])\.(?=\d)"), "0."),
+_POINTS = rules(
+    (r"(?<![\w.)])[-−](?=[$€£¥₹]?\.?\d)", "minus "),
+    (r"\b([Nn])o\.(?=\d)", r"\1umber "),
+    (r"\b(pp?|[Ff]igs?|[Nn]os|[Cc]h|[Vv]ol|Sec|Eqs?)\.(?=\d)", r"\1. "),
+    (r"(?<![\w.)])\.(?=\d)", "0."),
     (
-        re.compile(
-            r"\b((?:(?i:order|invoice|tracking|model|part|serial|case|ref|reference|account|phone|"
-            r"policy|item|lot|flight|bus|room|house|page|plate|box|issue|patent|ticket|receipt|license|licence|the|his|her|its|their|our)|"
-            r"(?!(?:it|that|there|here|what|who|s?he|let)')[a-z]+'s)\s)no\.?\s?(?=\d)"
-        ),
+        r"\b((?:(?i:order|invoice|tracking|model|part|serial|case|ref|reference|account|phone|"
+        r"policy|item|lot|flight|bus|room|house|page|plate|box|issue|patent|ticket|receipt|license|licence|the|his|her|its|their|our)|"
+        r"(?!(?:it|that|there|here|what|who|s?he|let)')[a-z]+'s)\s)no\.?\s?(?=\d)",
         r"\1number ",
     ),
-    (re.compile(r"\bno\.\s(?=1\b)"), "number "),
-    (re.compile(r"(?<![\w,.])\d{1,2}(?:,\d\d)+,\d{3}(?!,?\d)"), lambda m: m[0].replace(",", "")),
-    (re.compile(r"(?<=\d)'(?=\d{3}(?!\d))"), ","),
-    (
-        re.compile(r"(?<![\d,.])(\d{1,3}),(\d{1,2})(?=\s?(?:k[gm]|c?m|ha|°C|[lL]|%)(?!\w))"),
-        r"\1.\2",
-    ),
-    (re.compile(r"(?<![A-Za-z])\$(\d(?:[\d,.]*\d)?)\s?(USD|CAD|AUD)\b"), r"\2 \1"),
-    (re.compile(r"(?<![\w$.,])(\d{1,2})/(?=\$\d)"), r"\1 for "),
-    (re.compile(r"\bf/(?=\d)"), "f "),
-    (re.compile(r"(?<![\w.])(\d{2,3}\.\d)\s?F\b"), r"\1 °F"),
-    (re.compile(r"\b[Ss](\d{1,2})\s?:?[Ee](\d{1,2})\b"), _episode),
-    (re.compile(r"\b([a-z]+(?:[ -][a-z]+){0,3})\s\((\d{1,4})\)"), _said_twice),
-    (re.compile(r"(?<![\w.,])(\d{1,4})\s\(([a-z]+(?:[ -][a-z]+){0,3})\)"), _said_twice),
-    (re.compile(r"(?<![\d-])(?<!\d\s)([1-9]\d{0,2})((?:\s000)+)(?!\s?[\d-])"), _thousands),
-    (re.compile(r"(?:(?<=\d)|(?<=\d[snrt][tdh]))-(to|in|on|by|for|and|or|of)-(?=\d)"), r" \1 "),
-    (
-        re.compile(r"(?<![\d/])(\d{1,2}/(?:[2348]|16))\s?-\s?(?=\d{1,2}/(?:[2348]|16)(?![\d/]))"),
-        r"\1 to ",
-    ),
-    (re.compile(r"(?<![\w-])(\d{1,3})-(\d{1,3})-(\d{1,3})(?![\w/-])"), r"\1, \2, \3"),
-    (re.compile(r"(?<=\d/[2348])\s[cC]\b\.?(?=\s[a-z])"), " cup"),
-    (re.compile(r"(?<![\w.,/])1\s[cC]\.(?=\s[a-z])"), "1 cup"),
-    (re.compile(r"(?<![\w.,/])(\d{1,2})\s[cC]\.(?=\s[a-z])"), r"\1 cups"),
-    (re.compile(r"(?<=\d[CF])/(?=gas\b)"), ", "),
-    (re.compile(r"\b(\d{2,3})\s?([CF])\s?/\s?(?=\d{2,3}\s?[CF]\b)"), r"\1 °\2, "),
-    (
-        re.compile(
-            r"(?:(?<=\b[aA]t\s)|(?<=\b[tT]o\s)|(?<=[CF],\s))(\d{3})\s?([CF])(?![\w-]|\s[A-Z])"
-        ),
-        r"\1 °\2",
-    ),
-    (re.compile(r"(?<=\d)[.-](alpha|beta|rc|dev|preview)\.?(?=\d)"), r" \1 "),
-    (re.compile(r"(?<=\d)\.x\b"), " point X"),
-    (re.compile(r"\b([a-z]+\s)4(?=\s(?:me|u|ur|us|you)\b)"), r"\1for"),
-    (re.compile(r"(\b[uU]|^[mM]e|(?<=[.!?,]\s)[mM]e)\s2(?=\s*(?:[.!?,]\s|[.!?,]*$))"), r"\1 too"),
-    (re.compile(r"\b([A-Z]{1,2})(\d{1,4})-(?=\1\d)"), r"\1\2 to "),
-    (re.compile(r"#(?=[A-Z]{1,5}-\d|[A-Z]{1,2}\d{3})"), "number "),
-    (re.compile(r"(?<![\w.])b\.\s?(?=[12]\d{3}\b)"), "born "),
-    (re.compile(r"(?<![\w.])d\.\s?(?=[12]\d{3}\b)"), "died "),
-    (re.compile(rf"(?<![\w'-])({'|'.join(CHAT_FIGURES)})(?![\w'-])"), lambda m: CHAT_FIGURES[m[1]]),
+    (r"\bno\.\s(?=1\b)", "number "),
+    (r"(?<![\w,.])\d{1,2}(?:,\d\d)+,\d{3}(?!,?\d)", lambda m: m[0].replace(",", "")),
+    (r"(?<=\d)'(?=\d{3}(?!\d))", ","),
+    (r"(?<![\d,.])(\d{1,3}),(\d{1,2})(?=\s?(?:k[gm]|c?m|ha|°C|[lL]|%)(?!\w))", r"\1.\2"),
+    (r"(?<![A-Za-z])\$(\d(?:[\d,.]*\d)?)\s?(USD|CAD|AUD)\b", r"\2 \1"),
+    (r"(?<![\w$.,])(\d{1,2})/(?=\$\d)", r"\1 for "),
+    (r"\bf/(?=\d)", "f "),
+    (r"(?<![\w.])(\d{2,3}\.\d)\s?F\b", r"\1 °F"),
+    (r"\b[Ss](\d{1,2})\s?:?[Ee](\d{1,2})\b", _episode),
+    (r"\b([a-z]+(?:[ -][a-z]+){0,3})\s\((\d{1,4})\)", _said_twice),
+    (r"(?<![\w.,])(\d{1,4})\s\(([a-z]+(?:[ -][a-z]+){0,3})\)", _said_twice),
+    (r"(?<![\d-])(?<!\d\s)([1-9]\d{0,2})((?:\s000)+)(?!\s?[\d-])", _thousands),
+    (r"(?:(?<=\d)|(?<=\d[snrt][tdh]))-(to|in|on|by|for|and|or|of)-(?=\d)", r" \1 "),
+    (r"(?<![\d/])(\d{1,2}/(?:[2348]|16))\s?-\s?(?=\d{1,2}/(?:[2348]|16)(?![\d/]))", r"\1 to "),
+    (r"(?<![\w-])(\d{1,3})-(\d{1,3})-(\d{1,3})(?![\w/-])", r"\1, \2, \3"),
+    (r"(?<=\d/[2348])\s[cC]\b\.?(?=\s[a-z])", " cup"),
+    (r"(?<![\w.,/])1\s[cC]\.(?=\s[a-z])", "1 cup"),
+    (r"(?<![\w.,/])(\d{1,2})\s[cC]\.(?=\s[a-z])", r"\1 cups"),
+    (r"(?<=\d[CF])/(?=gas\b)", ", "),
+    (r"\b(\d{2,3})\s?([CF])\s?/\s?(?=\d{2,3}\s?[CF]\b)", r"\1 °\2, "),
+    (r"(?:(?<=\b[aA]t\s)|(?<=\b[tT]o\s)|(?<=[CF],\s))(\d{3})\s?([CF])(?![\w-]|\s[A-Z])", r"\1 °\2"),
+    (r"(?<=\d)[.-](alpha|beta|rc|dev|preview)\.?(?=\d)", r" \1 "),
+    (r"(?<=\d)\.x\b", " point X"),
+    (r"\b([a-z]+\s)4(?=\s(?:me|u|ur|us|you)\b)", r"\1for"),
+    (r"(\b[uU]|^[mM]e|(?<=[.!?,]\s)[mM]e)\s2(?=\s*(?:[.!?,]\s|[.!?,]*$))", r"\1 too"),
+    (r"\b([A-Z]{1,2})(\d{1,4})-(?=\1\d)", r"\1\2 to "),
+    (r"#(?=[A-Z]{1,5}-\d|[A-Z]{1,2}\d{3})", "number "),
+    (r"(?<![\w.])b\.\s?(?=[12]\d{3}\b)", "born "),
+    (r"(?<![\w.])d\.\s?(?=[12]\d{3}\b)", "died "),
+    (rf"(?<![\w'-])({'|'.join(CHAT_FIGURES)})(?![\w'-])", lambda m: CHAT_FIGURES[m[1]]),
 )
 """Signs before figures that would be lost, or taken for the point of a decimal: ".5", "p.5"."""
 # fmt: off
@@ -138,7 +286,7 @@ def _coordinate(m: re.Match[str]) -> str:
 def _range(m: re.Match[str]) -> str:
     """3-5 is a range, 4-1 and 112-98 a score, 747-400 a name."""
     low, high = (float(m[name].replace(",", "")) for name in ("low", "high"))
-    named = m.string[m.start() - 1 : m.start()].isalpha()
+    named = before(m, 1).isalpha()
     is_score = high < low and (low < 100 or (low < 600 and high > low / 2 and not named))
     is_range = low < high or is_score
     if named and high >= 100 * low:  # i7-13700
@@ -161,109 +309,81 @@ def _rate(m: re.Match[str]) -> str:
     return f"{m['much']} {'each' if by in ('ea', 'each') else f'per {_PER.get(by, by)}'}"
 
 
-_DURATIONS: tuple[Rule, ...] = (
+_DURATIONS = rules(
     # Beside hours or seconds an m is minutes, and 20s are no decade.
-    (
-        re.compile(r"\b(?P<h>\d{1,3})\s?h\s?(?P<m>\d{1,2})\s?m\b"),
-        lambda m: f"{m['h']} h {m['m']} min",
-    ),
-    (
-        re.compile(r"\b(?P<m>\d{1,2})(?: min|\s?m)\s?(?P<s>\d{1,2})s\b"),
-        lambda m: f"{m['m']} min {m['s']} sec",
-    ),
+    (r"\b(?P<h>\d{1,3})\s?h\s?(?P<m>\d{1,2})\s?m\b", lambda m: f"{m['h']} h {m['m']} min"),
+    (r"\b(?P<m>\d{1,2})(?: min|\s?m)\s?(?P<s>\d{1,2})s\b", lambda m: f"{m['m']} min {m['s']} sec"),
     (  # but "for 60s music"
-        re.compile(rf"{_AFTER}(?P<s>10|(?:[2-9]|1\d)0(?!s\s[a-z]))s\b"),
+        rf"{_AFTER}(?P<s>10|(?:[2-9]|1\d)0(?!s\s[a-z]))s\b",
         lambda m: f"{m['before']}{m['s']} sec",
     ),
 )
-_RULES: tuple[Rule, ...] = (
+_RULES = rules(
     (
-        re.compile(
-            r"(?<![\w.])(?P<degrees>\d{1,3}(?:\.\d+)?)\s?°\s?(?:(?P<minutes>\d{1,2})['\u2032]\s?)?"
-            r"(?:\d{1,2}(?:\.\d+)?(?:[\"\u2033]|'')\s?)?(?P<side>[NSEW])\b"
-        ),
+        r"(?<![\w.])(?P<degrees>\d{1,3}(?:\.\d+)?)\s?°\s?(?:(?P<minutes>\d{1,2})['\u2032]\s?)?"
+        r"(?:\d{1,2}(?:\.\d+)?(?:[\"\u2033]|'')\s?)?(?P<side>[NSEW])\b",
         _coordinate,
     ),
-    *codes.NAMES,
+    *_NAMES,
     (_RATE, _rate),
     (
-        re.compile(
-            rf"(?P<much>(?:{CURRENCY})\s?\d(?:[\d,.]{{0,15}}\d)?[kKmMbB]?)\s?/\s?"
-            r"(?P<by>[a-z]{3,20}\b(?!/)|\d{1,3}(?:[kKM]|,000)?(?=\s[a-z]))"
-        ),
+        rf"(?P<much>(?:{CURRENCY})\s?\d(?:[\d,.]{{0,15}}\d)?[kKmMbB]?)\s?/\s?"
+        r"(?P<by>[a-z]{3,20}\b(?!/)|\d{1,3}(?:[kKM]|,000)?(?=\s[a-z]))",
         lambda m: f"{m['much']} per {m['by']}",
     ),
     *_DURATIONS,
     *dates.RULES,
     *units.MONEY,
-    *codes.CALLS,
+    *_CALLS,
+    (r"(?P<top>\d{1,2}(?:\.\d)?)\s?/\s?(?P<bottom>5|10)(?=\s+(?:stars|points)\b)", _out_of),
     (
-        re.compile(r"(?P<top>\d{1,2}(?:\.\d)?)\s?/\s?(?P<bottom>5|10)(?=\s+(?:stars|points)\b)"),
-        _out_of,
-    ),
-    (
-        re.compile(
-            r"(?P<before>\b(?i:rat(?:e|es|ed|ing)|scor(?:e|es|ed|ing)|g[ai]ves?|given|solid)"
-            r"(?::|(?:\s[A-Za-z']{1,20}){0,3})\s)(?P<top>\d{1,3})/(?P<bottom>5|10|20|50|100)"
-            r"(?![\w/%]|\.\d|\sof\b)"
-        ),
+        r"(?P<before>\b(?i:rat(?:e|es|ed|ing)|scor(?:e|es|ed|ing)|g[ai]ves?|given|solid)"
+        r"(?::|(?:\s[A-Za-z']{1,20}){0,3})\s)(?P<top>\d{1,3})/(?P<bottom>5|10|20|50|100)"
+        r"(?![\w/%]|\.\d|\sof\b)",
         lambda m: m["before"] + _out_of(m),
     ),
     (
-        re.compile(
-            r"(?<![\w.,/])(?P<top>\d\.\d{1,2}|10(?=/10)|5(?=/5))/(?P<bottom>5|10)(?![\w/%]|\.\d)"
-        ),
+        r"(?<![\w.,/])(?P<top>\d\.\d{1,2}|10(?=/10)|5(?=/5))/(?P<bottom>5|10)(?![\w/%]|\.\d)",
         _out_of,
     ),
     (
-        re.compile(
-            r"(?<![\d/.,])(?:(?P<whole>\d+)(?:\s+|-(?=\d{1,2}/(?:2|3|4|8|16)(?!\d))))?"
-            r"(?P<top>\d{1,4})\s?/\s?(?P<bottom>\d{1,4})(?![\d/])"
-            rf"(?:\s?(?P<unit>{UNIT})(?![\w°²³/])(?:\.(?=\s[a-z]))?)?"
-        ),
+        r"(?<![\d/.,])(?:(?P<whole>\d+)(?:\s+|-(?=\d{1,2}/(?:2|3|4|8|16)(?!\d))))?"
+        r"(?P<top>\d{1,4})\s?/\s?(?P<bottom>\d{1,4})(?![\d/])"
+        rf"(?:\s?(?P<unit>{UNIT})(?![\w°²³/])(?:\.(?=\s[a-z]))?)?",
         lambda m: _part_of(m) if m["unit"] else _fraction(m),
     ),
     (
-        re.compile(
-            r"(?<![\d.-])(?P<low>\d[\d,]*(?:\.\d+)?)\s?-\s?"
-            r"(?=(?P<high>\d(?:,?\d)*(?:\.\d+)?)(?![\d-]))"
-        ),
+        r"(?<![\d.-])(?P<low>\d[\d,]*(?:\.\d+)?)\s?-\s?"
+        r"(?=(?P<high>\d(?:,?\d)*(?:\.\d+)?)(?![\d-]))",
         _range,
     ),
-    (re.compile(r"(?<![\w.])(?P<one>\d{1,3}):(?=\d{1,3}(?!\w|\.\d))"), _ratio),
-    (
-        re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{3}){2,}(?![\w.])"),
-        lambda m: cardinal(int(m[0].replace(".", ""))),
-    ),
-    (
-        re.compile(r"\d+(?:\.\d+){2,}"),
-        lambda m: " point ".join(integer(part) for part in m[0].split(".")),
-    ),
+    (r"(?<![\w.])(?P<one>\d{1,3}):(?=\d{1,3}(?!\w|\.\d))", _ratio),
+    (r"(?<![\w.])\d{1,3}(?:\.\d{3}){2,}(?![\w.])", lambda m: cardinal(int(m[0].replace(".", "")))),
+    (r"\d+(?:\.\d+){2,}", lambda m: " point ".join(integer(part) for part in m[0].split("."))),
     *units.MEASURES,
     (
-        re.compile(
-            rf"(?<![\w.,])(?P<amount>{NUMBER})x\b(?!\s*[-+*/=^]|\s+(?:plus|minus|equals)\b)"
-        ),
+        rf"(?<![\w.,])(?P<amount>{NUMBER})x\b(?!\s*[-+*/=^]|\s+(?:plus|minus|equals)\b)",
         lambda m: f"{amount(m['amount'])} times",
     ),
+    (r"\b(?P<value>\d[1-9])ers\b", lambda m: f"{cardinal(int(m['value'])).removesuffix('e')}ers"),
     (
-        re.compile(r"\b(?P<value>\d[1-9])ers\b"),
-        lambda m: f"{cardinal(int(m['value'])).removesuffix('e')}ers",
-    ),
-    (
-        re.compile(r"(?P<value>\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b", re.I),
+        r"(?i)(?P<value>\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b",
         lambda m: ordinal(int(m["value"].replace(",", ""))),
     ),
-    (re.compile(r"(?P<amount>\d{1,3}(?:,\d{3})+\.\d+|\d*\.\d+)"), lambda m: amount(m["amount"])),
-    (re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)|\d+"), lambda m: integer(m[0])),
+    (r"(?P<amount>\d{1,3}(?:,\d{3})+\.\d+|\d*\.\d+)", lambda m: amount(m["amount"])),
+    (r"\d{1,3}(?:,\d{3})+(?!\d)|\d+", lambda m: integer(m[0])),
 )
+
+
+_WITHOUT_FIGURES = (*dates.NOON, *units.ALONE)
+"""Those that find something in a text without figures."""
 
 
 def numbers_to_words(text: str) -> str:
     """Every figure in `text` written out; the result holds no ASCII digit."""
-    for pattern, said in _POINTS:
-        text = pattern.sub(said, text)
-    for pattern, say in _RULES:
+    has_figures = re.search(r"\d", text)
+    text = apply(_POINTS, text) if has_figures else text
+    for pattern, say in _RULES if has_figures else _WITHOUT_FIGURES:
         text = pattern.sub(lambda m, say=say: _apart(m, say(m)), text)
     return text
 
@@ -272,9 +392,6 @@ def _apart(m: re.Match[str], words: str) -> str:
     """Spaces between the words and letters or figures that touched the match."""
     if words == m[0]:
         return words
-    before, after = m.string[: m.start()][-1:], m.string[m.end() :][:1]
-    return (
-        (" " if before.isalnum() and not words.startswith(" ") else "")
-        + words
-        + (" " if after.isalnum() and not words.endswith(" ") else "")
-    )
+    opens = before(m, 1).isalnum() and not words.startswith(" ")
+    closes = after(m, 1).isalnum() and not words.endswith(" ")
+    return f"{' ' * opens}{words}{' ' * closes}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from moss_engine.text.spoken.cardinals import cardinal, ordinal
+from moss_engine.text.spoken.rules import before
 
 _COUNTED = (
     r"Vol\.|Ch\.|Pt\.|Sec\.|Art\.|Chapter|Part|Volume|Act|Scene|Section|War|Book|Type|Phase|Level|"
@@ -60,6 +61,6 @@ def _named(m: re.Match[str]) -> str:
 
 def _after_name(m: re.Match[str]) -> str:
     """A number if the word before it is a name: "an IV" is none."""
-    word = re.search(r"[A-Za-z']*$", m.string[: m.start()])
+    word = re.search(r"[A-Za-z']*$", before(m))
     named = word is not None and word[0][:1].isupper() and word[0] not in ("The", "An", "By", "Via")
     return f" {cardinal(_value(m['roman']))}" if named else m[0]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from moss_engine.text.spoken.cardinals import amount, cardinal
-from moss_engine.text.spoken.dates import Rule
+from moss_engine.text.spoken.rules import after, before, rules
 from moss_engine.text.spoken.tables import DOTTED_UNITS, UNITS, UNITS_ALONE
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
@@ -123,8 +123,8 @@ def _described(m: re.Match[str]) -> str:
 
 def _dotted_unit(m: re.Match[str]) -> str:
     """The period goes, unless it also ended the sentence."""
-    ends = re.match(r"\s+[A-Z]|\s*$", m.string[m.end() :])
-    in_feet = re.search(r"ft\.?\s$", m.string[max(0, m.start() - 4) : m.start()])
+    ends = re.match(r"\s+[A-Z]|\s*\Z", after(m))
+    in_feet = re.search(r"ft\.?\s$", before(m, 4))
     if ends and m["unit"] == "in" and not in_feet:  # "They let 3 in."
         return m[0]
     if m.string[m.end("amount")] == "-" and not ends:  # "a 10-in. pan"
@@ -136,14 +136,20 @@ def _in_feet(m: re.Match[str]) -> str:
     return f"{cardinal(int(m['feet']))} foot {cardinal(int(m['inches']))}"
 
 
-_QUOTING = re.compile(r"(?:^|[\s(\[])\"(?=\w|$)[^\"]*$")
 _SAID = re.compile(r"[,.]?\s+(?:said|says|told|asked|added|wrote|according)\b")
 
 
 def _is_quotation(m: re.Match[str]) -> bool:
     """Whether the quote after a figure closes a quotation, which may have begun elsewhere."""
-    return m["mark"] == '"' and bool(
-        _QUOTING.search(m.string, 0, m.start()) or _SAID.match(m.string, m.end())
+    if m["mark"] != '"':
+        return False
+    quote = m.string.rfind('"', 0, m.start())
+    opens = quote >= 0 and (
+        quote == 0 or m.string[quote - 1] in "([" or m.string[quote - 1].isspace()
+    )
+    follows = m.string[quote + 1 : m.start()][:1]
+    return (opens and (not follows or follows.isalnum() or follows == "_")) or bool(
+        _SAID.match(after(m))
     )
 
 
@@ -162,103 +168,81 @@ _PRICE = (
     rf"(?<![A-Za-z])(?<![A-Z]/)(?P<sign>{CURRENCY})\s?(?P<amount>{NUMBER})(?:\s?"
     r"(?P<scale>(?i:thousand|million|billion|trillion)|[bmt]n|[kKmMbB]|(?<=\d)T)\b)?"
 )
-MONEY: tuple[Rule, ...] = (
+MONEY = rules(
     (
-        re.compile(
-            r"(?<![\w.,])(?P<feet>\d{1,2})\s?['\u2032]\s?(?P<inches>\d{1,2})(?:\"|''|\u2033|\b)"
-        ),
+        r"(?<![\w.,])(?P<feet>\d{1,2})\s?['\u2032]\s?(?P<inches>\d{1,2})(?:\"|''|\u2033|\b)",
         _in_feet,
     ),
     (
-        re.compile(
-            r"(?<![\w.,'])(?P<feet>\d{1,2})"
-            r"(?:\u2032|'(?=\s+(?:tall|long|wide|high|deep|by|ladder)\b))"
-        ),
+        r"(?<![\w.,'])(?P<feet>\d{1,2})"
+        r"(?:\u2032|'(?=\s+(?:tall|long|wide|high|deep|by|ladder)\b))",
         lambda m: f"{cardinal(int(m['feet']))} foot",
     ),
     (
-        re.compile(
-            r"(?<![\d/.,])(?P<amount>(?:\d{1,3}[\s-])?\d{1,2}/(?:2|4|8|16|32|64))"
-            r"(?P<mark>''|[\"\u2033])(?!\w)"
-        ),
+        r"(?<![\d/.,])(?P<amount>(?:\d{1,3}[\s-])?\d{1,2}/(?:2|4|8|16|32|64))"
+        r"(?P<mark>''|[\"\u2033])(?!\w)",
         lambda m: m[0] if _is_quotation(m) else f"{m['amount']} inch",
     ),
-    (re.compile(rf"(?P<amount>{NUMBER})\s?(?P<mark>''|[\"\u2033])(?!\w)"), _inches),
+    (rf"(?P<amount>{NUMBER})\s?(?P<mark>''|[\"\u2033])(?!\w)", _inches),
     (
-        re.compile(rf"\b(?P<before>(?i:{_DETERMINER})\s+){_PRICE}{_NOUN}"),
+        rf"\b(?P<before>(?i:{_DETERMINER})\s+){_PRICE}{_NOUN}",
         lambda m: m["before"] + _money(m, describes=True),
     ),
-    (re.compile(_PRICE + _PRICED), lambda m: _money(m, describes=True)),
-    (re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+(?=\s?€(?!/))"), lambda m: m[0].replace(".", "")),
-    (re.compile(rf"(?P<sign>€\s?){_COMMA}(?![.,]?\d)"), _with_point),
-    (re.compile(rf"(?P<sign>)(?<![\d.,]){_COMMA}(?=\s?(?:€|EUR\b))"), _with_point),
-    (re.compile(_PRICE), _money),
+    (_PRICE + _PRICED, lambda m: _money(m, describes=True)),
+    (r"(?<![\d.,])\d{1,3}(?:\.\d{3})+(?=\s?€(?!/))", lambda m: m[0].replace(".", "")),
+    (rf"(?P<sign>€\s?){_COMMA}(?![.,]?\d)", _with_point),
+    (rf"(?P<sign>)(?<![\d.,]){_COMMA}(?=\s?(?:€|EUR\b))", _with_point),
+    (_PRICE, _money),
     (
-        re.compile(
-            rf"(?P<amount>{NUMBER})\s?(?P<scale>)"
-            r"(?P<sign>[€£¥₹¢₽₩]|(?:USD|EUR|GBP|JPY|CHF|INR|CAD|AUD|CNY)\b)"
-        ),
+        rf"(?P<amount>{NUMBER})\s?(?P<scale>)"
+        r"(?P<sign>[€£¥₹¢₽₩]|(?:USD|EUR|GBP|JPY|CHF|INR|CAD|AUD|CNY)\b)",
         _money,
     ),
 )
-MEASURES: tuple[Rule, ...] = (
+ALONE = rules(
     (
-        re.compile(rf"(?<![\w.,])(?P<amount>{NUMBER})\s?(?P<scale>[kKmMbBT]){_COUNTED}"),
+        rf"(?<![\w/])(?P<unit>{'|'.join(UNITS_ALONE)})(?![\w/])",
+        lambda m: _plural(UNITS[m["unit"]], ""),
+    )
+)
+MEASURES = rules(
+    (
+        rf"(?<![\w.,])(?P<amount>{NUMBER})\s?(?P<scale>[kKmMbBT]){_COUNTED}",
         lambda m: f"{amount(m['amount'])} {_SCALES[m['scale'].lower()]}",
     ),
     (
-        re.compile(
-            r"(?<![\w.,])(?P<amount>\d{1,3}\.\d{1,2}(?=[MB]\b)|\d{1,3}(?=M\s[a-z]{3,}s\b))"
-            r"(?P<scale>[MB])\b"
-        ),
+        r"(?<![\w.,])(?P<amount>\d{1,3}\.\d{1,2}(?=[MB]\b)|\d{1,3}(?=M\s[a-z]{3,}s\b))"
+        r"(?P<scale>[MB])\b",
         lambda m: f"{amount(m['amount'])} {_SCALES[m['scale'].lower()]}",
     ),
     (
-        re.compile(r"(?<![\w.,])(?P<amount>\d{1,3})\s?bps\b"),
+        r"(?<![\w.,])(?P<amount>\d{1,3})\s?bps\b",
         lambda m: f"{amount(m['amount'])} basis point{'' if m['amount'] == '1' else 's'}",
     ),
+    (r"(?<![\w.,])(?P<amount>[1-9]\d{3})K\b", lambda m: f"{amount(m['amount'])} kelvin"),
+    (rf"(?P<amount>{NUMBER})\s?bn\b", lambda m: f"{amount(m['amount'])} billion"),
+    (rf"(?P<amount>{NUMBER})(?:\s?|-)(?P<unit>{_DOTTED_UNIT})\.(?![\w])", _dotted_unit),
     (
-        re.compile(r"(?<![\w.,])(?P<amount>[1-9]\d{3})K\b"),
-        lambda m: f"{amount(m['amount'])} kelvin",
-    ),
-    (re.compile(rf"(?P<amount>{NUMBER})\s?bn\b"), lambda m: f"{amount(m['amount'])} billion"),
-    (re.compile(rf"(?P<amount>{NUMBER})(?:\s?|-)(?P<unit>{_DOTTED_UNIT})\.(?![\w])"), _dotted_unit),
-    (
-        re.compile(
-            rf"(?P<amount>{NUMBER})\s(?P<unit>in)(?=\s+(?:by|x|long|wide|tall|deep|high|thick|"
-            rf"square)\b|\s*[,;)]|\s*$)"
-        ),
+        rf"(?P<amount>{NUMBER})\s(?P<unit>in)(?=\s+(?:by|x|long|wide|tall|deep|high|thick|"
+        rf"square)\b|\s*[,;)]|\s*$)",
         _measured,
     ),
     (
-        re.compile(
-            rf"\b(?P<before>(?i:{_DETERMINER})\s+)(?P<amount>{NUMBER})\s?"
-            rf"(?P<unit>{UNIT})(?![\w°²³/]){_NOUN}"
-        ),
+        rf"\b(?P<before>(?i:{_DETERMINER})\s+)(?P<amount>{NUMBER})\s?"
+        rf"(?P<unit>{UNIT})(?![\w°²³/]){_NOUN}",
+        _described,
+    ),
+    (rf"(?P<before>)(?P<amount>{NUMBER})-(?P<unit>{UNIT}|in)(?![\w°²³/]){_NOUN}", _described),
+    (
+        rf"(?P<before>)(?P<amount>{NUMBER})-(?P<unit>(?=[A-Za-z]{{2}})(?:{UNIT}))(?![\w°²³/.])",
         _described,
     ),
     (
-        re.compile(rf"(?P<before>)(?P<amount>{NUMBER})-(?P<unit>{UNIT}|in)(?![\w°²³/]){_NOUN}"),
-        _described,
-    ),
-    (
-        re.compile(
-            rf"(?P<before>)(?P<amount>{NUMBER})-(?P<unit>(?=[A-Za-z]{{2}})(?:{UNIT}))(?![\w°²³/.])"
-        ),
-        _described,
-    ),
-    (
-        re.compile(rf"(?P<amount>{NUMBER})\sdegrees?\s(?P<unit>[FC])\b(?:\.(?=\s[a-z]))?"),
+        rf"(?P<amount>{NUMBER})\sdegrees?\s(?P<unit>[FC])\b(?:\.(?=\s[a-z]))?",
         lambda m: f"{amount(m['amount'])} {_plural(UNITS['°' + m['unit']], m['amount'])}",
     ),
-    (
-        re.compile(r"(?<![\w.,])(?P<amount>\d{1,3}\.\d{1,2})pc\b"),
-        lambda m: f"{amount(m['amount'])} percent",
-    ),
-    (re.compile(rf"(?P<amount>{NUMBER})\s?%"), lambda m: f"{amount(m['amount'])} percent"),
-    (re.compile(rf"(?<![A-Za-z])(?P<amount>{NUMBER})\s?(?P<unit>{UNIT})(?![\w°²³/])"), _measured),
-    (
-        re.compile(rf"(?<![\w/])(?P<unit>{'|'.join(UNITS_ALONE)})(?![\w/])"),
-        lambda m: _plural(UNITS[m["unit"]], ""),
-    ),
+    (r"(?<![\w.,])(?P<amount>\d{1,3}\.\d{1,2})pc\b", lambda m: f"{amount(m['amount'])} percent"),
+    (rf"(?P<amount>{NUMBER})\s?%", lambda m: f"{amount(m['amount'])} percent"),
+    (rf"(?<![A-Za-z])(?P<amount>{NUMBER})\s?(?P<unit>{UNIT})(?![\w°²³/])", _measured),
+    *ALONE,
 )

@@ -1,1 +1,0 @@
-"""What stands in a written text for the eye alone -> plain text."""

@@ -41,7 +41,8 @@ TABLE = {
     "What is 9-5?": "What is nine minus five?",
     "9-5 equals 4, calculate 20-10": "nine minus five equals four, calculate twenty minus ten",
     "7-3+1": "seven minus three plus one",
-    "for i<10, 0<x<1, n>5": "for I is less than ten, zero is less than x is less than one, n is greater than five",
+    "for i<10, 0<x<1, n>5": "for I is less than ten, zero is less than x is less than one, n is "
+    "greater than five",
     "File>Open, List<int>": "File Open, List int",
     "What is 8/2?": "What is eight divided by two?",
     "What is 11/21/2026?": "What is November twenty-first, twenty twenty-six?",

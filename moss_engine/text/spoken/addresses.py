@@ -10,8 +10,8 @@ from moss_engine.text.spoken.rules import apply, rules
 from moss_engine.text.spoken.tables import SENTENCE_STARTERS
 
 _ADDRESS = re.compile(
-    r"(?:https?://|ftp://|www\.)[^\s<>\"]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-    r"|(?<![\w@.])[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|edu|gov|io|ai|dev|co|uk|de|fr|info)\b"
+    r"(?:https?://|ftp://|www\.)[^\s<>\"]+|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+    r"|(?<![\w@.-])[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|edu|gov|io|ai|dev|co|uk|de|fr|info)\b"
     r"(?:/[^\s<>\"]*)?"
     r"|(?<![\w/.])(?:[~.]{1,2}(?:/[\w.-]+)+|(?:/[\w.-]+){2,})/?|\b[A-Za-z]:\\[^\s<>\"]*",
     re.A,

@@ -353,7 +353,7 @@ _RULES = rules(
         lambda m: _part_of(m) if m["unit"] else _fraction(m),
     ),
     (
-        r"(?<![\d.-])(?P<low>\d[\d,]*(?:\.\d+)?)\s?-\s?"
+        r"(?<![\d.-])(?<!\d,)(?P<low>\d[\d,]*(?:\.\d+)?)\s?-\s?"
         r"(?=(?P<high>\d(?:,?\d)*(?:\.\d+)?)(?![\d-]))",
         _range,
     ),
@@ -367,7 +367,7 @@ _RULES = rules(
     ),
     (r"\b(?P<value>\d[1-9])ers\b", lambda m: f"{cardinal(int(m['value'])).removesuffix('e')}ers"),
     (
-        r"(?i)(?P<value>\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b",
+        r"(?i)(?<!\d)(?P<value>\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b",
         lambda m: ordinal(int(m["value"].replace(",", ""))),
     ),
     (r"(?P<amount>\d{1,3}(?:,\d{3})+\.\d+|\d*\.\d+)", lambda m: amount(m["amount"])),

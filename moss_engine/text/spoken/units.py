@@ -9,7 +9,7 @@ from moss_engine.text.spoken.cardinals import amount, cardinal
 from moss_engine.text.spoken.rules import after, before, rules
 from moss_engine.text.spoken.tables import DOTTED_UNITS, UNITS, UNITS_ALONE
 
-NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+NUMBER = r"(?<!\d)(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 # fmt: off
 _CURRENCIES = {
     "$": ("dollar", "cent"), "€": ("euro", "cent"), "£": ("pound", "penny"), "¥": ("yen", ""),

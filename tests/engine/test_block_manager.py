@@ -8,18 +8,13 @@ happens, each owner must read its own back through its table.
 
 from __future__ import annotations
 
-import random
-import sys
-import types
 from itertools import accumulate
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from moss_engine.engine import block_manager
 from moss_engine.engine.block_manager import BlockManager
 
 NUM_BLOCKS, BLOCK_SIZE = 12, 4
@@ -116,37 +111,6 @@ class Pool:
             assert manager.num_free + manager.num_cached == NUM_BLOCKS and manager.num_reserved == 0
 
 
-def drive(pool: Pool, chance: random.Random, operations: int) -> None:
-    """Random operations of up to five owners over few distinct rows, so that prefixes are often
-    shared."""
-    owners = [f"owner {i}" for i in range(5)]
-    for _ in range(operations):
-        owner = chance.choice(owners)
-        prompt = chance.choices((1, 2), weights=(6, 1), k=chance.randint(1, 18))
-        what = chance.random()
-        if owner not in pool.rows:
-            pool.start(owner, prompt, len(prompt) + chance.randint(1, 12))
-        elif what < 0.6:
-            pool.compute(owner, chance.randint(1, 9))
-            if pool.num_computed[owner] == len(pool.rows[owner]):
-                pool.grow(owner, chance.randint(1, 2))
-        elif what < 0.7 and len(prompt) <= pool.max_rows[owner]:
-            pool.begin(owner, prompt)
-        else:
-            pool.stop(owner)
-        pool.check()
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_20_000_random_operations_keep_every_invariant(seed: int):
-    pool = Pool(BlockManager(NUM_BLOCKS, BLOCK_SIZE))
-    drive(pool, random.Random(seed), 20_000)
-    for owner in list(pool.rows):
-        pool.stop(owner)
-    pool.check()
-    assert pool.manager.num_cached > 0, "prefixes were found and kept"
-
-
 OWNERS = st.sampled_from([f"owner {i}" for i in range(4)])
 PROMPTS = st.lists(st.integers(1, 2), min_size=1, max_size=20)
 
@@ -203,7 +167,7 @@ class BlockManagerMachine(RuleBasedStateMachine):
 
 
 BlockManagerMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=50, deadline=None
+    max_examples=100, stateful_step_count=50, deadline=None
 )
 TestAnyOrder = BlockManagerMachine.TestCase
 
@@ -289,45 +253,3 @@ def test_an_owner_cannot_outgrow_its_promise():
     manager.allocate("a", [1])
     with pytest.raises(AssertionError, match="outgrew"):
         manager.append("a", 9)
-
-
-# Each bug is a change of one line of the module; every one must be noticed by the random operations
-# above.
-BLOCKS = "range(0, len(ids) - self.block_size, self.block_size)"
-FULL = "range(len(state.hashes), num_rows // self.block_size)"
-ROOM = "return self._promised + self.blocks_for(max_rows) <= self.num_blocks"
-EVICT = "del self._block_of[self._hash_of.pop(block)]"
-CLEAR = "state.table, state.hashes = (), []"
-BUGS = [
-    ("self._num_owners[block] += 1\n            shared", "pass\n            shared"),
-    ("self._cached.pop(block, None)\n", "pass\n"),
-    ("self._num_owners[block] -= 1\n", "self._num_owners[block] = 0\n"),
-    ("if self._num_owners[block] == 0:", "if True:"),
-    ("self._promised -= state.quota\n", "pass\n"),
-    ("self._promised += quota\n", "pass\n"),
-    (ROOM, "return self.blocks_for(max_rows) <= self.num_blocks"),
-    (ROOM, ROOM + " + 1"),
-    (EVICT, "self._hash_of.pop(block)"),
-    (EVICT, "pass"),
-    (BLOCKS, "range(0, len(ids) - self.block_size + 1, self.block_size)"),
-    (FULL, "range(len(state.hashes), -(-num_rows // self.block_size))"),
-    (FULL, "range(len(state.hashes), len(ids) // self.block_size)"),
-    ("blake2b(parent + array", "blake2b(array"),
-    ("self._release(state.table)\n        state.table", "state.table"),
-    (CLEAR, "state.table = ()"),
-    ("self._free.append(block)", "self._free.append(table[0])"),
-    ("return -(-num_rows // self.block_size)", "return num_rows // self.block_size"),
-    ("self._owners.pop(owner, None)", "self._owners.get(owner)"),
-    ("return self._free.pop()", "return self._free[-1]"),
-]
-
-
-@pytest.mark.parametrize(("right", "wrong"), BUGS)
-def test_seeded_bugs_are_noticed(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch):
-    source = Path(block_manager.__file__).read_text(encoding="utf-8")
-    assert source.count(right) == 1
-    module = types.ModuleType("wrong_block_manager")
-    monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look their module up
-    exec(compile(source.replace(right, wrong), "wrong_block_manager", "exec"), module.__dict__)
-    with pytest.raises((AssertionError, KeyError, IndexError)):
-        drive(Pool(module.BlockManager(NUM_BLOCKS, BLOCK_SIZE)), random.Random(1), 3000)

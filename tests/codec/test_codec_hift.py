@@ -56,7 +56,7 @@ def test_the_wave_is_that_of_the_authors_code(weights):
     assert float((wave - wanted).abs().max() / wanted.abs().max()) < 1e-4
 
 
-@pytest.mark.parametrize("sizes", [[3], [20], [20, 2], [20, 20, 20, 12], [20, 28], [20, 20, 8]])
+@pytest.mark.parametrize("sizes", [[3], [20, 2], [20, 20, 8]])
 def test_every_frame_becomes_480_samples(weights, sizes):
     waves = spoken(Hift(weights), mel_of(sum(sizes)), sizes)
     assert sum(len(wave) for wave in waves) == 480 * sum(sizes)

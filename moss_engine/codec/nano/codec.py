@@ -54,17 +54,21 @@ class StreamedDecoder:
             self._advance = Recording(self._advance_blocks, (x, *self.start))
 
     def open(self) -> DecoderStream:
-        return DecoderStream(self)
+        return DecoderStream(self.start)
 
-    def embed(self, points: Tensor) -> Tensor:
-        """Grid points [streams, codes, len(levels)] -> [streams, dim, codes]"""
-        return self.decoder.embed(points).transpose(1, 2)
+    @torch.inference_mode()
+    def decode(self, streams: Sequence[DecoderStream], points: Tensor) -> Tensor:
+        """Streams of one phase: grid points [streams, codes, len(levels)] -> log-mel [streams,
+        num_mels, frames] that became final."""
+        return self._run(streams, self.decoder.embed(points).transpose(1, 2))
 
-    def ending(self) -> Tensor:
-        """What follows the last code: [1, dim, LOOK_AHEAD_CODES]"""
-        return _zeros(self._blocks[0], LOOK_AHEAD_CODES, self.start[0].device)
+    @torch.inference_mode()
+    def flush(self, streams: Sequence[DecoderStream]) -> Tensor:
+        """Ended streams of one phase -> the last code's log-mel; nothing follows it."""
+        after = _zeros(self._blocks[0], LOOK_AHEAD_CODES, self.start[0].device)
+        return self._run(streams, after.expand(len(streams), -1, -1))
 
-    def run(self, streams: Sequence[DecoderStream], x: Tensor) -> Tensor:
+    def _run(self, streams: Sequence[DecoderStream], x: Tensor) -> Tensor:
         """[streams, dim, codes] -> log-mel [streams, num_mels, frames]; updates every stream."""
         pasts = [torch.cat(pasts) for pasts in zip(*(stream.past for stream in streams))]
         advance = self._advance if x.shape[-1] >= RECORDED_CODES else self._advance_blocks
@@ -93,36 +97,13 @@ class DecoderStream:
     replaced, never written to.
     """
 
-    def __init__(self, decoder: StreamedDecoder) -> None:
-        self.decoder = decoder
-        self.past = decoder.start
-
-    def push(self, points: Tensor) -> Tensor:
-        """Grid points [codes, len(levels)] -> log-mel [num_mels, frames] that became final"""
-        return decode_together([self], points[None])[0]
-
-    def flush(self) -> Tensor:
-        """-> the last code's log-mel [num_mels, frames]; nothing follows it."""
-        return flush_together([self])[0]
+    def __init__(self, past: tuple[Tensor, ...]) -> None:
+        self.past = past
 
     @property
     def phase(self) -> tuple[int, ...]:
         """Streams of one phase can be decoded together when they get equally many codes."""
         return tuple(past.shape[-1] for past in self.past)
-
-
-@torch.inference_mode()
-def decode_together(streams: Sequence[DecoderStream], points: Tensor) -> Tensor:
-    """Streams of one phase: grid points [streams, codes, len(levels)] -> log-mel."""
-    decoder = streams[0].decoder
-    return decoder.run(streams, decoder.embed(points))
-
-
-@torch.inference_mode()
-def flush_together(streams: Sequence[DecoderStream]) -> Tensor:
-    """Ended streams of one phase -> the last code's log-mel [streams, num_mels, frames]."""
-    decoder = streams[0].decoder
-    return decoder.run(streams, decoder.ending().expand(len(streams), -1, -1))
 
 
 def _through(blocks: Sequence[Block], pasts: list[Tensor], first: int, x: Tensor) -> Tensor:
@@ -209,7 +190,7 @@ class NanoCodec:
             self._decode([stream for stream in streams if stream.waiting])
             ending = [stream for stream in streams if stream.held_back]
             for members in _alike(ending, lambda stream: stream.decoder.phase):
-                mels = flush_together([stream.decoder for stream in members])
+                mels = self._decoder.flush([stream.decoder for stream in members])
                 for stream, mel in zip(members, mels, strict=True):
                     stream.vocoder.add(mel)
                     stream.held_back = 0
@@ -222,7 +203,7 @@ class NanoCodec:
                 [stream.waiting for stream in members], dtype=torch.int64, device=self._device
             )
             points = points_of_codes(codes, self._fsq.config.levels)
-            mels = decode_together([stream.decoder for stream in members], points)
+            mels = self._decoder.decode([stream.decoder for stream in members], points)
             for stream, mel in zip(members, mels, strict=True):
                 stream.vocoder.add(mel)
                 stream.waiting, stream.held_back = (), LOOK_AHEAD_CODES

@@ -111,39 +111,18 @@ def _block_reach(kind: str, kernel: int, dilations: list[int]) -> int:
 
 
 class VocoderStream:
-    """Mel frames in, final samples out, for one reply.
-
-    `mel` [num_mels, frames] holds the context and all that is not final yet. It is replaced, never
-    written to.
+    """One reply of a `WindowVocoder`. `mel` [num_mels, frames] holds the context and all that is
+    not final yet. It is replaced, never written to, so that a shallow copy is the stream as it was.
     """
 
-    def __init__(
-        self,
-        generator: Generator,
-        num_mels: int,
-        hop_size: int,
-        plan: WindowPlan,
-        device: torch.device,
-    ) -> None:
-        self.generator, self.plan, self._hop = generator, plan, hop_size
-        self._past_frames = plan.past_frames
-        self.mel = torch.full((num_mels, self._past_frames), LOG_FLOOR, device=device)
+    def __init__(self, mel: MelSpec, plan: WindowPlan, device: torch.device) -> None:
+        self.plan, self._hop, self._past_frames = plan, mel.hop_size, plan.past_frames
+        self.mel = torch.full((mel.num_mels, self._past_frames), LOG_FLOOR, device=device)
         self.num_chunks = 0
-
-    @torch.inference_mode()
-    def push(self, mel: Tensor) -> Tensor:
-        """float32 [num_mels, frames] -> the samples [n] that became final"""
-        self.add(mel)
-        return speak_together([self])[0]
-
-    @torch.inference_mode()
-    def flush(self) -> Tensor:
-        """-> the remaining samples; silence follows the last frame."""
-        return flush_together([self])[0]
 
     @property
     def missing_frames(self) -> int:
-        """Frames that must still be pushed before more samples become final."""
+        """Frames that must still be added before more samples become final."""
         return self.plan.chunk(self.num_chunks) + self.plan.right_frames - self.pending_frames
 
     @property
@@ -168,59 +147,6 @@ class VocoderStream:
         return wave[end - frames * self._hop : end]
 
 
-@torch.inference_mode()
-def speak_together(streams: Sequence[VocoderStream]) -> list[Tensor]:
-    """Run every complete chunk of streams of one generator -> the samples [n] of each that became
-    final"""
-    done: list[list[Tensor]] = [[] for _ in streams]
-    while ready := [i for i, stream in enumerate(streams) if stream.missing_frames <= 0]:
-        _run_windows(
-            streams, {i: streams[i].plan.chunk(streams[i].num_chunks) for i in ready}, done
-        )
-    return [_joined(pieces, streams[0].mel) for pieces in done]
-
-
-@torch.inference_mode()
-def flush_together(streams: Sequence[VocoderStream]) -> list[Tensor]:
-    """Streams that are over -> the remaining samples [n] of each; silence follows the last
-    frame."""
-    done: list[list[Tensor]] = [[] for _ in streams]
-    remaining = [stream.pending_frames for stream in streams]
-    for stream in streams:
-        stream.add(stream.mel.new_full((stream.mel.shape[0], stream.plan.right_frames), LOG_FLOOR))
-    while any(remaining):
-        parts = {i: streams[i].plan.part(left) for i, left in enumerate(remaining) if left}
-        _run_windows(streams, parts, done)
-        remaining = [left - parts.get(i, 0) for i, left in enumerate(remaining)]
-    return [_joined(pieces, streams[0].mel) for pieces in done]
-
-
-def _run_windows(
-    streams: Sequence[VocoderStream], frames: Mapping[int, int], done: list[list[Tensor]]
-) -> None:
-    """The next frames of some streams (index -> count), windows of one length in one run."""
-    windows = {i: streams[i].window(count) for i, count in frames.items()}
-    for length in sorted({window.shape[1] for window in windows.values()}):
-        members = [i for i, window in windows.items() if window.shape[1] == length]
-        waves = streams[0].generator(torch.stack([windows[i] for i in members]))[:, 0]
-        for i, wave in zip(members, waves, strict=True):
-            done[i].append(streams[i].take(wave, frames[i]))
-
-
-def _joined(pieces: list[Tensor], like: Tensor) -> Tensor:
-    return torch.cat(pieces) if pieces else like.new_zeros(0)
-
-
-def whole_wave(generator: nn.Module, mel: Tensor, context_frames: int) -> Tensor:
-    """[num_mels, frames] -> [frames * hop_size] in one run with silence around it: what a stream is
-    measured against"""
-    padded = torch.nn.functional.pad(mel, (context_frames, context_frames), value=LOG_FLOOR)
-    with torch.inference_mode():
-        wave = generator(padded[None])[0, 0]
-    edge = context_frames * (len(wave) // padded.shape[1])
-    return wave[edge : len(wave) - edge]
-
-
 class WindowVocoder:
     """Speaks replies with a generator that is run on windows of the mel."""
 
@@ -230,14 +156,55 @@ class WindowVocoder:
         self.generator, self.mel, self.plan, self._device = generator, mel, plan, device
 
     def open(self) -> VocoderStream:
-        spec = self.mel
-        return VocoderStream(self.generator, spec.num_mels, spec.hop_size, self.plan, self._device)
+        return VocoderStream(self.mel, self.plan, self._device)
 
+    @torch.inference_mode()
     def speak_together(self, streams: Sequence[VocoderStream]) -> list[Tensor]:
-        return speak_together(streams)
+        """Run every complete chunk -> the samples [n] of each that became final"""
+        done: list[list[Tensor]] = [[] for _ in streams]
+        while ready := [i for i, stream in enumerate(streams) if stream.missing_frames <= 0]:
+            chunks = {i: self.plan.chunk(streams[i].num_chunks) for i in ready}
+            self._run(streams, chunks, done)
+        return [_joined(pieces, self._device) for pieces in done]
 
+    @torch.inference_mode()
     def flush_together(self, streams: Sequence[VocoderStream]) -> list[Tensor]:
-        return flush_together(streams)
+        """Replies that are over -> the remaining samples [n] of each; silence follows the last
+        frame."""
+        done: list[list[Tensor]] = [[] for _ in streams]
+        remaining = [stream.pending_frames for stream in streams]
+        for stream in streams:
+            stream.mel = pad(stream.mel, (0, self.plan.right_frames), value=LOG_FLOOR)
+        while any(remaining):
+            parts = {i: self.plan.part(left) for i, left in enumerate(remaining) if left}
+            self._run(streams, parts, done)
+            remaining = [left - parts.get(i, 0) for i, left in enumerate(remaining)]
+        return [_joined(pieces, self._device) for pieces in done]
+
+    def _run(
+        self, streams: Sequence[VocoderStream], frames: Mapping[int, int], done: list[list[Tensor]]
+    ) -> None:
+        """The next frames of some streams (index -> count), windows of one length in one run."""
+        windows = {i: streams[i].window(count) for i, count in frames.items()}
+        for length in sorted({window.shape[1] for window in windows.values()}):
+            members = [i for i, window in windows.items() if window.shape[1] == length]
+            waves = self.generator(torch.stack([windows[i] for i in members]))[:, 0]
+            for i, wave in zip(members, waves, strict=True):
+                done[i].append(streams[i].take(wave, frames[i]))
+
+
+def _joined(pieces: list[Tensor], device: torch.device) -> Tensor:
+    return torch.cat(pieces) if pieces else torch.empty(0, device=device)
+
+
+def whole_wave(generator: nn.Module, mel: Tensor, context_frames: int) -> Tensor:
+    """[num_mels, frames] -> [frames * hop_size] in one run with silence around it: what a stream is
+    measured against"""
+    padded = pad(mel, (context_frames, context_frames), value=LOG_FLOOR)
+    with torch.inference_mode():
+        wave = generator(padded[None])[0, 0]
+    edge = context_frames * (len(wave) // padded.shape[1])
+    return wave[edge : len(wave) - edge]
 
 
 SILENT_FRAMES = 64
@@ -323,16 +290,13 @@ class CachedVocoder:
                 stream.mel = stream.mel[:, count:]
                 done[i].append(wave[stream.skipped :])
                 stream.skipped = max(0, stream.skipped - len(wave))
-        return [torch.cat(pieces) if pieces else self._none() for pieces in done]
+        return [_joined(pieces, self._device) for pieces in done]
 
     def _advance(self, mel: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
         """-> samples [batch, n], and what the layers keep"""
         pasts = Pasts(kept)
         waves = limited(self.network.advance(mel, pasts) * self._gain)
         return waves, *pasts.kept
-
-    def _none(self) -> Tensor:
-        return torch.empty(0, device=self._device)
 
 
 class CachedStream:

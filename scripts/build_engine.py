@@ -24,7 +24,8 @@ from types import TracebackType
 
 from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.config import EngineConfig
-from moss_engine.export.target import BuildTarget, BuiltPlan, Report
+from moss_engine.export.tensorrt import BuildTarget, BuiltPlan, Report, build_tensorrt_plan
+from moss_engine.export.tensorrt_llm import build_llm_plan
 from moss_engine.models.converted import Converted, open_converted
 from moss_engine.options import add_options, from_args
 from moss_engine.runtime.engine_manifest import (
@@ -164,18 +165,10 @@ def build(
 
 def build_plan(converted: Converted, target: BuildTarget, plan: Path, report: Report) -> BuiltPlan:
     """Have the backend's builder write the plan; it imports its package only now."""
-    if target.backend == "tensorrt_llm":
-        from moss_engine.export.tensorrt_llm import build_llm_plan
-
-        return build_llm_plan(converted, target, plan, report)
-    from moss_engine.export.tensorrt import build_tensorrt_plan
-
-    weights = (
-        None
-        if target.weights == "bound"
-        else ((name, converted.read(name)) for name in converted.names)
-    )
-    return build_tensorrt_plan(converted.config, converted.dtype, target, plan, weights, report)
+    baked = ((name, converted.read(name)) for name in converted.names)
+    weights = None if target.weights == "bound" else baked
+    write = build_llm_plan if target.backend == "tensorrt_llm" else build_tensorrt_plan
+    return write(converted.config, converted.dtype, target, plan, weights, report)
 
 
 def default_weights(dtype: str) -> str:

@@ -1,94 +1,101 @@
-"""The network as TensorRT layers, for one step over a paged pool.
+"""The network as TensorRT layers, for one step.
 
 The mathematics is that of `models.network`. Norms, rotation, softmax and the residual stream are
-float32, products have the engine's dtype. The pool is only read: keys and values of the new rows
-are an output, which the runtime writes into the pool after the step.
+float32, products have the engine's dtype. Attention is a part of its own: `PagedAttention` here,
+over a pool that the engine reads, or that of TensorRT-LLM's plugin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import numpy as np
 
-from moss_engine.export.layer import Layers, Step, Weight
 from moss_engine.export.ops import Ops, Value
 from moss_engine.models.config import ModelConfig
-from moss_engine.runtime.tensorrt.part_tensors import AUDIO_HIDDEN, HIDDEN, LAYERED, TEXT_HIDDEN
-from moss_engine.runtime.tensorrt.tensors import AUDIO_LOGITS, LOGITS, NEW_KV, ROTARY
+from moss_engine.models.float8 import INPUT_SCALE, WEIGHT_SCALE
+from moss_engine.runtime.tensorrt.tensors import (
+    AUDIO_HIDDEN,
+    AUDIO_LOGITS,
+    HIDDEN,
+    LAYERED,
+    LOGITS,
+    NEW_KV,
+    TEXT_HIDDEN,
+    base_dtype,
+)
 
+DOWN_SCALE = 64.0
+"""Gated values reach float16's end, 65504: they are scaled down before `down` and up after it."""
 MASKED_SCORE = -40_000.0
 """Added to scores of masked rows: within float16's range, and zero after softmax."""
 _UNSEEN = 1 << 30
+Weight = Callable[[str], Value]
+"""A weight by its name: an input of the engine or a constant."""
+
+
+class Attention(Protocol):
+    """The attention of one step's layers."""
+
+    def attend(self, slot: int, q: Value, k: Value, v: Value) -> Value:
+        """q float32 [T, heads, head_dim] and k float32 [T, kv_heads, head_dim], normed but not
+        rotated, v [T, kv_heads, head_dim] -> [T, heads * head_dim]."""
+        ...
 
 
 class Network:
     """Defines the network, or a part of it, with `ops`.
 
-    `inputs` and `weight` give its inputs and parameters; the latter have `dtype`, the pool has
-    `io_dtype`. With `transposed`, matrices of products are [inputs, outputs].
+    `weight` gives its parameters, which have `dtype`. With `transposed`, matrices of products are
+    [inputs, outputs].
     """
 
     def __init__(
-        self,
-        ops: Ops,
-        config: ModelConfig,
-        dtype: str,
-        io_dtype: str,
-        inputs: Mapping[str, Value],
-        weight: Weight,
-        *,
-        transposed: bool = False,
+        self, ops: Ops, config: ModelConfig, dtype: str, weight: Weight, *, transposed: bool = False
     ):
         self._ops = ops
         self._config = config
-        self._io_dtype = io_dtype
+        self._dtype = base_dtype(dtype)
         self._weight = weight
-        self._inputs = inputs
-        self._layers = Layers(ops, config, dtype, weight, transposed=transposed)
+        self._down_scale = DOWN_SCALE if dtype == "float16" else 1.0
+        self._transposed = transposed
 
-    def define(self) -> None:
-        """Add all layers and mark the outputs that `runtime.tensorrt.tensors.outputs` names."""
-        ops, config = self._ops, self._config
-        ids = ops.reshape(self._inputs["ids"], (-1, 2))  # [T, 2]
-        step = self._step(self._inputs["ids"], self._inputs["select"])
-        x = self._embed(ids)
+    def define(self, inputs: Mapping[str, Value], attention: Attention) -> None:
+        """All layers, from ids to the logits of the selected rows."""
+        ids = self._ops.reshape(inputs["ids"], (-1, 2))  # [T, 2]
+        num_rows = self._ops.num_rows(ids)
+        x = self._embed(ids, num_rows)
         slot = 0
-        for slot in range(config.num_shared_layers):
-            x = self._layers.layer(slot, x, step, is_last=False)
+        for slot in range(self._config.num_shared_layers):
+            x = self._layer(slot, x, num_rows, attention)
         for branch, name, size in self._heads():
             branch_x = x
-            for index in range(config.num_modality_layers):
+            for index in range(self._config.num_modality_layers):
                 slot += 1
-                branch_x = self._layers.layer(
-                    slot, branch_x, step, is_last=index == config.num_modality_layers - 1
-                )
+                is_last = index == self._config.num_modality_layers - 1
+                select = inputs["select"] if is_last else None
+                branch_x = self._layer(slot, branch_x, num_rows, attention, select)
             self._logits(branch_x, branch, name, size)
-        self._output_new_kv()
 
-    def define_embed(self) -> None:
+    def define_embed(self, inputs: Mapping[str, Value]) -> None:
         """The part that makes hidden rows of ids."""
         ops = self._ops
-        ops.output(self._embed(ops.reshape(self._inputs["ids"], (-1, 2))), HIDDEN)
+        ids = ops.reshape(inputs["ids"], (-1, 2))
+        ops.output(self._embed(ids, ops.num_rows(ids)), HIDDEN)
 
-    def define_layers(self, count: int) -> None:
+    def define_layers(self, inputs: Mapping[str, Value], count: int, attention: Attention) -> None:
         """The part of `count` layers, those of slots 0, 1, ... of the pool that it is given."""
-        ops, hidden = self._ops, self._inputs[HIDDEN]
-        step = self._step(hidden, None)
-        x = ops.reshape(hidden, (-1, self._config.hidden_size))
+        x = self._ops.reshape(inputs[HIDDEN], (-1, self._config.hidden_size))
+        num_rows = self._ops.num_rows(x)
         for slot in range(count):
-            x = self._layers.layer(slot, x, step, is_last=False)
-        ops.output(x, LAYERED)
-        self._output_new_kv()
+            x = self._layer(slot, x, num_rows, attention)
+        self._ops.output(x, LAYERED)
 
-    def define_heads(self) -> None:
+    def define_heads(self, inputs: Mapping[str, Value]) -> None:
         """The part that makes logits of both branches' hidden rows."""
-        for (branch, name, size), hidden in zip(
-            self._heads(), (TEXT_HIDDEN, AUDIO_HIDDEN), strict=True
-        ):
-            self._logits(
-                self._ops.gather(self._inputs[hidden], self._inputs["select"]), branch, name, size
-            )
+        for head, hidden in zip(self._heads(), (TEXT_HIDDEN, AUDIO_HIDDEN), strict=True):
+            self._logits(self._ops.gather(inputs[hidden], inputs["select"]), *head)
 
     def _heads(self) -> tuple[tuple[str, str, int], ...]:
         return (
@@ -98,85 +105,13 @@ class Network:
 
     def _logits(self, x: Value, branch: str, name: str, size: int) -> None:
         """Logits of the hidden rows that are wanted: an output."""
-        logits = self._layers.product(self._layers.norm(x, f"{branch}.norm"), f"{branch}.head")
+        logits = self._product(self._norm(x, f"{branch}.norm"), f"{branch}.head")
         assert logits.shape[-1] == size
         self._ops.output(self._ops.cast(logits, "float32"), name)
 
-    def _output_new_kv(self) -> None:
-        self._ops.output(
-            self._ops.cast(self._ops.concatenate(self._layers.new_kv, 0), self._io_dtype), NEW_KV
-        )
-
-    def _step(self, sized: Value, select: Value | None) -> Step:
-        """`sized` has B and R for its first two sizes."""
-        ops, config, inputs = self._ops, self._config, self._inputs
-        heads, kv_heads, head_dim = (
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            config.head_dim,
-        )
-        cached = ops.reshape(inputs["cached"], (-1, 1))
-        row_index = ops.reshape(inputs["row_index"], (1, -1))
-        positions = ops.reshape(ops.binary("SUM", cached, row_index), (-1,))  # [T]
-        num_rows = ops.num_rows(positions)
-        angles = ops.gather(self._weight(ROTARY), positions)  # [T, head_dim]
-        half = head_dim // 2
-        cos, sin = (
-            ops.reshape(ops.part(angles, start, half, num_rows), (0, 1, half))
-            for start in (0, half)
-        )
-        sizes = ops.gather(ops.shape_of(sized), ops.constant([0, 1], "int32"))
-        q_sizes, kv_sizes = (
-            ops.concatenate([sizes, ops.constant(rest, ops.size_dtype)], 0)
-            for rest in ([kv_heads, heads // kv_heads, head_dim], [kv_heads, head_dim])
-        )
-        return Step(
-            cos,
-            sin,
-            self._mask(cached, row_index),
-            self._tiles(),
-            inputs["kv_pool"],
-            q_sizes,
-            kv_sizes,
-            select,
-            num_rows,
-        )
-
-    def _mask(self, cached: Value, row_index: Value) -> Value:
-        """Causal mask: cached rows are visible to all, new rows to themselves and later ones."""
-        ops, group = self._ops, self._config.num_attention_heads // self._config.num_key_value_heads
-        past_index = ops.reshape(self._inputs["past_index"], (1, -1))
-        past = ops.select(
-            ops.binary("LESS", past_index, cached),
-            ops.scalar(0, cached),
-            ops.scalar(_UNSEEN, cached),
-        )
-        new = ops.binary("SUM", row_index, ops.binary("PROD", cached, 0))  # [B, R]
-        first_to_see = ops.reshape(ops.concatenate([past, new], 1), (0, 1, 1, -1))
-        row = ops.binary(
-            "SUM", ops.reshape(row_index, (-1, 1)), ops.constant(np.ones((1, group)), "int32")
-        )
-        seen = ops.binary(
-            "LESS", first_to_see, ops.reshape(row, (1, 1, -1, 1))
-        )  # [B, 1, R * G, K + R]
-        nothing = ops.constant(np.zeros((1, 1, 1, 1)), "float32")
-        return ops.select(seen, nothing, ops.scalar(MASKED_SCORE, nothing))
-
-    def _tiles(self) -> Value:
-        ops, config = self._ops, self._config
-        kv_heads = config.num_key_value_heads
-        first = ops.binary(
-            "PROD", self._inputs["tables"], 2 * kv_heads * config.num_layers
-        )  # [B, M]
-        first = ops.reshape(first, (0, 1, -1))
-        return ops.binary(
-            "SUM", first, ops.constant(np.arange(kv_heads).reshape(1, -1, 1), "int32")
-        )
-
-    def _embed(self, ids: Value) -> Value:
+    def _embed(self, ids: Value, num_rows: Value) -> Value:
         """Select, never sum: [T, 2] -> float32 [T, hidden]."""
         ops = self._ops
-        num_rows = ops.num_rows(ids)
         text, audio = (ops.part(ids, channel, 1, num_rows) for channel in range(2))  # [T, 1]
         is_audio = ops.binary("EQUAL", text, self._config.modality_pad_token_id)
         zero = ops.scalar(0, audio)
@@ -186,3 +121,183 @@ class Network:
             for name, index in (("embed.audio", audio), ("embed.text", text))
         )
         return ops.cast(ops.select(is_audio, audio_x, text_x), "float32")
+
+    def _layer(
+        self,
+        slot: int,
+        x: Value,
+        num_rows: Value,
+        attention: Attention,
+        select: Value | None = None,
+    ) -> Value:
+        """x: float32 [T, hidden]. With `select`, only these rows go on behind the attention."""
+        ops, config, prefix = self._ops, self._config, f"layers.{slot}."
+        head_dim = config.head_dim
+        q_size, kv_size = (
+            config.num_attention_heads * head_dim,
+            config.num_key_value_heads * head_dim,
+        )
+        qkv = self._product(self._norm(x, prefix + "input_norm"), prefix + "qkv")
+        q, k, v = (
+            ops.reshape(ops.part(qkv, start, size, num_rows), (0, size // head_dim, head_dim))
+            for start, size in ((0, q_size), (q_size, kv_size), (q_size + kv_size, kv_size))
+        )
+        q, k = (
+            self._scaled(ops.cast(heads, "float32"), self._weight(prefix + name))
+            for heads, name in ((q, "q_norm"), (k, "k_norm"))
+        )
+        attended = attention.attend(slot, q, k, v)
+        if select is not None:
+            x, attended = ops.gather(x, select), ops.gather(attended, select)
+            num_rows = ops.num_rows(select)
+        x = ops.binary("SUM", x, ops.cast(self._product(attended, prefix + "o"), "float32"))
+        return ops.binary("SUM", x, self._mlp(x, prefix, num_rows))
+
+    def _mlp(self, x: Value, prefix: str, num_rows: Value) -> Value:
+        """Gated by SiLU: float32 [n, hidden] -> float32 [n, hidden]."""
+        ops, size = self._ops, self._config.intermediate_size
+        both = self._product(self._norm(x, prefix + "mlp_norm"), prefix + "gate_up")
+        gate, up = (
+            ops.cast(ops.part(both, start, size, num_rows), "float32") for start in (0, size)
+        )
+        gated = ops.binary("PROD", ops.binary("PROD", gate, ops.sigmoid(gate)), up)
+        if self._down_scale != 1:
+            gated = ops.binary("PROD", gated, 1 / self._down_scale)
+        down = self._product(ops.cast(gated, self._dtype), prefix + "down")
+        down = ops.cast(down, "float32")
+        return down if self._down_scale == 1 else ops.binary("PROD", down, self._down_scale)
+
+    def _product(self, x: Value, name: str) -> Value:
+        """[n, inputs] -> [n, outputs] in the engine's dtype. With a float8 weight, x is rounded to
+        float8 first."""
+        ops, weight = self._ops, self._weight(name)
+        if weight.dtype == "float8_e4m3fn":
+            scale = self._weight(name + INPUT_SCALE)
+            x = ops.dequantize(ops.quantize(x, scale), scale, self._dtype)
+            weight = ops.dequantize(weight, self._weight(name + WEIGHT_SCALE), self._dtype)
+        return ops.product(x, weight, transposed=not self._transposed)
+
+    def _norm(self, x: Value, name: str) -> Value:
+        """RMSNorm over the last axis: float32 [n, hidden] -> [n, hidden] in the engine's dtype."""
+        return self._ops.cast(self._scaled(x, self._weight(name)), self._dtype)
+
+    def _scaled(self, x: Value, weight: Value) -> Value:
+        ops = self._ops
+        mean = ops.mean_last(ops.binary("PROD", x, x))
+        root = ops.unary("SQRT", ops.binary("SUM", mean, self._config.rms_norm_eps))
+        weight = ops.cast(
+            ops.reshape(weight, (1,) * (len(x.shape) - 1) + (weight.shape[0],)), "float32"
+        )
+        return ops.binary("PROD", ops.binary("DIV", x, root), weight)
+
+
+class PagedAttention:
+    """Attention over cached rows, gathered from the pool by block tables, and the step's own. The
+    pool is only read: keys and values of the new rows are an output, which the runtime writes into
+    the pool after the step.
+    """
+
+    def __init__(
+        self,
+        ops: Ops,
+        config: ModelConfig,
+        dtype: str,
+        inputs: Mapping[str, Value],
+        rotary: Value,
+        sized: Value,
+    ):
+        """dtype: of the products; `sized` has B and R for its first two sizes."""
+        self._ops = ops
+        self._config = config
+        self._dtype = base_dtype(dtype)
+        self._pool = inputs["kv_pool"]
+        kv_heads, head_dim = config.num_key_value_heads, config.head_dim
+        cached = ops.reshape(inputs["cached"], (-1, 1))
+        row_index = ops.reshape(inputs["row_index"], (1, -1))
+        positions = ops.reshape(ops.binary("SUM", cached, row_index), (-1,))  # [T]
+        self._num_rows = ops.num_rows(positions)
+        angles, half = ops.gather(rotary, positions), head_dim // 2  # [T, head_dim]
+        self._cos, self._sin = (
+            ops.reshape(ops.part(angles, start, half, self._num_rows), (0, 1, half))
+            for start in (0, half)
+        )
+        sizes = ops.gather(ops.shape_of(sized), ops.constant([0, 1], "int32"))
+        group = config.num_attention_heads // kv_heads
+        # [B, R, kv_heads, heads of each, head_dim] and [B, R, kv_heads, head_dim]
+        self._q_sizes, self._kv_sizes = (
+            ops.concatenate([sizes, ops.constant(rest, ops.size_dtype)], 0)
+            for rest in ([kv_heads, group, head_dim], [kv_heads, head_dim])
+        )
+        self._mask = self._causal_mask(inputs["past_index"], cached, row_index)
+        self._tiles = self._first_tiles(inputs["tables"])
+        self._new_kv: list[Value] = []
+
+    def attend(self, slot: int, q: Value, k: Value, v: Value) -> Value:
+        """See `Attention`."""
+        ops, config = self._ops, self._config
+        kv_heads, head_dim = config.num_key_value_heads, config.head_dim
+        group = config.num_attention_heads // kv_heads
+        q = ops.cast(ops.binary("PROD", self._rotate(q), head_dim**-0.5), self._dtype)
+        k = ops.cast(self._rotate(k), self._dtype)
+        new = ops.concatenate([k, v], 1)  # [T, 2 * kv_heads, head_dim]
+        self._new_kv.append(ops.reshape(new, (1, -1, 2 * kv_heads, head_dim)))
+        q = ops.reshape(q, (-1, -1, kv_heads, group, head_dim), sizes=self._q_sizes)
+        q = ops.transpose(q, (0, 2, 1, 3, 4))
+        q = ops.reshape(q, (0, kv_heads, -1, head_dim))  # [B, kv_heads, R * G, head_dim]
+        keys, values = (self._rows(slot, which, new) for which, new in enumerate((k, v)))
+        scores = ops.product(q, keys, transposed=True)
+        scores = ops.binary("SUM", ops.cast(scores, "float32"), self._mask)
+        weights = ops.cast(ops.softmax(scores), self._dtype)  # [B, kv_heads, R * G, K + R]
+        attended = ops.product(weights, values, transposed=False)
+        attended = ops.reshape(attended, (0, kv_heads, -1, group, head_dim))
+        attended = ops.transpose(attended, (0, 2, 1, 3, 4))
+        return ops.reshape(attended, (-1, kv_heads * group * head_dim))
+
+    def output_new_kv(self, dtype: str) -> None:
+        """Make the keys and values of all layers so far an output."""
+        ops = self._ops
+        ops.output(ops.cast(ops.concatenate(self._new_kv, 0), dtype), NEW_KV)
+
+    def _rows(self, slot: int, which: int, new: Value) -> Value:
+        """Keys (0) or values (1) of a slot, cached and new: [B, kv_heads, K + R, head_dim]."""
+        ops, kv_heads, head_dim = self._ops, self._config.num_key_value_heads, self._config.head_dim
+        tiles = ops.binary("SUM", self._tiles, (2 * slot + which) * kv_heads)
+        past = ops.cast(ops.gather(self._pool, tiles), self._dtype)
+        past = ops.reshape(past, (0, kv_heads, -1, head_dim))
+        new = ops.reshape(new, (-1, -1, kv_heads, head_dim), sizes=self._kv_sizes)
+        return ops.concatenate([past, ops.transpose(new, (0, 2, 1, 3))], 2)
+
+    def _rotate(self, x: Value) -> Value:
+        """NeoX: element i is rotated with element i + half; x float32 [T, n, head_dim]."""
+        ops, half = self._ops, self._config.head_dim // 2
+        first, second = (ops.part(x, start, half, self._num_rows) for start in (0, half))
+        products = [
+            (operation, ops.binary("PROD", one, self._cos), ops.binary("PROD", other, self._sin))
+            for operation, one, other in (("SUB", first, second), ("SUM", second, first))
+        ]
+        return ops.concatenate([ops.binary(*product) for product in products], 2)
+
+    def _causal_mask(self, past_index: Value, cached: Value, row_index: Value) -> Value:
+        """[B, 1, R * G, K + R], added to scores: cached rows are visible to all, new rows to
+        themselves and later ones."""
+        ops, group = self._ops, self._config.num_attention_heads // self._config.num_key_value_heads
+        past = ops.select(
+            ops.binary("LESS", ops.reshape(past_index, (1, -1)), cached),
+            ops.scalar(0, cached),
+            ops.scalar(_UNSEEN, cached),
+        )
+        new = ops.binary("SUM", row_index, ops.binary("PROD", cached, 0))  # [B, R]
+        first_to_see = ops.reshape(ops.concatenate([past, new], 1), (0, 1, 1, -1))
+        row = ops.binary(
+            "SUM", ops.reshape(row_index, (-1, 1)), ops.constant(np.ones((1, group)), "int32")
+        )
+        seen = ops.binary("LESS", first_to_see, ops.reshape(row, (1, 1, -1, 1)))
+        nothing = ops.constant(np.zeros((1, 1, 1, 1)), "float32")
+        return ops.select(seen, nothing, ops.scalar(MASKED_SCORE, nothing))
+
+    def _first_tiles(self, tables: Value) -> Value:
+        """A block's tiles of slot 0's keys: [B, kv_heads, M]."""
+        ops, kv_heads = self._ops, self._config.num_key_value_heads
+        first = ops.binary("PROD", tables, 2 * kv_heads * self._config.num_layers)  # [B, M]
+        heads = ops.constant(np.arange(kv_heads).reshape(1, -1, 1), "int32")
+        return ops.binary("SUM", ops.reshape(first, (0, 1, -1)), heads)

@@ -58,7 +58,8 @@ class Ops:
     def input(self, name: str, spec: TensorSpec) -> Value:
         tensor = self._network.add_input(name, self.type_of(spec.dtype), spec.shape)
         for axis, size in enumerate(spec.sizes):
-            tensor.set_dimension_name(axis, size)
+            if size:
+                tensor.set_dimension_name(axis, size)
         return Value(tensor, spec.dtype, spec.shape)
 
     def output(self, value: Value, name: str) -> None:

@@ -1,9 +1,10 @@
-"""Builds engine files of plain TensorRT and TensorRT-RTX."""
+"""Builds engine files of TensorRT, TensorRT-RTX and TensorRT-LLM."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +12,53 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
-from moss_engine.export.network import Network
+from moss_engine.export.network import Network, PagedAttention
 from moss_engine.export.ops import Ops, Value
-from moss_engine.export.target import BuildTarget, BuiltPlan, Report
 from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.base import Limits
 from moss_engine.runtime.tensorrt.library import Library, compute_capability, load_library
-from moss_engine.runtime.tensorrt.part_tensors import (
-    EMBED,
-    HEADS,
-    PARTS,
-    join_plans,
-    layers_at_a_time,
-    part_inputs,
-    part_profile_shapes,
-)
 from moss_engine.runtime.tensorrt.tensors import (
+    EMBED,
     FLOAT8,
+    HEADS,
+    HIDDEN,
+    PARTS,
     ROTARY,
-    io_dtype_of,
-    profile_shapes,
+    WHOLE,
+    EngineTensors,
+    join_plans,
     profiles,
     rotary_table,
-    step_inputs,
-    weight_inputs,
+    weight_specs,
 )
 
 EFFORT = 3
+"""The builder's optimisation level, 0 to 5."""
+Report = Callable[[str], None]
+"""Takes one line that says what is being done now."""
+Weights = Iterable[tuple[str, Tensor]]
+"""The layout's tensors by name, in the engine's number format, on the CPU."""
+
+
+@dataclass(frozen=True)
+class BuildTarget:
+    """What to build. `weights` is "baked" or "bound"; `compute_capability` "8.9" or "8.6,8.9", None
+    stands for this machine's GPU."""
+
+    backend: str
+    weights: str
+    compute_capability: str | None
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class BuiltPlan:
+    """`notes` are figures and facts that the build command prints beside time and memory."""
+
+    library_version: str
+    compute_capability: str
+    plugin_digest: str = ""
+    notes: Mapping[str, str | float] = field(default_factory=dict)
 
 
 def build_tensorrt_plan(
@@ -44,16 +66,15 @@ def build_tensorrt_plan(
     dtype: str,
     target: BuildTarget,
     path: Path,
-    weights: Iterable[tuple[str, Tensor]] | None,
+    weights: Weights | None,
     report: Report,
     *,
     effort: int = EFFORT,
 ) -> BuiltPlan:
-    """Write a plan to `path`.
+    """Write a plan of TensorRT or TensorRT-RTX to `path`.
 
-    dtype: float32, float16, bfloat16 or float8. weights: None for target.weights "bound", else the
-    layout's tensors by name in this dtype on the CPU. Raises MissingPackageError without the
-    library, and ConfigError for what it cannot build.
+    dtype: float32, float16, bfloat16 or float8. weights: None for target.weights "bound". Raises
+    MissingPackageError without the library, and ConfigError for what it cannot build.
     """
     library = load_library(target.backend)
     capability = _capability(library, target)
@@ -63,11 +84,8 @@ def build_tensorrt_plan(
     report(f"writing {plan.nbytes / 1e6:.1f} MB")
     with path.open("wb") as file:
         file.write(plan)
-    return BuiltPlan(
-        library.version,
-        capability,
-        notes={"build_s": round(built_s, 2), "plan_mb": plan.nbytes / 1e6},
-    )
+    notes = {"build_s": round(built_s, 2), "plan_mb": plan.nbytes / 1e6}
+    return BuiltPlan(library.version, capability, notes=notes)
 
 
 def build_plan(
@@ -75,40 +93,12 @@ def build_plan(
     config: ModelConfig,
     dtype: str,
     target: BuildTarget,
-    weights: Iterable[tuple[str, Tensor]] | None,
+    weights: Weights | None,
     report: Report,
     *,
     effort: int = EFFORT,
 ) -> Any:
-    """The plan as the library's memory object. `effort` is the builder's optimisation level, 0 to
-    5."""
-    _refuse(library, dtype, target)
-    assert (weights is None) == (target.weights == "bound"), (
-        "weights are given to be baked, and only then"
-    )
-    io_dtype = io_dtype_of(dtype, wide=library.wide_io)
-    if weights is None:
-        plans = {
-            part: bytes(_build_part(library, part, config, dtype, io_dtype, target, report, effort))
-            for part in PARTS
-        }
-        return memoryview(join_plans(plans))
-    builder, network = _start(library)
-    ops = Ops(library, network)
-    report(f"defining {config.num_layers} layers")
-    values = _constants(ops, config, target, weights)
-    specs = weight_inputs(config, target.limits.max_seq_len, dtype)
-    assert values.keys() == specs.keys() and all(
-        values[name].shape == spec.shape for name, spec in specs.items()
-    )
-    specs = step_inputs(config, target.limits.block_size, io_dtype)
-    inputs = {name: ops.input(name, spec) for name, spec in specs.items()}
-    Network(ops, config, dtype, io_dtype, inputs, values.__getitem__).define()
-    shapes = [profile_shapes(profile, config, target.limits) for profile in profiles(target.limits)]
-    return _build(library, builder, network, shapes, target, dtype, dtype, report, effort)
-
-
-def _refuse(library: Library, dtype: str, target: BuildTarget) -> None:
+    """The plan as the library's memory object."""
     if dtype == FLOAT8 and target.weights == "bound":
         raise ConfigError(
             "float8 weights cannot be bound, as TensorRT wants their scales when it builds; use "
@@ -119,72 +109,91 @@ def _refuse(library: Library, dtype: str, target: BuildTarget) -> None:
             f"{target.backend} {library.version} has no {dtype}; convert the checkpoint with one "
             f"of {', '.join(library.dtypes)}."
         )
+    assert (weights is None) == (target.weights == "bound"), (
+        "weights are given to be baked, and only then"
+    )
+    tensors = EngineTensors(config, target.limits, dtype, library.wide_io)
+    if weights is not None:
+        return _build_part(library, WHOLE, tensors, target, weights, report, effort)
+    return memoryview(
+        join_plans(
+            {
+                part: bytes(_build_part(library, part, tensors, target, None, report, effort))
+                for part in PARTS
+            }
+        )
+    )
 
 
 def _build_part(
     library: Library,
     part: str,
-    config: ModelConfig,
-    dtype: str,
-    io_dtype: str,
+    tensors: EngineTensors,
     target: BuildTarget,
+    weights: Weights | None,
     report: Report,
     effort: int,
 ) -> Any:
-    """The plan of one part of an engine with bound weights."""
-    builder, network = _start(library)
-    ops, transposed = Ops(library, network), library.wide_io
-    specs = part_inputs(
-        part,
-        config,
-        target.limits.block_size,
-        target.limits.max_seq_len,
-        io_dtype,
-        transposed=transposed,
-    )
-    values = {name: ops.input(name, spec) for name, spec in specs.items()}
-    made = Network(
-        ops, config, io_dtype, io_dtype, values, values.__getitem__, transposed=transposed
-    )
-    report(f"defining the {part}")
-    if part == EMBED:
-        made.define_embed()
-    elif part == HEADS:
-        made.define_heads()
-    else:
-        made.define_layers(layers_at_a_time(config))
-    shapes = [
-        part_profile_shapes(specs, profile, config, target.limits)
-        for profile in profiles(target.limits)
-    ]
-    return _build(library, builder, network, shapes, target, dtype, io_dtype, report, effort)
-
-
-def _start(library: Library) -> tuple[Any, Any]:
+    """The plan of the whole network, whose weights are baked, or of a part, whose are bound."""
+    config, flags = tensors.config, library.module.NetworkDefinitionCreationFlag
     builder = library.module.Builder(library.logger())
-    return builder, builder.create_network(_network_flags(library))
+    typing = flags.STRONGLY_TYPED if library.strongly_typed else flags.EXPLICIT_BATCH
+    network = builder.create_network(1 << int(typing))
+    ops = Ops(library, network)
+    report(f"defining {'the network' if part == WHOLE else part}")
+    values = {} if weights is None else constants(ops, tensors, weights)
+    inputs = {name: ops.input(name, spec) for name, spec in tensors.inputs(part).items()}
+    values |= inputs
+    dtype = tensors.dtype if part == WHOLE else tensors.io_dtype
+    made = Network(
+        ops, config, dtype, values.__getitem__, transposed=library.wide_io and weights is None
+    )
+    if part == EMBED:
+        made.define_embed(inputs)
+    elif part == HEADS:
+        made.define_heads(inputs)
+    else:
+        sized = inputs["ids" if part == WHOLE else HIDDEN]
+        attention = PagedAttention(ops, config, dtype, inputs, values[ROTARY], sized)
+        if part == WHOLE:
+            made.define(inputs, attention)
+        else:
+            made.define_layers(inputs, tensors.layers_at_a_time, attention)
+        attention.output_new_kv(tensors.io_dtype)
+    shapes = [tensors.profile_shapes(part, profile) for profile in profiles(target.limits)]
+    settings = _settings(library, builder, target, dtype, effort)
+    if tensors.dtype == "float32":
+        settings.clear_flag(library.module.BuilderFlag.TF32)
+    return serialize(library, builder, network, settings, shapes, target, report)
 
 
-def _build(
+def constants(ops: Ops, tensors: EngineTensors, weights: Weights) -> dict[str, Value]:
+    """The weights of a baked engine, and the rotary table."""
+    rotary = rotary_table(tensors.config, tensors.limits.max_seq_len, torch.device("cpu"))
+    values = {ROTARY: ops.weight(rotary), **{name: ops.weight(value) for name, value in weights}}
+    specs = weight_specs(tensors.config, tensors.limits, tensors.dtype)
+    assert {name: spec.shape for name, spec in specs.items()} == {
+        name: value.shape for name, value in values.items()
+    }
+    return values
+
+
+def serialize(
     library: Library,
     builder: Any,
     network: Any,
-    shapes: list[dict[str, list[tuple[int, ...]]]],
+    settings: Any,
+    profile_shapes: Iterable[Mapping[str, list[tuple[int, ...]]]],
     target: BuildTarget,
-    dtype: str,
-    inside: str,
     report: Report,
-    effort: int,
 ) -> Any:
-    """dtype: of the engine; inside: of its weights. `shapes` are those of every profile."""
-    settings = _settings(library, builder, target, inside, effort)
-    if dtype == "float32":
-        settings.clear_flag(library.module.BuilderFlag.TF32)
-    for profile in shapes:
-        made = builder.create_optimization_profile()
-        for name, sizes in profile.items():
-            made.set_shape(name, *sizes)
-        settings.add_optimization_profile(made)
+    """Build the network for these profiles: smallest, usual and largest shape of its open inputs.
+    Raises ConfigError where the library gives no plan."""
+    for shapes in profile_shapes:
+        profile = builder.create_optimization_profile()
+        for name, sizes in shapes.items():
+            profile.set_shape(name, *sizes)
+        settings.add_optimization_profile(profile)
     report(
         f"building for {target.compute_capability or 'this GPU'} with {library.backend} "
         f"{library.version}"
@@ -199,13 +208,6 @@ def _build(
     return plan
 
 
-def _network_flags(library: Library) -> int:
-    flags = library.module.NetworkDefinitionCreationFlag
-    if library.strongly_typed:
-        return 1 << int(flags.STRONGLY_TYPED)
-    return 1 << int(flags.EXPLICIT_BATCH)
-
-
 def _settings(library: Library, builder: Any, target: BuildTarget, dtype: str, effort: int) -> Any:
     trt = library.module
     settings = builder.create_builder_config()
@@ -214,10 +216,8 @@ def _settings(library: Library, builder: Any, target: BuildTarget, dtype: str, e
         settings.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
         if dtype == "float16":
             settings.set_flag(trt.BuilderFlag.FP16)
-    if library.release < (10, 0) and library.backend == "tensorrt":
-        settings.set_tactic_sources(
-            0
-        )  # the library's own kernels: cuBLAS 12 and cuDNN 8 need not be there
+        # the library's own kernels: cuBLAS 12 and cuDNN 8 need not be there
+        settings.set_tactic_sources(0)
     if library.backend == "tensorrt_rtx" and target.compute_capability is not None:
         wanted = target.compute_capability.split(",")
         settings.num_compute_capabilities = len(wanted)
@@ -255,10 +255,3 @@ def _capability(library: Library, target: BuildTarget) -> str:
 def _name_of(capability: str) -> str:
     """What TensorRT-RTX calls a compute capability like 8.9."""
     return f"SM{capability.replace('.', '')}"
-
-
-def _constants(
-    ops: Ops, config: ModelConfig, target: BuildTarget, weights: Iterable[tuple[str, Tensor]]
-) -> dict[str, Value]:
-    rotary = rotary_table(config, target.limits.max_seq_len, torch.device("cpu"))
-    return {ROTARY: ops.weight(rotary), **{name: ops.weight(tensor) for name, tensor in weights}}

@@ -1,66 +1,75 @@
-"""Builds TensorRT-LLM engine files from converted checkpoints, on the GPU that will run them."""
+"""Builds engine files with TensorRT-LLM's attention plugin, on the GPU that will run them: the
+network of the other backends, with `gpt_attention` over a paged pool in the plugin's layout.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from moss_engine.api.errors import ConfigError, MissingPackageError
-from moss_engine.export.target import BuildTarget, BuiltPlan, Report
-from moss_engine.export.tensorrt_llm_network import NetworkWriter, step_inputs
-from moss_engine.models.converted import Converted
-from moss_engine.models.float8 import INPUT_SCALE, WEIGHT_SCALE
+from moss_engine.export.network import Network
+from moss_engine.export.ops import Ops, Value
+from moss_engine.export.tensorrt import (
+    BuildTarget,
+    BuiltPlan,
+    Report,
+    Weights,
+    constants,
+    serialize,
+)
+from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.engine_manifest import plan_digest
-from moss_engine.runtime.tensorrt_llm.plugin import RELEASES, find_plugin
+from moss_engine.runtime.tensorrt.library import Library, describe
+from moss_engine.runtime.tensorrt.tensors import ANY, FLOAT8, EngineTensors, rotary_table
+from moss_engine.runtime.tensorrt_llm.runtime import RELEASES, find_plugin
+from moss_engine.runtime.tensorrt_llm.tensors import (
+    ATTENTION,
+    capacity,
+    engine_inputs,
+    profile_shapes,
+)
 
 
 def build_llm_plan(
-    converted: Converted, target: BuildTarget, path: Path, report: Report
+    config: ModelConfig,
+    dtype: str,
+    target: BuildTarget,
+    path: Path,
+    weights: Weights | None,
+    report: Report,
 ) -> BuiltPlan:
-    """Write the engine to `path`; see `BuildTarget`. Raises ConfigError for what this library
-    cannot build."""
-    _refuse(converted, target)
-    tensorrt, llm = _import_library()
+    """As `build_tensorrt_plan`, for TensorRT-LLM."""
+    _refuse(dtype, target)
+    library, llm = _import_library()
     capability = _this_gpu(target.compute_capability)
-    from tensorrt_llm import functional  # pyright: ignore
-
+    tensors = EngineTensors(config, target.limits, dtype, library.wide_io)
     builder = llm.Builder()
     network = builder.create_network()
-    dtype = "bfloat16" if converted.dtype == "float8" else converted.dtype
-    for name, value in plugin_settings(dtype, target.limits.block_size).items():
+    for name, value in plugin_settings(tensors.io_dtype, target.limits.block_size).items():
         setattr(network.plugin_config, name, value)
-    report(
-        "writing the network" + (" and reading its weights" if target.weights == "baked" else "")
-    )
     with llm.net_guard(network):
-        step = step_inputs(functional, converted.config.num_layers, target.limits)
-        weights = NetworkWeights(functional, converted, dtype, target.weights)
-        NetworkWriter(
-            functional, converted.config, target.limits, dtype, weights, weights.linear
-        ).write(step)
-        unused = weights.unused()
-        assert not unused, f"{unused[0]} was not used"
-        settings = builder.create_builder_config(name="moss_speech", precision=dtype)
+        ops = Ops(library, network.trt_network)
+        report("defining the network" + ("" if weights is None else " and reading its weights"))
+        values = constants(ops, tensors, weights) if weights is not None else {}
+        specs = engine_inputs(tensors, is_bound=weights is None)
+        values |= {name: ops.input(name, spec) for name, spec in specs.items()}
+        attention = PluginAttention(ops, network, tensors, values)
+        Network(ops, config, dtype, values.__getitem__).define(values, attention)
+        settings = builder.trt_builder.create_builder_config()
+        shapes = profile_shapes(tensors)
         report("building")
-        try:
-            plan = builder.build_engine(network, settings)
-        except AssertionError as error:  # what the library raises when TensorRT gives it no engine
-            raise ConfigError(
-                f"TensorRT built no engine ({error}); its messages above say why. Where memory ran "
-                "out, build with smaller --max-step-rows or --kv-rows."
-            ) from None
+        plan = serialize(
+            library, builder.trt_builder, network.trt_network, settings, shapes, target, report
+        )
     report("writing the plan")
     with path.open("wb") as file:
         file.write(plan)
-    return BuiltPlan(
-        str(tensorrt.__version__),
-        capability,
-        plan_digest(find_plugin(None))[0],
-        {"tensorrt_llm": str(llm.__version__)},
-    )
+    digest, _ = plan_digest(find_plugin(None))
+    return BuiltPlan(library.version, capability, digest, {"tensorrt_llm": str(llm.__version__)})
 
 
 def plugin_settings(dtype: str, block_size: int) -> dict[str, Any]:
@@ -78,63 +87,74 @@ def plugin_settings(dtype: str, block_size: int) -> dict[str, Any]:
     }
 
 
-class NetworkWeights:
-    """The layout's tensors in the network: constants of a baked engine, inputs of a bound one."""
+class PluginAttention:
+    """`Attention` by the plugin, which rotates queries and keys, and reads and writes the pool.
+    Every layer has a KV slot of its own."""
 
-    def __init__(self, functional: Any, converted: Converted, dtype: str, weights: str):
+    def __init__(self, ops: Ops, network: Any, tensors: EngineTensors, inputs: Mapping[str, Value]):
+        from tensorrt_llm import functional  # pyright: ignore
+
         self._f = functional
-        self._converted = converted
-        self._dtype = dtype
-        self._weights = weights
-        self._made: dict[str, Any] = {}
+        self._ops = ops
+        self._network = network
+        self._config = tensors.config
+        self._dtype = tensors.io_dtype
+        self._max_step_rows = tensors.limits.max_step_rows
+        self._num_positions = capacity(tensors.limits)
+        frequencies, table = rotary_constants(tensors.config, self._num_positions)
+        self._inputs = {
+            **{name: self._wrapped(inputs[name]) for name in ATTENTION},
+            "rotary_inv_freq": self._wrapped(ops.weight(frequencies)),
+            "rotary_cos_sin": self._wrapped(ops.weight(table)),
+        }
 
-    def __call__(self, name: str) -> Any:
-        if name not in self._made:
-            self._made[name] = self._bound(name) if self._weights == "bound" else self._baked(name)
-        return self._made[name]
+    def attend(self, slot: int, q: Value, k: Value, v: Value) -> Value:
+        """See `Attention`."""
+        ops, f, config = self._ops, self._f, self._config
+        heads, head_dim = config.num_attention_heads, config.head_dim
+        qkv = ops.concatenate([ops.cast(part, self._dtype) for part in (q, k, v)], 1)
+        qkv = ops.reshape(qkv, (0, (heads + 2 * config.num_key_value_heads) * head_dim))
+        attended, _ = f.gpt_attention(
+            qkv=self._wrapped(qkv),
+            past_key_value=None,
+            layer_idx=slot,
+            num_heads=heads,
+            num_kv_heads=config.num_key_value_heads,
+            hidden_size_per_head=head_dim,
+            q_scaling=1.0,
+            rotary_embedding_dim=head_dim,
+            rotary_embedding_base=config.rope_theta,
+            rotary_embedding_max_positions=self._num_positions,
+            position_embedding_type=f.PositionEmbeddingType.rope_gpt_neox,
+            mask_type=f.AttentionMaskType.causal,
+            max_context_length=self._max_step_rows,
+            use_cache=True,
+            **self._inputs,
+        )
+        return Value(attended.trt_tensor, self._dtype, (ANY, heads * head_dim))
 
-    def linear(self, x: Any, name: str) -> Any:
-        """x [rows, inputs] -> [rows, outputs]; in float8 both are rounded with their scales."""
-        weight = self(name)
-        if name + WEIGHT_SCALE in self._converted.names:
-            x = self._rounded(x, name + INPUT_SCALE, quantised=False)
-            weight = self._rounded(weight, name + WEIGHT_SCALE, quantised=True)
-        return self._f.matmul(x, weight, transb=True, use_fp32_acc=False)
-
-    def unused(self) -> list[str]:
-        return sorted(set(self._converted.names) - set(self._made))
-
-    def _rounded(self, x: Any, scale_name: str, *, quantised: bool) -> Any:
-        from tensorrt_llm.quantization.functional import dequantize, quantize  # pyright: ignore
-
-        scale = self._f.cast(self(scale_name), self._dtype)
-        values = x if quantised else quantize(x, scale, "fp8")
-        return dequantize(values, scale, -1, self._dtype)
-
-    def _bound(self, name: str) -> Any:
-        stored = self._converted.tensors[name]
+    def _wrapped(self, value: Value) -> Any:
         return self._f.Tensor(
-            name=name, dtype=str(stored.dtype).removeprefix("torch."), shape=list(stored.shape)
+            trt_tensor=value.tensor, network=self._network, is_network_input=False
         )
 
-    def _baked(self, name: str) -> Any:
-        return self._f.constant(_to_numpy(self._converted.read(name)))
+
+def rotary_constants(config: ModelConfig, num_positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inverse frequencies float32 [head_dim / 2]; cosine and sine side by side for every position
+    and frequency, float32 [1, positions * head_dim]."""
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
+    table = rotary_table(config, num_positions, torch.device("cpu"))
+    pairs = torch.stack(table.chunk(2, dim=1), dim=-1)
+    return (config.rope_theta**-exponents).float(), pairs.reshape(1, -1)
 
 
-def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """With the types that TensorRT-LLM gives to formats numpy does not have."""
-    from tensorrt_llm._utils import torch_to_numpy  # pyright: ignore[reportMissingImports]
-
-    return torch_to_numpy(tensor.contiguous())
-
-
-def _refuse(converted: Converted, target: BuildTarget) -> None:
-    if converted.dtype == "float16":
+def _refuse(dtype: str, target: BuildTarget) -> None:
+    if dtype == "float16":
         raise ConfigError(
             "The weights are float16, in which this network overflows with tensorrt_llm; convert "
             "with --dtype bf16 or fp8."
         )
-    if converted.dtype == "float8" and target.weights == "bound":
+    if dtype == FLOAT8 and target.weights == "bound":
         raise ConfigError(
             "float8 engines keep their scales and hence their weights in the plan; build with "
             "--weights baked, or convert with --dtype bf16."
@@ -146,7 +166,7 @@ def _refuse(converted: Converted, target: BuildTarget) -> None:
         )
 
 
-def _import_library() -> tuple[Any, Any]:
+def _import_library() -> tuple[Library, Any]:
     remedy = (
         "install tensorrt_llm 1.2.1 from NVIDIA's own package index, in an environment of its own "
         "with Python 3.10 or 3.12, as docs/engine_files.md says."
@@ -164,7 +184,7 @@ def _import_library() -> tuple[Any, Any]:
             f"tensorrt_llm {version} is installed and engines are built with "
             f"{' or '.join(RELEASES)}; {remedy}"
         )
-    return tensorrt, tensorrt_llm
+    return describe("tensorrt_llm", tensorrt), tensorrt_llm
 
 
 def _this_gpu(wanted: str | None) -> str:

@@ -166,9 +166,9 @@ def _load_engine(config: EngineConfig, limits: Limits, device: torch.device) -> 
     if (config.checkpoint / MANIFEST_NAME).exists():
         verify_manifest(config.checkpoint)
     if config.runtime == "tensorrt_llm":
-        from moss_engine.runtime.tensorrt_llm.load import load_trtllm_runtime as load
+        from moss_engine.runtime.tensorrt_llm.runtime import load_trtllm_runtime as load
     else:
-        from moss_engine.runtime.tensorrt.load import load_trt_runtime as load
+        from moss_engine.runtime.tensorrt.runtime import load_trt_runtime as load
     runtime = load(config, limits, device)
     _draw_in_kernels(runtime, ModelConfig.from_file(config.checkpoint / "config.json"), device)
     return runtime

@@ -14,16 +14,14 @@ from moss_engine.api.errors import ConfigError, EngineFileError, MossError
 from moss_engine.config import EngineConfig
 from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.runtime.base import Limits
-from moss_engine.runtime.engine_check import (
-    EngineRequirements,
-    check_engine_manifest,
-    engine_requirements,
-    open_engine,
-)
 from moss_engine.runtime.engine_manifest import (
     ENGINE_MANIFEST_NAME,
     PLAN_NAME,
     EngineManifest,
+    EngineRequirements,
+    check_engine_manifest,
+    engine_requirements,
+    open_engine,
     plan_digest,
     read_engine_manifest,
     write_engine_manifest,

@@ -338,10 +338,10 @@ def test_an_engine_runtime_is_loaded_by_its_module(
         return SimpleNamespace(name=options.runtime, limits=limits, sampler=None)
 
     trt = SimpleNamespace(load_trt_runtime=load)
-    monkeypatch.setitem(sys.modules, "moss_engine.runtime.tensorrt.load", trt)
+    monkeypatch.setitem(sys.modules, "moss_engine.runtime.tensorrt.runtime", trt)
     monkeypatch.setitem(
         sys.modules,
-        "moss_engine.runtime.tensorrt_llm.load",
+        "moss_engine.runtime.tensorrt_llm.runtime",
         SimpleNamespace(load_trtllm_runtime=load),
     )
     monkeypatch.setitem(sys.modules, "moss_engine.runtime.cuda.runtime", None)

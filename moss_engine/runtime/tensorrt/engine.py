@@ -1,13 +1,11 @@
 """An opened TensorRT engine: its tensors compared with what is known, and one context for every
-profile.
-
-No call of the library is trusted: whatever returns a success flag is checked, and so is the type
-and shape of every tensor before its address is given.
+profile. No call of the library is trusted: whatever returns a success flag is checked, and so is
+the type and shape of every tensor before its address is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +14,24 @@ from torch import Tensor
 
 from moss_engine.api.errors import ConfigError, EngineFaultError, EngineFileError
 from moss_engine.runtime.tensorrt.library import Library
-from moss_engine.runtime.tensorrt.tensors import ALIGNMENT, TensorSpec
+from moss_engine.runtime.tensorrt.tensors import (
+    ALIGNMENT,
+    AUDIO_HIDDEN,
+    AUDIO_LOGITS,
+    EMBED,
+    HEADS,
+    HIDDEN,
+    LAYERED,
+    LAYERS,
+    LOGITS,
+    NEW_KV,
+    PARTS,
+    TEXT_HIDDEN,
+    EngineTensors,
+    TensorSpec,
+    new_kv_values,
+    split_plan,
+)
 
 _TORCH_NAMES = {
     "FLOAT": "float32",
@@ -27,6 +42,7 @@ _TORCH_NAMES = {
     "INT64": "int64",
 }
 _AGAIN = "build the engine again with `python -m scripts.build_engine`."
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -40,62 +56,20 @@ class EngineTensor:
     location: str
 
 
-Check = Callable[[Mapping[str, EngineTensor]], None]
-"""Raises EngineFileError unless an engine's tensors are what a runtime can give and take."""
-
-
-def check_tensors(inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]) -> Check:
-    """A check for exactly these tensors."""
-
-    def check(tensors: Mapping[str, EngineTensor]) -> None:
-        for what, known in (("input", inputs), ("output", outputs)):
-            found = {
-                name for name, tensor in tensors.items() if tensor.is_input == (what == "input")
-            }
-            for name in sorted(known.keys() - found):
-                raise EngineFileError(
-                    f"The engine lacks the {what} {name!r} that this program knows; {_AGAIN}"
-                )
-            for name in sorted(found - known.keys()):
-                raise EngineFileError(f"The engine has an unknown {what} {name!r}; {_AGAIN}")
-            for name, spec in known.items():
-                _compare(name, "type", tensors[name].dtype, spec.dtype)
-                _compare(name, "shape", _as_open(tensors[name].shape, spec.shape), spec.shape)
-                _compare(name, "location", tensors[name].location, "DEVICE")
-
-    return check
-
-
-def _as_open(found: tuple[int, ...], known: tuple[int, ...]) -> tuple[int, ...]:
-    """`found` with -1 where `known` has it: some releases give the first profile's size there."""
-    if len(found) != len(known):
-        return found
-    return tuple(
-        -1 if open_size == -1 else size for size, open_size in zip(found, known, strict=True)
-    )
-
-
-def _compare(name: str, what: str, found: object, wanted: object) -> None:
-    if found != wanted:
-        raise EngineFileError(
-            f"The engine's tensor {name!r} has {what} {found} where {wanted} is needed; {_AGAIN}"
-        )
-
-
-def _address(tensor: Tensor) -> int:
-    """On a CPU, where memory begins at smaller multiples, that within the memory."""
-    return tensor.data_ptr() if tensor.is_cuda else int(tensor.storage_offset()) * tensor.itemsize
-
-
 class TrtEngine:
-    """`profile_shapes[i][name]` are the smallest, usual and largest shape that profile i takes of
-    an input."""
+    """One plan. Tensors are given with `bind`, and `run` enqueues a step."""
 
     def __init__(
-        self, library: Library, plan: Any, check: Check, device: torch.device, stream: int
+        self,
+        library: Library,
+        plan: Any,
+        inputs: Mapping[str, TensorSpec],
+        outputs: Mapping[str, TensorSpec],
+        device: torch.device,
+        stream: int,
     ):
-        """Deserialise `plan` and check its tensors; raises EngineFileError for a plan that the
-        library refuses."""
+        """Deserialise `plan`; raises EngineFileError for a plan that the library refuses, and
+        unless its tensors are exactly `inputs` and `outputs`."""
         self._trt = library.module
         self._runtime = self._trt.Runtime(library.logger())
         self._engine: Any = self._runtime.deserialize_cuda_engine(plan)
@@ -105,21 +79,13 @@ class TrtEngine:
                 f"{_AGAIN}"
             )
         self.tensors = self._describe()
-        check(self.tensors)
-        self.profile_shapes = [
-            {
-                name: self._profile_shape(name, i)
-                for name in self.tensors
-                if self.tensors[name].is_input
-            }
-            for i in range(self._engine.num_optimization_profiles)
-        ]
+        self._check("input", inputs)
+        self._check("output", outputs)
+        self.num_profiles = int(self._engine.num_optimization_profiles)
         self._memory = torch.empty(
             max(1, self._memory_bytes()) + ALIGNMENT, dtype=torch.uint8, device=device
         )
-        self._contexts = [
-            self._make_context(i, stream) for i in range(self._engine.num_optimization_profiles)
-        ]
+        self._contexts = [self._make_context(i, stream) for i in range(self.num_profiles)]
         self._bound: list[dict[str, tuple[int, tuple[int, ...]]]] = [{} for _ in self._contexts]
 
     @property
@@ -128,10 +94,7 @@ class TrtEngine:
         return self._memory.numel()
 
     def bind(
-        self,
-        profile: int,
-        tensors: Mapping[str, Tensor],
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        self, profile: int, tensors: Mapping[str, Tensor], shapes: Shapes | None = None
     ) -> None:
         """Give tensors to a profile's context, each read or written as `shapes` says, or whole."""
         context, bound = self._contexts[profile], self._bound[profile]
@@ -145,21 +108,19 @@ class TrtEngine:
             known = self.tensors[name]
             if known.is_input and (-1 in known.shape or (shapes and name in shapes)):
                 if name not in bound or bound[name][1] != shape:
-                    self._require(
+                    _require(
                         context.set_input_shape(name, shape), f"set_input_shape({name}, {shape})"
                     )
             else:
-                assert not known.is_input or shape == known.shape, (
-                    f"{name}: {shape} instead of {known.shape}"
-                )
-            self._require(
+                assert not known.is_input or shape == known.shape, (name, shape, known.shape)
+            _require(
                 context.set_tensor_address(name, tensor.data_ptr()), f"set_tensor_address({name})"
             )
             bound[name] = tensor.data_ptr(), shape
 
     def run(self, profile: int, stream: int) -> None:
         """Enqueue one step with what is bound."""
-        self._require(self._contexts[profile].execute_async_v3(stream), "execute_async_v3")
+        _require(self._contexts[profile].execute_async_v3(stream), "execute_async_v3")
 
     def close(self) -> None:
         self._contexts.clear()
@@ -178,21 +139,33 @@ class TrtEngine:
             )
         return found
 
-    def _profile_shape(self, name: str, profile: int) -> list[tuple[int, ...]]:
-        """Smallest, usual and largest; a release that knows one size only no longer has a profile
-        for it."""
-        shape = self.tensors[name].shape
-        if -1 not in shape:
-            return [shape] * 3
-        return [tuple(shape) for shape in self._engine.get_tensor_profile_shape(name, profile)]
+    def _check(self, what: str, known: Mapping[str, TensorSpec]) -> None:
+        """Raise EngineFileError unless the engine's inputs, or outputs, are the known ones."""
+        found = {
+            name for name, tensor in self.tensors.items() if tensor.is_input == (what == "input")
+        }
+        for name in sorted(known.keys() - found):
+            raise EngineFileError(
+                f"The engine lacks the {what} {name!r} that this program knows; {_AGAIN}"
+            )
+        for name in sorted(found - known.keys()):
+            raise EngineFileError(f"The engine has an unknown {what} {name!r}; {_AGAIN}")
+        for name, spec in known.items():
+            tensor = self.tensors[name]
+            for field, value, wanted in (
+                ("type", tensor.dtype, spec.dtype),
+                ("shape", _as_open(tensor.shape, spec.shape), spec.shape),
+                ("location", tensor.location, "DEVICE"),
+            ):
+                if value != wanted:
+                    raise EngineFileError(
+                        f"The engine's tensor {name!r} has {field} {value} where {wanted} is "
+                        f"needed; {_AGAIN}"
+                    )
 
     def _memory_bytes(self) -> int:
-        name = (
-            "device_memory_size_v2"
-            if hasattr(self._engine, "device_memory_size_v2")
-            else "device_memory_size"
-        )
-        return int(getattr(self._engine, name))
+        new, old = "device_memory_size_v2", "device_memory_size"
+        return int(getattr(self._engine, new if hasattr(self._engine, new) else old))
 
     def _make_context(self, profile: int, stream: int) -> Any:
         engine = self._engine
@@ -211,16 +184,123 @@ class TrtEngine:
             context.set_device_memory(start, self._memory_bytes())
         else:
             context.device_memory = start
-        self._require(
+        _require(
             context.set_optimization_profile_async(profile, stream),
             "set_optimization_profile_async",
         )
         return context
 
-    @staticmethod
-    def _require(succeeded: object, call: str) -> None:
-        if not succeeded:
-            raise EngineFaultError(
-                f"TensorRT's {call} failed (its messages are on standard error); start the program "
-                "again, and report this if it stays."
+
+def _as_open(found: tuple[int, ...], known: tuple[int, ...]) -> tuple[int, ...]:
+    """`found` with -1 where `known` has it: a size may be fixed where the profiles leave no choice,
+    and some releases give the first profile's size there."""
+    if len(found) != len(known):
+        return found
+    return tuple(-1 if size == -1 else actual for actual, size in zip(found, known, strict=True))
+
+
+def _address(tensor: Tensor) -> int:
+    """On a CPU, where memory begins at smaller multiples, that within the memory."""
+    return tensor.data_ptr() if tensor.is_cuda else int(tensor.storage_offset()) * tensor.itemsize
+
+
+def _require(succeeded: object, call: str) -> None:
+    if not succeeded:
+        raise EngineFaultError(
+            f"TensorRT's {call} failed (its messages are on standard error); start the program "
+            "again, and report this if it stays."
+        )
+
+
+class TrtParts:
+    """An engine in parts, used as a `TrtEngine` of the whole: `bind` keeps the tensors, and `run`
+    gives each part its share."""
+
+    def __init__(
+        self, library: Library, plan: Any, tensors: EngineTensors, device: torch.device, stream: int
+    ):
+        """Raises EngineFileError for a plan that is refused, or with other tensors."""
+        self._layout = tensors
+        plans = split_plan(plan)
+        self._parts = {
+            part: TrtEngine(
+                library, plans[part], tensors.inputs(part), tensors.outputs(part), device, stream
             )
+            for part in PARTS
+        }
+        self.num_profiles = self._parts[LAYERS].num_profiles
+        self._layer_weights = tuple(tensors.weights(LAYERS))
+        self._tensors: list[dict[str, Tensor]] = [{} for _ in range(self.num_profiles)]
+        self._shapes: list[dict[str, tuple[int, ...]]] = [{} for _ in range(self.num_profiles)]
+        rows = max(tensors.limits.max_batch, tensors.limits.max_step_rows)
+        hidden = tensors.config.hidden_size
+        self._rows = [torch.empty(rows, hidden, device=device) for _ in range(4)]
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(part.memory_bytes for part in self._parts.values())
+
+    def bind(
+        self, profile: int, tensors: Mapping[str, Tensor], shapes: Shapes | None = None
+    ) -> None:
+        """The pool must lie in memory that goes on for one block behind it: parts read it from a
+        later start."""
+        self._tensors[profile] |= tensors
+        self._shapes[profile] |= shapes or {}
+
+    def run(self, profile: int, stream: int) -> None:
+        """Enqueue one step with what is bound."""
+        config, (trunk, other, one, two) = self._layout.config, self._rows
+        shared, branch = config.num_shared_layers, config.num_modality_layers
+        self._run(EMBED, profile, stream, {HIDDEN: trunk})
+        x = self._run_layers(range(shared), profile, stream, trunk, (other, trunk))
+        slots = range(shared, shared + branch)
+        text = self._run_layers(slots, profile, stream, x, (one, two))
+        spare = (other if x is trunk else trunk, two if text is one else one)
+        slots = range(shared + branch, shared + 2 * branch)
+        audio = self._run_layers(slots, profile, stream, x, spare)
+        logits = {name: self._tensors[profile][name] for name in (LOGITS, AUDIO_LOGITS)}
+        self._run(HEADS, profile, stream, {TEXT_HIDDEN: text, AUDIO_HIDDEN: audio, **logits})
+
+    def close(self) -> None:
+        for part in self._parts.values():
+            part.close()
+        self._tensors.clear()
+        self._rows.clear()
+
+    def _run_layers(
+        self, slots: range, profile: int, stream: int, x: Tensor, buffers: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """Run the layers of these slots on the rows `x`, each time with weights, pool and new rows'
+        keys and values from there on; returns the last rows, in one of the buffers."""
+        tensors, (sequences, rows, _) = self._tensors[profile], self._shapes[profile]["ids"]
+        pool, new_kv, config = tensors["kv_pool"], tensors[NEW_KV], self._layout.config
+        count = self._layout.layers_at_a_time
+        _, stride = new_kv_values(config, count, sequences * rows, new_kv.itemsize)
+        for slot in slots[::count]:
+            target = buffers[1] if x is buffers[0] else buffers[0]
+            first_tile = slot * 2 * config.num_key_value_heads
+            own = {name: tensors[_in_layout(name, slot)] for name in self._layer_weights}
+            own["kv_pool"] = pool.as_strided(
+                pool.shape, pool.stride(), pool.storage_offset() + first_tile * pool.stride(0)
+            )
+            own[NEW_KV] = new_kv[slot // count * stride :]
+            self._run(LAYERS, profile, stream, {**own, HIDDEN: x, LAYERED: target})
+            x = target
+        return x
+
+    def _run(self, part: str, profile: int, stream: int, own: Mapping[str, Tensor]) -> None:
+        engine, kept, shapes = self._parts[part], self._tensors[profile], self._shapes[profile]
+        inputs = {name for name, tensor in engine.tensors.items() if tensor.is_input}
+        engine.bind(
+            profile,
+            {**{name: kept[name] for name in inputs - own.keys()}, **own},
+            {name: shape for name, shape in shapes.items() if name in inputs},
+        )
+        engine.run(profile, stream)
+
+
+def _in_layout(name: str, slot: int) -> str:
+    """The layout's name of a weight that the part calls layers.0.x, layers.1.x, ..."""
+    first, *rest = name.split(".")
+    return f"layers.{int(rest[0]) + slot}.{rest[1]}" if first == "layers" else name

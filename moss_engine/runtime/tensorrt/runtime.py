@@ -1,5 +1,4 @@
-"""The TensorRT runtime: an engine file of ours, or of TensorRT-RTX, over a paged pool in torch's
-memory.
+"""The runtimes of TensorRT and TensorRT-RTX: an engine file over a paged pool in torch's memory.
 
 The engine reads the pool through block tables and returns the new rows' keys and values, which are
 scattered into it behind the step. Decode steps run as CUDA graphs.
@@ -7,39 +6,314 @@ scattered into it behind the step. Decode steps run as CUDA graphs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from moss_engine.api.info import RuntimeInfo
+from moss_engine.config import EngineConfig
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.layout import stream_parts
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, ScheduledSequence, check_batch
-from moss_engine.runtime.engine_manifest import EngineManifest
+from moss_engine.runtime.engine_manifest import EngineManifest, engine_requirements, open_engine
+from moss_engine.runtime.memory import require_memory
 from moss_engine.runtime.sampler import LogitsRuntime
-from moss_engine.runtime.tensorrt.engine import TrtEngine, check_tensors
-from moss_engine.runtime.tensorrt.inputs import StepInputs, StepShape
-from moss_engine.runtime.tensorrt.library import Library
-from moss_engine.runtime.tensorrt.part_tensors import layers_at_a_time
-from moss_engine.runtime.tensorrt.parts import TrtParts
-from moss_engine.runtime.tensorrt.pool import KVPool
-from moss_engine.runtime.tensorrt.stream import on_stream
+from moss_engine.runtime.tensorrt.engine import TrtEngine, TrtParts
+from moss_engine.runtime.tensorrt.library import Library, compute_capability, load_library
 from moss_engine.runtime.tensorrt.tensors import (
-    AUDIO_LOGITS,
-    LOGITS,
     NEW_KV,
+    OUTPUTS,
     ROTARY,
-    Profile,
-    io_dtype_of,
-    outputs,
+    WHOLE,
+    EngineTensors,
+    base_dtype,
+    is_product,
+    new_kv_values,
+    pool_shape,
+    profiles,
     rotary_table,
-    step_inputs,
-    step_shapes,
+    weight_specs,
 )
 
 
-class TrtRuntime(LogitsRuntime):
+class EngineFile(NamedTuple):
+    """An engine file that was opened, with the weights that it wants to be given: what a runtime is
+    made of."""
+
+    library: Library
+    plan: Any
+    manifest: EngineManifest
+    config: ModelConfig
+    limits: Limits
+    weights: Mapping[str, Tensor]
+    info: RuntimeInfo
+    device: torch.device
+
+
+def open_engine_file(
+    config: EngineConfig,
+    limits: Limits,
+    device: torch.device,
+    pool_shape: Callable[[ModelConfig, Limits], Sequence[int]],
+    plugin_digest: str = "",
+) -> EngineFile:
+    """The engine file of `--engine`. Raises MissingPackageError, EngineFileError with the field
+    that differs, CheckpointError or ConfigError."""
+    assert config.engine is not None
+    library = load_library(config.runtime)
+    model = ModelConfig.from_file(config.checkpoint / "config.json")
+    capability = compute_capability(library, device)
+    needed = engine_requirements(config, limits, library.version, capability, plugin_digest)
+    manifest, plan = open_engine(config.engine, needed)
+    tensors = EngineTensors(model, manifest.limits, manifest.dtype, library.wide_io)
+    is_bound = manifest.weights == "bound"
+    specs = weight_specs(model, manifest.limits, tensors.io_dtype if is_bound else manifest.dtype)
+    weight_bytes = sum(
+        math.prod(spec.shape) * getattr(torch, spec.dtype).itemsize for spec in specs.values()
+    )
+    itemsize = getattr(torch, tensors.io_dtype).itemsize
+    require_memory(device, weight_bytes, math.prod(pool_shape(model, limits)) * itemsize)
+    weights = {}
+    if is_bound:
+        layout = stream_parts(config.checkpoint, model, getattr(torch, base_dtype(manifest.dtype)))
+        weights = bound_weights(library, manifest.dtype, layout, device)
+    info = RuntimeInfo(
+        library.backend,
+        library.version,
+        torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+        manifest.dtype,
+        config.checkpoint.resolve().name,
+        manifest.plan_digest,
+    )
+    return EngineFile(library, plan, manifest, model, limits, weights, info, device)
+
+
+def load_trt_runtime(config: EngineConfig, limits: Limits, device: torch.device) -> TrtRuntime:
+    """The runtime of `--runtime tensorrt` and `tensorrt_rtx`; raises as `open_engine_file`."""
+    return TrtRuntime(*open_engine_file(config, limits, device, pool_shape))
+
+
+def bound_weights(
+    library: Library, dtype: str, layout: Iterable[tuple[str, Tensor]], device: torch.device
+) -> dict[str, Tensor]:
+    """The layout's tensors as an engine of this dtype reads them: where nothing has to change, they
+    are not copied and may serve another runtime too.
+    """
+    torch_dtype = torch.float32 if library.wide_io else getattr(torch, base_dtype(dtype))
+    weights = {}
+    for name, tensor in layout:
+        weights[name] = tensor.to(device).to(torch_dtype)
+        if library.wide_io and is_product(name, tuple(tensor.shape)):
+            weights[name] = weights[name].t().contiguous()
+    return weights
+
+
+class EngineRuntime(LogitsRuntime):
+    """What the runtimes of engine files share: the library's stream, the logits' memory, the end.
+    A subclass sets `_engine`."""
+
+    _engine: TrtEngine | TrtParts | None
+
+    def __init__(
+        self, config: ModelConfig, limits: Limits, info: RuntimeInfo, device: torch.device
+    ):
+        self.limits = limits
+        self.info = info
+        self._config = config
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream_handle = 0 if self._stream is None else self._stream.cuda_stream
+        self._logits = Logits(
+            *(
+                torch.empty(limits.max_batch, getattr(config, size), device=device)
+                for size in OUTPUTS.values()
+            )
+        )
+        self._kept: dict[str, Tensor] = dict(zip(OUTPUTS, self._logits, strict=True))
+
+    def close(self) -> None:
+        if self._stream is not None:
+            torch.cuda.synchronize(self._device)
+        if self._engine is not None:
+            self._engine.close()
+        self._engine = None
+        self._kept.clear()
+        if self._stream is not None:
+            torch.cuda.empty_cache()
+
+
+_ALIGNED = 64
+"""int32 values: TensorRT wants addresses at multiples of 256 bytes."""
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """B sequences of R rows; `blocks` places for each one's cached blocks."""
+
+    sequences: int
+    rows: int
+    blocks: int
+
+
+class StepInputs:
+    """Buffers of every integer that a step reads, of any `StepShape` within the limits.
+
+    Places that no sequence takes hold an empty one, whose new row goes to the pool's spare block.
+    """
+
+    def __init__(self, limits: Limits, max_sequences: int, device: torch.device):
+        """max_sequences: of one step, those included that only fill it up."""
+        self._limits = limits
+        self._spare_row = limits.num_blocks * limits.block_size
+        self.max_blocks = -(-limits.max_seq_len // limits.block_size)
+        rows = max(max_sequences, limits.max_step_rows)
+        sizes = {
+            "ids": 2 * rows,
+            "cached": max_sequences,
+            "select": max_sequences,
+            "pool_rows": rows,
+            "tables": max_sequences * self.max_blocks,
+        }
+        starts, total = {}, 0
+        for name, size in sizes.items():
+            starts[name] = total
+            total += -(-size // _ALIGNED) * _ALIGNED
+        on_gpu = device.type == "cuda"
+        self._host = torch.zeros(total, dtype=torch.int32, pin_memory=on_gpu)
+        self._device = torch.zeros(total, dtype=torch.int32, device=device)
+        self._tables_start = starts["tables"]
+        self._views = {
+            name: self._host[start : start + sizes[name]].numpy() for name, start in starts.items()
+        }
+        self._tensors = {
+            name: self._device[start : start + sizes[name]] for name, start in starts.items()
+        }
+        count = max(rows, self.max_blocks * limits.block_size)
+        self._index = torch.arange(count, dtype=torch.int32, device=device)
+        self._sent = torch.cuda.Event() if on_gpu else None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Buffers by the engine's names; a step reads the first values of each."""
+        return {
+            **{name: self._tensors[name] for name in ("ids", "cached", "tables", "select")},
+            "past_index": self._index,
+            "row_index": self._index,
+        }
+
+    def pool_rows(self, num_rows: int) -> Tensor:
+        """Where the step's rows belong: int32 [rows], block * block_size + offset."""
+        return self._tensors["pool_rows"][:num_rows]
+
+    def put(self, sequences: Sequence[ScheduledSequence], shape: StepShape) -> None:
+        """Send sequences of `shape.rows` rows each (at most `shape.sequences`); logits of each
+        one's last row."""
+        if self._sent is not None:
+            self._sent.synchronize()
+        views, count, rows, block_size = (
+            self._views,
+            len(sequences),
+            shape.rows,
+            self._limits.block_size,
+        )
+        num_rows = count * rows
+        ids = chain.from_iterable(chain.from_iterable(sequence.rows for sequence in sequences))
+        views["ids"][: 2 * num_rows] = np.fromiter(ids, np.int32, 2 * num_rows)
+        views["ids"][2 * num_rows : 2 * shape.sequences * rows] = 0
+        views["cached"][:count] = [sequence.num_cached for sequence in sequences]
+        views["cached"][count : shape.sequences] = 0
+        views["select"][: shape.sequences] = np.arange(1, shape.sequences + 1) * rows - 1
+        tables = views["tables"][: shape.sequences * shape.blocks].reshape(
+            shape.sequences, shape.blocks
+        )
+        tables[:] = self._limits.num_blocks
+        pool_rows = views["pool_rows"][: shape.sequences * rows].reshape(shape.sequences, rows)
+        pool_rows[:] = self._spare_row
+        for i, sequence in enumerate(sequences):
+            assert len(sequence.rows) == rows, "a step's sequences have equally many rows"
+            table = np.asarray(sequence.block_table, dtype=np.int32)
+            used = -(-sequence.num_cached // block_size)
+            tables[i, :used] = table[:used]
+            at = np.arange(sequence.num_cached, sequence.num_cached + rows)
+            pool_rows[i] = table[at // block_size] * block_size + at % block_size
+        end = self._tables_start + tables.size
+        self._device[:end].copy_(self._host[:end], non_blocking=True)
+        if self._sent is not None:
+            self._sent.record()
+
+
+class KVPool:
+    """`tiles` is what the engine reads, `new_kv` what it writes: keys and values of the new rows,
+    of `num_layers` layers after another at aligned addresses."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        limits: Limits,
+        dtype: torch.dtype,
+        num_layers: int,
+        device: torch.device,
+    ):
+        self._config = config
+        self._block_size = limits.block_size
+        self._num_layers = num_layers
+        self._heads = config.num_layers * 2 * config.num_key_value_heads
+        num_tiles, *tile = pool_shape(config, limits)
+        # a part of an engine gets the pool from its first layer on, in the shape of the whole
+        tiles = torch.zeros(num_tiles + self._heads, *tile, dtype=dtype, device=device)
+        self.tiles = tiles[:num_tiles]
+        self._layer_heads = (
+            torch.arange(self._heads, device=device).view(config.num_layers, 1, -1)
+            * limits.block_size
+        )
+        rows = max(limits.max_batch, limits.max_step_rows)
+        _, stride = new_kv_values(config, num_layers, rows, dtype.itemsize)
+        self.new_kv = torch.empty(
+            config.num_layers // num_layers * stride, dtype=dtype, device=device
+        )
+
+    def write(self, pool_rows: Tensor) -> None:
+        """Put the new rows' keys and values to their places, block * block_size + offset [rows]:
+        tiles of a block lie one after another, head by head."""
+        config, block_size = self._config, self._block_size
+        num_rows, rows = len(pool_rows), pool_rows.long()
+        first = rows // block_size * (self._heads * block_size) + rows % block_size
+        places = (
+            first.view(1, -1, 1) + self._layer_heads
+        ).flatten()  # [layers * rows * 2 * kv_heads]
+        values, stride = new_kv_values(config, self._num_layers, num_rows, self.new_kv.itemsize)
+        new = self.new_kv[: config.num_layers // self._num_layers * stride].view(-1, stride)
+        self.tiles.view(-1, config.head_dim).index_copy_(
+            0, places, new[:, :values].reshape(-1, config.head_dim)
+        )
+
+
+class on_stream:
+    """Work inside goes to `stream`, behind what was asked for before; what is asked for afterwards
+    waits for it."""
+
+    def __init__(self, stream: torch.cuda.Stream | None):
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        if self._stream is not None:
+            torch.cuda.set_device(self._stream.device)
+            self._before = torch.cuda.current_stream(self._stream.device)
+            self._stream.wait_stream(self._before)
+            torch.cuda.set_stream(self._stream)
+
+    def __exit__(self, *error: object) -> None:
+        if self._stream is not None:
+            self._before.wait_stream(self._stream)
+            torch.cuda.set_stream(self._before)
+
+
+class TrtRuntime(EngineRuntime):
     """`Runtime` on one engine file. Sequences with one new row run together; any other runs by
     itself."""
 
@@ -58,34 +332,23 @@ class TrtRuntime(LogitsRuntime):
     ):
         """weights: `bound_weights` for an engine that has them bound, else nothing; they are read
         where they lie."""
-        self.limits = limits
-        self.info = info
-        self._config = config
-        self._device = device
+        super().__init__(config, limits, info, device)
         self._graphs = graphs and device.type == "cuda"
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        dtype = io_dtype_of(manifest.dtype, wide=library.wide_io)
-        is_bound = manifest.weights == "bound"
-        if is_bound:
-            weights = {**weights, ROTARY: rotary_table(config, manifest.max_seq_len, device)}
-        self._engine: TrtEngine | TrtParts | None = self._make_engine(
-            library, plan, manifest, dtype
-        )
-        self._profiles = [_profile(shapes) for shapes in self._engine.profile_shapes]
+        tensors = EngineTensors(config, manifest.limits, manifest.dtype, library.wide_io)
+        self._tensors = tensors
+        self._profiles = profiles(manifest.limits)
+        if manifest.weights == "bound":
+            self._engine = TrtParts(library, plan, tensors, device, self._stream_handle)
+            self._kept |= {**weights, ROTARY: rotary_table(config, manifest.max_seq_len, device)}
+            num_layers = tensors.layers_at_a_time
+        else:
+            known = tensors.inputs(WHOLE), tensors.outputs(WHOLE)
+            self._engine = TrtEngine(library, plan, *known, device, self._stream_handle)
+            num_layers = config.num_layers
         self._inputs = StepInputs(limits, limits.max_batch, device)
-        num_layers = layers_at_a_time(config) if is_bound else config.num_layers
-        self._pool = KVPool(config, limits, getattr(torch, dtype), num_layers, device)
-        self._logits = Logits(
-            torch.empty(limits.max_batch, config.vocab_size, device=device),
-            torch.empty(limits.max_batch, config.audio_vocab_size, device=device),
-        )
-        self._kept = {
-            **weights,
-            "kv_pool": self._pool.tiles,
-            NEW_KV: self._pool.new_kv,
-            LOGITS: self._logits.text,
-            AUDIO_LOGITS: self._logits.audio,
-        }
+        dtype = getattr(torch, tensors.io_dtype)
+        self._pool = KVPool(config, limits, dtype, num_layers, device)
+        self._kept |= {"kv_pool": self._pool.tiles, NEW_KV: self._pool.new_kv}
         for profile in range(len(self._profiles)):
             self._engine.bind(profile, self._kept)
         self._captured: dict[StepShape, torch.cuda.CUDAGraph] = {}
@@ -126,23 +389,7 @@ class TrtRuntime(LogitsRuntime):
 
     def close(self) -> None:
         self._captured.clear()
-        if self._engine is not None:
-            self._engine.close()
-        self._engine = None
-        self._kept.clear()
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-            torch.cuda.empty_cache()
-
-    def _make_engine(
-        self, library: Library, plan: Any, manifest: EngineManifest, dtype: str
-    ) -> TrtEngine | TrtParts:
-        config, block_size, stream = self._config, self.limits.block_size, self._stream_handle()
-        if manifest.weights == "bound":
-            length = manifest.max_seq_len
-            return TrtParts(library, plan, config, block_size, length, dtype, self._device, stream)
-        check = check_tensors(step_inputs(config, block_size, dtype), outputs(config, dtype))
-        return TrtEngine(library, plan, check, self._device, stream)
+        super().close()
 
     def _step(self, sequences: Sequence[ScheduledSequence]) -> Logits:
         """Logits of every sequence's last row; they all have equally many rows."""
@@ -165,9 +412,8 @@ class TrtRuntime(LogitsRuntime):
             self._run_plainly(shape)
             return
         if shape not in self._captured:
-            self._run_plainly(
-                shape
-            )  # sets the library up for these sizes, which must not happen during capture
+            # sets the library up for these sizes, which must not happen during capture
+            self._run_plainly(shape)
             graph = torch.cuda.CUDAGraph()
             torch.cuda.synchronize(self._device)
             with torch.cuda.graph(graph, stream=self._stream):
@@ -177,18 +423,12 @@ class TrtRuntime(LogitsRuntime):
 
     def _run_plainly(self, shape: StepShape) -> None:
         assert self._engine is not None
-        profile = next(
-            i
-            for i, profile in enumerate(self._profiles)
-            if profile.takes(shape.sequences, shape.rows, shape.blocks)
-        )
-        shapes = step_shapes(shape.sequences, shape.rows, shape.blocks, self._config, self.limits)
+        sizes = shape.sequences, shape.rows, shape.blocks
+        profile = next(i for i, profile in enumerate(self._profiles) if profile.takes(*sizes))
+        shapes = self._tensors.step_shapes(*sizes, self.limits)
         self._engine.bind(profile, self._inputs.tensors(), shapes)
-        self._engine.run(profile, self._stream_handle())
+        self._engine.run(profile, self._stream_handle)
         self._pool.write(self._inputs.pool_rows(shape.sequences * shape.rows))
-
-    def _stream_handle(self) -> int:
-        return 0 if self._stream is None else self._stream.cuda_stream
 
 
 def _next_size(size: int, most: int) -> int:
@@ -197,10 +437,3 @@ def _next_size(size: int, most: int) -> int:
     while step < size:
         step = step * 3 // 2 if step & (step - 1) == 0 and step > 1 else -(-step * 4 // 3)
     return min(step, most)
-
-
-def _profile(shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> Profile:
-    """What an engine's profile takes, out of the shapes of its inputs."""
-    sequences, rows = (tuple(shape[axis] for shape in shapes["ids"]) for axis in range(2))
-    blocks = tuple(shape[1] for shape in shapes["tables"])
-    return Profile("", sequences, rows, blocks)  # pyright: ignore[reportArgumentType]

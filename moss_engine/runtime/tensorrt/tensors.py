@@ -1,5 +1,9 @@
-"""The tensors of an engine of ours: which there are, of which type and shape. Builder and runtime
-both follow this.
+"""The tensors of an engine of TensorRT or TensorRT-RTX: which there are, of which type and shape.
+Builder and runtime both follow this.
+
+An engine with baked weights is one plan. With bound weights it is three: ids to hidden rows, some
+layers, and both heads; the layers are run again and again with other weights, so that the time to
+build does not grow with depth.
 
 Sizes: B sequences of R rows each, T = B * R rows in all, M blocks of cached rows a sequence, K = M
 * block_size cached rows, N tiles of the pool. A step has either R = 1 (decode) or B = 1 (prefill).
@@ -7,11 +11,15 @@ Sizes: B sequences of R rows each, T = B * R rows in all, M blocks of cached row
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from moss_engine.api.errors import EngineFileError
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.converted import entries_of
 from moss_engine.models.network import rotary_tables
@@ -21,19 +29,177 @@ ANY = -1
 """A size that the runtime chooses, within the profile."""
 ROTARY = "rotary"
 LOGITS, AUDIO_LOGITS, NEW_KV = "logits", "audio_logits", "new_kv"
+OUTPUTS = {LOGITS: "vocab_size", AUDIO_LOGITS: "audio_vocab_size"}
+"""Both heads, by the configuration's name of their size."""
+HIDDEN, LAYERED, TEXT_HIDDEN, AUDIO_HIDDEN = "hidden", "layered", "text_hidden", "audio_hidden"
+EMBED, LAYERS, HEADS = PARTS = ("embed", "layers", "heads")
+WHOLE = "whole"
 FLOAT8 = "float8"
 ALIGNMENT = 256
 """Bytes: what the library asks of every address."""
+_LENGTHS = struct.Struct("<3Q")
 
 
 @dataclass(frozen=True)
 class TensorSpec:
     """`dtype` is the name that torch gives it. Sizes of one name in `sizes` are equal in every
-    step."""
+    step; "" is a size without a name."""
 
     dtype: str
     shape: tuple[int, ...]
     sizes: tuple[str, ...] = ()
+
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class EngineTensors:
+    """Of one engine. `limits` and `dtype` are those that it is built for; `wide` says that the
+    library reads every float input as float32."""
+
+    config: ModelConfig
+    limits: Limits
+    dtype: str
+    wide: bool
+
+    @property
+    def io_dtype(self) -> str:
+        """The format of bound weights and of the pool: the engine's own, or float32 where the
+        library would convert every float16 input to that in each step."""
+        return "float32" if self.wide else base_dtype(self.dtype)
+
+    @property
+    def layers_at_a_time(self) -> int:
+        """Layers of the part that is run again and again: as many as divide the shared ones and
+        those of a branch."""
+        return math.gcd(self.config.num_shared_layers, self.config.num_modality_layers)
+
+    def inputs(self, part: str) -> dict[str, TensorSpec]:
+        """Inputs of a plan.
+
+        ids [B, R, 2] text and audio; cached [B] rows in the pool; tables [B, M] their blocks;
+        select [B] rows of the T whose logits are wanted; past_index [M, block_size] and row_index
+        [R] count 0, 1, 2, ... ; kv_pool is one tile of `block_size` rows for every block, layer,
+        key or value, and head: [blocks * layers * 2 * kv_heads, block_size, head_dim]. Hidden rows
+        are float32. With `wide`, matrices of products are [inputs, outputs] instead of the layout's
+        [outputs, inputs].
+        """
+        config, block_size = self.config, self.limits.block_size
+        step = {
+            "ids": TensorSpec("int32", (ANY, ANY, 2), ("sequences", "rows")),
+            "cached": TensorSpec("int32", (ANY,), ("sequences",)),
+            "tables": TensorSpec("int32", (ANY, ANY), ("sequences", "blocks")),
+            "select": TensorSpec("int32", (ANY,), ("sequences",)),
+            "past_index": TensorSpec("int32", (ANY, block_size), ("blocks",)),
+            "row_index": TensorSpec("int32", (ANY,), ("rows",)),
+            "kv_pool": TensorSpec(self.io_dtype, (ANY, block_size, config.head_dim), ("tiles",)),
+        }
+        if part == WHOLE:
+            return step
+        rows = TensorSpec("float32", (ANY, config.hidden_size), ("tokens",))
+        ids, select = step.pop("ids"), step.pop("select")
+        hidden = TensorSpec("float32", (ANY, ANY, config.hidden_size), ("sequences", "rows"))
+        return {
+            EMBED: {"ids": ids},
+            LAYERS: {HIDDEN: hidden, **step},
+            HEADS: {TEXT_HIDDEN: rows, AUDIO_HIDDEN: rows, "select": select},
+        }[part] | self.weights(part)
+
+    def weights(self, part: str) -> dict[str, TensorSpec]:
+        """The weights of a part by the names that it gives them: its layers count from 0."""
+        found = {}
+        for name, spec in weight_specs(self.config, self.limits, self.io_dtype).items():
+            first, *rest = name.split(".")
+            belongs = {
+                EMBED: first == "embed",
+                LAYERS: name == ROTARY
+                or (first == "layers" and int(rest[0]) < self.layers_at_a_time),
+                HEADS: first in ("text", "audio"),
+            }[part]
+            if belongs:
+                turned = self.wide and is_product(name, spec.shape)
+                found[name] = replace(spec, shape=spec.shape[::-1]) if turned else spec
+        return found
+
+    def outputs(self, part: str) -> dict[str, TensorSpec]:
+        """Logits of the selected rows, float32; and every layer's keys (normed, rotated) and values
+        of all rows, for the pool and in its format. Hidden rows are [T, hidden]."""
+        config = self.config
+        logits = {
+            name: TensorSpec("float32", (ANY, getattr(config, size)))
+            for name, size in OUTPUTS.items()
+        }
+        num_layers = config.num_layers if part == WHOLE else self.layers_at_a_time
+        new_kv = TensorSpec(
+            self.io_dtype, (num_layers, ANY, 2 * config.num_key_value_heads, config.head_dim)
+        )
+        rows = TensorSpec("float32", (ANY, config.hidden_size))
+        return {
+            WHOLE: {**logits, NEW_KV: new_kv},
+            EMBED: {HIDDEN: rows},
+            LAYERS: {LAYERED: rows, NEW_KV: new_kv},
+            HEADS: logits,
+        }[part]
+
+    def step_shapes(self, sequences: int, rows: int, blocks: int, limits: Limits) -> Shapes:
+        """Shapes of every open input of one step, whichever part has it; `limits` are those of the
+        pool."""
+        total = (sequences * rows, self.config.hidden_size)
+        return {
+            "ids": (sequences, rows, 2),
+            "cached": (sequences,),
+            "tables": (sequences, blocks),
+            "select": (sequences,),
+            "past_index": (blocks, limits.block_size),
+            "row_index": (rows,),
+            "kv_pool": pool_shape(self.config, limits),
+            HIDDEN: (sequences, rows, self.config.hidden_size),
+            TEXT_HIDDEN: total,
+            AUDIO_HIDDEN: total,
+        }
+
+    def profile_shapes(self, part: str, profile: Profile) -> dict[str, list[tuple[int, ...]]]:
+        """Smallest, usual and largest shape of a plan's open inputs."""
+        sizes = zip(profile.sequences, profile.rows, profile.blocks, strict=True)
+        smallest, usual, largest = (self.step_shapes(*size, self.limits) for size in sizes)
+        # one block, and that of padding
+        tiles = pool_shape(self.config, replace(self.limits, num_blocks=1))
+        smallest["kv_pool"] = tiles
+        return {
+            name: [smallest[name], usual[name], largest[name]]
+            for name, spec in self.inputs(part).items()
+            if ANY in spec.shape
+        }
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Smallest, usual and largest size of one kind of step: sequences, rows of each, blocks of
+    cached rows of each."""
+
+    sequences: tuple[int, int, int]
+    rows: tuple[int, int, int]
+    blocks: tuple[int, int, int]
+
+    def takes(self, *sizes: int) -> bool:
+        ranges = (self.sequences, self.rows, self.blocks)
+        return all(low <= size <= high for size, (low, _, high) in zip(sizes, ranges, strict=True))
+
+
+def profiles(limits: Limits, usual_rows: int = 600) -> list[Profile]:
+    """One sequence's decode, several sequences' decode, and prefill. `usual_rows` is the context to
+    tune for."""
+    most = -(-limits.max_seq_len // limits.block_size)
+    blocks = (1, min(most, -(-usual_rows // limits.block_size)), most)
+    found = [Profile((1, 1, 1), (1, 1, 1), blocks)]
+    if limits.max_batch > 1:
+        several = (2, min(4, limits.max_batch), limits.max_batch)
+        found.append(Profile(several, (1, 1, 1), blocks))
+    if limits.max_step_rows > 1:
+        rows = (2, min(512, limits.max_step_rows), limits.max_step_rows)
+        found.append(Profile((1, 1, 1), rows, (1, 1, most)))
+    return found
 
 
 def base_dtype(dtype: str) -> str:
@@ -42,56 +208,21 @@ def base_dtype(dtype: str) -> str:
     return "bfloat16" if dtype == FLOAT8 else dtype
 
 
-def io_dtype_of(dtype: str, *, wide: bool) -> str:
-    """The format of bound weights and of the pool: the engine's own, or float32 where the library
-    would convert every float16 input to that in each step.
-    """
-    return "float32" if wide else base_dtype(dtype)
-
-
-def step_inputs(config: ModelConfig, block_size: int, dtype: str) -> dict[str, TensorSpec]:
-    """What changes from step to step, and the pool, in `dtype`.
-
-    ids [B, R, 2] text and audio; cached [B] rows in the pool; tables [B, M] their blocks; select
-    [B] rows of the T whose logits are wanted; past_index [M, block_size] and row_index [R] count 0,
-    1, 2, ... ; kv_pool is one tile of `block_size` rows for every block, layer, key or value, and
-    head: [blocks * layers * 2 * kv_heads, block_size, head_dim].
-    """
-    return {
-        "ids": TensorSpec("int32", (ANY, ANY, 2), ("sequences", "rows")),
-        "cached": TensorSpec("int32", (ANY,), ("sequences",)),
-        "tables": TensorSpec("int32", (ANY, ANY), ("sequences", "blocks")),
-        "select": TensorSpec("int32", (ANY,), ("sequences",)),
-        "past_index": TensorSpec("int32", (ANY, block_size), ("blocks",)),
-        "row_index": TensorSpec("int32", (ANY,), ("rows",)),
-        "kv_pool": TensorSpec(base_dtype(dtype), (ANY, block_size, config.head_dim), ("tiles",)),
-    }
-
-
-def weight_inputs(config: ModelConfig, max_seq_len: int, dtype: str) -> dict[str, TensorSpec]:
+def weight_specs(config: ModelConfig, limits: Limits, dtype: str) -> dict[str, TensorSpec]:
     """The layout's tensors and the rotary table; inputs of a "bound" engine, constants of a "baked"
-    one.
-
-    In float8 the layers' matrices are float8 and have two scales beside them, of the weights and of
-    their inputs.
+    one. In float8 the layers' matrices have two scales beside them, of the weights and of their
+    inputs.
     """
     found = {
         name: TensorSpec(str(stored).removeprefix("torch."), shape)
         for name, (stored, shape) in entries_of(config, dtype).items()
     }
-    return {ROTARY: TensorSpec("float32", (max_seq_len, config.head_dim)), **found}
+    return {ROTARY: TensorSpec("float32", (limits.max_seq_len, config.head_dim)), **found}
 
 
-def outputs(config: ModelConfig, dtype: str) -> dict[str, TensorSpec]:
-    """Logits of the selected rows, and every layer's keys (normed, rotated) and values of all rows,
-    for the pool and in its `dtype`.
-    """
-    new_shape = (config.num_layers, ANY, 2 * config.num_key_value_heads, config.head_dim)
-    return {
-        LOGITS: TensorSpec("float32", (ANY, config.vocab_size)),
-        AUDIO_LOGITS: TensorSpec("float32", (ANY, config.audio_vocab_size)),
-        NEW_KV: TensorSpec(base_dtype(dtype), new_shape),
-    }
+def is_product(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a weight of the layout is a matrix that hidden rows are multiplied by."""
+    return len(shape) == 2 and name != ROTARY and not name.startswith("embed.")
 
 
 def rotary_table(config: ModelConfig, num_positions: int, device: torch.device) -> Tensor:
@@ -109,69 +240,33 @@ def pool_shape(config: ModelConfig, limits: Limits) -> tuple[int, int, int]:
     return tiles, limits.block_size, config.head_dim
 
 
-@dataclass(frozen=True)
-class Profile:
-    """Smallest, usual and largest size of one kind of step: sequences, rows of each, blocks of
-    cached rows of each."""
+def new_kv_values(
+    config: ModelConfig, num_layers: int, num_rows: int, itemsize: int
+) -> tuple[int, int]:
+    """How many values the new rows' keys and values of some layers are, and how far behind them the
+    next layers' begin: an address that an engine takes.
+    """
+    values = num_layers * num_rows * 2 * config.num_key_value_heads * config.head_dim
+    return values, -(-values * itemsize // ALIGNMENT) * ALIGNMENT // itemsize
 
-    name: str
-    sequences: tuple[int, int, int]
-    rows: tuple[int, int, int]
-    blocks: tuple[int, int, int]
 
-    def takes(self, sequences: int, rows: int, blocks: int) -> bool:
-        sizes = zip(
-            (sequences, rows, blocks), (self.sequences, self.rows, self.blocks), strict=True
+def join_plans(plans: Mapping[str, bytes]) -> bytes:
+    """One file of the three parts' plans."""
+    lengths = _LENGTHS.pack(*(len(plans[part]) for part in PARTS))
+    return lengths + b"".join(plans[part] for part in PARTS)
+
+
+def split_plan(plan: bytes) -> dict[str, bytes]:
+    """Raises EngineFileError for a file that does not hold what its first bytes say."""
+    whole = memoryview(plan)
+    lengths = _LENGTHS.unpack(whole[: _LENGTHS.size]) if len(whole) >= _LENGTHS.size else (0, 0, 0)
+    if sum(lengths) + _LENGTHS.size != len(whole):
+        raise EngineFileError(
+            f"The plan holds {len(whole)} bytes and not the three parts of an engine with bound "
+            "weights; build the engine again with `python -m scripts.build_engine`."
         )
-        return all(low <= size <= high for size, (low, _, high) in sizes)
-
-
-def profiles(limits: Limits, usual_rows: int = 600) -> list[Profile]:
-    """One sequence's decode, several sequences' decode, and prefill. `usual_rows` is the context to
-    tune for."""
-    most = -(-limits.max_seq_len // limits.block_size)
-    blocks = (1, min(most, -(-usual_rows // limits.block_size)), most)
-    found = [Profile("decode", (1, 1, 1), (1, 1, 1), blocks)]
-    if limits.max_batch > 1:
-        found.append(
-            Profile(
-                "decode of several",
-                (2, min(4, limits.max_batch), limits.max_batch),
-                (1, 1, 1),
-                blocks,
-            )
-        )
-    if limits.max_step_rows > 1:
-        rows = (2, min(512, limits.max_step_rows), limits.max_step_rows)
-        found.append(Profile("prefill", (1, 1, 1), rows, (1, 1, most)))
+    found, at = {}, _LENGTHS.size
+    for part, length in zip(PARTS, lengths, strict=True):
+        found[part] = bytes(whole[at : at + length])
+        at += length
     return found
-
-
-def profile_shapes(
-    profile: Profile, config: ModelConfig, limits: Limits
-) -> dict[str, list[tuple[int, ...]]]:
-    """Smallest, usual and largest shape of every step input."""
-    shapes: dict[str, list[tuple[int, ...]]] = {}
-    for i in range(3):
-        sequences, rows, blocks = profile.sequences[i], profile.rows[i], profile.blocks[i]
-        for name, shape in step_shapes(sequences, rows, blocks, config, limits).items():
-            shapes.setdefault(name, []).append(shape)
-    tiles = pool_shape(config, limits)[0]
-    smallest = tiles // (limits.num_blocks + 1) * 2  # one block, and that of padding
-    shapes["kv_pool"][0] = (smallest, *shapes["kv_pool"][0][1:])
-    return shapes
-
-
-def step_shapes(
-    sequences: int, rows: int, blocks: int, config: ModelConfig, limits: Limits
-) -> dict[str, tuple[int, ...]]:
-    """Shapes of the step inputs of one step; its logits are wanted of every sequence's last row."""
-    return {
-        "ids": (sequences, rows, 2),
-        "cached": (sequences,),
-        "tables": (sequences, blocks),
-        "select": (sequences,),
-        "past_index": (blocks, limits.block_size),
-        "row_index": (rows,),
-        "kv_pool": pool_shape(config, limits),
-    }

@@ -32,8 +32,7 @@ from moss_engine.models.layout import parts
 from moss_engine.runtime.base import Limits, ScheduledBatch
 from moss_engine.runtime.engine_manifest import read_plan
 from moss_engine.runtime.tensorrt.library import Library, compute_capability, load_library
-from moss_engine.runtime.tensorrt.load import bound_weights
-from moss_engine.runtime.tensorrt.runtime import TrtRuntime
+from moss_engine.runtime.tensorrt.runtime import TrtRuntime, bound_weights
 from scripts.bench.common.timing import Figure, device_times_ms, figure, table, wall_times_ms
 from scripts.bench.lm.cuda import CONTEXT_ROWS, sequence, step_bytes
 from scripts.bench.lm.trt_parity import equal_words, make_engine, measure_parity, say

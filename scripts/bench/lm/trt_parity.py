@@ -19,8 +19,7 @@ from moss_engine.api.info import RuntimeInfo
 from moss_engine.api.request import ChannelSampling
 from moss_engine.api.tokens import Modality, Row, is_audio_row, spoken_codes
 from moss_engine.config import NANO_CHECKPOINT
-from moss_engine.export.target import BuildTarget
-from moss_engine.export.tensorrt import build_tensorrt_plan
+from moss_engine.export.tensorrt import BuildTarget, build_tensorrt_plan
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import stream_parts
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, ScheduledSequence
@@ -34,8 +33,7 @@ from moss_engine.runtime.engine_manifest import (
 )
 from moss_engine.runtime.sampler import LogitsRuntime
 from moss_engine.runtime.tensorrt.library import Library, compute_capability
-from moss_engine.runtime.tensorrt.load import bound_weights
-from moss_engine.runtime.tensorrt.runtime import TrtRuntime
+from moss_engine.runtime.tensorrt.runtime import TrtRuntime, bound_weights
 from moss_engine.text.processor import load_processor
 from scripts.nano.text.sentences import EVERYDAY, HARVARD
 from scripts.quantize import conversations

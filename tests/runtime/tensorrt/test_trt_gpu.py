@@ -16,7 +16,8 @@ if not torch.cuda.is_available():
 from moss_engine.runtime.tensorrt.library import load_library  # noqa: E402
 from moss_engine.runtime.tensorrt.runtime import TrtRuntime  # noqa: E402
 from tests.runtime.runtime_contract import LIMITS, RuntimeContract  # noqa: E402
-from tests.runtime.tensorrt.trt_support import assert_large_values_pass, make_runtime  # noqa: E402
+from tests.runtime.tensorrt.support import make_runtime  # noqa: E402
+from tests.runtime.tensorrt.test_engines import assert_large_values_pass  # noqa: E402
 
 
 def make(folder: Path, dtype: str, weights: str) -> TrtRuntime:
@@ -60,6 +61,4 @@ class TestBakedFloat16(RuntimeContract):
 
 
 def test_gated_values_beyond_float16_pass(tiny_checkpoint):
-    assert_large_values_pass(
-        load_library("tensorrt"), tiny_checkpoint, LIMITS, torch.device("cuda")
-    )
+    assert_large_values_pass(load_library("tensorrt"), tiny_checkpoint, torch.device("cuda"))

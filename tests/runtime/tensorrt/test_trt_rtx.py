@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -13,13 +14,22 @@ pytest.importorskip("tensorrt_rtx_bindings", reason="TensorRT-RTX is not install
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.config import NANO_CHECKPOINT
-from moss_engine.export.target import BuildTarget
-from moss_engine.export.tensorrt import build_tensorrt_plan
+from moss_engine.export.ops import Ops, Value
+from moss_engine.export.tensorrt import BuildTarget, build_tensorrt_plan
+from moss_engine.export.tensorrt_llm import build_llm_plan
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.base import Limits
-from tests.runtime.tensorrt.trt_support import layout_of
+from moss_engine.runtime.tensorrt.library import load_library
+from moss_engine.runtime.tensorrt_llm.tensors import ATTENTION
+from tests.runtime.tensorrt import stand_in
+from tests.runtime.tensorrt.support import LLM_LIMITS, float8_layout_of, layout_of
 
 ADA = "8.9"
+
+
+def as_release_10(trt: ModuleType) -> SimpleNamespace:
+    """TensorRT-RTX's module under the version of a TensorRT with the same interface."""
+    return SimpleNamespace(**{**vars(trt), "__version__": "10.14.1"})
 
 
 def test_nano_is_built_with_its_weights(tmp_path: Path) -> None:
@@ -32,7 +42,7 @@ def test_nano_is_built_with_its_weights(tmp_path: Path) -> None:
         "bfloat16",
         target,
         tmp_path / "plan",
-        layout_of(NANO_CHECKPOINT, config, "bfloat16").items(),
+        layout_of(NANO_CHECKPOINT, "bfloat16").items(),
         print,
     )
     assert time.perf_counter() - started < 120
@@ -55,6 +65,42 @@ def test_three_layers_of_full_width_are_built_with_bound_weights(tmp_path: Path)
     target = BuildTarget("tensorrt_rtx", "bound", ADA, Limits(16, 1024, 4, 512, 4096))
     build_tensorrt_plan(config, "float16", target, tmp_path / "plan", None, print)
     assert 1 << 20 < (tmp_path / "plan").stat().st_size < 1 << 26
+
+
+def test_the_network_around_the_plugin_is_built(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of TensorRT-LLM, baked in float8, with the queries of every row in the plugin's place,
+    which takes constants and inputs of the real network."""
+    trt = load_library("tensorrt_rtx").module
+
+    def queries(*, qkv, num_heads, hidden_size_per_head, **given):
+        network = qkv.network.trt_network
+        assert all(isinstance(given[name].trt_tensor, trt.ITensor) for name in ATTENTION)
+        flat = Value(qkv.trt_tensor, "bfloat16", tuple(qkv.trt_tensor.shape))
+        ops = Ops(load_library("tensorrt_rtx"), network)
+        kept.append(ops)
+        found = ops.part(flat, 0, num_heads * hidden_size_per_head, ops.num_rows(flat))
+        return SimpleNamespace(trt_tensor=found.tensor), None
+
+    class Builder:
+        def __init__(self) -> None:
+            self.trt_builder = trt.Builder(trt.Logger(trt.Logger.WARNING))
+
+        def create_network(self) -> SimpleNamespace:
+            flags = 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+            network = self.trt_builder.create_network(flags)
+            return SimpleNamespace(trt_network=network, plugin_config=SimpleNamespace())
+
+    kept: list[Ops] = []
+    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    float8, _ = float8_layout_of(tiny_checkpoint)
+    monkeypatch.setattr(stand_in, "gpt_attention", queries)
+    monkeypatch.setattr(stand_in, "LlmBuilder", Builder)
+    target = BuildTarget("tensorrt_llm", "baked", None, LLM_LIMITS)
+    with stand_in.installed(tensorrt=as_release_10(trt), folder=tmp_path):
+        build_llm_plan(config, "float8", target, tmp_path / "plan", float8.items(), print)
+    assert len(kept) == config.num_layers and (tmp_path / "plan").stat().st_size > 1 << 14
 
 
 @pytest.mark.parametrize(

@@ -9,22 +9,21 @@ import torch
 
 from moss_engine.api.tokens import Row
 from moss_engine.config import NANO_CHECKPOINT
-from moss_engine.export import tensorrt as export
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from scripts.bench.lm import trt as bench_trt
 from scripts.bench.lm import trt_parity
-from tests.runtime.tensorrt.trt_support import EMULATOR
+from tests.runtime.tensorrt.stand_in import installed
+from tests.runtime.tensorrt.support import STAND_IN
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def emulated(monkeypatch):
-    monkeypatch.setattr(trt_parity, "compute_capability", lambda library, device: "9.0")
-    monkeypatch.setattr(export, "load_library", lambda backend: EMULATOR)
-    monkeypatch.setattr(export, "_capability", lambda library, target: "9.0")
+def emulated():
+    with installed():
+        yield
 
 
 def test_nano_speaks_the_same_from_an_engine_file(emulated, monkeypatch):
@@ -34,7 +33,7 @@ def test_nano_speaks_the_same_from_an_engine_file(emulated, monkeypatch):
     monkeypatch.setattr(trt_parity, "NUM_ROWS", 20)
     whole = trt_parity.conversations
     monkeypatch.setattr(trt_parity, "conversations", lambda *args: whole(*args[:-1], 10))
-    (check,), replies = trt_parity.measure_parity(EMULATOR, "float32", ["bound"], 0, CPU)
+    (check,), replies = trt_parity.measure_parity(STAND_IN, "float32", ["bound"], 0, CPU)
     assert check.rows == check.agreeing_rows >= 10 and check.agreeing_heads == 2 * check.rows
     assert check.equal_replies == check.sentences == 2 and replies["bound"] == replies["torch"]
     assert check.largest_difference < 1e-3 < check.largest_logit and check.differences == []

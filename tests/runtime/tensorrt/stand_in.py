@@ -1,0 +1,649 @@
+"""A stand-in for the packages tensorrt and tensorrt_llm: networks are recorded layer by layer, and
+run in torch on the CPU.
+
+What it takes from a runtime is what TensorRT takes: a plan's bytes, shapes and addresses by name, a
+profile. It reads inputs from those addresses and writes outputs to them, so that a wrong binding,
+type or shape changes the logits. Layers assert what the library would refuse.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum, IntEnum
+from functools import partial
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.runtime.tensorrt.stand_in_plugin import Plugin, require
+
+
+class Type(Enum):
+    FLOAT = "float32"
+    HALF = "float16"
+    BF16 = "bfloat16"
+    INT32 = "int32"
+    INT64 = "int64"
+    BOOL = "bool"
+    FP8 = "float8_e4m3fn"
+
+
+MatrixOperation = Enum("MatrixOperation", "NONE TRANSPOSE")
+TensorIOMode = Enum("TensorIOMode", "INPUT OUTPUT")
+TensorLocation = Enum("TensorLocation", "DEVICE HOST")
+BuilderFlag = Enum("BuilderFlag", "TF32 FP16 OBEY_PRECISION_CONSTRAINTS")
+Strategy = Enum("ExecutionContextAllocationStrategy", "STATIC USER_MANAGED")
+
+
+class Logger:
+    WARNING = 2
+
+    def __init__(self, severity: int):
+        self.severity = severity
+
+
+class Weights:
+    def __init__(self, values: Any, address: int = 0, count: int = 0):
+        if isinstance(values, Type):
+            self.tensor = _read(address, values.value, (count,))
+        else:
+            assert isinstance(values, np.ndarray)
+            self.tensor = torch.from_numpy(values).clone()
+
+
+class Value:
+    """A tensor of the network."""
+
+    def __init__(self, index: int):
+        self.index = index
+        self.name = ""
+
+    def set_dimension_name(self, axis: int, name: str) -> None:
+        """Sizes of one name are equal; nothing here depends on it."""
+
+
+class Layer:
+    """`compute` gives its output of the layer itself and its inputs in their order."""
+
+    def __init__(self, inputs: Sequence[Value], output: Value, compute: Callable[..., Tensor]):
+        self.inputs = {i: value.index for i, value in enumerate(inputs)}
+        self.output, self.compute = output, compute
+        self.output_type = self.precision = self.first_transpose = self.reshape_dims = None
+
+    def get_output(self, index: int) -> Value:
+        assert index == 0
+        return self.output
+
+    def set_input(self, index: int, value: Value) -> None:
+        self.inputs[index] = value.index
+
+    def set_output_type(self, index: int, dtype: Type) -> None:
+        assert index == 0
+        self.output_type = dtype
+
+
+def _alike(values: Sequence[Tensor]) -> None:
+    for value in values[1:]:
+        assert value.dtype is values[-1].dtype and value.dim() == values[0].dim(), "unlike tensors"
+
+
+ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
+    "SUM": torch.add,
+    "SUB": torch.sub,
+    "PROD": torch.mul,
+    "DIV": torch.div,
+    "LESS": torch.lt,
+    "EQUAL": torch.eq,
+    "SQRT": torch.sqrt,
+    "SIGMOID": torch.sigmoid,
+    "SELECT": torch.where,
+}
+
+
+class Network:
+    """`typed`: strongly, as from release 10 on; `dry` while only types and shapes are asked for."""
+
+    def __init__(self, typed: bool):
+        self.typed = typed
+        self.dry = False
+        self.plugin: Plugin | None = None
+        self.num_values = 0
+        self.layers: list[Layer] = []
+        self.inputs: dict[str, tuple[int, str, tuple[int, ...]]] = {}
+        self.outputs: list[Value] = []
+        self.profiles: list[dict[str, list[tuple[int, ...]]]] = []
+
+    def value(self) -> Value:
+        self.num_values += 1
+        return Value(self.num_values - 1)
+
+    def add(self, inputs: Sequence[Value], compute: Callable[..., Tensor]) -> Layer:
+        self.layers.append(Layer(inputs, self.value(), compute))
+        return self.layers[-1]
+
+    def add_input(self, name: str, dtype: Type, shape: tuple[int, ...]) -> Value:
+        value = self.value()
+        self.inputs[name] = value.index, dtype.value, tuple(shape)
+        return value
+
+    def mark_output(self, value: Value) -> None:
+        self.outputs.append(value)
+
+    def add_constant(self, shape: tuple[int, ...], weights: Weights) -> Layer:
+        return self.add([], lambda _: weights.tensor.reshape(tuple(shape)))
+
+    def add_cast(self, x: Value, dtype: Type) -> Layer:
+        return self.add([x], lambda _, x: x.to(getattr(torch, dtype.value)))
+
+    def add_quantize(self, x: Value, scale: Value, dtype: Type) -> Layer:
+        def compute(_: Layer, x: Tensor, scale: Tensor) -> Tensor:
+            assert scale.dim() == 0 and scale.dtype is x.dtype
+            return (x.float() / scale.float()).clamp(-448, 448).to(torch.float8_e4m3fn)
+
+        assert dtype is Type.FP8
+        return self.add([x, scale], compute)
+
+    def add_dequantize(self, x: Value, scale: Value, dtype: Type) -> Layer:
+        def compute(_: Layer, x: Tensor, scale: Tensor) -> Tensor:
+            assert scale.dim() == 0, "one scale for all values"
+            return (x.float() * scale.float()).to(getattr(torch, dtype.value))
+
+        return self.add([x, scale], compute)
+
+    def _elementwise(self, inputs: Sequence[Value], operation: str) -> Layer:
+        def compute(_: Layer, *values: Tensor) -> Tensor:
+            _alike(values)
+            return ELEMENTWISE[operation](*values)
+
+        return self.add(inputs, compute)
+
+    def add_elementwise(self, a: Value, b: Value, operation: str) -> Layer:
+        return self._elementwise([a, b], operation)
+
+    def add_unary(self, x: Value, operation: str) -> Layer:
+        return self._elementwise([x], operation)
+
+    def add_activation(self, x: Value, operation: str) -> Layer:
+        return self._elementwise([x], operation)
+
+    def add_select(self, condition: Value, a: Value, b: Value) -> Layer:
+        return self._elementwise([condition, a, b], "SELECT")
+
+    def add_reduce(self, x: Value, operation: str, axes: int, keep_dims: object) -> Layer:
+        assert keep_dims is True and operation == "AVG"
+        return self.add([x], lambda _, x: x.mean(_axis(axes), keepdim=True))
+
+    def add_softmax(self, x: Value) -> Layer:
+        return self.add([x], lambda layer, x: x.softmax(_axis(layer.axes)))
+
+    def add_matrix_multiply(self, a: Value, a_form: Enum, b: Value, b_form: Enum) -> Layer:
+        def compute(_: Layer, a: Tensor, b: Tensor) -> Tensor:
+            assert a.dtype is b.dtype
+            return a @ (b.transpose(-1, -2) if b_form is MatrixOperation.TRANSPOSE else b)
+
+        assert a_form is MatrixOperation.NONE
+        return self.add([a, b], compute)
+
+    def add_gather(self, data: Value, indices: Value, axis: int) -> Layer:
+        def compute(_: Layer, data: Tensor, indices: Tensor) -> Tensor:
+            assert indices.dtype is torch.int32
+            inside = int(indices.min()) >= 0 and int(indices.max()) < data.shape[0]
+            assert inside, "an index outside its tensor"
+            rows = data.index_select(0, indices.flatten())
+            return rows.reshape(*indices.shape, *data.shape[1:])
+
+        assert axis == 0
+        return self.add([data, indices], compute)
+
+    def add_concatenation(self, values: Sequence[Value]) -> Layer:
+        def compute(layer: Layer, *values: Tensor) -> Tensor:
+            assert len({value.dtype for value in values}) == 1
+            return torch.cat(values, layer.axis)
+
+        return self.add(values, compute)
+
+    def add_shuffle(self, x: Value) -> Layer:
+        def compute(layer: Layer, x: Tensor, sizes: Tensor | None = None) -> Tensor:
+            if layer.first_transpose is not None:
+                x = x.permute(layer.first_transpose)
+            if sizes is not None:
+                return x.reshape(sizes.tolist())
+            if layer.reshape_dims is None:
+                return x
+            return x.reshape([size or x.shape[i] for i, size in enumerate(layer.reshape_dims)])
+
+        return self.add([x], compute)
+
+    def add_slice(
+        self, x: Value, start: Sequence[int], shape: Sequence[int], stride: Sequence[int]
+    ) -> Layer:
+        def compute(layer: Layer, x: Tensor, sizes: Tensor) -> Tensor:
+            assert set(layer.inputs) == {0, 2}, "the sizes of a slice come from a tensor"
+            ends = [first + size for first, size in zip(start, sizes.tolist(), strict=True)]
+            assert all(end <= size for end, size in zip(ends, x.shape, strict=True))
+            return x[tuple(map(slice, start, ends))]
+
+        assert set(stride) == {1}
+        return self.add([x], compute)
+
+    def add_shape(self, x: Value) -> Layer:
+        dtype = torch.int64 if self.typed else torch.int32
+        return self.add([x], lambda _, x: torch.tensor(x.shape, dtype=dtype))
+
+    def run(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        values = {self.inputs[name][0]: tensor for name, tensor in inputs.items()}
+        for layer in self.layers:
+            made = layer.compute(layer, *(values[at] for _, at in sorted(layer.inputs.items())))
+            values[layer.output.index] = made
+            if self.typed:
+                assert layer.precision is None is layer.output_type, "a typed network has no wishes"
+            elif made.is_floating_point():  # could be computed in another type, unless told not to
+                dtype = Type(str(made.dtype).removeprefix("torch."))
+                assert layer.output_type is dtype and layer.precision in (None, dtype)
+        return {value.name: values[value.index] for value in self.outputs}
+
+
+def _axis(axes: int) -> int:
+    axis = axes.bit_length() - 1
+    assert axes == 1 << axis
+    return axis
+
+
+class Profile(dict):
+    def set_shape(self, name: str, *sizes: tuple[int, ...]) -> None:
+        for ascending in zip(*sizes, strict=True):
+            assert list(ascending) == sorted(ascending), f"{name}: sizes do not ascend"
+        self[name] = [tuple(size) for size in sizes]
+
+
+class Settings(SimpleNamespace):
+    def set_flag(self, flag: BuilderFlag) -> None:
+        self.flags.add(flag)
+
+    def clear_flag(self, flag: BuilderFlag) -> None:
+        self.flags.discard(flag)
+
+    def set_tactic_sources(self, sources: int) -> None:
+        self.tactic_sources = sources
+
+    def add_optimization_profile(self, profile: Profile) -> None:
+        self.profiles.append(profile)
+
+
+class Memory(bytes):
+    @property
+    def nbytes(self) -> int:
+        return len(self)
+
+
+PLANS: dict[bytes, Network] = {}
+"""What was built, by the bytes of its plan."""
+
+
+class Builder:
+    def __init__(self, typed: bool, logger: Logger):
+        assert isinstance(logger, Logger)
+        self.typed = typed
+
+    def create_network(self, flags: int) -> Network:
+        assert flags == 1 << int(self.typed)
+        return Network(self.typed)
+
+    def create_builder_config(self) -> Settings:
+        return Settings(profiles=[], flags={BuilderFlag.TF32}, tactic_sources=None)
+
+    def create_optimization_profile(self) -> Profile:
+        return Profile()
+
+    def build_serialized_network(self, network: Network, settings: Settings) -> Memory:
+        dynamic = {name for name, (_, _, shape) in network.inputs.items() if -1 in shape}
+        assert all(profile.keys() == dynamic for profile in settings.profiles)
+        if not self.typed:
+            assert BuilderFlag.OBEY_PRECISION_CONSTRAINTS in settings.flags
+            assert settings.tactic_sources == 0
+            halves = any(layer.output_type is Type.HALF for layer in network.layers)
+            assert halves == (BuilderFlag.FP16 in settings.flags)
+            assert not any(dtype == "float16" for _, dtype, _ in network.inputs.values()), (
+                "it would be converted in every step"
+            )
+        network.profiles = settings.profiles
+        plan = f"recorded network {len(PLANS)}".encode()
+        PLANS[plan] = network
+        return Memory(plan)
+
+
+class Runtime:
+    def __init__(self, logger: Logger):
+        assert isinstance(logger, Logger)
+
+    def deserialize_cuda_engine(self, plan: Any) -> Engine | None:
+        network = PLANS.get(bytes(plan))
+        return network and Engine(network)
+
+
+class Engine:
+    def __init__(self, network: Network):
+        self.network, self.inputs = network, network.inputs
+        self.names = [*network.inputs, *(value.name for value in network.outputs)]
+        self.num_io_tensors = len(self.names)
+        self.num_optimization_profiles = len(network.profiles)
+        name = "device_memory_size_v2" if network.typed else "device_memory_size"
+        setattr(self, name, 1024)
+        self.output_types = self._output_types()
+
+    def get_tensor_name(self, index: int) -> str:
+        return self.names[index]
+
+    def get_tensor_mode(self, name: str) -> TensorIOMode:
+        return TensorIOMode.INPUT if name in self.inputs else TensorIOMode.OUTPUT
+
+    def get_tensor_dtype(self, name: str) -> Type:
+        return Type(self.inputs[name][1] if name in self.inputs else self.output_types[name][0])
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        """An old release fixes what the profiles leave no choice in."""
+        if name not in self.inputs:
+            return self.output_types[name][1]
+        shapes = {tuple(size) for sizes in self.profile_shapes(name) for size in sizes}
+        return shapes.pop() if not self.network.typed and len(shapes) == 1 else self.inputs[name][2]
+
+    def get_tensor_location(self, name: str) -> TensorLocation:
+        return TensorLocation.DEVICE
+
+    def profile_shapes(self, name: str) -> list[list[tuple[int, ...]]]:
+        fixed = [self.inputs[name][2]] * 3
+        return [profile.get(name, fixed) for profile in self.network.profiles]
+
+    def create_execution_context(self, strategy: Enum) -> Context:
+        assert strategy is Strategy.USER_MANAGED and self.network.typed
+        return Context(self)
+
+    def create_execution_context_without_device_memory(self) -> Context:
+        assert not self.network.typed
+        return OldContext(self)
+
+    def _output_types(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """From runs with zeros at several sizes: a size that changes is -1. An old release gives
+        the first profile's smallest size instead."""
+        found: dict[str, list[Tensor]] = {}
+        self.network.dry = True
+        for profile in range(self.num_optimization_profiles):
+            for which in (0, 1):
+                made = {
+                    name: torch.zeros(
+                        self.profile_shapes(name)[profile][which], dtype=getattr(torch, dtype)
+                    )
+                    for name, (_, dtype, _) in self.inputs.items()
+                }
+                for name, tensor in self.network.run(made).items():
+                    found.setdefault(name, []).append(tensor)
+        self.network.dry = False
+        types = {}
+        for name, runs in found.items():
+            sizes = zip(*(run.shape for run in runs), strict=True)
+            shape = tuple(size[0] if len({*size}) == 1 else -1 for size in sizes)
+            dtype = str(runs[0].dtype).removeprefix("torch.")
+            types[name] = dtype, shape if self.network.typed else tuple(runs[0].shape)
+        return types
+
+
+class Context:
+    """With a stream it runs where the addresses are: what begins with host_ must lie on the host,
+    all else on the device."""
+
+    def __init__(self, engine: Engine):
+        self.engine = engine
+        self.profile: int | None = None
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.addresses: dict[str, int] = {}
+        self.memory = 0
+
+    def set_optimization_profile_async(self, profile: int, stream: int) -> object:
+        self.profile = profile
+        return 0 <= profile < self.engine.num_optimization_profiles
+
+    def set_device_memory(self, address: int, size: int) -> None:
+        assert address and size >= 1024
+        self.memory = address
+
+    def set_input_shape(self, name: str, shape: tuple[int, ...]) -> object:
+        assert self.profile is not None, "no profile was chosen"
+        low, _, high = self.engine.profile_shapes(name)[self.profile]
+        if len(shape) != len(low) or not all(
+            a <= size <= b for a, size, b in zip(low, shape, high, strict=True)
+        ):
+            return False
+        self.shapes[name] = tuple(shape)
+        return True
+
+    def set_tensor_address(self, name: str, address: int) -> object:
+        if name not in self.engine.names or not address:
+            return False
+        self.addresses[name] = address
+        return True
+
+    def execute_async_v3(self, stream: int) -> object:
+        if not self.memory or any(name not in self.addresses for name in self.engine.names):
+            return False
+        if stream:
+            torch.cuda.ExternalStream(stream).synchronize()
+        inputs = {}
+        for name, (_, dtype, shape) in self.engine.inputs.items():
+            if -1 in shape and name not in self.shapes:
+                return False
+            address = self.addresses[name]
+            if stream:
+                is_right = _is_on_device(address) != name.startswith("host_")
+                require(is_right, f"{name} on the wrong side")
+            inputs[name] = _read(address, dtype, self.shapes.get(name, shape), stream)
+        plugin = self.engine.network.plugin
+        if plugin is not None:
+            plugin.begin()
+        for name, tensor in self.engine.network.run(inputs).items():
+            flat = tensor.contiguous()
+            _copy(self.addresses[name], flat.data_ptr(), flat.nbytes, stream)
+        if plugin is not None:
+            plugin.end()
+        return True
+
+
+class OldContext(Context):
+    set_device_memory = property()  # it is not there
+
+    @property
+    def device_memory(self) -> int:
+        return self.memory
+
+    @device_memory.setter
+    def device_memory(self, address: int) -> None:
+        self.memory = address
+
+
+def _read(address: int, dtype: str, shape: tuple[int, ...], stream: int = 0) -> Tensor:
+    values = torch.empty(shape, dtype=getattr(torch, dtype))
+    _copy(values.data_ptr(), address, values.nbytes, stream)
+    return values
+
+
+def _copy(target: int, source: int, num_bytes: int, stream: int) -> None:
+    if not stream:
+        ctypes.memmove(target, source, num_bytes)
+    elif num_bytes:
+        copy = ctypes.CDLL("libcuda.so.1").cuMemcpy
+        status = copy(ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(num_bytes))
+        require(status == 0, f"cuMemcpy gave {status}")
+
+
+def _is_on_device(address: int) -> bool:
+    """By the driver's word; memory that it does not know lies on the host."""
+    kind = ctypes.c_uint32(0)
+    ask = ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute
+    status = ask(ctypes.byref(kind), 2, ctypes.c_uint64(address))
+    return status == 0 and kind.value == 2
+
+
+def package(version: str, *, typed: bool) -> SimpleNamespace:
+    """The package tensorrt of a release, `typed` from 10 on."""
+    names = {kind.name: kind for kind in Type}
+    types = {"float32": "FLOAT", "float16": "HALF", "int32": "INT32", "bool": "BOOL"}
+    flags = "EXPLICIT_BATCH"
+    if typed:
+        types |= {"bfloat16": "BF16", "int64": "INT64", "fp8": "FP8"}
+        flags += " STRONGLY_TYPED"
+    made = SimpleNamespace(
+        __version__=version,
+        Builder=partial(Builder, typed),
+        BuilderFlag=BuilderFlag,
+        Logger=Logger,
+        MatrixOperation=MatrixOperation,
+        NetworkDefinitionCreationFlag=IntEnum("NetworkDefinitionCreationFlag", flags, start=0),
+        Permutation=tuple,
+        Runtime=Runtime,
+        TensorIOMode=TensorIOMode,
+        Weights=Weights,
+        ElementWiseOperation=SimpleNamespace(**{name: name for name in ELEMENTWISE}),
+        UnaryOperation=SimpleNamespace(SQRT="SQRT"),
+        ActivationType=SimpleNamespace(SIGMOID="SIGMOID"),
+        ReduceOperation=SimpleNamespace(AVG="AVG"),
+        **{name: names[kind] for name, kind in types.items()},
+    )
+    if typed:
+        made.ExecutionContextAllocationStrategy = Strategy
+    return made
+
+
+TENSORRT = package("10.16.1.11", typed=True)
+OLD_TENSORRT = package("8.6.0", typed=False)
+
+
+class LlmTensor:
+    """A tensor of tensorrt_llm that wraps one of the network."""
+
+    def __init__(self, *, trt_tensor: Value, network: LlmNetwork, is_network_input: bool):
+        assert not is_network_input
+        self.trt_tensor, self.network = trt_tensor, network
+
+
+PLUGIN_FIELDS = (
+    "dtype gpt_attention_plugin gemm_plugin remove_input_padding paged_kv_cache tokens_per_block "
+    "context_fmha use_paged_context_fmha use_fp8_context_fmha"
+).split()
+
+
+class LlmNetwork:
+    """`plugin_config` has the fields that matter here; others may not be set."""
+
+    current: LlmNetwork
+
+    def __init__(self) -> None:
+        self.trt_network = Network(True)
+        self.plugin_config = type("PluginConfig", (), {"__slots__": PLUGIN_FIELDS})()
+
+
+class LlmBuilder:
+    def __init__(self) -> None:
+        self.trt_builder = Builder(True, Logger(2))
+
+    def create_network(self) -> LlmNetwork:
+        return LlmNetwork()
+
+
+@contextmanager
+def net_guard(network: LlmNetwork) -> Iterator[None]:
+    LlmNetwork.current = network
+    yield
+    del LlmNetwork.current
+
+
+def gpt_attention(
+    *,
+    qkv: LlmTensor,
+    past_key_value: None,
+    layer_idx: int,
+    num_heads: int,
+    num_kv_heads: int,
+    hidden_size_per_head: int,
+    q_scaling: float,
+    rotary_embedding_dim: int,
+    rotary_embedding_base: float,
+    rotary_embedding_max_positions: int,
+    position_embedding_type: str,
+    mask_type: str,
+    max_context_length: int,
+    use_cache: bool,
+    rotary_inv_freq: LlmTensor,
+    rotary_cos_sin: LlmTensor,
+    **named: LlmTensor,
+) -> tuple[LlmTensor, None]:
+    """That of release 1.2.1, as far as it is used; the plugin's layer runs `Plugin.attend`."""
+    outer = LlmNetwork.current
+    network, settings = outer.trt_network, outer.plugin_config
+    assert settings.paged_kv_cache and settings.remove_input_padding and settings.context_fmha
+    assert settings.use_paged_context_fmha and not settings.use_fp8_context_fmha
+    assert past_key_value is None and use_cache and q_scaling == 1.0 and mask_type == "causal"
+    assert position_embedding_type == "rope_gpt_neox"
+    assert rotary_embedding_dim == hidden_size_per_head
+    dtype = getattr(torch, settings.gpt_attention_plugin)
+    sizes = num_heads, num_kv_heads, hidden_size_per_head, settings.tokens_per_block
+    if network.plugin is None:
+        network.plugin = Plugin(*sizes, dtype)
+    plugin = network.plugin
+    assert plugin == Plugin(*sizes, dtype) and layer_idx not in plugin.slots
+    plugin.slots.append(layer_idx)
+    for name, tensor in named.items():
+        assert network.inputs[name][0] == tensor.trt_tensor.index, f"{name} is another tensor"
+
+    def compute(_: Layer, x: Tensor, cos_sin: Tensor, frequencies: Tensor, *rest: Tensor) -> Tensor:
+        assert x.dtype is dtype
+        if network.dry:
+            return x[:, : num_heads * hidden_size_per_head]
+        half = hidden_size_per_head // 2
+        expected = 1.0 / rotary_embedding_base ** (torch.arange(half) / half)
+        torch.testing.assert_close(frequencies, expected, rtol=1e-5, atol=0)
+        assert cos_sin.shape == (1, rotary_embedding_max_positions * hidden_size_per_head)
+        tensors = dict(zip(named, rest, strict=True))
+        lengths = tensors["context_lengths"][tensors["host_request_types"] == 0].tolist()
+        require(max(lengths, default=0) <= max_context_length, "a longer context than built for")
+        return plugin.attend(layer_idx, x, tensors, cos_sin.view(-1, half, 2))
+
+    given = [qkv, rotary_cos_sin, rotary_inv_freq, *named.values()]
+    layer = network.add([tensor.trt_tensor for tensor in given], compute)
+    return LlmTensor(trt_tensor=layer.get_output(0), network=outer, is_network_input=False), None
+
+
+@contextmanager
+def installed(
+    tensorrt: SimpleNamespace = TENSORRT, llm: str = "1.2.1", folder: Path | None = None
+) -> Iterator[None]:
+    """Inside, `import tensorrt` finds the stand-in, and there is a GPU of compute capability 8.9;
+    with a folder for its plugin library, `import tensorrt_llm` finds one, too."""
+    package = ModuleType("tensorrt_llm")
+    package.__version__, package.Builder, package.net_guard = llm, LlmBuilder, net_guard
+    package.functional = functional = ModuleType("tensorrt_llm.functional")
+    functional.Tensor, functional.gpt_attention = LlmTensor, gpt_attention
+    functional.PositionEmbeddingType = SimpleNamespace(rope_gpt_neox="rope_gpt_neox")
+    functional.AttentionMaskType = SimpleNamespace(causal="causal")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "tensorrt", tensorrt)
+        if folder is not None:
+            package.__spec__ = ModuleSpec("tensorrt_llm", None, is_package=True)
+            package.__path__ = package.__spec__.submodule_search_locations = [str(folder)]
+            (folder / "libs").mkdir(exist_ok=True)
+            library = folder / "libs" / "libnvinfer_plugin_tensorrt_llm.so"
+            if not library.exists():
+                library.write_bytes(b"a plugin library")
+            for module in (package, functional):
+                patch.setitem(sys.modules, module.__name__, module)
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        patch.setattr(torch.cuda, "get_device_capability", lambda device=None: (8, 9))
+        patch.setattr(torch.cuda, "mem_get_info", lambda device=None: (1 << 40, 1 << 40))
+        yield

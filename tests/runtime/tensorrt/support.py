@@ -1,0 +1,205 @@
+"""What the tests of engine files share: engines of a checkpoint, built and opened with some
+library, and a conversation with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from moss_engine.api.info import RuntimeInfo
+from moss_engine.api.tokens import Row
+from moss_engine.export.tensorrt import BuildTarget, BuiltPlan, build_plan, build_tensorrt_plan
+from moss_engine.export.tensorrt_llm import build_llm_plan
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.float8 import INPUT_SCALE, WEIGHT_SCALE, is_float8
+from moss_engine.models.layout import parts, stream_parts
+from moss_engine.models.manifest import checkpoint_digest
+from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.engine_manifest import (
+    PLAN_NAME,
+    EngineManifest,
+    plan_digest,
+    write_engine_manifest,
+)
+from moss_engine.runtime.tensorrt.library import Library, describe
+from moss_engine.runtime.tensorrt.runtime import TrtRuntime, bound_weights
+from moss_engine.runtime.tensorrt_llm.runtime import TrtLlmRuntime
+from tests.runtime.tensorrt.stand_in import OLD_TENSORRT, PLANS, TENSORRT, installed
+
+CPU = torch.device("cpu")
+STAND_IN = describe("tensorrt", TENSORRT)
+OLD_STAND_IN = describe("tensorrt", OLD_TENSORRT)
+LLM_STAND_IN = describe("tensorrt_llm", TENSORRT)
+LLM_LIMITS = Limits(block_size=8, num_blocks=128, max_batch=6, max_step_rows=96, max_seq_len=512)
+"""A block holds a power of two rows, at least 8."""
+
+
+def layout_of(folder: Path, dtype: str) -> dict[str, Tensor]:
+    config = ModelConfig.from_file(folder / "config.json")
+    return dict(stream_parts(folder, config, getattr(torch, dtype)))
+
+
+def float8_layout_of(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The layout with float8 matrices, for inputs of magnitudes up to 8, and what they stand for in
+    float32."""
+    float8: dict[str, Tensor] = {}
+    exact: dict[str, Tensor] = {}
+    layout = parts(ModelConfig.from_file(folder / "config.json"))
+    for name, tensor in layout_of(folder, "bfloat16").items():
+        float8[name], exact[name] = tensor, tensor.float()
+        if is_float8(name, layout[name]):
+            scale = torch.full((1,), 2.0**-9)
+            float8 |= {
+                name: (tensor / scale).to(torch.float8_e4m3fn),
+                name + WEIGHT_SCALE: scale,
+                name + INPUT_SCALE: torch.full((1,), 2.0**-6),
+            }
+            exact[name] = float8[name].float() * scale
+    return float8, exact
+
+
+def make_runtime(
+    library: Library,
+    folder: Path,
+    limits: Limits,
+    dtype: str,
+    weights: str,
+    device: torch.device = CPU,
+) -> TrtRuntime:
+    """Build and open an engine of TensorRT or TensorRT-RTX."""
+    config, layout = ModelConfig.from_file(folder / "config.json"), layout_of(folder, dtype)
+    return open_runtime(library, config, layout, limits, dtype, weights, device)
+
+
+def open_runtime(
+    library: Library,
+    config: ModelConfig,
+    layout: Mapping[str, Tensor],
+    limits: Limits,
+    dtype: str,
+    weights: str,
+    device: torch.device = CPU,
+) -> TrtRuntime:
+    target = BuildTarget(library.backend, weights, None, limits)
+    baked = layout.items() if weights == "baked" else None
+    plan = build_plan(library, config, dtype, target, baked, lambda line: None, effort=0)
+    bound = bound_weights(library, dtype, layout.items(), device) if weights == "bound" else {}
+    info = RuntimeInfo(library.backend, library.version, str(device), dtype, "test")
+    manifest = manifest_of(target, dtype, BuiltPlan(library.version, "8.9"))
+    return TrtRuntime(library, plan, manifest, config, limits, bound, info, device)
+
+
+def make_llm_runtime(
+    folder: Path,
+    out: Path,
+    dtype: str = "float32",
+    weights: str = "baked",
+    device: torch.device = CPU,
+    layout: Mapping[str, Tensor] | None = None,
+    limits: Limits = LLM_LIMITS,
+) -> TrtLlmRuntime:
+    """Build and open an engine of TensorRT-LLM, with a pool that the plugin may touch."""
+    config = ModelConfig.from_file(folder / "config.json")
+    layout = layout or layout_of(folder, dtype)
+    target = BuildTarget("tensorrt_llm", weights, None, limits)
+    baked = layout.items() if weights == "baked" else None
+    with installed(folder=out):
+        built = build_llm_plan(config, dtype, target, out / PLAN_NAME, baked, lambda line: None)
+    plan = (out / PLAN_NAME).read_bytes()
+    bound = bound_weights(LLM_STAND_IN, dtype, layout.items(), device) if not baked else {}
+    info = RuntimeInfo("tensorrt_llm", built.library_version, str(device), dtype, "test")
+    manifest = manifest_of(target, dtype, built)
+    runtime = TrtLlmRuntime(
+        LLM_STAND_IN, memoryview(plan), manifest, config, limits, bound, info, device
+    )
+    give_pool(runtime, plan)
+    return runtime
+
+
+def give_pool(runtime: TrtLlmRuntime, plan: bytes) -> None:
+    plugin = PLANS[plan].plugin
+    assert plugin is not None
+    plugin.memory.append(runtime._pool)
+
+
+def manifest_of(target: BuildTarget, dtype: str, built: BuiltPlan) -> EngineManifest:
+    return EngineManifest(
+        target.backend,
+        "c",
+        built.library_version,
+        built.compute_capability,
+        dtype,
+        target.weights,
+        **dataclasses.asdict(target.limits),
+        plan_digest="p",
+        plan_bytes=1,
+        plugin_digest=built.plugin_digest,
+    )
+
+
+def build_folder(
+    backend: str, checkpoint: Path, folder: Path, limits: Limits, weights: str = "bound"
+) -> Path:
+    """A float32 engine folder, as the build command leaves it."""
+    config = ModelConfig.from_file(checkpoint / "config.json")
+    target = BuildTarget(backend, weights, None, limits)
+    baked = layout_of(checkpoint, "float32").items() if weights == "baked" else None
+    folder.mkdir(exist_ok=True)
+    build = build_llm_plan if backend == "tensorrt_llm" else build_tensorrt_plan
+    with installed(folder=folder.parent):
+        built = build(config, "float32", target, folder / PLAN_NAME, baked, lambda line: None)
+    digest, num_bytes = plan_digest(folder / PLAN_NAME)
+    manifest = dataclasses.replace(
+        manifest_of(target, "float32", built),
+        plan_digest=digest,
+        plan_bytes=num_bytes,
+        checkpoint_digest=checkpoint_digest(checkpoint),
+    )
+    write_engine_manifest(folder, manifest)
+    return folder
+
+
+def prefill(runtime: Runtime, num_rows: int = 20) -> Logits:
+    """Logits of the last of some rows."""
+    rows = tuple(Row(text, 3) for text in range(7, 7 + num_rows))
+    return runtime.forward(ScheduledBatch((ScheduledSequence(rows, 0, (5, 1, 7, 0, 3), True),)))
+
+
+def conversation(runtime: Runtime) -> list[Logits]:
+    """A chunked prompt, decoding, a second turn, mixed steps, tables out of order: what a serving
+    day has."""
+    chance = random.Random(5)
+    rows = [
+        [Row(chance.randrange(7, 40), chance.randrange(8)) for _ in range(30)] for _ in range(2)
+    ]
+    tables = [(9, 2, 77, 30, 5, 61, 14, 3), (50, 4, 8, 100, 21, 66, 7, 12)]
+
+    def part(which: int, start: int, end: int, sample: bool = True) -> ScheduledSequence:
+        return ScheduledSequence(tuple(rows[which][start:end]), start, tables[which], sample)
+
+    steps = [
+        [part(0, 0, 8, False)],
+        [part(0, 8, 14)],
+        [part(0, 14, 15), part(1, 0, 10)],
+        [part(1, 10, 11), part(0, 15, 16)],
+        [part(0, 16, 17), part(1, 11, 21)],
+        [part(1, 21, 22), part(0, 17, 18)],
+    ]
+    found = []
+    for step in steps:
+        logits = runtime.forward(ScheduledBatch(tuple(step)))
+        found.append(Logits(logits.text.cpu().clone(), logits.audio.cpu().clone()))
+    return found
+
+
+def agrees(found: list[Logits], expected: list[Logits]) -> bool:
+    return all(
+        torch.allclose(one, other, rtol=0, atol=2e-5)
+        for ours, theirs in zip(found, expected, strict=True)
+        for one, other in zip(ours, theirs, strict=True)
+    )

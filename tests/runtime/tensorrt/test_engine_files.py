@@ -1,0 +1,326 @@
+"""Engine files: opened through the options, and every way in which one may be the wrong one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from moss_engine.api.errors import (
+    ConfigError,
+    EngineFaultError,
+    EngineFileError,
+    MissingPackageError,
+    MossError,
+)
+from moss_engine.config import EngineConfig
+from moss_engine.export.tensorrt import BuildTarget, build_plan, build_tensorrt_plan
+from moss_engine.export.tensorrt_llm import build_llm_plan
+from moss_engine.models.config import ModelConfig
+from moss_engine.runtime import memory
+from moss_engine.runtime.base import Limits
+from moss_engine.runtime.engine_manifest import ENGINE_MANIFEST_NAME, PLAN_NAME, plan_digest
+from moss_engine.runtime.tensorrt import library as trt_library
+from moss_engine.runtime.tensorrt.runtime import EngineRuntime, load_trt_runtime
+from moss_engine.runtime.tensorrt.tensors import PARTS, join_plans
+from moss_engine.runtime.tensorrt_llm import runtime as llm_runtime
+from moss_engine.runtime.tensorrt_llm.runtime import find_plugin, load_plugin, load_trtllm_runtime
+from tests.runtime.tensorrt import stand_in
+from tests.runtime.tensorrt.stand_in import installed
+from tests.runtime.tensorrt.support import (
+    CPU,
+    OLD_STAND_IN,
+    STAND_IN,
+    build_folder,
+    give_pool,
+    prefill,
+)
+
+BUILT = Limits(block_size=8, num_blocks=64, max_batch=3, max_step_rows=32, max_seq_len=128)
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def built(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("engines")
+    return {
+        backend: build_folder(backend, tiny_checkpoint, folder / backend, BUILT)
+        for backend in ("tensorrt", "tensorrt_llm")
+    }
+
+
+@pytest.fixture(params=["tensorrt", "tensorrt_llm"])
+def engine(
+    request: pytest.FixtureRequest,
+    built: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Path]:
+    """A copy to be spoilt, on a machine with the stand-in for the packages and a GPU of compute
+    capability 8.9."""
+    monkeypatch.setattr(llm_runtime, "load_plugin", lambda path: None)
+    with installed(folder=tmp_path):
+        yield Path(shutil.copytree(built[request.param], tmp_path / request.param))
+
+
+only_plain = pytest.mark.parametrize("engine", ["tensorrt"], indirect=True)
+only_llm = pytest.mark.parametrize("engine", ["tensorrt_llm"], indirect=True)
+
+
+def load(
+    checkpoint: Path, engine: Path, limits: Limits = BUILT, dtype: str = "auto"
+) -> EngineRuntime:
+    config = EngineConfig(checkpoint=checkpoint, engine=engine, runtime=engine.name, dtype=dtype)
+    if engine.name != "tensorrt_llm":
+        return load_trt_runtime(config, limits, CPU)
+    runtime = load_trtllm_runtime(config, limits, CPU)
+    give_pool(runtime, (engine / PLAN_NAME).read_bytes())
+    return runtime
+
+
+def alter(engine: Path, **fields: object) -> None:
+    path = engine / ENGINE_MANIFEST_NAME
+    values = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(values | fields), encoding="utf-8")
+
+
+def replace_plan(engine: Path, plan: bytes) -> None:
+    """With a manifest that agrees."""
+    (engine / PLAN_NAME).write_bytes(plan)
+    digest, num_bytes = plan_digest(engine / PLAN_NAME)
+    alter(engine, plan_digest=digest, plan_bytes=num_bytes)
+
+
+def test_an_engine_file_runs_within_its_limits(tiny_checkpoint: Path, engine: Path) -> None:
+    """Fewer blocks, shorter sequences and smaller steps than the engine was built for."""
+    found = []
+    for limits in (BUILT, Limits(8, 20, 2, 20, 40)):
+        runtime = load(tiny_checkpoint, engine, limits)
+        info = runtime.info
+        assert (info.name, info.version, info.dtype) == (engine.name, "10.16.1.11", "float32")
+        assert info.engine_digest == plan_digest(engine / PLAN_NAME)[0]
+        found.append(prefill(runtime))
+        runtime.close()
+        runtime.close()
+        with pytest.raises(AssertionError, match="closed"):
+            prefill(runtime)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@only_plain
+@pytest.mark.parametrize(
+    ("fields", "both", "remedy"),
+    [
+        ({"library_version": "10.3.0"}, "library_version 10.3.0 where 10.16", "install release"),
+        ({"compute_capability": "9.0"}, "compute_capability 9.0 where 8.9", "scripts.build_engine"),
+        ({"checkpoint_digest": "0" * 64}, "checkpoint_digest 000000000000 where", "--checkpoint"),
+        ({"max_batch": 2}, "max_batch 2 where 3", "--max-sessions 2"),
+    ],
+)
+def test_an_engine_for_something_else_is_refused(
+    tiny_checkpoint: Path, engine: Path, fields: dict[str, object], both: str, remedy: str
+) -> None:
+    """Every field: `test_engine_manifest.py`."""
+    alter(engine, **fields)
+    with pytest.raises(EngineFileError) as refused:
+        load(tiny_checkpoint, engine)
+    assert both in str(refused.value) and remedy in str(refused.value)
+
+
+@only_llm
+def test_another_plugin_library_is_refused(
+    tiny_checkpoint: Path, engine: Path, tmp_path: Path
+) -> None:
+    find_plugin(None).write_bytes(b"a newer plugin library")
+    with pytest.raises(EngineFileError, match=r"has plugin_digest .* use the plugin library"):
+        load(tiny_checkpoint, engine)
+
+
+def test_memory_that_an_engine_lacks_is_not_had_by_another_dtype(
+    tiny_checkpoint: Path, engine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number format is that of the file."""
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1 << 20)
+    with pytest.raises(ConfigError, match=r"are free; lower --kv-rows or free some\.$"):
+        load(tiny_checkpoint, engine)
+    with pytest.raises(EngineFileError, match="dtype float32 where bfloat16 is needed"):
+        load(tiny_checkpoint, engine, dtype="bfloat16")
+
+
+@only_plain
+@pytest.mark.parametrize("plan", [b"no plan at all", b"a whole engine, or half of one"])
+def test_a_plan_that_cannot_be_opened_is_a_sentence(
+    tiny_checkpoint: Path, engine: Path, plan: bytes
+) -> None:
+    whole = len(plan) > 20
+    replace_plan(engine, plan if whole else join_plans(dict.fromkeys(PARTS, plan)))
+    words = (
+        r"holds 30 bytes and not the three parts .*scripts\.build_engine"
+        if whole
+        else r"tensorrt 10\.16\.1\.11 refuses the plan"
+    )
+    with pytest.raises(EngineFileError, match=words):
+        load(tiny_checkpoint, engine)
+
+
+def test_tensors_that_are_not_the_known_ones_are_named(tiny_checkpoint: Path, engine: Path) -> None:
+    """The manifest says something else than the plan was built with."""
+    alter(engine, max_seq_len=160)
+    words = r"tensor '(rotary|cache_indirection)' has shape \(.* where \(.* is needed"
+    with pytest.raises(EngineFileError, match=words):
+        load(tiny_checkpoint, engine)
+
+
+@pytest.mark.parametrize(("weights", "what"), [("baked", "an unknown"), ("bound", "lacks the")])
+@only_llm
+def test_weights_are_where_the_manifest_says(
+    tiny_checkpoint: Path, engine: Path, weights: str, what: str
+) -> None:
+    if weights == "bound":
+        build_folder("tensorrt_llm", tiny_checkpoint, engine, BUILT, "baked")
+    alter(engine, weights=weights)
+    with pytest.raises(EngineFileError, match=f"The engine (has )?{what} input 'audio.head'"):
+        load(tiny_checkpoint, engine)
+
+
+@pytest.mark.parametrize("call", ["set_input_shape", "set_tensor_address", "execute_async_v3"])
+def test_every_return_code_is_checked(
+    call: str, tiny_checkpoint: Path, engine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stand_in.Context, call, lambda *args: False)
+    with pytest.raises(EngineFaultError, match=call):
+        prefill(load(tiny_checkpoint, engine))
+
+
+def test_a_missing_package_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(trt_library._MODULES, "tensorrt", ("no_such_tensorrt",))
+    with pytest.raises(MissingPackageError, match=r"pip install .*tensorrt.*--runtime torch"):
+        trt_library.load_library("tensorrt")
+
+
+def test_an_old_release_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"tensorrt 8\.5\.3 is installed and 8\.6 is the oldest"):
+        trt_library.describe("tensorrt", SimpleNamespace(__version__="8.5.3"))
+
+
+def test_rtx_refuses_a_gpu_that_it_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = dataclasses.replace(STAND_IN, backend="tensorrt_rtx")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    with pytest.raises(ConfigError, match="H100 and H200"):
+        trt_library.compute_capability(library, torch.device("cuda"))
+
+
+Build = Callable[..., object]
+
+
+@pytest.mark.parametrize(
+    ("build", "dtype", "change", "words"),
+    [
+        (build_tensorrt_plan, "float8", {}, "--weights baked"),
+        (build_llm_plan, "float8", {}, "build with --weights baked"),
+        (build_llm_plan, "float16", {}, "overflows with tensorrt_llm; convert with --dtype bf16"),
+        (build_llm_plan, "bfloat16", {"block_size": 24}, "--block-size 24 is no power of two"),
+        (build_llm_plan, "bfloat16", {"block_size": 4}, "is no power of two from 8 on"),
+        (build_tensorrt_plan, "float32", {"gpu": "9.0"}, "which has compute capability 8.9"),
+        (build_llm_plan, "float32", {"gpu": "9.0"}, "9.0 differs from this GPU's 8.9"),
+        (build_tensorrt_plan, "float32", {"gpu": None}, "builds on the GPU that the engine is for"),
+        (build_llm_plan, "float32", {"gpu": None}, "builds on the GPU that will run the engine"),
+        (build_llm_plan, "float32", {"llm": "1.3.0"}, "1.3.0 is installed and engines are built"),
+        (build_tensorrt_plan, "float32", {"fails": True}, "could not build .* --max-step-rows"),
+        (build_llm_plan, "float32", {"fails": True}, "could not build .* --max-step-rows"),
+    ],
+)
+def test_what_cannot_be_built_is_a_sentence(
+    build: Build,
+    dtype: str,
+    change: dict[str, object],
+    words: str,
+    tiny_checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    limits = dataclasses.replace(BUILT, block_size=change.get("block_size", 8))  # type: ignore[arg-type]
+    wanted = str(change["gpu"]) if change.get("gpu") else None
+    backend = "tensorrt_llm" if build is build_llm_plan else "tensorrt"
+    target = BuildTarget(backend, "bound", wanted, limits)
+    if "fails" in change:
+        monkeypatch.setattr(stand_in.Builder, "build_serialized_network", lambda *given: None)
+    with installed(llm=str(change.get("llm", "1.2.1")), folder=tmp_path):
+        if "gpu" in change and wanted is None:
+            monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        with pytest.raises(ConfigError, match=words):
+            build(config, dtype, target, tmp_path / PLAN_NAME, None, lambda line: None)
+    assert not (tmp_path / PLAN_NAME).exists()
+
+
+def test_an_old_release_has_no_bfloat16(tiny_checkpoint: Path) -> None:
+    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    target = BuildTarget("tensorrt", "bound", None, BUILT)
+    with pytest.raises(MossError, match="has no bfloat16"):
+        build_plan(OLD_STAND_IN, config, "bfloat16", target, None, print)
+
+
+def test_a_missing_llm_package_is_a_sentence(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    target = BuildTarget("tensorrt_llm", "bound", None, BUILT)
+    words = r"install tensorrt_llm 1\.2\.1 .*, as docs/\S+\.md says"
+    with pytest.raises(MissingPackageError, match=words) as refusal:
+        build_llm_plan(config, "bfloat16", target, tmp_path / PLAN_NAME, None, print)
+    (document,) = re.findall(r"docs/\S+\.md", str(refusal.value))
+    assert "tensorrt_llm" in (ROOT / document).read_text(encoding="utf-8")
+
+
+def test_the_plugins_library_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name, or in the folder of its package, which is never imported."""
+    (tmp_path / "plugin.so").write_bytes(b"no library")
+    assert find_plugin(tmp_path / "plugin.so") == tmp_path / "plugin.so"
+    words = r"--plugin .* is no file; name libnvinfer_plugin_tensorrt_llm\.so"
+    with pytest.raises(ConfigError, match=words):
+        find_plugin(tmp_path / "missing.so")
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        load_plugin(tmp_path / "plugin.so")
+    with pytest.raises(MissingPackageError, match="--plugin"):
+        find_plugin(None)
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(llm_runtime, "find_spec", lambda name: spec)
+    with pytest.raises(MissingPackageError, match=r"pip install --no-deps tensorrt_llm==1\.2\.1"):
+        find_plugin(None)
+    (tmp_path / "libs").mkdir()
+    (tmp_path / llm_runtime.LIBRARY).touch()
+    assert find_plugin(None) == tmp_path / llm_runtime.LIBRARY
+
+
+CODE = """
+#include <stdbool.h>
+#include <string.h>
+bool %s(void* logger, char const* space) { return %d && !logger && !strcmp(space, "tensorrt_llm"); }
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize(
+    ("name", "registers", "words"),
+    [
+        ("initTrtLlmPlugins", 1, ""),
+        ("initTrtLlmPlugins", 0, r"registered no plugins; use .* tensorrt_llm 1\.0\.0 or 1\.2\.1"),
+        ("initOtherPlugins", 1, r"cannot be loaded .*initTrtLlmPlugins"),
+    ],
+)
+def test_registration_is_checked(name: str, registers: int, words: str, tmp_path: Path) -> None:
+    """A library of its own, called as the real one is."""
+    source, library = tmp_path / "plugin.c", tmp_path / "plugin.so"
+    source.write_text(CODE % (name, registers), encoding="utf-8")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    with pytest.raises(ConfigError, match=words) if words else contextlib.nullcontext():
+        load_plugin(library)

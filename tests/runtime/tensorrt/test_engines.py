@@ -1,0 +1,298 @@
+"""Engines of all backends on a CPU: the contract of every runtime, against a stand-in for the
+packages that has nothing but bound addresses."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from moss_engine.api.events import Failed, Sampled
+from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.tokens import Row, effective_id
+from moss_engine.config import NANO_CHECKPOINT, EngineConfig
+from moss_engine.engine.engine import Engine as ServingEngine
+from moss_engine.export.tensorrt import BuildTarget, build_plan
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.layout import parts
+from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.eager.runtime import load_torch_runtime
+from moss_engine.runtime.tensorrt.library import Library
+from moss_engine.runtime.tensorrt.runtime import TrtRuntime
+from moss_engine.runtime.tensorrt.tensors import new_kv_values
+from moss_engine.runtime.tensorrt_llm.runtime import TrtLlmRuntime
+from moss_engine.text.processor import load_processor
+from tests.runtime.runtime_contract import LIMITS, RuntimeContract
+from tests.runtime.tensorrt import stand_in
+from tests.runtime.tensorrt.support import (
+    CPU,
+    LLM_LIMITS,
+    OLD_STAND_IN,
+    STAND_IN,
+    agrees,
+    conversation,
+    float8_layout_of,
+    layout_of,
+    make_llm_runtime,
+    make_runtime,
+    open_runtime,
+    prefill,
+)
+
+
+class EngineContract(RuntimeContract):
+    exact_batch = False
+
+
+class TestBoundFloat32(EngineContract):
+    """Only the order of sums differs from the reference: a few units of the 24-bit mantissa,
+    through four layers."""
+
+    tolerance = drift = 1e-4
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+        return make_runtime(STAND_IN, tiny_checkpoint, LIMITS, "float32", "bound")
+
+
+class TestBakedFloat16(EngineContract):
+    """Weights, activations and KV are rounded to 11 bits of mantissa."""
+
+    tolerance = drift = 0.02
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+        return make_runtime(STAND_IN, tiny_checkpoint, LIMITS, "float16", "baked")
+
+
+class TestOldFloat16(TestBakedFloat16):
+    """A release that types networks weakly."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+        return make_runtime(OLD_STAND_IN, tiny_checkpoint, LIMITS, "float16", "bound")
+
+
+class TestLlm(EngineContract):
+    tolerance = drift = 2e-5
+    device = CPU
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(
+        cls, tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> TrtLlmRuntime:
+        out = tmp_path_factory.mktemp("engine")
+        return make_llm_runtime(tiny_checkpoint, out, device=cls.device)
+
+    def test_a_conversation_is_the_torch_runtimes(self, torch_conversation: list[Logits]) -> None:
+        assert agrees(conversation(self.runtime), torch_conversation)
+
+    def test_a_second_turn_continues_the_cache(self) -> None:
+        """After a reply of single rows the next prompt begins in the middle of a block, in blocks
+        out of order."""
+        prompt, reply, more = self.rows(13), self.rows(6), self.rows(9)
+        rows, table = [*prompt, *reply, *more], self.table(28)
+        assert list(table) != sorted(table)
+        self.in_steps([*prompt, *reply], [13] + [1] * 6, table)
+        second = self.forward(self.part(rows, table, 19, 28))
+        self.assert_close(second, self.forward(self.part(rows, self.table(28), 0, 28)), self.drift)
+
+    def test_phases_mix_in_any_order(self) -> None:
+        """Decoding sequences before, between and behind prefilled ones, a chunk and a second
+        turn."""
+        lengths = [(20, 21), (0, 9), (7, 8), (12, 19), (30, 31), (0, 1)]
+        sequences = [(self.rows(end), self.table(end), start, end) for start, end in lengths]
+        for rows, table, start, _ in sequences:
+            if start:
+                self.forward(self.part(rows, table, 0, start, sample=False))
+        together = self.forward(*(self.part(*sequence) for sequence in sequences))
+        for i, (rows, _, _, end) in enumerate(sequences):
+            alone = self.forward(self.part(rows, self.table(end), 0, end))
+            self.assert_close(self.pick(together, i), alone, self.drift)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+class TestLlmOnGpu(TestLlm):
+    """The pool, the logits and what the plugin reads there on the device; host tensors in pinned
+    memory."""
+
+    device = torch.device("cuda:0")
+
+
+@pytest.fixture(scope="module")
+def torch_conversation(tiny_checkpoint: Path) -> list[Logits]:
+    return conversation(torch_runtime(tiny_checkpoint, LLM_LIMITS))
+
+
+def torch_runtime(folder: Path, limits: Limits) -> Runtime:
+    return load_torch_runtime(folder, limits, device=CPU, dtype=torch.float32, threads=1)
+
+
+def test_bound_weights_give_the_very_same_logits(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """In bfloat16, which is near the torch runtime's float32."""
+    found = []
+    for weights in ("baked", "bound"):
+        (tmp_path / weights).mkdir()
+        runtime = make_llm_runtime(tiny_checkpoint, tmp_path / weights, "bfloat16", weights)
+        found.append(conversation(runtime))
+    exact = conversation(torch_runtime(tiny_checkpoint, LLM_LIMITS))
+    for baked, bound, wanted in zip(*found, exact, strict=True):
+        for one, other, near in zip(baked, bound, wanted, strict=True):
+            assert torch.equal(one, other) and torch.allclose(one, near, rtol=0, atol=0.2)
+
+
+def test_one_sequence_at_a_time_is_served(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Whose sizes a library may fix, as the profiles leave no choice: an older release then knows
+    no profile of ids any more."""
+    limits = dataclasses.replace(LLM_LIMITS, max_batch=1)
+    llm = make_llm_runtime(tiny_checkpoint, tmp_path, limits=limits)
+    one_row = dataclasses.replace(LIMITS, max_batch=1, max_step_rows=1)
+    old = make_runtime(OLD_STAND_IN, tiny_checkpoint, one_row, "float32", "bound")
+    rows, table = tuple(Row(7 + i, i) for i in range(20)), (9, 4, 70, 2, 1)
+    for runtime, steps in ((llm, ((0, 9), (9, 10), (10, 20))), (old, ((0, 1), (1, 2), (2, 3)))):
+        reference = torch_runtime(tiny_checkpoint, runtime.limits)
+        for start, end in steps:
+            batch = ScheduledBatch((ScheduledSequence(rows[start:end], start, table, True),))
+            assert agrees([runtime.forward(batch)], [reference.forward(batch)])
+
+
+def test_decoding_uses_the_profile_for_few_rows(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[int | None] = []
+    run = stand_in.Context.execute_async_v3
+    monkeypatch.setattr(
+        stand_in.Context,
+        "execute_async_v3",
+        lambda self, stream: (used.append(self.profile), run(self, stream))[1],
+    )
+    conversation(make_llm_runtime(tiny_checkpoint, tmp_path))
+    assert used == [1, 0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("library", [STAND_IN, OLD_STAND_IN], ids=["new", "old"])
+@pytest.mark.parametrize(("shared", "of_a_branch"), [(3, 2), (4, 2), (2, 4)])
+def test_layers_run_in_parts_give_what_the_whole_network_gives(
+    library: Library, shared: int, of_a_branch: int, tiny_checkpoint: Path
+) -> None:
+    """One, two and two layers at a time; branches of two parts and of one."""
+    config = dataclasses.replace(
+        ModelConfig.from_file(tiny_checkpoint / "config.json"),
+        num_shared_layers=shared,
+        num_modality_layers=of_a_branch,
+    )
+    generator = torch.Generator().manual_seed(0)
+    layout = {
+        name: torch.randn(part.shape, generator=generator) * 0.02 + float(len(part.shape) == 1)
+        for name, part in parts(config).items()
+    }
+    in_parts, whole = (
+        open_runtime(library, config, layout, LIMITS, "float32", weights)
+        for weights in ("bound", "baked")
+    )
+    for found, wanted in zip(conversation(in_parts), conversation(whole), strict=True):
+        for ours, theirs in zip(found, wanted, strict=True):
+            assert ours.numel() == 0 or (ours - theirs).abs().max() < 1e-5 < theirs.abs().max()
+
+
+def test_every_part_writes_to_an_address_that_the_library_takes(tiny_checkpoint: Path) -> None:
+    """Keys and values of a layer's single row may be smaller than what addresses are multiples
+    of."""
+    config = dataclasses.replace(ModelConfig.from_file(tiny_checkpoint / "config.json"), head_dim=8)
+    for rows in (1, 3, 64):
+        for itemsize in (2, 4):
+            values, stride = new_kv_values(config, 1, rows, itemsize)
+            assert values == rows * 2 * config.num_key_value_heads * 8
+            assert values <= stride < values + 256 and stride * itemsize % 256 == 0
+
+
+def test_float32_is_not_rounded_to_tf32(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where float32 was asked for; float16 values lose nothing by it."""
+    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    used = []
+    monkeypatch.setattr(
+        stand_in.Builder,
+        "build_serialized_network",
+        lambda self, network, settings: used.append(settings.flags) or b"",
+    )
+    for dtype in ("float32", "float16"):
+        target = BuildTarget("tensorrt", "bound", None, LIMITS)
+        build_plan(OLD_STAND_IN, config, dtype, target, None, print)
+    assert [stand_in.BuilderFlag.TF32 in flags for flags in used] == [False] * 3 + [True] * 3
+
+
+def test_gated_values_beyond_float16_pass(tiny_checkpoint: Path) -> None:
+    assert_large_values_pass(STAND_IN, tiny_checkpoint, CPU)
+
+
+def assert_large_values_pass(library: Library, folder: Path, device: torch.device) -> None:
+    """A float16 engine gives nearly the logits of the stand-in's float32 one where the first
+    layer's gated values, and so the residual stream behind it, are far larger than 65504."""
+    config = ModelConfig.from_file(folder / "config.json")
+    logits = []
+    for by, dtype, place in ((STAND_IN, "float32", CPU), (library, "float16", device)):
+        layout = layout_of(folder, dtype)
+        layout["layers.0.gate_up"] *= 400
+        logits.append(prefill(open_runtime(by, config, layout, LIMITS, dtype, "bound", place)))
+    for wanted, found in zip(*logits, strict=True):
+        assert (found.cpu() - wanted).abs().max() < 0.02 * wanted.abs().max()
+
+
+def test_float8_layers_are_near_their_widened_values(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Inputs of every layer's matrices have 3 bits of mantissa; weights are float8 on both
+    sides."""
+    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    float8, exact = float8_layout_of(tiny_checkpoint)
+    wanted = prefill(open_runtime(STAND_IN, config, exact, LIMITS, "float32", "bound"))
+    for runtime in (
+        open_runtime(STAND_IN, config, float8, LIMITS, "float8", "baked"),
+        make_llm_runtime(tiny_checkpoint, tmp_path, "float8", layout=float8),
+    ):
+        for ours, theirs in zip(prefill(runtime), wanted, strict=True):
+            assert 0 < (ours - theirs).norm() < 0.15 * theirs.norm()
+
+
+def spoken_by(runtime: Runtime, num_rows: int) -> dict[str, list[int]]:
+    """The first rows of greedy replies to three requests, served together by the engine with the
+    built-in voice, as the network sees them."""
+    model = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
+    config = EngineConfig(checkpoint=NANO_CHECKPOINT)
+    processor = load_processor(NANO_CHECKPOINT, model, config.max_text_chars)
+    engine = ServingEngine(runtime, processor, config, samples_per_code=960)
+    greedy = dataclasses.replace(processor.default_sampling.audio, temperature=0.0)
+    sampling = dataclasses.replace(
+        processor.default_sampling, text=greedy, audio=greedy, max_rows=num_rows
+    )
+    for text in ("Good morning.", "The letter came late.", "Open the window."):
+        message = Message("user", Text(text))
+        mode = processor.default_mode.name
+        engine.submit(Request(text, text, (message,), mode, sampling))
+    rows: dict[str, list[int]] = {}
+    while events := engine.step().events:
+        for event in events:
+            assert not isinstance(event, Failed)
+            if isinstance(event, Sampled):
+                rows.setdefault(event.request_id, []).append(effective_id(event.row, processor.ids))
+    return rows
+
+
+def test_the_built_in_voice_says_the_same(tmp_path: Path) -> None:
+    """Its replies row by row, through scheduler and prefix cache."""
+    limits = Limits(block_size=16, num_blocks=96, max_batch=4, max_step_rows=64, max_seq_len=1024)
+    expected = spoken_by(torch_runtime(NANO_CHECKPOINT, limits), 30)
+    assert all(len(rows) == 30 for rows in expected.values()) and len(expected) == 3
+    for open_engine in (
+        partial(make_llm_runtime, NANO_CHECKPOINT, tmp_path, limits=limits),
+        partial(make_runtime, STAND_IN, NANO_CHECKPOINT, limits, "float32", "bound"),
+    ):
+        assert spoken_by(open_engine(), 30) == expected

@@ -256,11 +256,14 @@ def test_what_cannot_be_built_is_a_sentence(
     target = BuildTarget(backend, "bound", wanted, limits)
     if "fails" in change:
         monkeypatch.setattr(stand_in.Builder, "build_serialized_network", lambda *given: None)
-    with installed(llm=str(change.get("llm", "1.2.1")), folder=tmp_path):
+    with (
+        installed(llm=str(change.get("llm", "1.2.1")), folder=tmp_path),
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(ConfigError, match=words),
+    ):
         if "gpu" in change and wanted is None:
-            monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        with pytest.raises(ConfigError, match=words):
-            build(config, dtype, target, tmp_path / PLAN_NAME, None, lambda line: None)
+            patch.setattr(torch.cuda, "is_available", lambda: False)
+        build(config, dtype, target, tmp_path / PLAN_NAME, None, lambda line: None)
     assert not (tmp_path / PLAN_NAME).exists()
 
 

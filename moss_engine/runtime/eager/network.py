@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -200,6 +200,14 @@ class PackedLayer:
     down: Linear
 
 
+class _Step(NamedTuple):
+    """What all layers of a step share."""
+
+    rotary: Tensor
+    attend: PackedAttend
+    num_decode: int
+
+
 class PackedNetwork:
     """Rows and positions of a step -> logits of its selected rows."""
 
@@ -250,79 +258,44 @@ class PackedNetwork:
         are wanted, all decode rows first (None for all rows). Returns float32 logits [selected,
         vocab] and [selected, audio vocab]; without `text_logits` the former are zeros.
         """
-        rotary = self._rotary.index_select(0, positions)
-        x = self._embed(indices)
-        for layer in self._shared:
-            x = self._run(layer, x, rotary, attend, num_decode, None)
+        step = _Step(self._rotary.index_select(0, positions), attend, num_decode)
+        x = self._run(self._shared, self._embed(indices), step)
         if not text_logits:
-            self._fill_branch(self._text, x, rotary, attend, num_decode)
-        audio = self._run_branch(self._audio, x, rotary, attend, num_decode, select)
+            before = self._run(self._text[:-1], x, step)
+            self._attended(self._text[-1], before, step)  # writes keys and values
+        audio = self._run(self._audio, x, step, select)
         num_selected = audio.shape[0]
         audio_logits = self._audio_head(self._audio_norm(audio), num_selected).float()
         if not text_logits:
             return audio_logits.new_zeros(num_selected, self.config.vocab_size), audio_logits
-        x = self._run_branch(self._text, x, rotary, attend, num_decode, select)
-        return self._text_head(self._text_norm(x), num_selected).float(), audio_logits
-
-    def _fill_branch(
-        self,
-        layers: list[PackedLayer],
-        x: Tensor,
-        rotary: Tensor,
-        attend: PackedAttend,
-        num_decode: int,
-    ) -> None:
-        """Write a branch's keys and values, and compute nothing behind them."""
-        for layer in layers[:-1]:
-            x = self._run(layer, x, rotary, attend, num_decode, None)
-        self._attended(layers[-1], x, rotary, attend, num_decode)
-
-    def _run_branch(
-        self,
-        layers: list[PackedLayer],
-        x: Tensor,
-        rotary: Tensor,
-        attend: PackedAttend,
-        num_decode: int,
-        select: Tensor | None,
-    ) -> Tensor:
-        for layer in layers[:-1]:
-            x = self._run(layer, x, rotary, attend, num_decode, None)
-        return self._run(layers[-1], x, rotary, attend, num_decode, select)
+        text = self._run(self._text, x, step, select)
+        return self._text_head(self._text_norm(text), num_selected).float(), audio_logits
 
     def _run(
-        self,
-        layer: PackedLayer,
-        x: Tensor,
-        rotary: Tensor,
-        attend: PackedAttend,
-        num_decode: int,
-        select: Tensor | None,
+        self, layers: list[PackedLayer], x: Tensor, step: _Step, select: Tensor | None = None
     ) -> Tensor:
-        """One layer; with `select`, the part behind the attention is computed for these rows
-        only."""
-        attended = self._attended(layer, x, rotary, attend, num_decode)
-        if select is not None:
-            x, attended = x.index_select(0, select), attended.index_select(0, select)
-        x = x + layer.output(attended, num_decode)
-        gate, up = layer.gate_up(layer.mlp_norm(x), num_decode).chunk(2, dim=-1)
-        return x + layer.down(F.silu(gate) * up, num_decode)
+        """Some layers; with `select`, what is behind the last one's attention is computed for these
+        rows only."""
+        num_decode = step.num_decode
+        for layer in layers:
+            attended = self._attended(layer, x, step)
+            if select is not None and layer is layers[-1]:
+                x, attended = x.index_select(0, select), attended.index_select(0, select)
+            x = x + layer.output(attended, num_decode)
+            gate, up = layer.gate_up(layer.mlp_norm(x), num_decode).chunk(2, dim=-1)
+            x = x + layer.down(F.silu(gate) * up, num_decode)
+        return x
 
-    def _attended(
-        self, layer: PackedLayer, x: Tensor, rotary: Tensor, attend: PackedAttend, num_decode: int
-    ) -> Tensor:
+    def _attended(self, layer: PackedLayer, x: Tensor, step: _Step) -> Tensor:
         """The attention of one layer, which writes its keys and values: [rows, heads *
         head_dim]."""
         heads, kv_heads = self.config.num_attention_heads, self.config.num_key_value_heads
-        qkv = (
-            layer.qkv(layer.input_norm(x), num_decode)
-            .float()
-            .unflatten(1, (heads + 2 * kv_heads, -1))
-        )
+        qkv = layer.qkv(layer.input_norm(x), step.num_decode).float()
+        qkv = qkv.unflatten(1, (heads + 2 * kv_heads, -1))
         qk = qkv[:, : heads + kv_heads]
         normed = torch.view_as_complex(layer.qk_norm(qk).unflatten(2, (-1, 2)))
-        torch.mul(normed, rotary, out=torch.view_as_complex(qk.unflatten(2, (-1, 2))))
-        return attend(layer.slot, qkv[:, :heads], qkv[:, heads:])
+        torch.mul(normed, step.rotary, out=torch.view_as_complex(qk.unflatten(2, (-1, 2))))
+        return step.attend(layer.slot, qkv[:, :heads], qkv[:, heads:])
 
     def _block(
         self, block: str, first_slot: int, num_layers: int, weights: WeightSource

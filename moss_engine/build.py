@@ -27,8 +27,7 @@ from moss_engine.service.core import ServiceCore
 from moss_engine.service.hearing import Hearing
 from moss_engine.service.local import LocalService
 from moss_engine.service.machine_watch import MachineWatch
-from moss_engine.talk.brain.brain import Brain
-from moss_engine.talk.brain.server import ChatServer
+from moss_engine.talk.llm import ChatServer, Llm
 from moss_engine.talk.modes import talking_modes
 from moss_engine.talk.service import TalkingService
 from moss_engine.talk.small_talk import SmallTalk
@@ -60,9 +59,9 @@ def build_talking_service(
 ) -> TalkingService:
     """The same with somebody to talk to; `talk.brain` thinks of the answers. Raises as `build_core`
     does."""
-    brain = open_brain(talk)
+    llm = open_brain(talk)
     below, info = _listening(config, talk, clones_voices)
-    return talk_over(below, info, brain, config)
+    return talk_over(below, info, llm, config)
 
 
 def _listening(
@@ -94,30 +93,30 @@ def find_detector() -> Detector | None:
 
 
 def talk_over(
-    below: StartableService, info: ServiceInfo, brain: Brain | None, config: EngineConfig
+    below: StartableService, info: ServiceInfo, llm: Llm | None, config: EngineConfig
 ) -> TalkingService:
     """A service that answers what is said, in front of `below`, which describes itself by `info`.
     Raises ConfigError for a brain where the checkpoint answers by itself."""
-    info = replace(info, brain=brain.name if brain else None)
+    info = replace(info, brain=llm.name if llm else None)
     modes = talking_modes(info)
-    if brain and modes == info.modes:
+    if llm and modes == info.modes:
         raise ConfigError(
             f"{config.checkpoint} answers by itself: --brain needs a checkpoint that reads texts, "
             "such as the built-in voice."
         )
     info = replace(info, modes=modes)
-    answerer = SmallTalk(info.speeds, thinker=brain)
+    answerer = SmallTalk(info.speeds, llm=llm)
     return TalkingService(below, info, answerer, drain_s=config.drain_s)
 
 
-def open_brain(talk: TalkConfig) -> Brain | None:
+def open_brain(talk: TalkConfig) -> Llm | None:
     """The chat server that was asked for, None where none was; raises ConfigError for an address
     without a model, a model without an address, and an address that cannot be used."""
     if talk.brain is None and talk.brain_model is None:
         return None
     if talk.brain is None or talk.brain_model is None:
         raise ConfigError("A brain has an address and a model; give --brain and --brain-model.")
-    return Brain(ChatServer(talk.brain, talk.brain_model, os.environ.get("MOSS_BRAIN_KEY", "")))
+    return Llm(ChatServer(talk.brain, talk.brain_model, os.environ.get("MOSS_BRAIN_KEY", "")))
 
 
 def build_core(

@@ -22,12 +22,12 @@ def build_cluster_service(
 ) -> TalkingService:
     """Somebody to talk to in front of the replicas that `cluster` asks for. Blocks until one is
     ready. Raises ConfigError, MissingPackageError or ReplicasLostError."""
-    brain = open_brain(talk)
+    llm = open_brain(talk)
     fleet = open_fleet(config, talk, cluster, clones_voices=clones_voices)
     below = ClusterService(fleet, drain_s=config.drain_s)
     try:
         below.start()
-        return talk_over(below, asyncio.run(below.describe()), brain, config)
+        return talk_over(below, asyncio.run(below.describe()), llm, config)
     except BaseException:
         below.close()
         raise

@@ -35,21 +35,13 @@ class Say:
 
 
 @dataclass(frozen=True)
-class Recite:
-    """The checkpoint's own scripted answer to this question."""
-
-    question: str
-    speed: float = 1.0
-
-
-@dataclass(frozen=True)
 class Reached:
-    """The one who thinks got so far."""
+    """The LLM got so far."""
 
     stage: Literal["first_token", "first_sentence"]
 
 
-Spoken = Say | Recite | Recorded
+Spoken = Say | Recorded
 Part = Spoken | Reached
 
 

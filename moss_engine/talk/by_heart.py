@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 
-from moss_engine.talk.tools.wording import bare, unquoted, words
+from moss_engine.talk.wording import bare, unquoted, words
 
 CLOSE = 0.74
 """Of the weight of all words of question and way: what they must share."""
@@ -33,24 +32,27 @@ _SAME = {
 }  # fmt: skip
 
 
-def find(question: str, count: int = 0) -> str | None:
-    """The answer to a question that is known, or None; `count` chooses among several answers."""
+Answers = tuple[str, ...]
+
+
+def find(question: str) -> Answers | None:
+    """The answers to a question that is known, to be given in turn."""
     asked = _key("my name is" if _NAMED.fullmatch(bare(question)) else question)
     if not asked:
         return None
     exact, ways = _table()
     if asked in exact:
-        return _pick(exact[asked], count)
+        return exact[asked]
     if len(asked) == 1 and asked[0] in _ASKING:
         return None
     of_visitor = _is_of_visitor(asked)
-    best, answers = 0.0, ()
+    best, answers = 0.0, None
     for way, known in ways:
         if of_visitor and _is_of_nano(way):
             continue
         if (score := _closeness(asked, way)) > best:
             best, answers = score, known
-    return _pick(answers, count) if best >= CLOSE else None
+    return answers if best >= CLOSE else None
 
 
 def _is_of_visitor(words: tuple[str, ...]) -> bool:
@@ -59,10 +61,6 @@ def _is_of_visitor(words: tuple[str, ...]) -> bool:
 
 def _is_of_nano(words: tuple[str, ...]) -> bool:
     return not _YOU.isdisjoint(words) and _I.isdisjoint(words)
-
-
-def _pick(answers: Sequence[str], count: int) -> str:
-    return answers[count % len(answers)]
 
 
 def _key(text: str) -> tuple[str, ...]:
@@ -87,10 +85,10 @@ def _weights() -> dict[str, float]:
 
 
 @lru_cache(maxsize=1)
-def _table() -> tuple[dict[tuple[str, ...], tuple[str, ...]], list]:
+def _table() -> tuple[dict[tuple[str, ...], Answers], list]:
     """Answers by way to ask, and the same as a list: `ways => answers`, each split by ` | `."""
     text = files("moss_engine.talk").joinpath("by_heart.txt").read_text(encoding="utf-8")
-    exact: dict[tuple[str, ...], tuple[str, ...]] = {}
+    exact: dict[tuple[str, ...], Answers] = {}
     for line in text.splitlines():
         asked, arrow, said = line.partition(" => ")
         if arrow and not line.startswith("#"):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
-from moss_engine.talk.brain.brain import SYSTEM
+from moss_engine.talk.llm import SYSTEM
 
 CHAT = "chat"
 TALK, TALK_WRITTEN, CHAT_WRITTEN = "talk", "talk-written", "chat-written"
@@ -15,12 +15,6 @@ TALK, TALK_WRITTEN, CHAT_WRITTEN = "talk", "talk-written", "chat-written"
 def reading_mode(info: ServiceInfo) -> Mode | None:
     """The mode that says a text as it stands, word for word."""
     return next((mode for mode in info.modes if mode.split_sentences and mode.spell_out), None)
-
-
-def scripted_mode(info: ServiceInfo) -> Mode | None:
-    """The mode in which the checkpoint answers by heart."""
-    found = (mode for mode in info.modes if mode.name == CHAT and mode.output == "speech")
-    return next(found, None)
 
 
 def talking_modes(info: ServiceInfo) -> tuple[Mode, ...]:

@@ -28,8 +28,8 @@ from moss_engine.api.request import Message, Recorded, Reply, Request, Speech, T
 from moss_engine.api.service import ClonedVoice, ReplyStream, StartableService
 from moss_engine.api.transcript import Transcript
 from moss_engine.api.validation import check_id, check_sampling, check_speed, check_text
-from moss_engine.talk.answer import Answerer, Part, Question, Role, Say, Spoken
-from moss_engine.talk.modes import reading_mode, scripted_mode
+from moss_engine.talk.answer import Answerer, Part, Question, Role, Spoken
+from moss_engine.talk.modes import reading_mode
 from moss_engine.talk.reply import TalkReply
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ class TalkingService:
         self._answerer = answerer
         self._drain_s = drain_s
         self._reading = reading_mode(info)
-        self._scripted = scripted_mode(info)
         self._places = info.max_sessions + info.max_waiting
         self._lock = threading.Lock()
         self._open: dict[str, tuple[str, TalkReply]] = {}  # by request: session and reply
@@ -222,14 +221,12 @@ class TalkingService:
         """The request that says a part, in the voice of the one that asked."""
         if isinstance(part, Recorded):
             return replace(request, request_id=secrets.token_urlsafe(16), recorded=(part,))
-        mode = self._reading if isinstance(part, Say) else self._scripted
-        assert mode is not None, "a checkpoint without these modes has no modes to talk in"
-        text = part.text if isinstance(part, Say) else part.question
+        assert self._reading is not None, "a checkpoint that reads nothing has no modes to talk in"
         return replace(
             request,
             request_id=secrets.token_urlsafe(16),
-            messages=(Message("user", Text(text)),),
-            mode=mode.name,
+            messages=(Message("user", Text(part.text)),),
+            mode=self._reading.name,
             truncate_history=False,
             speed=part.speed,
         )

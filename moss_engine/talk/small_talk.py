@@ -1,75 +1,69 @@
-"""Small talk without anybody to think: tools first, then what is known by heart, then what the
-checkpoint's network was taught, then an admission."""
+"""Small talk without an LLM: tools first, then what is known by heart, then an admission."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import re
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from moss_engine.talk import by_heart
-from moss_engine.talk.admissions import admit
-from moss_engine.talk.answer import Answerer, Part, Question, Recite, Say
-from moss_engine.talk.learned import question as learned
-from moss_engine.talk.tools import (
-    arithmetic,
-    clock,
-    counting,
-    figures,
-    plurals,
-    repetition,
-    speed,
-    spelling,
-)
+from moss_engine.talk import by_heart, calculator, tools
+from moss_engine.talk.answer import Answerer, Part, Question, Say
+from moss_engine.talk.wording import bare, words
 
 MAX_SESSIONS = 256
+MAX_CHARS = 400
+"""Of a question; of a longer one only a text to repeat and a sum are looked for."""
 
 
 @dataclass
 class _Session:
     """What is remembered of a visitor: the rate that was asked for, what the page's own was then,
-    how many answers were known by heart, and how many were not known."""
+    how often each of the answers by heart was given, and how many questions were not known."""
 
     speed: float | None = None
     page_speed: float = 1.0
-    turns: int = 0
+    given: Counter[by_heart.Answers] = field(default_factory=Counter)
+    last: by_heart.Answers = ()
     admitted: int = 0
+    suggested: bool = False  # the last answer was an admission with a suggestion
 
 
 class SmallTalk:
     """An `Answerer`; `speeds` are the slowest and the fastest rate, None where there is one alone.
-    With a `thinker` that one answers everything but the wish for another rate."""
+    With an `llm` that one answers everything but the wish for another rate."""
 
     def __init__(
         self,
         speeds: tuple[float, float] | None = None,
         now: Callable[[], datetime] = datetime.now,
-        thinker: Answerer | None = None,
+        llm: Answerer | None = None,
     ):
         self._speeds = speeds
         self._now = now
-        self._thinker = thinker
+        self._llm = llm
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
     async def answer(self, question: Question) -> AsyncGenerator[Part, None]:
-        """One part, or those of the thinker."""
+        """One part, or those of the LLM."""
         session = self._session(question.session_id)
         rate = self._rate(session, question)
         changed = self._changed(session, question, rate)
-        if changed is not None or self._thinker is None:
-            yield changed or self._known(session, question, rate)
+        if changed is not None or self._llm is None:
+            yield changed or Say(self._known(session, question), rate)
             return
-        async with aclosing(self._thinker.answer(replace(question, speed=rate))) as parts:
+        async with aclosing(self._llm.answer(replace(question, speed=rate))) as parts:
             async for part in parts:
                 yield part
 
-    def reply(self, question: Question) -> Say | Recite:
-        """The answer to a question, without a thinker."""
+    def reply(self, question: Question) -> Say:
+        """The answer to a question, without an LLM."""
         session = self._session(question.session_id)
         rate = self._rate(session, question)
-        return self._changed(session, question, rate) or self._known(session, question, rate)
+        changed = self._changed(session, question, rate)
+        return changed or Say(self._known(session, question), rate)
 
     def _rate(self, session: _Session, question: Question) -> float:
         """The visitor's rate: what was asked for last, in words or by the page's control."""
@@ -79,34 +73,41 @@ class SmallTalk:
 
     def _changed(self, session: _Session, question: Question, rate: float) -> Say | None:
         """The answer to who wants another rate."""
-        found = speed.changed(question.text, rate, *self._speeds) if self._speeds else None
+        if self._speeds is None or len(question.text) > MAX_CHARS:
+            return None
+        found = tools.other_rate(question.text, rate, *self._speeds)
         if found is None:
             return None
         session.speed, session.page_speed = found[0], question.speed
         return Say(found[1], found[0])
 
-    def _known(self, session: _Session, question: Question, rate: float) -> Say | Recite:
-        asked = question.text
+    def _known(self, session: _Session, question: Question) -> str:
+        suggested, session.suggested = session.suggested, False
         if (text := self._by_tools(question)) is not None:
-            return Say(text, rate)
-        if (text := by_heart.find(asked, session.turns)) is not None:
-            session.turns += 1
-            return Say(text, rate)
-        if taught := learned(asked):
-            return Recite(taught, rate)
+            return text
+        asked = question.text[:MAX_CHARS]
+        answers = session.last if _MORE.fullmatch(bare(asked)) else ()
+        if answers := answers or by_heart.find(asked):
+            session.last = answers
+            session.given[answers] += 1
+            return answers[(session.given[answers] - 1) % len(answers)]
+        if is_sad(asked):
+            return "I am sorry to hear that. I am only a small voice, but I listen."
         session.admitted += 1
-        return Say(admit(asked, session.admitted - 1), rate)
+        session.suggested = not suggested
+        return admit(asked, session.admitted - 1, suggests=session.suggested)
 
     def _by_tools(self, question: Question) -> str | None:
         text = question.text
+        if len(text) > MAX_CHARS:
+            return tools.said_again(text, question.history) or calculator.answered(text)
         return (
-            clock.answer(text, self._now())
-            or repetition.answer(text, question.history)
-            or spelling.answer(text)
-            or counting.answer(text)
-            or figures.answer(text, question.last)
-            or plurals.answer(text)
-            or arithmetic.answer(text)
+            tools.clock(text, self._now())
+            or tools.said_again(text, question.history)
+            or tools.spelled(text)
+            or tools.counted(text)
+            or tools.measured(text, question.last)
+            or calculator.answered(text)
         )
 
     def _session(self, session_id: str) -> _Session:
@@ -115,3 +116,83 @@ class SmallTalk:
         while len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
         return session
+
+
+_MORE = re.compile(r"(?:give me |tell me )?(?:another(?: one)?|one more|more)")
+_SAD = re.compile(
+    r"\b(?:sad|unhappy|lonely|depressed|miserable|heartbroken|hopeless|crying|grieving|mourning"
+    r"|died|passed away)\b"
+)
+
+
+def is_sad(question: str) -> bool:
+    """Whether somebody tells of their own sadness, and does not ask about it."""
+    text = bare(question)
+    own = re.search(r"\b(?:i|my|me)\b", text)
+    return bool(own and _SAD.search(text)) and not re.match(
+        r"(?:what|who|how|why|when|where|which|is|are|do|does|did|can)\b", text
+    )
+
+
+_ADMITTED = (
+    "I do not know that.",
+    "That is more than I know.",
+    "I have no answer to that.",
+    "That I have not learned.",
+    "I am too small to know that.",
+    "I would have to guess, and I do not.",
+)
+_NOT_CAUGHT = (
+    "I did not understand that.",
+    "Those are no words that I know.",
+    "That I could not make out.",
+)
+_OUTSIDE = (
+    "I cannot look outside: I know nothing of weather, news or places.",
+    "I have no window and no internet, so I cannot tell.",
+)
+_NO_HANDS = (
+    "I cannot do that: I have a voice, but no hands.",
+    "I can only talk, so that is beyond me.",
+)
+_SUGGESTED = (
+    "Ask me for the time.",
+    "Try a sum, such as seventeen times three.",
+    "Ask me to spell a word.",
+    "Ask me for a joke.",
+    "Say: count to ten.",
+    "Say: repeat after me, and a sentence.",
+    "Ask me how fast I am.",
+)
+_ABOUT_OUTSIDE = re.compile(
+    r"\b(?:weather|rain|snow|sunny|forecast|temperature|news|stock|score|traffic|headlines)\b"
+)
+_TO_DO = re.compile(
+    r"^(?:call|send|play|turn (?:on|off)|set|remind|book|order|buy|open|close|start|write|email"
+    r"|text|navigate|search|google|find|show|draw|switch)\b"
+)
+
+
+def admit(question: str, count: int, *, suggests: bool = True) -> str:
+    """A sentence that says that something is not known, and one of what works; `count` of them were
+    said before."""
+    text = bare(question)
+    if not any(map(_is_word, words(question))):
+        kind = _NOT_CAUGHT
+    elif _ABOUT_OUTSIDE.search(text):
+        kind = _OUTSIDE
+    elif _TO_DO.match(text):
+        kind = _NO_HANDS
+    else:
+        kind = _ADMITTED
+    said = kind[count % len(kind)]
+    return f"{said} {_SUGGESTED[count % len(_SUGGESTED)]}" if suggests else said
+
+
+def _is_word(word: str) -> bool:
+    """Whether letters may be an English word: vowels lie between not too many others."""
+    if word.isdigit():
+        return True
+    return bool(re.search("[aeiouy]", word)) and not re.search(
+        r"[^aeiouy']{5}|[aeiou]{4}|sdf|dfg|qw|jk", word
+    )

@@ -53,11 +53,9 @@ ALLOWED = {
     # Who listens knows nothing of who answers.
     "recogniser": "api",
     # Answers are text, said by the service below; how a text is spoken is known to `text`.
-    "talk": "api service text text.spoken talk.*",
-    "talk.tools": "api text.spoken",
-    "talk.brain": "api talk text.spoken",
+    "talk": "api service text text.spoken",
     "checkup": "api models codec.* text",
-    "build": "api audio config checkup models text runtime codec engine service recogniser talk.*",
+    "build": "api audio config checkup models text runtime codec engine service recogniser talk",
     # Programs are a second kind of page: they know the service's values, sound, and nothing of ui.
     "endpoints": "api audio text.language endpoints.*",
     "ui": "api audio endpoints options text.language ui.*",
@@ -80,7 +78,7 @@ HOMES = {
     "bigvgan": ("codec.vocoder.bigvgan",),
     "yaml": ("codec.yaml_file",),
     "onnxruntime": ("codec.moss.speaker", "audio.voice_activity", "recogniser.moonshine"),
-    "httpx": ("talk.brain.server",),
+    "httpx": ("talk.llm",),
     "gradio": ("ui", "serve"),
     "starlette": ("ui", "endpoints"),
     "uvicorn": ("ui.entrance.connections",),

@@ -24,7 +24,9 @@ from moss_engine.api.events import (
     Failed,
     Finished,
     FinishReason,
+    Sampled,
     Started,
+    TextDelta,
     Thought,
     Transcribed,
 )
@@ -32,7 +34,7 @@ from moss_engine.api.request import Message, Recorded, Speech, Text
 from moss_engine.api.service import hear, stream
 from moss_engine.api.tokens import Row
 from moss_engine.talk import service as module
-from moss_engine.talk.answer import Part, Question, Reached, Recite, Say
+from moss_engine.talk.answer import Part, Question, Reached, Say
 from moss_engine.talk.service import TalkingService
 from tests.talk.talk_support import HEARD, Written, asking, sound, talking, words
 from tests.ui.page_support import DEFAULTS, IDS, INFO, PATIENCE_S, RATE_HZ, signal, soon
@@ -89,12 +91,6 @@ async def test_a_written_answer_makes_no_sound():
     events = await listen(service, asking("talk-written"))
     assert words(events) == "It is noon. Have a rest." and not len(sound(events))
     assert below.requests == [] and isinstance(events[-1], Finished)
-
-
-async def test_the_checkpoints_own_answer_is_asked_for_as_such():
-    service, below = talking(Written([Recite("Who are you?")]))
-    await listen(service, asking())
-    assert below.requests[0].mode == "chat"
 
 
 async def test_history_is_words():
@@ -342,3 +338,30 @@ async def test_while_it_drains_open_answers_go_on_and_nothing_new_begins():
     events = await hearing
     assert words(events) == "One. Two." and events[-1].reason is FinishReason.STOP
     await draining
+
+
+async def test_rows_say_which_part_they_are_of():
+    service, _ = talking(Written([Say("One."), Say("Two.")]))
+    events = [event async for event in stream(service, asking())]
+    parts = [event.part for event in events if isinstance(event, Sampled)]
+    assert parts == sorted(parts) and set(parts) == {0, 1}
+
+
+async def test_recorded_parts_are_said_one_behind_the_other():
+    service, below = talking(Written([]))
+    codes = tuple(Row(IDS.modality_pad, code) for code in range(20))
+    recorded = (Recorded(codes[:10], ((0, "One."),)), Recorded(codes[10:], ((0, " Two."),)))
+    events = [event async for event in stream(service, replace(asking(), recorded=recorded))]
+    assert [request.recorded for request in below.requests] == [recorded[:1], recorded[1:]]
+    assert sum(len(event.samples) for event in events if isinstance(event, AudioChunk)) == 20 * 960
+    texts = [(e.start_sample, e.text) for e in events if isinstance(e, TextDelta)]
+    assert texts == [(0, "One."), (9600, " Two.")]
+    assert [event.row for event in events if isinstance(event, Sampled)] == list(codes)
+
+
+async def test_one_recorded_part_needs_nobody_who_answers():
+    service, below = talking(Written([]))
+    rows = (Row(IDS.modality_pad, 1),) * 10
+    request = replace(asking(), recorded=(Recorded(rows),))
+    assert [event async for event in stream(service, request)]
+    assert below.requests == [request]

@@ -1,4 +1,4 @@
-"""The brain: a chat server over real HTTP, said sentence by sentence, and a sentence for all that
+"""An LLM: a chat server over real HTTP, said sentence by sentence, and a sentence for all that
 can be wrong with it."""
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import pytest
 from moss_engine.api.errors import BrainError, ConfigError
 from moss_engine.api.events import AudioChunk, Failed, Finished, FinishReason, Thought
 from moss_engine.api.service import stream
+from moss_engine.talk import llm as module
 from moss_engine.talk.answer import Question, Reached, Say
-from moss_engine.talk.brain import server as module
-from moss_engine.talk.brain.brain import SYSTEM, Brain
-from moss_engine.talk.brain.server import ChatServer
+from moss_engine.talk.llm import SYSTEM, ChatServer, Llm
 from tests.talk.talk_support import asking, sound, talking, words
 from tests.ui.page_support import free_port, soon
 
@@ -86,16 +85,16 @@ def chat() -> Iterator[Chat]:
 
 
 @pytest.fixture
-def brain(chat) -> Brain:
-    return Brain(ChatServer(chat.url, "tiny", "secret"))
+def llm(chat) -> Llm:
+    return Llm(ChatServer(chat.url, "tiny", "secret"))
 
 
-async def parts(brain: Brain, **values) -> list:
-    return [part async for part in brain.answer(Question("What time is it?", **values))]
+async def parts(llm: Llm, **values) -> list:
+    return [part async for part in llm.answer(Question("What time is it?", **values))]
 
 
-async def test_every_sentence_is_said_as_it_comes(brain, chat):
-    assert await parts(brain, speed=0.8) == [
+async def test_every_sentence_is_said_as_it_comes(llm, chat):
+    assert await parts(llm, speed=0.8) == [
         Reached("first_token"),
         Reached("first_sentence"),
         Say("It is noon.", 0.8),
@@ -106,10 +105,10 @@ async def test_every_sentence_is_said_as_it_comes(brain, chat):
     assert chat.headers[0]["Authorization"] == "Bearer secret"
 
 
-async def test_the_conversation_goes_along_with_the_visitors_own_system_prompt(brain, chat):
+async def test_the_conversation_goes_along_with_the_visitors_own_system_prompt(llm, chat):
     history = (("assistant", "Hi."), ("user", "My dog is old."), ("assistant", "How nice."))
-    await parts(brain, history=history)
-    await parts(brain, history=(("user", "x" * 9000),), system="Be rude.")
+    await parts(llm, history=history)
+    await parts(llm, history=(("user", "x" * 9000),), system="Be rude.")
     assert [(m["role"], m["content"]) for m in chat.asked[0]["messages"]] == [
         ("system", SYSTEM),
         ("user", "My dog is old."),
@@ -119,7 +118,7 @@ async def test_the_conversation_goes_along_with_the_visitors_own_system_prompt(b
     assert [m["content"] for m in chat.asked[1]["messages"]] == ["Be rude.", "What time is it?"]
 
 
-async def test_markup_thoughts_and_faces_are_not_said(brain, chat):
+async def test_markup_thoughts_and_faces_are_not_said(llm, chat):
     chat.pieces = [
         "<thi",
         "nk>Hm. Let me",
@@ -127,12 +126,12 @@ async def test_markup_thoughts_and_faces_are_not_said(brain, chat):
         "Yes. 🎉\n",
         "- One thing\n- and two",
     ]
-    assert [part.text for part in await parts(brain) if isinstance(part, Say)] == [
+    assert [part.text for part in await parts(llm) if isinstance(part, Say)] == [
         "Yes. 🎉", "- One thing", "- and two",
     ]  # fmt: skip
 
 
-async def test_the_first_sentence_is_said_while_the_second_is_thought(brain, chat):
+async def test_the_first_sentence_is_said_while_the_second_is_thought(llm, chat):
     def slowly(handler) -> None:
         chat.begin(handler)
         chat.send(handler, {"choices": [{"delta": {"content": "It is noon. Have"}}]})
@@ -141,7 +140,7 @@ async def test_the_first_sentence_is_said_while_the_second_is_thought(brain, cha
         handler.wfile.write(b"data: [DONE]\n\n")
 
     chat.script = slowly
-    service, below = talking(brain)
+    service, below = talking(llm)
     events = []
     async for event in stream(service, asking()):
         events.append(event)
@@ -152,14 +151,14 @@ async def test_the_first_sentence_is_said_while_the_second_is_thought(brain, cha
     assert len(sound(events)) and events[-1].reason is FinishReason.STOP
 
 
-async def test_stop_hangs_up_on_the_brain(brain, chat):
+async def test_stop_hangs_up_on_the_server(llm, chat):
     def for_ever(handler) -> None:
         chat.begin(handler)
         while not chat.go_on.wait(0.01):
             chat.send(handler, {"choices": [{"delta": {"content": ""}}]})
 
     chat.script = for_ever
-    service, below = talking(brain)
+    service, below = talking(llm)
     reply = await service.submit(asking())
     async with aclosing(reply.events()) as events:
         taking = asyncio.ensure_future(_all(events))
@@ -204,26 +203,26 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("script", "sentence"), WRONG)
-async def test_what_is_wrong_with_it_is_a_sentence(brain, chat, script, sentence):
+async def test_what_is_wrong_with_it_is_a_sentence(llm, chat, script, sentence):
     chat.script = script
     with pytest.raises(BrainError, match=sentence):
-        await parts(brain)
+        await parts(llm)
 
 
-async def test_an_endless_answer_is_cut_and_what_was_said_stays(brain, chat):
+async def test_an_endless_answer_is_cut_and_what_was_said_stays(llm, chat):
     def for_ever(handler) -> None:
         chat.begin(handler)
         while True:
             chat.send(handler, {"choices": [{"delta": {"content": "And so on. "}}]})
 
     chat.script = for_ever
-    service, below = talking(brain, seconds=0.01)
+    service, below = talking(llm, seconds=0.01)
     events = [event async for event in stream(service, asking())]
     assert isinstance(events[-1], Failed) and "did not come to an end" in events[-1].message
     assert len(below.requests) > 100 and await soon(chat.left.is_set)
 
 
-async def test_a_silent_brain_is_waited_for_only_so_long(brain, chat, monkeypatch):
+async def test_a_silent_server_is_waited_for_only_so_long(llm, chat, monkeypatch):
     monkeypatch.setattr(module, "SILENT_S", 0.2)
 
     def silent(handler) -> None:
@@ -232,7 +231,7 @@ async def test_a_silent_brain_is_waited_for_only_so_long(brain, chat, monkeypatc
 
     chat.script = silent
     with pytest.raises(BrainError, match=r"silent for 0\.2 s"):
-        await parts(brain)
+        await parts(llm)
 
 
 async def test_signs_of_life_without_an_answer_are_waited_for_only_so_long(chat):
@@ -242,12 +241,12 @@ async def test_signs_of_life_without_an_answer_are_waited_for_only_so_long(chat)
             handler.wfile.write(b": still there\n\n")
 
     chat.script = hesitant
-    brain = Brain(ChatServer(chat.url, "tiny", clock=count(0, 10).__next__))
+    llm = Llm(ChatServer(chat.url, "tiny", clock=count(0, 10).__next__))
     with pytest.raises(BrainError, match="did not come to an end"):
-        await asyncio.wait_for(parts(brain), PATIENCE_S)
+        await asyncio.wait_for(parts(llm), PATIENCE_S)
 
 
-async def test_what_its_listener_takes_of_time_is_not_the_brains(chat):
+async def test_what_its_listener_takes_of_time_is_not_the_servers(chat):
     now_s = 0.0
     server = ChatServer(chat.url, "tiny", clock=lambda: now_s)
     pieces = []
@@ -257,7 +256,7 @@ async def test_what_its_listener_takes_of_time_is_not_the_brains(chat):
     assert pieces == chat.pieces
 
 
-async def test_one_that_dies_in_mid_sentence_is_a_sentence(brain, chat):
+async def test_one_that_dies_in_mid_sentence_is_a_sentence(llm, chat):
     def dies(handler) -> None:
         handler.protocol_version = "HTTP/1.1"
         handler.send_response(200)
@@ -267,16 +266,16 @@ async def test_one_that_dies_in_mid_sentence_is_a_sentence(brain, chat):
         chat.send(handler, {"choices": [{"delta": {"content": "It is noon. And"}}]})
 
     chat.script = dies
-    service, _ = talking(brain)
+    service, _ = talking(llm)
     events = [event async for event in stream(service, asking())]
     assert isinstance(events[-1], Failed) and "broke off" in events[-1].message
     assert words(events) == "It is noon."
 
 
 async def test_where_nobody_answers_that_is_said():
-    brain = Brain(ChatServer(f"http://127.0.0.1:{free_port()}", "tiny"))
+    llm = Llm(ChatServer(f"http://127.0.0.1:{free_port()}", "tiny"))
     with pytest.raises(BrainError, match=r"Nobody answers at 127\.0\.0\.1"):
-        await parts(brain)
+        await parts(llm)
 
 
 def test_an_address_that_is_none_is_refused():

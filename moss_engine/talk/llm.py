@@ -1,9 +1,10 @@
-"""A server of OpenAI's chat completions, streamed: every piece of its answer, or one sentence that
-says what is wrong with it."""
+"""A chat server that thinks of the answers: its stream of tokens, said sentence by sentence, or one
+sentence that says what is wrong with it."""
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from moss_engine.api.errors import BrainError, ConfigError
+from moss_engine.talk.answer import Part, Question, Reached, Say
+from moss_engine.text.spoken.sentences import split_sentences
+from moss_engine.text.spoken.text import spoken_text
 
 if TYPE_CHECKING:
     import httpx
@@ -23,7 +27,7 @@ WHOLE_S = 120.0
 MAX_TOKENS = 600
 MAX_CHARS = 6000
 MAX_LINE_BYTES = 1 << 20
-TOLD_CHARS = 160  # of its own words in a sentence of ours
+QUOTED_CHARS = 160  # of its own words in a sentence of ours
 
 
 class ChatServer:
@@ -86,15 +90,15 @@ class ChatServer:
         kind = answer.headers.get("content-type", "")
         if answer.status_code == 200 and "text/event-stream" in kind:
             return
-        told = (await _read(answer)).decode("utf-8", "replace")
-        told = " ".join(told.split())[:TOLD_CHARS]
+        quoted = (await _read(answer)).decode("utf-8", "replace")
+        quoted = " ".join(quoted.split())[:QUOTED_CHARS]
         if answer.status_code in (401, 403):
             raise BrainError(
                 f"The brain at {self.host} refuses the key; give it in MOSS_BRAIN_KEY."
             )
         if answer.status_code != 200:
             raise BrainError(
-                f"The brain at {self.host} refused the question ({answer.status_code}: {told}); "
+                f"The brain at {self.host} refused the question ({answer.status_code}: {quoted}); "
                 "check --brain and --brain-model."
             )
         raise BrainError(
@@ -144,7 +148,7 @@ async def _read(answer: httpx.Response) -> bytes:
     body = b""
     async for block in answer.aiter_bytes():
         body += block
-        if len(body) > TOLD_CHARS * 4:
+        if len(body) > QUOTED_CHARS * 4:
             break
     return body
 
@@ -155,8 +159,8 @@ def _content(data: str, host: str) -> str:
     try:
         event: Any = json.loads(data)
         if "error" in event:
-            told = str(event["error"])[:TOLD_CHARS]
-            raise BrainError(f"The brain at {host} failed ({told}); ask again.")
+            quoted = str(event["error"])[:QUOTED_CHARS]
+            raise BrainError(f"The brain at {host} failed ({quoted}); ask again.")
         choices = event["choices"]
         text = (choices[0].get("delta") or {}).get("content") if choices else None
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
@@ -164,3 +168,116 @@ def _content(data: str, host: str) -> str:
     if text is not None and not isinstance(text, str):
         raise wrong
     return text or ""
+
+
+MAX_SENTENCE_CHARS = 220
+"""A sentence without an end is said in pieces of this length, so that no one waits for it."""
+_BREAK = re.compile(r"\n+")
+_THINK, _THOUGHT = "<think>", "</think>"
+
+
+class Sentences:
+    """`add` what was streamed, and `end` it; both give the sentences that are complete by then."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._begun = False
+        self._thinking = False
+
+    def add(self, text: str) -> list[str]:
+        """Sentences that are complete; the beginning of the next one is kept."""
+        self._rest += text
+        self._skip_thoughts()
+        if self._thinking:
+            return []
+        *whole, self._rest = _BREAK.split(self._rest)
+        found = [
+            sentence for line in whole for sentence in split_sentences(line, MAX_SENTENCE_CHARS)
+        ]
+        if self._rest.strip():
+            *complete, last = split_sentences(self._rest, MAX_SENTENCE_CHARS)
+            found += complete
+            self._rest = last + self._rest[len(self._rest.rstrip()) :]
+        return [sentence for sentence in found if is_sayable(sentence)]
+
+    def end(self) -> list[str]:
+        """What is left."""
+        rest, self._rest = self._rest.strip(), ""
+        if self._thinking or not rest:
+            return []
+        return [
+            sentence
+            for sentence in split_sentences(rest, MAX_SENTENCE_CHARS)
+            if is_sayable(sentence)
+        ]
+
+    def _skip_thoughts(self) -> None:
+        """Some models think aloud before they answer; that is not said."""
+        if not self._begun:
+            start = self._rest.lstrip()
+            if _THINK.startswith(start[: len(_THINK)]) and len(start) < len(_THINK):
+                self._thinking = bool(start)
+                return
+            self._begun, self._thinking = True, start.startswith(_THINK)
+        if self._thinking and _THOUGHT in self._rest:
+            self._rest = self._rest.partition(_THOUGHT)[2].lstrip()
+            self._thinking = False
+
+
+def is_sayable(sentence: str) -> bool:
+    """Whether there is a word in it."""
+    return bool(spoken_text(sentence))
+
+
+SYSTEM = (
+    "You talk with a person through a voice. Answer in one to three short sentences of plain "
+    "spoken English: no lists, no markup, no emoji. Write numbers and names as one says them. If "
+    "you did not understand, ask."
+)
+MAX_HISTORY_CHARS = 8000
+
+
+class Llm:
+    """An `Answerer`. `name` is shown to visitors: model and host."""
+
+    def __init__(self, server: ChatServer):
+        self._server = server
+        self.name = f"{server.model} at {server.host}"
+
+    async def answer(self, question: Question) -> AsyncGenerator[Part, None]:
+        """As `Answerer.answer`; raises BrainError."""
+        sentences, is_first, said = Sentences(), True, False
+        async with aclosing(self._server.stream(messages_of(question))) as pieces:
+            async for piece in pieces:
+                if is_first:
+                    is_first = False
+                    yield Reached("first_token")
+                for sentence in sentences.add(piece):
+                    if not said:
+                        said = True
+                        yield Reached("first_sentence")
+                    yield Say(sentence, question.speed)
+        for sentence in sentences.end():
+            if not said:
+                said = True
+                yield Reached("first_sentence")
+            yield Say(sentence, question.speed)
+        if not said:
+            raise BrainError(f"{self.name} had nothing to say; ask in other words.")
+
+
+def messages_of(question: Question) -> list[dict[str, str]]:
+    """The conversation as the server takes it; the oldest turns are left out where it is long."""
+    history, room = [], MAX_HISTORY_CHARS
+    for role, text in reversed(question.history):
+        room -= len(text)
+        if room < 0:
+            break
+        history.append({"role": role, "content": text})
+    while history and history[-1]["role"] == "assistant":
+        history.pop()
+    return [
+        {"role": "system", "content": question.system or SYSTEM},
+        *reversed(history),
+        {"role": "user", "content": question.text},
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _SHORT = {
     "what's": "what is", "whats": "what is", "what're": "what are", "who's": "who is",
@@ -31,6 +32,7 @@ def plain(text: str) -> str:
     return " ".join(_SHORT.get(word, word) for word in text.split())
 
 
+@lru_cache(maxsize=64)
 def bare(text: str) -> str:
     """The same without what people say around a question: "hey, could you please ...".
 

@@ -1,1 +1,0 @@
-"""Tools of the small talk: what a clock, a calculator and a memory know, as sentences."""

@@ -51,7 +51,7 @@ from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, Sch
 from moss_engine.runtime.make import make_runtime, resolve_device
 from moss_engine.text.processor import Processor, load_processor
 from scripts.disk import require_folder, writing_to
-from scripts.nano.text.sentences import EVERYDAY, HARVARD
+from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.sentences import sentence
 
 # Parts of a row's largest value that may become float8's largest: what is larger is cut off, and

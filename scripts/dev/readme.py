@@ -44,7 +44,7 @@ def tree() -> str:
         )
     ]
     lines += [_folder("scripts", "")]
-    lines += [_folder(f"scripts/{name}", "  ") for name in ("bench", "dev", "nano")]
+    lines += [_folder(f"scripts/{name}", "  ") for name in ("bench", "dev", "judges", "nano")]
     lines += [_folder("docs", "")]
     lines += [_folder(f"assets/{name}", "") for name in ("nano", "bench")]
     return _block([*lines, _folder("tests", "")])
@@ -71,6 +71,7 @@ FOLDERS = {
     "scripts/bench/report": "Tables and pictures of assets/bench",
     "scripts/bench/service": "The whole program: listeners, page, memory",
     "scripts/dev": "Commands for those who change the program",
+    "scripts/judges": "How intelligible and how good speech is, for benches and tests",
     "scripts/nano": "How the built-in voice was made",
     "tests": "What must hold; those of the page drive a browser",
 }

@@ -1,10 +1,8 @@
-"""Stage 8: work folder -> a checkpoint folder: assets/nano as it is shipped, or the same in float
-for comparison.
+"""Stage 9: lm/, codec/ and vocoder/ -> a checkpoint folder with its manifest, as assets/nano is.
 
-    python -m scripts.nano.export --work DIR [--out assets/nano] [--dtype int8|float]
+    python -m scripts.nano.export --work WORK --out FOLDER
 
-Takes DIR/lm, DIR/codec and DIR/vocoder; matrices of the language model become int8 rows with
-float16 scales.
+Matrices of the language model become int8 rows with float16 scales.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tens
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import MANIFEST_NAME, write_manifest
 from scripts.nano.speech.voices import ADA, RATE_TOKENS, RATES, VOICE_TOKENS
+from scripts.nano.stage import stage_parser
 
 SIZE_LIMIT_BYTES = 32_000_000
 PROCESSOR_CONFIG = {
@@ -65,7 +64,6 @@ PROCESSOR_CONFIG = {
 }
 PAUSES = {"sentence": 4, "paragraph": 13}
 """Codes of silence, of 40 ms: sentences have 0.37 s between them by themselves."""
-_CARD_FILE = Path(__file__).with_name("model_card.md")
 
 
 def generation_config(args: argparse.Namespace) -> dict[str, object]:
@@ -110,6 +108,7 @@ def export(args: argparse.Namespace) -> int:
         raise CheckpointError(
             f"{out} holds other files than a checkpoint; name an empty folder with --out."
         )
+    card = (NANO_CHECKPOINT / "README.md").read_text(encoding="utf-8")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     export_language_model(args.work / "lm", out, args.dtype == "int8")
@@ -120,7 +119,7 @@ def export(args: argparse.Namespace) -> int:
     _write_json(out / "generation_config.json", generation_config(args))
     pauses = {"code": silent_code(out / "codec"), **PAUSES}
     _write_json(out / "processor_config.json", {**PROCESSOR_CONFIG, "pauses": pauses})
-    shutil.copyfile(_CARD_FILE, out / "README.md")
+    (out / "README.md").write_text(card, encoding="utf-8")
     for path in out.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
     write_manifest(
@@ -164,12 +163,7 @@ def _write_json(path: Path, values: dict[str, object]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.nano.export",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--work", type=Path, required=True)
+    parser = stage_parser("export", __doc__)
     parser.add_argument("--out", type=Path, default=NANO_CHECKPOINT)
     parser.add_argument("--dtype", choices=("int8", "float"), default="int8")
     parser.add_argument("--audio-temperature", type=float, default=0.4)

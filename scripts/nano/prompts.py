@@ -1,8 +1,8 @@
-"""Stage 1: text packages, templates and small talk -> prompts.jsonl.gz and talk.jsonl.gz.
+"""Stage 1: text packages, patterns and small talk -> prompts.jsonl.gz and talk.jsonl.gz.
 
-    python -m scripts.nano.prompts --work DIR [--sources ROOT] --hours 112
+    python -m scripts.nano.prompts --work WORK [--sources FOLDER] [--hours 160]
 
-ROOT is the folder into which the packages of `word_sources.py` were unpacked. Each line is {"id",
+FOLDER is where the packages named in README.md were unpacked. Each line is {"id",
 "mode", "spoken", "takes": [[voice, speed], ...], "split"}, what the teacher has to say; the text is
 in its spoken form. Where the teacher needs another text to say the same, it is "voiced" ("What's
 new?" for "what's new"); "forced" are phonemes of words by their place. Lines are in random order,
@@ -12,7 +12,6 @@ small talk; their questions are the lines of talk.jsonl.gz, {"kind", "user", "sp
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import gzip
 import json
@@ -24,12 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moss_engine.text.spoken.text import spoken_text
+from scripts.judges.sentences import EVERYDAY, HARD, HARVARD, STRESS
 from scripts.nano.speech.voices import ADA, BEN, MAX_RATE, MIN_RATE, VOICES
-from scripts.nano.text.hard_sentences import HARD, HOMOGRAPHS
-from scripts.nano.text.sentences import EVERYDAY, HARVARD, STRESS
+from scripts.nano.stage import stage_parser
+from scripts.nano.text.packages import is_coarse
+from scripts.nano.text.reading import streams_of
 from scripts.nano.text.small_talk import Talk, small_talk
-from scripts.nano.text.streams import streams_of
-from scripts.nano.text.word_sources import is_coarse
 
 CHARS_PER_S = 16.0
 HELD_SHARE = 0.008
@@ -63,10 +62,7 @@ class Judged:
     RUN = 5
 
     def __init__(self) -> None:
-        homographs = [sentence for sentence, *_ in HOMOGRAPHS]
-        self.whole = {
-            normal(spoken_text(text)) for text in (*HARVARD, *EVERYDAY, *STRESS, *HARD, *homographs)
-        }
+        self.whole = {normal(spoken_text(text)) for text in (*HARVARD, *EVERYDAY, *STRESS, *HARD)}
         self.runs = {run for text in self.whole for run in self._runs(text)}
 
     def _runs(self, text: str) -> set[str]:
@@ -175,14 +171,18 @@ def draw_takes(mode: str, rng: random.Random) -> list[tuple[str, float]]:
 
 
 def main() -> None:
-    args = _parse()
+    parser = stage_parser("prompts", __doc__)
+    parser.add_argument(
+        "--sources", type=Path, help="folder of the unpacked packages (default: WORK/sources)"
+    )
+    parser.add_argument("--hours", type=float, default=160.0, help="about so much speech to read")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
     sources = args.sources or args.work / "sources"
     rng, judged = random.Random(args.seed), Judged()
     talk = [pair for pair in small_talk(sources, rng) if not judged.touches(pair.spoken)]
     args.work.mkdir(parents=True, exist_ok=True)
     _write_talk(args.work / "talk.jsonl.gz", talk)
-    if args.only_talk:
-        return
     answers = list(dict.fromkeys(pair.spoken for pair in talk))
     read_chars = int(args.hours * 3600 * CHARS_PER_S)
     rows = [("chat", "chat", Line(answer, answer, {})) for answer in answers]
@@ -230,24 +230,6 @@ def _write_prompts(
             f"{name:18s} {count:7d} rows  {chars / 1e6:6.2f} M characters  "
             f"{chars / CHARS_PER_S / 3600:6.1f} h"
         )
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.nano.prompts",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument(
-        "--sources", type=Path, help="folder of the unpacked packages (default: WORK/sources)"
-    )
-    parser.add_argument("--hours", type=float, default=110.0)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--only-talk", action="store_true", help="write talk.jsonl.gz alone: the answers are spoken"
-    )
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

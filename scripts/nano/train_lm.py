@@ -1,277 +1,220 @@
-"""Stage 7: prompts, talk, codes and tokenizer -> lm.pt (state) and lm/ (checkpoint folder in
-float32).
+"""Stage 6: prompts, talk, codes and tokenizer -> lm/: config.json, tokenizer.json and
+model.safetensors in float32.
 
-    python -m scripts.nano.train_lm --work DIR --seconds 420 --total-seconds 900
-
-The schedule follows the clock: `--seconds` ends this call, `--total-seconds` the training; the next
-call goes on. Without `--total-seconds` this call is the whole training.
+    python -m scripts.nano.train_lm --work WORK
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import queue
-import random
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
-from scripts.nano.lm.corpus import Corpus
-from scripts.nano.lm.ranks import Ranks
-from scripts.nano.lm.sequences import WIDTHS, Shape, batches, shape_of, start_workers
-from scripts.nano.lm.trainer import PEAK_RATE, TEXT_WEIGHT, Staging, Trainer, steps_done
-from scripts.nano.training.schedule import Clock, one_cycle, pick_device
+from moss_engine.models.network import MossSpeech
+from scripts.nano.lm.batches import (
+    IGNORE,
+    WIDTHS,
+    PackedBatches,
+    Shape,
+    batches,
+    shape_of,
+    unpacked,
+)
+from scripts.nano.lm.sequences import NANO_CONFIG, Corpus
+from scripts.nano.stage import add_training_options, one_cycle, pick_device, set_rate, stage_parser
 
-SAVE_EVERY_S = 120.0
-HELD_EVERY_S = 60.0
-LOG_EVERY_S = 10.0
+PEAK_RATE, WEIGHT_DECAY, DROPOUT, EMA_DECAY = 1.2e-3, 0.1, 0.1, 0.999
+TEXT_WEIGHT = 0.8
+"""Of the text's loss beside that of the codes."""
+REPORT_EVERY_STEPS = 200
+HELD_BATCHES = 8
 
 
-class Log:
-    """One line of JSON now and then: the means since the last one."""
+def cell_attention(shape: Shape, dtype: torch.dtype):
+    """`Attend` over a flat batch: causal attention inside each cell."""
 
-    def __init__(self, device: torch.device, step: int):
-        self._sums = torch.zeros(2, device=device)
-        self._begin(step)
+    sizes = [width * count for width, count in zip(WIDTHS, shape.cells)]
 
-    def _begin(self, step: int) -> None:
-        self._sums.zero_()
-        self._begun_s, self._first_step, self.waited_s = time.monotonic(), step, 0.0
+    def attend(slot: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+        cells = [t.split(sizes) for t in (q, k, v)]
+        seen = []
+        for width, count, *cell in zip(WIDTHS, shape.cells, *cells):
+            heads_first = [t.unflatten(0, (count, width)).transpose(1, 2) for t in cell]
+            out = F.scaled_dot_product_attention(*heads_first, is_causal=True, enable_gqa=True)
+            seen.append(out.transpose(1, 2).flatten(0, 1))
+        return torch.cat(seen)
 
-    def add(self, losses: tuple[Tensor, Tensor]) -> None:
-        self._sums += torch.stack(losses)
+    return attend
 
-    def write_when_due(self, step: int, progress: float) -> None:
-        took_s = time.monotonic() - self._begun_s
-        if took_s < LOG_EVERY_S:
-            return
-        done = step - self._first_step
-        text, audio = (self._sums / done).tolist()
-        assert np.isfinite(text + audio), "the loss is not finite"
-        say(
-            step=step,
-            progress=round(progress, 3),
-            text=round(text, 4),
-            audio=round(audio, 4),
-            step_ms=round(1000 * took_s / done, 1),
-            waited_s=round(self.waited_s, 2),
+
+def with_dropout(model: MossSpeech, rate: float) -> MossSpeech:
+    """Dropout on embeddings and on what each layer adds; the serving network stays without it."""
+
+    def drop(module: nn.Module, args: object, out: Tensor) -> Tensor:
+        return F.dropout(out, rate, module.training)
+
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in ("self_attn", "mlp", "embed_tokens", "audio_embed"):
+            module.register_forward_hook(drop)
+    return model
+
+
+def initialise(model: MossSpeech) -> None:
+    depth = model.config.num_layers
+    for name, weight in model.named_parameters():
+        if weight.ndim == 2:
+            nn.init.normal_(
+                weight,
+                std=0.02 / (2 * depth) ** 0.5 if "o_proj" in name or "down_proj" in name else 0.02,
+            )
+
+
+class LossOf(nn.Module):
+    """A batch -> (text loss, audio loss), means over the predicted rows."""
+
+    def __init__(self, model: MossSpeech, shape: Shape, device: torch.device):
+        super().__init__()
+        self.model = model
+        self.attend = cell_attention(
+            shape, torch.bfloat16 if device.type == "cuda" else torch.float32
         )
-        self._begin(step)
+        spans = [torch.arange(width).repeat(count) for width, count in zip(WIDTHS, shape.cells)]
+        self.register_buffer("positions", torch.cat(spans).to(device), persistent=False)
 
-
-def say(**figures: Any) -> None:
-    print(json.dumps(figures), flush=True)
-
-
-class Feed:
-    """The next batch: a new one if the workers have one, else one of those seen before.
-
-    Workers on a CPU cannot keep several GPUs busy; a batch that comes again comes with other
-    dropout.
-    """
-
-    MIN_SEEN = 64
-    MAX_SEEN = 6000
-
-    def __init__(self, ready: queue.Queue, staging: Staging, seed: int):
-        self.ready, self.staging, self.rng = ready, staging, random.Random(seed)
-        self.seen: list[Tensor] = []
-        self.repeated = self.drawn = 0
-
-    def __call__(self) -> list[Tensor]:
-        self.drawn += 1
-        if len(self.seen) >= self.MIN_SEEN and self.ready.empty():
-            self.repeated += 1
-            return self.staging.unpack(self.rng.choice(self.seen))
-        batch = self.staging.to_device(self.ready.get(timeout=180))
-        if len(self.seen) < self.MAX_SEEN:
-            self.seen.append(batch)
-        else:
-            self.seen[self.rng.randrange(self.MAX_SEEN)] = batch
-        return self.staging.unpack(batch)
-
-
-def train(args: argparse.Namespace) -> None:
-    torch.manual_seed(args.seed)
-    began_s = time.monotonic()
-    corpus, held_corpus = Corpus(args.work, "train"), Corpus(args.work, "held")
-    shape = shape_of(corpus, args.rows, args.seed)
-    rank = int(os.environ.get("RANK", 0))
-    ready, workers = start_workers(
-        corpus, shape, args.seed + steps_done(args.work) + 7919 * rank, args.workers, args.begin_at
-    )
-    try:
-        device = pick_device(args.device)
-        torch.set_float32_matmul_precision("high")
-        ranks = Ranks(device)
-        staging = Staging(shape, device)
-        held = held_batches(args, held_corpus, shape, staging)
-        trainer = Trainer(
-            args.work, corpus.config, shape, device, args.compile, args.init, ranks, args.new_codes
+    def forward(
+        self,
+        rows: Tensor,
+        text_at: Tensor,
+        text_target: Tensor,
+        audio_at: Tensor,
+        audio_target: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        states = self.model(rows, self.positions, self.attend)
+        text = self.model.text_lm_head(states.text[text_at])
+        audio = self.model.audio_lm_head(states.audio[audio_at])
+        return (
+            F.cross_entropy(text.float(), text_target, ignore_index=IGNORE),
+            F.cross_entropy(audio.float(), audio_target, ignore_index=IGNORE),
         )
-        trainer.text_weight = args.text_weight
-        torch.manual_seed(args.seed + 1 + rank)
-        if ranks.leads:
-            say_what_is_trained(corpus, held_corpus, shape, trainer, began_s)
-        if args.begin_at is not None:
-            prepare(trainer, staging.load(next(batches(corpus, shape, args.seed)).packed()))
-            while not args.begin_at.exists():
-                time.sleep(0.5)
-            held_corpus.refresh()
-            held = held_batches(args, held_corpus, shape, staging)
-            say(began_s=round(time.monotonic() - began_s, 1), rank=rank)
-        call_s = None if args.seconds is None else args.seconds - (time.monotonic() - began_s)
-        clock = Clock(args.total_seconds, call_s, trainer.spent_s)
-        feed = Feed(ready, staging, args.seed + rank)
-        run_steps(trainer, feed, held, clock, args.peak_rate)
-        if ranks.leads:
-            end(trainer, feed, held, clock, began_s)
-        ranks.close()
-    finally:
-        for worker in workers:
-            worker.terminate()
 
 
-def held_batches(
-    args: argparse.Namespace, corpus: Corpus, shape: Shape, staging: Staging
-) -> list[list[Tensor]]:
-    """The first held-out batches, on the device."""
-    found = [
-        staging.load(b.packed()) for b in batches(corpus, shape, args.seed, dropout=False, epochs=1)
+def optimiser_of(model: MossSpeech, device: torch.device) -> torch.optim.AdamW:
+    matrices = [p for p in model.parameters() if p.ndim == 2]
+    vectors = [p for p in model.parameters() if p.ndim != 2]
+    groups = [
+        {"params": matrices, "weight_decay": WEIGHT_DECAY},
+        {"params": vectors, "weight_decay": 0.0},
     ]
-    return found[: args.held_batches]
+    return torch.optim.AdamW(groups, lr=PEAK_RATE, betas=(0.9, 0.95), fused=device.type == "cuda")
 
 
-def say_what_is_trained(
-    corpus: Corpus, held_corpus: Corpus, shape: Shape, trainer: Trainer, began_s: float
-) -> None:
-    say(
-        texts=len(corpus.reads),
-        talk={kind: len(pairs) for kind, pairs in corpus.talk.items()},
-        answers=len(corpus.answers),
-        held=len(held_corpus.reads),
-        rows_a_step=shape.num_rows,
-        cells=dict(zip(WIDTHS, shape.cells)),
-        text_targets=shape.text_targets,
-        audio_targets=shape.audio_targets,
-        step=trainer.step,
-        ranks=trainer.ranks.count,
-        parameters=sum(p.numel() for p in trainer.model.parameters()),
-        prepared_s=round(time.monotonic() - began_s, 1),
-    )
+class Trainer:
+    """Model, optimiser and averaged weights."""
+
+    def __init__(self, model: MossSpeech, shape: Shape, device: torch.device):
+        initialise(model)
+        self.model, self.device = with_dropout(model, DROPOUT).to(device), device
+        self.optimiser = optimiser_of(self.model, device)
+        self.ema = [p.detach().clone() for p in self.model.parameters()]
+        self.loss_of = LossOf(self.model, shape, device)
+        self.run = torch.compile(self.loss_of) if device.type == "cuda" else self.loss_of
+        self.step = 0
+
+    def losses(self, run: Callable[..., Any], tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            return run(*tensors)
+
+    def train_step(self, tensors: Sequence[Tensor], rate: float) -> tuple[Tensor, Tensor]:
+        set_rate(self.optimiser, rate)
+        text, audio = self.losses(self.run, tensors)
+        (TEXT_WEIGHT * text + audio).backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.step += 1
+        decay = min(EMA_DECAY, (1 + self.step) / (10 + self.step))
+        torch._foreach_lerp_(self.ema, [p.detach() for p in self.model.parameters()], 1 - decay)
+        return text.detach(), audio.detach()
+
+    @torch.no_grad()
+    def held_losses(self, held: list[list[Tensor]]) -> tuple[float, float]:
+        """Losses of the averaged weights on the held-out batches."""
+        live = [p.detach().clone() for p in self.model.parameters()]
+        self._take(self.ema)
+        self.model.eval()
+        losses = [[float(loss) for loss in self.losses(self.loss_of, batch)] for batch in held]
+        self.model.train()
+        self._take(live)
+        text, audio = torch.tensor(losses).mean(0).tolist()
+        return text, audio
+
+    def _take(self, values: list[Tensor]) -> None:
+        for parameter, value in zip(self.model.parameters(), values):
+            parameter.detach().copy_(value)
 
 
-def end(
-    trainer: Trainer, feed: Feed, held: list[list[Tensor]], clock: Clock, began_s: float
-) -> None:
-    """Save, and say what came of it."""
-    text, audio = trainer.held_losses(held)
-    trainer.save(clock.spent_s)
-    say(
-        step=trainer.step,
-        spent_s=round(clock.spent_s, 1),
-        held_text=round(text, 4),
-        held_audio=round(audio, 4),
-        wall_s=round(time.monotonic() - began_s, 1),
-        repeated=round(feed.repeated / max(1, feed.drawn), 3),
-    )
-
-
-def prepare(trainer: Trainer, tensors: list[Tensor]) -> None:
-    """Compile the step on any batch, without learning from it."""
-    for _ in range(2):
-        text, audio = trainer.losses(trainer.run, tensors)
-        (trainer.text_weight * text + audio).backward()
-        trainer.optimiser.zero_grad(set_to_none=True)
-    if trainer.device.type == "cuda":
-        torch.cuda.synchronize()
-
-
-def run_steps(
-    trainer: Trainer,
-    feed: Callable[[], list[Tensor]],
-    held: list[list[Tensor]],
-    clock: Clock,
-    peak_rate: float,
-) -> None:
-    """Steps until the clock ends this call; now and then the held-out losses are shown and the
-    state is saved."""
-    saved_s = checked_s = time.monotonic()
-    log, leads = Log(trainer.device, trainer.step), trainer.ranks.leads
-    while True:
-        progress, running = trainer.ranks.agree(clock.progress, clock.running)
-        if not running:
-            return
-        waiting_s = time.monotonic()
-        tensors = feed()
-        log.waited_s += time.monotonic() - waiting_s
-        log.add(trainer.train_step(tensors, one_cycle(progress, peak_rate, warm_up=0.02)))
-        clock.tick()
-        if not leads:
-            continue
-        log.write_when_due(trainer.step, clock.progress)
-        now_s = time.monotonic()
-        if now_s - checked_s >= HELD_EVERY_S:
-            text, audio = trainer.held_losses(held)
-            checked_s = time.monotonic()
-            say(step=trainer.step, held_text=round(text, 4), held_audio=round(audio, 4))
-        if now_s - saved_s >= SAVE_EVERY_S:
-            trainer.save(clock.spent_s)
-            saved_s = time.monotonic()
+def export_folder(trainer: Trainer, work: Path) -> Path:
+    """The averaged weights as a checkpoint's language model."""
+    folder = work / "lm"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(NANO_CONFIG, indent=2) + "\n")
+    shutil.copy(work / "tokenizer.json", folder / "tokenizer.json")
+    names = (name for name, _ in trainer.model.named_parameters())
+    weights = {name: tensor.float().cpu() for name, tensor in zip(names, trainer.ema)}
+    save_file(weights, folder / "model.safetensors")
+    return folder
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.nano.train_lm",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--work", type=Path, required=True, help="work folder of the stages before")
-    parser.add_argument(
-        "--seconds", type=float, default=None, help="end of this call (default: none)"
-    )
-    parser.add_argument(
-        "--total-seconds",
-        type=float,
-        help="length of the whole training (default: what --seconds leaves of this call)",
-    )
-    parser.add_argument("--rows", type=int, default=73_728, help="rows of one step")
-    parser.add_argument("--workers", type=int, default=6, help="processes that prepare batches")
-    parser.add_argument(
-        "--init", type=Path, help="begin with the weights of this checkpoint folder"
-    )
-    parser.add_argument(
-        "--new-codes",
-        action="store_true",
-        help="with --init: codes, voices and rates are learnt anew",
-    )
-    parser.add_argument(
-        "--begin-at", type=Path, help="prepare all, then wait until there is this file"
-    )
-    parser.add_argument("--held-batches", type=int, default=8, help="held-out batches to measure")
-    parser.add_argument("--peak-rate", type=float, default=PEAK_RATE, help="highest learning rate")
-    parser.add_argument("--text-weight", type=float, default=TEXT_WEIGHT, help="of the text's loss")
-    parser.add_argument(
-        "--device", default="auto", help="cpu, cuda or cuda:N; auto is a GPU, where there is one"
-    )
-    parser.add_argument(
-        "--compile",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="compile the network and its losses",
-    )
-    parser.add_argument("--seed", type=int, default=1, help="of first weights and batches")
+    parser = stage_parser("train_lm", __doc__)
+    parser.add_argument("--steps", type=int, default=16_000, help="length of the training")
+    parser.add_argument("--rows", type=int, default=110_592, help="rows of one step")
+    parser.add_argument("--workers", type=int, default=14, help="processes that prepare batches")
+    add_training_options(parser)
     args = parser.parse_args()
-    if args.seconds is None and args.total_seconds is None:
-        parser.error("give --seconds, --total-seconds or both")
-    train(args)
+    device = pick_device(args.device)
+    torch.manual_seed(args.seed)
+    torch.set_float32_matmul_precision("high")
+    corpus, held_corpus = Corpus(args.work, "train"), Corpus(args.work, "held")
+    shape = shape_of(corpus, args.rows, args.seed)
+    found = batches(held_corpus, shape, args.seed, dropout=False, epochs=1)
+    held = [
+        unpacked(torch.from_numpy(batch.packed()).to(device), shape)
+        for batch in islice(found, HELD_BATCHES)
+    ]
+    loader = DataLoader(
+        PackedBatches(corpus, shape, args.seed),
+        batch_size=None,
+        num_workers=args.workers,
+        pin_memory=device.type == "cuda",
+    )
+    trainer = Trainer(MossSpeech(corpus.config), shape, device)
+    print(f"lm: {len(corpus.reads)} texts to read, {len(corpus.answers)} answers", flush=True)
+    began = time.monotonic()
+    for packed in islice(loader, args.steps):
+        rate = one_cycle(trainer.step / args.steps, PEAK_RATE, warm_up=0.02)
+        tensors = unpacked(packed.to(device, non_blocking=True), shape)
+        text, audio = map(float, trainer.train_step(tensors, rate))
+        assert text + audio < float("inf"), "the loss is not finite"
+        if trainer.step % REPORT_EVERY_STEPS == 0 or trainer.step == args.steps:
+            held_text, held_audio = trainer.held_losses(held)
+            print(
+                f"lm step {trainer.step} of {args.steps} at {time.monotonic() - began:.0f} s: text "
+                f"{text:.4f}, audio {audio:.4f}, held out {held_text:.4f}, {held_audio:.4f}",
+                flush=True,
+            )
+    print(f"lm: {export_folder(trainer, args.work)}")
 
 
 if __name__ == "__main__":

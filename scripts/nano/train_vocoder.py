@@ -1,137 +1,193 @@
-"""Train a vocoder: first on spectral distances, then against critics.
+"""Stage 8: a vocoder, trained first on spectral distances, then against critics.
 
-    python -m scripts.nano.train_vocoder PRESET --work DIR [--codec FOLDER] --seconds 450
-        [--init DIR2/PRESET.pt]
+    python -m scripts.nano.train_vocoder source_filter --work WORK
+    python -m scripts.nano.train_vocoder bigvgan --work WORK
 
-Reads DIR/vocoder_speech (see vocoder_speech.py) and the codec, whose mels half of the crops have;
-writes DIR/PRESET.pt and DIR/PRESET.critics.pt in half precision at the end. --init goes on from
-such a pair with fresh optimisers. `python -m scripts.nano.export_vocoder` makes a folder of it.
+Reads vocoder_speech/ and codec/, whose mels a part of the crops have; writes
+vocoder/source_filter/ or vocoder/bigvgan/, as they stand in a checkpoint.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
 
-from moss_engine.config import NANO_CHECKPOINT
-from scripts.nano.training.cuda_step import WARM_UP_STEPS, Step
-from scripts.nano.training.schedule import pick_device, save_state
-from scripts.nano.vocoder.streams import VocoderSpeech
-from scripts.nano.vocoder.trainer import FIGURES, PRESETS, Trainer, halved
+from moss_engine.codec.base import MOSS_MEL
+from moss_engine.codec.vocoder.make import SOURCE_TYPES, save_source_vocoder
+from moss_engine.codec.vocoder.source_bigvgan import SourceBigVgan
+from moss_engine.codec.vocoder.source_filter import MIN_F0_HZ, SourceFilter
+from scripts.nano.stage import add_training_options, pick_device, set_rate, stage_parser
+from scripts.nano.vocoder.crops import Crops, VocoderSpeech
+from scripts.nano.vocoder.losses import (
+    adversarial_loss,
+    discriminator_loss,
+    feature_distance,
+    make_critics,
+    mel_distance,
+    part_distance,
+    stft_distance,
+)
+from scripts.nano.vocoder.polyphase import use_polyphase
 
+BETAS, DECAY, MAX_GRADIENT, EMA_DECAY = (0.8, 0.99), 0.01, 100.0, 0.999
+MEL_WEIGHT, PART_WEIGHT, FREE_MEL_WEIGHT, FEATURE_WEIGHT, F0_WEIGHT = 45.0, 20.0, 40.0, 2.0, 10.0
+FIGURES = ("mel", "STFT", "parts", "pitch", "adversarial", "critics")
+WITHOUT_CRITICS = 0.12
+"""Share of the steps."""
+RISE_STEPS, FINAL_RATE = 200, 0.04
 REPORT_EVERY_STEPS = 1000
-RISE_STEPS = 200
-FINAL_RATE = 0.04
+GAIN = 2.0
+"""Makes replies about as loud as -20 LUFS: the teacher speaks at -26.6."""
 
 
-def rate_at(progress: float, stage_a: float, peak: float) -> float:
-    """Stage a: twice the peak; stage b: a cosine from the peak down to FINAL_RATE of it."""
-    if progress < stage_a:
-        return 2 * peak
-    fall = (progress - stage_a) / (1 - stage_a)
-    return peak * (FINAL_RATE + (1 - FINAL_RATE) * (1 + math.cos(math.pi * fall)) / 2)
+@dataclass(frozen=True)
+class Kind:
+    """A generator, the frames of context of its crops (left, right), the learning rate against
+    critics, the share of crops with the true mel, its steps, and how its weights are stored."""
+
+    network: type[nn.Module]
+    sizes: dict[str, int]
+    context: tuple[int, int]
+    rate: float
+    true_share: float
+    steps: int
+    dtype: str
+
+
+KINDS = {
+    "source_filter": Kind(
+        SourceFilter, {"width": 224, "blocks": 5, "fine_blocks": 2, "pitch_width": 160},
+        (24, 6), 5e-4, 0.4, 14_400, "int8",
+    ),
+    "bigvgan": Kind(
+        SourceBigVgan, {"width": 384, "pitch_width": 160}, (12, 8), 4e-4, 0.5, 11_600, "float16"
+    ),
+}  # fmt: skip
+
+
+class Trainer:
+    """Generator, its averaged weights, critics, and one step of either stage."""
+
+    def __init__(self, kind: Kind, device: torch.device) -> None:
+        self.kind, self.device = kind, device
+        self.generator, self.average = (kind.network(**kind.sizes).to(device) for _ in range(2))
+        self.average.requires_grad_(False).load_state_dict(self.generator.state_dict())
+        use_polyphase(self.generator, compiled=device.type == "cuda")
+        self.critics = make_critics().to(device)
+        self.optimisers = [
+            torch.optim.AdamW(network.parameters(), 1e-5, BETAS, weight_decay=DECAY)
+            for network in (self.generator, self.critics)
+        ]
+
+    def reconstruct(self, crops: Crops) -> list[Tensor]:
+        """A step on spectral losses alone; -> figures"""
+        voiced, free = self._generate(crops)
+        loss, figures = self._distances(crops, voiced, free)
+        self._update(0, loss + FREE_MEL_WEIGHT * mel_distance(free, crops.rest, MOSS_MEL))
+        return figures
+
+    def compete(self, crops: Crops) -> list[Tensor]:
+        """A step of the critics, then one of the generator against them; -> figures"""
+        voiced, free = self._generate(crops)
+        real, fake = crops.voiced + crops.rest, voiced + free
+        self.critics.requires_grad_(True)
+        scores = [maps[-1].chunk(2) for maps in self._judge(real, fake.detach())]
+        critic_loss = discriminator_loss([r for r, _ in scores], [f for _, f in scores])
+        self._update(1, critic_loss)
+        self.critics.requires_grad_(False)
+        halves = [[part.chunk(2) for part in maps] for maps in self._judge(real, fake)]
+        adversarial = adversarial_loss([maps[-1][1] for maps in halves])
+        features = feature_distance(
+            [[r for r, _ in maps[:-1]] for maps in halves],
+            [[f for _, f in maps[:-1]] for maps in halves],
+        )
+        loss, figures = self._distances(crops, voiced, free)
+        self._update(0, loss + adversarial + FEATURE_WEIGHT * features)
+        return [*figures, adversarial, critic_loss]
+
+    def _generate(self, crops: Crops) -> tuple[Tensor, Tensor]:
+        return self.generator.parts(crops.mel, crops.source, *self.kind.context)  # type: ignore[operator]
+
+    def _distances(self, crops: Crops, voiced: Tensor, free: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The losses of both stages and their figures: mel, STFT, parts and pitch"""
+        real, fake = crops.voiced + crops.rest, voiced + free
+        mel, stft = mel_distance(fake, real, MOSS_MEL), stft_distance(fake, real)
+        parts, pitch = part_distance(voiced, crops.voiced), self._pitch_loss(crops)
+        return MEL_WEIGHT * mel + stft + PART_WEIGHT * parts + pitch, [mel, stft, parts, pitch]
+
+    def _pitch_loss(self, crops: Crops) -> Tensor:
+        log2_f0, voicing = self.generator.pitch(crops.mel)  # type: ignore[operator]
+        is_voiced = (crops.f0_hz > MIN_F0_HZ).float()
+        error = (log2_f0 - crops.f0_hz.clamp_min(MIN_F0_HZ).log2()).abs() * is_voiced
+        return F0_WEIGHT * error.sum() / (is_voiced.sum() + 1) + binary_cross_entropy_with_logits(
+            voicing, is_voiced
+        )
+
+    def _judge(self, real: Tensor, fake: Tensor) -> list[list[Tensor]]:
+        enabled = self.device.type == "cuda"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=enabled):
+            return [critic(torch.cat([real, fake])) for critic in self.critics]
+
+    def _update(self, which: int, loss: Tensor) -> None:
+        network = (self.generator, self.critics)[which]
+        self.optimisers[which].zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT)
+        self.optimisers[which].step()
+        if network is self.generator:
+            averaged, learnt = self.average.parameters(), network.parameters()
+            with torch.no_grad():
+                torch._foreach_lerp_(list(averaged), list(learnt), 1 - EMA_DECAY)
+
+
+def rate_at(step: int, steps: int, peak: float) -> float:
+    """Without critics twice the peak; with them a cosine from the peak down to FINAL_RATE of it;
+    a short rise at the start."""
+    rise, fall = min(1.0, (step + 1) / RISE_STEPS), (step / steps - WITHOUT_CRITICS)
+    if fall < 0:
+        return rise * 2 * peak
+    fall /= 1 - WITHOUT_CRITICS
+    return rise * peak * (FINAL_RATE + (1 - FINAL_RATE) * (1 + math.cos(math.pi * fall)) / 2)
 
 
 def main() -> None:
-    args = _parse()
-    device, ends_at = pick_device(args.device), args.until or time.time() + args.seconds
-    torch.manual_seed(args.seed)
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
-    speech = VocoderSpeech(args.work / "vocoder_speech", args.codec, device)
-    trainer = Trainer(args.preset, args.batch, args.crop_frames, device)
-    if args.init:
-        critics = torch.load(args.init.with_suffix(".critics.pt"), map_location=device)
-        trainer.load(torch.load(args.init, map_location=device), critics)
-    count = sum(p.numel() for p in trainer.generator.parameters()) / 1e6
-    print(f"{args.preset}: {count:.2f} M parameters, {speech.hours:.2f} h of speech", flush=True)
-    _train(args, trainer, speech, ends_at)
-    save_state(args.work / f"{args.preset}.pt", halved(trainer.average))
-    save_state(args.work / f"{args.preset}.critics.pt", halved(trainer.critics))
-
-
-def _train(
-    args: argparse.Namespace, trainer: Trainer, speech: VocoderSpeech, ends_at: float
-) -> None:
-    def fill() -> None:
-        trainer.fill(
-            speech.crops(args.batch, args.crop_frames, trainer.preset.context, args.true_share)
-        )
-
-    steps = [Step(run, trainer.device, True) for run in (trainer.reconstruct, trainer.compete)]
-    trainer.set_rate(1e-9)
-    for step in steps:  # captured before the clock starts, at a rate of next to nothing
-        for _ in range(WARM_UP_STEPS + 1):
-            fill()
-            step()
-    count, began, peak = 0, time.time(), args.rate or trainer.preset.rate
-    while (progress := (time.time() - began) / (ends_at - began)) < 1 and count < args.max_steps:
-        if count % 10 == 0:
-            trainer.set_rate(
-                rate_at(progress, args.stage_a, peak) * min(1.0, (count + 10) / RISE_STEPS)
-            )
-        fill()
-        steps[progress >= args.stage_a]()
-        count += 1
-        if count % REPORT_EVERY_STEPS == 0:
-            _report(args.preset, count, time.time() - began, trainer)
-    print(f"{args.preset}: {count} steps in {time.time() - began:.0f} s", flush=True)
-
-
-def _report(name: str, step: int, spent_s: float, trainer: Trainer) -> None:
-    values = trainer.figures.tolist()
-    figures = ", ".join(
-        f"{figure} {value:.4f}" for figure, value in zip(FIGURES, values, strict=True)
-    )
-    print(f"{name} step {step} at {spent_s:.0f} s: {figures}", flush=True)
-    if not all(map(math.isfinite, values)):
-        raise SystemExit(f"{name} diverged at step {step}; try a lower --rate.")
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.nano.train_vocoder",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("preset", choices=tuple(PRESETS), help="vocoder to train")
-    parser.add_argument(
-        "--work", type=Path, required=True, help="work folder that holds vocoder_speech/"
-    )
-    parser.add_argument(
-        "--codec",
-        type=Path,
-        default=NANO_CHECKPOINT / "codec",
-        help="codec folder whose mels are learnt, too",
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=480.0, help="length of this call, start included"
-    )
-    parser.add_argument(
-        "--until", type=float, help="end at this time instead (seconds since the epoch)"
-    )
-    parser.add_argument("--init", type=Path, help="go on from this PRESET.pt and its critics")
-    parser.add_argument(
-        "--stage-a", type=float, default=0.12, help="share of the training without critics"
-    )
-    parser.add_argument(
-        "--true-share", type=float, default=0.5, help="share of crops with the true mel"
-    )
+    parser = stage_parser("train_vocoder", __doc__)
+    parser.add_argument("kind", choices=tuple(KINDS), help="vocoder to train")
+    parser.add_argument("--steps", type=int, help="length of the training (default: as shipped)")
     parser.add_argument("--batch", type=int, default=16, help="crops of one step")
     parser.add_argument("--crop-frames", type=int, default=30, help="mel frames of a crop's sound")
-    parser.add_argument(
-        "--rate", type=float, help="learning rate of the second stage (default: the preset's)"
-    )
-    parser.add_argument("--max-steps", type=int, default=10_000_000, help="end after so many steps")
-    parser.add_argument("--seed", type=int, default=0, help="of first weights and crops")
-    parser.add_argument(
-        "--device", default="auto", help="cpu, cuda or cuda:N; auto is a GPU, where there is one"
-    )
-    return parser.parse_args()
+    add_training_options(parser)
+    args = parser.parse_args()
+    device, kind = pick_device(args.device), KINDS[args.kind]
+    torch.manual_seed(args.seed)
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
+    speech = VocoderSpeech(args.work / "vocoder_speech", args.work / "codec", device)
+    trainer = Trainer(kind, device)
+    count = sum(p.numel() for p in trainer.generator.parameters()) / 1e6
+    print(f"{args.kind}: {count:.2f} M parameters, {speech.hours:.2f} h of speech", flush=True)
+    steps, began = args.steps or kind.steps, time.monotonic()
+    for step in range(steps):
+        for optimiser in trainer.optimisers:
+            set_rate(optimiser, rate_at(step, steps, kind.rate))
+        crops = speech.crops(args.batch, args.crop_frames, kind.context, kind.true_share)
+        competes = step / steps >= WITHOUT_CRITICS
+        figures = trainer.compete(crops) if competes else trainer.reconstruct(crops)
+        if (step + 1) % REPORT_EVERY_STEPS == 0 or step + 1 == steps:
+            values = [float(figure.detach()) for figure in figures]
+            shown = ", ".join(f"{name} {value:.4f}" for name, value in zip(FIGURES, values))
+            print(f"{args.kind} step {step + 1} at {time.monotonic() - began:.0f} s: {shown}")
+            if not all(map(math.isfinite, values)):
+                raise SystemExit(f"{args.kind} diverged at step {step + 1}; try another --seed.")
+    stored = next(name for name, network in SOURCE_TYPES.items() if network is kind.network)
+    folder = args.work / "vocoder" / args.kind
+    save_source_vocoder(folder, stored, kind.sizes, GAIN, trainer.average.cpu(), kind.dtype)
+    print(f"{folder}: {sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from moss_engine.runtime.sampler import LogitsRuntime
 from moss_engine.runtime.tensorrt.library import Library, compute_capability
 from moss_engine.runtime.tensorrt.runtime import TrtRuntime, bound_weights
 from moss_engine.text.processor import load_processor
-from scripts.nano.text.sentences import EVERYDAY, HARVARD
+from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.quantize import conversations
 
 NUM_SENTENCES, NUM_ROWS = 20, 200
@@ -260,7 +260,7 @@ def equal_words(replies: Mapping[str, Sequence[Sequence[Sequence[int]]]]) -> dic
     without the recogniser.
     """
     from moss_engine.codec.load import load_codec
-    from scripts.nano.judge import Recogniser, spoken_words
+    from scripts.judges.words import Recogniser, spoken_words
 
     config = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
     codec, recogniser = load_codec(NANO_CHECKPOINT), Recogniser()

@@ -49,7 +49,7 @@ from moss_engine.ui.config import PageConfig
 from scripts.bench.service import ear
 from scripts.bench.service.hands_free import SPOKEN
 from scripts.bench.service.page import tools
-from scripts.nano.text.sentences import EVERYDAY
+from scripts.judges.sentences import EVERYDAY
 
 MINUTES = {"noise": 3.0, "coughs": 2.0, "murmurs": 1.0, "other_echo": 2.0, "own_echo": 2.0}
 OWN_DELAY_S = 0.15

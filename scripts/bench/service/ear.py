@@ -38,8 +38,8 @@ from moss_engine.client import Client, open_service
 from moss_engine.recogniser.base import Recogniser
 from moss_engine.recogniser.load import DEFAULT, load_recogniser
 from moss_engine.ui.audio_in.ingest import AudioIngest
-from scripts.nano.judge import ErrorCount, count_errors, resample
-from scripts.nano.text.sentences import EVERYDAY
+from scripts.judges.sentences import EVERYDAY
+from scripts.judges.words import ErrorCount, count_errors, resample
 
 NUM_SENTENCES, NUM_NOISY = 40, 20
 NOISE_DB = 15.0

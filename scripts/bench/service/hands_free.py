@@ -33,7 +33,7 @@ from moss_engine.client import open_service
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.ui.config import PageConfig
 from scripts.bench.service.page import tools
-from scripts.nano.judge import resample
+from scripts.judges.words import resample
 from scripts.progress import Progress
 
 QUESTION = "What can you do?"  # its answer is longer than the pause

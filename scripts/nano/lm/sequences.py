@@ -1,185 +1,355 @@
-"""Sequences -> endless training batches, made by worker processes.
+"""Prompts, small talk, codes and tokenizer -> training sequences of rows.
 
-A batch is a flat run of rows, divided into cells of a few fixed widths; every cell holds one
-sequence from its start and padding after it. All shapes are constants of a run, so the training
-step compiles once, and attention is plain causal attention inside each cell: no sequence sees
-another.
+A sequence is the prompt, then the reply: text rows of a chunk of words, sosp, the codes of the
+chunk, eosp, text rows of the next chunk, ..., im_end. A chunk is cut where its first word starts;
+all chunks together hold every code of the utterance once, in order.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import queue
 import random
-import threading
-import time
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from tokenizers import Tokenizer
 
-from scripts.nano.lm.corpus import Corpus
-from scripts.nano.lm.layout import AUDIO_TARGET, TEXT_TARGET, LaidOut
+from moss_engine.api.errors import CheckpointError
+from moss_engine.api.tokens import SpecialIds
+from moss_engine.models.config import ModelConfig
+from scripts.nano.speech.voices import RATE_TOKENS, VOICE_TOKENS, rate_token
+from scripts.nano.tokenizer import (
+    CHAT,
+    IM_END,
+    IM_START,
+    READ,
+    load_tokenizer,
+    read_prompts,
+    read_talk,
+)
 
-WIDTHS = (64, 96, 128, 176, 224, 288, 384, 512, 768)
-IGNORE = -100
+NANO_CONFIG: dict[str, object] = {
+    "architectures": ["MossSpeechForCausalLM"],
+    "model_type": "moss_speech",
+    "hidden_size": 384,
+    "intermediate_size": 1024,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "num_shared_layers": 6,
+    "num_modality_layers": 2,
+    "num_hidden_layers": 8,
+    "rope_theta": 1e6,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 2048,
+    "vocab_size": 1024,
+    "audio_vocab_size": 4112,
+    "sosp_token_id": 3,
+    "eosp_token_id": 4096,
+    "modality_pad_token_id": 4,
+    "audio_pad_token_id": 4097,
+    "eos_token_id": 1,
+    "pad_token_id": 2,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "hidden_act": "silu",
+}
+NO_TARGET, TEXT_TARGET, AUDIO_TARGET = 0, 1, 2
+KEPT_CODES = 2
+_CHUNK_WORDS = ((1, 2), (2, 3), (2, 5))
+_MIN_FIRST_LETTERS = 4
+_BREAK_MARKS = (".", ",", "?", "!", ";", ":")
+VARIANTS, DROPOUT = 8, 0.1
+"""Ways in which every word is cut into pieces, and how many merges are left out for them."""
+TALK_SHARE = 0.45
+"""So many of the sequences are small talk: its answers have to be known by heart."""
+KIND_SHARES = {
+    "intents": 0.12,
+    "calendar": 0.02,
+    "opposites": 0.03,
+    "capitals": 0.05,
+    "meanings": 0.13,
+    "plurals": 0.03,
+    "sums": 0.36,
+    "large sums": 0.09,
+    "unknown words": 0.12,
+    "off the script": 0.05,
+}
+ONLY_TEXT_SHARE = 0.8
+"""So many of the answers are learnt without most of their sound, since that is several times
+shorter."""
+TALK_DROPOUT_SHARE = 0.1
+DRILL_SHARE = 0.15
+"""After so many of the texts to read comes a drill: words and phrases that stand twice or more, to
+be copied."""
+MAX_DRILL_WORDS = 45
+_DIGITS = "zero one two three four five six seven eight nine".split()
+USED_SPECIALS = (IM_START, IM_END, READ, CHAT, *VOICE_TOKENS.values(), *RATE_TOKENS)
+
+
+def nano_config() -> ModelConfig:
+    return ModelConfig.from_dict(dict(NANO_CONFIG), source=__name__)
 
 
 @dataclass(frozen=True)
-class Batch:
-    """rows: [N, 2]; *_at: rows that predict *_target (IGNORE beyond the used part). Shapes are
-    fixed in a run."""
+class Chunk:
+    """Words [first_word, end_word) and codes [first_code, end_code) of one utterance."""
+
+    first_word: int
+    end_word: int
+    first_code: int
+    end_code: int
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """rows: int16 [n, 2]; target: int8 [n], which head learns to predict row i + 1 from row i."""
 
     rows: np.ndarray
-    text_at: np.ndarray
-    text_target: np.ndarray
-    audio_at: np.ndarray
-    audio_target: np.ndarray
-
-    def packed(self) -> np.ndarray:
-        """All of it in one int32 array, in the order of the fields."""
-        return np.concatenate(
-            [self.rows.ravel(), self.text_at, self.text_target, self.audio_at, self.audio_target],
-            dtype=np.int32,
-        )
+    target: np.ndarray
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Cells of each width in a batch, and the fixed numbers of predicted rows."""
+def cut_chunks(
+    words: Sequence[str], word_starts: Sequence[int], num_codes: int, rng: random.Random
+) -> list[Chunk]:
+    """Random chunks: short ones first; ends at a mark where one is in reach; every chunk has at
+    least one code.
 
-    cells: tuple[int, ...]
-    text_targets: int
-    audio_targets: int
-
-    @property
-    def num_rows(self) -> int:
-        return sum(count * width for count, width in zip(self.cells, WIDTHS))
-
-    @property
-    def packed_sizes(self) -> list[int]:
-        """Lengths of the parts of `Batch.packed`."""
-        return [2 * self.num_rows, *[self.text_targets] * 2, *[self.audio_targets] * 2]
-
-
-def _cell_of(length: int) -> int | None:
-    return next((k for k, width in enumerate(WIDTHS) if length <= width), None)
-
-
-def shape_of(corpus: Corpus, target_rows: int, seed: int) -> Shape:
-    """Cells in proportion to the lengths there are, about `target_rows` in all."""
-    rng = random.Random(seed)
-    sample = list(islice(corpus.sequences(rng, (0, 1), dropout=True), 2000))
-    widths = [_cell_of(len(s.rows)) for s in sample]
-    share = [widths.count(k) / len(widths) for k in range(len(WIDTHS))]
-    scale = target_rows / sum(p * w for p, w in zip(share, WIDTHS))
-    cells = tuple(max(1, round(scale * p)) for p in share)
-    counts = [
-        sum(int((s.target == kind).sum()) for s in sample) / len(sample) * sum(cells)
-        for kind in (TEXT_TARGET, AUDIO_TARGET)
-    ]
-    return Shape(cells, *(int(-(-count * 1.08 // 256) * 256) for count in counts))
-
-
-def assemble(sequences: list[list[LaidOut]], shape: Shape, text_pad: int, audio_pad: int) -> Batch:
-    """Put sequences (one list a width) into their cells."""
-    rows = np.empty((shape.num_rows, 2), np.int32)
-    rows[:, 0], rows[:, 1] = text_pad, audio_pad
-    target = np.zeros(shape.num_rows, np.int8)
-    start = 0
-    for width, count, here in zip(WIDTHS, shape.cells, sequences):
-        for k, sequence in enumerate(here):
-            at = start + k * width
-            rows[at : at + len(sequence.rows)] = sequence.rows
-            target[at : at + len(sequence.target)] = sequence.target
-        start += count * width
-
-    def picked(kind: int, limit: int, channel: int) -> tuple[np.ndarray, np.ndarray]:
-        at = np.flatnonzero(target == kind)[:limit]
-        where, wanted = np.zeros(limit, np.int32), np.full(limit, IGNORE, np.int32)
-        where[: len(at)], wanted[: len(at)] = at, rows[at + 1, channel]
-        return where, wanted
-
-    text_at, text_target = picked(TEXT_TARGET, shape.text_targets, 0)
-    audio_at, audio_target = picked(AUDIO_TARGET, shape.audio_targets, 1)
-    return Batch(rows, text_at, text_target, audio_at, audio_target)
-
-
-def batches(
-    corpus: Corpus,
-    shape: Shape,
-    seed: int,
-    *,
-    share: tuple[int, int] = (0, 1),
-    dropout: bool = True,
-    epochs: int | None = None,
-) -> Iterator[Batch]:
-    """Batches over every `share[1]`-th text from `share[0]` on and small talk, newly cut and drawn
-    in every epoch."""
-    waiting: list[deque[LaidOut]] = [deque(maxlen=8 * count) for count in shape.cells]
-    config, wanted, epoch = corpus.config, sum(shape.cells) * 1.3, 0
-    while epochs is None or epoch < epochs:
-        rng = random.Random((seed * 1_000_003 + epoch) * 997 + share[0])
-        corpus.refresh()
-        for sequence in corpus.sequences(rng, share, dropout=dropout):
-            cell = _cell_of(len(sequence.rows))
-            if cell is not None:
-                waiting[cell].append(sequence)
-            if sum(map(len, waiting)) >= wanted:
-                yield assemble(
-                    _filled(waiting, shape), shape, config.pad_token_id, config.audio_pad_token_id
-                )
-        epoch += 1
-    while any(waiting):
-        yield assemble(
-            _filled(waiting, shape), shape, config.pad_token_id, config.audio_pad_token_id
-        )
-
-
-def _filled(waiting: list[deque[LaidOut]], shape: Shape) -> list[list[LaidOut]]:
-    """Take sequences for every cell; a cell without one of its own width gets a shorter one."""
-    taken: list[list[LaidOut]] = [[] for _ in shape.cells]
-    for k, count in enumerate(shape.cells):
-        while len(taken[k]) < count and waiting[k]:
-            taken[k].append(waiting[k].popleft())
-    for k in reversed(range(len(shape.cells))):
-        for j in range(k - 1, -1, -1):
-            while len(taken[k]) < shape.cells[k] and len(waiting[j]) > shape.cells[j]:
-                taken[k].append(waiting[j].popleft())
-    return taken
-
-
-def start_workers(
-    corpus: Corpus, shape: Shape, seed: int, count: int, begin_at: Path | None = None
-) -> tuple[queue.Queue, list]:
-    """Fork workers that fill a bounded queue with packed batches; call before any GPU work of this
-    process.
-
-    They wait until there is a file `begin_at`, if one is named: until then codes.npz has lengths
-    alone.
+    words: the utterance's words with their punctuation; word_starts: in codes, not falling, the
+    first 0.
     """
-    context = multiprocessing.get_context("fork")
-    pipe = context.Queue(maxsize=4 * count)
+    assert len(words) == len(word_starts) > 0 and num_codes > 0
+    chunks: list[Chunk] = []
+    first = 0
+    while first < len(words):
+        end = _chunk_end(words, first, len(chunks), rng)
+        start_code = chunks[-1].end_code if chunks else 0
+        while end < len(words) and not start_code < word_starts[end] < num_codes:
+            end += 1
+        chunks.append(
+            Chunk(first, end, start_code, num_codes if end == len(words) else int(word_starts[end]))
+        )
+        first = end
+    return chunks
 
-    def fill(worker: int) -> None:
-        while begin_at is not None and not begin_at.exists():
-            time.sleep(0.5)
-        for batch in batches(corpus, shape, seed, share=(worker, count)):
-            pipe.put(batch.packed())
 
-    workers = [context.Process(target=fill, args=(worker,), daemon=True) for worker in range(count)]
-    for worker in workers:
-        worker.start()
-    ready: queue.Queue = queue.Queue(maxsize=8)
+def _chunk_end(words: Sequence[str], first: int, index: int, rng: random.Random) -> int:
+    low, high = _CHUNK_WORDS[min(index, len(_CHUNK_WORDS) - 1)]
+    if index == 0 and sum(map(str.isalpha, words[0])) < _MIN_FIRST_LETTERS:
+        low = 2
+    count = rng.randint(low, high)
+    if index > 0:
+        marked = [
+            n
+            for n in range(low - 1, high + 1)
+            if n > 0 and words[min(first + n, len(words)) - 1].endswith(_BREAK_MARKS)
+        ]
+        if marked and rng.random() < 0.8:
+            count = marked[0]
+    end = min(first + count, len(words))
+    return len(words) if len(words) - end == 1 and index > 0 and count < high else end
 
-    def receive() -> (
-        None
-    ):  # a batch crosses the pipe in small pieces, so the training step must not wait for it
-        while True:
-            ready.put(pipe.get())
 
-    threading.Thread(target=receive, daemon=True).start()
-    return ready, workers
+def lay_out(
+    prompt_ids: Sequence[int],
+    word_ids: Sequence[Sequence[int]],
+    codes: np.ndarray,
+    chunks: Sequence[Chunk],
+    ids: SpecialIds,
+    *,
+    only_text: bool = False,
+) -> LaidOut:
+    """Prompt rows, then the reply. `word_ids[k]` are the text ids of word k with its leading space.
+
+    With `only_text` the last chunk keeps just its first codes and none is to be predicted: a
+    shorter sequence that teaches what to say, with the words of every chunk after sound as in a
+    real reply.
+    """
+    text: list[np.ndarray] = [np.asarray(prompt_ids, np.int16)]
+    audio: list[np.ndarray] = [np.full(len(prompt_ids), ids.audio_pad, np.int16)]
+    is_audio: list[np.ndarray] = [np.zeros(len(prompt_ids), bool)]
+    for chunk in chunks:
+        said = [piece for word in word_ids[chunk.first_word : chunk.end_word] for piece in word]
+        is_cut = only_text and chunk is chunks[-1]
+        end_code = min(chunk.end_code, chunk.first_code + KEPT_CODES) if is_cut else chunk.end_code
+        count = end_code - chunk.first_code
+        text.append(np.asarray([*said, ids.sosp], np.int16))
+        text.append(np.full(count + 1, ids.modality_pad, np.int16))
+        audio.append(np.full(len(said) + 1, ids.audio_pad, np.int16))
+        audio.append(np.append(codes[chunk.first_code : end_code], ids.eosp).astype(np.int16))
+        is_audio.append(np.repeat([False, True], [len(said) + 1, count + 1]))
+    text.append(np.asarray([ids.im_end], np.int16))
+    audio.append(np.asarray([ids.audio_pad], np.int16))
+    is_audio.append(np.zeros(1, bool))
+    rows = np.stack([np.concatenate(text), np.concatenate(audio)], axis=1)
+    target = np.full(len(rows), NO_TARGET, np.int8)
+    spoken = NO_TARGET if only_text else AUDIO_TARGET
+    target[len(prompt_ids) - 1 : -1] = np.where(np.concatenate(is_audio), spoken, TEXT_TARGET)[
+        len(prompt_ids) :
+    ]
+    return LaidOut(rows, target)
+
+
+class PieceTable:
+    """Text ids of every distinct word: canonical, and several draws with BPE dropout."""
+
+    def __init__(self, tokenizer: Tokenizer, texts: list[str], variants: int):
+        self.index: dict[str, int] = {}
+        for text in texts:
+            for piece in _spaced(text):
+                self.index.setdefault(piece, len(self.index))
+        names = list(self.index)
+        tokenizer.model.dropout = None
+        self.draws = [[e.ids for e in tokenizer.encode_batch_fast(names)]]
+        tokenizer.model.dropout = DROPOUT
+        for _ in range(variants):
+            self.draws.append([e.ids for e in tokenizer.encode_batch_fast(names)])
+        tokenizer.model.dropout = None
+
+    def words(self, text: str, rng: random.Random | None) -> list[list[int]]:
+        """Ids of each word of the text; `rng` None gives the canonical pieces."""
+        draws, index = self.draws, self.index
+        if rng is None:
+            return [draws[0][index[piece]] for piece in _spaced(text)]
+        last = len(draws) - 1
+        return [draws[rng.randint(0, last)][index[piece]] for piece in _spaced(text)]
+
+
+def _spaced(text: str) -> list[str]:
+    words = text.split()
+    return words[:1] + [" " + word for word in words[1:]]
+
+
+Take = tuple[np.ndarray, list[int], str, str]
+"""The codes of an utterance, the starts of its words in codes, its voice, and the token of its
+rate."""
+
+
+class Corpus:
+    """Texts, small talk and codes of one split: everything that sequences are made of."""
+
+    def __init__(self, work: Path, split: str):
+        self.config = nano_config()
+        prompts = {
+            row["id"]: (row["mode"], row["spoken"], row["voice"], rate_token(row["speed"]))
+            for row in read_prompts(work)
+            if row["mode"] == "chat" or row["split"] == split
+        }
+        self._read_codes(work / "codes.npz", prompts)
+        if not self.reads:
+            raise CheckpointError(f"{work}/codes.npz holds no text of the split {split!r}.")
+        pairs = [
+            (row["kind"], row["user"], row["spoken"])
+            for row in read_talk(work)
+            if row["is_held"] == (split == "held")
+        ]
+        self.talk: dict[str, list[tuple[str, str]]] = {kind: [] for kind in KIND_SHARES}
+        for kind, user, answer in pairs:
+            if answer in self.answers:
+                self.talk[kind].append((user, answer))
+        self.kinds = [kind for kind, known in self.talk.items() if known]
+        texts = ["Say " + " ".join(_DIGITS), *(text for _, text, *_ in prompts.values())]
+        texts += [text for _, *pair in pairs for text in pair]
+        tokenizer = load_tokenizer(work / "tokenizer.json")
+        self.table = PieceTable(tokenizer, texts, VARIANTS)
+        self.special = {name: tokenizer.token_to_id(name) for name in USED_SPECIALS}
+        assert None not in self.special.values(), "the tokenizer lacks a special token"
+        names = ("system", "user", "assistant", "\n")
+        self.plain = {name: tokenizer.encode(name).ids for name in names}
+
+    def _read_codes(self, path: Path, prompts: dict[int, tuple[str, str, str, str]]) -> None:
+        """Takes of the texts to read, and of each answer of the small talk."""
+        self.reads: list[tuple[str, Take]] = []
+        self.answers: dict[str, list[Take]] = {}
+        with np.load(path) as data:
+            ids, offsets, codes = data["ids"], data["code_offsets"].tolist(), data["codes"]
+            word_offsets, word_starts = data["word_offsets"].tolist(), data["word_starts"].tolist()
+        for i, utterance in enumerate(ids.tolist()):
+            if utterance in prompts and offsets[i + 1] > offsets[i]:
+                mode, text, voice, rate = prompts[utterance]
+                starts = word_starts[word_offsets[i] : word_offsets[i + 1]]
+                take = (codes[offsets[i] : offsets[i + 1]], starts, voice, rate)
+                if mode == "chat":
+                    self.answers.setdefault(text, []).append(take)
+                else:
+                    self.reads.append((text, take))
+
+    def prompt(self, mode: str, voice: str, rate: str, asked: list[list[int]]) -> list[int]:
+        """System turn, the user's words, and the start of the answer."""
+        special, plain, line = self.special, self.plain, self.plain["\n"]
+        start, end = special[IM_START], special[IM_END]
+        chosen = [special[READ if mode == "read" else CHAT]]
+        chosen += [special[VOICE_TOKENS[voice]], special[rate]]
+        words = [i for word in asked for i in word]
+        return [
+            *(start, *plain["system"], *line, *chosen, end, *line),
+            *(start, *plain["user"], *line, *words, end, *line),
+            *(start, *plain["assistant"], *line),
+        ]
+
+    def read_sequence(self, index: int, rng: random.Random, *, dropout: bool) -> LaidOut:
+        text, take = self.reads[index]
+        words = self.table.words(text, rng if dropout else None)
+        return self._lay_out("read", words, words, text, take, rng)
+
+    def drill_sequence(self, index: int, rng: random.Random) -> LaidOut:
+        """A text with some of it repeated, or with digits, as text alone; its few codes are another
+        text's."""
+        text, (codes, _, *how) = self.reads[index]
+        first, *others = text.split()
+        others += rng.choice(self.reads)[0].split()[1:]
+        words = [first]
+        while others and len(words) < MAX_DRILL_WORDS:
+            taken = others[: rng.randint(1, 3)]
+            others = others[len(taken) :]
+            words += taken * (rng.choice((2, 2, 3)) if rng.random() < 0.3 else 1)
+            if rng.random() < 0.07:
+                words += rng.choices(rng.sample(_DIGITS, 3), k=rng.randint(3, 8))
+        text = " ".join(words)
+        copied = self.table.words(text, rng)
+        voice, rate = how
+        take = (np.resize(codes, 3 * len(words)), [3 * i for i in range(len(words))], voice, rate)
+        return self._lay_out("read", copied, copied, text, take, rng, only_text=True)
+
+    def talk_sequence(
+        self, kind: str, rng: random.Random, *, dropout: bool, only_text: bool
+    ) -> LaidOut:
+        """A question of a kind, and its answer, which is always written in the same pieces."""
+        user, answer = rng.choice(self.talk[kind])
+        typed = rng if dropout and rng.random() < TALK_DROPOUT_SHARE else None
+        asked, said = self.table.words(user, typed), self.table.words(answer, None)
+        take = rng.choice(self.answers[answer])
+        return self._lay_out("chat", asked, said, answer, take, rng, only_text)
+
+    def _lay_out(
+        self,
+        mode: str,
+        asked: list[list[int]],
+        said: list[list[int]],
+        text: str,
+        take: Take,
+        rng: random.Random,
+        only_text: bool = False,
+    ) -> LaidOut:
+        codes, starts, voice, rate = take
+        prompt = self.prompt(mode, voice, rate, asked)
+        chunks = cut_chunks(text.split(), starts, len(codes), rng)
+        return lay_out(prompt, said, codes, chunks, self.config.special, only_text=only_text)
+
+    def sequences(
+        self, rng: random.Random, share: tuple[int, int], *, dropout: bool
+    ) -> Iterator[LaidOut]:
+        """An epoch: every `share[1]`-th text to read from `share[0]` on in random order, with small
+        talk between."""
+        order = list(range(share[0], len(self.reads), share[1]))
+        rng.shuffle(order)
+        weights = [KIND_SHARES[kind] for kind in self.kinds]
+        for index in order:
+            yield self.read_sequence(index, rng, dropout=dropout)
+            if dropout and rng.random() < DRILL_SHARE:
+                yield self.drill_sequence(index, rng)
+            while self.kinds and rng.random() < TALK_SHARE:
+                kind = rng.choices(self.kinds, weights)[0]
+                only_text = rng.random() < ONLY_TEXT_SHARE
+                yield self.talk_sequence(kind, rng, dropout=dropout, only_text=only_text)

@@ -1,38 +1,40 @@
-"""The teacher: hibari-tts with word times, and the second voice made of it."""
+"""The teacher: hibari-tts with word times, and the second voice made of it.
+
+hibari's network rounds a duration for every phoneme, in units of 25 ms. That tensor is an inner one
+of the ONNX file, and is made an output by appending a few bytes to it; word starts follow from it
+without any alignment.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from moss_engine.api.errors import MissingPackageError
-from scripts.nano.speech.derived_voice import TRACT, convert, teacher_speed
-from scripts.nano.speech.pronunciations import said_otherwise
-from scripts.nano.speech.shards import SAMPLE_RATE_HZ
+from scripts.nano.speech.second_voice import TRACT, convert, teacher_speed
+from scripts.nano.speech.shards import SAMPLE_RATE_HZ, SAMPLES_PER_CODE
 from scripts.nano.speech.voices import ADA, BEN
-from scripts.nano.speech.word_times import (
-    DURATION_UNIT_SAMPLES,
-    code_labels,
-    join_words,
-    speech_bounds,
-    spelled_a,
-    word_starts_s,
-)
 
 DURATION_TENSOR = "/Clip_output_0"
-
 MAX_PHONEMES = 400
-
-CODE_SAMPLES = 960
-"""A code, 40 ms: sentences joined to one utterance begin with a code."""
-
 SPELLED_A = "ˈA"
-
 ONSET_S = 0.05
 """A word is heard this much before its first phoneme's nominal start (median of 73 words after a
 pause, at -40 dB)."""
+DURATION_UNIT_SAMPLES = 600
+PUNCTUATION = frozenset(' ;:,.!?—…"()“”')
+STRESS_MARKS = frozenset("ˈˌ")
+SILENCE = 0
+"""The label of a code without a phoneme."""
+ENVELOPE_SAMPLES = 120
+SILENCE_DB = -45.0
+LEAD_S = 0.06
+TAIL_S = 0.30
+"""Silence kept at the end. Replies are read sentence by sentence, so this and LEAD_S make the pause
+between two."""
 
 
 class UnusablePromptError(Exception):
@@ -55,18 +57,32 @@ def with_output(model: bytes, tensor: str) -> bytes:
     return model + field(7, field(12, field(1, tensor.encode()) + float32_type))
 
 
+def load_hibari() -> Any:
+    """hibari-tts in one thread."""
+    try:
+        from hibari.tts import Hibari  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise MissingPackageError(
+            "The teacher needs hibari-tts and onnxruntime: pip install hibari-tts==0.2.1"
+        ) from error
+    return Hibari(voice="heart", threads=1)
+
+
+def corrections() -> dict[str, str]:
+    """Words that the teacher would say wrongly -> phonemes in its alphabet."""
+    text = Path(__file__).with_name("pronunciations.txt").read_text(encoding="utf-8")
+    entries = (entry.rpartition(" ") for line in text.splitlines() for entry in line.split("|"))
+    return {word: phonemes for word, _, phonemes in entries}
+
+
 class Teacher:
     """hibari with word times; one onnxruntime thread."""
 
     def __init__(self) -> None:
-        try:
-            import onnxruntime
-            from hibari.tts import Hibari  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise MissingPackageError(
-                "The teacher needs hibari-tts and onnxruntime: pip install hibari-tts==0.2.1"
-            ) from error
-        self._hibari = Hibari(voice="heart", threads=1)
+        self._hibari = load_hibari()
+        import onnxruntime
+
+        self._corrections = corrections()
         self._known = frozenset(self._hibari.vocab)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -90,7 +106,9 @@ class Teacher:
         word, begins = 0, True
         for token in tokens:
             said = forced.get(word) if begins else None
-            said = said or (said_otherwise(token.text) if token.phonemes is None else None)
+            said = said or (
+                self._corrections.get(token.text.lower()) if token.phonemes is None else None
+            )
             if said is not None:
                 token.phonemes, token.rating = said, 5
             begins = begins and said is None and not token.text[:1].isalnum()
@@ -156,12 +174,112 @@ class Teacher:
             wave, sentence_starts, said = self.say_sentence(
                 sentence, row.get("voice", ADA), row["speed"], rng, here
             )
-            wave = wave[: len(wave) // CODE_SAMPLES * CODE_SAMPLES]
+            wave = wave[: len(wave) // SAMPLES_PER_CODE * SAMPLES_PER_CODE]
             starts += [begin / SAMPLE_RATE_HZ + start for start in sentence_starts]
             waves.append(wave)
-            labels.append(said[: len(wave) // CODE_SAMPLES])
+            labels.append(said[: len(wave) // SAMPLES_PER_CODE])
             begin += len(wave)
         if len(starts) != len(row["spoken"].split()):
             raise UnusablePromptError("word count differs")
         pcm = np.clip(np.concatenate(waves), -1.0, 1.0) * 32767.0
         return pcm.astype("<i2"), starts, np.concatenate(labels)
+
+
+@dataclass(frozen=True)
+class SpokenWords:
+    """Phonemes of a sentence and, for each written word, the index of the phoneme where its sound
+    begins."""
+
+    phonemes: str
+    word_begins: tuple[int, ...]
+
+
+def join_words(pieces: list[tuple[str, bool]], known: frozenset[str]) -> SpokenWords:
+    """(phonemes, is the last piece of its written word) of every piece -> the words' places in the
+    joined string.
+
+    Characters outside `known` are left out, as the teacher leaves them out. A word begins at its
+    first phoneme that is no punctuation; one that has none begins where its punctuation does.
+    """
+    phonemes, begins = "", []
+    start, begin = 0, None
+    for index, (text, ends_word) in enumerate(pieces):
+        for char in text:
+            if char not in known:
+                continue
+            if begin is None and char not in PUNCTUATION:
+                begin = len(phonemes)
+            phonemes += char
+        if ends_word or index == len(pieces) - 1:
+            begins.append(start if begin is None else begin)
+            if index < len(pieces) - 1:
+                phonemes += " "
+            start, begin = len(phonemes), None
+    return SpokenWords(phonemes, tuple(begins))
+
+
+def spelled_a(tokens: list[str]) -> list[int]:
+    """Where "A" is the name of the letter, as in "ten A M", "plan A" and "A, B", not the article
+    that hibari would read.
+
+    Within a sentence an article is written small; at its start the letter is followed by a letter
+    or a mark.
+    """
+
+    def is_letter(token: str) -> bool:
+        return len(token) == 1 and "A" <= token <= "Z"
+
+    def opens(token: str) -> bool:
+        return not token[-1:].isalnum() and token not in (",", ";")
+
+    around = ["", *tokens, "."]
+    return [
+        k - 1
+        for k, token in enumerate(around)
+        if token == "A"
+        and (is_letter(around[k + 1]) or around[k + 1] in PUNCTUATION or not opens(around[k - 1]))
+    ]
+
+
+def word_starts_s(durations: np.ndarray, word_begins: tuple[int, ...]) -> list[float]:
+    """Durations [1 + phonemes + 1] in units of 25 ms, the first and last being silence -> seconds,
+    one per word."""
+    assert len(durations) >= 2 + max(word_begins, default=0)
+    ends = np.cumsum(durations)
+    return [float(ends[begin]) * DURATION_UNIT_SAMPLES / SAMPLE_RATE_HZ for begin in word_begins]
+
+
+def speech_bounds(wave: np.ndarray) -> tuple[int, int]:
+    """[samples] -> first and end sample of the speech with a little silence around it; (0, 0) where
+    all is silent."""
+    frames = len(wave) // ENVELOPE_SAMPLES
+    power = (
+        wave[: frames * ENVELOPE_SAMPLES].astype(np.float64).reshape(frames, ENVELOPE_SAMPLES) ** 2
+    ).mean(axis=1)
+    if frames == 0 or power.max() < 1e-8:
+        return 0, 0
+    loud = np.flatnonzero(power > power.max() * 10 ** (SILENCE_DB / 10))
+    first = int(loud[0]) * ENVELOPE_SAMPLES - round(LEAD_S * SAMPLE_RATE_HZ)
+    end = int(loud[-1] + 1) * ENVELOPE_SAMPLES + round(TAIL_S * SAMPLE_RATE_HZ)
+    return max(0, first), min(len(wave), end)
+
+
+def code_labels(
+    ids: np.ndarray, phonemes: str, durations: np.ndarray, shift_s: float, num_samples: int
+) -> np.ndarray:
+    """-> uint8 [codes]: the id of the phoneme in the middle of every code, SILENCE at spaces and
+    marks.
+
+    ids, durations: [1 + phonemes + 1]; `shift_s` is where the kept sound begins. A mark of stress
+    counts to its vowel.
+    """
+    kinds = ids.astype(np.uint8)
+    for place in range(len(phonemes) - 1, -1, -1):
+        if phonemes[place] in STRESS_MARKS:
+            kinds[place + 1] = kinds[place + 2]
+        elif phonemes[place] in PUNCTUATION:
+            kinds[place + 1] = SILENCE
+    ends_s = np.cumsum(durations) * DURATION_UNIT_SAMPLES / SAMPLE_RATE_HZ - shift_s
+    middles = np.arange(-(-num_samples // SAMPLES_PER_CODE)) + 0.5
+    middles_s = middles * SAMPLES_PER_CODE / SAMPLE_RATE_HZ
+    return kinds[np.searchsorted(ends_s, middles_s).clip(0, len(kinds) - 1)]

@@ -1,4 +1,10 @@
-"""Random everyday sentences: the patterns of `phrases` filled with words of WordNet, and with figures."""
+"""Random everyday sentences: patterns filled with words of WordNet, and with figures.
+
+The tables of text are in files of sections, each of which begins with a line `== name`. A pattern
+holds slots in braces. A slot is filled from a list of the same name, whose entries may hold slots
+again; names that are in no table (nouns, verbs, adjectives by kind) come from WordNet, figures from
+`figures`.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +14,37 @@ from collections.abc import Callable
 from pathlib import Path
 
 from moss_engine.text.spoken.dates import MONTHS
-from scripts.nano.text.phrases import IRREGULAR, PATTERNS, SLOTS
-from scripts.nano.text.word_sources import (
-    KINDS,
-    is_coarse,
-    scowl_words,
-    word_counts,
-    wordnet_senses,
-)
+from scripts.nano.text.packages import KINDS, is_coarse, scowl_words, word_counts, wordnet_senses
+
+
+def read_tables(name: str) -> dict[str, list[str]]:
+    """Sections of a file of this folder -> their lines"""
+    text = Path(__file__).with_name(f"{name}.txt").read_text(encoding="utf-8")
+    tables: dict[str, list[str]] = {}
+    for line in filter(None, text.splitlines()):
+        if line.startswith("== "):
+            tables[line[3:]] = []
+        else:
+            tables[next(reversed(tables))].append(line)
+    return tables
+
+
+TABLES = read_tables("grammar")
+WORD_LISTS = ("first", "last", "city", "country", "tree", "feelz", "Pos", "day")
+SLOTS: dict[str, list[str]] = {"month": list(MONTHS)}
+SLOTS |= {name: " ".join(TABLES[name]).split() for name in WORD_LISTS}
+SLOTS |= {
+    name: [option.strip() for option in options.split(" | ")]
+    for name, options in (line.split(": ", 1) for line in TABLES["slots"])
+}
+IRREGULAR = {
+    base: tuple(forms) for base, *forms in (line.split() for line in TABLES["irregular verbs"])
+}
+"""Verbs -> past, participle"""
 
 
 class Grammar:
-    """Random sentences from the patterns; words by kind from WordNet, forms of verbs and plurals made here."""
+    """Random sentences from the patterns; forms of verbs and plurals are made here."""
 
     def __init__(self, sources: Path, rng: random.Random):
         self.rng = rng
@@ -57,11 +82,9 @@ class Grammar:
 
         self.plural = inflect.engine().plural
 
-    def sentence(self) -> str:
-        return self.sentence_of(self.rng.choice(PATTERNS))
-
-    def sentence_of(self, pattern: str) -> str:
-        text = self.expand(pattern)
+    def sentence(self, table: str) -> str:
+        """One of a table's patterns, filled."""
+        text = self.expand(self.rng.choice(TABLES[table]))
         text = re.sub(r"\b([Aa]) (?=[aeiouAEIOU](?!ni|se|ne|ur))", r"\1n ", text)
         return text[0].upper() + text[1:] if text[0] != '"' else '"' + text[1].upper() + text[2:]
 

@@ -1,24 +1,42 @@
-"""Question and answer pairs for the `<chat>` mode: scripts, sums, calendar, words, capitals, and honest refusals."""
+"""Questions and answers of the mode `<chat>`: scripts, sums, calendar, words, refusals.
+
+In the table of intents a line is `ways to ask => answer`, the ways separated by ` | `.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from moss_engine.text.spoken.cardinals import cardinal, ordinal
+from moss_engine.text.spoken.dates import MONTHS
 from moss_engine.text.spoken.text import spoken_text
-from scripts.nano.text.intents import intents
-from scripts.nano.text.number_questions import calendar, large_sums, sums
-from scripts.nano.text.refusals import REFUSALS, Pair, off_script
-from scripts.nano.text.word_questions import (
-    all_capitals,
-    meanings,
-    opposites,
-    plurals,
-    unknown_words,
+from scripts.nano.text.grammar import SLOTS, read_tables
+from scripts.nano.text.packages import (
+    capitals,
+    is_coarse,
+    main_noun_senses,
+    scowl_words,
+    word_counts,
 )
 
+TABLES = read_tables("small_talk")
+Pair = tuple[str, str]
+"""A question and its answer."""
+OFF_SCRIPT_QUESTIONS = 9000
+REFUSAL = "I am the small built-in voice. I do not know that yet."
+WORD_REFUSAL = "I am the small built-in voice. I do not know that word."
+REFUSALS = (REFUSAL, WORD_REFUSAL)
+MAX_SUMMAND = 12
+"""Sums and differences of numbers up to this one are known; those of larger ones are refused."""
+LARGE_SUMS = 3000
+_MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+COMMON_WORDS, THING_WORDS = 250, 250
+"""So many words are defined: the most frequent, and of the others names of things."""
+_THINGS = ("05", "06", "08", "13", "17", "20")
+UNKNOWN_WORDS = 9000
 HELD_SHARE = 0.05
 """Of the questions that have no answer of their own, so many are kept out of the training."""
 _OPENERS = ("please", "hey", "hello", "hi", "okay", "so", "well", "um", "tell me", "nano")
@@ -40,7 +58,7 @@ _ASKING = frozenset(
 
 @dataclass(frozen=True)
 class Talk:
-    """One question, as typed, and the one answer to it, both in spoken form; `is_held`: kept out of the training."""
+    """A question, as typed, and the one answer to it; `is_held`: kept out of the training."""
 
     kind: str
     user: str
@@ -49,9 +67,9 @@ class Talk:
 
 
 def small_talk(sources: Path, rng: random.Random) -> Iterator[Talk]:
-    """Every pair of the chat by kind, each question as it stands and in ways in which people type it."""
+    """Every pair, each question as it stands and in ways in which people type it."""
     plain = {
-        "intents": (list(_scripted()), 6),
+        "intents": ([(ask, answer) for asks, answer in intents() for ask in asks], 6),
         "calendar": (list(calendar()), 2),
         "opposites": (list(opposites()), 3),
         "capitals": (list(all_capitals(sources)), 3),
@@ -73,7 +91,7 @@ def small_talk(sources: Path, rng: random.Random) -> Iterator[Talk]:
 
 
 def typed(question: str, rng: random.Random) -> str:
-    """As people type it: with or without capitals, marks, contractions, apostrophes and a word before it."""
+    """With or without capitals, marks, contractions, apostrophes and a word before it."""
     if rng.random() < 0.4:
         for full, short in _SHORTENED:
             question = question.replace(full, short)
@@ -94,6 +112,206 @@ def typed(question: str, rng: random.Random) -> str:
     return question + ("?" if asks and len(question.split()) > 1 else "." if draw < 0.9 else "!")
 
 
-def _scripted() -> Iterator[Pair]:
-    for questions, answer in intents():
-        yield from ((question, answer) for question in questions)
+def intents() -> list[tuple[list[str], str]]:
+    """(ways to ask, answer) of every intent; no question has two answers."""
+    lines = (line.split(" => ") for line in TABLES["intents"])
+    return [(questions.split(" | "), answer) for questions, answer in lines]
+
+
+def sums() -> Iterator[Pair]:
+    """Every sum and difference of two small numbers, in all the ways to ask for it."""
+    for a in range(MAX_SUMMAND + 1):
+        for b in range(MAX_SUMMAND + 1):
+            for ways, result in ((TABLES["sum"], a + b), (TABLES["difference"], a - b)):
+                if result >= 0:
+                    for way in ways:
+                        yield (
+                            way.format(a=cardinal(a), b=cardinal(b)),
+                            f"{cardinal(result).capitalize()}.",
+                        )
+
+
+def large_sums(rng: random.Random) -> Iterator[Pair]:
+    for _ in range(LARGE_SUMS):
+        pair = [rng.randint(MAX_SUMMAND + 1, 99), rng.randint(0, rng.choice((MAX_SUMMAND, 99)))]
+        rng.shuffle(pair)
+        way = rng.choice(rng.choice((TABLES["sum"], TABLES["difference"])))
+        yield way.format(a=cardinal(pair[0]), b=cardinal(pair[1])), REFUSAL
+
+
+def calendar() -> Iterator[Pair]:
+    for names, kind in ((SLOTS["day"], "day"), (MONTHS, "month")):
+        for i, name in enumerate(names):
+            after, before = names[(i + 1) % len(names)], names[i - 1]
+            for question in (
+                f"What comes after {name}?",
+                f"Which {kind} comes after {name}?",
+                f"What is the {kind} after {name}?",
+                f"What {kind} follows {name}?",
+                f"What is the next {kind} after {name}?",
+                f"What {kind} is after {name}?",
+            ):
+                yield question, f"After {name} comes {after}."
+            for question in (
+                f"What comes before {name}?",
+                f"Which {kind} comes before {name}?",
+                f"What is the {kind} before {name}?",
+                f"What {kind} is before {name}?",
+            ):
+                yield question, f"Before {name} comes {before}."
+            for question in (
+                f"What is the {ordinal(i + 1)} {kind}?",
+                f"Which is the {ordinal(i + 1)} {kind}?",
+            ):
+                yield question, f"The {ordinal(i + 1)} {kind} is {name}."
+    for name, count in zip(MONTHS, _MONTH_DAYS):
+        for question in (
+            f"How many days are in {name}?",
+            f"How many days does {name} have?",
+            f"How long is {name}?",
+            f"How many days has {name}?",
+            f"How many days are there in {name}?",
+        ):
+            yield question, f"{name} has {cardinal(count)} days."
+
+
+def opposites() -> Iterator[Pair]:
+    for pair in TABLES["opposites"]:
+        first, second = pair.split()
+        for a, b in ((first, second), (second, first)):
+            if (a, b) in (
+                ("old", "young"),
+                ("short", "long"),
+                ("light", "heavy"),
+                ("right", "left"),
+            ):
+                continue
+            for question in (
+                f"What is the opposite of {a}?",
+                f"Tell me the opposite of {a}.",
+                f"The opposite of {a}",
+            ):
+                yield question, f"The opposite of {a} is {b}."
+
+
+def all_capitals(sources: Path) -> Iterator[Pair]:
+    listed = {
+        country: city
+        for country, city in capitals(sources)
+        if not any(mark in country + city for mark in ",(;")
+    }
+    more = dict(line.split(": ") for line in TABLES["capitals"])
+    for country, capital in (listed | more).items():
+        for question in (
+            f"What is the capital of {country}?",
+            f"Which city is the capital of {country}?",
+            f"The capital of {country}",
+            f"Tell me the capital of {country}.",
+            f"What is the capital city of {country}?",
+        ):
+            yield question, f"The capital of {country} is {capital}."
+
+
+def _asked(way: str, word: str) -> str:
+    return way.format(word=word, article="an" if word[0] in "aeiou" else "a")
+
+
+def defined_words(sources: Path) -> dict[str, str]:
+    """The most frequent nouns whose main meaning has a short definition, with it."""
+    counts, common = word_counts(sources), set(scowl_words(sources, 35))
+    scripted = {
+        question.split()[-1].lower()
+        for questions, _ in intents()
+        for question in questions
+        if question.startswith("what is ")
+    }
+    found = {}
+    for word, sense in main_noun_senses(sources).items():
+        definition = sense.definition
+        is_plain = definition.replace("-", "").replace(",", "").replace(" ", "").isalpha()
+        if (
+            word in common
+            and word not in scripted
+            and len(word) > 2
+            and counts.get(word, 0) >= 2
+            and 2 <= len(definition.split()) <= 8
+            and is_plain
+            and word not in definition
+            and not is_coarse(f"{word} {definition}")
+        ):
+            found[word] = sense
+    ranked = sorted(found, key=lambda word: (-counts[word], word))
+    things = [word for word in ranked[COMMON_WORDS:] if found[word].kind in _THINGS][:THING_WORDS]
+    return {word: found[word].definition for word in (*ranked[:COMMON_WORDS], *things)}
+
+
+def meanings(sources: Path) -> Iterator[Pair]:
+    for word, definition in defined_words(sources).items():
+        for way in TABLES["meaning"]:
+            yield _asked(way, word), f"{word.capitalize()} means {definition}."
+
+
+def unknown_words(sources: Path, rng: random.Random) -> Iterator[Pair]:
+    """Questions for the meaning of words that are not defined here, common ones first."""
+    asked_for = {
+        question.split()[-1].lower() for questions, _ in intents() for question in questions
+    }
+    known: Collection[str] = defined_words(sources).keys() | asked_for
+    usable = [
+        w
+        for w in scowl_words(sources, 50)
+        if w.islower() and len(w) > 2 and w not in known and not is_coarse(w)
+    ]
+    names = [name for name in (*SLOTS["city"], *SLOTS["first"]) if name.lower() not in known]
+    half = UNKNOWN_WORDS // 2
+    chosen = [*usable[:half], *rng.sample(usable[half:], min(half, len(usable) - half)), *names]
+    for word in chosen:
+        yield _asked(rng.choice(TABLES["meaning"]), word), WORD_REFUSAL
+
+
+def plurals(sources: Path) -> Iterator[Pair]:
+    import inflect  # pyright: ignore[reportMissingImports]
+
+    counts, common, plural = (
+        word_counts(sources),
+        set(scowl_words(sources, 20)),
+        inflect.engine().plural,
+    )
+    nouns = [
+        w
+        for w in main_noun_senses(sources)
+        if w in common and counts.get(w, 0) >= 5 and len(w) > 2 and not is_coarse(w)
+    ]
+    for word in sorted(nouns, key=lambda word: (-counts[word], word))[:700]:
+        if not word.endswith("s"):
+            for question in (
+                f"What is the plural of {word}?",
+                f"The plural of {word}",
+                f"Tell me the plural of {word}.",
+            ):
+                yield question, f"The plural of {word} is {plural(word)}."
+
+
+def off_script(sources: Path, rng: random.Random) -> Iterator[Pair]:
+    nouns = [
+        w
+        for w in scowl_words(sources, 35)
+        if 3 < len(w) < 10 and w.islower() and not is_coarse(w) and not w.endswith("s")
+    ]
+    asked, places, names = TABLES["off the script"], SLOTS["city"], SLOTS["first"]
+    for i in range(OFF_SCRIPT_QUESTIONS):
+        question = asked[i % len(asked)].format(
+            place=rng.choice(places),
+            place2=rng.choice(places),
+            name=rng.choice(names),
+            noun=rng.choice(nouns),
+            adj=rng.choice(nouns),
+            when=rng.choice(
+                ("tomorrow", "today", "tonight", "on Sunday", "next week", "yesterday")
+            ),
+            number=cardinal(rng.randint(2, 99)),
+            number2=cardinal(rng.randint(2, 99)),
+            big=cardinal(rng.randint(100, 999)),
+            big2=cardinal(rng.randint(100, 999)),
+        )
+        yield question, REFUSAL

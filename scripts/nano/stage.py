@@ -1,0 +1,47 @@
+"""What the stages share: their options, the device, and the learning rate."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+import torch
+
+
+def stage_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """A parser with the work folder, which every stage has."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m scripts.nano.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--work", type=Path, required=True, help="work folder of all stages")
+    return parser
+
+
+def add_training_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, default=0, help="of first weights and batches")
+    parser.add_argument(
+        "--device", default="auto", help="cpu, cuda or cuda:N; auto is a GPU, where there is one"
+    )
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def one_cycle(progress: float, peak: float, *, warm_up: float, floor: float = 0.01) -> float:
+    """Learning rate: a linear rise over `warm_up` of the training, then a cosine down to `floor` of
+    the peak."""
+    if progress < warm_up:
+        return peak * max(floor, progress / warm_up)
+    fall = (progress - warm_up) / (1 - warm_up)
+    return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * fall)) / 2)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate

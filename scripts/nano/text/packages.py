@@ -1,0 +1,259 @@
+"""What Debian's packages of text hold: WordNet, the Bible, word lists, facts, novels, manuals.
+
+All are unpacked under one root; README.md says how.
+"""
+
+from __future__ import annotations
+
+import gzip
+import html
+import re
+import struct
+import subprocess
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+KINDS = {
+    "05": "animal",
+    "06": "artifact",
+    "07": "abstract",
+    "08": "body",
+    "09": "abstract",
+    "10": "abstract",
+    "11": "event",
+    "12": "abstract",
+    "13": "food",
+    "17": "object",
+    "18": "person",
+    "20": "plant",
+    "26": "abstract",
+}
+NOUN_SHARE = 0.75
+_COARSE = re.compile(
+    r"\b(?:sex|fuck|shit|piss|cunt|cock|dick|whore|slut|bastard|bitch|damn|rape|murder|kill|slaughter|slay|slew|slain|corpse|genital|"
+    r"penis|vagina|vulva|anus|anal|rectum|semen|sperm|orgasm|copulat|fornicat|prostitut|brothel|nude|naked|erotic|porn|incest|"
+    r"homosexual|lesbian|gay|nigger|negro|coon|jew|nazi|suicid|behead|torture|tortur|massacre|terroris|bomb|urin|feces|fecal|excrement|"
+    r"defecat|vomit|pus|concubine|harlot|circumcis|bowel|womb|menstru|abortion|lust|breast|nipple|testic|scrot|castrat|eunuch|"
+    r"queer|retard|idiot|moron|hell|crap|ass|asshole|arse|boob|tit|hooker|pimp|crack|heroin|cocaine|blood|stab|strangl|lynch|hang|gun|shot"
+    r"|drunk|sodom|whoredom|devil|satan|slave|savage|gypsy|oriental|squaw|cripple|spastic|fag|dyke|wop|kike|spic|paki|faggot|intercourse|pederast|pedophil|molest)"
+    r"(?:s|es|ed|ing|er|ers|ion|al|ic|y|ial|ian|ity|ism|ist|ists|ly|ish|ful|ment|ous)?\b",
+    re.I,
+)
+_STRING = b"\x00\x04\x00\x09"
+"""The header of an ASCII string in R's serialisation; its length follows in four bytes."""
+_SENTENCE = re.compile(
+    r"(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\be\.g\.)(?<=[.!?])\s+(?=[\"“A-Z])"
+)
+_PLAIN = re.compile(r"[A-Z\"][A-Za-z ,;:'\"?!\-().]+[.?!]\"?")
+_BLOCKS = re.compile(r"<(?:p|dd|li)\b[^>]*>(.*?)</(?:p|dd|li)>", re.S)
+
+
+def is_coarse(text: str) -> bool:
+    return _COARSE.search(text) is not None
+
+
+def package_file(root: Path, path: str) -> Path:
+    found = root / "usr" / path
+    if not found.exists():
+        raise SystemExit(
+            f"{found} is missing; unpack the packages named in {__file__} under {root}."
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Sense:
+    """One meaning in WordNet; the definition is without brackets."""
+
+    number: str
+    words: tuple[str, ...]
+    part: str
+    kind: str
+    definition: str
+    examples: tuple[str, ...]
+    is_transitive: bool
+
+
+def wordnet_senses(root: Path) -> Iterator[Sense]:
+    for part in ("noun", "verb", "adj", "adv"):
+        for line in (
+            package_file(root, f"share/wordnet/data.{part}")
+            .read_text(encoding="latin-1")
+            .splitlines()
+        ):
+            if line.startswith(" "):
+                continue
+            data, _, gloss = line.partition(" | ")
+            fields = data.split()
+            words = tuple(
+                re.sub(r"\(.*\)", "", w).replace("_", " ")
+                for w in fields[4 : 4 + 2 * int(fields[3], 16) : 2]
+            )
+            definition = (
+                re.sub(r"\s*\([^()]*\)", "", gloss.split('"')[0]).split(";")[0].strip(" ;:,")
+            )
+            examples = tuple(re.findall(r'"([^"]+)"', gloss))
+            yield Sense(fields[0], words, part, fields[1], definition, examples, " + 08 00" in data)
+
+
+def main_noun_senses(root: Path) -> dict[str, Sense]:
+    """Words that are mostly nouns -> their most frequent meaning."""
+    senses = {sense.number: sense for sense in wordnet_senses(root) if sense.part == "noun"}
+    tagged, as_noun = word_counts(root), word_counts(root, "1")
+    found = {}
+    for line in (
+        package_file(root, "share/wordnet/index.noun").read_text(encoding="latin-1").splitlines()
+    ):
+        if not line.startswith(" "):
+            fields = line.split()
+            word, count = fields[0], int(fields[2])
+            if word.isalpha() and as_noun.get(word, 0) >= NOUN_SHARE * tagged.get(word, 0):
+                found[word] = senses[fields[-count]]
+    return found
+
+
+def word_counts(root: Path, part: str = "") -> dict[str, int]:
+    """How often a word was tagged in WordNet's corpus, as any part of speech or as "1", a noun."""
+    counts: dict[str, int] = {}
+    for line in (
+        package_file(root, "share/wordnet/cntlist.rev").read_text(encoding="latin-1").splitlines()
+    ):
+        key, _, count = line.split()
+        word, _, rest = key.partition("%")
+        if rest.startswith(part):
+            word = word.replace("_", " ")
+            counts[word] = counts.get(word, 0) + int(count)
+    return counts
+
+
+def scowl_words(root: Path, largest: int) -> list[str]:
+    """Words of the lists up to a size, most common lists first, without possessives."""
+    words: dict[str, None] = {}
+    folder = package_file(root, "share/dict/scowl")
+    for size in (10, 20, 35, 40, 50, 55, 60, 70):
+        for prefix in ("english", "american"):
+            path = folder / f"{prefix}-words.{size}"
+            if size <= largest and path.exists():
+                words.update(
+                    dict.fromkeys(
+                        w
+                        for w in path.read_text(encoding="latin-1").split()
+                        if w.isascii() and w.isalpha()
+                    )
+                )
+    return list(words)
+
+
+def scowl_names(root: Path, largest: int) -> list[str]:
+    """Capitalised words: first names, surnames, places, peoples."""
+    words: dict[str, None] = {}
+    folder = package_file(root, "share/dict/scowl")
+    for path in sorted(
+        [
+            *folder.glob("english-upper.*"),
+            *folder.glob("english-proper-names.*"),
+            *folder.glob("american-upper.*"),
+        ]
+    ):
+        if int(path.suffix[1:]) <= largest:
+            words.update(
+                dict.fromkeys(
+                    w
+                    for w in path.read_text(encoding="latin-1").split()
+                    if w.isascii() and w.isalpha()
+                )
+            )
+    return list(words)
+
+
+def bible_verses(root: Path) -> list[str]:
+    """31,102 verses through the package's own reader."""
+    program, data = package_file(root, "bin/bible"), package_file(root, "lib/bible.data")
+    done = subprocess.run(
+        [program, "-l0", "-p", data.parent, "ge1:1-re22:21"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="latin-1",
+        check=True,
+    )
+    verses = re.findall(r"^\s+\d+ (.+)$", done.stdout, re.M)
+    return [
+        re.sub(r"\b[A-Z]{3,}\b", lambda m: m[0].capitalize(), re.sub(r"\s+", " ", verse)).strip()
+        for verse in verses
+    ]
+
+
+def capitals(root: Path) -> list[tuple[str, str]]:
+    """(country, capital) of every country with both in the package."""
+    text = gzip.decompress(package_file(root, "share/misc/countries.gz").read_bytes()).decode(
+        "utf-8"
+    )
+    rows = [line.split(":") for line in text.splitlines() if not line.startswith("#")]
+    return [
+        (row[3].strip(), row[4].strip())
+        for row in rows
+        if len(row) == 5 and row[3].strip() and row[4].strip()
+    ]
+
+
+def novel_lines(root: Path) -> Iterator[str]:
+    """Lines of the novels, straight from the package's data base of R."""
+    data, at = package_file(root, "lib/R/site-library/janeaustenr/data/Rdata.rdb").read_bytes(), 0
+    while at < len(data):
+        block = zlib.decompressobj()
+        raw = block.decompress(data[at + 4 :])
+        yield from _strings(raw)
+        at = len(data) - len(block.unused_data)
+
+
+def _strings(raw: bytes) -> Iterator[str]:
+    at = raw.find(_STRING)
+    while at >= 0:
+        (length,) = struct.unpack(">i", raw[at + 4 : at + 8])
+        yield raw[at + 8 : at + 8 + max(0, length)].decode("ascii", errors="replace")
+        at = raw.find(_STRING, at + 8 + max(0, length))
+
+
+def novel_sentences(root: Path) -> Iterator[str]:
+    paragraph: list[str] = []
+    for line in novel_lines(root):
+        if line.strip():
+            paragraph.append(line.strip())
+            continue
+        text = " ".join(paragraph).replace("_", "").replace("--", ", ").replace(" ,", ",")
+        paragraph = []
+        if not text.isupper() and not text.startswith(("CHAPTER", "VOLUME", "Chapter")):
+            yield from _split(text)
+
+
+def manual_sentences(root: Path) -> Iterator[str]:
+    """Sentences of words alone from the paragraphs of HTML manuals: no code."""
+    for path in sorted(root.rglob("*.html")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for block in _BLOCKS.findall(text):
+            if "<p" in block or "<li" in block:
+                continue
+            plain = html.unescape(re.sub(r"<[^>]+>", "", block))
+            plain = (
+                re.sub(r"\s+", " ", plain)
+                .replace("’", "'")
+                .replace("“", '"')
+                .replace("”", '"')
+                .strip()
+            )
+            for sentence in _split(plain):
+                if _PLAIN.fullmatch(sentence) and not re.search(
+                    r"\w\.\w|[A-Z]{6,}|\(\)|[a-z][A-Z]", sentence
+                ):
+                    yield sentence
+
+
+def _split(text: str) -> Iterator[str]:
+    for sentence in _SENTENCE.split(text):
+        quotes = sentence.count('"')
+        sentence = sentence.replace('"', "") if quotes % 2 else sentence
+        if 12 <= len(sentence) <= 200:
+            yield sentence.strip()

@@ -1,0 +1,209 @@
+"""The sources of the text to read, each a stream of sentences.
+
+In the table of homographs a line is word | phonemes | frames; a frame holds the word as `~`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from scripts.nano.speech.teacher_voice import corrections
+from scripts.nano.text.grammar import Grammar, read_tables
+from scripts.nano.text.packages import (
+    bible_verses,
+    is_coarse,
+    manual_sentences,
+    novel_sentences,
+    scowl_names,
+    scowl_words,
+    word_counts,
+    wordnet_senses,
+)
+
+TABLES = read_tables("reading")
+ACRONYMS = " ".join(TABLES["acronyms"]).split()
+_DOUBTFUL = re.compile(r"\b(?:bow|bows|bass|lead|sow|sows|wound)\b", re.I)
+"""Homographs that the teacher's own step gets wrong too often: only the text of `homographs` has
+them."""
+
+
+class Homographs:
+    """Endless random sentences: (text, {place of the word: phonemes})."""
+
+    def __init__(self, expand: Callable[[str], str], rng: random.Random):
+        self.expand, self.rng = expand, rng
+        self.senses = []
+        for line in TABLES["homographs"]:
+            word, said, frames = line.split("|", 2)
+            self.senses.append((word, said, [frame.strip() for frame in frames.split(";")]))
+
+    def _frame(self, sense: tuple[str, str, list[str]]) -> tuple[str, dict[int, str]]:
+        word, said, frames = sense
+        text = self.expand(self.rng.choice(frames))
+        place = next(k for k, item in enumerate(text.split()) if "~" in item)
+        text = text.replace("~", word)
+        return text[0].upper() + text[1:], {place: said}
+
+    def sentence(self) -> tuple[str, dict[int, str]]:
+        """One frame, sometimes with another, often of the same word in its other sense."""
+        sense = self.rng.choice(self.senses)
+        text, forced = self._frame(sense)
+        clause = self.rng.choice(TABLES["clauses"])
+        other, other_forced = "", {}
+        if "{1}" in clause:
+            same = [s for s in self.senses if s[0] == sense[0] and s is not sense]
+            other, other_forced = self._frame(self.rng.choice(same or self.senses))
+        whole = clause.format(text, other)
+        shift = len(re.sub(r"\{.\}.*", "", clause).split())
+        if clause.startswith("{1}"):
+            first = len(other.split())
+            return whole, {**other_forced, **{k + first: said for k, said in forced.items()}}
+        second = {k + len(text.split()): said for k, said in other_forced.items()}
+        return whole, {**{k + shift: said for k, said in forced.items()}, **second}
+
+
+class Letters:
+    """Endless random sentences with letters or units."""
+
+    def __init__(self, expand: Callable[[str], str], rng: random.Random, names: list[str]):
+        self.expand, self.rng, self.names = expand, rng, names
+
+    def _letters(self, low: int, high: int) -> str:
+        return " ".join(self.rng.choices(string.ascii_uppercase, k=self.rng.randint(low, high)))
+
+    def _mixed(self) -> str:
+        items = self.rng.choices(string.ascii_uppercase, k=self.rng.randint(1, 4))
+        items += [str(self.rng.randint(0, 9)) for _ in range(self.rng.randint(1, 4))]
+        if self.rng.random() < 0.4:
+            self.rng.shuffle(items)
+        return " ".join(items)
+
+    def sentence(self) -> str:
+        rng = self.rng
+        if rng.random() < 0.45:
+            return self.expand(rng.choice(TABLES["technical"]))
+        frame = rng.choice(TABLES["letters"])
+        name, last = rng.choice(self.names), rng.choice(self.names)
+        for slot, value in (
+            ("{first} is spelled {spelled}", f"{name} is spelled {' '.join(name.upper())}"),
+            ("{last} is written {spelled_last}", f"{last} is written {', '.join(last.upper())}"),
+            ("{letters3}", self._letters(2, 3)),
+            ("{letters}", self._letters(2, 7)),
+            ("{mixed}", self._mixed()),
+            ("{flight}", f"{self._letters(2, 2)} {rng.randint(10, 999)}"),
+            ("{grade}", rng.choice("AF")),
+            ("{seat}", f"{rng.randint(1, 40)} {rng.choice('ABCDEFG')}"),
+            ("{key}", f"F{rng.randint(1, 12)}"),
+        ):
+            frame = frame.replace(slot, value)
+        for number in range(3):
+            frame = frame.replace(f"{{{number}}}", self._acronym())
+        while "{letter}" in frame:
+            frame = frame.replace("{letter}", rng.choice(string.ascii_uppercase), 1)
+        return self.expand(frame)
+
+    def _acronym(self) -> str:
+        if self.rng.random() < 0.35:
+            return "".join(self.rng.choices(string.ascii_uppercase, k=self.rng.randint(2, 4)))
+        return self.rng.choice(ACRONYMS)
+
+
+def _as_sentence(text: str) -> str:
+    text = text.strip(" ;,:-")
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "?", "!")) else text + "."
+
+
+def _examples(sources: Path) -> Iterator[str]:
+    for sense in wordnet_senses(sources):
+        yield from (_as_sentence(example) for example in sense.examples)
+
+
+def _definitions(sources: Path, rng: random.Random) -> Iterator[str]:
+    counts = word_counts(sources)
+    senses = [
+        s for s in wordnet_senses(sources) if s.definition and s.words[0].replace(" ", "").isalpha()
+    ]
+    rng.shuffle(senses)
+    for sense in sorted(senses, key=lambda s: -min(counts.get(s.words[0].lower(), 0), 3)):
+        word, meaning = sense.words[0], sense.definition
+        yield _as_sentence(
+            rng.choice(
+                (
+                    f"{word}, {meaning}",
+                    meaning,
+                    meaning,
+                    f"{word} means {meaning}",
+                    f"{word}: {meaning}",
+                )
+            )
+        )
+
+
+def _verses(sources: Path, rng: random.Random) -> Iterator[str]:
+    verses = bible_verses(sources)
+    rng.shuffle(verses)
+    for verse in verses:
+        yield from (
+            _as_sentence(part) for part in re.split(r"(?<=[:;?!.])\s+", re.sub(r"[()]", "", verse))
+        )
+
+
+def _carried(words: list[str], carriers: list[str], rng: random.Random) -> Iterator[str]:
+    """Every word once a round, in random company, endlessly."""
+    while True:
+        pool = words[:]
+        rng.shuffle(pool)
+        while len(pool) > 6:
+            carrier = rng.choice(carriers)
+            used = len(set(re.findall(r"\{(\d)\}", carrier)))
+            yield _as_sentence(carrier.format(*[pool.pop() for _ in range(used)]))
+
+
+def _plain(texts: Iterator[str]) -> Iterator[tuple[str, dict[int, str]]]:
+    for text in texts:
+        yield text, {}
+
+
+def _random(texts: Iterator[str], rng: random.Random) -> Iterator[tuple[str, dict[int, str]]]:
+    """Sentences of books and manuals, which come in order, in random order; without words read
+    wrongly."""
+    found = [text for text in texts if not _DOUBTFUL.search(text)]
+    rng.shuffle(found)
+    return _plain(iter(found))
+
+
+def _endless(sentence: Callable[[], str]) -> Iterator[str]:
+    while True:
+        yield sentence()
+
+
+def streams_of(
+    sources: Path, rng: random.Random
+) -> dict[str, Iterator[tuple[str, dict[int, str]]]]:
+    """Endless or long streams of (written text, forced phonemes), by the name of their source."""
+    grammar = Grammar(sources, rng)
+    words = [w for w in scowl_words(sources, 60) if len(w) > 2 and not is_coarse(w)]
+    names = [w for w in scowl_names(sources, 70) if not is_coarse(w)]
+    hard = [w.capitalize() for w in corrections() if "'" not in w and "-" not in w]
+    letters, homographs = Letters(grammar.expand, rng, names), Homographs(grammar.expand, rng)
+    return {
+        "everyday": _plain(_endless(lambda: grammar.sentence("everyday"))),
+        "talk": _plain(_endless(lambda: grammar.sentence("talk"))),
+        "wordnet_examples": _random(_examples(sources), rng),
+        "definitions": _plain(
+            text for text in _definitions(sources, rng) if not _DOUBTFUL.search(text)
+        ),
+        "bible": _plain(text for text in _verses(sources, rng) if not _DOUBTFUL.search(text)),
+        "novels": _random(novel_sentences(sources), rng),
+        "manuals": _random(manual_sentences(sources), rng),
+        "carriers": _plain(_carried(words, TABLES["carriers"], rng)),
+        "names": _plain(_carried(names, TABLES["names"], rng)),
+        "hard_names": _plain(_carried(hard, TABLES["names"], rng)),
+        "letters": _plain(_endless(lambda: _as_sentence(letters.sentence()))),
+        "homographs": iter(homographs.sentence, None),
+    }

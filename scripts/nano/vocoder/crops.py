@@ -1,0 +1,98 @@
+"""The vocoder's training speech on the training device, and random crops of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from moss_engine.api.errors import CheckpointError
+from moss_engine.codec.base import MOSS_MEL
+from moss_engine.codec.mel import LOG_FLOOR
+from moss_engine.codec.nano.fsq import load_fsq
+from moss_engine.codec.vocoder.source_filter import SOURCE_EDGE, STEP, STEPS_PER_FRAME, pulses
+from scripts.nano.speech.shards import stream_mel
+from scripts.nano.vocoder_speech import F0_HOP, MIN_F0_HZ
+
+HOP = MOSS_MEL.hop_size
+DECODE_FRAMES, DECODE_CONTEXT = 6000, 200
+
+
+class Crops(NamedTuple):
+    """Mel frames with context; everything else is that of the frames inside, the source with
+    SOURCE_EDGE around."""
+
+    mel: Tensor  # [batch, num_mels, left + frames + right]
+    source: Tensor  # [batch, (left + frames + right) * HOP + 2 * SOURCE_EDGE]
+    voiced: Tensor  # [batch, frames * HOP]
+    rest: Tensor  # [batch, frames * HOP]
+    f0_hz: Tensor  # [batch, 2 * (left + frames + right)], 0 where unvoiced
+
+
+class VocoderSpeech:
+    """All streams of `vocoder_speech`, with the mel as it is and as the codec gives it back."""
+
+    def __init__(self, folder: Path, codec: Path, device: torch.device) -> None:
+        shards = [np.load(path) for path in sorted(folder.glob("[0-9]*.npz"))]
+        if not shards:
+            raise CheckpointError(f"{folder} is empty; run scripts.nano.vocoder_speech first.")
+        self.voiced, self.rest, self.phase, self.f0 = (
+            torch.from_numpy(np.concatenate([shard[name] for shard in shards])).to(device)
+            for name in ("voiced", "rest", "phase", "f0")
+        )
+        whole = (self.voiced.int() + self.rest).clamp(-32768, 32767).short()
+        self.mel = stream_mel(whole, MOSS_MEL)
+        self.decoded = decoded_mel(codec, self.mel, device)
+        self.device = device
+
+    @property
+    def hours(self) -> float:
+        return len(self.rest) / MOSS_MEL.sample_rate_hz / 3600
+
+    def crops(self, batch: int, frames: int, context: tuple[int, int], true_share: float) -> Crops:
+        """Random crops, about `true_share` of them with the true mel."""
+        total = context[0] + frames + context[1]
+        margin = -(-SOURCE_EDGE // HOP)
+        first = torch.randint(margin, len(self.mel) - total - margin, (batch,), device=self.device)
+        index = first[:, None] + torch.arange(total, device=self.device)
+        is_true = torch.rand(batch, 1, 1, device=self.device) < true_share
+        mel = torch.where(is_true, self.mel[index], self.decoded[index]).transpose(1, 2).float()
+        inside = (first + context[0])[:, None] * HOP + torch.arange(
+            frames * HOP, device=self.device
+        )
+        steps = (
+            first[:, None] * HOP
+            + torch.arange(total * STEPS_PER_FRAME, device=self.device) * STEP
+            + STEP // 2
+        )
+        around = first[:, None] * HOP + torch.arange(
+            -SOURCE_EDGE, total * HOP + SOURCE_EDGE, device=self.device
+        )
+        f0 = self._f0_at(around)
+        phase = self.phase[around].float() / 65536 % 1
+        source = pulses(phase, f0.clamp_min(MIN_F0_HZ), f0 > MIN_F0_HZ)
+        voiced, rest = (part[inside].float() / 32768 for part in (self.voiced, self.rest))
+        return Crops(mel, source, voiced, rest, self._f0_at(steps))
+
+    def _f0_at(self, samples: Tensor) -> Tensor:
+        at = ((samples + 0.5) / F0_HOP - 0.5).clamp(0, len(self.f0) - 1.001)
+        index = at.long()
+        return torch.lerp(self.f0[index], self.f0[index + 1], (at - index).float())
+
+
+@torch.inference_mode()
+def decoded_mel(codec: Path, mel: Tensor, device: torch.device) -> Tensor:
+    """float16 [frames, num_mels] -> the same after the codec"""
+    fsq, decoded = load_fsq(codec, device), torch.empty_like(mel)
+    for start in range(0, len(mel), DECODE_FRAMES):
+        first = max(0, start - DECODE_CONTEXT)
+        part = mel[first : start + DECODE_FRAMES + DECODE_CONTEXT].float()
+        part = pad(part, (0, 0, 0, len(part) % 2), value=LOG_FLOOR).t()[None]
+        made = fsq.mel_of_codes(fsq.codes_of_mel(part))[0].t()[start - first :]
+        count = min(DECODE_FRAMES, len(mel) - start)
+        decoded[start : start + count] = made[:count]
+    return decoded

@@ -1,0 +1,90 @@
+"""The judges of speech: words, and sound; and what the built-in voice sounds like to them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from moss_engine.build import build_service
+from moss_engine.config import EngineConfig
+from scripts.judges.replies import speak_all
+from scripts.judges.sentences import EVERYDAY, HARVARD
+from scripts.judges.sound import RATE_HZ, SoundJudges, prepared
+from scripts.judges.words import ErrorCount, count_errors, edit_distance, resample
+
+SENTENCES = (*HARVARD[:2], *EVERYDAY[:2])
+MIN_MEAN, MIN_WORST, MIN_DNSMOS = 4.1, 3.5, 2.9
+
+
+@pytest.fixture(scope="module")
+def judges() -> SoundJudges:
+    return SoundJudges()
+
+
+@pytest.fixture(scope="module")
+def replies() -> list[np.ndarray]:
+    service = build_service(EngineConfig())
+    service.start()
+    try:
+        return [reply.wave for reply in asyncio.run(speak_all(service, SENTENCES, 1))]
+    finally:
+        service.close()
+
+
+@pytest.mark.speech
+def test_the_built_in_voice_sounds_good(judges, replies):
+    figures = judges.figures("replies", replies, 24_000)
+    assert figures["distillmos_replies"] >= MIN_MEAN, figures
+    assert figures["distillmos_replies_worst"] >= MIN_WORST, figures
+    assert figures["dnsmos_replies"] >= MIN_DNSMOS, figures
+
+
+@pytest.mark.speech
+def test_the_judges_hear_noise(judges, replies):
+    noise = 0.02 * np.random.default_rng(0).normal(size=len(replies[0])).astype(np.float32)
+    spoiled = replies[0] + noise
+    assert judges.distillmos(spoiled, 24_000) < judges.distillmos(replies[0], 24_000) - 0.5
+    assert judges.dnsmos(spoiled, 24_000) < judges.dnsmos(replies[0], 24_000) - 0.2
+
+
+def test_silence_around_and_level_do_not_matter():
+    wave = np.sin(np.arange(24_000) * 0.05).astype(np.float32) * 0.3
+    padded = np.pad(0.1 * wave, 12_000)
+    alone, found = prepared(wave, 24_000), prepared(padded, 24_000)
+    assert abs(len(found) - len(alone)) <= 0.16 * RATE_HZ
+    assert np.sqrt(np.mean(alone**2)) == pytest.approx(10 ** (-24 / 20), rel=1e-3)
+    with pytest.raises(AssertionError, match="silence"):
+        prepared(np.zeros(100, np.float32), 24_000)
+
+
+def test_edit_distance():
+    assert edit_distance(["a", "b", "c"], ["a", "x", "c", "d"]) == 2
+    assert edit_distance([], ["a"]) == 1
+    assert edit_distance("kitten", "sitting") == 3
+
+
+def test_error_counts_add_up():
+    total = ErrorCount(1, 4, 2, 20) + ErrorCount(0, 6, 0, 30)
+    assert total.word_error_rate == pytest.approx(0.1)
+    assert total.char_error_rate == pytest.approx(0.04)
+
+
+def test_resampling_keeps_a_tone_and_removes_what_does_not_fit():
+    t = np.arange(24_000) / 24_000
+    kept = resample(np.sin(2 * np.pi * 1000 * t), 24_000, 16_000)
+    assert len(kept) == 16_000
+    assert (
+        np.abs(
+            kept[2000:-2000] - np.sin(2 * np.pi * 1000 * np.arange(16_000) / 16_000)[2000:-2000]
+        ).max()
+        < 0.01
+    )
+    gone = resample(np.sin(2 * np.pi * 11_000 * t), 24_000, 16_000)
+    assert np.abs(gone[2000:-2000]).max() < 0.01
+
+
+def test_words_are_compared_as_they_are_spoken():
+    assert count_errors("Twenty-one men, didn't go!", "21 men didn't go").word_error_rate == 0.0
+    assert count_errors("a b c d", "a x c").word_error_rate == pytest.approx(0.5)

@@ -131,9 +131,12 @@ def trimmed(voiced: np.ndarray, rest: np.ndarray, phase: np.ndarray, f0: np.ndar
     bounds = (loud[0], loud[-1]) if len(loud) else (0, 0)
     first, end = max(0, bounds[0] // UNIT - 1), min(len(rest) // UNIT, bounds[1] // UNIT + 2)
     cut = slice(first * UNIT, end * UNIT)
-    pcm = [np.clip(part[cut] * 32767, -32768, 32767).astype(np.int16) for part in (voiced, rest)]
+    voiced, rest = (
+        np.clip(part[cut] * 32767, -32768, 32767).astype(np.int16) for part in (voiced, rest)
+    )
     turns = (phase[cut] % 1 * 65536).astype(np.uint16).view(np.int16)
-    return *pcm, turns, f0[first * UNIT // F0_HOP : end * UNIT // F0_HOP].astype(np.float32)
+    f0 = f0[first * UNIT // F0_HOP : end * UNIT // F0_HOP].astype(np.float32)
+    return voiced, rest, turns, f0
 
 
 def main() -> None:

@@ -253,8 +253,8 @@ class Corpus:
         texts += [text for _, *pair in pairs for text in pair]
         tokenizer = load_tokenizer(work / "tokenizer.json")
         self.table = PieceTable(tokenizer, texts, VARIANTS)
-        self.special = {name: tokenizer.token_to_id(name) for name in USED_SPECIALS}
-        assert None not in self.special.values(), "the tokenizer lacks a special token"
+        vocab = tokenizer.get_vocab(with_added_tokens=True)
+        self.special = {name: vocab[name] for name in USED_SPECIALS}
         names = ("system", "user", "assistant", "\n")
         self.plain = {name: tokenizer.encode(name).ids for name in names}
 

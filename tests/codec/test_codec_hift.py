@@ -127,13 +127,6 @@ def test_replies_together_are_replies_alone(weights):
         assert torch.allclose(torch.cat(parts), wanted, atol=1e-5)
 
 
-def test_a_state_is_left_as_it_was(weights):
-    hift, mel = Hift(weights), mel_of(40)
-    _, state = hift.speak([Window(hift.open(), mel[:, :20], False)])[0]
-    once, twice = (hift.speak([Window(state, mel[:, 20:], True)])[0][0] for _ in range(2))
-    assert torch.equal(once, twice)
-
-
 @pytest.mark.parametrize("old_spelling", [False, True])
 def test_both_spellings_of_weight_norm_fold_to_the_same(old_spelling):
     tensors = random_hift(TINY_HIFT)

@@ -11,7 +11,7 @@ import torch
 
 from moss_engine.audio.pcm import to_pcm16, waveform_peaks, write_wav
 from moss_engine.codec.base import MOSS_MEL, MelSpec
-from moss_engine.codec.mel import LOG_FLOOR, log_mel, slaney_filters
+from moss_engine.codec.mel import log_mel, slaney_filters
 from moss_engine.codec.resample import resample
 
 SMALL = MelSpec(
@@ -86,17 +86,6 @@ def test_log_mel_of_a_batch_is_that_of_each_wave():
     torch.testing.assert_close(together[1, 2], log_mel(waves[1, 2], SMALL))
 
 
-def test_log_mel_of_silence_is_the_floor():
-    # sqrt(1e-9) leaks into wide bands, so silence lies at or just above the floor
-    mel = log_mel(torch.zeros(4800), MOSS_MEL)
-    assert mel.min() >= LOG_FLOOR - 1e-5 and mel.max() < LOG_FLOOR + 2.0
-
-
-def test_too_short_a_wave_is_our_mistake():
-    with pytest.raises(AssertionError, match="too few"):
-        log_mel(torch.zeros(720), MOSS_MEL)
-
-
 @pytest.mark.parametrize(
     ("from_hz", "to_hz"), [(16000, 24000), (44100, 24000), (48000, 24000), (24000, 24000)]
 )
@@ -112,13 +101,6 @@ def test_resampling_keeps_a_tone(from_hz, to_hz):
     ).float()
     inner = slice(400, -400)  # the ends fade into the silence outside
     assert (result[inner] - expected[inner]).abs().max() < 2e-3
-
-
-def test_resampling_removes_what_the_lower_rate_cannot_hold():
-    wave = torch.sin(
-        2 * math.pi * 15_000 * torch.arange(48_000, dtype=torch.float64) / 48_000
-    ).float()
-    assert resample(wave, 48_000, 24_000)[400:-400].abs().max() < 2e-3
 
 
 def test_pcm_rounds_and_clips():

@@ -22,13 +22,12 @@ from moss_engine.api.events import (
     TextDelta,
 )
 from moss_engine.api.modes import read_default_sampling, read_modes
-from moss_engine.api.request import ChannelSampling, Message, Reply, Request, Sampling, Text
+from moss_engine.api.request import Message, Reply, Request, Text
 from moss_engine.api.tokens import Row, code_of, text_rows
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment, allowed_text_ids
 from moss_engine.models.config import ModelConfig
-from moss_engine.runtime.base import BatchSampling, ScheduledBatch
 from moss_engine.runtime.make import make_runtime
 from moss_engine.text.processor import Processor
 from moss_engine.text.tokenizer import TextTokenizer
@@ -48,7 +47,6 @@ from tests.fakes import (
     PAD,
     SPOKEN,
     WARM,
-    FakeDecoder,
     FakeProcessor,
     FakeRuntime,
     make_request,
@@ -158,12 +156,6 @@ def test_a_segment_cut_by_its_cap_does_not_end_the_reply_but_tells():
     assert events[-1].reason is FinishReason.LENGTH and events[-1].num_rows == 10
 
 
-def test_segments_draw_different_numbers():
-    engine = make_engine(FakeRuntime(noisy))
-    (events,) = serve(engine, make_request("same\nsame", mode="lines", channel=WARM, max_rows=8))
-    assert events[-1].rows[:8] != events[-1].rows[8:]
-
-
 def test_a_segmented_reply_never_waits_for_blocks_that_others_want():
     # Two replies fill the pool with promises; at every seam one's blocks are free for a moment.
     engine = make_engine(FakeRuntime(noisy, replace(LIMITS, num_blocks=16, block_size=4)))
@@ -217,51 +209,6 @@ def test_paused_turns_rest_while_others_run():
     assert set(rested) == {two.request_id}
     assert engine.step({one.request_id, two.request_id}).num_rows == 0
     assert len(run(engine)) == 2
-
-
-def test_text_heads_that_are_left_out_change_no_row(tiny_checkpoint: Path):
-    """Spans of speech with text between them, two replies at once; the last blocks are found again
-    complete."""
-    plain = EngineConfig(
-        checkpoint=tiny_checkpoint, block_size=8, kv_rows=2048, dtype="float32", skip_unused=False
-    )
-    model = ModelConfig.from_file(tiny_checkpoint / "config.json")
-    values = ChannelSampling(temperature=1.0, top_k=30, top_p=1.0, repetition_penalty=1.1)
-    sampling = Sampling(values, values, max_rows=120, min_rows=0, seed=4)
-    prompts = (text_rows(range(20, 49), model.special), [Row(model.sosp_token_id, 0)])
-
-    class Prompts:
-        ids = model.special
-
-        def prepare(self, request: Request) -> tuple[Segment, ...]:
-            return (Segment(tuple(row for rows in prompts for row in rows), 120),)
-
-        def speaks(self, request: Request) -> bool:
-            return True
-
-        def open_text_decoder(self) -> FakeDecoder:
-            return FakeDecoder()
-
-    def replies(config: EngineConfig) -> tuple[list[tuple[Row, ...]], int]:
-        runtime = make_runtime(config)
-        engine = Engine(runtime, Prompts(), config, samples_per_code=960)
-        batches, forward = [], runtime.forward
-        runtime.forward = lambda batch: batches.append(batch) or forward(batch)  # type: ignore
-        asked = [
-            Request(name, name, (), "speech", replace(sampling, seed=seed))
-            for name, seed in (("a", 1), ("b", 2), ("c", 3), ("d", 1))
-        ]
-        answers = [serve(engine, *asked[:2]), serve(engine, *asked[2:])]
-        rows = [events[-1].rows for pair in answers for events in pair]
-        parts = [part for batch in batches for part in batch.sequences]
-        return rows, sum(not part.text_logits for part in parts)
-
-    wanted, num_less = replies(plain)
-    assert num_less == 0
-    found, num_less = replies(replace(plain, skip_unused=True))
-    assert found == wanted and num_less > 100
-    spoken = [row.text == model.modality_pad_token_id for rows in wanted for row in rows]
-    assert any(spoken) and not all(spoken)
 
 
 def test_a_second_turn_of_a_chat_finds_the_first_and_answers_as_if_everything_were_computed(
@@ -318,28 +265,6 @@ def test_sharing_a_step_changes_no_row():
         ahead_s = {request.request_id: 3.0 + (number + i) % 5 for i, request in enumerate(requests)}
         ends |= {e.request_id: e.rows for e in only(engine.step((), ahead_s).events, Finished)}
     assert [ends[request.request_id] for request in requests] == alone
-
-
-def test_turns_that_nobody_hears_on_are_not_counted_over_and_over():
-    """More than fit into a step, and all of them are held back for long."""
-    runtime = FakeRuntime(noisy, replace(LIMITS, max_batch=2, num_blocks=256))
-    engine = make_engine(runtime)
-    told: list[tuple[str, ...]] = []
-    step = runtime.step
-
-    def noting(batch: ScheduledBatch, sampling: BatchSampling) -> list[Row | None]:
-        told.append(sampling.finished)
-        return step(batch, sampling)
-
-    runtime.step = noting  # type: ignore[method-assign]
-    names = {engine.submit(make_request(name, max_rows=60)).request_id for name in "abcd"}
-    far = dict.fromkeys(names, 60.0)
-    while engine.stats().running < 4:
-        engine.step((), far)
-    for _ in range(100):
-        assert not engine.step(names, far).num_rows
-    engine.step((), far)
-    assert len(told[-1]) == len(set(told[-1])) == 2
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -637,31 +562,6 @@ def test_a_bound_reply_writes_its_words_and_speaks_between_them(seed: int):
         Engine(FakeRuntime(noisy), FakeProcessor(), EngineConfig(), samples_per_code=960), asked[1]
     )
     assert free[-1].rows == alone[-1].rows, "replies without bound words are as ever"
-
-
-def test_rows_without_a_choice_cost_no_step():
-    """Each step but a segment's first draws what may be chosen: where to speak, and the sound."""
-    runtime = FakeRuntime(noisy, replace(LIMITS, num_blocks=400, max_seq_len=900))
-    runtime.few_rows = 8
-    request = make_request("to be or\nnot", mode="lines", channel=WARM, max_rows=600)
-    (events,) = serve(reader(runtime), request)
-    rows, texts = (
-        events[-1].rows,
-        [words_of(line) for line in (text(*b"to be or "), text(*b"not "))],
-    )
-    assert [event.row for event in only(events, Sampled)] == list(rows)
-    chosen, start = len(texts), 0
-    for words in texts:
-        end = next(i for i in range(start, len(rows)) if rows[i].text == IDS.im_end) + 1
-        for place in range(start, end):
-            reply = rows[start:place]
-            speaks = any(row.text == IDS.sosp for row in reply) and (
-                reply[-1].text == IDS.sosp
-                or (reply[-1].text == PAD and reply[-1].audio != IDS.eosp)
-            )
-            chosen += speaks or len(allowed_text_ids(reply, words, IDS)) > 1
-        start = end
-    assert len(runtime.batches) == chosen < len(rows)
 
 
 def test_a_runtime_gets_as_many_of_them_as_it_runs_like_one():

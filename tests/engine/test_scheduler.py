@@ -94,20 +94,6 @@ def test_every_chunk_but_the_last_ends_with_a_block():
     ]
 
 
-def test_decodes_come_first_however_much_waits():
-    limits = replace(LIMITS, max_batch=3, max_step_rows=3)
-    scheduler = make_scheduler(limits)
-    voices = [make_turn(1, first=10 + i) for i in range(2)]
-    for voice in voices:
-        scheduler.submit(voice)
-    step(scheduler)
-    scheduler.submit(make_turn(30, first=20))
-    for _ in range(8):
-        shares = step(scheduler)
-        assert [share.turn for share in shares[:2]] == voices
-        assert sum(share.num_rows for share in shares) <= limits.max_step_rows
-
-
 def test_the_rows_of_a_bound_text_come_before_a_prompt():
     """Though the prompt was there first: its chunks leave too few rows for them."""
     scheduler = make_scheduler(replace(LIMITS, max_step_rows=6))
@@ -167,14 +153,6 @@ def test_too_many_waiting_is_busy_at_once():
         scheduler.submit(make_turn())
     step(scheduler)
     assert (len(scheduler.running), len(scheduler.waiting)) == (2, 1)
-
-
-def test_without_waiting_places_a_free_place_is_still_given():
-    scheduler = make_scheduler(replace(LIMITS, max_batch=1), max_waiting=0)
-    scheduler.submit(make_turn())
-    step(scheduler)
-    with pytest.raises(BusyError):
-        scheduler.submit(make_turn())
 
 
 def test_a_session_has_one_running_and_one_waiting_turn():

@@ -13,7 +13,7 @@ import torch
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, save_tensors
-from moss_engine.models.config import PUBLISHED, ModelConfig, assumed
+from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.models.network import MossSpeech, causal_attend, load_model
 from tests.fixtures.golden import make as golden
 from tests.fixtures.make_tiny_checkpoint import make_config, make_tensors, make_tokenizer
@@ -76,13 +76,6 @@ def test_branches_are_separate(
     text, audio = logits_of(changed, rows)
     assert torch.equal(text, logits_of(model, rows)[0])
     assert not torch.allclose(audio, logits_of(model, rows)[1], atol=0.01)
-
-
-def test_select_gives_the_selected_rows(model: MossSpeech) -> None:
-    rows = torch.tensor(golden.golden_rows())
-    every = model(rows, torch.arange(len(rows)), causal_attend)
-    some = model(rows, torch.arange(len(rows)), causal_attend, torch.tensor([3, 20]))
-    torch.testing.assert_close(some.audio, every.audio[[3, 20]])
 
 
 def test_published_layout_has_446_tensors() -> None:
@@ -205,9 +198,3 @@ def test_what_the_published_vocabulary_settles_may_be_left_out(tmp_path, changes
 def test_contradictions_and_other_vocabularies_are_refused(tmp_path, changes, word):
     with pytest.raises(CheckpointError, match=word):
         read(tmp_path, **changes)
-
-
-def test_what_is_assumed_can_be_told():
-    assert assumed(VALUES) == {}
-    found = assumed({**VALUES, "pad_token_id": None, "eos_token_id": [151643, 151645]})
-    assert found == {"pad_token_id": 151643, "eos_token_id": 151645}

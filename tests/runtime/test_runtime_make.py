@@ -53,14 +53,6 @@ def test_auto_takes_int8_where_it_is_stored_and_faster(
     assert make_runtime(config).info.dtype == dtype
 
 
-def test_auto_keeps_float_weights_exact(
-    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(make, "int8_decodes_well", lambda threads: True)
-    monkeypatch.setattr(make, "stores_int8", lambda folder: False)
-    assert make.resolve_dtype(config, torch.device("cpu")) is torch.float32
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_what_was_asked_for_runs(dtype: str, config: EngineConfig) -> None:
     runtime = make_runtime(dataclasses.replace(config, dtype=dtype, runtime="torch"))
@@ -111,24 +103,6 @@ def test_a_gpu_number_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     assert make.resolve_device("cuda:0") == torch.device("cuda:0")
     with pytest.raises(ConfigError, match="there are 2 GPUs"):
         make.resolve_device("cuda:2")
-
-
-@pytest.mark.parametrize(
-    ("dtype", "supported", "words"),
-    [
-        ("auto", False, "has no bfloat16; use --dtype float32"),
-        ("bfloat16", False, "has no bfloat16"),
-    ],
-)
-def test_number_formats_of_a_gpu(
-    dtype: str, supported: bool, words: str, config: EngineConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gpu = torch.device("cuda:0")
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: supported)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "An old GPU")
-    with pytest.raises(ConfigError, match=words):
-        make.resolve_dtype(dataclasses.replace(config, dtype=dtype), gpu)
-    assert make.resolve_dtype(dataclasses.replace(config, dtype="float32"), gpu) is torch.float32
 
 
 def test_the_bits_of_a_gpu_are_the_asked_or_the_stored(config: EngineConfig) -> None:
@@ -194,11 +168,6 @@ def test_a_visitor_is_told_the_checkpoints_name_and_not_its_path(
     assert runtime_info(weights, "random, seed 1").weights == "random, seed 1"
 
 
-def test_float8_needs_a_gpu(config: EngineConfig) -> None:
-    with pytest.raises(ConfigError, match="float8-all runs on a GPU only"):
-        make_runtime(dataclasses.replace(config, dtype="float8-all", device="cpu"))
-
-
 @pytest.mark.usefixtures("no_weights")
 def test_a_gpu_without_triton_is_refused(
     config: EngineConfig, monkeypatch: pytest.MonkeyPatch
@@ -240,19 +209,6 @@ def test_a_gpu_without_a_compiler_is_refused_unless_triton_has_compiled(
     (tmp_path / "ABC").mkdir()
     (tmp_path / "ABC" / "cuda_utils.cpython-311-x86_64-linux-gnu.so").touch()
     make.require_compiler()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
-def test_a_compiler_is_asked_for_before_weights_are_read(
-    config: EngineConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    on_a_gpu(monkeypatch)
-    loaded = SimpleNamespace(load_cuda_runtime=lambda *_, **__: pytest.fail("weights were read"))
-    monkeypatch.setitem(sys.modules, "moss_engine.runtime.cuda.load", loaded)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("CC", "no-such-cc")
-    with pytest.raises(MissingPackageError, match="apt-get install gcc"):
-        make_runtime(config)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from moss_engine.api.request import ChannelSampling, Sampling
 from moss_engine.api.tokens import Row, initial_modality, next_modality
-from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tensors, save_tensors
+from moss_engine.models.checkpoint import FILE_NAME, save_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager import network
@@ -206,19 +206,6 @@ def test_closed_runtime_runs_nothing(runtime: TorchRuntime) -> None:
         runtime.forward(one(rows_of_golden(), tuple(range(8))))
 
 
-def test_int8_from_float_weights(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """A checkpoint of float weights is quantised as it is loaded, to what an int8 one would
-    hold."""
-    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
-    shutil.copy(tiny_checkpoint / "config.json", tmp_path)
-    save_tensors(tmp_path / FILE_NAME, load_tensors(tiny_checkpoint, expected_tensors(config)))
-    rows = rows_of_golden()
-    ours, theirs = (
-        load(f, "int8").forward(one(rows, tuple(range(8)))) for f in (tmp_path, tiny_checkpoint)
-    )
-    torch.testing.assert_close(ours.text, theirs.text, rtol=0, atol=0.1)
-
-
 def generate(runtime: TorchRuntime, starts: dict[int, int], num_rows: int) -> dict[int, list[Row]]:
     """Replies of sampled sequences (named by their seeds), each beginning at its step among the
     others."""
@@ -368,8 +355,3 @@ def test_a_row_has_the_same_values_whatever_it_is_multiplied_with():
         together = layer(x, 0)
         for rows in (1, 15, 16, 17, 64, 65, 129):
             assert torch.equal(layer(x[:rows], 0), together[:rows])
-
-
-def test_float32_rows_are_multiplied_as_they_are(numbers):
-    FloatLinear(torch.randn(40, 48))(torch.randn(17, 48), 0)
-    assert numbers == {17}

@@ -103,23 +103,6 @@ def test_long_context_is_split_and_added_up(runtime, reference):
         assert_parity(logits, 0, reference, rows[:end])
 
 
-def test_blocks_may_change_hands(runtime, reference):
-    for seed, table in ((5, (0, 1, 2, 3)), (6, (3, 2, 1, 0)), (7, (1, 5, 0, 2))):
-        rows = random_rows(14, seed)
-        runtime.forward(ScheduledBatch((share(rows, 0, 13, table),)))
-        assert_parity(
-            runtime.forward(ScheduledBatch((share(rows, 13, 14, table),))), 0, reference, rows
-        )
-
-
-def test_logits_stay_what_they_were_after_the_next_step(runtime):
-    rows, table = random_rows(12, 8), (0, 1, 2)
-    first = runtime.forward(ScheduledBatch((share(rows, 0, 11, table),)))
-    kept = first.text.clone()
-    runtime.forward(ScheduledBatch((share(rows, 11, 12, table),)))
-    assert torch.equal(first.text, kept)
-
-
 @on_gpu
 def test_large_batches(weights, reference):
     limits = Limits(block_size=16, num_blocks=64, max_batch=32, max_step_rows=256, max_seq_len=200)

@@ -25,8 +25,8 @@ class Mode:
     it is that token. With `history` earlier messages are part of the prompt, otherwise only the
     last one is. `split_sentences` reads the message out: every sentence of it is a segment of its
     own, whose text is the sentence and nothing else.
-    `spell_out` turns the text into spoken words first. `opens_speech` ends the prompt with sosp, so
-    that a spoken reply begins with its first code. `own_system`: a conversation may bring its own
+    `spell_out` turns the text into spoken words of the `language` first. `opens_speech` ends the
+    prompt with sosp, so that a spoken reply begins with its first code. `own_system`: a conversation may bring its own
     system turn instead. `through_text`: what is said reaches it as the words that a recogniser
     heard, and what it answered is history as words.
     """
@@ -44,6 +44,7 @@ class Mode:
     opens_speech: bool = False
     own_system: bool = False
     through_text: bool = False
+    language: str = "en"
 
     def __post_init__(self) -> None:
         types = {"str": str, "bool": bool, "str | None": (str, type(None)), "Medium": str}

@@ -135,3 +135,24 @@ def rows_until_code(rows: Sequence[Row], num_codes: int, ids: SpecialIds) -> tup
 def spoken_codes(rows: Iterable[Row], ids: SpecialIds) -> list[int]:
     """Codes to vocode: those of all audio rows of a reply, over all its spans."""
     return [code for row in rows if (code := code_of(row, ids)) is not None]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a reply that is generated on its own: its prompt, and the most rows it may get.
+
+    `silence` are codes that are heard before it, unless it is the first.
+    `bound_words` is the text that it must write, as text ids word by word: it chooses only where
+    spans of speech begin. None leaves the text to the model. `reply_rows` is the most that the
+    reply may have in all when it is over.
+    """
+
+    prompt: tuple[Row, ...]
+    max_rows: int
+    bound_words: tuple[tuple[int, ...], ...] | None = None
+    reply_rows: int | None = None
+    silence: tuple[int, ...] = ()
+
+    @property
+    def max_total_rows(self) -> int:
+        return len(self.prompt) + self.max_rows

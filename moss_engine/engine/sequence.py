@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from moss_engine.api.errors import InputError
@@ -13,6 +13,7 @@ from moss_engine.api.request import Progress, Request, Sampling
 from moss_engine.api.tokens import (
     Modality,
     Row,
+    Segment,
     SpecialIds,
     code_of,
     effective_id,
@@ -49,27 +50,6 @@ class Preparer(Protocol):
         ...
 
     def open_text_decoder(self) -> TextDecoder: ...
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A part of a reply that is generated on its own: its prompt, and the most rows it may get.
-
-    `silence` are codes that are heard before it, unless it is the first.
-    `bound_words` is the text that it must write, as text ids word by word: it chooses only where
-    spans of speech begin. None leaves the text to the model. `reply_rows` is the most that the
-    reply may have in all when it is over.
-    """
-
-    prompt: tuple[Row, ...]
-    max_rows: int
-    bound_words: tuple[tuple[int, ...], ...] | None = None
-    reply_rows: int | None = None
-    silence: tuple[int, ...] = ()
-
-    @property
-    def max_total_rows(self) -> int:
-        return len(self.prompt) + self.max_rows
 
 
 class Sequence:

@@ -1,4 +1,5 @@
-"""What a voice that reads American English cannot read: a guess of script and language. Pure.
+"""Languages that a voice can read: how a text is spoken in each, and a guess of script and language
+of what it cannot read. Pure.
 
 The guess is cautious: names, code, single words and short English are never doubted, so that some
 foreign texts pass.
@@ -9,6 +10,39 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from moss_engine.api.modes import Mode
+from moss_engine.text.spoken.text import spoken_text
+
+
+@dataclass(frozen=True)
+class Language:
+    """`name` as `foreign` gives it, `voice` as what is read is called in a sentence; `spoken_text`
+    turns any text into the words that are said, "" where there are none."""
+
+    name: str
+    voice: str
+    spoken_text: Callable[[str], str]
+
+
+LANGUAGES = {"en": Language("English", "American English", spoken_text)}
+"""By the `language` of a checkpoint's modes."""
+
+
+def said(mode: Mode, text: str) -> str:
+    """A text as it is read in a mode: its spoken words where the mode spells out."""
+    return LANGUAGES[mode.language].spoken_text(text) if mode.spell_out else text
+
+
+def doubt(text: str, language: str = "en") -> str | None:
+    """One sentence if `text` does not look like the language that is read, else None."""
+    found, read = foreign(text), LANGUAGES[language]
+    if found in (None, read.name):
+        return None
+    return f"This looks like {found}, and this voice reads {read.voice}"
+
 
 MIN_FOREIGN_SHARE = 0.34
 """Of a text's letters: that much of another script is more than a name or a formula."""
@@ -108,14 +142,6 @@ _WORDS_OF = {
 }
 _CODE = re.compile(r"[\w)][_/\\.@=(){}\[\]<>:][\w(]|[_=(){}\[\]<>\\]|\d")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-
-
-def doubt(text: str) -> str | None:
-    """One sentence if `text` does not look like something that is read in English, else None."""
-    found = foreign(text)
-    if found is None:
-        return None
-    return f"This looks like {found}, and this voice reads American English"
 
 
 def foreign(text: str) -> str | None:

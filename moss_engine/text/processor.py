@@ -27,14 +27,14 @@ from moss_engine.api.modes import (
     read_modes,
 )
 from moss_engine.api.request import Content, Message, Reply, Request, Sampling, Speech, Text
-from moss_engine.api.tokens import Row, is_audio_row, is_stop, speech_rows, text_rows
+from moss_engine.api.tokens import Row, Segment, is_audio_row, is_stop, speech_rows, text_rows
 from moss_engine.api.validation import check_id, check_sampling, check_speed, check_text
 from moss_engine.api.voices import token_ids
-from moss_engine.engine.sequence import Segment, TextDecoder
 from moss_engine.models.config import ModelConfig
+from moss_engine.text.language import LANGUAGES
 from moss_engine.text.reading import Part, parts_to_read
 from moss_engine.text.spoken.text import spoken_text
-from moss_engine.text.tokenizer import TextTokenizer
+from moss_engine.text.tokenizer import TextDecoder, TextTokenizer
 
 IM_START = "<|im_start|>"
 IM_END = "<|im_end|>"
@@ -75,6 +75,12 @@ class Processor:
         self._limits = modes
         if modes.pauses and modes.pauses.code >= self.ids.num_codes:
             raise CheckpointError(f"The code of silence, {modes.pauses.code}, is none; {AGAIN}")
+        unknown = {mode.language for mode in modes.modes} - set(LANGUAGES)
+        if unknown:
+            raise CheckpointError(
+                f"processor_config.json has modes in {', '.join(sorted(unknown))}, of which "
+                f"nothing is known here; choose among {', '.join(LANGUAGES)}."
+            )
         self._speaker_ids = token_ids(modes.speakers, tokenizer.special_ids)
         self._tokenizer = tokenizer
         self._max_text_chars = max_text_chars

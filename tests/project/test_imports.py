@@ -36,7 +36,7 @@ ALLOWED = {
     "runtime.tensorrt": "api config models runtime",
     "runtime.tensorrt_llm": "api config models runtime runtime.tensorrt",
     "engine": "api config runtime",
-    "text": "api models engine.sequence text.spoken",
+    "text": "api models text.spoken",
     "text.spoken": "",
     "codec": "api models",
     "codec.load": "api config models codec.*",

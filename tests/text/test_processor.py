@@ -601,6 +601,15 @@ def test_a_missing_or_damaged_file_is_named(folder: Path, name: str, content: st
         load_processor(folder, model_config(), 4000)
 
 
+def test_a_checkpoint_in_a_language_that_nobody_wrote_is_refused(folder: Path):
+    path = folder / "processor_config.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    values["modes"][0]["language"] = "tlh"
+    path.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="in tlh, of which nothing"):
+        load_processor(folder, model_config(), 4000)
+
+
 @pytest.mark.parametrize(
     ("changes", "word"), [({"eos_token_id": 0}, "im_end"), ({"vocab_size": 300}, "ids")]
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import example, given, settings
@@ -623,35 +622,6 @@ def test_any_text_becomes_plain_words_once(text: str) -> None:
 @settings(deadline=None, max_examples=300)
 def test_no_figure_is_left(text: str) -> None:
     assert not re.search(r"\d", numbers_to_words(text))
-
-
-@pytest.mark.parametrize(
-    "unit",
-    [
-        *[
-            "1",
-            " ",
-            "1+",
-            "a.",
-            "-",
-            "< ",
-            "😀",
-            "/a",
-            "1,111",
-            "A",
-            "1/",
-            "5%-",
-            "T V. ",
-            "—",
-            "β",
-        ],
-        *["$", "[", "\\[", "| ", "a\n", "Mon, ", "a/a.b", "1-a-", "**", "1 000 ", "$\\frac{"],
-    ],
-)
-def test_no_text_of_the_longest_size_takes_long(unit: str) -> None:
-    begun_s = time.process_time()
-    spoken_text(f"a{unit * (4000 // len(unit))}b")
-    assert time.process_time() - begun_s < 1.5
 
 
 def test_number_words() -> None:

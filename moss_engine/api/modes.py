@@ -26,9 +26,9 @@ class Mode:
     last one is. `split_sentences` reads the message out: every sentence of it is a segment of its
     own, whose text is the sentence and nothing else.
     `spell_out` turns the text into spoken words of the `language` first. `opens_speech` ends the
-    prompt with sosp, so that a spoken reply begins with its first code. `own_system`: a conversation
-    may bring its own system turn instead. `through_text`: what is said reaches it as the words that
-    a recogniser heard, and what it answered is history as words.
+    prompt with sosp, so that a spoken reply begins with its first code.
+    `own_system`: a conversation may bring its own system turn instead. `through_text`: what is said
+    reaches it as the words that a recogniser heard, and what it answered is history as words.
     """
 
     name: str

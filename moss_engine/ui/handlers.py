@@ -61,7 +61,7 @@ class Handlers(Shared):
         self.visits = Visits(service)
         self.names = self.visits.names
         self.forecasts = Forecasts(facts, self.pool)
-        self.refusals = Refusals(facts, self.visits, self.pool)
+        self.refusals = Refusals(facts, self.visits)
 
     @form.takes_controls
     async def reply(self, *arguments: Any, **named: Any) -> AsyncIterator[tuple[Any, Any]]:
@@ -183,15 +183,6 @@ class Handlers(Shared):
             conversation.forget(view.num_left_out)
             turn.left_out = conversation.forgotten if view.num_left_out else 0
         conversation.add(turn)
-
-    async def accepted(
-        self, text: str, conversation: Conversation | None, request: gr.Request | None = None
-    ) -> tuple[Any, Any]:
-        """A reply was accepted: show what was asked, and empty the text box unless it holds
-        something else by now."""
-        conversation = self.visits.known(request, conversation)
-        sent = conversation.turns[-1].asked if conversation and conversation.turns else None
-        return await self.chat(conversation), "" if text == sent else gr.skip()
 
     async def chat(
         self, conversation: Conversation | None, request: gr.Request | None = None

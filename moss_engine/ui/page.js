@@ -36,6 +36,7 @@ function restoreDraft() {
   type(box().value || (recall("moss-draft", "sessionStorage") ?? ""));
 }
 
+// The question is taken out of the box at the press, so that whatever is typed from then on is the next one.
 // Two presses at once are one, so that a double click asks once, as are two before the question was accepted. A press that would be refused changes nothing.
 const TWICE_MS = 500;
 let sent = { text: "", at: -Infinity };
@@ -48,32 +49,10 @@ function press(event) {
     event.preventDefault();
     return;
   }
-  if (document.body.classList.contains("busy") && !weighing?.passed) {
-    event.stopImmediatePropagation();
-    event.preventDefault();
-    return weigh(value);
-  }
   sent = { text: value, at: performance.now(), pointer: event.detail > 0 };
-  window.liveAudio.expect();
+  window.liveAudio.expect(value);
+  type("");
 }
-
-// While a reply speaks, the server is asked first whether it would refuse the question, as a refusal must not silence
-// what is heard.
-const WEIGHED_MS = 2000; // the longest that its answer is waited for before another press counts
-let weighing = null; // the text that the server is asked about: {value, at, passed}
-function weigh(value) {
-  const now = performance.now();
-  if (weighing?.value === value && now - weighing.at < WEIGHED_MS) return;
-  weighing = { value, at: now, passed: false };
-  window.liveAudio.weigh();
-}
-window.weighed = (sentence) => {
-  if (weighing === null || box().value !== weighing.value) return;
-  weighing.passed = !sentence;
-  if (sentence) show(sentence);
-  else byId("send").click();
-  weighing = null;
-};
 document.addEventListener("click", (event) => event.target.closest?.("#send") && press(event), true);
 document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.closest?.("#text")) press(event);
@@ -82,6 +61,20 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("click", (event) => {
   if (event.detail > 0 && sent.pointer && twice() && event.target.closest?.("#stop")) event.stopImmediatePropagation();
 }, true);
+
+// A question that was not asked after all comes back into an empty box, and is offered beside a filled one.
+document.addEventListener("unasked", ({ detail }) => {
+  if (!box().value.trim()) {
+    const why = problem().textContent; // which an edit would take away
+    type(detail);
+    return show(why);
+  }
+  const offer = document.createElement("button");
+  offer.className = "chip";
+  offer.textContent = detail;
+  offer.addEventListener("click", () => offer.remove());
+  byId("problem").querySelector(".unasked").append(offer);
+});
 
 // An example is asked at once; what was being typed comes back as soon as it has left, unless something else is typed.
 let draftBefore = null;

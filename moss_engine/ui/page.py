@@ -51,7 +51,11 @@ SCRIPTS = (
 MAX_QUEUE = 16
 ENGINE = "engine"  # replies, however they are asked for
 
-ASK = f"(...values) => window.liveAudio.submit(values, {tuple(BY_NAME).index('heard')})"
+PLACE = {name: place for place, name in enumerate(BY_NAME)}
+ASK = f"(...values) => window.liveAudio.submit(values, {PLACE['heard']})"
+ASK_TYPED = (
+    f"(...values) => window.liveAudio.submit(values, {PLACE['heard']}, {{text: {PLACE['text']}}})"
+)
 KEEP_SEED = "(fresh, seed) => fresh ? seed : window.liveAudio.state.seed ?? seed"
 SAY_AGAIN = "(...values) => window.liveAudio.submitAgain(values)"
 FILE = "(file) => [window.liveAudio.file]"
@@ -80,7 +84,6 @@ class Parts:
     live: LiveAudio
     own: Own | None
     conversation: gr.State
-    weighed: gr.Textbox
 
 
 def build_page(
@@ -96,7 +99,6 @@ def build_page(
     ) as page:
         parts = lay_out(handlers, programs)
         wire_reply(handlers, parts, max_sessions + max_waiting)
-        wire_weighing(handlers, parts)
         wire_forecast(handlers, parts)
         wire_replay(handlers, parts, max_sessions + max_waiting)
         wire_stop(handlers, parts)
@@ -157,8 +159,7 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
     foot = f"<p>{html.escape(NOTICE)}</p>{OPEN_PROGRAMS if programs else ''}"
     gr.HTML(foot, elem_id="notice", apply_default_css=False)
     controls = {name: {**asking, **inner}[name] for name in BY_NAME}
-    weighed = gr.Textbox("", show_label=False, label="Weighed", visible=False)
-    return Parts(controls, send, stop, clear, chat, live, own, conversation, weighed)
+    return Parts(controls, send, stop, clear, chat, live, own, conversation)
 
 
 def scripts() -> str:
@@ -186,36 +187,22 @@ def wire_reply(handlers: Handlers, parts: Parts, limit: int) -> None:
     }
     # A question replaces the one before it; page.js takes two presses for one. Replies are stopped
     # at the service, never by Gradio's `cancels`, which would leave the reply's last message out.
-    gr.on([parts.send.click, controls["text"].submit], **reply, api_name="stream")
-    controls["utterance"].spoken(**reply, api_name="spoken", api_visibility="private")
-    live.accepted(
-        handlers.accepted,
-        [controls["text"], conversation],
-        [parts.chat, controls["text"]],
-        api_visibility="private",
-        **QUIETLY,
+    gr.on(
+        [parts.send.click, controls["text"].submit], **{**reply, "js": ASK_TYPED}, api_name="stream"
     )
+    controls["utterance"].spoken(**reply, api_name="spoken", api_visibility="private")
+    live.accepted(handlers.chat, conversation, parts.chat, api_visibility="private", **QUIETLY)
     live.over(handlers.chat, conversation, parts.chat, api_visibility="private", **QUIETLY)
-
-
-def wire_weighing(handlers: Handlers, parts: Parts) -> None:
-    """While a reply speaks, a question is asked only if it will not be refused."""
-    parts.live.weigh(
-        handlers.refusals.weigh,
-        [*parts.controls.values(), parts.conversation],
-        parts.weighed,
-        api_visibility="private",
-        **QUIETLY,
-    ).then(None, parts.weighed, js="(sentence) => window.weighed(sentence)")
 
 
 def wire_replay(handlers: Handlers, parts: Parts, limit: int) -> None:
     """A replay file that was dropped on the page: looked at first, then spoken."""
     again, controls, live = Again(handlers), parts.controls, parts.live
     file = gr.Textbox("", show_label=False, label="Replay file", visible=False)
-    live.consider(
-        again.consider, file, parts.weighed, js=FILE, api_visibility="private", **QUIETLY
-    ).then(None, parts.weighed, js=CONSIDERED)
+    told = gr.Textbox("", show_label=False, label="Considered", visible=False)
+    live.consider(again.consider, file, told, js=FILE, api_visibility="private", **QUIETLY).then(
+        None, told, js=CONSIDERED
+    )
     live.again(
         again.replay,
         [controls["heard"], controls["run"], controls["sound"], file, parts.conversation],

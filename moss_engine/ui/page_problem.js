@@ -9,7 +9,11 @@ function show(sentence) {
   if (sentence) complained = performance.now();
 }
 document.addEventListener("problem", ({ detail }) => show(detail));
-document.addEventListener("input", ({ target }) => target.closest?.("#composer, #settings") && show(isGone() ? GONE : ""));
+// It stays beside questions that were not asked, as it says why.
+document.addEventListener("input", ({ target }) => {
+  if (!target.closest?.("#composer, #settings") || byId("problem").querySelector(".unasked .chip")) return;
+  show(isGone() ? GONE : "");
+});
 
 // Whether a question could be accepted, as far as the page knows; says what is to be changed. Nothing to say is no
 // mistake.

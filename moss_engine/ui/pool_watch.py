@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from moss_engine.api.errors import BusyError
 from moss_engine.api.info import MachineLimits
 from moss_engine.api.service import SpeechService
 
@@ -32,14 +31,6 @@ class PoolWatch:
             self._asked_s = now_s
             self._counts = await self._ask()
         return self._counts
-
-    async def require_place(self, max_waiting: int) -> None:
-        """Raise BusyError while nobody more may wait."""
-        waiting = (await self.counts(now=True))["waiting"]
-        if waiting >= max_waiting:
-            raise BusyError(
-                f"All places are taken and {waiting} turns are waiting; try again in a moment."
-            )
 
     async def _ask(self) -> Mapping[str, Any]:
         stats = await self._service.stats()

@@ -96,6 +96,69 @@ def test_a_question_replaces_the_answer_before_it(service, tab):
     )
 
 
+def test_a_question_over_an_answer_waits_for_no_time_limit(service, tab):
+    service.script = Script(seconds=20.0, rtf=0.3)
+    tab.ask("A long story.")
+    tab.page.wait_for_function("liveAudio.heard > 4000")
+    service.script = Script(seconds=0.6)
+    tab.text.fill("A short one.")
+    waited_ms = tab.page.evaluate("""async () => {
+      const since = performance.now();
+      const left = new Promise((leave) => document.addEventListener("liveaudio", function heard() {
+        if (liveAudio.asking || liveAudio.state.total > 24000 || !liveAudio.state.total) return;
+        document.removeEventListener("liveaudio", heard);
+        leave(performance.now() - since);
+      }));
+      document.querySelector("#send").click();
+      return left;
+    }""")
+    assert waited_ms < 1500, "the last message of the answer before was not noticed"
+    tab.wait("done")
+
+
+def test_what_is_typed_after_the_press_is_the_next_question(service, tab):
+    """From rest and over an answer: the question is the text at the key, the box what came after."""
+    service.script = Script(seconds=8.0, rtf=0.3)
+    for number, first in enumerate(["From rest.", "Over an answer."], start=1):
+        tab.text.fill(first)
+        tab.page.keyboard.press("Enter")
+        tab.page.keyboard.type("And then")
+        assert until(lambda n=number: tab.page.wait_for_timeout(20) or len(service.requests) == n)
+        assert service.requests[-1].messages[-1].content.text == first
+        tab.wait("speaking")
+        assert tab.text.input_value() == "And then"
+    tab.page.keyboard.press("Escape")
+
+
+def test_many_quick_questions_are_each_asked_or_offered_again(service, tab):
+    service.script = Script(seconds=0.3, rtf=0.2)
+    texts = [f"Sentence number {number}." for number in range(30)]
+    for text in texts:
+        tab.text.fill(text)
+        tab.page.keyboard.press("Enter")
+    tab.wait("done")
+    asked = {request.messages[-1].content.text for request in service.requests}
+    offered = set(tab.page.locator(".unasked .chip").all_inner_texts())
+    assert asked | offered | {tab.text.input_value()} >= set(texts)
+    assert texts[-1] in asked, "the last one replaces those before it"
+
+
+def test_a_refused_question_stays_beside_what_was_typed_meanwhile(service, tab):
+    held = []
+    tab.page.route(HELD, lambda route: held.append(route))
+    tab.text.fill("Je ne sais pas où est la gare.")
+    tab.page.keyboard.press("Enter")
+    tab.page.keyboard.type("Something else")
+    assert until(lambda: tab.page.wait_for_timeout(20) or held)
+    held[0].continue_()
+    offer = tab.page.locator(".unasked .chip")
+    offer.wait_for()
+    assert offer.inner_text() == "Je ne sais pas où est la gare."
+    assert tab.text.input_value() == "Something else" and service.requests == []
+    assert "French" in tab.page.locator("#problem p").inner_text()
+    tab.problems.clear()  # the browser's own word on the refusal
+
+
 @pytest.mark.parametrize("pause_ms", [0, 20, 60, 150])
 def test_stop_right_after_asking(service, tab, pause_ms):
     service.script = Script(seconds=20.0, rtf=0.3, first_s=1.0)

@@ -175,23 +175,14 @@ async def test_a_refusal_ends_the_reply_with_its_sentence_and_loses_nothing(hand
     assert conversation.turns == []
 
 
-async def test_the_text_box_is_emptied_unless_something_else_was_typed_meanwhile(handlers):
-    conversation = Conversation()
-    await collect(reply(handlers, conversation))
-    assert (await handlers.accepted("Hello there.", conversation))[1] == ""
-    assert (await handlers.accepted("Hello there. And", conversation))[1] == gr.skip()
-
-
 async def test_a_conversation_that_gradio_forgot_is_found_by_its_tab(handlers):
     await collect(reply(handlers))
     question, _ = await handlers.chat(None, CALLER)
     assert question["text"] == "Hello there."
-    assert (await handlers.accepted("Hello there.", None, CALLER))[1] == ""
 
 
 async def test_an_expired_conversation_is_no_error(handlers):
     assert await handlers.chat(None, CALLER) == gr.skip()
-    assert await handlers.accepted("Hello there.", None, CALLER) == (gr.skip(), gr.skip())
 
 
 async def test_sound_that_nobody_asks_for_becomes_files(handlers):

@@ -13,16 +13,14 @@ from moss_engine.ui.asking.shared import Shared
 from moss_engine.ui.doubts import Doubts
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.kept import Visits
-from moss_engine.ui.pool_watch import PoolWatch
 
 
 class Refusals(Shared):
     """Of one page; texts that look foreign to the voice are refused once a session."""
 
-    def __init__(self, facts: PageInfo, visits: Visits, pool: PoolWatch):
+    def __init__(self, facts: PageInfo, visits: Visits):
         self._facts = facts
         self._visits = visits
-        self._pool = pool
         self._doubts = Doubts()
 
     @form.takes_controls
@@ -40,18 +38,6 @@ class Refusals(Shared):
                 return fine
             return [gr.validate(False, str(error)), *fine[: len(values)]]
         return fine
-
-    @form.takes_controls
-    async def weigh(self, *arguments: Any, **named: Any) -> str:
-        """Why a question would be refused now, as one sentence, or "": asked for while a reply
-        speaks, which a refusal must not silence."""
-        values, conversation, request = form.bind(arguments, named)
-        try:
-            self._check(values, conversation, request)
-            await self._pool.require_place(self._facts.max_waiting)
-        except MossError as error:
-            return str(error)
-        return ""
 
     def _check(self, values: Mapping[str, Any], conversation: Any, request: gr.Request) -> None:
         conversation = self._visits.known(request, conversation)

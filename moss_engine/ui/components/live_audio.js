@@ -63,7 +63,7 @@ function answered(message) {
 
 function take(message) {
   const now = performance.now();
-  if (message?.end && message.run === open.run) open.close();
+  if (message?.end) close(message.run);
   if (asked && message?.run === asked.run) answered(message);
   if (message?.run === live.run || message?.run === asked?.run) watching.heard();
   if (discard && message?.end && message.run === live.run) {

@@ -22,7 +22,6 @@ PARTS = (
     "live_audio_opus.js",
     "live_audio_captions.js",
     "live_audio_scope.js",
-    "live_audio_open.js",
     "live_audio_watch.js",
     "live_audio_sample.js",
     "live_audio.js",

@@ -57,7 +57,7 @@ function considered(sentence) {
 
 function submitAgain(values) {
   values[3] = file;
-  return submit(values, 0, true);
+  return submit(values, 0, { recorded: true });
 }
 
 const isReplay = ({ name, type }) => type === "application/json" || /\.json$/i.test(name);

@@ -4,7 +4,7 @@ element.classList.toggle("la-plain", !player.exact);
 watch("value", () => take(inFull(props.value)));
 setInterval(tick, TICK_MS);
 window.liveAudio = {
-  ready: true, submit, weigh: () => trigger("weigh"), expect, stop, halt, told, hold, player, scope, submitAgain, considered,
+  ready: true, submit, expect, stop, halt, told, hold, player, scope, submitAgain, considered,
   foresee: () => trigger("foresee"),
   get ownMs() { return player.prebufferMs + player.outputLatencyMs; },
   get file() { return file; },

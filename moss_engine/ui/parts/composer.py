@@ -23,6 +23,11 @@ KEYS = (
     '<span class="k-talk"><kbd>Space</kbd> talks</span> <span><kbd>Esc</kbd> stops</span></p>'
 )
 
+PROBLEM = (
+    '<p role="alert"></p>'
+    '<div class="unasked chips" role="group" aria-label="Questions that were not asked"></div>'
+)
+
 
 def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Button, gr.Button]:
     """The controls of a question, and the buttons that send and stop: one place, one at a time."""
@@ -67,7 +72,7 @@ def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Bu
             gr.HTML(KEYS, apply_default_css=False)
             stop = gr.Button("Stop", elem_id="stop", min_width=110, scale=0)
             send = gr.Button(verb, variant="primary", elem_id="send", min_width=110, scale=0)
-        gr.HTML('<p role="alert"></p>', elem_id="problem", apply_default_css=False)
+        gr.HTML(PROBLEM, elem_id="problem", apply_default_css=False)
     gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
     controls = {"text": text, "mode": mode, "utterance": recorder}
     return {**controls, "heard": heard, "run": run, "sound": sound}, send, stop

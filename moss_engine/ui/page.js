@@ -63,15 +63,15 @@ document.addEventListener("click", (event) => {
 }, true);
 
 // A question that was not asked after all comes back into an empty box, and is offered beside a filled one.
-document.addEventListener("unasked", ({ detail }) => {
-  if (!box().value.trim()) {
+document.addEventListener("unasked", ({ detail: { question, replaced } }) => {
+  if (!replaced && !box().value.trim()) {
     const why = problem().textContent; // which an edit would take away
-    type(detail);
+    type(question);
     return show(why);
   }
   const offer = document.createElement("button");
   offer.className = "chip";
-  offer.textContent = detail;
+  offer.textContent = question;
   offer.addEventListener("click", () => offer.remove());
   byId("problem").querySelector(".unasked").append(offer);
 });

@@ -16,7 +16,7 @@ const typed = []; // questions that were taken out of the box and are not on the
 async function submit(values, place, { text = null, recorded = false } = {}) {
   noteCut();
   player.unlock();
-  if (BUSY.includes(live.phase)) breakOff("stopped");
+  if (BUSY.includes(live.phase)) breakOff("stopped", true);
   const bytes = crypto.getRandomValues(new Uint8Array(4));
   const run = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
   const question = text === null ? undefined : typed.shift();
@@ -44,9 +44,9 @@ async function submit(values, place, { text = null, recorded = false } = {}) {
 // The last message of a reply has come, or will not.
 const close = (run) => open.get(run)?.resolve();
 
-// A question that was taken out of the box is not asked: it goes back.
-function giveBack(question) {
-  if (question !== undefined) document.dispatchEvent(new CustomEvent("unasked", { detail: question }));
+// A question that was taken out of the box is not asked: it goes back, or beside the box where another one replaced it.
+function giveBack(question, replaced = false) {
+  if (question !== undefined) document.dispatchEvent(new CustomEvent("unasked", { detail: { question, replaced } }));
 }
 
 // What the server has to know of a reply that another one replaces.
@@ -64,7 +64,7 @@ function expect(question) {
   unwanted = false;
   setTimeout(() => {
     if (expected !== now || unwanted) return;
-    typed.splice(0).forEach(giveBack);
+    typed.splice(0).forEach((question) => giveBack(question));
     if (live.phase === "idle") phase("lost");
     complain(props.lost);
   }, EXPECTED_MS);
@@ -83,9 +83,9 @@ function halt(values, place) {
   return values;
 }
 
-function breakOff(name) {
+function breakOff(name, replaced = false) {
   noteCut();
-  const back = takeBack();
+  const back = takeBack(replaced);
   if (back) return phase(back === "idle" ? name : back);
   freeze(false);
   player.reset();
@@ -96,9 +96,9 @@ function breakOff(name) {
 }
 
 // Nobody waits for an answer to the question any more; says what the page showed before it.
-function takeBack() {
+function takeBack(replaced = false) {
   const before = asked?.before;
-  giveBack(asked?.question);
+  giveBack(asked?.question, replaced);
   asked = null;
   return before;
 }

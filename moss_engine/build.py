@@ -18,8 +18,8 @@ from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Preparer
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import checkpoint_digest
-from moss_engine.recogniser.ear import Ear
 from moss_engine.recogniser.load import NONE, load_recogniser
+from moss_engine.recogniser.worker import RecogniserWorker
 from moss_engine.runtime.make import make_runtime, require_runtime, resolve_device, resolve_dtype
 from moss_engine.runtime.roofline import limits_in_steps
 from moss_engine.service.cloned_voices import ClonedVoices
@@ -72,7 +72,7 @@ def _listening(
     info = service_info(core, processor, clones_voices)
     wanted = talk.recogniser if talk.transcribe or not info.encodes else NONE
     recogniser, why_not = load_recogniser(wanted)
-    hearing = Hearing(Ear(recogniser), find_detector()) if recogniser else None
+    hearing = Hearing(RecogniserWorker(recogniser), find_detector()) if recogniser else None
     name = hearing.name if hearing else None
     info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
     return LocalService(core, info, voices, hearing, watch_machine(core)), info

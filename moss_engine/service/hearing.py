@@ -14,7 +14,7 @@ from moss_engine.api.transcript import Transcript
 from moss_engine.audio.voice_activity import Detector, spoken_part
 from moss_engine.codec.resample import resample
 from moss_engine.recogniser.base import RATE_HZ
-from moss_engine.recogniser.ear import Ear
+from moss_engine.recogniser.worker import RecogniserWorker
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -24,13 +24,13 @@ class Hearing:
     """Used on any number of event loops. With a `detector` the silence around a recording's words
     is not listened to."""
 
-    def __init__(self, ear: Ear, detector: Detector | None = None):
-        self._ear = ear
+    def __init__(self, worker: RecogniserWorker, detector: Detector | None = None):
+        self._worker = worker
         self._detector = detector
 
     @property
     def name(self) -> str:
-        return self._ear.name
+        return self._worker.name
 
     async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
         """As `SpeechService.transcribe`."""
@@ -38,26 +38,26 @@ class Hearing:
         seconds = len(wave) / RATE_HZ
         if self._detector is not None:
             wave = await asyncio.to_thread(spoken_part, self._detector, wave)
-        found = replace(await _result(self._ear.transcribe(wave)), seconds=seconds)
+        found = replace(await _result(self._worker.transcribe(wave)), seconds=seconds)
         if not found.text:
             raise AudioEmptyError(
-                f"{self.name} heard no words; speak a sentence in {self._ear.language}."
+                f"{self.name} heard no words; speak a sentence in {self._worker.language}."
             )
         if not found.sure:
             raise AudioEmptyError(
-                f"{self.name} could not make that out, as it understands {self._ear.language} "
-                f"only; say it in {self._ear.language}, close to the microphone."
+                f"{self.name} could not make that out, as it understands {self._worker.language} "
+                f"only; say it in {self._worker.language}, close to the microphone."
             )
         return found
 
     async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
         """As `SpeechService.glimpse`."""
-        future = self._ear.glimpse(await _at_rate(wave, sample_rate_hz))
+        future = self._worker.partial(await _at_rate(wave, sample_rate_hz))
         return None if future is None else await _result(future)
 
     def close(self) -> None:
         """Drop what waits; blocks until the recording that is being heard is done."""
-        self._ear.close()
+        self._worker.close()
 
 
 async def _result(future: Future[Transcript]) -> Transcript:

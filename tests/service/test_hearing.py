@@ -7,7 +7,7 @@ import pytest
 
 from moss_engine.api.errors import AudioEmptyError
 from moss_engine.recogniser.base import RATE_HZ, Heard
-from moss_engine.recogniser.ear import Ear
+from moss_engine.recogniser.worker import RecogniserWorker
 from moss_engine.service.hearing import Hearing
 
 
@@ -27,7 +27,7 @@ class Listener:
 
 
 async def hear(heard: Heard) -> str:
-    hearing = Hearing(Ear(Listener(heard)))
+    hearing = Hearing(RecogniserWorker(Listener(heard)))
     try:
         return (await hearing.transcribe(np.zeros(RATE_HZ, np.float32), RATE_HZ)).text
     finally:

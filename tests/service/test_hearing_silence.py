@@ -10,8 +10,8 @@ from moss_engine.audio.turn_taking import FRAME_SAMPLES
 from moss_engine.audio.voice_activity import AFTER_S, BEFORE_S, spoken_part
 from moss_engine.build import find_detector
 from moss_engine.recogniser.base import RATE_HZ, Heard
-from moss_engine.recogniser.ear import Ear
 from moss_engine.recogniser.load import load_recogniser
+from moss_engine.recogniser.worker import RecogniserWorker
 from moss_engine.service.hearing import Hearing
 from tests.audio.test_turn_taking import SAMPLE
 from tests.service.test_hearing import Listener
@@ -44,7 +44,7 @@ async def test_a_recording_is_heard_without_its_silence_and_keeps_its_length():
         def transcribe(self, wave: np.ndarray) -> Heard:
             return Heard(f"{len(wave) / RATE_HZ:.1f}")
 
-    hearing = Hearing(Ear(Long(Heard(""))), Loud())
+    hearing = Hearing(RecogniserWorker(Long(Heard(""))), Loud())
     try:
         found = await hearing.transcribe(np.concatenate([tone(1.0), silence(2.0)]), RATE_HZ)
     finally:
@@ -67,7 +67,7 @@ async def test_silence_and_quiet_noise_behind_a_sentence_add_no_words(said, seco
     pytest.importorskip("moonshine_voice")
     pytest.importorskip("silero_vad")
     recogniser, _ = load_recogniser("moonshine")
-    hearing = Hearing(Ear(recogniser), find_detector())
+    hearing = Hearing(RecogniserWorker(recogniser), find_detector())
     rng = np.random.default_rng(1)
     try:
         for wave in said:

@@ -66,7 +66,9 @@ def test_the_page_shows_the_words_and_who_heard_them_and_the_checkpoint_gets_the
     tab.page.locator("#stop").click()
     tab.wait("stopped", "done")
 
-    ear = service._below._hearing._ear._recogniser  # says of another language that it is not sure
+    ear = (
+        service._below._hearing._worker._recogniser
+    )  # says of another language that it is not sure
     monkeypatch.setattr(ear, "transcribe", lambda wave: Heard("Knee how.", False))
     tab.page.locator(".rec-input").set_input_files(QUESTION)
     tab.page.wait_for_function("document.querySelectorAll('#chat .tr-user').length === 2")

@@ -1,7 +1,7 @@
 """One recogniser for all visitors: a thread of its own, with a bounded queue.
 
-Whole recordings go before glimpses of one that is still being said, and glimpses are only taken
-while nothing else waits, so that many talkers cannot delay the end of anybody's sentence.
+Whole recordings go before partial ones, of what is still being said, which are only taken while
+nothing else waits, so that many talkers cannot delay the end of anybody's sentence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Work:
     future: Future[Transcript] = field(default_factory=Future)
 
 
-class Ear:
+class RecogniserWorker:
     """Used from any thread; a future that is cancelled before its turn costs nothing."""
 
     def __init__(self, recogniser: Recogniser):
@@ -42,10 +42,10 @@ class Ear:
         self._recogniser = recogniser
         self._changed = threading.Condition()
         self._whole: deque[_Work] = deque()
-        self._glimpse: _Work | None = None
+        self._partial: _Work | None = None
         self._working = False
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="ear", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="recogniser", daemon=True)
         self._thread.start()
 
     @property
@@ -71,13 +71,13 @@ class Ear:
             self._changed.notify()
         return work.future
 
-    def glimpse(self, wave: np.ndarray) -> Future[Transcript] | None:
-        """What was said so far of a recording that goes on; None while the ear has other work."""
+    def partial(self, wave: np.ndarray) -> Future[Transcript] | None:
+        """What was said so far of a recording that goes on; None while there is other work."""
         with self._changed:
             self._require_open()
-            if self._working or self._whole or self._glimpse:
+            if self._working or self._whole or self._partial:
                 return None
-            self._glimpse = work = _Work(wave)
+            self._partial = work = _Work(wave)
             self._changed.notify()
         return work.future
 
@@ -85,9 +85,9 @@ class Ear:
         """Drop what waits; returns when the recording that is being heard is done."""
         with self._changed:
             self._closing = True
-            waiting = [*self._whole, *([self._glimpse] if self._glimpse else [])]
+            waiting = [*self._whole, *([self._partial] if self._partial else [])]
             self._whole.clear()
-            self._glimpse = None
+            self._partial = None
             self._changed.notify()
         for work in waiting:
             work.future.cancel()
@@ -107,13 +107,13 @@ class Ear:
         """Wait for work; None at the end."""
         with self._changed:
             self._working = False
-            self._changed.wait_for(lambda: self._closing or self._whole or self._glimpse)
+            self._changed.wait_for(lambda: self._closing or self._whole or self._partial)
             if self._closing:
                 return None
             self._working = True
             if self._whole:
                 return self._whole.popleft()
-            work, self._glimpse = self._glimpse, None
+            work, self._partial = self._partial, None
             return work
 
     def _hear(self, work: _Work) -> None:

@@ -1,4 +1,4 @@
-"""The recogniser's thread: whole recordings first, glimpses only in spare time, all of it
+"""The recogniser's thread: whole recordings first, partial ones only in spare time, all of it
 bounded."""
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from moss_engine.api.errors import BusyError, EngineFaultError, ShuttingDownError
-from moss_engine.recogniser import ear as module
+from moss_engine.recogniser import worker as module
 from moss_engine.recogniser.base import RATE_HZ, Heard
-from moss_engine.recogniser.ear import Ear
+from moss_engine.recogniser.worker import RecogniserWorker
 
 PATIENCE_S = 30.0
 
@@ -44,70 +44,70 @@ def gated():
 
 
 @pytest.fixture
-def ear(gated):
-    ear = Ear(gated)
-    yield ear
+def worker(gated):
+    worker = RecogniserWorker(gated)
+    yield worker
     gated.gate.set()
-    ear.close()
-    assert gated.closed and not ear._thread.is_alive()
+    worker.close()
+    assert gated.closed and not worker._thread.is_alive()
 
 
 def seconds(count: int) -> np.ndarray:
     return np.zeros(count * RATE_HZ, np.float32)
 
 
-def test_a_recording_becomes_a_transcript(ear, gated):
+def test_a_recording_becomes_a_transcript(worker, gated):
     gated.gate.set()
-    found = ear.transcribe(seconds(2)).result(PATIENCE_S)
+    found = worker.transcribe(seconds(2)).result(PATIENCE_S)
     assert (found.text, found.recogniser, found.seconds) == ("2 seconds.", "Gated", 2.0)
     assert found.took_s > 0
 
 
-def test_a_glimpse_is_given_up_rather_than_waited_for(ear, gated):
-    first = ear.transcribe(seconds(1))
+def test_a_partial_one_is_given_up_rather_than_waited_for(worker, gated):
+    first = worker.transcribe(seconds(1))
     assert gated.begun.wait(PATIENCE_S)
-    assert ear.glimpse(seconds(1)) is None
+    assert worker.partial(seconds(1)) is None
     gated.gate.set()
     assert first.result(PATIENCE_S).text == "1 seconds."
 
 
-def test_whole_recordings_go_before_a_glimpse(ear, gated):
-    glimpse = ear.glimpse(seconds(1))
-    assert glimpse is not None and gated.begun.wait(PATIENCE_S)
-    whole = [ear.transcribe(seconds(count)) for count in (2, 3)]
+def test_whole_recordings_go_before_a_partial_one(worker, gated):
+    partial = worker.partial(seconds(1))
+    assert partial is not None and gated.begun.wait(PATIENCE_S)
+    whole = [worker.transcribe(seconds(count)) for count in (2, 3)]
     gated.gate.set()
-    assert [work.result(PATIENCE_S).seconds for work in (*whole, glimpse)] == [2, 3, 1]
+    assert [work.result(PATIENCE_S).seconds for work in (*whole, partial)] == [2, 3, 1]
     assert gated.heard == [1, 2, 3]
 
 
-def test_what_waits_is_bounded_and_what_was_given_up_costs_nothing(ear, gated):
-    first = ear.transcribe(seconds(1))
+def test_what_waits_is_bounded_and_what_was_given_up_costs_nothing(worker, gated):
+    first = worker.transcribe(seconds(1))
     assert gated.begun.wait(PATIENCE_S)
-    waiting = [ear.transcribe(seconds(2)) for _ in range(module.MAX_PENDING)]
+    waiting = [worker.transcribe(seconds(2)) for _ in range(module.MAX_PENDING)]
     with pytest.raises(BusyError, match="in a moment"):
-        ear.transcribe(seconds(2))
+        worker.transcribe(seconds(2))
     for work in waiting:
         assert work.cancel()
-    another = ear.transcribe(seconds(3))
-    assert ear.num_pending == 1
+    another = worker.transcribe(seconds(3))
+    assert worker.num_pending == 1
     gated.gate.set()
     first.result(PATIENCE_S)
     assert another.result(PATIENCE_S).seconds == 3 and gated.heard == [1, 3]
 
 
-def test_a_failing_recogniser_is_a_sentence_and_the_next_recording_is_heard(ear, gated):
+def test_a_failing_recogniser_is_a_sentence_and_the_next_recording_is_heard(worker, gated):
     gated.gate.set()
     with pytest.raises(EngineFaultError, match="record it again"):
-        ear.transcribe(seconds(0)).result(PATIENCE_S)
-    assert ear.transcribe(seconds(1)).result(PATIENCE_S).text == "1 seconds."
+        worker.transcribe(seconds(0)).result(PATIENCE_S)
+    assert worker.transcribe(seconds(1)).result(PATIENCE_S).text == "1 seconds."
 
 
 def test_after_its_end_nothing_is_heard(gated):
-    ear = Ear(gated)
-    first = ear.transcribe(seconds(1))
+    worker = RecogniserWorker(gated)
+    first = worker.transcribe(seconds(1))
     assert gated.begun.wait(PATIENCE_S)
-    waiting = ear.transcribe(seconds(2))
-    closing = threading.Thread(target=ear.close)
+    waiting = worker.transcribe(seconds(2))
+    closing = threading.Thread(target=worker.close)
     closing.start()
     with pytest.raises(CancelledError):
         waiting.result(PATIENCE_S)
@@ -115,4 +115,4 @@ def test_after_its_end_nothing_is_heard(gated):
     closing.join(PATIENCE_S)
     assert first.result(0).seconds == 1 and waiting.cancelled()
     with pytest.raises(ShuttingDownError):
-        ear.transcribe(seconds(1))
+        worker.transcribe(seconds(1))

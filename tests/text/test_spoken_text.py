@@ -27,6 +27,14 @@ def test_table(written: str, said: str) -> None:
     assert spoken_text(said) == said, "what is said is read as it stands"
 
 
+def test_what_nobody_would_listen_to_is_not_read_out() -> None:
+    assert spoken_text("9^" * 500) == "a code of one thousand characters"
+    assert spoken_text("≤" * 9 + " 5") == "less than or equal to five"
+    assert spoken_text("Features\n++++++++\nIt reads.") == "Features. It reads."
+    listed = ",".join(map(str, range(1, 101)))
+    assert spoken_text(listed).startswith("one, two, three, four, five, six, seven, eight, nine")
+
+
 ALLOWED = re.compile(r"(?:[A-Za-z]+(?:['-][A-Za-z]+)*[.,?!;:]?(?: (?=[A-Za-z])|$))*")
 PIECES = st.sampled_from(
     [

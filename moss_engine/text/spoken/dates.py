@@ -99,7 +99,10 @@ _DAY_BEFORE_DATE = (
     rf"(?<![A-Za-z])(?P<day>{'|'.join(DAYS)})\.?(?=,?\s+(?:\d|{MONTH}))",
     _day_before_date,
 )
-_MONTH_RANGE = (rf"\b(?:{MONTH})(?:\s?-\s?(?:{MONTH})){{1,6}}(?![\w'-])", _month_range)
+_MONTH_RANGE = (
+    rf"(?<![A-Za-z]{{2}}[bceghlnprtvy]-)\b(?:{MONTH})(?:\s?-\s?(?:{MONTH}))+(?![\w'-])",
+    _month_range,
+)
 _WEEKDAYS = rules(
     _DAY_RANGE,
     _DAY_BEFORE_DATE,

@@ -8,7 +8,9 @@ import re
 from moss_engine.text.spoken.formulas import formulas_to_words
 from moss_engine.text.spoken.rules import apply, rules
 
-_RULER = re.compile(r"^[ \t]*\|?(?:[ \t]*:?-{2,}:?[ \t]*\|)+[ \t]*(?::?-{2,}:?[ \t]*)?$\n?", re.M)
+_RULER = re.compile(
+    r"^[ \t]*(?:\|[ \t]*)?(?::?-{2,}:?[ \t]*\|[ \t]*)+(?::?-{2,}:?[ \t]*)?$\n?", re.M
+)
 _ROW = re.compile(r"^[ \t]*\|(?P<cells>[^\n]*)\|[ \t]*$", re.M)
 _ITEMS_AND_NOTES = rules(
     (r"(?m)^[ \t]*(?:\+(?=[ \t]+[^\s\d])|[▪◦‣·●○■►▶➤→–—](?=[ \t]))", "-"),
@@ -71,7 +73,7 @@ _TAGS = (
 ).split()
 _SPEECH_TAGS = "break emphasis lang phoneme prosody say-as speak voice".split()
 _WRAPPING = rules(
-    (r"(?m)^[ \t]*(?:[=*_-][ \t]*){3,}\r?$", ""),
+    (r"(?m)^[ \t]*(?:[=*_^+~#-][ \t]*){3,}\r?$", ""),
     (r"(?m)^[ \t]*(?:```|~~~)[^\n]*$", ""),
     (r"!?\[([^\]\n]{1,300})\]\((?:[^()\s]|\([^()\s]*\))+(?:\s+\"[^\"\n]*\")?\)", r"\1"),
     (r"(?<![\w\])])\[([^\]\n]{3,200})\]\[[\w -]{0,40}\]", r"\1"),
@@ -110,7 +112,7 @@ _RULES = rules(
     (r"\s(?P<line>[=#~*])(?P=line){3,}\s", ", "),
     (r"(?P<sign>[=&#$%@|~])(?P=sign)+", r"\g<sign>"),
     (
-        r"(?P<sign>[^\w\s.,?!;:'\"()\[\]{}-]|[\u00b2\u00b3\u00bc-\u00be])(?:\s?(?P=sign)){4,}",
+        r"(?P<sign>[^\w\s^.,?!;:'\"()\[\]{}-]|[\u00b2\u00b3\u00bc-\u00be])(?:\s?(?P=sign)){4,}",
         r"\g<sign>",
     ),
     (r"(?<![.!?:;,\s])[ \t]*\n\s*(?=(?:[-*•]|\d{1,2}[.)])[ \t])", ".\n"),

@@ -45,10 +45,11 @@ def spoken_text(text: str) -> str:
     text = apply(_LINE_ENDS, text)
     text = "".join(c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
     text = apply(_RUNS, text)
-    text = sums_to_words(without_markup(code_to_words(addresses_to_words(text))))
-    text = numbers_to_words(transliterate(text))
+    text = _LONG_RUN.sub(_say_run, without_markup(code_to_words(addresses_to_words(text))))
+    text = numbers_to_words(transliterate(sums_to_words(text)))
+    text = _say_words(_say_marks(weekdays_to_words(romans_to_words(text))))
     for _ in range(_PASSES):
-        said = _say_words(_say_marks(weekdays_to_words(romans_to_words(text))))
+        said = _say_words(apply(_FORMS, weekdays_to_words(romans_to_words(text))))
         if said == text:
             break
         text = said
@@ -59,6 +60,15 @@ _LONG_RANGE = re.compile(r"(?<=[\d%])[—―](?=[$€£]?\d)")  # of years; else
 _LINE_ENDS = rules((r"\r\n?", "\n"), (r"(?<![.!?:;,\s])\s*\n\s*\n\s*", ". "))
 _RUNS = rules((r"[^\S\n]+", " "), (r"\d{60}(?=\d)", r"\g<0>, "))
 
+_LONG_RUN = re.compile(r"\S{400,}")
+
+
+def _say_run(m: re.Match[str]) -> str:
+    """What nobody would listen to: "9^9^9^9" without an end. Scripts without spaces are letters."""
+    letters = sum(map(str.isalpha, m[0]))
+    size = len(m[0])
+    return m[0] if 2 * letters >= size else f"a code of {cardinal(size)} characters"
+
 
 def _spelled_pair(m: re.Match[str]) -> str:
     return f"{' '.join(m[1])} and {' '.join(m[2])}"
@@ -68,19 +78,24 @@ def _blood(m: re.Match[str]) -> str:
     return (m[1] or m[3]) + (" positive" if "+" in m[0] else " negative")
 
 
+_WRITTEN = (
+    rf"(?<![\w/])(?:{'|'.join(sorted(map(re.escape, WORD_FORMS), key=len, reverse=True))})"
+    r"(?![\w/])",
+    lambda m: WORD_FORMS[m[0]],
+)
+_LETTER_RANGE = (r"\b(?:A-Z|a-z)\b(?!-)", lambda m: f"{m[0][0]} to {m[0][2]}")
+_HYPHENED = (r"(?<=[A-Z])-(?=[A-Z]{2})", " ")
+_FORMS = rules(_WRITTEN, _LETTER_RANGE, _HYPHENED)
+"""The only ones that find something in a text of words and punctuation."""
 _MARKS = rules(
-    (
-        rf"(?<![\w/])(?:{'|'.join(sorted(map(re.escape, WORD_FORMS), key=len, reverse=True))})"
-        r"(?![\w/])",
-        lambda m: WORD_FORMS[m[0]],
-    ),
+    _WRITTEN,
     (r"\b([A-G])#(?!\w)", r"\1 sharp"),
     (
         r"(?:(?<=\b[Tt]ype\s)(A|B|AB|O)([+-])(?![\w-])|\b(A|B|AB|O)([+-])(?=\s(?:blood|donor)))",
         _blood,
     ),
     (r"(?<![A-Za-z'])([A-F])-(?![\w-])", r"\1 minus"),
-    (r"\b(?:A-Z|a-z)\b(?!-)", lambda m: f"{m[0][0]} to {m[0][2]}"),
+    _LETTER_RANGE,
     (r"(?<!\S)#(?=:|\s(?:is|was)\b)", "number"),
     (r"(?<!\S)#(?=\s)(?!\s[a-z]+teen\b|\s[a-z]+ty\b)", ","),
     (r"#(?=(?:include|define|if|ifdef|endif|pragma)\b)", "hash "),
@@ -88,7 +103,7 @@ _MARKS = rules(
     (r"#", " hashtag "),
     (r"(?<![\w'])([A-Z]{1,5})/(?=[A-Z]{1,5}\b|[a-z]+ty\b)", r"\1 "),
     (r"\b([A-Z]{1,3})\s?&\s?([A-Z]{1,3})\b", _spelled_pair),
-    (r"(?<=[A-Z])-(?=[A-Z]{2})", " "),
+    _HYPHENED,
     (r"(?<=[A-Za-z])/(?=[A-Za-z])", " or "),
     (r"\s/\s", ", "),
 )

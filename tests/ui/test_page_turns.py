@@ -10,8 +10,7 @@ import pytest
 
 from moss_engine.api.request import Speech
 from moss_engine.api.transcript import Transcript
-from moss_engine.audio.turn_taking import END_S, FRAME_S, RATE_HZ
-from moss_engine.audio.turn_text import PAUSE_OPEN_S, PAUSE_WHOLE_S
+from moss_engine.audio.turn_taking import END_S, FRAME_S, PAUSE_OPEN_S, PAUSE_WHOLE_S, RATE_HZ
 from moss_engine.ui.audio_in.follower import LEVEL_FRAMES, SOFTER_DB, Follower
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.partial import LOOK_S, MOST_S

@@ -383,8 +383,9 @@ def numbers_to_words(text: str) -> str:
     """Every figure in `text` written out; the result holds no ASCII digit."""
     has_figures = re.search(r"\d", text)
     text = apply(_POINTS, text) if has_figures else text
-    for pattern, say in _RULES if has_figures else _WITHOUT_FIGURES:
-        text = pattern.sub(lambda m, say=say: _apart(m, say(m)), text)
+    for pattern, said in _RULES if has_figures else _WITHOUT_FIGURES:
+        assert callable(said)
+        text = pattern.sub(lambda m, said=said: _apart(m, said(m)), text)
     return text
 
 

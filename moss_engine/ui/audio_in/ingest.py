@@ -22,8 +22,15 @@ from moss_engine.api.errors import AudioEmptyError, AudioLongError, BusyError, P
 from moss_engine.api.request import Speech
 from moss_engine.audio.file import MIN_S, SILENCE_PEAK, read_audio
 from moss_engine.audio.pcm import to_pcm16
-from moss_engine.audio.turn_taking import END_S, RATE_HZ
-from moss_engine.audio.turn_text import PAUSE_MURMUR_S, interrupts, is_echo, is_murmur, pause_s
+from moss_engine.audio.turn_taking import (
+    END_S,
+    PAUSE_MURMUR_S,
+    RATE_HZ,
+    interrupts,
+    is_echo,
+    is_murmur,
+    pause_s,
+)
 from moss_engine.audio.voice_activity import Detector
 from moss_engine.ui.audio_in.follower import Follower, SpokenTurn
 from moss_engine.ui.audio_in.partial import Glimpse, Partial

@@ -70,34 +70,11 @@ class OpusStream:
         return packets
 
 
-class _Pipe(io.RawIOBase):
+class _Pipe(io.BytesIO):
     """What libsndfile writes, to be taken away at once; it never goes back in Ogg."""
 
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-        self._written = 0
-
     def take(self) -> bytes:
-        taken = bytes(self._bytes)
-        self._bytes.clear()
+        taken = self.getvalue()
+        self.seek(0)
+        self.truncate()
         return taken
-
-    def write(self, data: Any) -> int:
-        self._bytes += data
-        self._written += len(data)
-        return len(data)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._written
-
-    def tell(self) -> int:
-        return self._written
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True

@@ -41,7 +41,7 @@ def test_the_packets_are_those_of_the_file(monkeypatch):
     take = OpusStream._packets
 
     def copying(self: OpusStream) -> list[bytes]:
-        taken.extend(bytes(self._ogg._bytes))
+        taken.extend(self._ogg.getvalue())
         return take(self)
 
     monkeypatch.setattr(OpusStream, "_packets", copying)

@@ -124,7 +124,7 @@ _REWRITES = (
 )
 
 
-_FIGURES = re.compile(r"[-\d\s.,+*/^()x×·÷%=:−]+")
+_FIGURES = re.compile(r"(?=.*\d)[-\d\s.,+*/^()x×·÷%=:−]+")
 
 
 class _NotASum(Exception):

@@ -46,6 +46,7 @@ def _date(day: datetime) -> str:
     return f"{day:%A}, {day:%B} {day.day}, {day.year}"
 
 
+_MOST_CHARS = 400  # of a question about what was said
 _AFTER_ME = re.compile(
     r"^.{0,40}?\b(?:repeat after me|say after me"
     r"|repeat (?:(?:this|the following)(?: sentence| words?)?|the (?:sentence|words?))"
@@ -76,7 +77,7 @@ _YOURS = (
 
 def said_again(question: str, history: Sequence[tuple[str, str]]) -> str | None:
     """`history`: role and text of what was said before."""
-    text = bare(question)
+    text = bare(question[:_MOST_CHARS])
     if re.fullmatch(_MINE, text):
         mine = next((words for role, words in reversed(history) if role == "user"), None)
         return f"You said: {mine}" if mine else "You have just begun: that was your first question."

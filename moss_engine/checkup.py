@@ -15,7 +15,7 @@ from pathlib import Path
 from moss_engine.api.errors import CheckpointError, MossError
 from moss_engine.api.small_files import read_json
 from moss_engine.codec.load import load_codec
-from moss_engine.codec.moss.flow.config import flow_shapes, read_flow_config
+from moss_engine.codec.moss.flow.weights import flow_shapes, read_flow_config
 from moss_engine.codec.moss.load import (
     CONFIG,
     FLOW_CHUNK,
@@ -36,8 +36,7 @@ from moss_engine.codec.moss.whisper import (
 from moss_engine.codec.moss.whisper import expected_tensors as expected_encoder
 from moss_engine.codec.torch_file import check_tensors as check_torch_tensors
 from moss_engine.codec.torch_file import read_tensors
-from moss_engine.codec.vocoder.hift.config import hift_shapes, read_hift_config
-from moss_engine.codec.vocoder.hift.weights import fold_weight_norm
+from moss_engine.codec.vocoder.hift.weights import fold_weight_norm, hift_shapes, read_hift_config
 from moss_engine.models.checkpoint import check_tensors, expected_tensors, read_index
 from moss_engine.models.config import ModelConfig, assumed
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest

@@ -18,11 +18,11 @@ import torch
 
 from moss_engine.api.errors import ConfigError, MissingPackageError, MossError
 from moss_engine.checkup import Finding, check_codec, check_network, check_together
-from moss_engine.codec.moss.flow.config import flow_shapes, read_flow_config
+from moss_engine.codec.moss.flow.weights import flow_shapes, read_flow_config
 from moss_engine.codec.moss.load import CONFIG, VOICES_FOLDER, is_moss_codec
 from moss_engine.codec.moss.whisper import WhisperVqConfig
 from moss_engine.codec.moss.whisper import expected_tensors as expected_encoder
-from moss_engine.codec.vocoder.hift.config import hift_shapes, read_hift_config
+from moss_engine.codec.vocoder.hift.weights import hift_shapes, read_hift_config
 from moss_engine.config import EngineConfig
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import FORMATS as BITS

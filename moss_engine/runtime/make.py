@@ -184,7 +184,7 @@ def _draw_in_kernels(runtime: LogitsRuntime, model: ModelConfig, device: torch.d
 
 def _load_cuda_runtime(config: EngineConfig, limits: Limits, device: torch.device) -> LogitsRuntime:
     try:
-        from moss_engine.runtime.cuda.load import load_cuda_runtime
+        from moss_engine.runtime.cuda.runtime import load_cuda_runtime
     except ModuleNotFoundError as error:
         if error.name != "triton":
             raise

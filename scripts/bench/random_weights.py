@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from moss_engine.codec.moss.codec import HISTORY_CODES, MossCodec
-from moss_engine.codec.moss.flow.config import FlowConfig, flow_shapes
 from moss_engine.codec.moss.flow.cuda import CudaFlow
 from moss_engine.codec.moss.flow.decoder import run_chunks
-from moss_engine.codec.moss.flow.weights import pack_flow
+from moss_engine.codec.moss.flow.weights import FlowConfig, flow_shapes, pack_flow
 from moss_engine.codec.moss.load import CHUNK_CODES, hift_vocoder
 from moss_engine.codec.moss.voice import SPEAKER_DIM, Voice
 from moss_engine.codec.moss.whisper import (
@@ -25,8 +24,7 @@ from moss_engine.codec.moss.whisper import (
     build_whisper_vq,
     expected_tensors,
 )
-from moss_engine.codec.vocoder.hift.config import HiftConfig, hift_shapes
-from moss_engine.codec.vocoder.hift.weights import pack_hift
+from moss_engine.codec.vocoder.hift.weights import HiftConfig, hift_shapes, pack_hift
 
 TINY_CONFIG: dict[str, Any] = {
     "architectures": ["WhisperVQEncoder"], "model_type": "whisper", "d_model": 32,

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from moss_engine.api.errors import CheckpointError
-from moss_engine.codec.moss.flow.config import FlowConfig, flow_shapes, read_flow_config
 from moss_engine.codec.moss.flow.decoder import (
     OUTSIDE,
     Chunk,
@@ -19,8 +18,15 @@ from moss_engine.codec.moss.flow.decoder import (
     run_chunks,
     whole_mel,
 )
-from moss_engine.codec.moss.flow.memory import FlowMemory
-from moss_engine.codec.moss.flow.weights import FlowWeights, fixed_noise, pack_flow
+from moss_engine.codec.moss.flow.encoder import FlowMemory
+from moss_engine.codec.moss.flow.weights import (
+    FlowConfig,
+    FlowWeights,
+    fixed_noise,
+    flow_shapes,
+    pack_flow,
+    read_flow_config,
+)
 from moss_engine.codec.torch_file import check_tensors, read_tensors
 from scripts.bench.random_weights import random_flow
 from tests.fixtures.golden.make_moss import CHUNK_CODES, FLOW, PATH, SEED, prompt, reply

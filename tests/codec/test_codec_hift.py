@@ -11,10 +11,16 @@ import torch
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.torch_file import check_tensors
-from moss_engine.codec.vocoder.hift.config import HiftConfig, hift_shapes, read_hift_config
 from moss_engine.codec.vocoder.hift.generator import pitch_of, source_noise, whole_wave, window_wave
 from moss_engine.codec.vocoder.hift.stream import FIRST_HELD_FRAMES, HELD_FRAMES, Hift, Window
-from moss_engine.codec.vocoder.hift.weights import HiftWeights, fold_weight_norm, pack_hift
+from moss_engine.codec.vocoder.hift.weights import (
+    HiftConfig,
+    HiftWeights,
+    fold_weight_norm,
+    hift_shapes,
+    pack_hift,
+    read_hift_config,
+)
 from scripts.bench.random_weights import random_hift
 from tests.fixtures.golden.make_moss import HIFT, PATH, SEED, hift_mel
 from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT, config_yaml, with_weight_norm

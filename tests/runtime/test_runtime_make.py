@@ -138,7 +138,7 @@ def test_bfloat16_on_a_gpu_takes_the_cuda_runtime(
     module = SimpleNamespace(
         load_cuda_runtime=lambda folder, limits, **how: loaded.append(tuple(how.values())[:3])
     )
-    monkeypatch.setitem(sys.modules, "moss_engine.runtime.cuda.load", module)
+    monkeypatch.setitem(sys.modules, "moss_engine.runtime.cuda.runtime", module)
     monkeypatch.setattr(
         make, "load_torch_runtime", lambda *_, device, dtype, **how: loaded.append((device, dtype))
     )

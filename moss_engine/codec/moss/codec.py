@@ -29,8 +29,7 @@ from moss_engine.codec.moss.flow.decoder import (
     prompt_memory,
     run_chunks,
 )
-from moss_engine.codec.moss.flow.encoder import LOOK_BACK
-from moss_engine.codec.moss.flow.memory import FlowMemory
+from moss_engine.codec.moss.flow.encoder import LOOK_BACK, FlowMemory
 from moss_engine.codec.moss.flow.weights import FlowWeights
 from moss_engine.codec.moss.voice import Voice
 from moss_engine.codec.moss.whisper import WhisperVq

@@ -17,19 +17,30 @@ from moss_engine.api.errors import (
 )
 from moss_engine.codec.base import MOSS_MEL, MelSpec
 from moss_engine.codec.moss.codec import CHUNK_CODES, MossCodec, RunChunks
-from moss_engine.codec.moss.flow.config import FlowConfig, flow_shapes, read_flow_config
 from moss_engine.codec.moss.flow.cuda import CudaFlow
 from moss_engine.codec.moss.flow.decoder import flow_voice, run_chunks, whole_mel
-from moss_engine.codec.moss.flow.weights import FlowWeights, pack_flow
+from moss_engine.codec.moss.flow.weights import (
+    FlowConfig,
+    FlowWeights,
+    flow_shapes,
+    pack_flow,
+    read_flow_config,
+)
 from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, SpeakerEncoder
 from moss_engine.codec.moss.voice import Speaker, Voice, advice, list_voices, load_voice, make_voice
 from moss_engine.codec.moss.whisper import WhisperVqConfig, codec_digest, load_whisper_vq
 from moss_engine.codec.torch_file import check_tensors, read_tensors
-from moss_engine.codec.vocoder.hift.config import HiftConfig, hift_shapes, read_hift_config
 from moss_engine.codec.vocoder.hift.cuda import CudaHift
 from moss_engine.codec.vocoder.hift.generator import source_noise, whole_wave
 from moss_engine.codec.vocoder.hift.stream import Hift
-from moss_engine.codec.vocoder.hift.weights import HiftWeights, fold_weight_norm, pack_hift
+from moss_engine.codec.vocoder.hift.weights import (
+    HiftConfig,
+    HiftWeights,
+    fold_weight_norm,
+    hift_shapes,
+    pack_hift,
+    read_hift_config,
+)
 from moss_engine.codec.vocoder.make import make_steady_vocoder, vocoder_mel
 from moss_engine.codec.vocoder.stream import HiftVocoder, MelVocoder, StreamedMelVocoder
 

@@ -13,8 +13,7 @@ from moss_engine.kernels.lm.matvec8 import matvec8
 from moss_engine.kernels.lm.matvec_packed import matvec_packed
 from moss_engine.kernels.lm.packed_rows import PackedRows
 from moss_engine.kernels.lm.rows import gate, rms_norm
-from moss_engine.runtime.cuda.linear import LaneLinear
-from moss_engine.runtime.cuda.weights import Weights
+from moss_engine.runtime.cuda.weights import LaneLinear, Weights
 
 # Weights of one product in one lane from which on our own kernels are faster for more than _FEW
 # rows, too.

@@ -20,8 +20,7 @@ from moss_engine.codec.moss.flow.decoder import (
     prompt_memory,
     run_chunks,
 )
-from moss_engine.codec.moss.flow.encoder import LOOK_BACK
-from moss_engine.codec.moss.flow.memory import FlowMemory
+from moss_engine.codec.moss.flow.encoder import LOOK_BACK, FlowMemory
 from moss_engine.codec.moss.flow.weights import pack_flow
 from moss_engine.codec.moss.load import CHUNK_CODES
 from moss_engine.codec.vocoder.hift.weights import pack_hift

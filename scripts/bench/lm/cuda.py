@@ -164,7 +164,7 @@ def make_runtime(
 ):
     """A network with random weights, in int8 or int4 where `float8` says so instead; raises
     ConfigError where memory is too small."""
-    from moss_engine.runtime.cuda.load import make_random_runtime
+    from moss_engine.runtime.cuda.runtime import make_random_runtime
     from moss_engine.runtime.cuda.weights import Float8, num_bytes
     from moss_engine.runtime.memory import require_memory
 
@@ -214,7 +214,7 @@ def measure_decode(
             yield figure(f"decode step, batch {batch}, {name}", times_ms, least_ms, "device")
         yield figure(
             f"forward of one row, batch {batch}",
-            wall_times_ms(lambda: runtime.forward(step)),  # noqa: B023
+            wall_times_ms(lambda: runtime.forward(step)),
             limit_ms,
             "wall",
         )
@@ -228,7 +228,7 @@ def measure_prefill(
         step = ScheduledBatch((sequence(config, 0, cached, rows, (cached + rows) // 16 + 1),))
         limit_ms = fill_limit_ms(config, ceilings, rows, cached, float8)
         name = f"prefill {rows} rows on {cached} cached"
-        run = lambda: runtime.forward(step)  # noqa: B023, E731
+        run = lambda: runtime.forward(step)
         yield figure(name, wall_times_ms(run, rest_s=REST_S), limit_ms, "wall")
         if rows == max(FILLS)[0]:
             yield figure(f"{name}, one after another", wall_times_ms(run), limit_ms, "wall")

@@ -88,7 +88,7 @@ def measure(
     levels: Sequence[Level], device: torch.device, bits: int = 16
 ) -> Iterator[dict[str, Any]]:
     """What was measured at the published size so far, after each part."""
-    from moss_engine.runtime.cuda.load import make_random_runtime
+    from moss_engine.runtime.cuda.runtime import make_random_runtime
 
     most = max(level.listeners for level in levels)
     codec = Parts(Sizes(), device).codec(torch.float16, min(16, most))

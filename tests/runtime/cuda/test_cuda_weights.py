@@ -21,7 +21,7 @@ from moss_engine.models.checkpoint import (
 )
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import row_scales
-from moss_engine.runtime.cuda import linear as cuda_linear
+from moss_engine.runtime.cuda import weights as cuda_weights
 from moss_engine.runtime.cuda.weights import Float8, allocate, fill, num_bytes, places
 
 CPU = torch.device("cpu")
@@ -75,7 +75,7 @@ def test_every_tensor_is_in_its_place(folder: Path) -> None:
 
 def test_float8_takes_the_given_scales(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a matrix is made float8 some rows at a time, the last of them fewer."""
-    monkeypatch.setattr(cuda_linear, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(cuda_weights, "_ROWS_AT_ONCE", 7)
     tensors = load_tensors(folder, expected_tensors(EVEN))
     scales = {
         name: 0.8 * row_scales(tensor)

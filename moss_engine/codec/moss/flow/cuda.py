@@ -1,26 +1,313 @@
 """The flow on a GPU: conformer and all Euler steps in one CUDA graph per batch size.
 
-The same mathematics as `encoder` and `estimator` beside it, in kernels that leave out the memory
+The same mathematics as `encoder` and `decoder` beside it, in kernels that leave out the memory
 traffic between small operations. A graph finds the streams' memories by offsets that are copied
 into its inputs before it runs (`_meta`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from moss_engine.codec.lane import GRAPH_BATCHES, open_lane
-from moss_engine.codec.moss.flow.cuda_encoder import encode
-from moss_engine.codec.moss.flow.cuda_estimator import solve
-from moss_engine.codec.moss.flow.cuda_plan import plan_of
 from moss_engine.codec.moss.flow.decoder import OUTSIDE, Chunk
-from moss_engine.codec.moss.flow.encoder import LOOK_BACK
-from moss_engine.codec.moss.flow.memory import BRANCHES, FlowMemory
-from moss_engine.codec.moss.flow.weights import FlowWeights
+from moss_engine.codec.moss.flow.encoder import (
+    BRANCHES,
+    LOOK_BACK,
+    FlowMemory,
+    embedded,
+    finished,
+    linear,
+    norm,
+    num_convolutions,
+    upsampled,
+    waves_of,
+)
+from moss_engine.codec.moss.flow.weights import (
+    CONFORMER_EPS,
+    EPS,
+    NUM_STEPS,
+    ConformerBlock,
+    FlowWeights,
+    Stage,
+    Transformer,
+)
+
+if TYPE_CHECKING:
+    from moss_engine.kernels.codec.flow_meta import Tiles
+
+_MOST_SHARED = 150 << 10
+"""Bytes of shared memory that the largest program of a plan takes."""
+
+_FLOAT32 = {
+    "convolve": (8, 32, 1, 8, 1),
+    "wide": (8, 32, 1, 8, 1),
+    "bend": (8, 32, 1, 8, 1),
+    "query": (8, 64, 1, 8, 1),
+    "attend": (16, 16, 4, 8, 1),
+    "join": (8, 64, 8, 8, 1),
+    "feed": (8, 64, 16, 8, 1),
+}
+_UP_TO_80_ROWS = {
+    "convolve": (8, 64, 1, 4),
+    "wide": (8, 64, 1, 4),
+    "bend": (8, 64, 1, 4),
+    "query": (8, 64, 1, 4),
+    "attend": (16, 64, 8, 4),
+    "join": (16, 64, 8, 4),
+    "feed": (8, 128, 8, 8),
+}
+_UP_TO_80_ROWS_SMALL = {**_UP_TO_80_ROWS, "feed": (8, 64, 8, 8)}
+_MORE_ROWS_SMALL = {
+    "convolve": (32, 64, 1, 4),
+    "wide": (32, 64, 1, 4),
+    "bend": (32, 64, 1, 4),
+    "query": (32, 64, 1, 4),
+    "attend": (64, 64, 1, 4),
+    "join": (64, 64, 4, 8),
+    "feed": (32, 64, 4, 8),
+}
+_UP_TO_160_ROWS = {
+    "convolve": (16, 128, 1, 8),
+    "wide": (16, 64, 1, 4),
+    "bend": (8, 64, 1, 4),
+    "query": (8, 128, 1, 8),
+    "attend": (32, 64, 2, 8, 3),
+    "join": (16, 64, 8, 4),
+    "feed": (16, 128, 8, 8),
+}
+_MORE_ROWS = {
+    "convolve": (32, 128, 1, 8),
+    "wide": (32, 64, 1, 4),
+    "bend": (32, 128, 1, 8),
+    "query": (32, 256, 1, 8),
+    "attend": (64, 64, 1, 4, 3),
+    "join": (64, 128, 4, 8),
+    "feed": (32, 128, 4, 8),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tiles of every kernel.
+
+    `convolve` is for convolutions, `wide` for those with wide inputs, `bend` for the second one of
+    a stage; the others are a transformer's.
+    """
+
+    convolve: Tiles
+    wide: Tiles
+    bend: Tiles
+    query: Tiles
+    attend: Tiles
+    join: Tiles
+    feed: Tiles
+
+
+def plan_of(rows: int, dtype: torch.dtype, shared_bytes: int) -> Plan:
+    """The plan for `rows` rows on a GPU with `shared_bytes` of shared memory for a program.
+
+    Programs are smaller in float32, which takes twice the room, and on GeForce cards, which have
+    99 KB of shared memory.
+    """
+    from moss_engine.kernels.codec.flow_meta import Tiles
+
+    is_small = shared_bytes < _MOST_SHARED
+    if dtype == torch.float32:
+        tiles = _FLOAT32
+    elif is_small:
+        tiles = _UP_TO_80_ROWS_SMALL if rows <= 80 else _MORE_ROWS_SMALL
+    elif rows <= 80:
+        tiles = _UP_TO_80_ROWS
+    else:
+        tiles = _UP_TO_160_ROWS if rows <= 160 else _MORE_ROWS
+    return Plan(**{name: Tiles(*sizes) for name, sizes in tiles.items()})
+
+
+def encode(
+    weights: FlowWeights,
+    anchor: Tensor,
+    meta: Tensor,
+    positions: Tensor,
+    windows: Tensor,
+    before: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The next chunk of each stream, whose first codes are at positions int64 [streams].
+
+    Windows are those of `encode_chunk`; before [streams, 2, width] holds the two codes before the
+    chunk as they are upsampled. Returns mu [streams, chunk * ratio, mels] and the next `before`.
+    """
+    from moss_engine.kernels.codec.flow_meta import Field
+
+    ratio = weights.config.ratio
+    x = embedded(weights, windows)
+    x = _blocks(weights, weights.encoder.blocks, x, anchor, meta, positions, Field.low_rows, ratio)
+    after = torch.cat([before, x], 1)[:, -2:]
+    x = upsampled(weights, x, before)
+    x = _blocks(
+        weights, weights.encoder.up_blocks, x, anchor, meta, positions * ratio, Field.high_rows, 1
+    )
+    return finished(weights, x), after
+
+
+def _blocks(
+    weights: FlowWeights,
+    blocks: Sequence[ConformerBlock],
+    x: Tensor,
+    anchor: Tensor,
+    meta: Tensor,
+    positions: Tensor,
+    at: int,
+    ratio: int,
+) -> Tensor:
+    from moss_engine.kernels.codec.conformer import attend, keep
+
+    streams, count, width = x.shape
+    dtype = weights.dtype
+    waves = waves_of(positions[:, None] + torch.arange(count, device=x.device), width).flatten(0, 1)
+    x = x.flatten(0, 1)
+    for i, block in enumerate(blocks):
+        qkv = linear(norm(x, block.norm_attention, CONFORMER_EPS).to(dtype), block.qkv)
+        keep(qkv, waves, anchor, meta, i, count, at, ratio)
+        heads, size = block.bias_position.shape
+        query = qkv[:, :width].view(-1, heads, size) + block.bias_position
+        asked = torch.matmul(query.transpose(0, 1), block.position)
+        x = x + linear(
+            attend(qkv, block.bias_content, asked, waves, anchor, meta, i, count, at, ratio),
+            block.out,
+        )
+        hidden = F.silu(linear(norm(x, block.norm_ffn, CONFORMER_EPS).to(dtype), block.first))
+        x = x + linear(hidden, block.second)
+    return x.view(streams, count, width)
+
+
+if TYPE_CHECKING:
+    from moss_engine.kernels.codec.flow_block import Stream
+    from moss_engine.kernels.codec.flow_convolution import Tails
+    from moss_engine.kernels.codec.flow_meta import Chunks
+
+
+def solve(weights: FlowWeights, chunks: Chunks, plan: Plan, noise: Tensor, fixed: Tensor) -> Tensor:
+    """noise [streams, frames, mels], fixed [streams, frames, 3 * mels] -> mel like noise"""
+    from moss_engine.kernels.codec.flow_step import step as take_step
+
+    estimator, guidance = weights.estimator, weights.config.guidance
+    streams, frames, mels = noise.shape
+    branches = torch.stack([torch.cat([noise, fixed], -1), F.pad(noise, (0, fixed.shape[-1]))], 1)
+    inputs = branches.flatten(0, 2)  # the mels in them move on
+    for step in range(NUM_STEPS):
+        y = last_convolution(weights, chunks, plan, inputs, step)
+        take_step(
+            y,
+            estimator.final_norm.weight,
+            estimator.final_norm.bias,
+            EPS,
+            estimator.project.weight,
+            estimator.project.bias,
+            inputs,
+            weights.strides[step],
+            guidance,
+            frames,
+        )
+    return inputs.view(streams, BRANCHES, frames, -1)[:, 0, :, :mels]
+
+
+def last_convolution(
+    weights: FlowWeights, chunks: Chunks, plan: Plan, inputs: Tensor, step: int
+) -> Tensor:
+    """inputs float32 [rows, input channels] -> parts [parts, rows, channels]"""
+    from moss_engine.kernels.codec.flow_block import settled
+    from moss_engine.kernels.codec.flow_convolution import Tails, convolve
+
+    estimator, config = weights.estimator, weights.config
+    convolutions = num_convolutions(config)
+    tails = Tails(
+        step * convolutions,
+        NUM_STEPS * convolutions,
+        max(config.input_channels, 2 * config.channels),
+    )
+    layer = step * config.num_stages * config.transformers
+    stream, skipped = settled(inputs), inputs
+    for stage in estimator.stages:
+        if stage is estimator.stages[-1]:
+            stream = settled(torch.cat([stream.total(), skipped], -1))
+        tiles = plan.convolve if stream.x.shape[1] == config.channels else plan.wide
+        both = convolve(stream, stage.first.weight, stage.first.bias, chunks, tails, tiles)
+        stream = _stage(stage, chunks, plan, both, step, layer, _behind(tails, 1))
+        tails, layer = _behind(tails, 2), layer + config.transformers
+        if stage.after is not None:
+            skipped = stream.total()
+            after = convolve(
+                settled(skipped), stage.after.weight, stage.after.bias, chunks, tails, plan.convolve
+            )
+            stream, tails = settled(after.sum(0, dtype=torch.float32)), _behind(tails, 1)
+    return convolve(
+        stream, estimator.final.weight, estimator.final.bias, chunks, tails, plan.convolve
+    )
+
+
+def _stage(
+    stage: Stage, chunks: Chunks, plan: Plan, both: Tensor, step: int, layer: int, tails: Tails
+) -> Stream:
+    """both [parts, rows, 2 * channels]: the first convolution and the straight path"""
+    from moss_engine.kernels.codec.flow_attention import attend
+    from moss_engine.kernels.codec.flow_block import Stream, first_query, join, query
+    from moss_engine.kernels.codec.flow_convolution import convolve_bent
+
+    channels, groups = len(stage.second.weight), len(chunks.meta) * BRANCHES
+    y = convolve_bent(
+        both[..., :channels],
+        stage.first_norm.weight,
+        stage.first_norm.bias,
+        stage.time[step],
+        stage.second.weight,
+        stage.second.bias,
+        EPS,
+        chunks,
+        tails,
+        plan.bend,
+    )
+    norm, stream = stage.second_norm, None
+    for number, block in enumerate(stage.transformers, layer):
+        of_attention = (block.norm_attention.weight, block.norm_attention.bias, block.query, EPS)
+        where = (chunks, number, plan.query)
+        if stream is None:
+            straight = both[..., channels:]
+            x, asked = first_query(y, norm.weight, norm.bias, straight, *of_attention, *where)
+        else:
+            x, asked = query(stream, *of_attention, *where)
+        mixed, tops = attend(asked.view(groups, -1, channels), chunks, number, plan.attend)
+        stream = Stream(x, join(mixed, tops, block.out.weight, block.out.bias, plan.join))
+        stream = _feed_forward(stream, block, plan)
+    assert stream is not None, "a stage has transformers"
+    return stream
+
+
+def _feed_forward(stream: Stream, block: Transformer, plan: Plan) -> Stream:
+    from moss_engine.kernels.codec.flow_block import feed
+
+    return feed(
+        stream,
+        block.norm_ffn.weight,
+        block.norm_ffn.bias,
+        EPS,
+        block.first.weight,
+        block.first.bias,
+        block.second.weight,
+        block.second.bias,
+        plan.feed,
+    )
+
+
+def _behind(tails: Tails, count: int) -> Tails:
+    return dataclasses.replace(tails, layer=tails.layer + count)
 
 
 @dataclass(frozen=True)

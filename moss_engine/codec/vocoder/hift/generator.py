@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from moss_engine.codec.vocoder.hift.config import HiftConfig
-from moss_engine.codec.vocoder.hift.weights import HiftWeights, ResidualBlock
+from moss_engine.codec.vocoder.hift.weights import HiftConfig, HiftWeights, ResidualBlock
 
 MAX_MAGNITUDE = 100.0
 PITCH_REACH = 5

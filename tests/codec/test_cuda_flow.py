@@ -9,9 +9,9 @@ import torch
 pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
-from moss_engine.codec.moss.flow import cuda as cuda_flow
-from moss_engine.codec.moss.flow.cuda import CudaFlow, encode, last_convolution, plan_of
-from moss_engine.codec.moss.flow.decoder import (
+from moss_engine.codec.moss.flow import cuda as cuda_flow  # noqa: E402
+from moss_engine.codec.moss.flow.cuda import CudaFlow, encode, last_convolution, plan_of  # noqa: E402
+from moss_engine.codec.moss.flow.decoder import (  # noqa: E402
     Chunk,
     ChunkRows,
     FlowVoice,
@@ -20,17 +20,17 @@ from moss_engine.codec.moss.flow.decoder import (
     run_chunks,
     velocity,
 )
-from moss_engine.codec.moss.flow.encoder import FlowMemory, encode_chunk
-from moss_engine.codec.moss.flow.weights import EPS, FlowWeights, pack_flow
-from moss_engine.codec.vocoder.hift.cuda import CudaHift
-from moss_engine.codec.vocoder.hift.stream import Hift, Window
-from moss_engine.codec.vocoder.hift.weights import pack_hift
-from moss_engine.kernels.codec import flow_step
-from moss_engine.kernels.codec.flow_meta import Chunks
-from moss_engine.kernels.launch import shared_memory_bytes
-from scripts.bench.random_weights import random_flow, random_hift
-from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT
-from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, relative_error
+from moss_engine.codec.moss.flow.encoder import FlowMemory, encode_chunk  # noqa: E402
+from moss_engine.codec.moss.flow.weights import EPS, FlowWeights, pack_flow  # noqa: E402
+from moss_engine.codec.vocoder.hift.cuda import CudaHift  # noqa: E402
+from moss_engine.codec.vocoder.hift.stream import Hift, Window  # noqa: E402
+from moss_engine.codec.vocoder.hift.weights import pack_hift  # noqa: E402
+from moss_engine.kernels.codec import flow_step  # noqa: E402
+from moss_engine.kernels.codec.flow_meta import Chunks  # noqa: E402
+from moss_engine.kernels.launch import shared_memory_bytes  # noqa: E402
+from scripts.bench.random_weights import random_flow, random_hift  # noqa: E402
+from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT  # noqa: E402
+from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
 
 CLOSE = 2e-5
 CODES = 5

@@ -13,11 +13,11 @@ cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 if importlib.util.find_spec("bigvgan") is None:
     pytest.skip("bigvgan is not installed", allow_module_level=True)
 
-from moss_engine.codec.vocoder.bigvgan import build_generator
-from moss_engine.codec.vocoder.cuda import CudaVocoder, FusedGenerator, _Activation
-from moss_engine.kernels.codec.snake import mix
-from moss_engine.kernels.launch import num_multiprocessors
-from tests.runtime.cuda.cuda_support import DEVICE, relative_error
+from moss_engine.codec.vocoder.bigvgan import build_generator  # noqa: E402
+from moss_engine.codec.vocoder.cuda import CudaVocoder, FusedGenerator, _Activation  # noqa: E402
+from moss_engine.kernels.codec.snake import mix  # noqa: E402
+from moss_engine.kernels.launch import num_multiprocessors  # noqa: E402
+from tests.runtime.cuda.cuda_support import DEVICE, relative_error  # noqa: E402
 
 TINY = {
     "resblock": "1",

@@ -181,7 +181,7 @@ def make_job(rate_hz: int = 24_000, clock=time.monotonic) -> SpeechJob:
 
 def test_a_reply_whose_codes_were_taken_meanwhile_is_left_alone():
     codec, ends, job = FakeCodec(), [], make_job()
-    fail = lambda *end: ends.append(end)
+    fail = lambda *end: ends.append(end)  # noqa: E731
     worker = SpeechWorker(codec, finish=ends.append, fail=fail, on_first_sound=lambda: None)
     job.add_code(3)
     worker.notify(job)

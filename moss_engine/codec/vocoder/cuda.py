@@ -219,7 +219,7 @@ class CudaVocoder:
                     with torch.cuda.stream(stream):
                         # chooses algorithms and compiles kernels, which must not happen during
                         # capture
-                        operations = operations_of(lambda: network(mel))
+                        operations = operations_of(lambda: network(mel))  # noqa: B023
                     stream.synchronize()
                     graph = torch.cuda.CUDAGraph()
                     with torch.cuda.graph(graph, pool=memory, stream=stream):

@@ -59,7 +59,7 @@ def measure(number_format: str, batches: list[int], device: torch.device) -> dic
             device_times_ms(runtime.decode_again(batch, text_logits=False, draw=True))
         )
     step = ScheduledBatch((sequence(PUBLISHED, 0, 0, PREFILL_ROWS, PREFILL_ROWS // 16 + 1),))
-    run = lambda: runtime.forward(step)
+    run = lambda: runtime.forward(step)  # noqa: E731
     found["prefill_512_ms"] = statistics.median(wall_times_ms(run, rest_s=REST_S))
     runtime.close()
     return found

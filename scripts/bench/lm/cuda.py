@@ -214,7 +214,7 @@ def measure_decode(
             yield figure(f"decode step, batch {batch}, {name}", times_ms, least_ms, "device")
         yield figure(
             f"forward of one row, batch {batch}",
-            wall_times_ms(lambda: runtime.forward(step)),
+            wall_times_ms(lambda: runtime.forward(step)),  # noqa: B023
             limit_ms,
             "wall",
         )
@@ -228,7 +228,7 @@ def measure_prefill(
         step = ScheduledBatch((sequence(config, 0, cached, rows, (cached + rows) // 16 + 1),))
         limit_ms = fill_limit_ms(config, ceilings, rows, cached, float8)
         name = f"prefill {rows} rows on {cached} cached"
-        run = lambda: runtime.forward(step)
+        run = lambda: runtime.forward(step)  # noqa: B023, E731
         yield figure(name, wall_times_ms(run, rest_s=REST_S), limit_ms, "wall")
         if rows == max(FILLS)[0]:
             yield figure(f"{name}, one after another", wall_times_ms(run), limit_ms, "wall")

@@ -195,7 +195,7 @@ def measure_decode(runtime: TrtRuntime, config: ModelConfig, max_batch: int) -> 
         figures.append(
             figure(
                 f"forward of one row, batch {batch}",
-                wall_times_ms(lambda: runtime.forward(step)),
+                wall_times_ms(lambda: runtime.forward(step)),  # noqa: B023
                 None,
                 "wall",
             )
@@ -208,8 +208,8 @@ def measure_prefill(runtime: TrtRuntime, config: ModelConfig) -> list[Figure]:
     for rows, cached in ((64, 0), (128, 0), (512, 0), (64, 2000)):
         step = ScheduledBatch((sequence(config, 0, cached, rows, (cached + rows) // 16 + 1),))
         name = f"prefill {rows} rows on {cached} cached"
-        figures.append(figure(name, device_times_ms(lambda: runtime.forward(step)), None, "device"))
-        figures.append(figure(name, wall_times_ms(lambda: runtime.forward(step)), None, "wall"))
+        figures.append(figure(name, device_times_ms(lambda: runtime.forward(step)), None, "device"))  # noqa: B023
+        figures.append(figure(name, wall_times_ms(lambda: runtime.forward(step)), None, "wall"))  # noqa: B023
     return figures
 
 

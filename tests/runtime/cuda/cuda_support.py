@@ -29,8 +29,8 @@ if not INTERPRETED and not torch.cuda.is_available():
 
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 
-from moss_engine.runtime.cuda.runtime import CudaRuntime
-from moss_engine.runtime.cuda.weights import Float8, Weights, allocate, fill_at_random, places
+from moss_engine.runtime.cuda.runtime import CudaRuntime  # noqa: E402
+from moss_engine.runtime.cuda.weights import Float8, Weights, allocate, fill_at_random, places  # noqa: E402
 
 # Three query heads a KV head and sizes that are no powers of two, so that every kernel masks
 # something.

@@ -18,21 +18,21 @@ cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU: the runtime is chosen by the device", allow_module_level=True)
 
-from moss_engine.api.events import Finished
-from moss_engine.api.request import ChannelSampling, Request, Sampling
-from moss_engine.api.tokens import Row
-from moss_engine.config import EngineConfig
-from moss_engine.engine.engine import Engine
-from moss_engine.models.checkpoint import FILE_NAME, save_tensors
-from moss_engine.models.config import MODEL_TYPE, ModelConfig
-from moss_engine.models.float8 import SCALES_NAME, row_scales
-from moss_engine.runtime.base import ScheduledBatch
-from moss_engine.runtime.cuda.runtime import CudaRuntime
-from moss_engine.runtime.cuda.weights import Float8, allocate, fill
-from moss_engine.runtime.make import make_runtime
-from tests.fixtures.make_tiny_checkpoint import make_config, make_tensors
-from tests.runtime.cuda.cuda_fault import Prompts
-from tests.runtime.cuda.cuda_support import Reference, random_rows, relative_error, share
+from moss_engine.api.events import Finished  # noqa: E402
+from moss_engine.api.request import ChannelSampling, Request, Sampling  # noqa: E402
+from moss_engine.api.tokens import Row  # noqa: E402
+from moss_engine.config import EngineConfig  # noqa: E402
+from moss_engine.engine.engine import Engine  # noqa: E402
+from moss_engine.models.checkpoint import FILE_NAME, save_tensors  # noqa: E402
+from moss_engine.models.config import MODEL_TYPE, ModelConfig  # noqa: E402
+from moss_engine.models.float8 import SCALES_NAME, row_scales  # noqa: E402
+from moss_engine.runtime.base import ScheduledBatch  # noqa: E402
+from moss_engine.runtime.cuda.runtime import CudaRuntime  # noqa: E402
+from moss_engine.runtime.cuda.weights import Float8, allocate, fill  # noqa: E402
+from moss_engine.runtime.make import make_runtime  # noqa: E402
+from tests.fixtures.make_tiny_checkpoint import make_config, make_tensors  # noqa: E402
+from tests.runtime.cuda.cuda_fault import Prompts  # noqa: E402
+from tests.runtime.cuda.cuda_support import Reference, random_rows, relative_error, share  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 GPU = torch.device("cuda:0")

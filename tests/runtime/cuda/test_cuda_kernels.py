@@ -9,15 +9,15 @@ from torch.nn import functional as F
 pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
-from moss_engine.kernels.lm.few_rows import FewRows, has_few_rows
-from moss_engine.kernels.lm.float8 import quantise_rows, rescale
-from moss_engine.kernels.lm.matvec import matvec
-from moss_engine.kernels.lm.matvec8 import matvec8
-from moss_engine.kernels.lm.matvec_packed import matvec_packed
-from moss_engine.kernels.lm.packed_rows import PackedRows
-from moss_engine.kernels.lm.rows import embed, gate, rms_norm
-from moss_engine.models.packed import group_of, quantise4, quantise8, widen4
-from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, relative_error
+from moss_engine.kernels.lm.few_rows import FewRows, has_few_rows  # noqa: E402
+from moss_engine.kernels.lm.float8 import quantise_rows, rescale  # noqa: E402
+from moss_engine.kernels.lm.matvec import matvec  # noqa: E402
+from moss_engine.kernels.lm.matvec8 import matvec8  # noqa: E402
+from moss_engine.kernels.lm.matvec_packed import matvec_packed  # noqa: E402
+from moss_engine.kernels.lm.packed_rows import PackedRows  # noqa: E402
+from moss_engine.kernels.lm.rows import embed, gate, rms_norm  # noqa: E402
+from moss_engine.models.packed import group_of, quantise4, quantise8, widen4  # noqa: E402
+from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
 
 # bfloat16 rounds to 2**-9 relative; the sums themselves are float32.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 6e-3}

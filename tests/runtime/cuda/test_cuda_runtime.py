@@ -12,15 +12,15 @@ import torch
 pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
-from moss_engine.api.errors import ConfigError
-from moss_engine.models.checkpoint import expected_tensors, stream_tensors
-from moss_engine.models.config import ModelConfig
-from moss_engine.models.layout import Bits, bits_of_format, stored_bits
-from moss_engine.runtime.base import Limits, ScheduledBatch
-from moss_engine.runtime.cuda.runtime import CudaRuntime, load_cuda_runtime
-from moss_engine.runtime.cuda.weights import Float8, allocate, fill
-from scripts.quantize_folder import quantize_folder
-from tests.runtime.cuda.cuda_support import (
+from moss_engine.api.errors import ConfigError  # noqa: E402
+from moss_engine.models.checkpoint import expected_tensors, stream_tensors  # noqa: E402
+from moss_engine.models.config import ModelConfig  # noqa: E402
+from moss_engine.models.layout import Bits, bits_of_format, stored_bits  # noqa: E402
+from moss_engine.runtime.base import Limits, ScheduledBatch  # noqa: E402
+from moss_engine.runtime.cuda.runtime import CudaRuntime, load_cuda_runtime  # noqa: E402
+from moss_engine.runtime.cuda.weights import Float8, allocate, fill  # noqa: E402
+from scripts.quantize_folder import quantize_folder  # noqa: E402
+from tests.runtime.cuda.cuda_support import (  # noqa: E402
     DEVICE,
     INTERPRETED,
     LIMITS,
@@ -32,8 +32,8 @@ from tests.runtime.cuda.cuda_support import (
     relative_error,
     share,
 )
-from tests.runtime.runtime_contract import LIMITS as CONTRACT
-from tests.runtime.runtime_contract import RuntimeContract
+from tests.runtime.runtime_contract import LIMITS as CONTRACT  # noqa: E402
+from tests.runtime.runtime_contract import RuntimeContract  # noqa: E402
 
 # float32 on both sides: only the order of sums differs.
 EXACT = 2e-5

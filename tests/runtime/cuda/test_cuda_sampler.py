@@ -9,13 +9,13 @@ import torch
 pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
-from moss_engine.api.request import ChannelSampling, Sampling
-from moss_engine.api.tokens import Modality
-from moss_engine.runtime.base import Logits, ScheduledBatch, ScheduledSequence
-from moss_engine.runtime.cuda.sampler import KernelSampler, uniforms
-from moss_engine.runtime.sampler import AUDIO, TEXT, TorchSampler, uniform
-from tests.runtime.cuda.cuda_support import DEVICE, SMALL, make_runtime, make_weights, random_rows
-from tests.runtime.sampling_support import Replies
+from moss_engine.api.request import ChannelSampling, Sampling  # noqa: E402
+from moss_engine.api.tokens import Modality  # noqa: E402
+from moss_engine.runtime.base import Logits, ScheduledBatch, ScheduledSequence  # noqa: E402
+from moss_engine.runtime.cuda.sampler import KernelSampler, uniforms  # noqa: E402
+from moss_engine.runtime.sampler import AUDIO, TEXT, TorchSampler, uniform  # noqa: E402
+from tests.runtime.cuda.cuda_support import DEVICE, SMALL, make_runtime, make_weights, random_rows  # noqa: E402
+from tests.runtime.sampling_support import Replies  # noqa: E402
 
 CHOICES = [
     ChannelSampling(0.0, 0, 1.0, 1.0),

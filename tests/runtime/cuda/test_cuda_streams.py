@@ -13,11 +13,11 @@ cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 if importlib.util.find_spec("bigvgan") is None:
     pytest.skip("bigvgan is not installed", allow_module_level=True)
 
-from moss_engine.api.events import AudioChunk, Event, Finished, FinishReason
-from moss_engine.api.tokens import spoken_codes
-from scripts.bench.service.streams import StreamSetup, random_codec, random_service, requests
-from tests.fixtures.make_tiny_codec import TINY_VOCODER
-from tests.runtime.cuda.cuda_support import (
+from moss_engine.api.events import AudioChunk, Event, Finished, FinishReason  # noqa: E402
+from moss_engine.api.tokens import spoken_codes  # noqa: E402
+from scripts.bench.service.streams import StreamSetup, random_codec, random_service, requests  # noqa: E402
+from tests.fixtures.make_tiny_codec import TINY_VOCODER  # noqa: E402
+from tests.runtime.cuda.cuda_support import (  # noqa: E402
     DEVICE,
     SMALL,
     make_runtime,

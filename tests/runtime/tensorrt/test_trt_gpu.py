@@ -13,11 +13,11 @@ pytest.importorskip("tensorrt", reason="TensorRT is not installed", exc_type=Imp
 if not torch.cuda.is_available():
     pytest.skip("no GPU", allow_module_level=True)
 
-from moss_engine.runtime.tensorrt.library import load_library
-from moss_engine.runtime.tensorrt.runtime import TrtRuntime
-from tests.runtime.runtime_contract import LIMITS, RuntimeContract
-from tests.runtime.tensorrt.support import make_runtime
-from tests.runtime.tensorrt.test_engines import assert_large_values_pass
+from moss_engine.runtime.tensorrt.library import load_library  # noqa: E402
+from moss_engine.runtime.tensorrt.runtime import TrtRuntime  # noqa: E402
+from tests.runtime.runtime_contract import LIMITS, RuntimeContract  # noqa: E402
+from tests.runtime.tensorrt.support import make_runtime  # noqa: E402
+from tests.runtime.tensorrt.test_engines import assert_large_values_pass  # noqa: E402
 
 
 def make(folder: Path, dtype: str, weights: str) -> TrtRuntime:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from moss_engine.api.errors import CheckpointError, MossError
 from moss_engine.api.small_files import read_json
+from moss_engine.codec.files import check_state, read_tensors
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.moss.flow.weights import flow_shapes, read_flow_config
 from moss_engine.codec.moss.load import (
@@ -34,8 +35,6 @@ from moss_engine.codec.moss.whisper import (
     read_encoder_header,
 )
 from moss_engine.codec.moss.whisper import expected_tensors as expected_encoder
-from moss_engine.codec.torch_file import check_tensors as check_torch_tensors
-from moss_engine.codec.torch_file import read_tensors
 from moss_engine.codec.vocoder.hift.weights import fold_weight_norm, hift_shapes, read_hift_config
 from moss_engine.models.checkpoint import check_tensors, expected_tensors, read_index
 from moss_engine.models.config import ModelConfig, assumed
@@ -171,13 +170,13 @@ def _describe_decoder(folder: Path) -> str:
 
 def _flow_tensors(folder: Path, name: str) -> str:
     shapes = flow_shapes(read_flow_config(folder / CONFIG))
-    check_torch_tensors(read_tensors(folder / name), shapes, folder / name)
+    check_state(read_tensors(folder / name), shapes, folder / name)
     return f"{len(shapes)} tensors"
 
 
 def _hift_tensors(folder: Path) -> str:
     shapes = hift_shapes(read_hift_config(folder / CONFIG))
-    check_torch_tensors(fold_weight_norm(read_tensors(folder / HIFT)), shapes, folder / HIFT)
+    check_state(fold_weight_norm(read_tensors(folder / HIFT)), shapes, folder / HIFT)
     return f"{len(shapes)} tensors"
 
 

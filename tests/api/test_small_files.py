@@ -6,8 +6,7 @@ import pytest
 
 from moss_engine.api.errors import CheckpointError, EngineFileError
 from moss_engine.api.small_files import MAX_BYTES, read_json
-from moss_engine.codec.torch_file import read_tensors
-from moss_engine.codec.yaml_file import read_yaml
+from moss_engine.codec.files import read_tensors, read_yaml
 from moss_engine.models.tensor_file import read_header
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from moss_engine.api.errors import CheckpointError
+from moss_engine.codec.files import check_state, read_tensors
 from moss_engine.codec.moss.flow.decoder import (
     OUTSIDE,
     Chunk,
@@ -27,7 +28,6 @@ from moss_engine.codec.moss.flow.weights import (
     pack_flow,
     read_flow_config,
 )
-from moss_engine.codec.torch_file import check_tensors, read_tensors
 from scripts.bench.random_weights import random_flow
 from tests.fixtures.golden.make_moss import CHUNK_CODES, FLOW, PATH, SEED, prompt, reply
 from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT, config_yaml
@@ -220,7 +220,7 @@ def test_files_are_read_strictly(tmp_path):
         torch.save(tensors | {"epoch": 3, "step": 4}, path, _use_new_zipfile_serialization=zipped)
         read = read_tensors(path)
         assert read.keys() == shapes.keys()
-        check_tensors(read, shapes, path)
+        check_state(read, shapes, path)
     name = "encoder_proj.weight"
     for change, says in (
         ({name: tensors[name][:1]}, r"encoder_proj.weight \(1, 32\) instead of \(80, 32\)"),
@@ -228,9 +228,9 @@ def test_files_are_read_strictly(tmp_path):
         ({name: tensors[name].long()}, "of type torch.int64"),
     ):
         with pytest.raises(CheckpointError, match=says):
-            check_tensors(tensors | change, shapes, path)
+            check_state(tensors | change, shapes, path)
     with pytest.raises(CheckpointError, match=r"lacks encoder_proj\.weight"):
-        check_tensors({key: value for key, value in tensors.items() if key != name}, shapes, path)
+        check_state({key: value for key, value in tensors.items() if key != name}, shapes, path)
     torch.save(tensors | {"optimizer": "adam"}, path)
     with pytest.raises(CheckpointError, match="optimizer, which are no tensors"):
         read_tensors(path)

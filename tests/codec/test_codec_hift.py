@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from moss_engine.api.errors import CheckpointError
-from moss_engine.codec.torch_file import check_tensors
+from moss_engine.codec.files import check_state
 from moss_engine.codec.vocoder.hift.generator import pitch_of, source_noise, whole_wave, window_wave
 from moss_engine.codec.vocoder.hift.stream import FIRST_HELD_FRAMES, HELD_FRAMES, Hift, Window
 from moss_engine.codec.vocoder.hift.weights import (
@@ -139,7 +139,7 @@ def test_both_spellings_of_weight_norm_fold_to_the_same(old_spelling):
     split = with_weight_norm(tensors, old_spelling=old_spelling)
     assert ("conv_pre.weight_g" in split) == old_spelling
     folded = fold_weight_norm(split)
-    check_tensors(folded, hift_shapes(TINY_HIFT), PATH)
+    check_state(folded, hift_shapes(TINY_HIFT), PATH)
     for name, tensor in tensors.items():
         assert torch.allclose(folded[name], tensor, rtol=1e-5, atol=1e-7), name
     del split["conv_pre.weight_v" if old_spelling else "conv_pre.parametrizations.weight.original1"]

@@ -76,7 +76,7 @@ HOMES = {
     "anyascii": ("text.spoken",),
     "soundfile": ("audio", "codec", "endpoints.sound"),
     "bigvgan": ("codec.vocoder.bigvgan",),
-    "yaml": ("codec.yaml_file",),
+    "yaml": ("codec.files",),
     "onnxruntime": ("codec.moss.speaker", "audio.voice_activity", "recogniser.moonshine"),
     "httpx": ("talk.llm",),
     "gradio": ("ui", "serve"),

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from moss_engine.api.errors import ParameterError
 from moss_engine.codec.base import MOSS_MEL, check_codes
-from moss_engine.codec.lane import on_host, on_lane, open_lane
+from moss_engine.codec.device import on_host, on_lane, open_lane
 from moss_engine.codec.moss.flow.decoder import (
     OUTSIDE,
     Chunk,

@@ -16,6 +16,7 @@ from moss_engine.api.errors import (
     ParameterError,
 )
 from moss_engine.codec.base import MOSS_MEL, MelSpec
+from moss_engine.codec.files import check_state, read_tensors
 from moss_engine.codec.moss.codec import CHUNK_CODES, MossCodec, RunChunks
 from moss_engine.codec.moss.flow.cuda import CudaFlow
 from moss_engine.codec.moss.flow.decoder import flow_voice, run_chunks, whole_mel
@@ -29,7 +30,6 @@ from moss_engine.codec.moss.flow.weights import (
 from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, SpeakerEncoder
 from moss_engine.codec.moss.voice import Speaker, Voice, advice, list_voices, load_voice, make_voice
 from moss_engine.codec.moss.whisper import WhisperVqConfig, codec_digest, load_whisper_vq
-from moss_engine.codec.torch_file import check_tensors, read_tensors
 from moss_engine.codec.vocoder.hift.cuda import CudaHift
 from moss_engine.codec.vocoder.hift.generator import source_noise, whole_wave
 from moss_engine.codec.vocoder.hift.stream import Hift
@@ -63,7 +63,7 @@ def load_flow(
     """The flow for chunks of CHUNK_CODES, or for `whole` replies; raises CheckpointError."""
     config, path = read_flow_config(folder / CONFIG), folder / (FLOW_WHOLE if whole else FLOW_CHUNK)
     tensors = read_tensors(path)
-    check_tensors(tensors, flow_shapes(config), path)
+    check_state(tensors, flow_shapes(config), path)
     return pack_flow(tensors, config, device, dtype)
 
 
@@ -71,7 +71,7 @@ def load_hift(folder: Path, device: torch.device) -> HiftWeights:
     """HiFT in float32; CheckpointError names what is missing or does not fit."""
     config, path = read_hift_config(folder / CONFIG), folder / HIFT
     tensors = fold_weight_norm(read_tensors(path))
-    check_tensors(tensors, hift_shapes(config), path)
+    check_state(tensors, hift_shapes(config), path)
     return pack_hift(tensors, config, device)
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from moss_engine.api.errors import ParameterError
 from moss_engine.codec.base import check_codes
-from moss_engine.codec.lane import on_host, on_lane, open_lane
+from moss_engine.codec.device import on_host, on_lane, open_lane
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.nano.fsq import (
     LOOK_AHEAD_CODES,

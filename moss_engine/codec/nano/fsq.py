@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.base import MelSpec
-from moss_engine.codec.store import CONFIG_NAME, filled, read_config, write
+from moss_engine.codec.files import CONFIG_NAME, filled, read_config, write
 
 LOOK_AHEAD_CODES = 1
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.base import MOSS_MEL, MelSpec
-from moss_engine.codec.store import CONFIG_NAME, filled, is_trained, read_config, write
+from moss_engine.codec.files import CONFIG_NAME, filled, is_trained, read_config, write
 from moss_engine.codec.vocoder.bigvgan import (
     build_generator,
     check_config,

@@ -12,7 +12,7 @@ from typing import Any
 
 from moss_engine.api.errors import MossError
 from moss_engine.checkup import check_network
-from moss_engine.codec.store import read_config
+from moss_engine.codec.files import read_config
 from moss_engine.config import REPO_ROOT
 
 NANO = REPO_ROOT / "assets" / "nano"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from moss_engine.codec.lane import GRAPH_BATCHES, open_lane
+from moss_engine.codec.device import GRAPH_BATCHES, open_lane
 from moss_engine.codec.moss.flow.decoder import OUTSIDE, Chunk
 from moss_engine.codec.moss.flow.encoder import (
     BRANCHES,

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from moss_engine.codec.affine import Affine
+from moss_engine.codec.device import Affine
 from moss_engine.codec.moss.flow.weights import (
     CONFORMER_EPS,
     EPS,

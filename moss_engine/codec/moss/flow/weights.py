@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from moss_engine.api.errors import CheckpointError
-from moss_engine.codec.affine import Affine
-from moss_engine.codec.yaml_file import find, read_yaml
+from moss_engine.codec.device import Affine
+from moss_engine.codec.files import find, read_yaml
 
 
 @dataclass(frozen=True)

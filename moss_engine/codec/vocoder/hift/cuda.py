@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from moss_engine.codec.lane import GRAPH_BATCHES, open_lane
+from moss_engine.codec.device import GRAPH_BATCHES, open_lane
 from moss_engine.codec.vocoder.hift.generator import PITCH_REACH, window_wave
 from moss_engine.codec.vocoder.hift.stream import KEPT_FRAMES
 from moss_engine.codec.vocoder.hift.weights import HiftWeights

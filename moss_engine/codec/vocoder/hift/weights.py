@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import CheckpointError
-from moss_engine.codec.affine import Affine
-from moss_engine.codec.yaml_file import find, read_yaml
+from moss_engine.codec.device import Affine
+from moss_engine.codec.files import find, read_yaml
 
 _DILATIONS = ((1, 3, 5), (1, 3, 5), (1, 3, 5))
 

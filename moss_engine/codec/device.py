@@ -1,11 +1,15 @@
-"""A stream of the GPU of a codec's own: its work runs beside the language model's, not behind it,
-and goes first where both want the same processors: a codec's kernels are many and short, and each
-would wait for a long one."""
+"""What networks of codecs share on a device.
+
+A codec has a stream of the GPU of its own: its work runs beside the language model's, not behind
+it, and goes first where both want the same processors: a codec's kernels are many and short, and
+each would wait for a long one.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -34,3 +38,11 @@ def on_host(waves: list[Tensor]) -> list[np.ndarray]:
     return [
         piece.copy() for piece in np.split(joined, np.cumsum([len(wave) for wave in waves[:-1]]))
     ]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """weight [outputs, inputs], bias [outputs]; of a norm both [size]"""
+
+    weight: Tensor
+    bias: Tensor

@@ -1,0 +1,235 @@
+"""The files of codecs, read strictly.
+
+A folder of parts holds config.json and model.safetensors. The published codec has state dicts saved
+by torch (`*.pt`), of which no code is run and every name is checked, and a `config.yaml`. That is
+written for a reader that builds objects: `!new:some.Class` before a mapping, `!ref <name>` in place
+of a value, `!apply:` and `!name:` for calls. Nothing of that is carried out here: a tagged mapping
+is a mapping, a tagged list a list, and `!ref` is looked up among the file's own top-level values (a
+product of such values is computed).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor, nn
+
+from moss_engine.api.errors import CheckpointError
+from moss_engine.api.small_files import read_json, read_text, require_regular
+from moss_engine.models.checkpoint import FILE_NAME, check_tensors, load_tensors, save_tensors
+from moss_engine.models.tensor_file import read_header
+
+CONFIG_NAME = "config.json"
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json as a dict with a `type`; raises CheckpointError if missing or invalid."""
+    path = folder / CONFIG_NAME
+    config = read_json(path, again="download or export the checkpoint again.")
+    if not isinstance(config.get("type"), str):
+        raise CheckpointError(f"{path} is no config with a type; export the checkpoint again.")
+    return config
+
+
+def filled(build: Callable[[], nn.Module], folder: Path, device: torch.device | str) -> Any:
+    """The network of `build` with the folder's tensors in float32, on `device`, in inference mode.
+
+    It is built without memory first: a configuration may ask for any size, and the file's header
+    tells whether that is the one of its tensors. Raises CheckpointError.
+    """
+    with torch.device("meta"):
+        sizes = build().state_dict()
+    path = folder / FILE_NAME
+    expected = {name: tuple(sizes[name].shape) for name in sizes if is_trained(name)}
+    check_tensors(path, read_header(path), expected)
+    network = build()
+    state = {name: tensor for name, tensor in network.state_dict().items() if is_trained(name)}
+    tensors = load_tensors(
+        folder / FILE_NAME, {n: tuple(t.shape) for n, t in state.items()}, dtype=torch.float32
+    )
+    left_out = network.load_state_dict(tensors, strict=False).missing_keys
+    assert not any(is_trained(name) for name in left_out)
+    return network.to(device).eval().requires_grad_(False)
+
+
+def is_trained(name: str) -> bool:
+    """BigVGAN keeps its fixed resampling filters as buffers; they are computed, not stored."""
+    return not name.endswith(".filter")
+
+
+def write(
+    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], int8_names: list[str]
+) -> None:
+    """Write config.json and the tensors, those of `int8_names` as int8 rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_tensors(folder / FILE_NAME, tensors, int8_names)
+    (folder / CONFIG_NAME).write_text(json.dumps(dict(config), indent=2) + "\n", encoding="utf-8")
+
+
+TRAINING_ENTRIES = ("epoch", "step")
+"""Numbers that a training run leaves beside its tensors."""
+_NAMED = 4
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Every tensor of the file, on the CPU; raises CheckpointError.
+
+    `epoch` and `step` are skipped; any other value that is no tensor is an error.
+    """
+    try:
+        require_regular(path)
+        # files of PyTorch before 1.6 are no archives, and cannot be mapped into memory
+        state = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+        )
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing; fetch the codec again.") from None
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        raise CheckpointError(
+            f"{path} holds no tensors ({type(error).__name__}); fetch the codec again."
+        ) from None
+    if not isinstance(state, Mapping):
+        raise CheckpointError(f"{path} holds no named tensors; fetch the codec again.")
+    tensors = {name: value for name, value in state.items() if name not in TRAINING_ENTRIES}
+    strange = [str(name) for name, value in tensors.items() if not isinstance(value, Tensor)]
+    if strange:
+        raise CheckpointError(
+            f"{path} holds {_list(strange)}, which are no tensors; fetch the codec again."
+        )
+    return tensors
+
+
+def check_state(
+    tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], path: Path
+) -> None:
+    """Raise CheckpointError unless `tensors` has exactly these names and shapes, all finite."""
+    missing = [name for name in shapes if name not in tensors]
+    extra = [name for name in tensors if name not in shapes]
+    wrong = [
+        f"{name} {tuple(tensors[name].shape)} instead of {shape}"
+        for name, shape in shapes.items()
+        if name in tensors and tuple(tensors[name].shape) != shape
+    ]
+    wrong += [
+        f"{name} of type {tensor.dtype}"
+        for name, tensor in tensors.items()
+        if not tensor.is_floating_point()
+    ]
+    if not (missing or extra or wrong):
+        wrong = [
+            f"NaN or infinite values in {name}"
+            for name, tensor in tensors.items()
+            if not bool(tensor.isfinite().all())
+        ]
+    for what, names in (("lacks", missing), ("has unknown", extra), ("has", wrong)):
+        if names:
+            raise CheckpointError(
+                f"{path} {what} {_list(names)}; it belongs to another model or is damaged: "
+                "fetch the codec again."
+            )
+
+
+def _list(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMED])
+    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
+
+
+MAX_BYTES = 1024 * 1024
+MAX_VALUES = 20_000
+
+
+class _Reference(str):
+    """What follows `!ref`."""
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Safe YAML, in which a tag that is not YAML's own is left out."""
+
+
+def _plain(loader: _PlainLoader, suffix: str, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    assert isinstance(node, yaml.ScalarNode), "YAML has three kinds of nodes"
+    text = loader.construct_scalar(node)
+    return _Reference(text) if suffix == "ref" else text
+
+
+_PlainLoader.add_multi_constructor("!", _plain)
+_FLOAT = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+_PlainLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", _FLOAT, list("-+0123456789")
+)  # 1e-06 is a number
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The file's top-level mapping; CheckpointError where it is missing, no mapping, or refers to
+    what is not there."""
+    try:
+        tree = yaml.load(read_text(path, MAX_BYTES), Loader=_PlainLoader)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing; fetch the codec again.") from None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read ({type(error).__name__}); fetch the codec again."
+        ) from None
+    if not isinstance(tree, dict):
+        raise CheckpointError(f"{path} holds no settings; fetch the codec again.")
+    try:
+        return _Resolver(tree, path).resolve(tree, 0)
+    except RecursionError:
+        raise CheckpointError(f"{path} refers in a circle; fetch the codec again.") from None
+
+
+class _Resolver:
+    """Follows the references of one file. A few short lines can stand for any number of values, so
+    they are counted."""
+
+    def __init__(self, tree: dict[str, Any], path: Path):
+        self._tree, self._path = tree, path
+        self._num_values = 0
+
+    def resolve(self, value: Any, depth: int) -> Any:
+        self._num_values += 1
+        if self._num_values > MAX_VALUES:
+            raise CheckpointError(
+                f"{self._path} stands for too many values; fetch the codec again."
+            )
+        if depth > 8:
+            raise CheckpointError(f"{self._path} refers in a circle; fetch the codec again.")
+        if isinstance(value, dict):
+            return {key: self.resolve(inner, depth) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.resolve(inner, depth) for inner in value]
+        return self._follow(value, depth) if isinstance(value, _Reference) else value
+
+    def _follow(self, value: _Reference, depth: int) -> Any:
+        names = re.findall(r"<([^<>]+)>", value)
+        missing = [name for name in names if name not in self._tree]
+        if missing or not names:
+            raise CheckpointError(
+                f"{self._path} refers to {value!s}, which it does not hold; fetch the codec again."
+            )
+        found = [self.resolve(self._tree[name], depth + 1) for name in names]
+        if re.fullmatch(r"<[^<>]+>(\s*\*\s*<[^<>]+>)+", value.strip()):
+            return math.prod(found)
+        return found[0] if len(found) == 1 and value.strip() == f"<{names[0]}>" else str(value)
+
+
+def find(tree: object, place: tuple[str, ...]) -> Any:
+    """The value at a place of nested mappings, or None."""
+    for key in place:
+        if not isinstance(tree, Mapping) or key not in tree:
+            return None
+        tree = tree[key]
+    return tree

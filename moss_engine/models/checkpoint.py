@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,20 +63,10 @@ def expected_tensors(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def load_tensors(
-    path: Path,
-    expected: Mapping[str, tuple[int, ...]],
-    *,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str = "cpu",
-    keep_int8: bool = False,
-    keep_int4: bool = False,
+    path: Path, expected: Mapping[str, tuple[int, ...]], **how: Any
 ) -> dict[str, Tensor]:
     """All tensors of `stream_tensors` at once."""
-    return dict(
-        stream_tensors(
-            path, expected, dtype=dtype, device=device, keep_int8=keep_int8, keep_int4=keep_int4
-        )
-    )
+    return dict(stream_tensors(path, expected, **how))
 
 
 def stream_tensors(

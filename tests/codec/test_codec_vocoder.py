@@ -22,6 +22,7 @@ from moss_engine.codec.vocoder.bigvgan import (
     fold_activations,
     import_bigvgan_module,
 )
+from moss_engine.codec.vocoder.hift.stream import Window
 from moss_engine.codec.vocoder.make import (
     SOURCE_TYPES,
     load_vocoder,
@@ -47,7 +48,6 @@ from moss_engine.codec.vocoder.stream import (
     StreamedMelVocoder,
     WindowPlan,
     WindowVocoder,
-    Work,
     limited,
     support_frames,
     whole_wave,
@@ -310,8 +310,8 @@ def test_streams_together_sound_as_alone(vocoder):
 def test_a_copy_of_a_stream_is_the_stream_as_it_was(vocoder):
     """A failed run is taken back by it, and the MOSS-Speech codec's states are such copies."""
     mel, values = speech_like_mel(60), StreamedMelVocoder(vocoder)
-    (first, state), *_ = values.speak([Work(values.open(), mel[:, :30], False)])
-    rest = [values.speak([Work(state, mel[:, 30:], True)])[0][0] for _ in range(2)]
+    (first, state), *_ = values.speak([Window(values.open(), mel[:, :30], False)])
+    rest = [values.speak([Window(state, mel[:, 30:], True)])[0][0] for _ in range(2)]
     torch.testing.assert_close(rest[0], rest[1], rtol=0, atol=0)
     assert len(first) + len(rest[0]) == 60 * HOP
 

@@ -33,7 +33,8 @@ from moss_engine.codec.moss.flow.encoder import LOOK_BACK, FlowMemory
 from moss_engine.codec.moss.flow.weights import FlowWeights
 from moss_engine.codec.moss.voice import Voice
 from moss_engine.codec.moss.whisper import WhisperVq
-from moss_engine.codec.vocoder.stream import MelVocoder, Work
+from moss_engine.codec.vocoder.hift.stream import Window
+from moss_engine.codec.vocoder.stream import MelVocoder
 
 CHUNK_CODES = 5
 """Codes that the flow makes a mel of at a time: the size that it was trained with."""
@@ -178,7 +179,7 @@ class MossCodec:
         for turn in range(max(len(stream.mels) for stream in streams)):
             due = [i for i, stream in enumerate(streams) if turn < len(stream.mels)]
             results = self.vocoder.speak(
-                [Work(states[i], streams[i].mels[turn], is_last) for i in due]
+                [Window(states[i], streams[i].mels[turn], is_last) for i in due]
             )
             for i, (wave, state) in zip(due, results, strict=True):
                 states[i] = state

@@ -42,7 +42,7 @@ from moss_engine.codec.vocoder.hift.weights import (
     read_hift_config,
 )
 from moss_engine.codec.vocoder.make import make_steady_vocoder, vocoder_mel
-from moss_engine.codec.vocoder.stream import HiftVocoder, MelVocoder, StreamedMelVocoder
+from moss_engine.codec.vocoder.stream import MelVocoder, StreamedMelVocoder
 
 FLOW_FOLDER = "flow"
 CONFIG = f"{FLOW_FOLDER}/config.yaml"
@@ -230,14 +230,12 @@ def _load_vocoder(
     return StreamedMelVocoder(make_steady_vocoder(vocoder_folder, device, frames, max_together))
 
 
-def hift_vocoder(weights: HiftWeights, flow: FlowConfig, max_together: int) -> HiftVocoder:
+def hift_vocoder(weights: HiftWeights, flow: FlowConfig, max_together: int) -> Hift:
     """HiFT for the chunks of a flow; on a GPU it runs up to `max_together` replies at a time."""
     if weights.window.device.type != "cuda":
-        return HiftVocoder(Hift(weights))
+        return Hift(weights)
     last = [flow.ratio * codes for codes in range(flow.look_ahead, flow.look_ahead + CHUNK_CODES)]
-    return HiftVocoder(
-        Hift(weights, CudaHift(weights, CHUNK_CODES * flow.ratio, last, max_together))
-    )
+    return Hift(weights, CudaHift(weights, CHUNK_CODES * flow.ratio, last, max_together))
 
 
 def _runner(flow: FlowWeights, device: torch.device, max_together: int) -> tuple[RunChunks, int]:

@@ -14,7 +14,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 
 from moss_engine.codec.base import MelSpec
 from moss_engine.codec.mel import LOG_FLOOR
-from moss_engine.codec.vocoder.hift.stream import Hift, HiftState, Window
+from moss_engine.codec.vocoder.hift.stream import Window
 from moss_engine.codec.vocoder.source_filter import Pasts
 from moss_engine.models.recording import Recording
 
@@ -345,41 +345,22 @@ def limited(wave: Tensor) -> Tensor:
     return torch.where(over > 0, bent * wave.sign(), wave)
 
 
-class Work(NamedTuple):
-    """A reply's state and its next mel frames [mels, n], which are its last ones or not."""
-
-    state: Any
-    mel: Tensor
-    is_last: bool
-
-
 class MelVocoder(Protocol):
-    """Speaks many replies. A state is a value: what is spoken from it leaves it as it was."""
+    """Speaks many replies: `Hift`, or a `StreamedMelVocoder`. A state is a value: what is spoken
+    from it leaves it as it was. A window is a state with the next mel frames [mels, n], which are
+    the reply's last ones or not."""
 
     def open(self) -> Any:
         """The state of a reply before its first frame."""
         ...
 
-    def speak(self, work: Sequence[Work]) -> list[tuple[Tensor, Any]]:
+    def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, Any]]:
         """-> for each, the samples [n] that are final now, and the state that follows."""
         ...
 
 
-class HiftVocoder:
-    """HiFT: 12 frames of the first 20 are final, and from then on as many as come in."""
-
-    def __init__(self, hift: Hift) -> None:
-        self._hift = hift
-
-    def open(self) -> HiftState:
-        return self._hift.open()
-
-    def speak(self, work: Sequence[Work]) -> list[tuple[Tensor, HiftState]]:
-        return self._hift.speak([Window(*one) for one in work])
-
-
 class StreamVocoder(Protocol):
-    """A generator run as a stream: `stream.WindowVocoder` or `cached.CachedVocoder`.
+    """A generator run as a stream: `WindowVocoder` or `CachedVocoder`.
 
     A stream takes mel by `add` and says by `missing_frames` how much more it waits for. All that it
     holds is replaced, never written to, so that a shallow copy is the stream as it was.
@@ -409,16 +390,16 @@ class StreamedMelVocoder:
     def open(self) -> Any:
         return self._vocoder.open()
 
-    def speak(self, work: Sequence[Work]) -> list[tuple[Tensor, Any]]:
-        streams = [copy.copy(one.state) for one in work]
-        for stream, one in zip(streams, work, strict=True):
+    def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, Any]]:
+        streams: list[Any] = [copy.copy(one.state) for one in windows]
+        for stream, one in zip(streams, windows, strict=True):
             stream.add(one.mel)
         done: dict[int, Tensor] = {}
         for is_last, run in (
             (False, self._vocoder.speak_together),
             (True, self._vocoder.flush_together),
         ):
-            members = [i for i, one in enumerate(work) if one.is_last == is_last]
+            members = [i for i, one in enumerate(windows) if one.is_last == is_last]
             if members:
                 done.update(zip(members, run([streams[i] for i in members]), strict=True))
         return [(done[i], stream) for i, stream in enumerate(streams)]

@@ -23,8 +23,9 @@ from moss_engine.codec.moss.flow.decoder import (
 from moss_engine.codec.moss.flow.encoder import LOOK_BACK, FlowMemory
 from moss_engine.codec.moss.flow.weights import pack_flow
 from moss_engine.codec.moss.load import CHUNK_CODES
+from moss_engine.codec.vocoder.hift.stream import Window
 from moss_engine.codec.vocoder.hift.weights import pack_hift
-from moss_engine.codec.vocoder.stream import MelVocoder, Work
+from moss_engine.codec.vocoder.stream import MelVocoder
 from scripts.bench.random_weights import Parts
 
 NARROW = (torch.float16, torch.bfloat16)
@@ -64,9 +65,9 @@ class Listener:
         self.open, self._speak = vocoder.open, vocoder.speak
         self.mels: list[Tensor] = []
 
-    def speak(self, work: Sequence[Work]) -> list[tuple[Tensor, Any]]:
-        self.mels += [one.mel for one in work]
-        return self._speak(work)
+    def speak(self, windows: Sequence[Window]) -> list[tuple[Tensor, Any]]:
+        self.mels += [one.mel for one in windows]
+        return self._speak(windows)
 
 
 def rounding(weights: Parts) -> dict[str, Any]:

@@ -21,8 +21,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from moss_engine.api.tokens import Row, is_audio_row
+from moss_engine.models.checkpoint import SCALE_SUFFIX, quantise
 from moss_engine.models.config import ModelConfig
 
+INT8 = "int8"
 FINE_STEP, COARSE_STEP = 16, 64
 """16-bit products on a CPU have numbers of rows that are multiples of these: of the first up to
 COARSE_STEP rows, beyond of the second."""
@@ -156,20 +158,48 @@ class PackedAttend(Protocol):
     def __call__(self, slot: int, q: Tensor, kv: Tensor) -> Tensor: ...
 
 
-class WeightSource(Protocol):
-    """Where the network takes its parameters from, by the checkpoint's names."""
+class CheckpointWeights:
+    """Loaded tensors by the checkpoint's names, given up one by one as they are joined."""
+
+    def __init__(self, tensors: dict[str, Tensor], linear_dtype: torch.dtype | str, threads: int):
+        self._tensors = tensors
+        self._int8 = linear_dtype == INT8
+        self._prefill_dtype = fastest_prefill_dtype(threads) if self._int8 else None
 
     def vector(self, name: str) -> Tensor:
         """A norm's weight: float32 [size]."""
-        ...
+        return self._tensors.pop(name).float()
 
     def linear(self, names: list[str], order: Tensor | None = None) -> Linear:
         """The named matrices joined along their output rows, which `order` rearranges."""
-        ...
+        if not self._int8:
+            return FloatLinear(self._join([self._tensors.pop(name) for name in names], order))
+        values, scales = zip(*[self._pop_int8(name) for name in names], strict=True)
+        assert self._prefill_dtype is not None
+        return Int8Linear(
+            self._join(list(values), order), self._join(list(scales), order), self._prefill_dtype
+        )
 
     def embedding(self, names: list[str]) -> Callable[[Tensor], Tensor]:
         """The named tables joined along their rows: ids [n] -> float32 [n, hidden]."""
-        ...
+        if not self._int8:
+            table = self._join([self._tensors.pop(name) for name in names], None)
+            return lambda ids: F.embedding(ids, table).float()
+        values, scales = zip(*[self._pop_int8(name) for name in names], strict=True)
+        table, scale = torch.cat(values), torch.cat(scales).unsqueeze(1)
+        return lambda ids: F.embedding(ids, table) * F.embedding(ids, scale)
+
+    def _pop_int8(self, name: str) -> tuple[Tensor, Tensor]:
+        tensor = self._tensors.pop(name)
+        if tensor.dtype is torch.int8:
+            return tensor, self._tensors.pop(name + SCALE_SUFFIX)
+        values, scale = quantise(tensor)
+        return values, scale.float()
+
+    @staticmethod
+    def _join(tensors: list[Tensor], order: Tensor | None) -> Tensor:
+        joined = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+        return joined if order is None else joined[order.to(joined.device)]
 
 
 class Norm:
@@ -212,7 +242,11 @@ class PackedNetwork:
     """Rows and positions of a step -> logits of its selected rows."""
 
     def __init__(
-        self, config: ModelConfig, weights: WeightSource, device: torch.device, max_seq_len: int
+        self,
+        config: ModelConfig,
+        weights: CheckpointWeights,
+        device: torch.device,
+        max_seq_len: int,
     ):
         self.config = config
         self._pairs = torch.arange(config.head_dim).view(2, -1).T.flatten()
@@ -298,14 +332,14 @@ class PackedNetwork:
         return step.attend(layer.slot, qkv[:, :heads], qkv[:, heads:])
 
     def _block(
-        self, block: str, first_slot: int, num_layers: int, weights: WeightSource
+        self, block: str, first_slot: int, num_layers: int, weights: CheckpointWeights
     ) -> list[PackedLayer]:
         return [
             self._layer(f"model.{block}.layers.{i}.", first_slot + i, weights)
             for i in range(num_layers)
         ]
 
-    def _layer(self, prefix: str, slot: int, weights: WeightSource) -> PackedLayer:
+    def _layer(self, prefix: str, slot: int, weights: CheckpointWeights) -> PackedLayer:
         config, eps = self.config, self.config.rms_norm_eps
         heads, kv_heads, head_dim = (
             config.num_attention_heads,

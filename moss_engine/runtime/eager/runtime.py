@@ -8,7 +8,7 @@ both with one operation. On a CPU the decode step is a recording of its operatio
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -19,23 +19,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from moss_engine.api.info import RuntimeInfo
-from moss_engine.models.checkpoint import (
-    SCALE_SUFFIX,
-    expected_tensors,
-    load_tensors,
-    quantise,
-    refuse_tied,
-)
+from moss_engine.models.checkpoint import expected_tensors, load_tensors, refuse_tied
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.recording import Recording
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, ScheduledSequence, check_batch
-from moss_engine.runtime.eager.network import (
-    FloatLinear,
-    Int8Linear,
-    Linear,
-    PackedNetwork,
-    fastest_prefill_dtype,
-)
+from moss_engine.runtime.eager.network import INT8, CheckpointWeights, PackedNetwork
 from moss_engine.runtime.sampler import LogitsRuntime
 
 PADDING = 16
@@ -247,7 +235,6 @@ def _record(network: PackedNetwork, pool: KVPool, text_logits: bool) -> Recordin
     return Recording(forward, (pool.tensor, two, two, two, live, mask))
 
 
-INT8 = "int8"
 FEW_ROWS = 8
 """So many rows take less time as decode rows than as a prompt, and their values are those of one
 row a step."""
@@ -356,47 +343,6 @@ def _decodes(sequence: ScheduledSequence) -> bool:
     return sequence.sample and len(sequence.rows) == 1
 
 
-class _CheckpointWeights:
-    """`WeightSource` out of loaded tensors, which it gives up one by one as they are joined."""
-
-    def __init__(self, tensors: dict[str, Tensor], linear_dtype: torch.dtype | str, threads: int):
-        self._tensors = tensors
-        self._int8 = linear_dtype == INT8
-        self._prefill_dtype = fastest_prefill_dtype(threads) if self._int8 else None
-
-    def vector(self, name: str) -> Tensor:
-        return self._tensors.pop(name).float()
-
-    def linear(self, names: list[str], order: Tensor | None = None) -> Linear:
-        if not self._int8:
-            return FloatLinear(self._join([self._tensors.pop(name) for name in names], order))
-        values, scales = zip(*[self._pop_int8(name) for name in names], strict=True)
-        assert self._prefill_dtype is not None
-        return Int8Linear(
-            self._join(list(values), order), self._join(list(scales), order), self._prefill_dtype
-        )
-
-    def embedding(self, names: list[str]) -> Callable[[Tensor], Tensor]:
-        if not self._int8:
-            table = self._join([self._tensors.pop(name) for name in names], None)
-            return lambda ids: F.embedding(ids, table).float()
-        values, scales = zip(*[self._pop_int8(name) for name in names], strict=True)
-        table, scale = torch.cat(values), torch.cat(scales).unsqueeze(1)
-        return lambda ids: F.embedding(ids, table) * F.embedding(ids, scale)
-
-    def _pop_int8(self, name: str) -> tuple[Tensor, Tensor]:
-        tensor = self._tensors.pop(name)
-        if tensor.dtype is torch.int8:
-            return tensor, self._tensors.pop(name + SCALE_SUFFIX)
-        values, scale = quantise(tensor)
-        return values, scale.float()
-
-    @staticmethod
-    def _join(tensors: list[Tensor], order: Tensor | None) -> Tensor:
-        joined = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
-        return joined if order is None else joined[order.to(joined.device)]
-
-
 def load_torch_runtime(
     folder: Path, limits: Limits, *, device: torch.device, dtype: torch.dtype | str, threads: int
 ) -> TorchRuntime:
@@ -415,7 +361,7 @@ def load_torch_runtime(
     )
     refuse_tied(folder, tensors)
     network = PackedNetwork(
-        config, _CheckpointWeights(tensors, dtype, threads), device, limits.max_seq_len
+        config, CheckpointWeights(tensors, dtype, threads), device, limits.max_seq_len
     )
     assert not tensors, "a tensor was not used"
     pool = make_pool(

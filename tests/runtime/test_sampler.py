@@ -15,15 +15,7 @@ from hypothesis import strategies as st
 from moss_engine.api.request import ChannelSampling, Sampling
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.runtime.base import Logits
-from moss_engine.runtime.sampler import (
-    AUDIO,
-    TEXT,
-    TorchSampler,
-    draw,
-    penalise,
-    thresholds,
-    uniform,
-)
+from moss_engine.runtime.sampler import AUDIO, TEXT, TorchSampler, draw, thresholds, uniform
 from tests.fixtures.make_tiny_checkpoint import make_config
 from tests.runtime.sampling_support import Replies
 
@@ -154,15 +146,6 @@ def test_kept_ids_are_those_of_the_slow_rule(scores: list[int], top_k: int, top_
     )
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=30), st.data())
-def test_penalty_is_the_slow_rule(scores: list[float], data: st.DataObject) -> None:
-    seen = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)))
-    penalty = data.draw(st.floats(0.5, 2.0, width=32))
-    found = penalise(torch.tensor([scores]), torch.tensor([seen]), torch.tensor([[penalty]]))
-    history = {i for i, was_seen in enumerate(seen) if was_seen}
-    expected = slow_scores(scores, ChannelSampling(1.0, 0, 1.0, penalty), history, set())
-    torch.testing.assert_close(found[0], torch.tensor(expected))
 
 
 @settings(max_examples=40, deadline=None)

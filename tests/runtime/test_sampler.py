@@ -146,8 +146,6 @@ def test_kept_ids_are_those_of_the_slow_rule(scores: list[int], top_k: int, top_
     )
 
 
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.sampled_from([-math.inf, -30.0, -1.0, 0.0, 2.0]), min_size=2, max_size=20).filter(

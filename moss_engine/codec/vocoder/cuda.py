@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, conv_transpose2d
 
 from moss_engine.api.errors import MissingPackageError
-from moss_engine.codec.tally import Cost, operations_of
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of windows that graphs are made for; others run in the next larger one."""
@@ -187,9 +186,8 @@ class _Graph:
 class CudaVocoder:
     """Log-mel float32 [batch, num_mels, frames] -> samples float32 [batch, 1, frames * hop_size].
 
-    `frames` must be one of `lengths`, the batch at most `max_together`; each frame costs the same,
-    as in `cost`. Everything is captured when it is made; calls come from one thread at a time, and
-    run on its current CUDA stream.
+    `frames` must be one of `lengths`, the batch at most `max_together`. Everything is captured when
+    it is made; calls come from one thread at a time, and run on its current CUDA stream.
     """
 
     def __init__(
@@ -209,7 +207,6 @@ class CudaVocoder:
         stream.wait_stream(torch.cuda.current_stream(device))
         self._counts = counts
         self._graphs: dict[tuple[int, int], _Graph] = {}
-        operations = 0.0  # of the run of one window, the shortest at last
         # the largest first: the smaller ones find their memory in the pool
         quick = torch.backends.cudnn.flags(enabled=True, benchmark=True, benchmark_limit=4)
         with torch.cuda.device(device), quick, torch.inference_mode():
@@ -219,14 +216,12 @@ class CudaVocoder:
                     with torch.cuda.stream(stream):
                         # chooses algorithms and compiles kernels, which must not happen during
                         # capture
-                        operations = operations_of(lambda: network(mel))  # noqa: B023
+                        network(mel)
                     stream.synchronize()
                     graph = torch.cuda.CUDAGraph()
                     with torch.cuda.graph(graph, pool=memory, stream=stream):
                         wave = network(mel)
                     self._graphs[count, frames] = _Graph(graph, mel, wave)
-        per_frame = operations / (counts[0] * min(lengths))
-        self.cost = Cost(per_frame, 0.0, sum(weight.nbytes for weight in network.parameters()))
 
     @torch.inference_mode()
     def __call__(self, mel: Tensor) -> Tensor:

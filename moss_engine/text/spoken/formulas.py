@@ -71,11 +71,12 @@ _FIGURE = r"(?:\d+(?:\.\d+)?)"
 _SUM = rf"-?{_FIGURE}(?:\s*[-+*x×/÷^]\s*{_FIGURE}){{1,30}}"
 _ASKED = re.compile(
     r"\b(?:what(?:'?s|\s+is)|how\s+much\s+(?:is|are)|calculate|compute|solve|evaluate|work\s+out"
-    rf"|plus|minus|times|divided\s+by|equals)\s+(?P<sum>{_SUM})(?![\w/-])",
+    rf"|equals|\d\s+(?:plus|minus|times|divided\s+by))\s+(?P<sum>{_SUM})(?![\w/-])",
     re.I,
 )
 _SOLVED = re.compile(
-    rf"(?<![\w.,:/-])(?P<sum>{_SUM})(?=\s*=|\s+(?:equals?|plus|minus|times|divided\s+by)\b)"
+    rf"(?<![\w.,:/-])(?P<sum>{_SUM})"
+    r"(?=\s*=|\s+(?:equals?\b|(?:plus|minus|times|divided\s+by)\s+\d))"
 )
 _BARE = re.compile(
     rf"\s*(?=[^+*x×÷^/]*[+*x×÷^/])"  # with hyphens alone it is a range: "9-5"

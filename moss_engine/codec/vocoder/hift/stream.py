@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from moss_engine.codec.tally import Tally, cost_of, tensors_of
 from moss_engine.codec.vocoder.hift.generator import PITCH_REACH, source_noise, window_wave
 from moss_engine.codec.vocoder.hift.weights import HiftWeights
 
@@ -64,7 +63,7 @@ class Window:
 
 class Hift:
     """mel -> samples for any number of replies. `run` is `window_wave` for these weights or does
-    the same; `tally` takes note of every run."""
+    the same."""
 
     def __init__(self, weights: HiftWeights, run: WindowWave | None = None) -> None:
         self.weights, self._run = weights, run or window_wave
@@ -73,15 +72,6 @@ class Hift:
         size = FADE_FRAMES * self.samples_per_frame
         ramp = (torch.arange(size, dtype=torch.float64) + 0.5) / size
         self._rise = torch.sin(ramp * (torch.pi / 2)).square().to(weights.window)
-        self._cost = cost_of(self._try, FADE_FRAMES, KEPT_FRAMES, *tensors_of(weights))
-        self.tally = Tally(self._cost.weight_bytes)
-
-    def _try(self, frames: int) -> None:
-        """Run a window of so many frames of silence by itself."""
-        state, noise = self.open(), self._noise[None, : frames * self.samples_per_frame]
-        mel = state.mel.new_zeros(1, len(state.mel), frames)
-        known = state.pitch[None], state.phase[None]
-        window_wave(self.weights, mel, *known, noise, first=True, last=True)
 
     def open(self) -> HiftState:
         """A reply before its first frame."""
@@ -118,7 +108,6 @@ class Hift:
             [(state.frames - before) * size for state in states], device=mel.device
         )
         at = starts[:, None] + torch.arange(frames * size, device=mel.device)
-        self.tally.add(self._cost, frames, len(windows))
         waves, pitch, phase = self._run(
             self.weights,
             mel,

@@ -75,7 +75,7 @@ class Chat:
 @pytest.fixture
 def chat() -> Iterator[Chat]:
     chat = Chat()
-    thread = threading.Thread(target=chat.server.serve_forever, daemon=True)
+    thread = threading.Thread(target=chat.server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield chat
     chat.go_on.set()
@@ -209,7 +209,9 @@ async def test_what_is_wrong_with_it_is_a_sentence(llm, chat, script, sentence):
         await parts(llm)
 
 
-async def test_an_endless_answer_is_cut_and_what_was_said_stays(llm, chat):
+async def test_an_endless_answer_is_cut_and_what_was_said_stays(llm, chat, monkeypatch):
+    monkeypatch.setattr(module, "MAX_CHARS", 600)
+
     def for_ever(handler) -> None:
         chat.begin(handler)
         while True:
@@ -219,7 +221,7 @@ async def test_an_endless_answer_is_cut_and_what_was_said_stays(llm, chat):
     service, below = talking(llm, seconds=0.01)
     events = [event async for event in stream(service, asking())]
     assert isinstance(events[-1], Failed) and "did not come to an end" in events[-1].message
-    assert len(below.requests) > 100 and await soon(chat.left.is_set)
+    assert len(below.requests) > 20 and await soon(chat.left.is_set)
 
 
 async def test_a_silent_server_is_waited_for_only_so_long(llm, chat, monkeypatch):

@@ -45,13 +45,13 @@ class Message:
 
 @dataclass(frozen=True)
 class ChannelSampling:
-    """Sampling of one channel; `temperature` 0 is greedy, `top_k` 0 and `top_p` 1 switch the
-    filters off."""
+    """Sampling of one channel; `temperature` 0 is greedy. The defaults change no probability, so
+    that files and programs of before a field was there mean what they meant."""
 
-    temperature: float
-    top_k: int
-    top_p: float
-    repetition_penalty: float
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
 
 
 @dataclass(frozen=True)

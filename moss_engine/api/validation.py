@@ -4,7 +4,7 @@ sentence."""
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from moss_engine.api.controls import BY_NAME, CONTROLS, LOWEST_TEMPERATURE, Control
 from moss_engine.api.errors import InputError, ParameterError, TextEmptyError, TextTooLongError
@@ -17,6 +17,7 @@ _ALLOWED_CONTROLS = "\n\r\t"
 SAMPLED = tuple(control for control in CONTROLS if control.path)
 SPEED = BY_NAME["speed"]
 SLOWEST, FASTEST = SPEED.low, SPEED.high
+CHANNEL = tuple(field.name for field in fields(ChannelSampling))
 MAX_SEED = 2**63 - 1  # of programs; the page's are smaller
 MIN_ROWS = replace(BY_NAME["max_rows"], name="min_rows", path=("min_rows",), low=0)
 
@@ -26,10 +27,7 @@ def check_sampling(sampling: Sampling) -> None:
     its range."""
     for name, channel in (("text", sampling.text), ("audio", sampling.audio)):
         if not isinstance(channel, ChannelSampling):
-            raise ParameterError(
-                f"sampling.{name} is missing; give temperature, top_k, top_p and "
-                f"repetition_penalty."
-            )
+            raise ParameterError(f"sampling.{name} is missing; give {', '.join(CHANNEL)}.")
     for control in (*SAMPLED, MIN_ROWS):
         value: object = sampling
         for field in control.path:

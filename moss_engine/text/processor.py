@@ -31,9 +31,8 @@ from moss_engine.api.tokens import Row, Segment, is_audio_row, is_stop, speech_r
 from moss_engine.api.validation import check_id, check_sampling, check_speed, check_text
 from moss_engine.api.voices import token_ids
 from moss_engine.models.config import ModelConfig
-from moss_engine.text.language import LANGUAGES
+from moss_engine.text.language import LANGUAGES, said
 from moss_engine.text.reading import Part, parts_to_read
-from moss_engine.text.spoken.text import spoken_text
 from moss_engine.text.tokenizer import TextDecoder, TextTokenizer
 
 IM_START = "<|im_start|>"
@@ -122,13 +121,15 @@ class Processor:
         self._check_order(mode, request.messages)
         for message in request.messages:
             self._check_content(message)
-        used = request.messages if mode.history else request.messages[-1:]
-        messages = tuple(Message(m.role, _readable(mode, m)) for m in used)
         if not mode.split_sentences:
+            used = request.messages if mode.history else request.messages[-1:]
+            messages = tuple(Message(m.role, _readable(mode, m)) for m in used)
             return (Segment(self.prompt(mode, messages, speaker), request.sampling.max_rows),)
         last = request.messages[-1].content
         assert isinstance(last, Text)
         parts = parts_to_read(last.text, self._limits, mode, request.speed)
+        if not parts:
+            raise _nothing_to_say()
         # Many tiny sentences have as many rows in all as the same characters in one.
         in_all = self._limits.min_cap_rows + self._cap(
             "".join(p.text for p in parts), request.speed
@@ -265,10 +266,14 @@ def _readable(mode: Mode, message: Message) -> Content:
     if not isinstance(content, Text):
         return content
     text = content.text.strip() if message.role == "user" else content.text
-    words = spoken_text(text) if mode.spell_out else text
+    words = said(mode, text)
     if not words:
-        raise TextEmptyError("Nothing in this text can be spoken; type a word or a number.")
+        raise _nothing_to_say()
     return Text(words)
+
+
+def _nothing_to_say() -> TextEmptyError:
+    return TextEmptyError("Nothing in this text can be spoken; type a word or a number.")
 
 
 def load_processor(folder: Path, config: ModelConfig, max_text_chars: int) -> Processor:

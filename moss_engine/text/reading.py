@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 
 from moss_engine.api.modes import Mode, Modes, Pauses
+from moss_engine.text.language import said
 from moss_engine.text.spoken.sentences import as_sentence, split_sentences
-from moss_engine.text.spoken.text import spoken_text
 
 _BLANK_LINE = re.compile(r"\r?\n[^\S\n]*\r?\n\s*")
 
@@ -25,9 +25,8 @@ def parts_to_read(text: str, limits: Modes, mode: Mode, speed: float) -> list[Pa
     """The parts of a text, each of at most `segment_chars` characters, in order; in their spoken
     form where the mode spells out. A text without anything to say has none."""
     paragraphs = _BLANK_LINE.split(text.strip())
-    said = [spoken_text(paragraph) if mode.spell_out else paragraph for paragraph in paragraphs]
     parts: list[Part] = []
-    for paragraph in filter(None, said):
+    for paragraph in filter(None, (said(mode, paragraph) for paragraph in paragraphs)):
         sentences = split_sentences(paragraph, limits.segment_chars - 1)
         for index, sentence in enumerate(sentences):
             ends = index + 1 == len(sentences)

@@ -28,6 +28,7 @@ from moss_engine.api.modes import (
 from moss_engine.api.request import ChannelSampling, Message, Reply, Request, Sampling, Speech, Text
 from moss_engine.api.tokens import Row
 from moss_engine.models.config import ModelConfig
+from moss_engine.text.language import LANGUAGES
 from moss_engine.text.processor import Processor, load_processor
 from moss_engine.text.tokenizer import TextTokenizer
 
@@ -289,6 +290,20 @@ def test_read_prompt(processor: Processor):
 def test_text_is_spelled_out_before_it_is_read(processor: Processor):
     twice = [processor.prepare(ask(processor, say(text))) for text in ("7 cats", "seven cats")]
     assert twice[0] == twice[1]
+
+
+@pytest.mark.parametrize("mode", ["read", "chat"])
+def test_a_text_is_spelled_out_once(processor: Processor, monkeypatch, mode: str):
+    spelled: list[str] = []
+    english = LANGUAGES["en"]
+
+    def spoken_text(text: str) -> str:
+        spelled.append(text)
+        return english.spoken_text(text)
+
+    monkeypatch.setitem(LANGUAGES, "en", replace(english, spoken_text=spoken_text))
+    processor.prepare(ask(processor, say("It is 7 o'clock.\n\nA cat sat."), mode=mode))
+    assert "".join(spelled).count("cat") == 1 and "".join(spelled).count("clock") == 1
 
 
 def test_a_typed_line_is_read_as_a_sentence(processor: Processor):
@@ -579,13 +594,20 @@ def test_contradictory_modes_are_refused(tmp_path: Path, change: dict):
 
 
 @pytest.mark.parametrize(
-    "change", [{"max_rows": 0}, {"text": {**CHANNEL, "top_p": 3}}, {"text": {"top_p": 1}}]
+    "change",
+    [{"max_rows": 0}, {"text": {**CHANNEL, "top_p": 3}}, {"text": {**CHANNEL, "tempo": 1}}],
 )
 def test_default_sampling_is_validated_like_a_requests(tmp_path: Path, change: dict):
     path = tmp_path / "generation_config.json"
     path.write_text(json.dumps({**GENERATION, **change}), encoding="utf-8")
     with pytest.raises(CheckpointError, match="generation_config"):
         read_default_sampling(path)
+
+
+def test_a_generation_config_without_a_later_parameter_loads(tmp_path: Path):
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({**GENERATION, "audio": {"temperature": 0.6}}), encoding="utf-8")
+    assert read_default_sampling(path).audio == ChannelSampling(0.6, 0, 1.0, 1.0)
 
 
 def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path):

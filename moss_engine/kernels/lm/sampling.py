@@ -23,7 +23,8 @@ _NEGATIVE = tl.constexpr(-(2**63))
 
 
 class Column(enum.IntEnum):
-    """Columns of the records that rows are drawn by: `values` float64 [rows, channels, columns].
+    """Columns of the records that rows are drawn by: `values` float64 [rows, channels, columns]. A
+    sampling parameter has the column of its name; one without is drawn by the plain rules.
 
     Ids from `first_forbidden` on and the id `forbidden` are not drawn, nor, where `allowed` is an
     id, any but this and `also_allowed`. `noted` is what the channel's history gets instead of the
@@ -34,7 +35,7 @@ class Column(enum.IntEnum):
     temperature = 1
     top_k = 2
     top_p = 3
-    penalty = 4
+    repetition_penalty = 4
     uniform = 5
     first_forbidden = 6
     forbidden = 7

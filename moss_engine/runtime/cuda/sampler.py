@@ -3,7 +3,7 @@ read of the result."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import BatchSampling, Logits, SequenceSampling
 from moss_engine.runtime.sampler import AUDIO, TEXT, History, draw_rows, new_history
 
+PARAMETERS = [field.name for field in fields(ChannelSampling) if field.name in Column.__members__]
 GREEDY = ChannelSampling(temperature=0.0, top_k=1, top_p=1.0, repetition_penalty=1.0)
 
 
@@ -26,11 +27,9 @@ def record(place: int, values: ChannelSampling, first_forbidden: int) -> list[fl
     on are never drawn."""
     columns = dict.fromkeys(Column, float(kernels.NO_ID))
     columns[Column.place] = place
-    columns[Column.temperature] = values.temperature
-    columns[Column.top_k] = values.top_k
-    # rounding lets the sum before the last id reach 1, hence 2 for "keep all"
-    columns[Column.top_p] = values.top_p if values.top_p < 1 else 2.0
-    columns[Column.penalty] = values.repetition_penalty
+    columns |= {Column[name]: getattr(values, name) for name in PARAMETERS}
+    if values.top_p >= 1:
+        columns[Column.top_p] = 2.0  # keep all: rounding lets the sum before the last id reach 1
     columns[Column.uniform] = 0.0
     columns[Column.first_forbidden] = first_forbidden
     return list(columns.values())
@@ -114,15 +113,15 @@ class _Placed:
 
     history: History
     place: int
-    ranks_few: bool
+    by_kernels: bool
 
 
 class KernelSampler:
     """Draws the same rows as `TorchSampler`, up to the rounding of probabilities.
 
-    A batch in which a sequence ranks more than MAX_TOP_K ids (no top-k, or a large one) is sampled
-    by the plain rules, from the same histories. `draws` is what a captured step draws by, between
-    `put` and `read`.
+    A batch in which a sequence ranks more than MAX_TOP_K ids (no top-k, or a large one), or has a
+    parameter that no kernel knows, is sampled by the plain rules, from the same histories. `draws`
+    is what a captured step draws by, between `put` and `read`.
     """
 
     def __init__(self, config: ModelConfig, max_batch: int, device: torch.device):
@@ -153,7 +152,7 @@ class KernelSampler:
         """Send what the rows are drawn by; False where the kernels cannot draw this batch."""
         self._let_go(sampling.finished)
         placed = [self._find(sequence) for sequence in sampling.sequences]
-        if not placed or not all(p.ranks_few for p in placed):
+        if not placed or not all(p.by_kernels for p in placed):
             return False
         ids = sampling.special_ids
         places = np.array([p.place for p in placed])
@@ -205,7 +204,7 @@ class KernelSampler:
         )
         self._seeds[place] = sampling.seed % 2**64
         self._min_rows[place] = sampling.min_rows
-        return _Placed(history, place, _ranks_few(sampling.text) and _ranks_few(sampling.audio))
+        return _Placed(history, place, _by_kernels(sampling.text) and _by_kernels(sampling.audio))
 
     def _let_go(self, finished: tuple[str, ...]) -> None:
         for sequence_id in finished:
@@ -226,5 +225,11 @@ def uniforms(seeds: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return (x >> np.uint64(32)) / 2**32
 
 
-def _ranks_few(values: ChannelSampling) -> bool:
-    return values.temperature == 0 or 0 < values.top_k <= MAX_TOP_K
+def _by_kernels(values: ChannelSampling) -> bool:
+    """Whether the kernels know how to draw by these values."""
+    unknown = any(
+        getattr(values, field.name) != field.default
+        for field in fields(values)
+        if field.name not in Column.__members__
+    )
+    return not unknown and (values.temperature == 0 or 0 < values.top_k <= MAX_TOP_K)

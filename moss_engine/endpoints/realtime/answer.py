@@ -6,7 +6,7 @@ import asyncio
 import base64
 import dataclasses
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any
 
@@ -38,7 +38,8 @@ Emit = Callable[..., Awaitable[None]]
 class Answer:
     """Made when a response is asked for; `run` is its life. `session` holds what was set for it.
 
-    `sent_s` seconds of sound were sent so far; `over`: nothing of it follows `response.done`.
+    `sent_s` seconds of sound were sent so far; `over`: nothing of it follows `response.done`;
+    `unwanted` is set once it is cancelled.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Answer:
         self.id = f"resp_{secrets.token_hex(12)}"
         self.item = Item(f"item_{secrets.token_hex(12)}", "assistant", session.speaks)
         self.over = False
+        self.unwanted = asyncio.Event()
         self._server = server
         self._caller = caller
         self._session = session
@@ -64,11 +66,12 @@ class Answer:
 
     @property
     def cancelled(self) -> bool:
-        return bool(self._why_cancelled)
+        return self.unwanted.is_set()
 
     def cancel(self, reason: str) -> None:
         """Nothing more of it is sent; `run` ends soon."""
         self._why_cancelled = self._why_cancelled or reason
+        self.unwanted.set()
         if self._reply is not None:
             self._reply.cancel()
 
@@ -77,9 +80,12 @@ class Answer:
         await self._emit("response.created", response=self._value("in_progress"))
         status, details = "failed", None
         try:
-            with self._caller.place():
-                finished = await self._follow()
-            status, details = self._end(finished)
+            if self.cancelled:  # before there was anything to answer
+                status, details = "cancelled", self._cancelled()
+            else:
+                with self._caller.place():
+                    finished = await self._follow()
+                status, details = self._end(finished)
         except (MossError, ApiError) as error:
             refusal = of_moss(error) if isinstance(error, MossError) else error
             self._server.refused(refusal)
@@ -104,7 +110,7 @@ class Answer:
         )
         self._caller.call()
         self._reply = await self._server.service.submit(self._request)
-        if self._why_cancelled:
+        if self.cancelled:
             self._reply.cancel()
         try:
             await self._show()
@@ -126,7 +132,7 @@ class Answer:
             self._cached_rows = event.num_cached_rows
         elif isinstance(event, Sampled):
             self._audio_rows += event.modality is Modality.AUDIO
-        elif self._why_cancelled:
+        elif self.cancelled:
             return
         elif isinstance(event, TextDelta):
             await self._say(event)
@@ -152,11 +158,13 @@ class Answer:
         if finished.reason is FinishReason.CANCELLED:
             if self._session.speaks:
                 self.item.cut(self.item.num_samples, self._server.info)
-            reason = self._why_cancelled or "client_cancelled"
-            return "cancelled", {"type": "cancelled", "reason": reason}
+            return "cancelled", self._cancelled()
         if finished.reason is FinishReason.LENGTH:
             return "incomplete", {"type": "incomplete", "reason": "max_output_tokens"}
         return "completed", None
+
+    def _cancelled(self) -> dict[str, Any]:
+        return {"type": "cancelled", "reason": self._why_cancelled or "client_cancelled"}
 
     async def _show(self) -> None:
         """The item and its one part appear."""
@@ -240,3 +248,13 @@ async def ended(task: asyncio.Task[None] | None) -> None:
     """Wait for a response that was cancelled."""
     if task is not None:
         await asyncio.wait({task})
+
+
+async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Wait until one of these is over; the others are given up."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -7,6 +7,7 @@ import contextlib
 import json
 import secrets
 import time
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from moss_engine.api.errors import MossError
 from moss_engine.audio.turn_taking import Change
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
-from moss_engine.endpoints.realtime.answer import Answer, ended
+from moss_engine.endpoints.realtime.answer import Answer, ended, first_of
 from moss_engine.endpoints.realtime.conversation import Conversation, Item, typed
 from moss_engine.endpoints.realtime.fields import (
     CLIENT_EVENT,
@@ -39,6 +40,10 @@ from moss_engine.endpoints.realtime.wire import event_id_of, samples_of
 from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
 
+MAX_HELD = 16 << 20
+"""Characters of a client's events that may wait for the ones before them."""
+READ_AGAIN_S = 0.02
+GONE = (WebSocketDisconnect, asyncio.TimeoutError)
 KINDS = {
     "system": {"input_text"},
     "user": {"input_text", "input_audio"},
@@ -58,23 +63,47 @@ class Connection:
         self._answer: Answer | None = None
         self._answering: asyncio.Task[None] | None = None
         self._plays_until_s = 0.0
+        self._asked: set[Item] = set()  # recordings that the client itself asked to be answered
+        self._turns: set[asyncio.Task[None]] = set()  # found turns that are about to be answered
+        self._said: deque[str | bytes] = deque()  # the client's events that nothing was done about
+        self._came = asyncio.Event()
+        self._left = False
         self._listening = Listening(server, self._talk, self._emit, self._turn_over)
 
     async def serve(self) -> None:
+        """Until the client leaves, which is noticed whatever its events wait for."""
+        serving = [asyncio.create_task(self._read()), asyncio.create_task(self._act_on_all())]
         try:
-            await self._greet()
-            while True:
-                message = await self._socket.receive()
-                if message["type"] == "websocket.disconnect":
-                    return
-                await self._take(message.get("text") or message.get("bytes") or "")
-        except (WebSocketDisconnect, asyncio.TimeoutError):
-            return
+            await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._left = True
+            self._came.set()
             self._listening.close()
-            if self._answering is not None:
-                self._answering.cancel()
-                await asyncio.gather(self._answering, return_exceptions=True)
+            tasks = [*serving, *self._turns, *filter(None, [self._answering])]
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception) and not isinstance(end, GONE):
+                raise end
+
+    async def _read(self) -> None:
+        """The client's events as they come, few enough of them to be held, until it leaves."""
+        while (message := await self._socket.receive())["type"] != "websocket.disconnect":
+            said = message.get("text") or message.get("bytes") or ""
+            while self._said and sum(map(len, self._said)) + len(said) > MAX_HELD:
+                self._came.set()
+                await asyncio.sleep(READ_AGAIN_S)
+            self._said.append(said)
+            self._came.set()
+
+    async def _act_on_all(self) -> None:
+        await self._greet()
+        while not self._left:
+            await self._came.wait()
+            self._came.clear()
+            while self._said:
+                await self._take(self._said.popleft())
 
     async def _greet(self) -> None:
         detector = await self._listening.detector()
@@ -167,12 +196,18 @@ class Connection:
                 self._answer.cancel("turn_detected")
         await self._listening.tell(heard)
 
-    async def _turn_over(self, item: Item) -> None:
-        """A turn that was found by the service was understood."""
-        if self._session.vad and self._session.answers:
-            while self._answer is not None:  # another turn may have waited for it, too
-                await ended(self._answering)
-            await self._begin(self._session)
+    def _turn_over(self, item: Item) -> None:
+        """A turn that was found by the service was understood: it is answered when its time comes,
+        unless the client asked for that itself."""
+        if self._session.vad and self._session.answers and item not in self._asked:
+            turn = asyncio.create_task(self._answer_turn())
+            self._turns.add(turn)
+            turn.add_done_callback(self._turns.discard)
+
+    async def _answer_turn(self) -> None:
+        while self._answer is not None:  # another turn may have waited for it, too
+            await ended(self._answering)
+        await self._begin(self._session)
 
     async def _respond(self, event: ResponseCreate) -> None:
         if self._answer is not None and self._answer.over:
@@ -193,7 +228,9 @@ class Connection:
             if output is not None and output.voice is not None:
                 self._server.check_voice(output.voice, "response.audio.output.voice")
             session = session.answering(fields)
-        await self._begin(session, self._talk.last_asked())
+        asked = self._talk.last_asked()
+        self._asked.add(asked)
+        await self._begin(session, asked)
 
     async def _begin(self, session: Session, asked: Item | None = None) -> None:
         answer = Answer(self._server, self._caller, session, self._talk, self._emit)
@@ -204,7 +241,7 @@ class Connection:
         begun_s = time.monotonic()
         try:
             if asked is not None:
-                await self._listening.understood(asked)
+                await first_of(self._listening.understood(asked), answer.unwanted.wait())
             await answer.run()
         finally:
             self._plays_until_s = 0.0 if answer.cancelled else begun_s + answer.sent_s
@@ -274,7 +311,10 @@ class Connection:
         await self._emit("error", error={**error.value(), "event_id": event_id})
 
     async def _emit(self, kind: str, **fields: Any) -> None:
-        """Tell the client, unless it is gone, which `serve` is about to hear, too."""
+        """Tell the client, unless it is gone, which `serve` is about to hear, too. What still runs
+        when it has left ends here: `wait_for` may swallow that it was cancelled."""
+        if self._left:
+            raise WebSocketDisconnect(1006)
         event = {"type": kind, "event_id": f"event_{secrets.token_hex(10)}", **fields}
         said = self._socket.send_text(json.dumps(event, ensure_ascii=False))
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):

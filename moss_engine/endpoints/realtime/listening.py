@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
+from starlette.websockets import WebSocketDisconnect
 
 from moss_engine.api.errors import (
     AudioEmptyError,
@@ -37,11 +38,7 @@ class Listening:
     whether the client is told what was understood."""
 
     def __init__(
-        self,
-        server: Server,
-        talk: Conversation,
-        emit: Emit,
-        turn_over: Callable[[Item], Awaitable[None]],
+        self, server: Server, talk: Conversation, emit: Emit, turn_over: Callable[[Item], None]
     ):
         self.transcribes = False
         self._server = server
@@ -158,9 +155,9 @@ class Listening:
             words = transcript.text
             await self._tell_later(f"{kind}.completed", **place, transcript=words, usage=usage)
         if found:
-            await self._turn_over(item)
+            self._turn_over(item)
 
     async def _tell_later(self, kind: str, **fields: Any) -> None:
         """`serve` is about to notice, too, if the client takes nothing any more."""
-        with contextlib.suppress(asyncio.TimeoutError):
+        with contextlib.suppress(asyncio.TimeoutError, WebSocketDisconnect):
             await self._emit(kind, **fields)

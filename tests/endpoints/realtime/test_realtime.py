@@ -492,7 +492,7 @@ async def test_who_hung_up_while_he_was_understood_is_told_nothing(monkeypatch, 
     if not heard:
         monkeypatch.setattr(service, "encode", deaf)
     server = Server(service, service.info, MODEL, Access(open_to_all=True))
-    listening = Listening(server, Conversation(), gone, lambda _: asyncio.sleep(0))
+    listening = Listening(server, Conversation(), gone, lambda _: None)
     listening.transcribes, item = True, Item("item_1", "user", True)
     await listening.add(QUESTION, item)
     await listening.understood(item)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 import tracemalloc
 
 import numpy as np
@@ -14,11 +15,15 @@ from moss_engine.audio.rate import Downsampler
 from moss_engine.audio.turn_taking import Change
 from moss_engine.endpoints.realtime.connection import Connection
 from moss_engine.endpoints.realtime.conversation import Item
+from moss_engine.endpoints.realtime.listening import Listening
 from moss_engine.endpoints.realtime.microphone import RATE_HZ, Heard, Microphone
 from tests.audio.test_turn_taking import SAMPLE
 from tests.endpoints.realtime.test_realtime import base64_of, lingering_behind, until
 from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, Row, Script, soon
 
+WRITTEN = {
+    "type": "message", "role": "user", "content": [{"type": "input_text", "text": "And this?"}]
+}  # fmt: skip
 PAUSE = np.zeros(round(1.5 * RATE_HZ), np.int16)
 
 
@@ -95,6 +100,76 @@ async def test_an_answer_that_was_interrupted_plays_no_more(connect, service, sa
         await send(connection, PAUSE)
         await until(connection, "input_audio_buffer.committed")
     assert any(beside[:num_before]) and not all(beside[num_before:])
+
+
+@pytest.fixture
+def slow_ears(service, monkeypatch):
+    """Recordings are understood once `may` is set; `begun`: one of them is being listened to."""
+    begun, may = threading.Event(), threading.Event()
+
+    async def encode(*_: object) -> tuple[int, ...]:
+        begun.set()
+        assert await soon(may.is_set)
+        return (1, 2)
+
+    monkeypatch.setattr(service, "encode", encode)
+    return begun, may
+
+
+async def found_and_asked_for(connection, said, begun) -> None:
+    """A turn that the service found is asked about while it is not understood yet."""
+    await until(connection, "session.created")
+    await send(connection, said)
+    await until(connection, "conversation.item.done")
+    assert await soon(begun.is_set)
+    await connection.response.create()
+    await connection.conversation.item.create(item=WRITTEN)
+    await until(connection, "conversation.item.done")
+
+
+async def test_a_turn_that_is_asked_for_while_it_is_recognised_is_answered_once(
+    connect, service, said, slow_ears
+):
+    pytest.importorskip("silero_vad")
+    begun, may = slow_ears
+    async with connect() as connection:
+        await found_and_asked_for(connection, said, begun)
+        may.set()
+        assert (await until(connection, "response.done"))[-1].response.status == "completed"
+        await connection.response.cancel()
+        assert (await until(connection, "error"))[-1].error.code == "response_cancel_not_active"
+    assert len(service.requests) == 1
+
+
+async def test_a_response_that_waits_for_its_turn_to_be_recognised_is_cancelled_at_once(
+    connect, service, said, slow_ears
+):
+    pytest.importorskip("silero_vad")
+    begun, may = slow_ears
+    async with connect() as connection:
+        await found_and_asked_for(connection, said, begun)
+        await connection.response.cancel()
+        assert (await until(connection, "response.done"))[-1].response.status == "cancelled"
+        may.set()
+        await connection.conversation.item.create(item=WRITTEN)
+        await until(connection, "conversation.item.done")
+        assert service.requests == []
+
+
+async def test_hanging_up_while_a_turn_is_recognised_gives_the_place_back(
+    connect, service, said, slow_ears, monkeypatch
+):
+    pytest.importorskip("silero_vad")
+    begun, may = slow_ears
+    left = []
+    close = Listening.close
+    monkeypatch.setattr(Listening, "close", lambda self: (left.append(self), close(self)))
+    async with connect() as connection:
+        await found_and_asked_for(connection, said, begun)
+        await connection.response.cancel()
+    assert await soon(lambda: left)
+    may.set()
+    assert service.requests == []
 
 
 async def test_turns_that_interrupt_nothing_are_answered_one_after_another(connect, service, said):

@@ -84,7 +84,7 @@ def choose_mode(info: ServiceInfo, name: str | None, *, hears: bool, speaks: boo
 
 def check_language(mode: Mode, text: str) -> None:
     """Raise ForeignTextError where the mode reads English and the text looks otherwise."""
-    found = doubt(text) if mode.spell_out else None
+    found = doubt(text, mode.language) if mode.spell_out else None
     if found is not None:
         raise ForeignTextError(f"{found}; give --anyway to hear it nevertheless.")
 

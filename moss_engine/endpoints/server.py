@@ -154,7 +154,7 @@ class Server:
 def check_language(mode: Mode, text: str, remedy: str) -> None:
     """Raise ForeignTextError, with the remedy, where the mode reads English and the text looks
     otherwise."""
-    found = doubt(text) if mode.spell_out else None
+    found = doubt(text, mode.language) if mode.spell_out else None
     if found is not None:
         raise ForeignTextError(f"{found}; {remedy}.")
 

@@ -22,7 +22,7 @@ class Doubts:
         session was told so of this text before."""
         if mode.input != "text" or not mode.spell_out:
             return
-        found, key = doubt(text), (session_id, hash(text.strip()))
+        found, key = doubt(text, mode.language), (session_id, hash(text.strip()))
         if found is None or key in self._refused:
             return
         self._refused.append(key)

@@ -18,8 +18,7 @@ from starlette.websockets import WebSocket
 from moss_engine.api.errors import MossError
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import MAX_SOUND_BYTES, read_json
-from moss_engine.endpoints.chat.complete import complete
-from moss_engine.endpoints.chat.fields import ChatBody
+from moss_engine.endpoints.chat import ChatBody, complete
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.figures import MEDIA_TYPE
 from moss_engine.endpoints.memory import Memory

@@ -1,4 +1,5 @@
-"""Figures for Prometheus, folded from the same events as those of the page."""
+"""Figures for Prometheus, folded from the same events as those of the page; a cluster's out of the
+page's last look at its replicas."""
 
 from __future__ import annotations
 
@@ -15,9 +16,8 @@ from prometheus_client import (
 
 import moss_engine
 from moss_engine.api.events import AudioChunk, Event, Failed, Finished
-from moss_engine.api.info import ServiceInfo, ServiceStats
+from moss_engine.api.info import ClusterStats, ServiceInfo, ServiceStats
 from moss_engine.api.metrics import Timeline, fold, measure
-from moss_engine.endpoints.replica_figures import ReplicaFigures
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 WAITS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
@@ -151,3 +151,38 @@ class Watch:
                 histogram.observe(ms / 1000)
         if found.rtf is not None:
             figures.rtf.observe(found.rtf)
+
+
+class ReplicaFigures:
+    """Nothing is told where there is no cluster."""
+
+    def __init__(self, registry: CollectorRegistry):
+        def gauge(name: str, help: str, *labels: str) -> Gauge:
+            return Gauge(f"{PREFIX}_{name}", help, labels, registry=registry)
+
+        self._replies = gauge(
+            "replica_replies", "Replies that run or wait at a replica.", "replica", "state"
+        )
+        self._places = gauge("replica_places", "Replies that a replica can run.", "replica")
+        self._blocks = gauge("replica_kv_blocks", "KV blocks in use at a replica.", "replica")
+        self._counts = gauge(
+            "cluster_replies",
+            "Replies of this page: placed, at the replica that knows their conversation "
+            "(preferred), and gone on elsewhere (resumed).",
+            "what",
+        )
+
+    def take(self, cluster: ClusterStats | None) -> None:
+        """The values of this moment; replicas that are gone are told no more."""
+        if cluster is None:
+            return
+        for gauge in (self._replies, self._places, self._blocks):
+            gauge.clear()
+        for replica in cluster.replicas:
+            self._replies.labels(replica.name, "running").set(replica.running)
+            self._replies.labels(replica.name, "waiting").set(replica.waiting)
+            self._places.labels(replica.name).set(replica.places)
+            self._blocks.labels(replica.name).set(replica.blocks_used)
+        self._counts.labels("placed").set(cluster.num_placed)
+        self._counts.labels("preferred").set(cluster.num_preferred)
+        self._counts.labels("resumed").set(cluster.num_resumes)

@@ -1,8 +1,10 @@
-"""Samples -> bytes of a sound file, as they are made: raw PCM, WAV, and what libsndfile writes."""
+"""Sound of programs: recordings in; samples out as the bytes of a sound file, as they are made."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import io
 import struct
 from dataclasses import dataclass
@@ -11,7 +13,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import soundfile
 
+from moss_engine.api.errors import AudioFormatError
+from moss_engine.api.request import Speech
+from moss_engine.api.service import hear
+from moss_engine.audio.file import read_audio
 from moss_engine.audio.pcm import to_pcm16
+from moss_engine.endpoints.server import Server
 
 Format = Literal["wav", "pcm", "flac", "mp3", "opus"]
 MEDIA_TYPES: dict[str, str] = {
@@ -153,3 +160,20 @@ class _Sink(io.RawIOBase):
 
     def tell(self) -> int:
         return self._place
+
+
+def from_base64(data: str) -> bytes:
+    """Line breaks, as `base64 FILE` writes them, are left out. Raises AudioFormatError for what is
+    no base64, and for a data URL."""
+    if data.startswith("data:"):
+        raise AudioFormatError("The recording is a data URL; send only what follows its comma.")
+    try:
+        return base64.b64decode("".join(data.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise AudioFormatError("The recording is no base64; send the file's bytes in it.") from None
+
+
+async def heard(server: Server, file: bytes) -> Speech:
+    """The bytes of a sound file as a mode takes them; raises a MossError for what is none."""
+    wave, rate_hz = await asyncio.to_thread(read_audio, file, server.info.max_speech_s)
+    return await hear(server.service, wave, rate_hz)

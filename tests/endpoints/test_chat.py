@@ -17,7 +17,7 @@ import pytest
 from moss_engine.api.errors import EngineFaultError
 from moss_engine.api.request import Reply, Speech, Text
 from moss_engine.audio.pcm import read_wav, to_pcm16, write_wav
-from moss_engine.endpoints.chat import complete
+from moss_engine.endpoints import chat as complete
 from tests.endpoints.endpoint_support import MODEL
 from tests.ui.page_support import Script, signal, until
 

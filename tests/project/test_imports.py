@@ -83,7 +83,7 @@ HOMES = {
     "starlette": ("ui", "endpoints"),
     "uvicorn": ("ui.entrance.connections",),
     "pydantic": ("endpoints",),
-    "prometheus_client": ("endpoints.figures", "endpoints.replica_figures"),
+    "prometheus_client": ("endpoints.figures",),
     "mcp": ("endpoints.tool",),
     "ray": ("cluster.serve",),
     "triton": ("kernels",),

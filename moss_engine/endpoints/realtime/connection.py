@@ -33,10 +33,8 @@ from moss_engine.endpoints.realtime.fields import (
     ResponseCreate,
     SessionUpdate,
 )
-from moss_engine.endpoints.realtime.listening import Listening
-from moss_engine.endpoints.realtime.microphone import Heard
+from moss_engine.endpoints.realtime.listening import Heard, Listening, event_id_of, samples_of
 from moss_engine.endpoints.realtime.session import Session
-from moss_engine.endpoints.realtime.wire import event_id_of, samples_of
 from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
 

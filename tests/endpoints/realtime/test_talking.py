@@ -15,8 +15,7 @@ from moss_engine.audio.rate import Downsampler
 from moss_engine.audio.turn_taking import Change
 from moss_engine.endpoints.realtime.connection import Connection
 from moss_engine.endpoints.realtime.conversation import Item
-from moss_engine.endpoints.realtime.listening import Listening
-from moss_engine.endpoints.realtime.microphone import RATE_HZ, Heard, Microphone
+from moss_engine.endpoints.realtime.listening import RATE_HZ, Heard, Listening, Microphone
 from tests.audio.test_turn_taking import SAMPLE
 from tests.endpoints.realtime.test_realtime import base64_of, lingering_behind, until
 from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, Row, Script, soon

@@ -1,1 +1,0 @@
-"""Conversations with programs, in text or speech."""

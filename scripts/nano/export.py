@@ -27,7 +27,6 @@ from moss_engine.models.manifest import MANIFEST_NAME, write_manifest
 from scripts.nano.speech.voices import ADA, RATE_TOKENS, RATES, VOICE_TOKENS
 from scripts.nano.stage import stage_parser
 
-SIZE_LIMIT_BYTES = 32_000_000
 PROCESSOR_CONFIG = {
     "modes": [
         {
@@ -171,12 +170,7 @@ def main() -> None:
     parser.add_argument("--audio-top-p", type=float, default=1.0)
     parser.add_argument("--text-temperature", type=float, default=0.0)
     args = parser.parse_args()
-    size = export(args)
-    print(f"{args.out}: {size / 1e6:.2f} MB")
-    if args.dtype == "int8" and size > SIZE_LIMIT_BYTES:
-        raise CheckpointError(
-            f"{size} bytes are over the limit of {SIZE_LIMIT_BYTES}; use smaller parts."
-        )
+    print(f"{args.out}: {export(args) / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

@@ -302,6 +302,7 @@ def main() -> None:
     if args.only_speed:
         print(json.dumps(measure_speed(config)))
         return
+    speed = speed_in_own_process(config)  # first: its peak counts this process's memory as well
     recogniser, judges = Recogniser(), SoundJudges()
     figures: dict[str, object] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
@@ -310,7 +311,7 @@ def main() -> None:
         "recogniser": "moonshine-voice 0.0.65 tiny-en",
         "vocoder": args.vocoder,
         "judges": "distillmos 0.9.1, speechmos 0.0.1.1 (DNSMOS)",
-        **speed_in_own_process(config),
+        **speed,
         "app_memory_mb": page_memory_mb(args.checkpoint),
         **reply_figures(config, recogniser, judges),
     }

@@ -7,7 +7,7 @@ beside them (`X.weight` and `X.weight_scale`, value = int8 * scale), linear weig
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,11 @@ FILE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 SCALE_SUFFIX = "_scale"
 FINITE_SAMPLES = 65_536
+TIED_ROWS = 1024
+TABLES_AND_HEADS = {
+    "model.embed_tokens.weight": "text_lm_head.weight",
+    "model.audio_embed.weight": "audio_lm_head.weight",
+}
 _REMEDY = "use weights and a config.json that belong together."
 
 
@@ -220,29 +225,6 @@ def read_finite(stored: StoredTensor) -> Tensor:
     return tensor
 
 
-TIED_ROWS = 1024
-TABLES_AND_HEADS = {
-    "model.embed_tokens.weight": "text_lm_head.weight",
-    "model.audio_embed.weight": "audio_lm_head.weight",
-}
-
-
-class TiedHeads:
-    """Streaming form of `refuse_tied`: keeps the first rows of heads and tables."""
-
-    def __init__(self, folder: Path):
-        self._folder = folder
-        self._first_rows: dict[str, Tensor] = {}
-
-    def see(self, name: str, tensor: Tensor) -> None:
-        if name in TABLES_AND_HEADS or name in TABLES_AND_HEADS.values():
-            self._first_rows[name] = tensor[:TIED_ROWS].clone()
-
-    def refuse(self) -> None:
-        """Raise CheckpointError as `refuse_tied` does, once all tensors were seen."""
-        refuse_tied(self._folder, self._first_rows)
-
-
 def refuse_tied(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     """Raise CheckpointError if a head copies its channel's embedding table (by first rows)."""
     for table, head in TABLES_AND_HEADS.items():
@@ -252,3 +234,15 @@ def refuse_tied(folder: Path, tensors: Mapping[str, Tensor]) -> None:
                 f"{folder}: {head} equals {table}, as if tied; export the checkpoint again with "
                 f"untied heads."
             )
+
+
+def refusing_tied(
+    folder: Path, tensors: Iterable[tuple[str, Tensor]]
+) -> Iterator[tuple[str, Tensor]]:
+    """The same tensors one by one; `refuse_tied` when all have passed."""
+    first_rows = {}
+    for name, tensor in tensors:
+        if name in TABLES_AND_HEADS or name in TABLES_AND_HEADS.values():
+            first_rows[name] = tensor[:TIED_ROWS].clone()
+        yield name, tensor
+    refuse_tied(folder, first_rows)

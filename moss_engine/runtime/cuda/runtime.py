@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from moss_engine.api.errors import ConfigError
 from moss_engine.api.info import RuntimeInfo
 from moss_engine.api.tokens import Row
 from moss_engine.kernels.lm.paged import PagedAttention, Pool
-from moss_engine.models.checkpoint import TiedHeads, expected_tensors, stream_tensors
+from moss_engine.models.checkpoint import expected_tensors, refusing_tied, stream_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import load_scales
 from moss_engine.models.layout import Bits
@@ -211,21 +211,11 @@ def load_cuda_runtime(
     _require_capability(device, float8)
     config = ModelConfig.from_file(folder / "config.json")
     scales = load_scales(folder, config) if float8 is not Float8.NONE else None
-    weights, tied = allocate(config, dtype, device, float8, bits), TiedHeads(folder)
-
-    def read() -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in stream_tensors(
-            folder,
-            expected_tensors(config),
-            dtype=dtype,
-            keep_int8=bits is not None,
-            keep_int4=bits is not None,
-        ):
-            tied.see(name, tensor)
-            yield name, tensor
-
-    fill(weights, config, read(), scales)
-    tied.refuse()
+    weights, packed = allocate(config, dtype, device, float8, bits), bits is not None
+    tensors = stream_tensors(
+        folder, expected_tensors(config), dtype=dtype, keep_int8=packed, keep_int4=packed
+    )
+    fill(weights, config, refusing_tied(folder, tensors), scales)
     return CudaRuntime(config, limits, weights, runtime_info(weights, folder))
 
 

@@ -13,9 +13,9 @@ from moss_engine.api.errors import CheckpointError
 from moss_engine.models import checkpoint
 from moss_engine.models.checkpoint import (
     FILE_NAME,
-    TiedHeads,
     expected_tensors,
     load_tensors,
+    refusing_tied,
     save_tensors,
     stream_tensors,
 )
@@ -112,27 +112,24 @@ def test_host_memory_holds_one_tensor_at_a_time(
         return tensor
 
     monkeypatch.setattr(checkpoint, "read_tensor", watched)
-    weights, tied = allocate(EVEN, torch.bfloat16, CPU), TiedHeads(folder)
-
-    def tensors():
-        for name, tensor in stream_tensors(folder, expected_tensors(EVEN), dtype=torch.bfloat16):
-            tied.see(name, tensor)
-            yield name, tensor
-
-    fill(weights, EVEN, tensors())
-    tied.refuse()
+    weights = allocate(EVEN, torch.bfloat16, CPU)
+    tensors = stream_tensors(folder, expected_tensors(EVEN), dtype=torch.bfloat16)
+    fill(weights, EVEN, refusing_tied(folder, tensors))
     assert most[0] <= 2  # one is still held while the next one is read
 
 
 def test_tied_heads_are_refused_although_seen_one_by_one() -> None:
-    tied, table = TiedHeads(Path("folder")), torch.randn(5, 4)
-    for name in ("model.embed_tokens.weight", "model.audio_embed.weight", "text_lm_head.weight"):
-        tied.see(name, table + len(name))
-    tied.see("audio_lm_head.weight", table + len("model.audio_embed.weight"))
+    table = torch.randn(5, 4)
+    tensors = {
+        "model.embed_tokens.weight": table,
+        "model.audio_embed.weight": table + 1,
+        "text_lm_head.weight": table + 2,
+        "audio_lm_head.weight": table + 1,
+    }
     with pytest.raises(
         CheckpointError, match=r"audio_lm_head\.weight equals model\.audio_embed\.weight"
     ):
-        tied.refuse()
+        list(refusing_tied(Path("folder"), tensors.items()))
 
 
 def test_what_is_missing_is_noticed(folder: Path) -> None:

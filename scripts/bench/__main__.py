@@ -1,15 +1,73 @@
-"""Measure a checkpoint on this machine: `python -m scripts.bench`.
+"""Measure this program: `python -m scripts.bench NAME [options]`; `--help` lists the names.
 
-See `scripts.bench.closed_loop`.
+Every bench writes JSON to its standard output, and with --out FILE to a file, too, which holds what
+is known so far while it runs. docs/speed.md names the commands behind the files of assets/bench.
+
+To add a bench: write scripts/bench/NAME.py with `add_options(parser)` and `run(args, report)`, call
+`report.add(figure_ms=...)` as soon as there is something to add, and enter NAME with one line in
+BENCHES. Listeners come from `listeners`, the page in Chromium from `browser`, the program in a
+process of its own from `program`, times on a GPU from `gpu`. Write with --out into assets/bench
+what a document cites; `python -m scripts.dev.readme --write` makes the tables.
 """
 
+from __future__ import annotations
+
+import argparse
 import sys
+from importlib import import_module
+from pathlib import Path
 
 from moss_engine.api.errors import MossError
-from scripts.bench.closed_loop import main
+from scripts.bench.common import Report
+
+BENCHES = {
+    "load": "a checkpoint, or a cluster of it, under listeners: first sound, real-time factor",
+    "page": "Chromium visits the page: how soon it is there, and a sound's way from server to ear",
+    "hands_free": "talking to the built-in voice in Chromium: last word to first sound",
+    "barge_in": "what stops an answer in Chromium, of sounds that must not and questions that must",
+    "soak": "hours of visitors, or none: memory, threads, files, processor, first sounds",
+    "stress": "the program under attack: fuzzed calls, half-sent requests, damaged files, kill -9",
+    "replicas": "replicas on Ray under listeners who grow in number; a death, an upgrade",
+    "full_size": "the published size with random weights on a GPU: steps, prefill, listeners",
+    "codec": "the published codec or its stand-in alone: chunks, encoding, memory",
+    "budget": "everything of the published size within the memory of a smaller card",
+    "agreement": "how far float8, int8 and int4 are from bfloat16 on a checkpoint",
+    "tensorrt": "TensorRT engine files on a GPU: parity with torch, speed at the published size",
+}
+
+
+def listing() -> str:
+    lines = [f"  {name:<11} {purpose}" for name, purpose in BENCHES.items()]
+    return "\n".join(
+        ["usage: python -m scripts.bench NAME [--help] [--out FILE] [options]", "", *lines]
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    command, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if command in ("-h", "--help"):
+        print(listing())
+        return
+    if command not in BENCHES:
+        sys.exit(f"There is no bench {command!r}; choose one of {', '.join(BENCHES)}.")
+    bench = import_module(f"scripts.bench.{command}")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m scripts.bench {command}",
+        description=bench.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, too")
+    bench.add_options(parser)
+    args = parser.parse_args(rest)
+    report = Report(args.out)
+    bench.run(args, report)
+    print(report.text())
+
 
 if __name__ == "__main__":
     try:
         main()
     except MossError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,9 +1,17 @@
-"""Random weights under the published codec's names and shapes, and whole codecs of them."""
+"""Random weights of the published sizes, since speed and memory do not depend on their values: the
+MOSS-Speech codec, a stand-in for it with a BigVGAN, and a service of either.
+
+The stand-in turns 12.5 codes a second into sound as the published codec does, but in two stages of
+this program's own: the small voice's decoder (codes -> log-mel) with 16,384 codes and 4 frames a
+code, and a BigVGAN of 116 M parameters that makes 480 samples of each frame at 158 GFLOP a second
+of audio (the published 24 kHz one: 112 M, 169 GFLOP). It costs less than the published codec.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import random
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Text
+from moss_engine.api.tokens import Row, SpecialIds
+from moss_engine.codec.base import MOSS_MEL, SpeechCodec, samples_per_code
 from moss_engine.codec.moss.codec import HISTORY_CODES, MossCodec
 from moss_engine.codec.moss.flow.cuda import CudaFlow
 from moss_engine.codec.moss.flow.decoder import run_chunks
@@ -25,6 +36,17 @@ from moss_engine.codec.moss.whisper import (
     expected_tensors,
 )
 from moss_engine.codec.vocoder.hift.weights import HiftConfig, hift_shapes, pack_hift
+from moss_engine.codec.nano.codec import NanoCodec, join
+from moss_engine.codec.nano.fsq import FsqConfig, NanoFsq
+from moss_engine.codec.vocoder.bigvgan import build_generator
+from moss_engine.codec.vocoder.cuda import FusedGenerator
+from moss_engine.config import EngineConfig
+from moss_engine.engine.engine import Engine
+from moss_engine.engine.sequence import Segment
+from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.base import Runtime
+from moss_engine.service.core import ServiceCore
+from scripts.bench.listeners import MakeRequest
 
 TINY_CONFIG: dict[str, Any] = {
     "architectures": ["WhisperVQEncoder"], "model_type": "whisper", "d_model": 32,
@@ -38,6 +60,41 @@ PUBLISHED_CONFIG = TINY_CONFIG | {
     "d_model": 1280, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120, "encoder_layers": 32,
     "quantize_position": 16, "pooling_position": 16, "quantize_vocab_size": 16_384,
 }  # fmt: skip
+
+STAND_IN_VOCODER: dict[str, Any] = {
+    "resblock": "1",
+    "upsample_rates": [5, 4, 4, 3, 2],
+    "upsample_kernel_sizes": [11, 8, 8, 7, 4],
+    "upsample_initial_channel": 1536,
+    "resblock_kernel_sizes": [3, 7, 11],
+    "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]],
+    "use_tanh_at_final": False,
+    "use_bias_at_final": False,
+    "activation": "snakebeta",
+    "snake_logscale": True,
+    "num_mels": MOSS_MEL.num_mels,
+    "n_fft": MOSS_MEL.n_fft,
+    "hop_size": MOSS_MEL.hop_size,
+    "win_size": MOSS_MEL.win_size,
+    "sampling_rate": MOSS_MEL.sample_rate_hz,
+    "fmin": 0,
+    "fmax": MOSS_MEL.fmax_hz,
+}
+STAND_IN_FSQ = FsqConfig(
+    mel=MOSS_MEL,
+    frames_per_code=4,
+    levels=(8, 8, 16, 16),
+    mel_mean=-5.0,
+    mel_scale=2.0,
+    kernel_size=7,
+    mlp_ratio=3,
+    encoder_dim=16,
+    encoder_blocks=(1, 1),
+    decoder_dim=512,
+    decoder_blocks=(4, 4),
+)
+CONTEXT_FRAMES = 16  # on either side of a chunk; 28 can reach it, the outer ones hardly
+SAMPLED = ChannelSampling(0.7, 20, 0.95, 1.1)
 
 
 def random_flow(config: FlowConfig, seed: int = 0) -> dict[str, Tensor]:
@@ -166,3 +223,81 @@ class Parts:
 
         tensors = {name: values(name, shape) for name, shape in expected_tensors(config).items()}
         return build_whisper_vq(config, tensors, self.device, dtype)
+
+
+def stand_in_codec(
+    device: torch.device,
+    max_together: int = 16,
+    chunk_codes: tuple[int, ...] = (5, 10, 20),
+    vocoder: dict[str, Any] | None = None,
+) -> NanoCodec:
+    """The stand-in of this module's docstring, with everything captured."""
+    torch.manual_seed(0)
+    with torch.device(device):
+        fsq = NanoFsq(STAND_IN_FSQ).eval().requires_grad_(False)
+        generator = build_generator(vocoder or STAND_IN_VOCODER, weight_norm=False)
+        generator = generator.eval().requires_grad_(False)
+    if device.type == "cuda":
+        generator = FusedGenerator(generator)
+    return join(fsq, generator.to(device), CONTEXT_FRAMES, chunk_codes, device, max_together)
+
+
+class FixedSize:
+    """A processor of random prompts of `prompt_rows` rows, replies of `num_codes` codes. Its own
+    text decoder says nothing."""
+
+    def __init__(self, ids: SpecialIds, prompt_rows: int, num_codes: int):
+        self.ids = ids
+        self._size = prompt_rows, num_codes
+
+    def speaks(self, request: Request) -> bool:
+        return True
+
+    def prepare(self, request: Request) -> tuple[Segment, ...]:
+        num_rows, num_codes = self._size
+        chance = random.Random(request.request_id)
+        codes = (
+            Row(self.ids.modality_pad, chance.randrange(self.ids.num_codes))
+            for _ in range(num_rows - 1)
+        )
+        return (Segment((*codes, Row(self.ids.sosp, self.ids.audio_pad)), num_codes),)
+
+    def open_text_decoder(self) -> FixedSize:
+        return self
+
+    def push(self, text_id: int) -> str:
+        return ""
+
+    def end_segment(self) -> str:
+        return ""
+
+
+def random_service(
+    model: ModelConfig, runtime: Runtime, codec: SpeechCodec, prompt_rows: int, num_codes: int
+) -> ServiceCore:
+    """A service of a given runtime and codec, not started; all prompts and replies are as long."""
+    limits = runtime.limits
+    config = EngineConfig(
+        max_sessions=limits.max_batch,
+        max_waiting=4 * limits.max_batch,
+        lease_s=60.0,
+        kv_rows=limits.num_blocks * limits.block_size,
+        max_step_rows=limits.max_step_rows,
+    )
+    processor = FixedSize(model.special, prompt_rows, num_codes)
+    engine = Engine(runtime, processor, config, samples_per_code=samples_per_code(codec))
+    return ServiceCore(engine, codec, config, one_gpu=runtime.info.device != "CPU")
+
+
+def fixed_requests(num_codes: int, level: int) -> MakeRequest:
+    """Requests that the end marker cannot cut short."""
+
+    def make(listener: int, number: int) -> Request:
+        sampling = Sampling(
+            SAMPLED, SAMPLED, max_rows=num_codes, min_rows=num_codes + 2, seed=number
+        )
+        name = f"{level}-{listener}"
+        messages = (Message("user", Text("speak")),)
+        return Request(f"{name}-{number}", name, messages, "speech", sampling)
+
+    return make

@@ -18,9 +18,7 @@ from pathlib import Path
 from moss_engine.api.errors import MossError
 from moss_engine.config import REPO_ROOT, ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.ui.config import PageConfig
-from scripts.bench.report.headlines import headlines
-from scripts.bench.report.summary import summary
-from scripts.bench.report.tables import measurements
+from scripts.bench.report import headlines, measurements, summary
 
 README = REPO_ROOT / "README.md"
 DOCS = REPO_ROOT / "docs"
@@ -65,11 +63,6 @@ FOLDERS = {
     "docs": "Architecture, networks, full size, engine files",
     "scripts": "Commands over moss_engine",
     "scripts/bench": "Measurements: the model, the codec, the service, and their reports",
-    "scripts/bench/codec": "The codec alone",
-    "scripts/bench/common": "What several measurements share",
-    "scripts/bench/lm": "The language model and its runtimes",
-    "scripts/bench/report": "Tables and pictures of assets/bench",
-    "scripts/bench/service": "The whole program: listeners, page, memory",
     "scripts/dev": "Commands for those who change the program",
     "scripts/judges": "How intelligible and how good speech is, for benches and tests",
     "scripts/nano": "How the built-in voice was made",

@@ -13,7 +13,7 @@ from pathlib import Path
 from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.config import NANO_CHECKPOINT, REPO_ROOT, EngineConfig
 from moss_engine.ui.config import PageConfig
-from scripts.bench.service.page import tools
+from scripts.bench.browser import tools
 
 TEXT = (
     "The small voice in this box speaks while it is still thinking, and every number on this "

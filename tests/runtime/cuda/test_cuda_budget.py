@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def run(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "scripts.bench.service.budget", *options],
+        [sys.executable, "-m", "scripts.bench", "budget", *options],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -33,7 +33,7 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_four_sessions_and_the_codec_fit(tmp_path: Path) -> None:
-    done = run("--limit-gb", "22", "--float8", "trunk", "--out", str(tmp_path / "budget.json"))
+    done = run("--limit-gb", "22", "--dtype", "float8", "--out", str(tmp_path / "budget.json"))
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "budget.json").read_text(encoding="utf-8"))
     assert found["sessions"] == 4 and found["rows_each"] == 2048
@@ -43,5 +43,5 @@ def test_four_sessions_and_the_codec_fit(tmp_path: Path) -> None:
 
 
 def test_the_cap_is_one() -> None:
-    done = run("--limit-gb", "11", "--float8", "trunk")
+    done = run("--limit-gb", "11", "--dtype", "float8")
     assert done.returncode != 0 and "OutOfMemoryError" in done.stderr

@@ -15,7 +15,7 @@ if importlib.util.find_spec("bigvgan") is None:
 
 from moss_engine.api.events import AudioChunk, Event, Finished, FinishReason  # noqa: E402
 from moss_engine.api.tokens import spoken_codes  # noqa: E402
-from scripts.bench.service.streams import StreamSetup, random_codec, random_service, requests  # noqa: E402
+from scripts.bench.random_weights import fixed_requests, random_service, stand_in_codec  # noqa: E402
 from tests.fixtures.make_tiny_codec import TINY_VOCODER  # noqa: E402
 from tests.runtime.cuda.cuda_support import (  # noqa: E402
     DEVICE,
@@ -26,7 +26,7 @@ from tests.runtime.cuda.cuda_support import (  # noqa: E402
 )
 
 LISTENERS = 2 if DEVICE.type == "cpu" else 12
-SETUP = StreamSetup(prompt_rows=9, codes=6, chunk_codes=(2, 3), max_together=4)
+CODES = 6
 ROUNDING = (
     1e-4 if DEVICE.type == "cpu" else 2e-2
 )  # half precision on a GPU: other numbers of windows round otherwise
@@ -36,9 +36,9 @@ def test_everyone_hears_their_own_codes():
     import torch
 
     runtime = make_runtime(make_weights())
-    codec = random_codec(SETUP, DEVICE, TINY_VOCODER)
-    service = random_service(SMALL, runtime, codec, SETUP)
-    make = requests(SETUP, 0)
+    codec = stand_in_codec(DEVICE, 4, (2, 3), TINY_VOCODER)
+    service = random_service(SMALL, runtime, codec, 9, CODES)
+    make = fixed_requests(CODES, 0)
 
     async def listen(number: int) -> list[Event]:
         return [event async for event in service.stream(make(number, number))]
@@ -56,5 +56,5 @@ def test_everyone_hears_their_own_codes():
         stream = codec.open_stream()
         codes = spoken_codes(end.rows, SMALL.special)
         alone = np.concatenate([stream.push(codes), stream.flush()])
-        assert len(wave) == len(alone) == 1920 * SETUP.codes
+        assert len(wave) == len(alone) == 1920 * CODES
         assert relative_error(torch.from_numpy(wave), torch.from_numpy(alone)) < ROUNDING

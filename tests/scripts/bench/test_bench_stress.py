@@ -15,10 +15,9 @@ from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.server import launch
-from scripts.bench.stress.calls import measure_calls, measure_recordings
-from scripts.bench.stress.cancels import measure_cancels
-from scripts.bench.stress.damage import KINDS, measure_damage
-from scripts.bench.stress.program import running
+from scripts.bench.program import running
+from scripts.bench.stress import KINDS, measure_cancels, measure_damage
+from scripts.bench.stress_calls import measure_calls, measure_recordings
 from tests.ui.page_support import FakeService, free_port
 
 

@@ -1,0 +1,132 @@
+"""Chromium on the page, for benches: the page in this process, a tab, a microphone that plays a
+file, and what is to be seen of a conversation."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from moss_engine.api.errors import MissingPackageError, MossError
+from moss_engine.audio.pcm import to_pcm16, write_wav
+from moss_engine.config import REPO_ROOT
+from moss_engine.ui.config import PageConfig
+
+RATE_HZ = 24_000
+LOUD = 0.05
+TURN_LIMIT_S = 60.0
+SPOKEN = ("[name=does][value=chat]", "[name=input][value=speech]", "[name=output][value=speech]")
+WATCH = """(loud) => {
+  window.seen = {
+    starts: [], silences: [], stops: 0, holds: 0, silent_ms: 0, since: null, underruns: 0,
+    before: 0, loud: 0, onset: 0, peak: 0, run: null,
+  };
+  const listener = recorder.capture.listener;
+  recorder.capture.listener = (pcm, level) => {
+    const now = performance.now();
+    seen.peak = Math.max(seen.peak, level);
+    if (level > loud) {
+      if (now - seen.loud > 1000) seen.onset = now;
+      seen.loud = now;
+    }
+    listener(pcm, level);
+  };
+  const { stop, player } = liveAudio;
+  const [pause, resume] = [player.pause.bind(player), player.resume.bind(player)];
+  liveAudio.stop = (...values) => {
+    seen.stops += liveAudio.state.phase === "speaking";
+    return stop(...values);
+  };
+  player.pause = () => {
+    seen.holds += 1;
+    seen.since = performance.now();
+    seen.silences.push(seen.since - seen.onset);
+    pause();
+  };
+  player.resume = () => {
+    if (seen.since) seen.silent_ms += performance.now() - seen.since;
+    seen.since = null;
+    resume();
+  };
+  setInterval(() => {
+    const { run, firstMs, latencyMs, underruns } = liveAudio.state;
+    seen.underruns += Math.max(0, (underruns || 0) - seen.before);
+    seen.before = underruns || 0;
+    if (!run || run === seen.run || !firstMs) return;
+    seen.run = run;
+    seen.starts.push(firstMs + latencyMs - seen.loud);
+  }, 10);
+}"""
+"""Of a conversation by voice: `starts` from the last loud block of a question to the answer's first
+sample at the loudspeaker, `silences` from the first loud block of a voice to its silence."""
+
+
+def tools() -> tuple[Any, Any]:
+    """The page tests' browser and scripted service; raises MissingPackageError without them."""
+    sys.path.insert(0, str(REPO_ROOT))
+    try:
+        browsing = import_module("tests.ui.page_browser")
+        support = import_module("tests.ui.page_support")
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{error.name} is not installed; run: bash scripts/test.sh --version"
+        ) from None
+    if browsing.CHROMIUM is None:
+        raise MissingPackageError(
+            "Chromium is not installed; on Debian and Ubuntu: apt-get install chromium"
+        )
+    return browsing, support
+
+
+@contextmanager
+def served(service: Any, *, scripted: bool = False) -> Iterator[str]:
+    """The page in front of a service; its address. Both are ended afterwards."""
+    from moss_engine.ui.server import launch
+
+    if not scripted:
+        service.start()
+    page = launch(service, PageConfig(port=tools()[1].free_port()))
+    try:
+        yield str(page.local_url)
+    finally:
+        page.close(verbose=False)
+        if not scripted:
+            service.close()
+
+
+@contextmanager
+def hearing(wave: np.ndarray, *, again: bool) -> Iterator[Any]:
+    """Chromium whose microphone plays float32 [n] at RATE_HZ, once or over and over."""
+    browsing, _ = tools()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "microphone.wav"
+        write_wav(path, to_pcm16(wave), RATE_HZ)
+        flags = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
+        played = f"--use-file-for-fake-audio-capture={path}{'' if again else '%noloop'}"
+        with browsing.chromium(*flags, played) as browser:
+            yield browser
+
+
+def talk_hands_free(browser: Any, url: str, loud: float = LOUD) -> Any:
+    """A tab that listens hands-free, whose `seen` is that of WATCH."""
+    browsing, _ = tools()
+    tab = browsing.Visit(browser, url, permissions=["microphone"])
+    tab.page.wait_for_function("window.recorder?.ready")
+    for choice in SPOKEN:
+        tab.page.locator(f".switches label:has({choice})").click()
+    tab.page.evaluate(WATCH, loud)
+    tab.page.locator(".rec-free").click()
+    return tab
+
+
+def require_listening(tab: Any) -> None:
+    """Raise MossError, with what the page says, where it listens no longer."""
+    if tab.page.evaluate("recorder.state") == "off":
+        said = tab.page.locator("#problem").inner_text()
+        raise MossError(f"The page closed its microphone: {said or 'it does not say why.'}")

@@ -1,0 +1,309 @@
+"""The full-size network with random weights on this GPU, beside what the GPU can do at most.
+
+First bytes and operations of a decode step and this GPU's own rates; then the parts that were asked
+for, decode and prefill in every number format, the others in the first one:
+
+    decode      one row for each of many sequences
+    prefill     prompts of several lengths, alone and on cached rows
+    question    4 s of speech in: to its codes, to the eighth code, and to the first sound
+    listeners   many at a time through the whole service, in closed loops and by arrivals
+    baselines   what a user would run instead: transformers, plain and compiled PyTorch
+
+--codec moss is the published codec (flow and HiFT), bigvgan a stand-in that costs less; it has no
+encoder, so it hears no question. Every figure is written as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from moss_engine.api.errors import MossError
+from moss_engine.api.events import AudioChunk, Sampled
+from moss_engine.api.request import Request
+from moss_engine.api.service import ReplyStream
+from moss_engine.codec.base import SpeechCodec
+from moss_engine.models.config import PUBLISHED, ModelConfig
+from moss_engine.runtime.base import ScheduledBatch
+from moss_engine.runtime.make import resolve_device
+from moss_engine.service.core import ServiceCore
+from scripts.bench import gpu
+from scripts.bench.common import Report, count, levels, names_of, whole_numbers
+from scripts.bench.gpu import BLOCKS_EACH, CONTEXT_ROWS, add_figure, device_times_ms, wall_times_ms
+from scripts.bench.listeners import Load, arrivals, closed_loop, load_line
+
+if TYPE_CHECKING:
+    from moss_engine.runtime.cuda.runtime import CudaRuntime
+
+IN_EVERY_FORMAT = ("decode", "prefill")
+IN_SERVICE = ("question", "listeners")
+PARTS = (*IN_EVERY_FORMAT, *IN_SERVICE, "baselines")
+CODECS = {
+    "moss": "the published one: flow and HiFT, float16",
+    "bigvgan": "a stand-in: the small voice's decoder and a BigVGAN of 116 M parameters, float16",
+}
+FILLS = ((512, 0), (64, 2000), (64, 0), (128, 0), (256, 0))
+"""New rows and cached ones of the prefills that are timed."""
+SPEECH_S, QUESTIONS, FIRST_CODES = 4, 12, 8
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--parts", type=names_of(PARTS), default=["decode", "prefill", "question", "listeners"],
+        metavar="PART,...", help="what to measure (all but baselines)")  # fmt: skip
+    add("--dtype", type=names_of(gpu.FORMATS), default=["bfloat16"], metavar="NAME,...",
+        help=f"number formats, of {', '.join(gpu.FORMATS)} (bfloat16)")  # fmt: skip
+    add("--batches", type=whole_numbers, default=[1, 2, 4, 8, 16, 32, 64], metavar="N,...",
+        help="sequences of a decode step (1,2,4,8,16,32,64)")  # fmt: skip
+    add("--max-step-rows", type=count, default=512, metavar="N", help="rows of one step (512)")
+    add("--layers", type=count, metavar="N", help="fewer shared layers, to try the command")
+    add("--codec", choices=tuple(CODECS), default="moss", help="what speaks (moss)")
+    add("--together", type=count, default=16, metavar="N", help="replies of one codec run (16)")
+    add("--prompt-rows", type=count, default=96, metavar="N", help="rows of every prompt (96)")
+    add("--codes", type=count, default=75, metavar="N", help="codes of every reply (75: 6 s)")
+    add("--listeners", type=levels, default=[(1.0, 8), (16.0, 32), (64.0, 128)],
+        metavar="N:REPLIES,...",
+        help="listeners at a time and replies in all; each hears a reply out and asks again "
+             "(1:8,16:32,64:128)")  # fmt: skip
+    add("--hasty", type=levels, default=[], metavar="N:REPLIES,...",
+        help="before them: listeners who ask again as soon as a reply was made")  # fmt: skip
+    add("--arrivals", type=levels, default=[], metavar="RATE:REPLIES,...",
+        help="after them: requests a second, by chance, and replies in all")  # fmt: skip
+
+
+def run(args: argparse.Namespace, report: Report) -> None:
+    if args.codec == "bigvgan" and "question" in args.parts:
+        args.parts.remove("question")
+    device, config = resolve_device("cuda"), PUBLISHED
+    if args.layers:
+        config = replace(config, num_shared_layers=args.layers)
+    ceilings = gpu.measure_ceilings()
+    torch.cuda.empty_cache()
+    report.add(
+        **gpu.device_values(device),
+        layers=config.num_layers,
+        context_rows=CONTEXT_ROWS,
+        ceilings=asdict(ceilings),
+        card={dtype: card(config, dtype) for dtype in args.dtype},
+    )
+    report.say(report.text())
+    failed = []
+    if set(args.parts) & {*IN_EVERY_FORMAT, *IN_SERVICE}:
+        formats = args.dtype if set(args.parts) & set(IN_EVERY_FORMAT) else args.dtype[:1]
+        for dtype in formats:
+            try:
+                measure_format(args, config, ceilings, dtype, report, device)
+            except RuntimeError as error:  # the other formats can be measured all the same
+                what = f"{type(error).__name__}: {error}"
+                failed.append(f"{dtype} was not measured to the end ({what}).")
+                report.say(failed[-1])
+            torch.cuda.empty_cache()
+    if "baselines" in args.parts:
+        from scripts.bench.baselines import measure_baselines
+
+        measure_baselines(config, ceilings, report)
+    if failed:
+        raise MossError("\n".join(failed))
+
+
+def card(config: ModelConfig, dtype: str) -> dict[str, float]:
+    """What one decode step of one sequence reads and computes; both branches, both heads."""
+    needs = gpu.needs_of(config, dtype)
+    return {
+        "parameters_read": needs.weights,
+        "weight_gb": needs.weight_bytes / 1e9,
+        "kv_kb_a_row": gpu.kv_row_bytes(config) / 1e3,
+        "gflop": 2 * needs.weights / 1e9,
+    }
+
+
+def room(args: argparse.Namespace, *, serves: bool) -> tuple[int, int]:
+    """Places and rows of KV for what a runtime is to do; arrivals may fill every place."""
+    places = max(2, *args.batches)
+    rows = max(4096, max(args.batches) * BLOCKS_EACH * 16)
+    if serves:
+        most = [int(many) for many, _ in (*args.hasty, *args.listeners)]
+        places = max(places, *most, 256 if args.arrivals else 1)
+        rows = max(rows, (places + 1) * -(-(args.prompt_rows + args.codes) // 16) * 16)
+    return places, rows
+
+
+def measure_format(
+    args: argparse.Namespace,
+    config: ModelConfig,
+    ceilings: gpu.Ceilings,
+    dtype: str,
+    report: Report,
+    device: torch.device,
+) -> None:
+    """What is asked for in one number format, of which nothing stays in memory."""
+    serves = dtype == args.dtype[0] and bool(set(args.parts) & set(IN_SERVICE))
+    places, kv_rows = room(args, serves=serves)
+    step_rows = max(args.max_step_rows, places)
+    runtime = gpu.make_runtime(config, places, kv_rows, dtype, step_rows, device=device)
+    allocated_gib = torch.cuda.memory_allocated() / 2**30
+    report.values.setdefault("allocated_gib", {})[dtype] = allocated_gib
+    report.say(f"{dtype}: runtime of {places} places ready, {allocated_gib:.2f} GiB")
+    if "decode" in args.parts:
+        measure_decode(runtime, config, ceilings, args.batches, dtype, report)
+    if "prefill" in args.parts:
+        measure_prefill(runtime, config, ceilings, dtype, report)
+    if serves:
+        codec = make_codec(args.codec, args.together, device)
+        report.say(f"the codec is ready: {CODECS[args.codec]}")
+        measure_service(args, config, runtime, codec, report)
+    runtime.close()
+
+
+def measure_decode(
+    runtime: CudaRuntime,
+    config: ModelConfig,
+    ceilings: gpu.Ceilings,
+    batches: list[int],
+    dtype: str,
+    report: Report,
+) -> None:
+    """Decode steps with both logits, and as served, against the time of reading their inputs."""
+    for batch in batches:
+        step = ScheduledBatch(tuple(gpu.sequence(config, i, CONTEXT_ROWS, 1) for i in range(batch)))
+        logits = runtime.forward(step)
+        assert bool(logits.text.isfinite().all()) and bool(logits.audio.isfinite().all())
+        limit_ms = gpu.decode_limit_ms(config, ceilings, batch, CONTEXT_ROWS, dtype)
+        name = f"decode step, batch {batch}"
+        times_ms = device_times_ms(runtime.decode_again(batch))
+        add_figure(report, name, times_ms, "device", limit_ms, dtype)
+        for how, text_logits in (("rows drawn", True), ("speaking, rows drawn", False)):
+            again = runtime.decode_again(batch, text_logits=text_logits, draw=True)
+            least_ms = gpu.decode_limit_ms(
+                config, ceilings, batch, CONTEXT_ROWS, dtype, text_logits=text_logits
+            )
+            times_ms = device_times_ms(again)
+            add_figure(report, f"{name}, {how}", times_ms, "device", least_ms, dtype)
+        times_ms = wall_times_ms(lambda: runtime.forward(step))  # noqa: B023
+        name = f"forward of one row, batch {batch}"
+        add_figure(report, name, times_ms, "wall", limit_ms, dtype)
+
+
+def measure_prefill(
+    runtime: CudaRuntime, config: ModelConfig, ceilings: gpu.Ceilings, dtype: str, report: Report
+) -> None:
+    """Wall times of prefill, each after rest; the longest also back to back."""
+    for rows, cached in FILLS:
+        part = gpu.sequence(config, 0, cached, rows, (cached + rows) // 16 + 1)
+        run = lambda: runtime.forward(ScheduledBatch((part,)))  # noqa: B023, E731
+        limit_ms = gpu.fill_limit_ms(config, ceilings, rows, cached, dtype)
+        name = f"prefill {rows} rows on {cached} cached"
+        times_ms = wall_times_ms(run, rest_s=gpu.REST_S)
+        add_figure(report, name, times_ms, "wall", limit_ms, dtype)
+        if rows == max(FILLS)[0]:
+            name, times_ms = f"{name}, one after another", wall_times_ms(run)
+            add_figure(report, name, times_ms, "wall", limit_ms, dtype)
+
+
+def make_codec(name: str, together: int, device: torch.device) -> SpeechCodec:
+    from scripts.bench.random_weights import Parts, Sizes, stand_in_codec
+
+    if name == "bigvgan":
+        return stand_in_codec(device, together)
+    codec = Parts(Sizes(), device).codec(torch.float16, together)
+    codec.open_stream()  # the voice's prompt
+    return codec
+
+
+def measure_service(
+    args: argparse.Namespace,
+    config: ModelConfig,
+    runtime: CudaRuntime,
+    codec: SpeechCodec,
+    report: Report,
+) -> None:
+    """Questions and listeners, through the whole service. Closes the runtime."""
+    from scripts.bench.random_weights import random_service
+
+    service = random_service(config, runtime, codec, args.prompt_rows, args.codes)
+    service.start()
+    try:
+        asyncio.run(one_level(args, service, -1, 1, 1))  # compiles what is compiled at first use
+        if "question" in args.parts:
+            report.add(**asyncio.run(questions(service, args.codes)))
+        if "listeners" in args.parts:
+            setup = {name: getattr(args, name) for name in ("prompt_rows", "codes", "together")}
+            streams: dict[str, Any] = {"codec": CODECS[args.codec], "setup": setup, "load": []}
+            for load in measured_levels(args, service):
+                streams["load"].append(asdict(load))
+                streams["memory_gib"] = torch.cuda.max_memory_reserved() / 2**30
+                report.say(load_line(load))
+                report.add(streams=streams)
+    finally:
+        service.close()
+
+
+def measured_levels(args: argparse.Namespace, service: ServiceCore) -> Any:
+    """Each level of load in turn."""
+    kinds = [(level, "hasty") for level in args.hasty]
+    kinds += [(level, "out") for level in args.listeners]
+    kinds += [(level, "arrivals") for level in args.arrivals]
+    for number, ((many, replies), kind) in enumerate(kinds):
+        yield asyncio.run(one_level(args, service, number, many, replies, kind))
+
+
+async def one_level(
+    args: argparse.Namespace,
+    service: ServiceCore,
+    number: int,
+    many: float,
+    replies: int,
+    kind: str = "hasty",
+) -> Load:
+    """Listeners of a closed loop who hear replies out start spread over a reply's length."""
+    from scripts.bench.random_weights import fixed_requests
+
+    async def submit(request: Request) -> ReplyStream:
+        return service.submit(request)
+
+    make = fixed_requests(args.codes, number)
+    if kind == "arrivals":
+        return await arrivals(submit, make, many, replies)
+    out = kind == "out"
+    ramp_s = float(args.codes / service.codec.code_rate_hz) if out else 0.0
+    return await closed_loop(submit, make, int(many), replies, hears_out=out, ramp_s=ramp_s)
+
+
+async def questions(service: ServiceCore, num_codes: int) -> dict[str, float]:
+    """From 4 s of sound at hand until its codes are there, until the reply's eighth code was
+    sampled (by the event's own time, since listeners are woken for several at once) and until the
+    first samples are heard of; the reply is stopped then."""
+    from scripts.bench.random_weights import fixed_requests
+
+    wave = np.random.RandomState(0).standard_normal(SPEECH_S * 16_000).astype(np.float32) * 0.1
+    make, times = fixed_requests(num_codes, 1000), []
+    for number in range(QUESTIONS + 2):
+        start_s, at, rows = time.monotonic(), [], 0
+        codes = await asyncio.wrap_future(service.encode(wave, 16_000))
+        assert len(codes) == SPEECH_S * 12.5
+        at.append(time.monotonic())
+        reply = service.submit(make(0, number))
+        async for event in reply.events():
+            rows += isinstance(event, Sampled)
+            if rows == FIRST_CODES and len(at) == 1:
+                at.append(reply.accepted_s + event.time_s)
+            if isinstance(event, AudioChunk):
+                at.append(time.monotonic())
+                reply.cancel()
+                break
+        times.append([(moment - start_s) * 1e3 for moment in at])
+        await asyncio.sleep(0.05)
+    encoded, eighth, heard = zip(*times[2:], strict=True)
+    return {
+        "speech_in_4_s_encode_p50_ms": round(statistics.median(encoded), 2),
+        "speech_in_4_s_eighth_code_p50_ms": round(statistics.median(eighth), 1),
+        "speech_in_4_s_first_sound_p50_ms": round(statistics.median(heard), 1),
+        "speech_in_4_s_first_sound_worst_ms": round(max(heard), 1),
+    }

@@ -1,0 +1,308 @@
+"""Times of work on a GPU, what this GPU can do at most, and the least time that a step of the
+network could take there."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from moss_engine.api.tokens import Row
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.layout import FORMATS as BITS
+from moss_engine.models.layout import HEADS_BITS, bits_of_format
+from moss_engine.runtime.base import Limits, ScheduledSequence
+from scripts.bench.common import Report
+
+if TYPE_CHECKING:
+    from moss_engine.runtime.cuda.runtime import CudaRuntime
+
+REPEATS = 30
+REST_S = 0.02
+"""Rest before timing arithmetic that fills the GPU. Under sustained load an H200 meets its power
+limit and lowers its clock from 1,980 to 1,575 MHz."""
+CONTEXT_ROWS = 600
+BLOCKS_EACH = CONTEXT_ROWS // 16 + 2
+"""Blocks of a sequence in the decode steps that are timed."""
+FORMATS = ("bfloat16", "float8", "float8-all", "int8", "int4")
+FLOAT8 = {"float8": "trunk", "float8-all": "all"}
+
+
+def device_times_ms(
+    run: Callable[[], object], repeats: int = REPEATS, warm: int = 3, rest_s: float = 0.0
+) -> list[float]:
+    """Times between device events around one call, with rest before each or back to back."""
+    for _ in range(warm):
+        run()
+    torch.cuda.synchronize()
+    events = []
+    for _ in range(repeats):
+        if rest_s:
+            torch.cuda.synchronize()
+            time.sleep(rest_s)
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        run()
+        end.record()
+        events.append((start, end))
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) for start, end in events]
+
+
+def wall_times_ms(
+    run: Callable[[], object], repeats: int = REPEATS, warm: int = 3, rest_s: float = 0.0
+) -> list[float]:
+    """Host times of one call each, the device idle before, for `rest_s`, and after."""
+    times = []
+    for i in range(warm + repeats):
+        torch.cuda.synchronize()
+        time.sleep(rest_s)
+        start = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        if i >= warm:
+            times.append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured time; `limit_ms` is the least time that the ceilings of this run allow, `note`
+    the clock, `dtype` the number format of the weights, where it has any."""
+
+    name: str
+    median_ms: float
+    p90_ms: float
+    limit_ms: float | None = None
+    note: str = ""
+    dtype: str = ""
+
+
+def add_figure(
+    report: Report,
+    name: str,
+    times_ms: list[float],
+    note: str,
+    limit_ms: float | None = None,
+    dtype: str = "",
+) -> None:
+    """Into the report's `figures`, at once."""
+    ordered = sorted(times_ms)
+    p90 = ordered[int(0.9 * (len(ordered) - 1))]
+    found = Figure(name, statistics.median(ordered), p90, limit_ms, note, dtype)
+    report.values.setdefault("figures", []).append(asdict(found))
+    share = f", {limit_ms / found.median_ms:.0%} of the limit" if limit_ms else ""
+    report.say(f"{dtype:<11}{name} ({note}): {found.median_ms:.3f} ms{share}")
+    report.save()
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """This GPU's limits in this run: reading and copying memory, dense products.
+
+    `float8_flop_per_s` is that of float8 products, None on a GPU that has none.
+    """
+
+    read_bytes_per_s: float
+    copy_bytes_per_s: float
+    dense_flop_per_s: float
+    float8_flop_per_s: float | None = None
+
+
+def measure_ceilings() -> Ceilings:
+    import triton  # pyright: ignore[reportMissingImports]
+    import triton.language as tl  # pyright: ignore[reportMissingImports]
+
+    @triton.jit
+    def read_kernel(x_ptr, out_ptr, per_program, TILE: tl.constexpr):
+        at = x_ptr + tl.program_id(0).to(tl.int64) * per_program + tl.arange(0, TILE)
+        acc = tl.zeros([TILE], tl.int32)
+        for start in tl.range(0, per_program, 4 * TILE):
+            acc ^= tl.load(at + start) ^ tl.load(at + start + TILE)
+            acc ^= tl.load(at + start + 2 * TILE) ^ tl.load(at + start + 3 * TILE)
+        tl.store(out_ptr + tl.program_id(0), tl.sum(acc, 0))
+
+    source = torch.randint(-(2**31), 2**31 - 1, (1 << 30,), dtype=torch.int32, device="cuda")
+    target, sums = torch.empty_like(source), torch.empty(528, dtype=torch.int32, device="cuda")
+    per_program = source.numel() // 528 // 8192 * 8192
+
+    def read() -> None:
+        read_kernel[(528,)](source, sums, per_program, TILE=2048, num_warps=8)  # pyright: ignore
+
+    read_s = statistics.median(device_times_ms(read)) / 1e3
+    copy_s = statistics.median(device_times_ms(lambda: torch.bitwise_not(source, out=target))) / 1e3
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    dense_s = statistics.median(device_times_ms(lambda: a @ b, rest_s=REST_S)) / 1e3
+    return Ceilings(
+        528 * per_program * 4 / read_s,
+        2 * source.numel() * 4 / copy_s,
+        2 * 8192**3 / dense_s,
+        _float8_rate(a, b),
+    )
+
+
+def _float8_rate(a: torch.Tensor, b: torch.Tensor) -> float | None:
+    """Operations a second of a product of two square matrices in float8, one scale for each."""
+    if torch.cuda.get_device_capability() < (8, 9):
+        return None
+    a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
+    one = torch.ones((), device=a.device)
+    times = device_times_ms(
+        lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16), rest_s=REST_S
+    )
+    return 2 * len(a) ** 3 / statistics.median(times) * 1e3
+
+
+def captured(run: Callable[[], object]) -> Callable[[], None]:
+    """The same as one CUDA graph."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            run()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        run()
+    return graph.replay
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a step of a network reads: weights of the trunk, of the branches and of the heads."""
+
+    config: ModelConfig
+    dtype: str
+    trunk: int
+    branches: int
+    heads: int
+
+    @property
+    def weights(self) -> int:
+        return self.trunk + self.branches + self.heads
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of int8 and int4 without their scales."""
+        if self.dtype in BITS:
+            layers = (self.trunk + self.branches) * BITS[self.dtype]
+            return (layers + self.heads * HEADS_BITS) // 8
+        return 2 * self.weights - self.in_float8
+
+    @property
+    def in_float8(self) -> int:
+        return {"float8": self.trunk, "float8-all": self.weights}.get(self.dtype, 0)
+
+
+def layer_weights(config: ModelConfig) -> int:
+    heads = 2 * config.num_attention_heads + 2 * config.num_key_value_heads
+    return config.hidden_size * (heads * config.head_dim + 3 * config.intermediate_size)
+
+
+def needs_of(config: ModelConfig, dtype: str, *, text_logits: bool = True) -> Needs:
+    """The text head is needed only to sample text; while a reply speaks, only keys and values of
+    the last text layer."""
+    layer = layer_weights(config)
+    kept = config.hidden_size * 2 * config.num_key_value_heads * config.head_dim
+    head_rows = config.audio_vocab_size + (config.vocab_size if text_logits else 0)
+    trunk = config.num_shared_layers * layer
+    branches = (config.num_layers - config.num_shared_layers) * layer
+    branches -= 0 if text_logits else layer - kept
+    return Needs(config, dtype, trunk, branches, head_rows * config.hidden_size)
+
+
+def kv_row_bytes(config: ModelConfig, *, text_logits: bool = True) -> int:
+    """Bytes of keys and values that a step reads for each cached row."""
+    num_layers = config.num_layers if text_logits else config.num_layers - 1
+    return num_layers * 2 * config.num_key_value_heads * config.head_dim * 2
+
+
+def decode_limit_ms(
+    config: ModelConfig,
+    ceilings: Ceilings,
+    batch: int,
+    context: int,
+    dtype: str,
+    *,
+    text_logits: bool = True,
+) -> float | None:
+    """The larger of the times of reading weights and KV and of computing."""
+    needs = needs_of(config, dtype, text_logits=text_logits)
+    kv_bytes = batch * context * kv_row_bytes(config, text_logits=text_logits)
+    read_s = (needs.weight_bytes + kv_bytes) / ceilings.read_bytes_per_s
+    wide = 2 * batch * (needs.weights - needs.in_float8)
+    return _limit_ms(ceilings, read_s, wide, 2 * batch * needs.in_float8)
+
+
+def fill_limit_ms(
+    config: ModelConfig, ceilings: Ceilings, rows: int, cached: int, dtype: str
+) -> float | None:
+    """The same for many rows of one sequence, with heads for one row only."""
+    needs = needs_of(config, dtype)
+    kv_bytes = (cached + rows) * kv_row_bytes(config)
+    read_s = (needs.weight_bytes + kv_bytes) / ceilings.read_bytes_per_s
+    layers = {"float8": needs.trunk, "float8-all": needs.trunk + needs.branches}.get(dtype, 0)
+    flop = 2 * rows * (needs.trunk + needs.branches - layers)
+    width = config.num_layers * config.num_attention_heads * config.head_dim
+    flop += int(4 * width * rows * (cached + rows / 2))
+    return _limit_ms(ceilings, read_s, flop, 2 * rows * layers)
+
+
+def _limit_ms(ceilings: Ceilings, read_s: float, flop: int, float8_flop: int) -> float | None:
+    product_s = flop / ceilings.dense_flop_per_s
+    if float8_flop:
+        if ceilings.float8_flop_per_s is None:
+            return None
+        product_s += float8_flop / ceilings.float8_flop_per_s
+    return 1e3 * max(read_s, product_s)
+
+
+def rows_of(count: int, config: ModelConfig, seed: int) -> tuple[Row, ...]:
+    """Half text, half audio."""
+    generator = torch.Generator().manual_seed(seed)
+    text = torch.randint(0, config.sosp_token_id, (count,), generator=generator)
+    text[count // 2 :] = config.modality_pad_token_id
+    audio = torch.randint(0, config.eosp_token_id, (count,), generator=generator)
+    return tuple(Row(int(a), int(b)) for a, b in zip(text, audio, strict=True))
+
+
+def sequence(
+    config: ModelConfig, index: int, cached: int, count: int, blocks_each: int = BLOCKS_EACH
+) -> ScheduledSequence:
+    """`count` new rows of the `index`-th sequence in the pool."""
+    table = tuple(range(index * blocks_each, (index + 1) * blocks_each))
+    return ScheduledSequence(rows_of(count, config, index), cached, table, True)
+
+
+def make_runtime(
+    config: ModelConfig,
+    max_batch: int,
+    kv_rows: int,
+    dtype: str,
+    max_step_rows: int = 512,
+    *,
+    device: torch.device,
+) -> CudaRuntime:
+    """A network with random weights; raises ConfigError where memory is too small."""
+    from moss_engine.runtime.cuda.load import make_random_runtime
+    from moss_engine.runtime.cuda.weights import Float8, num_bytes
+    from moss_engine.runtime.memory import require_memory
+
+    bits = bits_of_format(config, dtype) if dtype in BITS else None
+    float8 = Float8(FLOAT8.get(dtype, "none"))
+    weight_bytes = num_bytes(config, torch.bfloat16, float8, bits)
+    require_memory(device, weight_bytes, kv_rows * kv_row_bytes(config))
+    most_rows = min(config.max_position_embeddings, kv_rows, 4096)
+    limits = Limits(16, kv_rows // 16, max_batch, max_step_rows, most_rows)
+    return make_random_runtime(
+        config, limits, device=device, dtype=torch.bfloat16, seed=0, float8=float8, bits=bits
+    )
+
+
+def device_values(device: torch.device) -> dict[str, Any]:
+    """What the figures depend on."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    return {"device": name, "torch": torch.__version__, "weights": "random, seed 0"}

@@ -1,0 +1,294 @@
+"""Listeners of a service, one simulation for all benches: closed loops, arrivals by chance, and
+crowds that grow and stay.
+
+A listener plays from the first chunk on; a chunk is late when everything before it was played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from moss_engine.api.errors import MossError
+from moss_engine.api.events import AudioChunk, Event, Failed, Finished, Placed
+from moss_engine.api.info import ServiceInfo
+from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
+from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.service import ReplyStream
+from scripts.bench.common import PERCENTILES
+
+TICK_S = 0.1
+AGAIN_S = 0.5
+Submit = Callable[[Request], Awaitable[ReplyStream]]
+MakeRequest = Callable[[int, int], Request]
+"""Listener's number, reply's number -> the request; no two may have the same id."""
+
+
+@dataclass
+class Heard:
+    """One reply at its listener's ear. Times are those of `time.monotonic`; `chunks` are when each
+    came, and the silence before it; `replicas` are those that made it, and since when."""
+
+    asked_s: float = 0.0
+    timeline: Timeline = Timeline()
+    chunks: list[tuple[float, float]] = field(default_factory=list)
+    replicas: list[tuple[float, str]] = field(default_factory=list)
+    dry_s: float = 0.0
+    rate_hz: int = 0
+    end: Event | None = None
+    ending: str = ""  # why it ended; nothing where its listener left
+    end_s: float = float("inf")
+
+    @property
+    def first_s(self) -> float | None:
+        """Seconds to the first sound."""
+        return self.chunks[0][0] - self.asked_s if self.chunks else None
+
+    def silence_s(self, start_s: float = 0.0, end_s: float = float("inf")) -> float:
+        """Gaps that ended between two times, together."""
+        return sum(gap_s for came_s, gap_s in self.chunks if start_s <= came_s < end_s)
+
+    def take(self, event: Event) -> None:
+        now_s = time.monotonic()
+        self.timeline = fold(self.timeline, event)
+        if isinstance(event, Placed):
+            self.replicas.append((now_s, event.replica))
+        elif isinstance(event, AudioChunk):
+            gap_s = max(0.0, now_s - self.dry_s) if self.chunks else 0.0
+            self.chunks.append((now_s, gap_s))
+            self.dry_s = max(now_s, self.dry_s) + len(event.samples) / event.sample_rate_hz
+            self.rate_hz = event.sample_rate_hz
+        elif isinstance(event, Finished):
+            self.ending = event.reason.value
+        elif isinstance(event, Failed):
+            self.ending = event.code
+        self.end = event
+
+    def replica_at(self, time_s: float) -> str | None:
+        """Who made it at a time; None where nobody did."""
+        if not self.asked_s <= time_s < self.end_s:
+            return None
+        return next((name for since_s, name in reversed(self.replicas) if since_s <= time_s), None)
+
+
+def request_of(info: ServiceInfo, text: str, session: str, seed: int | None = None) -> Request:
+    """A typed text in the mode that the page opens with, for a session of that name."""
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    sampling = dataclasses.replace(info.sampling, seed=seed)
+    messages = (Message("user", Text(text)),)
+    return Request(secrets.token_hex(16), session, messages, info.default_mode.name, sampling)
+
+
+async def hear(
+    submit: Submit, request: Request, heard: Heard | None = None, *, plays: bool = True
+) -> Heard:
+    """Listen to a reply to its end; leaving early stops it. Sound counts as taken when it was
+    played, as on a page, or without `plays` when it came. Raises what `submit` raises."""
+    heard = heard or Heard()
+    heard.asked_s = time.monotonic()
+    reply = await submit(request)
+    playing = asyncio.ensure_future(_play(reply, heard)) if plays else None
+    try:
+        async with aclosing(reply.events(acknowledge=not plays)) as events:
+            async for event in events:
+                heard.take(event)
+    finally:
+        if playing:
+            playing.cancel()
+        heard.end_s = time.monotonic()
+    return heard
+
+
+async def _play(reply: ReplyStream, heard: Heard) -> None:
+    """Acknowledge what was played, until it is cancelled."""
+    while True:
+        await asyncio.sleep(TICK_S)
+        if heard.chunks:
+            left_s = max(0.0, heard.dry_s - time.monotonic())
+            reply.acknowledge(round((heard.timeline.audio_s - left_s) * heard.rate_hz))
+
+
+@dataclass(frozen=True)
+class Load:
+    """One level of load; `figures` holds min and percentiles of every figure over its replies.
+
+    A closed loop has `concurrency` listeners, who ask again when a reply was made, or, with
+    `hears_out`, when it was heard; an open one has `arrivals_per_s` on average, and `concurrency`
+    is the most that were open at a time. `rows_per_s` and `audio_s_per_s` count all listeners
+    together, over the time from the first request to the last sample. `without_underrun` is the
+    share of replies without a late chunk, `late_chunks` the sum of those chunks.
+    """
+
+    concurrency: int
+    replies: int
+    wall_s: float
+    rows_per_s: float
+    audio_s_per_s: float
+    without_underrun: float
+    figures: dict[str, dict[str, float]]
+    late_chunks: int
+    worst_rtf: float
+    arrivals_per_s: float | None = None
+    hears_out: bool = False
+
+
+class Listeners:
+    """Who listens now, and the figures of what was heard so far."""
+
+    def __init__(self, submit: Submit, make_request: MakeRequest):
+        self._submit, self._make_request = submit, make_request
+        self._metrics: list[RequestMetrics] = []
+        self._start_s = time.perf_counter()
+        self._open = 0
+        self.most_open = 0
+
+    async def hear(self, listener: int, number: int, *, out: bool) -> None:
+        """One reply; `out` waits until it would have been played out."""
+        self._open += 1
+        self.most_open = max(self.most_open, self._open)
+        request = self._make_request(listener, number)
+        heard = await hear(self._submit, request, plays=False)
+        if isinstance(heard.end, Failed):
+            raise MossError(heard.end.message)
+        self._metrics.append(measure(heard.timeline))
+        if out:
+            await asyncio.sleep(self._metrics[-1].buffered_s)
+        self._open -= 1
+
+    def load(self, concurrency: int, *, hears_out: bool, per_s: float | None = None) -> Load:
+        found, wall_s = self._metrics, time.perf_counter() - self._start_s
+        return Load(
+            concurrency=concurrency,
+            replies=len(found),
+            wall_s=wall_s,
+            rows_per_s=sum(m.num_rows for m in found) / wall_s,
+            audio_s_per_s=sum(m.audio_s for m in found) / wall_s,
+            without_underrun=sum(m.underruns == 0 for m in found) / len(found),
+            figures=summarise(found),
+            late_chunks=sum(m.underruns for m in found),
+            worst_rtf=max((m.rtf for m in found if m.rtf is not None), default=0.0),
+            arrivals_per_s=per_s,
+            hears_out=hears_out,
+        )
+
+
+async def closed_loop(
+    submit: Submit,
+    make_request: MakeRequest,
+    concurrency: int,
+    replies: int,
+    *,
+    hears_out: bool = False,
+    ramp_s: float = 0.0,
+) -> Load:
+    """`replies` in all, `concurrency` at a time, who begin spread over `ramp_s`. Raises a MossError
+    if a reply fails: then nothing was measured."""
+    numbers = iter(range(replies))
+    listeners = Listeners(submit, make_request)
+
+    async def listener(index: int) -> None:
+        await asyncio.sleep(ramp_s * index / concurrency)
+        for number in numbers:
+            await listeners.hear(index, number, out=hears_out)
+
+    await asyncio.gather(*(listener(index) for index in range(concurrency)))
+    return listeners.load(concurrency, hears_out=hears_out)
+
+
+async def arrivals(
+    submit: Submit, make_request: MakeRequest, per_s: float, replies: int, seed: int = 0
+) -> Load:
+    """Requests arrive by chance (Poisson), whether or not the others are answered. Raises a
+    MossError if a reply fails."""
+    listeners, chance = Listeners(submit, make_request), random.Random(seed)
+    tasks, due_s = [], time.perf_counter()
+    for number in range(replies):
+        due_s += chance.expovariate(per_s)
+        await asyncio.sleep(due_s - time.perf_counter())
+        tasks.append(asyncio.ensure_future(listeners.hear(number, number, out=True)))
+    await asyncio.gather(*tasks)
+    return listeners.load(listeners.most_open, hears_out=True, per_s=per_s)
+
+
+@dataclass
+class Crowd:
+    """What listeners met who came one by one, and stayed."""
+
+    heard: list[Heard] = field(default_factory=list)
+    arrivals_s: list[float] = field(default_factory=list)
+    refused: int = 0
+
+
+async def crowd(
+    submit: Submit, make_request: MakeRequest, num: int, per_s: float, stay_s: float, seed: int = 0
+) -> Crowd:
+    """Listeners come by chance until there are `num`; all play replies out and ask again, and leave
+    `stay_s` after the last one came. Who is refused asks again later."""
+    found, chance = Crowd(), random.Random(seed)
+
+    async def listen(index: int) -> None:
+        number = 0
+        while True:
+            heard = Heard()
+            found.heard.append(heard)
+            try:
+                await hear(submit, make_request(index, number), heard)
+                await asyncio.sleep(max(0.0, heard.dry_s - time.monotonic()))
+            except MossError:
+                found.refused += 1
+                await asyncio.sleep(AGAIN_S)
+            number += 1
+
+    tasks, due_s = [], time.monotonic()
+    try:
+        for index in range(num):
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            due_s += chance.expovariate(per_s)
+            tasks.append(asyncio.ensure_future(listen(index)))
+            found.arrivals_s.append(time.monotonic())
+        await asyncio.sleep(stay_s)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return found
+
+
+def summarise(metrics: list[RequestMetrics]) -> dict[str, dict[str, float]]:
+    """Minimum and percentiles (linear between ranks) of each figure over `n` replies."""
+    figures = {}
+    for f in dataclasses.fields(RequestMetrics):
+        values = [value for m in metrics if (value := getattr(m, f.name)) is not None]
+        if values:
+            ranks = zip(PERCENTILES, np.percentile(values, PERCENTILES), strict=True)
+            figures[f.name] = {
+                "n": len(values),
+                "min": float(min(values)),
+                **{f"p{p}": float(v) for p, v in ranks},
+            }
+    return figures
+
+
+def load_line(load: Load) -> str:
+    """A level in a sentence, while it is measured."""
+    who = f"{load.concurrency} at a time{', each heard out' if load.hears_out else ''}"
+    if load.arrivals_per_s is not None:
+        who = f"{load.arrivals_per_s:g} arrivals a second, up to {load.concurrency} at a time"
+    ttfa, rtf = load.figures.get("ttfa_ms"), load.figures.get("rtf")
+    figures = (
+        f", TTFA {ttfa['p50']:.0f} / {ttfa['p95']:.0f} ms, RTF {rtf['p50']:.3f}"
+        if ttfa and rtf
+        else ""
+    )
+    return (
+        f"{who}, {load.replies} replies{figures}, worst RTF {load.worst_rtf:.3f}, "
+        f"{load.late_chunks} chunks late, {load.audio_s_per_s:.1f} s of audio a second"
+    )

@@ -1,0 +1,101 @@
+"""A checkpoint on this machine under listeners, through the whole service.
+
+Listeners read English sentences out, and ask again as soon as their reply has ended. With
+--replicas N or --ray-address it is a cluster that is measured, through a page's end of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import os
+import platform
+from typing import Any
+
+from moss_engine.api.info import RuntimeInfo
+from moss_engine.api.request import Request
+from moss_engine.api.service import StartableService
+from moss_engine.build import build_service
+from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
+from moss_engine.options import add_options as add_config
+from moss_engine.options import from_args
+from scripts.bench.common import Report, count, cpu_name, levels, whole_numbers
+from scripts.bench.listeners import Load, arrivals, closed_loop, load_line, request_of
+from scripts.sentences import sentence
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--concurrency", type=whole_numbers, default=[1, 2, 4], metavar="N,...",
+        help="listeners at a time (1,2,4)")  # fmt: skip
+    add("--replies", type=count, default=30, metavar="N", help="timed replies of each level (30)")
+    add("--warm-ups", type=count, default=5, metavar="N", help="replies before them (5)")
+    add("--arrivals", type=levels, default=[], metavar="RATE:REPLIES,...",
+        help="then requests a second, by chance, and replies in all, such as 0.5:30")  # fmt: skip
+    add_config(parser, EngineConfig, groups=("model", "capacity"))
+    add_config(parser, ClusterConfig)
+
+
+def run(args: argparse.Namespace, report: Report) -> None:
+    config, cluster = from_args(EngineConfig, args), from_args(ClusterConfig, args)
+    most = max(config.max_sessions, *args.concurrency)
+    config = dataclasses.replace(config, max_sessions=most)
+    service = service_of(config, cluster)
+    service.start()
+    try:
+        info = asyncio.run(service.describe())
+        report.add(machine=machine(info.runtime, config), load=[])
+        asyncio.run(level(service, 0, 1, args.warm_ups))
+        plan = [(many, args.replies, False) for many in args.concurrency]
+        plan += [(rate, replies, True) for rate, replies in args.arrivals]
+        for number, (many, replies, by_chance) in enumerate(plan, 1):
+            load = asyncio.run(level(service, number, many, replies, by_chance=by_chance))
+            report.say(load_line(load))
+            report.add(load=[*report.values["load"], dataclasses.asdict(load)])
+        if stats := asyncio.run(service.stats()).cluster:
+            report.add(cluster=dataclasses.asdict(stats))
+    finally:
+        service.close()
+
+
+def service_of(config: EngineConfig, cluster: ClusterConfig) -> StartableService:
+    if not cluster.is_wanted:
+        return build_service(config)
+    from moss_engine.cluster.build import open_fleet
+    from moss_engine.cluster.service import ClusterService
+
+    return ClusterService(open_fleet(config, TalkConfig(recogniser="none"), cluster))
+
+
+async def level(
+    service: StartableService, number: int, many: float, replies: int, *, by_chance: bool = False
+) -> Load:
+    """One level of load; the conversation of every listener is one of its own."""
+    info = await service.describe()
+
+    def question(listener: int, index: int) -> Request:
+        seed = 100_000 * number + index
+        return request_of(info, sentence(seed), f"{number}-{listener}", seed)
+
+    if by_chance:
+        return await arrivals(service.submit, question, many, replies)
+    return await closed_loop(service.submit, question, int(many), replies)
+
+
+def machine(info: RuntimeInfo, config: EngineConfig) -> dict[str, Any]:
+    """What the figures depend on."""
+    return {
+        "machine": platform.machine(),
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "runtime": info.name,
+        "version": info.version,
+        "device": info.device,
+        "dtype": info.dtype,
+        "threads": config.threads,
+        "checkpoint": config.checkpoint.name,
+        **({"engine": info.engine_digest} if info.engine_digest else {}),
+    }

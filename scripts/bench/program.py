@@ -1,0 +1,79 @@
+"""The program as a visitor meets it: its own process, a port, and what it wrote."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import httpx
+
+from moss_engine.api.errors import MossError
+from moss_engine.config import REPO_ROOT
+from moss_engine.ui.server import require_address
+
+START_S = 120.0
+
+
+@dataclass
+class Program:
+    url: str
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+
+    def written(self) -> str:
+        """What it wrote so far, to both streams."""
+        return Path(self.log.name).read_text(encoding="utf-8", errors="replace")
+
+    def counts(self) -> dict[str, int]:
+        """Its memory in MB, threads and open files. Raises MossError if it has ended."""
+        if self.process.poll() is not None:
+            raise MossError(f"The program ended: {self.written()[-2000:]}")
+        folder = Path(f"/proc/{self.process.pid}")
+        fields = dict(
+            line.split(":", 1)
+            for line in (folder / "status").read_text().splitlines()
+            if ":" in line
+        )
+        return {
+            "rss_kb": int(fields["VmRSS"].split()[0]),
+            "rss_mb": int(fields["VmRSS"].split()[0]) // 1024,
+            "threads": int(fields["Threads"]),
+            "handles": len(list((folder / "fd").iterdir())),
+        }
+
+
+@contextmanager
+def running(port: int, *options: str, files: int | None = None) -> Iterator[Program]:
+    """Start `app.py` on a port, with at most `files` open files; it is ended afterwards. Raises
+    ConfigError if the port is taken, MossError if the program does not start."""
+    require_address("127.0.0.1", port)
+    command = [sys.executable, "app.py", "--port", str(port), *options]
+    if files is not None:
+        command = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *command]
+    with tempfile.NamedTemporaryFile() as log:
+        process = subprocess.Popen(command, cwd=REPO_ROOT, stdout=log, stderr=log)
+        program = Program(f"http://127.0.0.1:{port}", process, log)
+        try:
+            _wait(program)
+            yield program
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _wait(program: Program) -> None:
+    deadline_s = time.monotonic() + START_S
+    while time.monotonic() < deadline_s and program.process.poll() is None:
+        try:
+            if httpx.get(f"{program.url}/readyz").status_code == 200:
+                return
+        except httpx.HTTPError:
+            time.sleep(0.2)
+    raise MossError(f"The program did not start: {program.written()[-2000:]}")

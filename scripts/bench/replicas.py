@@ -1,0 +1,447 @@
+"""Replicas on Ray under listeners, on the GPUs of this machine or with --checkpoint on its CPU.
+
+Listeners play every reply out and ask again. First measure one service without Ray, by --alone;
+then N replicas with the same --out, which holds what one service carries (or give --one):
+
+    grow            listeners come until --most of each service are there
+    hold:SHARE      so many stay as this share of what N single services carry
+    kill:SHARE      a replica is killed under them
+    upgrade:SHARE   all replicas are replaced under them, one after another
+    way:N           N listeners of one replica that computes nothing: from a chunk being made to
+                    its listener, and what that costs; alone in --parts
+
+The listeners of replicas are in --pages page processes. On GPUs the network has the full size and
+random weights. Times are those of the machine's monotonic clock, which all processes share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from moss_engine.api.errors import ConfigError
+from moss_engine.api.events import AudioChunk, FinishReason
+from moss_engine.api.info import ServiceInfo
+from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.service import StartableService, stream
+from moss_engine.build import build_service, settled
+from moss_engine.cluster.service import ClusterService
+from moss_engine.config import EngineConfig, TalkConfig
+from scripts.bench.common import Report, count, cpu_name, cpu_s, machine
+from scripts.bench.listeners import Crowd, Heard, crowd, request_of
+from scripts.sentences import sentence
+
+REPLACED_S, SETTLE_S, WINDOW_S = 110.0, 4.0, 2.0
+SAFE = 0.9
+"""Of the listeners at whom the first chunk came late: so many are held without one."""
+LATE_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Size:
+    """What one service is: a checkpoint on a CPU, or random weights of the full size on a GPU."""
+
+    checkpoint: Path | None
+    codec: str
+    places: int
+    prompt_rows: int
+    codes: int
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--alone", action="store_true", help="one service in this process, without Ray")
+    add("--one", type=count, metavar="N", help="listeners that one service carries")
+    add("--gpus", type=count, default=2, help="replicas, one a GPU (2)")
+    add("--checkpoint", type=Path, metavar="DIR",
+        help="serve this folder on the CPU instead of random weights")  # fmt: skip
+    add("--parts", default="grow,hold:0.95,hold:0.5,upgrade:0.45,kill:0.5", metavar="PART,...",
+        help="run in this order (grow,hold:0.95,hold:0.5,upgrade:0.45,kill:0.5)")  # fmt: skip
+    add("--most", type=count, default=200, help="listeners of one service at the most (200)")
+    add("--per-s", type=float, default=12.0, help="listeners of one that join each second (12)")
+    add("--hold-s", type=float, default=15.0, help="seconds for which listeners stay (15)")
+    add("--pages", type=count, default=4, help="page processes (4)")
+    add("--codec", choices=("moss", "bigvgan"), default="moss", help="of random weights (moss)")
+    add("--places", type=count, default=256, help="replies of one step in a replica (256)")
+    add("--prompt-rows", type=count, default=96, help="rows of random prompts (96)")
+    add("--codes", type=count, default=128, help="codes of random replies (128)")
+
+
+def run(args: argparse.Namespace, report: Report) -> None:
+    report.go_on()
+    report.add(machine=machine(), cpu=cpu_name(), cores=os.cpu_count())
+    size = Size(args.checkpoint, args.codec, args.places, args.prompt_rows, args.codes)
+    if args.alone:
+        service = make_service(size)
+        service.start()
+        try:
+            found = grow(Run(args, size, service))
+            report.add(alone=found)
+            held = max(1, round(SAFE * found["at_first_late_chunk"]))
+            report.add(alone=found | {"hold": hold(Run(args, size, service), held)})
+        finally:
+            service.close()
+    elif args.parts.startswith("way:"):
+        way(args, report)
+    else:
+        one = args.one or report.values.get("alone", {}).get("hold", {}).get("listeners")
+        if not one:
+            raise ConfigError("How many one service carries is not known; run --alone first.")
+        replicated(args, size, one, report)
+
+
+def make_service(size: Size) -> StartableService:
+    """On the first GPU that this process sees, or on the CPU; not started."""
+    if size.checkpoint:
+        return build_service(cpu_config(size.checkpoint))
+    import torch
+
+    from moss_engine.api.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
+    from moss_engine.models.config import PUBLISHED
+    from moss_engine.service.local import LocalService
+    from scripts.bench.full_size import make_codec
+    from scripts.bench.gpu import make_runtime
+    from scripts.bench.random_weights import random_service
+
+    device, rows_each = torch.device("cuda"), -(-(size.prompt_rows + size.codes) // 16) * 16
+    # As many replies again may be far ahead of their listeners, and those of a lost replica come on
+    # top.
+    kv_rows, step_rows = (3 * size.places + 1) * rows_each, max(512, size.places)
+    runtime = make_runtime(PUBLISHED, size.places, kv_rows, "bfloat16", step_rows, device=device)
+    codec = make_codec(size.codec, 16, device)
+    core = random_service(PUBLISHED, runtime, codec, size.prompt_rows, size.codes)
+    info = ServiceInfo(
+        runtime=runtime.info,
+        modes=PUBLISHED_MODES.modes,
+        voices=("random",),
+        sampling=PUBLISHED_SAMPLING,
+        sample_rate_hz=codec.sample_rate_hz,
+        samples_per_code=core.samples_per_code,
+        ids=PUBLISHED.special,
+        pieces=(),
+        max_text_chars=4000,
+        max_speech_s=60.0,
+        max_sessions=core.config.max_sessions,
+        max_waiting=core.config.max_waiting,
+        kv_rows=kv_rows,
+        run_ahead_s=core.config.run_ahead_s,
+        lease_s=core.config.lease_s,
+    )
+    return LocalService(core, info)
+
+
+def cpu_config(checkpoint: Path) -> EngineConfig:
+    return EngineConfig(checkpoint=checkpoint, device="cpu", max_sessions=8)
+
+
+def application(args: argparse.Namespace, size: Size, version: int) -> Any:
+    """The replicas; those of another version replace them."""
+    from ray import serve
+
+    from moss_engine.cluster.replica import ReplicaServer
+    from moss_engine.cluster.serve.deployment import Replica, as_deployment
+    from moss_engine.cluster.serve.deployment import application as of_checkpoint
+    from moss_engine.cluster.values import Card
+
+    class RandomReplica(Replica):
+        async def __init__(self, size: Size, version: int) -> None:
+            self._service: Any = make_service(size)
+            self._service.start()
+            self._name = serve.get_replica_context().replica_id.unique_id
+            card = Card(self._name, "random", f"version {version}", os.getpid())
+            self._server = ReplicaServer(self._service, await self._service.describe(), card)
+
+    resources: dict[str, Any] = {"num_cpus": 1, "num_gpus": int(size.checkpoint is None)}
+    if size.checkpoint:
+        config = settled(replace(cpu_config(size.checkpoint), max_waiting=16 + version))
+        talk = TalkConfig(recogniser="none")
+        return of_checkpoint(args.gpus, config, talk, clones_voices=False, actor_options=resources)
+    most = 5 * size.places
+    return as_deployment(RandomReplica, args.gpus, most, resources).bind(size, version)
+
+
+def question(size: Size, info: ServiceInfo, listener: int, number: int) -> Request:
+    """No two have the same session, nor do those of two pages; random replies are as long."""
+    seed = 1000 * listener + number
+    request = request_of(info, sentence(seed), f"{os.getpid()}-{listener}", seed)
+    if size.checkpoint:
+        return request
+    sampling = replace(request.sampling, max_rows=size.codes, min_rows=size.codes + 2)
+    return replace(request, sampling=sampling)
+
+
+class Run:
+    """Listeners of one service in this process, or of replicas in page processes."""
+
+    def __init__(
+        self, args: argparse.Namespace, size: Size, service: StartableService, pages: Any = None
+    ):
+        self.args, self.size, self.service = args, size, service
+        self._pages: ProcessPoolExecutor | None = pages
+        self.gpus = args.gpus if pages else 1
+
+    def begin(self, num: int, per_s: float, stay_s: float) -> Sequence[Future[Crowd]]:
+        """Let them come; every page has its share."""
+        if self._pages is None:
+            done: Future[Crowd] = Future()
+            done.set_result(asyncio.run(listen(self.service, self.size, num, per_s, stay_s)))
+            return [done]
+        pages = self.args.pages
+        shares = [num // pages + (i < num % pages) for i in range(pages)]
+        return [
+            self._pages.submit(listen_on_page, self.size, share, per_s / pages, stay_s)
+            for share in shares
+        ]
+
+    def cards(self) -> list[Any]:
+        assert isinstance(self.service, ClusterService)
+        return list(asyncio.run(self.service.replicas()))
+
+
+def merged(parts: Sequence[Future[Crowd]]) -> Crowd:
+    found = Crowd()
+    for part in parts:
+        one = part.result()
+        found.heard += one.heard
+        found.arrivals_s += one.arrivals_s
+        found.refused += one.refused
+    return found
+
+
+async def listen(
+    service: StartableService, size: Size, num: int, per_s: float, stay_s: float
+) -> Crowd:
+    info = await service.describe()
+    found = await crowd(
+        service.submit,
+        lambda listener, number: question(size, info, listener, number),
+        num, per_s, stay_s, seed=os.getpid(),
+    )  # fmt: skip
+    for heard in found.heard:
+        heard.end = None  # it holds all rows, which need not travel
+    return found
+
+
+_page: ClusterService | None = None
+
+
+def open_page(address: str) -> None:
+    """The life of a page process begins."""
+    global _page
+    from moss_engine.cluster.serve.connect import join_fleet
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _page = ClusterService(join_fleet(address))
+    _page.start()
+
+
+def listen_on_page(size: Size, num: int, per_s: float, stay_s: float) -> Crowd:
+    assert _page is not None
+    return asyncio.run(listen(_page, size, num, per_s, stay_s))
+
+
+def replicated(args: argparse.Namespace, size: Size, one: int, report: Report) -> None:
+    """Replicas on this machine, each part in turn; one that fails leaves the others."""
+    import ray
+    from ray import serve
+
+    from moss_engine.cluster.serve.connect import serve_here, start_machine
+    from moss_engine.cluster.serve.deployment import NAME
+
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        start_machine(args.gpus, 0 if size.checkpoint else args.gpus, Path(folder))
+        service = ClusterService(serve_here(application(args, size, 0)))
+        service.start()
+        address = ray.get_runtime_context().gcs_address
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(args.pages, spawn, open_page, (address,)) as pages:
+            run_ = Run(args, size, service, pages)
+            merged(run_.begin(2 * args.gpus, 10.0, 10.0))  # what is made at first use is made here
+            for version, part in enumerate(args.parts.split(","), 1):
+                name, _, share = part.partition(":")
+                num = max(1, round(float(share or 1) * args.gpus * one))
+                if name == "grow":
+                    found = grow(run_)
+                elif name == "hold":
+                    found = hold(run_, num)
+                elif name == "kill":
+                    found = kill(run_, num)
+                else:
+                    new = application(args, size, version)
+                    found = upgrade(run_, num, lambda: serve.run(new, name=NAME, route_prefix=None))  # noqa: B023
+                report.say(f"{part}: {json.dumps(found)}")
+                report.add(**{part: found})
+        report.add(replicas=args.gpus, stats=asdict(asyncio.run(service.stats())))
+        service.close()
+
+
+def grow(run: Run) -> dict[str, Any]:
+    """Listeners come one by one, and chunks come late at last."""
+    args, num = run.args, run.args.most * run.gpus
+    found = merged(run.begin(num, args.per_s * run.gpus, SETTLE_S))
+    first, one_percent = capacity(found)
+    return {
+        "listeners": num,
+        "refused": found.refused,
+        "at_first_late_chunk": first,
+        "at_one_percent_late": one_percent,
+        "ttfa_ms": ttfa_ms(found.heard, 0.0, time.monotonic()),
+    }
+
+
+def hold(run: Run, num: int) -> dict[str, Any]:
+    """So many listeners, and what they meet and cost once all are there."""
+    pids = [card.pid for card in run.cards()] if run.gpus > 1 else [os.getpid()]
+    ramp_s = num / (run.args.per_s * run.gpus)
+    before = [cpu_s(pid) for pid in pids]
+    begun_s = time.monotonic()
+    found = merged(run.begin(num, num / ramp_s, run.args.hold_s))
+    end_s = time.monotonic()
+    cores = [(cpu_s(pid) - b) / (end_s - begun_s) for pid, b in zip(pids, before, strict=True)]
+    start_s = max(found.arrivals_s) + SETTLE_S
+    return {
+        "listeners": num,
+        "refused": found.refused,
+        "ttfa_ms": ttfa_ms(found.heard, start_s, end_s),
+        **lateness(found.heard, start_s, end_s),
+        "replica_cores": [round(core, 2) for core in cores],
+    }
+
+
+def kill(run: Run, num: int) -> dict[str, Any]:
+    """The death of a replica under so many listeners."""
+    ramp_s = num / (run.args.per_s * run.gpus)
+    coming = run.begin(num, num / ramp_s, SETTLE_S + run.args.hold_s)
+    time.sleep(ramp_s + SETTLE_S)
+    doomed, killed_s = run.cards()[0], time.monotonic()
+    os.kill(doomed.pid, signal.SIGKILL)
+    heard = merged(coming).heard
+    end_s = time.monotonic()
+    theirs = [h for h in heard if h.replica_at(killed_s) == doomed.name]
+    known = {id(h) for h in theirs}
+    resumed_ms = [1000 * (t - killed_s) for h in theirs for t, _ in h.replicas if t > killed_s]
+    return {
+        "listeners": num,
+        "of_the_dead": lateness(theirs, killed_s, end_s),
+        "resumed": len(resumed_ms),
+        "last_resumed_ms": round(max(resumed_ms, default=0)),
+        "others": lateness([h for h in heard if id(h) not in known], killed_s, end_s),
+    }
+
+
+def upgrade(run: Run, num: int, replace_all: Any) -> dict[str, Any]:
+    """All replicas are replaced under so many listeners."""
+    ramp_s = num / (run.args.per_s * run.gpus)
+    coming = run.begin(num, num / ramp_s, SETTLE_S + REPLACED_S)
+    time.sleep(ramp_s + SETTLE_S)
+    old, begun_s = {card.name for card in run.cards()}, time.monotonic()
+    replace_all()
+    while {card.name for card in run.cards()} & old and time.monotonic() < begun_s + REPLACED_S:
+        time.sleep(0.2)
+    end_s = time.monotonic()
+    found = merged(coming)
+    return {
+        "listeners": num,
+        "refused": found.refused,
+        "took_s": round(end_s - begun_s, 1),
+        **lateness(found.heard, begun_s, end_s),
+        "moved": sum(len(h.replicas) > 1 for h in found.heard),
+    }
+
+
+def way(args: argparse.Namespace, report: Report) -> None:
+    """From one scripted replica to a page in this process."""
+    from tests.cluster.scripted_replica import CHUNK_S, INFO, scripted_fleet
+
+    async def ways_ms(service: ClusterService, num: int, chunks: int) -> list[float]:
+        async def hear(index: int) -> list[float]:
+            await asyncio.sleep(index * CHUNK_S / num)
+            messages, name = (Message("user", Text(str(chunks))),), f"{num} {index}"
+            request = Request(name, name, messages, INFO.modes[0].name, INFO.sampling)
+            return [
+                1000 * (time.monotonic() - float(event.samples[:2].copy().view(np.float64)[0]))
+                async for event in stream(service, request)
+                if isinstance(event, AudioChunk)
+            ]
+
+        found = await asyncio.gather(*map(hear, range(num)))
+        return [way_ms for ways in found for way_ms in ways]
+
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        service = ClusterService(scripted_fleet(Path(folder)))
+        service.start()
+        pids = os.getpid(), asyncio.run(service.replicas())[0].pid
+        asyncio.run(ways_ms(service, 4, 5))  # warms up
+        for part in args.parts.split(","):
+            num, begun_s = int(part.removeprefix("way:")), time.monotonic()
+            before = [cpu_s(pid) for pid in pids]
+            ways = asyncio.run(ways_ms(service, num, round(args.hold_s / CHUNK_S)))
+            wall_s = time.monotonic() - begun_s
+            page, replica = (cpu_s(pid) - b for pid, b in zip(pids, before, strict=True))
+            p50, p95 = np.percentile(ways, (50, 95))
+            report.add(**{part: {
+                "chunks": len(ways),
+                "way_median_ms": round(float(p50), 2),
+                "way_p95_ms": round(float(p95), 2),
+                "page_cores_per_100": round(100 * page / num / wall_s, 2),
+                "replica_cores_per_100": round(100 * replica / num / wall_s, 2),
+            }})  # fmt: skip
+        service.close()
+
+
+def capacity(crowd: Crowd) -> tuple[int, int | None]:
+    """Listeners who were there when the first chunk came late, and, where it happened, when more
+    than LATE_SHARE of the chunks of WINDOW_S did; all of them where none came late."""
+    chunks = sorted(chunk for heard in crowd.heard for chunk in heard.chunks)
+    first = next((came_s for came_s, gap_s in chunks if gap_s > 0), float("inf"))
+    times = np.array([came_s for came_s, _ in chunks])
+    late = np.cumsum([0, *(gap_s > 0 for _, gap_s in chunks)])
+    for end, came_s in enumerate(times, 1):
+        start = int(np.searchsorted(times, came_s - WINDOW_S))
+        if came_s - times[0] > WINDOW_S and late[end] - late[start] > LATE_SHARE * (end - start):
+            return present(crowd, first), present(crowd, float(came_s) - WINDOW_S)
+    return present(crowd, first), None
+
+
+def present(crowd: Crowd, at_s: float) -> int:
+    return sum(came_s < at_s for came_s in crowd.arrivals_s)
+
+
+def ttfa_ms(heard: Iterable[Heard], start_s: float, end_s: float) -> dict[str, float]:
+    """Median and 95th percentile of the replies that were asked for between two times."""
+    asked = [h.first_s for h in heard if start_s <= h.asked_s < end_s]
+    values = [1000 * first_s for first_s in asked if first_s is not None]
+    if not values:
+        return {"replies": 0}
+    p50, p95 = np.percentile(values, (50, 95))
+    return {"replies": len(values), "p50": round(float(p50), 1), "p95": round(float(p95), 1)}
+
+
+def lateness(heard: Iterable[Heard], start_s: float, end_s: float) -> dict[str, Any]:
+    """Chunks that came between two times, those that were late, the longest silence of one reply,
+    and replies that are over, but not at their end."""
+    heard = list(heard)
+    chunks = [gap for h in heard for came_s, gap in h.chunks if start_s <= came_s < end_s]
+    silences = [h.silence_s(start_s, end_s) for h in heard]
+    whole = {"", FinishReason.STOP.value, FinishReason.LENGTH.value}
+    return {
+        "replies": len([h for h in heard if h.end_s > start_s and h.asked_s < end_s]),
+        "chunks": len(chunks),
+        "late_chunks": sum(gap > 0 for gap in chunks),
+        "replies_with_silence": sum(silence > 0 for silence in silences),
+        "longest_silence_s": round(max(silences, default=0.0), 3),
+        "cut": sum(h.ending not in whole for h in heard),
+    }

@@ -1,0 +1,538 @@
+"""The measurements of assets/bench as tables: all of them in assets/bench/README.md, what a visitor
+wants to know in docs/speed.md, and the summary in README.md. `scripts.dev.readme` writes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from moss_engine.api.errors import MossError
+from moss_engine.config import REPO_ROOT
+
+FOLDER = REPO_ROOT / "assets" / "bench"
+NONE_YET = "No measurement is stored in `assets/bench`."
+UNITS = {
+    "tb_per_s": "TB/s", "gb_per_s": "GB/s", "bytes_per_s": "B/s", "flop_per_s": "FLOP/s",
+    "per_s": "a second", "percent": "%", "ms": "ms", "us": "µs", "mb": "MB", "gb": "GB",
+    "gib": "GiB", "db": "dB", "s": "s",
+}  # fmt: skip
+"""What a figure's name ends with, the longest first."""
+INTRODUCTION = """# Measurements
+
+Every file of this folder as tables; made by `python -m scripts.dev.readme --write`. The commands
+that measure them again are in [docs/speed.md](../../docs/speed.md), the meanings of the figures in
+[docs/options.md](../../docs/options.md#figures)."""
+MOST_VALUES = 12
+IN_TIME_RTF = 0.9
+"""A level of load is in real time if no chunk was late and every reply was made so much faster."""
+
+Report = dict[str, Any]
+Rows = Iterable[Sequence[object]]
+
+
+def table(heads: Sequence[str], rows: Rows) -> list[str]:
+    """Lines of a Markdown table; the one way in which one is written."""
+    shown = [f"| {' | '.join('' if cell is None else str(cell) for cell in row)} |" for row in rows]
+    return [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *shown]
+
+
+def read_all() -> dict[str, Report]:
+    """What every file holds, by its name without .json; raises MossError for no measurement."""
+    found = {}
+    for path in sorted(FOLDER.glob("*.json")):
+        try:
+            found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+            assert isinstance(found[path.stem], dict)
+        except (ValueError, AssertionError) as error:
+            raise MossError(f"{path} is no measurement ({error!r}); measure again.") from None
+    return found
+
+
+def whole(name: str, make: Callable[[], list[str]]) -> list[str]:
+    """What `make` draws from the file; raises MossError if that is incomplete."""
+    try:
+        return make()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        path = FOLDER / f"{name}.json"
+        raise MossError(f"{path} is no measurement ({error!r}); measure again.") from None
+
+
+# Every measurement
+
+
+def measurements() -> str:
+    """The text of assets/bench/README.md, a section for each file."""
+    parts = [
+        f"## {name}.json\n\n" + "\n".join(whole(name, lambda report=report: section(report)))
+        for name, report in read_all().items()
+    ]
+    return "\n\n".join([INTRODUCTION, *(parts or [NONE_YET])]) + "\n"
+
+
+def section(report: Report) -> list[str]:
+    """Notes as sentences, single figures in one table, and a table for every list of them."""
+    singles, tables = [], []
+    for name, value in flat(report):
+        if name == "note":
+            tables.insert(0, [f"{value}."])
+        elif isinstance(value, list):
+            how = {"median_ms": figure_table, "audio_s_per_s": load_table}
+            make = next((how[key] for key in how if key in value[0]), list_table)
+            tables.append(named(name, make(value)))
+        else:
+            singles.append(cells(name, value))
+    found = [table(("what", "measured"), singles)] if singles else []
+    return [line for part in (*found, *tables) for line in (*part, "")][:-1]
+
+
+def flat(report: Report, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Figures by name, those inside others by both names; lists of dicts stay whole."""
+    for name, value in report.items():
+        if name == "torch_runtime":  # a measurement of its own, shown beside the engine file's
+            continue
+        name = f"{before}{name}"
+        if isinstance(value, dict):
+            yield from flat(value, f"{name}, ")
+        elif isinstance(value, list) and not any(isinstance(one, dict) for one in value):
+            yield name, values_of(value)
+        else:
+            yield name, value
+
+
+def values_of(values: list[Any]) -> str:
+    """A list in words: its values, or of many numbers the range."""
+    flat_ = [shown(value) for value in values]
+    if len(values) <= MOST_VALUES or not all(isinstance(value, int | float) for value in values):
+        return ", ".join(flat_) or "none"
+    return f"{shown(min(values))} to {shown(max(values))}, median {shown(median(values))}"
+
+
+def shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def cells(name: str, value: Any) -> tuple[str, str]:
+    """A figure's name without its unit, and its value with it."""
+    for suffix, unit in UNITS.items():
+        words = name.removesuffix(f"_{suffix}")
+        if words != name and isinstance(value, int | float):
+            return words.replace("_", " "), f"{shown(value)} {unit}"
+    return name.replace("_", " "), shown(value)
+
+
+def named(name: str, lines: list[str]) -> list[str]:
+    return [f"{name.replace('_', ' ').capitalize()}:", "", *lines]
+
+
+def list_table(values: list[Report]) -> list[str]:
+    """One line for each, one column for each name."""
+    rows = [dict(flat(value)) for value in values]
+    heads = list(dict.fromkeys(name for row in rows for name in row))
+    cells_of = ([shown_in_cell(row.get(head)) for head in heads] for row in rows)
+    return table([head.replace("_", " ") for head in heads], cells_of)
+
+
+def shown_in_cell(value: Any) -> str:
+    """A list of figures inside a list, in words."""
+    if not isinstance(value, list):
+        return shown(value)
+    return "; ".join(", ".join(f"{n} {shown(v)}" for n, v in flat(one)) for one in value)
+
+
+def figure_table(figures: list[Report]) -> list[str]:
+    """Every timed figure with its share of the machine's limit."""
+    rows = [
+        (f"{f['name']} ({f['note']})", f["dtype"], f"{f['median_ms']:.3f}", f"{f['p90_ms']:.3f}",
+         share(f))
+        for f in figures
+    ]  # fmt: skip
+    return table(("what", "format", "median, ms", "p90, ms", "of the limit"), rows)
+
+
+def share(figure: Report) -> str:
+    limit_ms = figure["limit_ms"]
+    return "" if limit_ms is None else f"{limit_ms / figure['median_ms']:.0%}"
+
+
+def load_table(loads: list[Report]) -> list[str]:
+    """Levels of load, a line each."""
+    heads = ("listeners", "replies", "TTFA p50 / p95, ms", "RTF p50", "worst RTF", "late chunks",
+             "s of audio a second")  # fmt: skip
+    rows = [
+        (listeners(load), load["replies"], spread(load, "ttfa_ms", ".0f"),
+         f"{load['figures']['rtf']['p50']:.3f}", f"{load['worst_rtf']:.3f}", load["late_chunks"],
+         f"{load['audio_s_per_s']:.1f}")
+        for load in loads
+    ]  # fmt: skip
+    return table(heads, rows)
+
+
+def listeners(load: Report) -> str:
+    if load["arrivals_per_s"] is not None:
+        return f"{load['arrivals_per_s']:g} arrivals a second, up to {load['concurrency']}"
+    who = "each hears replies out" if load["hears_out"] else "who ask again at once"
+    return f"{load['concurrency']}, {who}"
+
+
+def spread(load: Report, name: str, form: str) -> str:
+    figures = load["figures"][name]
+    return f"{figures['p50']:{form}} / {figures['p95']:{form}}"
+
+
+# What a visitor wants to know
+
+
+def headlines() -> str:
+    """The tables of docs/speed.md."""
+    reports = read_all()
+    if not reports:
+        return NONE_YET
+    parts = [
+        *load_parts(reports),
+        whole("nano", lambda: voice_part(reports)) if "nano" in reports else [],
+        whole("hands_free", lambda: talk_part(reports)) if "hands_free" in reports else [],
+        pictures(),
+        bar_part(reports),
+        side_by_side(reports),
+    ]
+    for name, report in reports.items():
+        if "streams" in report:
+            parts.append(whole(name, lambda report=report: stream_part(report["streams"])))
+        if "torch_runtime" in report:
+            parts.append(whole(name, lambda report=report: engine_part(report)))
+    parts.append(parity_part(reports))
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def load_parts(reports: dict[str, Report]) -> list[list[str]]:
+    """A whole program under load: a table for each machine that measured some."""
+    by_machine: dict[str, list[Report]] = {}
+    for name, report in reports.items():
+        if isinstance(report.get("load"), list):
+            title = whole(name, lambda report=report: [machine_of(report["machine"])])[0]
+            by_machine.setdefault(title, []).extend(report["load"])
+    return [
+        [f"**The built-in voice**, {title}", "", *load_table(loads)]
+        for title, loads in by_machine.items()
+    ]
+
+
+def machine_of(values: Report) -> str:
+    """The machine and the program of a load, in a line."""
+    device = values["device"]
+    if device == "CPU":
+        device = f"{values['cpu']}, {values['cores']} cores"
+    runtime = f"{values['runtime']} {values['version']}"
+    return f"{device}, {runtime}, {values['dtype']}, checkpoint {values['checkpoint']}"
+
+
+def voice_part(reports: dict[str, Report]) -> list[str]:
+    """How well the built-in voice is understood, and how good it sounds to two judges, step by step
+    from its teacher to whole replies."""
+    voice = reports["nano"]
+    steps = {
+        "the teacher, Harvard sentences": "teacher",
+        "vocoder alone, from true mels": "true_mel",
+        "codec and vocoder": "copy_synthesis",
+        "whole replies, Harvard sentences": "harvard",
+        "whole replies, everyday sentences": "everyday",
+    }
+
+    def judged(judge: str, step: str) -> str:
+        return f"{voice[f'{judge}_{step}']:.2f} ({voice[f'{judge}_{step}_worst']:.2f})"
+
+    rows = [
+        (what, judged("distillmos", step), judged("dnsmos", step))
+        for what, step in steps.items()
+        if f"distillmos_{step}" in voice
+    ]
+    lines = [
+        f"- A recogniser ({voice['recogniser']}) mistakes {voice['wer_everyday_percent']} % of the "
+        f"words of everyday sentences and {voice['wer_harvard_percent']} % of the Harvard "
+        f"sentences'. The page takes {voice['app_memory_mb']} MB of memory."
+    ]
+    said = "Judged by two predictors of opinions, from 1 to 5, the mean and the worst sentence:"
+    if rows:
+        lines += ["", said, "", *table(("what is heard", "DistillMOS", "DNSMOS"), rows)]
+    return lines
+
+
+def talk_part(reports: dict[str, Report]) -> list[str]:
+    """How fast the page reacts to a voice."""
+    talk = reports["hands_free"]
+    what = {
+        "first_sound": "Hands-free, from the last word to the first sound of the answer",
+        "silence": "From the first sound of speech over an answer until it is silent",
+    }
+    return [
+        f"- {words}: {talk[f'{name}_median_ms']:.0f} ms, at worst "
+        f"{talk[f'{name}_worst_ms']:.0f} ms in {talk['turns']} turns."
+        for name, words in what.items()
+    ]
+
+
+def pictures() -> list[str]:
+    """The folder's pictures, for documents in docs/; dark ones where NAME_dark exists."""
+    lines = []
+    for path in sorted(FOLDER.glob("*.svg")):
+        if path.stem.endswith("_dark"):
+            continue
+        name, dark = f"../{path.relative_to(REPO_ROOT).as_posix()}", f"{path.stem}_dark.svg"
+        source = ""
+        if path.with_name(dark).exists():
+            srcset = name.replace(path.name, dark)
+            source = f'<source media="(prefers-color-scheme: dark)" srcset="{srcset}">'
+        image = f'<img alt="{path.stem.replace("_", " ")}" src="{name}">'
+        lines.append(f"<picture>{source}{image}</picture>")
+    return lines
+
+
+class Bar(NamedTuple):
+    """One bar: `measured` is None where nothing was; `lower` tells whether less is better."""
+
+    name: str
+    must: float
+    aim: float
+    measured: float | None
+    lower: bool = True
+
+    def verdict(self) -> str:
+        if self.measured is None:
+            return "not measured"
+        sign = 1 if self.lower else -1
+        if sign * self.measured <= sign * self.aim:
+            return "aim met"
+        return "met" if sign * self.measured <= sign * self.must else "missed"
+
+
+STEP_BARS = (  # milliseconds: name, must, aim, and the figure of the report
+    ("decode step, batch 1, ms", 4.7, 4.2, ("decode step, batch 1", "device", "bfloat16")),
+    ("decode step, float8, ms", 2.7, 2.2, ("decode step, batch 1", "device", "float8-all")),
+    ("decode step, batch 32, ms", 8, 6, ("decode step, batch 32", "device", "bfloat16")),
+    ("prefill of 512 rows, ms", 14, 11.5, ("prefill 512 rows on 0 cached", "wall", "bfloat16")),
+    ("64 rows on 2000 cached, ms", 8, 5, ("prefill 64 rows on 2000 cached", "wall", "bfloat16")),
+)
+
+
+def bars(reports: dict[str, Report]) -> list[Bar]:
+    """The bars of the full size on one H200, from the reports by name."""
+    full, moss, codec, budget = (
+        reports.get(f"h200_{name}", {}) for name in ("full_size", "moss", "codec", "budget")
+    )
+    one = next((load for load in loads_of(moss) if load["concurrency"] == 1), {})
+    sixteen = next((load for load in loads_of(moss) if load["concurrency"] == 16), {})
+    first, last = (codec.get(f"chunk_of_1_{part}_tenth_p50_ms") for part in ("first", "last"))
+    growth = last / first if first and last else None
+    return [
+        *(Bar(name, must, aim, figure_of(full, *found)) for name, must, aim, found in STEP_BARS),
+        Bar("24 GB card: everything, GB", 22, 22, budget.get("reserved_peak_gb")),
+        Bar("codec, 5 codes of one reply, ms", 25, 25, codec.get("chunk_of_1_p50_ms")),
+        Bar("codec, 5 codes of 16 replies, ms", 60, 60, codec.get("chunk_of_16_p50_ms")),
+        Bar("codec, end of 60 s against its start", 1.1, 1.0, growth),
+        Bar("codec, encode 10 s, ms", 25, 25, codec.get("encode_10_s_p50_ms")),
+        Bar("codec in 16 bit, MB", 1600, 1600, codec.get("float16_one_voice_one_reply_mb")),
+        Bar("4 s of speech to first sound, ms", 150, 80,
+            moss.get("speech_in_4_s_first_sound_p50_ms")),
+        Bar("RTF with the codec", 0.15, 0.15, one.get("worst_rtf")),
+        Bar("late chunks of 16 listeners", 0, 0, sixteen.get("late_chunks")),
+        Bar("listeners in real time", 64, 256, most_in_time(moss), lower=False),
+        Bar("listeners in real time, stand-in codec", 64, 256, most_in_time(full), lower=False),
+    ]  # fmt: skip
+
+
+def loads_of(report: Report) -> list[Report]:
+    return report.get("streams", {}).get("load", [])
+
+
+def most_in_time(report: Report) -> int | None:
+    """Listeners of the largest closed loop in real time."""
+    found = [
+        load["concurrency"]
+        for load in loads_of(report) or report.get("load", [])
+        if load.get("arrivals_per_s") is None
+        and not load["late_chunks"]
+        and load["worst_rtf"] < IN_TIME_RTF
+    ]
+    return max(found, default=None)
+
+
+def figure_of(report: Report, name: str, note: str, dtype: str) -> float | None:
+    """Median of one figure of a full-size report, None where it was not measured."""
+    for f in report.get("figures", []):
+        if (f["name"], f["note"], f["dtype"]) == (name, note, dtype):
+            return f["median_ms"]
+    return None
+
+
+def bar_part(reports: dict[str, Report]) -> list[str]:
+    """The full size against its bars."""
+    found = bars(reports)
+    if all(bar.measured is None for bar in found):
+        return []
+    rows = [
+        (bar.name, "" if bar.measured is None else f"{bar.measured:.4g}",
+         f"{'≤' if bar.lower else '≥'} {bar.must:g}", f"{'≤' if bar.lower else '≥'} {bar.aim:g}",
+         bar.verdict())
+        for bar in found
+    ]  # fmt: skip
+    title = "**The full size on one NVIDIA H200**, with random weights and the published codec"
+    lines = [f"{title}, against what it must reach and aims at", ""]
+    return [*lines, *table(("what", "measured", "must", "aim", ""), rows)]
+
+
+FORMATS = ("bfloat16", "float8-all")
+SHOWN = (
+    re.compile(r"decode step, batch (1|8|64|256)(, speaking, rows drawn)?$"),
+    re.compile(r"prefill (512 rows on 0|64 rows on \d+) cached$"),
+    re.compile(r"(plain|compiled) PyTorch, CUDA graph$"),
+    re.compile(r"transformers generate"),
+)
+
+
+def side_by_side(reports: dict[str, Report]) -> list[str]:
+    """Steps of the full size where several GPUs were measured."""
+    full = [report for name, report in reports.items() if name.endswith("_full_size")]
+    if len(full) < 2:
+        return []
+    columns = [(report, dtype) for report in full for dtype in FORMATS]
+    found = [
+        {
+            (f["name"], f["note"]): f"{f['median_ms']:.2f}"
+            + (f", {f['limit_ms']:.2f}" if f["limit_ms"] else "")
+            for f in report["figures"]
+            if (f["dtype"] or FORMATS[0]) == dtype
+        }
+        for report, dtype in columns
+    ]
+    names = dict.fromkeys(
+        (f["name"], f["note"])
+        for report in full
+        for f in report["figures"]
+        if any(form.match(f["name"]) for form in SHOWN)
+    )
+    rows = ((name, *(column.get((name, note)) for column in found)) for name, note in names)
+    heads = [f"{report['device'].split()[1]}, {dtype}" for report, dtype in columns]
+    title = f"**The full size on {len(full)} GPUs**, each beside its own rates"
+    return [title, "", *table(("ms, least time", *heads), rows)]
+
+
+def stream_part(streams: Report) -> list[str]:
+    """Many listeners of the full size."""
+    setup = streams["setup"]
+    memory = f"; {streams['memory_gib']:.0f} GiB in all" if "memory_gib" in streams else ""
+    lines = [
+        f"**Listeners of the full size**, codec: {streams['codec']}",
+        "",
+        f"{setup['prompt_rows']} rows of prompt, {setup['codes']} codes of reply{memory}:",
+        "",
+        *load_table(streams["load"]),
+    ]
+    if repeats := streams.get("repeated"):
+        rows = [tuple(repeat.values()) for repeat in repeats]
+        heads = [name.replace("_", " ") for name in repeats[0]]
+        lines += ["", "The same on other machines and starts:", "", *table(heads, rows)]
+    return lines
+
+
+def engine_part(report: Report) -> list[str]:
+    """An engine file beside the torch runtime."""
+
+    def medians(figures: list[Report]) -> dict[str, float]:
+        return {f"{f['name']} ({f['note']})": f["median_ms"] for f in figures}
+
+    ours, torch = medians(report["figures"]), medians(report["torch_runtime"]["figures"])
+    dtype = report["torch_runtime"]["figures"][0]["dtype"]
+    what = ", ".join(f"{report[name]}" for name in ("device", "library", "dtype"))
+    rows = [
+        (name, f"{ours[name]:.2f}", f"{torch[name]:.2f}")
+        for name in (
+            "decode step, batch 1 (device)",
+            "prefill 512 rows on 0 cached (wall)",
+            "prefill 64 rows on 2000 cached (wall)",
+        )
+        if name in ours and name in torch
+    ]
+    return [
+        f"**An engine file of the full size**, {what}, {report['layers']} layers, weights "
+        f"{report['weights']}: built in {report['build_s']:.0f} s, loaded in "
+        f"{report['load_s']:.1f} s",
+        "",
+        *table(("ms", f"engine file, {report['dtype']}", f"torch runtime, {dtype}"), rows),
+    ]
+
+
+def parity_part(reports: dict[str, Report]) -> list[str]:
+    """The built-in voice from engine files against the torch runtime in the same number format."""
+    rows = [
+        (f"{report['dtype']}, {check['weights']}", f"{check['agreeing_rows']} of {check['rows']}",
+         f"{check['largest_difference']:.2g} of {check['largest_logit']:.3g}",
+         f"{check['equal_replies']} of {check['sentences']}",
+         report.get("equal_words", {}).get(check["weights"]))
+        for report in reports.values()
+        for check in report.get("parity", ())
+    ]  # fmt: skip
+    heads = ("engine file", "rows with the same best id", "largest difference of logits",
+             "replies of the same rows", "of the same words")  # fmt: skip
+    title = (
+        "**The built-in voice from an engine file** against the torch runtime in the same number"
+    )
+    return [f"{title} format", "", *table(heads, rows)] if rows else []
+
+
+# The README's one table
+
+
+def summary() -> str:
+    """The built-in voice beside the full size."""
+    reports = read_all()
+    cpu, voice, full, moss = (
+        reports.get(name, {}) for name in ("cpu", "nano", "h200_full_size", "h200_moss")
+    )
+    if not cpu and not full:
+        return NONE_YET
+    decode = figure_of(full, "decode step, batch 1", "device", "bfloat16")
+    rows = [
+        ("time to first audio, median", first(cpu, "ttfa_ms", "{:.0f} ms"),
+         first(moss, "ttfa_ms", "{:.0f} ms")),
+        ("real-time factor of one reply, median", first(cpu, "rtf", "{:.2f}"),
+         first(moss, "rtf", "{:.2f}")),
+        ("listeners at a time without a gap", most_in_time(cpu), most_in_time(moss)),
+        ("the same with a stand-in for the codec, a BigVGAN of 116 M", "", held(full)),
+        ("decode step of one reply", "", form("{:.3g} ms", decode)),
+        ("words that a recogniser mistakes", form("{:.3g} %", voice.get("wer_everyday_percent")),
+         "not known"),
+        ("how good it sounds, by DistillMOS, 1 to 5",
+         form("{:.3g}", voice.get("distillmos_harvard")), "not known"),
+        ("memory", form("{:.3g} MB", voice.get("app_memory_mb")),
+         form("{:.3g} GiB", moss.get("streams", {}).get("memory_gib"))),
+    ]  # fmt: skip
+    heads = ("", "built-in voice, 2 CPU cores", "full size, random weights, one H200")
+    return "\n".join(table(heads, rows))
+
+
+def first(report: Report, name: str, text: str) -> str:
+    """The median of one listener."""
+    for load in loads_of(report) or report.get("load", []):
+        if load["concurrency"] == 1:
+            return text.format(load["figures"][name]["p50"])
+    return ""
+
+
+def held(report: Report) -> str:
+    """The most listeners in real time, and on how many starts of a machine that held: this one, and
+    those on which it was measured again, if no run there had a late chunk."""
+    most, starts = most_in_time(report), dict[str, bool]()
+    for run in report.get("streams", {}).get("repeated", ()):
+        if run["listeners"] == most:
+            start = run["start"].partition(",")[0]
+            starts[start] = starts.get(start, True) and not run["late_chunks"]
+    if most is None or not starts:
+        return form("{}", most)
+    return f"{most}, on {1 + sum(starts.values())} of {1 + len(starts)} starts of a machine"
+
+
+def form(text: str, value: object) -> str:
+    return "" if value is None else text.format(value)

@@ -1,0 +1,222 @@
+"""Hours of visitors, or of none.
+
+Two listeners, one who stops at random moments and one who talks hands-free (a third listener where
+nobody can talk) visit the program for as long as is asked for; every minute its memory, threads,
+open files and processor time are noted, and at the end how they grew and how long first sounds
+took. With --idle nobody comes: what the program costs at rest. What follows `--` are options of
+app.py. Each run adds a part to the file of --out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import numpy as np
+
+from moss_engine.audio.file import read_audio
+from moss_engine.audio.pcm import to_pcm16
+from moss_engine.config import REPO_ROOT
+from scripts.bench.common import Report, cpu_name, cpu_s
+from scripts.bench.program import Program, running
+from scripts.bench.visitor import Answer, Visitor, functions_of
+from scripts.sentences import sentence
+
+SAMPLE_S = 60.0
+SETTLED_S = 1800.0  # what is kept for a while has reached its full size by then
+PART_S = 900.0  # first sounds are told of parts of this length
+HOUR_S = 3600.0
+PAUSE_S = 4.0
+STOP_S = 1.0
+QUESTIONS_A_TAB = 40
+BLOCK = 4000  # samples of the microphone at 16 kHz
+SPOKEN = REPO_ROOT / "assets" / "samples" / "good_morning.flac"
+MAX_ROWS = 60
+TALKING = "speech-to-speech"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--minutes", type=float, default=60.0, metavar="N", help="how long (60)")
+    add("--idle", action="store_true", help="nobody comes")
+    add("--port", type=int, default=7992, help="port for the program (7992)")
+    add("app", nargs="*", metavar="-- OPTION", help="options of app.py")
+
+
+def run(args: argparse.Namespace, report: Report) -> None:
+    report.go_on()
+    part = 1 + sum(name.endswith("_minutes") for name in report.values)
+    report.values.setdefault("cpu", cpu_name())
+
+    def save(found: dict[str, Any]) -> None:
+        report.add(**{f"part_{part}_{name}": value for name, value in found.items()})
+
+    async def soak(program: Program) -> None:
+        async with httpx.AsyncClient(base_url=program.url, timeout=60.0) as client:
+            soak = Soak(program, client)
+            await soak.run(60 * args.minutes, save, idle=args.idle)
+
+    with running(args.port, *args.app) as program:
+        asyncio.run(soak(program))
+
+
+class Soak:
+    """One run against a program. `report` is what is known so far."""
+
+    def __init__(self, program: Program, client: httpx.AsyncClient, seed: int = 0):
+        self._program, self._client = program, client
+        self._chance = random.Random(seed)
+        self._began_s = time.monotonic()
+        self._first: list[tuple[float, float]] = []  # (seconds into the run, to the first sound)
+        self._ends: Counter[str] = Counter()
+        self._samples: list[tuple[float, dict[str, int]]] = []
+        self._busy_s = cpu_s(program.process.pid)
+        self._functions: dict[str, tuple[int, dict[Any, Any]]] = {}
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began_s
+
+    async def run(
+        self, length_s: float, save: Callable[[dict[str, Any]], None], *, idle: bool = False
+    ) -> None:
+        self._functions = await functions_of(self._client)
+        talks = await offers(self._client, TALKING)
+        people = (self._listen, self._listen, self._cancel, self._talk if talks else self._listen)
+        visits = [asyncio.ensure_future(self._visit(person)) for person in people if not idle]
+        try:
+            while self.seconds < length_s:
+                left_s = min(SAMPLE_S, length_s - self.seconds)
+                done = asyncio.ensure_future(asyncio.sleep(left_s))
+                await asyncio.wait([done, *visits], return_when="FIRST_COMPLETED")
+                for visit in visits:
+                    if visit.done():
+                        visit.result()
+                self._samples.append((self.seconds, self._program.counts()))
+                save(self.report())
+        finally:
+            for visit in visits:
+                visit.cancel()
+            await asyncio.gather(*visits, return_exceptions=True)
+
+    def report(self) -> dict[str, Any]:
+        settled = [sample for sample in self._samples if sample[0] >= SETTLED_S]
+        parts = [
+            [took_s for at_s, took_s in self._first if number <= at_s / PART_S < number + 1]
+            for number in range(int(self.seconds / PART_S) + 1)
+        ]
+        first = [took_s for at_s, took_s in self._first if at_s < HOUR_S]
+        last = [took_s for at_s, took_s in self._first if at_s >= self.seconds - HOUR_S]
+        return {
+            "minutes": round(self.seconds / 60, 1),
+            "cores": round((cpu_s(self._program.process.pid) - self._busy_s) / self.seconds, 3),
+            "ends": dict(self._ends),
+            "first_sound_s_p50_first_hour": median_of(first),
+            "first_sound_s_p50_last_hour": median_of(last),
+            "first_sound_s_p50_by_quarter_hour": [median_of(part) for part in parts if part],
+            "rss_mb_an_hour": slope(self._samples, "rss_kb"),
+            "rss_mb_an_hour_after_half_hour": slope(settled, "rss_kb"),
+            "tracebacks": self._program.written().count("Traceback"),
+            **{
+                name: [sample[name] for _, sample in self._samples]
+                for name in ("rss_mb", "threads", "handles")
+            },
+        }
+
+    async def _visit(self, person: Callable[[Visitor], Awaitable[None]]) -> None:
+        """One tab after another, closed and opened anew."""
+        while True:
+            visitor = Visitor(self._client, self._functions)
+            try:
+                await person(visitor)
+            except httpx.HTTPError as error:
+                self._ends[f"failed: {type(error).__name__}"] += 1
+                await asyncio.sleep(PAUSE_S)
+            finally:
+                await visitor.leave()
+
+    async def _listen(self, visitor: Visitor) -> None:
+        for _ in range(QUESTIONS_A_TAB):
+            text = sentence(self._chance.randrange(10_000))
+            self._note("reading", await visitor.ask(text=text, max_rows=MAX_ROWS))
+            await visitor.stop()  # which answers with the conversation and writes its sound
+            await asyncio.sleep(PAUSE_S * (0.5 + self._chance.random()))
+
+    async def _cancel(self, visitor: Visitor) -> None:
+        """Stops at a random moment, by the button or by closing the tab."""
+
+        async def stop(_answer: Answer) -> None:
+            await asyncio.sleep(STOP_S * self._chance.random())
+            await visitor.stop()
+
+        for _ in range(QUESTIONS_A_TAB):
+            text = sentence(self._chance.randrange(10_000))
+            if self._chance.random() < 0.1:
+                asking = asyncio.ensure_future(visitor.ask(text=text))
+                await asyncio.wait({asking}, timeout=STOP_S * self._chance.random())
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+                self._ends["closed tab"] += 1
+                return
+            self._note("stopped", await visitor.ask(while_heard=stop, text=text))
+            await asyncio.sleep(PAUSE_S * self._chance.random())
+
+    async def _talk(self, visitor: Visitor) -> None:
+        """Says a sentence, hears the answer, says another; blocks come as a microphone's do."""
+        key, seq, spoken = await visitor.microphone(), 0, spoken_16k()
+        for _ in range(QUESTIONS_A_TAB):
+            utterance = ""
+            turn = np.concatenate([spoken, np.zeros(6 * 16_000, np.int16)])
+            for start in range(0, len(turn), BLOCK):
+                heard = await visitor.say(key, seq, turn[start : start + BLOCK])
+                seq += 1
+                utterance = heard["utterance"] or utterance
+                if utterance:
+                    break
+                await asyncio.sleep(BLOCK / 16_000)
+            if not utterance:
+                self._ends["spoken: not heard"] += 1
+                continue
+            answer = await visitor.ask(mode=TALKING, utterance=utterance, max_rows=MAX_ROWS)
+            self._note("spoken", answer)
+
+    def _note(self, asked: str, answer: Answer) -> None:
+        self._ends[f"{asked}: {answer.end}"] += 1
+        if answer.first_s is not None:
+            self._first.append((self.seconds, answer.first_s))
+
+
+async def offers(client: httpx.AsyncClient, mode: str) -> bool:
+    """Whether the page has a mode of that name."""
+    parts = (await client.get("/config")).json()["components"]
+    return any(
+        mode in choice for part in parts for choice in part["props"].get("choices") or () if choice
+    )
+
+
+def median_of(values: list[float]) -> float | None:
+    return round(statistics.median(values), 3) if values else None
+
+
+def spoken_16k() -> np.ndarray:
+    """int16 [n] of somebody who speaks, at 16 kHz."""
+    wave, rate_hz = read_audio(SPOKEN)
+    wave = wave[: 3 * rate_hz]
+    times_s = np.arange(round(len(wave) / rate_hz * 16_000)) / 16_000
+    return to_pcm16(np.interp(times_s, np.arange(len(wave)) / rate_hz, wave).astype(np.float32))
+
+
+def slope(samples: list[tuple[float, dict[str, int]]], name: str) -> float | None:
+    """Growth in thousands an hour, by least squares; None of less than ten samples."""
+    if len(samples) < 10:
+        return None
+    hours = np.array([at_s / 3600 for at_s, _ in samples])
+    values = np.array([sample[name] / 1024 for _, sample in samples])
+    return round(float(np.polyfit(hours, values, 1)[0]), 2)

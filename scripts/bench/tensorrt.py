@@ -1,0 +1,279 @@
+"""Engine files of plain TensorRT on this GPU: parity with torch, and speed at the published size.
+
+nano builds the built-in checkpoint with weights bound or baked, and compares logits row by row with
+the torch runtime in the same number format, and greedy replies. published builds, loads and times
+the full layout with random weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from moss_engine.api.info import RuntimeInfo
+from moss_engine.api.request import ChannelSampling
+from moss_engine.api.tokens import Modality, Row, is_audio_row
+from moss_engine.config import NANO_CHECKPOINT
+from moss_engine.export.tensorrt import EFFORT, BuildTarget, build_tensorrt_plan
+from moss_engine.models.config import PUBLISHED, ModelConfig
+from moss_engine.models.layout import parts, stream_parts
+from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.eager.runtime import load_torch_runtime
+from moss_engine.runtime.engine_manifest import (
+    PLAN_NAME,
+    EngineManifest,
+    plan_digest,
+    read_plan,
+    write_engine_manifest,
+)
+from moss_engine.runtime.sampler import LogitsRuntime
+from moss_engine.runtime.tensorrt.library import Library, compute_capability, load_library
+from moss_engine.runtime.tensorrt.runtime import TrtRuntime, bound_weights
+from moss_engine.text.processor import load_processor
+from scripts.bench.common import Report, names_of
+from scripts.bench.gpu import (
+    CONTEXT_ROWS,
+    add_figure,
+    device_times_ms,
+    needs_of,
+    sequence,
+    wall_times_ms,
+)
+from scripts.quantize import conversations, prompts_from
+
+PARTS, WEIGHTS = ("nano", "published"), ("bound", "baked")
+NUM_SENTENCES, NUM_ROWS, REPLY_ROWS = 20, 200, 400
+FILLS = ((64, 0), (128, 0), (512, 0), (64, 2000))
+INIT_STD = 0.02
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Against the torch runtime in the same number format. `agreeing_rows` have the same best id in
+    the channel that counts, `agreeing_heads` counts both heads' best ids; `largest_difference` is
+    that of any logit.
+    """
+
+    weights: str
+    build_s: float
+    plan_mb: float
+    rows: int
+    agreeing_rows: int
+    agreeing_heads: int
+    largest_difference: float
+    largest_logit: float
+    sentences: int
+    equal_replies: int
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--parts", type=names_of(PARTS), default=[*PARTS], metavar="PART,...",
+        help="what to measure (nano,published)")  # fmt: skip
+    add("--backend", default="tensorrt", choices=("tensorrt", "tensorrt_rtx"),
+        help="library to build and run with (tensorrt)")  # fmt: skip
+    add("--dtype", default="float16", choices=("float32", "float16", "bfloat16"),
+        help="number format of the engines (float16)")  # fmt: skip
+    add("--weights", type=names_of(WEIGHTS), default=[*WEIGHTS], metavar="KIND,...",
+        help="of the engines of nano; the first kind also for published (bound,baked)")  # fmt: skip
+    add("--layers", type=int, default=PUBLISHED.num_shared_layers, metavar="N",
+        help=f"shared layers of published ({PUBLISHED.num_shared_layers})")  # fmt: skip
+    add("--effort", type=int, default=EFFORT,
+        help=f"the builder's optimisation level, 0 to 5 ({EFFORT})")  # fmt: skip
+    add("--beside", type=Path, metavar="FILE",
+        help="figures of the bench full_size of the same hour, kept with these")  # fmt: skip
+
+
+def run(args: argparse.Namespace, report: Report) -> None:
+    library, device = load_library(args.backend), torch.device("cuda")
+    report.add(
+        device=torch.cuda.get_device_name(device),
+        library=f"{library.backend} {library.version}",
+        torch=torch.__version__,
+        dtype=args.dtype,
+    )
+    if "nano" in args.parts:
+        checks = measure_parity(library, args.dtype, args.weights, args.effort, device)
+        report.add(parity=[asdict(check) for check in checks])
+    if "published" in args.parts:
+        config = dataclasses.replace(PUBLISHED, num_shared_layers=args.layers)
+        measure_published(library, config, args.dtype, args.weights[0], args.effort, device, report)
+    if args.beside:
+        report.add(torch_runtime=json.loads(args.beside.read_text(encoding="utf-8")))
+
+
+def build(
+    library: Library,
+    config: ModelConfig,
+    dtype: str,
+    limits: Limits,
+    weights: str,
+    tensors: Mapping[str, Tensor] | Iterator[tuple[str, Tensor]],
+    effort: int,
+    device: torch.device,
+) -> tuple[TrtRuntime, dict[str, float]]:
+    """A runtime of an engine that is built now; seconds of building and loading, megabytes of the
+    plan. Loading is timed with bound weights already on the GPU."""
+    items = tensors.items() if isinstance(tensors, Mapping) else tensors
+    capability = compute_capability(library, device)
+    target = BuildTarget(library.backend, weights, None, limits)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        path, start_s = folder / PLAN_NAME, time.perf_counter()
+        baked = items if weights == "baked" else None
+        built = build_tensorrt_plan(config, dtype, target, path, baked, print, effort=effort)
+        build_s = time.perf_counter() - start_s
+        digest, num_bytes = plan_digest(path)
+        manifest = EngineManifest(
+            library.backend,
+            "none",
+            built.library_version,
+            capability,
+            dtype,
+            weights,
+            limits.block_size,
+            limits.num_blocks,
+            limits.max_batch,
+            limits.max_step_rows,
+            limits.max_seq_len,
+            digest,
+            num_bytes,
+        )
+        write_engine_manifest(folder, manifest)
+        bound = bound_weights(library, dtype, items, device) if weights == "bound" else {}
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        start_s = time.perf_counter()
+        names = (library.backend, library.version, str(device), dtype, "bench")
+        info = RuntimeInfo(*names, digest)
+        plan = read_plan(folder, manifest)
+        runtime = TrtRuntime(library, plan, manifest, config, limits, bound, info, device)
+        load_s = time.perf_counter() - start_s
+    return runtime, {"build_s": build_s, "load_s": load_s, "plan_mb": num_bytes / 1e6}
+
+
+def measure_parity(
+    library: Library, dtype: str, kinds: Sequence[str], effort: int, device: torch.device
+) -> list[Parity]:
+    """An engine for each kind of weights."""
+    config = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
+    limits, stored = Limits(16, 128, 4, 512, 2048), getattr(torch, dtype)
+    reference = load_torch_runtime(NANO_CHECKPOINT, limits, device=device, dtype=stored, threads=1)
+    wanted = greedy_replies(reference, config)
+    layout, checks = dict(stream_parts(NANO_CHECKPOINT, config, stored)), []
+    for weights in kinds:
+        runtime, made = build(library, config, dtype, limits, weights, layout, effort, device)
+        found = greedy_replies(runtime, config)
+        equal = sum(a == b for a, b in zip(wanted, found, strict=True))
+        compared = compare_rows(reference, runtime, config, wanted)
+        size = made["build_s"], made["plan_mb"]
+        checks.append(Parity(weights, *size, *compared, len(wanted), equal))
+        runtime.close()
+    return checks
+
+
+def greedy_replies(runtime: LogitsRuntime, config: ModelConfig) -> list[list[Row]]:
+    """Prompt and reply of every sentence, always the likeliest row."""
+    processor = load_processor(NANO_CHECKPOINT, config, 1000)
+    best = ChannelSampling(0.0, 0, 1.0, 1.0)
+    processor.default_sampling = dataclasses.replace(
+        processor.default_sampling, text=best, audio=best
+    )
+    texts = prompts_from(None, NUM_SENTENCES)
+    return list(conversations(runtime, processor, texts, REPLY_ROWS))
+
+
+def compare_rows(
+    reference: LogitsRuntime,
+    runtime: LogitsRuntime,
+    config: ModelConfig,
+    conversations: list[list[Row]],
+) -> tuple[int, int, int, float, float]:
+    """Both runtimes on the same rows: the prompt at once, then row by row."""
+    rows = agreeing = heads = 0
+    difference = largest = 0.0
+    each = NUM_ROWS // len(conversations)
+    for conversation in conversations:
+        opened = next(i for i, row in enumerate(conversation) if is_audio_row(row, config.special))
+        for end in range(opened, min(opened + each, len(conversation))):
+            start = 0 if end == opened else end - 1
+            ours, theirs = (
+                _logits(which, conversation, start, end) for which in (runtime, reference)
+            )
+            equal = [bool(a.argmax() == b.argmax()) for a, b in zip(ours, theirs, strict=True)]
+            speaks = is_audio_row(conversation[end], config.special)
+            counts = list(Modality).index(Modality.AUDIO if speaks else Modality.TEXT)
+            rows, agreeing, heads = rows + 1, agreeing + equal[counts], heads + sum(equal)
+            for a, b in zip(ours, theirs, strict=True):
+                difference = max(difference, (a - b).abs().max().item())
+                largest = max(largest, b.abs().max().item())
+    return rows, agreeing, heads, difference, largest
+
+
+def _logits(runtime: LogitsRuntime, rows: Sequence[Row], start: int, end: int) -> Logits:
+    """Behind row end - 1, with those before `start` in the pool."""
+    blocks = tuple(range(-(-end // runtime.limits.block_size)))
+    return runtime.forward(
+        ScheduledBatch((ScheduledSequence(tuple(rows[start:end]), start, blocks, True),))
+    )
+
+
+def measure_published(
+    library: Library,
+    config: ModelConfig,
+    dtype: str,
+    weights: str,
+    effort: int,
+    device: torch.device,
+    report: Report,
+) -> None:
+    """Build, load and measure the full layout."""
+    limits = Limits(16, 1024, 1, 512, 4096)
+    tensors: Any = random_tensors(config, getattr(torch, dtype), device)
+    if weights == "baked":
+        tensors = {name: value.cpu() for name, value in tensors}
+    runtime, made = build(library, config, dtype, limits, weights, tensors, effort, device)
+    wide = 2 if weights == "bound" and library.wide_io else 1
+    report.add(
+        weights=weights,
+        layers=config.num_layers,
+        effort=effort,
+        **made,
+        scratch_mb=runtime.scratch_bytes / 1e6,
+        step_gb=wide * needs_of(config, "bfloat16").weight_bytes / 1e9,
+    )
+    step = ScheduledBatch((sequence(config, 0, CONTEXT_ROWS, 1),))
+    logits = runtime.forward(step)
+    assert logits.text.isfinite().all() and logits.audio.isfinite().all()
+    times_ms = device_times_ms(runtime.decode_again(1, CONTEXT_ROWS))
+    add_figure(report, "decode step, batch 1", times_ms, "device")
+    times_ms = wall_times_ms(lambda: runtime.forward(step))
+    add_figure(report, "forward of one row, batch 1", times_ms, "wall")
+    for rows, cached in FILLS:
+        fill = ScheduledBatch((sequence(config, 0, cached, rows, (cached + rows) // 16 + 1),))
+        again = lambda: runtime.forward(fill)  # noqa: B023, E731
+        name = f"prefill {rows} rows on {cached} cached"
+        add_figure(report, name, device_times_ms(again), "device")
+        add_figure(report, name, wall_times_ms(again), "wall")
+    runtime.close()
+
+
+def random_tensors(
+    config: ModelConfig, dtype: torch.dtype, device: torch.device
+) -> Iterator[tuple[str, Tensor]]:
+    """The layout's tensors, one at a time: normal with deviation 0.02, norms near one."""
+    generator = torch.Generator(device).manual_seed(0)
+    for name, part in parts(config).items():
+        values = torch.empty(part.shape, dtype=dtype, device=device)
+        mean = float(len(part.shape) == 1)
+        yield name, values.normal_(mean, INIT_STD, generator=generator)

@@ -1,0 +1,173 @@
+"""Listeners of a service: closed loops, arrivals and crowds give every listener what it asked for,
+and count what came late."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from moss_engine.api.errors import MossError
+from moss_engine.api.metrics import Timeline, measure
+from moss_engine.api.request import Request
+from moss_engine.api.service import ReplyStream
+from moss_engine.config import EngineConfig
+from moss_engine.engine.engine import Engine
+from moss_engine.service.core import ServiceCore
+from scripts.bench.listeners import (
+    Crowd,
+    Heard,
+    Submit,
+    arrivals,
+    closed_loop,
+    crowd,
+    load_line,
+    summarise,
+)
+from scripts.bench.random_weights import FixedSize, fixed_requests
+from scripts.bench.replicas import capacity, lateness, merged, ttfa_ms
+from tests.fakes import CONFIG, LIMITS, FakeCodec, FakeRuntime, noisy
+
+ASK = fixed_requests(30, 0)
+
+
+def submit(service: ServiceCore) -> Submit:
+    async def ask(request: Request) -> ReplyStream:
+        return service.submit(request)
+
+    return ask
+
+
+def fake_runtime() -> FakeRuntime:
+    return FakeRuntime(noisy, replace(LIMITS, num_blocks=256, max_batch=8))
+
+
+def fake_service(codec: FakeCodec | None = None, **options) -> ServiceCore:
+    config, codec = EngineConfig(max_waiting=50), codec or FakeCodec(6)
+    engine = Engine(
+        fake_runtime(), FixedSize(CONFIG.special, 9, 30), config, samples_per_code=960, **options
+    )
+    return ServiceCore(engine, codec, config, **options)
+
+
+def service_whose_codec_takes(seconds: float) -> ServiceCore:
+    """For every push, by a clock that nothing else moves: what comes late does not hang on the
+    machine."""
+    codec, now_s = FakeCodec(6), [0.0]
+
+    def pass_time() -> None:
+        now_s[0] += seconds
+
+    codec.before_push = pass_time
+    return fake_service(codec, clock=lambda: now_s[0])
+
+
+def test_a_closed_loop_answers_every_request_in_full():
+    service = service_whose_codec_takes(
+        0.005
+    )  # all replies together take less than a chunk's 0.24 s
+    service.start()
+    load = asyncio.run(closed_loop(submit(service), ASK, 3, 7))
+    service.close()
+    assert (load.concurrency, load.replies, load.late_chunks, load.without_underrun) == (
+        3,
+        7,
+        0,
+        1.0,
+    )
+    assert load.figures["num_rows"]["min"] == load.figures["num_rows"]["p99"] == 30
+    assert load.figures["num_prompt_rows"]["p50"] == 9
+    assert load.worst_rtf == pytest.approx(
+        max(load.figures["rtf"][p] for p in ("min", "p50", "p99")), rel=0.5
+    )
+    assert "3 at a time, 7 replies" in load_line(load)
+
+
+def test_a_listener_who_hears_replies_out_asks_again_when_they_are_over():
+    service = fake_service()
+    service.start()
+    load = asyncio.run(closed_loop(submit(service), ASK, 2, 4, hears_out=True))
+    service.close()
+    assert load.wall_s > 2 * 1.2 * 0.95  # two replies of 30 codes, one after another
+
+
+def test_arrivals_do_not_wait_for_answers():
+    service = fake_service()
+    service.start()
+    load = asyncio.run(arrivals(submit(service), ASK, 100.0, 20))
+    service.close()
+    assert load.replies == 20 and load.arrivals_per_s == 100.0 and load.concurrency > 8
+    assert "100 arrivals a second" in load_line(load)
+
+
+def test_chunks_that_come_late_are_counted():
+    service = service_whose_codec_takes(0.3)
+    service.start()
+    load = asyncio.run(closed_loop(submit(service), ASK, 1, 1))
+    service.close()
+    assert load.late_chunks == 4 and load.without_underrun == 0 and load.worst_rtf > 1
+
+
+def test_a_reply_that_fails_is_no_measurement():
+    codec = FakeCodec(6)
+    service = fake_service(codec)
+    codec.before_push = lambda: (_ for _ in ()).throw(MossError("broken"))
+    service.start()
+    with pytest.raises(MossError, match="broken"):
+        asyncio.run(closed_loop(submit(service), ASK, 2, 2))
+    service.close()
+
+
+def test_percentiles_of_every_figure_over_the_replies_that_have_it():
+    known = [replace(measure(Timeline()), ttfa_ms=float(i)) for i in range(101)]
+    figures = summarise([*known, measure(Timeline())])
+    shown = {"n": 101, "min": 0.0, "p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
+    assert figures["ttfa_ms"] == shown and "rtf" not in figures
+    assert figures["audio_s"]["n"] == 102
+
+
+def test_a_crowd_comes_plays_replies_out_and_asks_again():
+    service = fake_service()
+    service.start()
+    found = asyncio.run(crowd(submit(service), ASK, 3, 100.0, 2.0))
+    service.close()
+    assert len(found.arrivals_s) == 3 and found.refused == 0
+    first, later = found.heard[:3], found.heard[3:]
+    assert [heard.ending for heard in first] == ["length"] * 3 and later
+    for heard in first:
+        assert heard.timeline.audio_s == pytest.approx(1.2) and heard.first_s is not None
+        assert later[0].asked_s - heard.asked_s > 1.1
+
+
+def test_a_crowd_counts_who_was_refused():
+    async def refuse(_request: Request) -> ReplyStream:
+        raise MossError("full")
+
+    found = asyncio.run(crowd(refuse, ASK, 2, 1000.0, 0.1))
+    assert found.refused == 2 and not any(heard.chunks for heard in found.heard)
+
+
+def test_what_a_crowd_met_is_counted():
+    """Two listeners; from the second on chunks are late."""
+    one = Heard(asked_s=1.0, chunks=[(1.5, 0.0), (3.0, 0.0)], replicas=[(1.0, "a"), (3.5, "b")])
+    two = Heard(asked_s=2.0, chunks=[(2.25, 0.0), (5.0, 0.4)], ending="E_REPLY", end_s=5.0)
+    met = Crowd([one, two], [0.5, 2.0])
+    assert capacity(met) == (2, 2)
+    assert capacity(Crowd([one], [0.5])) == (1, None)
+    assert ttfa_ms(met.heard, 0.0, 9.0) == {"replies": 2, "p50": 375.0, "p95": 487.5}
+    found = lateness(met.heard, 0.0, 9.0)
+    assert (found["chunks"], found["late_chunks"], found["longest_silence_s"]) == (4, 1, 0.4)
+    assert found["cut"] == 1
+    assert [one.replica_at(t) for t in (0.5, 2.0, 4.0)] == [None, "a", "b"]
+
+
+def test_the_listeners_of_several_pages_are_one_crowd():
+    from concurrent.futures import Future
+
+    pages: list[Future[Crowd]] = []
+    for number in range(2):
+        pages.append(Future())
+        pages[-1].set_result(Crowd([Heard(asked_s=number)], [float(number)], number))
+    whole = merged(pages)
+    assert (len(whole.heard), whole.arrivals_s, whole.refused) == (2, [0.0, 1.0], 1)

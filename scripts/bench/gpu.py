@@ -287,7 +287,7 @@ def make_runtime(
     device: torch.device,
 ) -> CudaRuntime:
     """A network with random weights; raises ConfigError where memory is too small."""
-    from moss_engine.runtime.cuda.load import make_random_runtime
+    from moss_engine.runtime.cuda.runtime import make_random_runtime
     from moss_engine.runtime.cuda.weights import Float8, num_bytes
     from moss_engine.runtime.memory import require_memory
 

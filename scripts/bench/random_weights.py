@@ -35,11 +35,11 @@ from moss_engine.codec.moss.whisper import (
     build_whisper_vq,
     expected_tensors,
 )
-from moss_engine.codec.vocoder.hift.weights import HiftConfig, hift_shapes, pack_hift
 from moss_engine.codec.nano.codec import NanoCodec, join
 from moss_engine.codec.nano.fsq import FsqConfig, NanoFsq
 from moss_engine.codec.vocoder.bigvgan import build_generator
 from moss_engine.codec.vocoder.cuda import FusedGenerator
+from moss_engine.codec.vocoder.hift.weights import HiftConfig, hift_shapes, pack_hift
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment

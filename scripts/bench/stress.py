@@ -35,7 +35,7 @@ from moss_engine.api.events import Event
 from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.build import build_service
 from moss_engine.checkup import check_network
-from moss_engine.codec.store import read_config
+from moss_engine.codec.files import read_config
 from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.service.local import LocalService
 from moss_engine.ui.entrance.process import PREFIX

@@ -123,6 +123,60 @@ class SpeechService(Protocol):
         ...
 
 
+class ReplyWrapper:
+    """A `ReplyStream` that is another one, but for what a subclass does otherwise."""
+
+    def __init__(self, reply: ReplyStream):
+        self.request_id = reply.request_id
+        self._reply = reply
+
+    def cancel(self) -> None:
+        self._reply.cancel()
+
+    def acknowledge(self, samples: int) -> None:
+        self._reply.acknowledge(samples)
+
+
+class ServiceWrapper:
+    """A `SpeechService` that passes everything on to the one `below`, but for what a subclass does
+    itself."""
+
+    def __init__(self, below: SpeechService):
+        self._below = below
+
+    async def describe(self) -> ServiceInfo:
+        return await self._below.describe()
+
+    async def submit(self, request: Request) -> ReplyStream:
+        return await self._below.submit(request)
+
+    async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
+        return await self._below.encode(wave, sample_rate_hz)
+
+    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
+        return await self._below.transcribe(wave, sample_rate_hz)
+
+    async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+        return await self._below.glimpse(wave, sample_rate_hz)
+
+    async def add_voice(
+        self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]
+    ) -> ClonedVoice:
+        return await self._below.add_voice(session_id, wave, sample_rate_hz, codes)
+
+    async def remove_voice(self, session_id: str) -> None:
+        await self._below.remove_voice(session_id)
+
+    async def cancel_session(self, session_id: str) -> None:
+        await self._below.cancel_session(session_id)
+
+    async def stats(self) -> ServiceStats:
+        return await self._below.stats()
+
+    async def drain(self, timeout_s: float | None = None) -> None:
+        await self._below.drain(timeout_s)
+
+
 class StartableService(SpeechService, Protocol):
     """A service with a life of its own."""
 

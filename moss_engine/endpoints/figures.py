@@ -3,6 +3,9 @@ page's last look at its replicas."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -15,9 +18,12 @@ from prometheus_client import (
 )
 
 import moss_engine
+from moss_engine.api.errors import MossError
 from moss_engine.api.events import AudioChunk, Event, Failed, Finished
 from moss_engine.api.info import ClusterStats, ServiceInfo, ServiceStats
 from moss_engine.api.metrics import Timeline, fold, measure
+from moss_engine.api.request import Request
+from moss_engine.api.service import ReplyStream, ReplyWrapper, ServiceWrapper, SpeechService
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 WAITS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
@@ -186,3 +192,41 @@ class ReplicaFigures:
         self._counts.labels("placed").set(cluster.num_placed)
         self._counts.labels("preferred").set(cluster.num_preferred)
         self._counts.labels("resumed").set(cluster.num_resumes)
+
+
+class WatchedReply(ReplyWrapper):
+    """A reply whose events are folded when its listener takes them."""
+
+    def __init__(self, reply: ReplyStream, figures: Figures):
+        super().__init__(reply)
+        self._figures = figures
+
+    async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
+        watch = Watch(self._figures)
+        try:
+            async with aclosing(self._reply.events(acknowledge=acknowledge)) as events:
+                async for event in events:
+                    watch.take(event)
+                    yield event
+        finally:
+            watch.close()
+
+
+class WatchedService(ServiceWrapper):
+    """Another service, and the figures of what it does.
+
+    `counts_refusals`: of `submit`, for callers that do not count what they refuse themselves.
+    """
+
+    def __init__(self, service: SpeechService, figures: Figures, *, counts_refusals: bool = True):
+        super().__init__(service)
+        self._figures = figures
+        self._counts_refusals = counts_refusals
+
+    async def submit(self, request: Request) -> ReplyStream:
+        try:
+            return WatchedReply(await self._below.submit(request), self._figures)
+        except MossError as error:
+            if self._counts_refusals:
+                self._figures.refused(error.code)
+            raise

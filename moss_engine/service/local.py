@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from moss_engine.api.errors import UnsupportedModeError
-from moss_engine.api.info import ServiceInfo, ServiceStats
+from moss_engine.api.info import MachineLimits, ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.api.service import ClonedVoice, ReplyStream
 from moss_engine.api.transcript import Transcript
-from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.core import ServiceCore
-from moss_engine.service.hearing import Hearing
-from moss_engine.service.machine_watch import MachineWatch
+from moss_engine.service.recordings import ClonedVoices, Hearing
 
 if TYPE_CHECKING:
     import numpy as np
 
+
+LOOK_S = 0.2  # between two looks whether the service rests
+GAP_S = 0.005  # between two steps, so that a question that comes meanwhile hardly waits
 Result = TypeVar("Result")
 
 
@@ -132,3 +134,37 @@ def _cancel_unheard(submitted: asyncio.Future[Any]) -> None:
     """The listener left while its request was being accepted."""
     if not submitted.cancelled() and submitted.exception() is None:
         submitted.result().cancel()
+
+
+class MachineWatch:
+    """The machine's limits, measured beside the service while nothing is asked of it.
+
+    `steps` gives None until it gives the limits; it goes on only while `rests` says so."""
+
+    def __init__(
+        self, steps: Callable[[], Iterator[MachineLimits | None]], rests: Callable[[], bool]
+    ):
+        self.limits: MachineLimits | None = None
+        self._steps = steps
+        self._rests = rests
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._measure, name="machine", daemon=True)
+
+    def start(self) -> None:
+        """Begin in the background."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; what was not measured stays unknown."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _measure(self) -> None:
+        for limits in self._steps():
+            self.limits = limits
+            if self._closing.wait(GAP_S):
+                return
+            while not self._rests():
+                if self._closing.wait(LOOK_S):
+                    return

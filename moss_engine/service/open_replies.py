@@ -1,20 +1,28 @@
-"""Replies between their being accepted and their last event."""
+"""Replies between their being accepted and their last event, and one line of each for the operator:
+when it ended and why, without text or sound."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import logging
 import threading
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from moss_engine.api.errors import MossError, ParameterError, ShuttingDownError
 from moss_engine.api.events import Failed, Finished, FinishReason
 from moss_engine.api.request import Request
-from moss_engine.service.reply_log import ReplyLog
 from moss_engine.service.reply_stream import MAX_UNTAKEN_EVENTS, LocalReplyStream
-from moss_engine.service.speech_job import SpeechJob
+from moss_engine.service.speech_worker import SpeechJob
 
+log = logging.getLogger("moss_engine.service.reply_log")
+
+MAX_LINES_PER_S = 20.0
+BURST = 100.0
 CLOSED = "The service is shutting down; try again when it is back."
 
 
@@ -149,3 +157,27 @@ class OpenReplies:
         self._replies.pop(request_id, None)
         self._outcomes[outcome] += 1
         self._changed.notify_all()
+
+
+class ReplyLog:
+    """JSON lines at level INFO of `log`, a bounded number a second; the next line
+    counts those that were left out. Called by one thread at a time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._allowance, self._counted_s = BURST, clock()
+        self._left_out = 0
+
+    def write(self, values: dict[str, Any]) -> None:
+        """Write what is known of a reply; values that are None are left out."""
+        now_s = self._clock()
+        earned = (now_s - self._counted_s) * MAX_LINES_PER_S
+        self._allowance, self._counted_s = min(BURST, self._allowance + earned), now_s
+        if self._allowance < 1.0:
+            self._left_out += 1
+            return
+        self._allowance -= 1.0
+        if self._left_out:
+            values, self._left_out = {**values, "left_out": self._left_out}, 0
+        known = {name: value for name, value in values.items() if value is not None}
+        log.info(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **known}))

@@ -9,8 +9,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from moss_engine.api.errors import (
     ALL_TAKEN,
@@ -25,22 +25,19 @@ from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.metrics import RequestMetrics
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Message, Recorded, Reply, Request, Speech, Text
-from moss_engine.api.service import ClonedVoice, ReplyStream, StartableService
+from moss_engine.api.service import ReplyStream, ReplyWrapper, ServiceWrapper, StartableService
 from moss_engine.api.transcript import Transcript
 from moss_engine.api.validation import check_id, check_sampling, check_speed, check_text
 from moss_engine.talk.answer import Answerer, Part, Question, Role, Spoken
 from moss_engine.talk.modes import reading_mode
 from moss_engine.talk.reply import TalkReply
 
-if TYPE_CHECKING:
-    import numpy as np
-
 POLL_S = 0.05
 MAX_SESSIONS = 256  # whose last figures are remembered
 UNHEARD_S = 10.0  # a reply that nobody began to listen to is given up
 
 
-class TalkingService:
+class TalkingService(ServiceWrapper):
     """A `SpeechService` over another one. `info` is that one's with the modes of
     `modes.talking_modes`; `answerer` thinks of the answers to their questions, and every other
     request goes on as it is. `drain_s` is the time that open replies get at shutdown. Used on any
@@ -54,7 +51,8 @@ class TalkingService:
         *,
         drain_s: float = 10.0,
     ):
-        self._below = below
+        super().__init__(below)
+        self._below: StartableService = below
         self._info = info
         self._answerer = answerer
         self._drain_s = drain_s
@@ -91,23 +89,6 @@ class TalkingService:
                 return Noted(reply, heard.transcript)
             return reply
         return self._talk(request, mode)
-
-    async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
-        return await self._below.encode(wave, sample_rate_hz)
-
-    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
-        return await self._below.transcribe(wave, sample_rate_hz)
-
-    async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
-        return await self._below.glimpse(wave, sample_rate_hz)
-
-    async def add_voice(
-        self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]
-    ) -> ClonedVoice:
-        return await self._below.add_voice(session_id, wave, sample_rate_hz, codes)
-
-    async def remove_voice(self, session_id: str) -> None:
-        await self._below.remove_voice(session_id)
 
     async def cancel_session(self, session_id: str) -> None:
         self._cancel_all(session_id)
@@ -250,35 +231,22 @@ class TalkingService:
             reply.cancel()
 
 
-class Noted:
+class Noted(ReplyWrapper):
     """A reply to speech that was also transcribed: the transcript comes right behind
     `Accepted`."""
 
     def __init__(self, reply: ReplyStream, transcript: Transcript):
-        self.request_id = reply.request_id
-        self._reply = reply
+        super().__init__(reply)
         self._transcript = transcript
 
     async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
-        """Every event to the terminal one; leaving early stops the reply."""
-        events = self._reply.events(acknowledge=acknowledge)
-        try:
+        async with aclosing(self._reply.events(acknowledge=acknowledge)) as events:
             async for event in events:
                 yield event
                 if isinstance(event, Accepted):
                     yield Transcribed(
                         self.request_id, event.time_s, event.num_rows, self._transcript
                     )
-        finally:
-            await events.aclose()
-
-    def cancel(self) -> None:
-        """Stop the reply."""
-        self._reply.cancel()
-
-    def acknowledge(self, samples: int) -> None:
-        """The listener has taken so many samples of this reply in all."""
-        self._reply.acknowledge(samples)
 
 
 def _words(message: Message) -> str | None:

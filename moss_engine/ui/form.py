@@ -16,7 +16,7 @@ from moss_engine.api.errors import InputError, ParameterError, UnsupportedModeEr
 from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Speech, Text
 from moss_engine.api.validation import check_sampling, check_speed, check_text
 from moss_engine.ui.facts import PageInfo
-from moss_engine.ui.sound_way import WAYS
+from moss_engine.ui.stream import WAYS
 
 RUN = re.compile(r"[0-9a-f]{8}")
 

@@ -21,20 +21,16 @@ from moss_engine.api.errors import MossError, ParameterError
 from moss_engine.api.metrics import measure
 from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.ui import form
-from moss_engine.ui.asking.forecast import Forecasts, Seen
+from moss_engine.ui.asking.forecast import Forecasts, PoolWatch, Seen
 from moss_engine.ui.asking.refusals import Refusals
-from moss_engine.ui.asking.relay import Told, relay
 from moss_engine.ui.asking.replay import recipe
-from moss_engine.ui.asking.shared import Shared
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import HEARD, Conversation, Turn
 from moss_engine.ui.entrance.gradio_queue import Lease, Outboxes, lease_of
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.kept import KEY, Visits, settle
-from moss_engine.ui.pool_watch import PoolWatch
-from moss_engine.ui.sound_way import TICKS_S, SoundWay
-from moss_engine.ui.stream import ReplyClock, messages
+from moss_engine.ui.stream import TICKS_S, ReplyClock, Shared, SoundWay, Told, messages, relay
 from moss_engine.ui.view import View, halt, take
 
 ACCEPTED_SEQ = 2  # of the view behind the message that says so

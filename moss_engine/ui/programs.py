@@ -24,10 +24,9 @@ from moss_engine.audio.pcm import to_pcm16
 from moss_engine.endpoints.access import Access, read_keys
 from moss_engine.endpoints.app import make_app
 from moss_engine.endpoints.errors import ApiError
-from moss_engine.endpoints.figures import Figures
+from moss_engine.endpoints.figures import Figures, WatchedService
 from moss_engine.endpoints.replies import told
 from moss_engine.endpoints.server import Server
-from moss_engine.endpoints.watched import WatchedService
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.clip import write_clip
 from moss_engine.ui.config import PageConfig

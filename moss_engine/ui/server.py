@@ -21,8 +21,7 @@ from starlette.middleware import Middleware
 
 from moss_engine.api.errors import ConfigError, ContextError
 from moss_engine.api.service import SpeechService
-from moss_engine.ui.asking.forecast import Seen
-from moss_engine.ui.asking.warm_up import warm_up
+from moss_engine.ui.asking.forecast import Seen, warm_up
 from moss_engine.ui.audio_in.opening import open_ingest
 from moss_engine.ui.components.recorder import Recorder
 from moss_engine.ui.components.voice_sample import VoiceSample

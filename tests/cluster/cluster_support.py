@@ -17,9 +17,9 @@ from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.cluster.service import ClusterService
 from moss_engine.cluster.values import Card
 from moss_engine.codec.base import VoiceCloner
-from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.core import ServiceCore
 from moss_engine.service.local import LocalService
+from moss_engine.service.recordings import ClonedVoices
 from tests.cluster.local_fleet import LocalFleet, LocalRemote
 from tests.fakes import IDS, FakeCodec, FakeRuntime, make_request
 from tests.service.service_support import (

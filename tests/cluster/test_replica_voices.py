@@ -20,8 +20,8 @@ from moss_engine.cluster.replica import WATCH_S, ReplicaServer
 from moss_engine.cluster.replica_voices import GONE_S
 from moss_engine.cluster.values import Answer, Card
 from moss_engine.cluster.voices import OwnVoices
-from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.local import LocalService
+from moss_engine.service.recordings import ClonedVoices
 from tests.cluster.cluster_support import INFO, clustered, listen
 from tests.fakes import FakeCodec
 from tests.service.service_support import PATIENCE_S, ask, served, talking

@@ -15,9 +15,8 @@ import uvicorn
 from moss_engine.api.service import SpeechService
 from moss_engine.endpoints.access import Access
 from moss_engine.endpoints.app import make_app
-from moss_engine.endpoints.figures import Figures
+from moss_engine.endpoints.figures import Figures, WatchedService
 from moss_engine.endpoints.server import Server
-from moss_engine.endpoints.watched import WatchedService
 from tests.ui.page_support import PATIENCE_S, until
 
 MODEL = "scripted"

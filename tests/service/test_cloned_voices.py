@@ -12,8 +12,8 @@ import pytest
 
 from moss_engine.api.errors import UnknownVoiceError
 from moss_engine.api.events import Finished
-from moss_engine.service.cloned_voices import ClonedVoices
 from moss_engine.service.local import LocalService
+from moss_engine.service.recordings import ClonedVoices
 from tests.cluster.cluster_support import INFO
 from tests.fakes import FakeCodec
 from tests.service.service_support import PATIENCE_S, ask, served

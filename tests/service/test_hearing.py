@@ -8,7 +8,7 @@ import pytest
 from moss_engine.api.errors import AudioEmptyError
 from moss_engine.recogniser.base import RATE_HZ, Heard
 from moss_engine.recogniser.worker import RecogniserWorker
-from moss_engine.service.hearing import Hearing
+from moss_engine.service.recordings import Hearing
 
 
 class Listener:

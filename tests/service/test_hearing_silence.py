@@ -12,7 +12,7 @@ from moss_engine.build import find_detector
 from moss_engine.recogniser.base import RATE_HZ, Heard
 from moss_engine.recogniser.load import load_recogniser
 from moss_engine.recogniser.worker import RecogniserWorker
-from moss_engine.service.hearing import Hearing
+from moss_engine.service.recordings import Hearing
 from tests.audio.test_turn_taking import SAMPLE
 from tests.service.test_hearing import Listener
 from tests.ui.test_page_ingest import Loud

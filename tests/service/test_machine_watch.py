@@ -10,7 +10,7 @@ from moss_engine.api.info import MachineLimits, RuntimeInfo
 from moss_engine.config import NANO_CHECKPOINT
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.roofline import limits_in_steps
-from moss_engine.service.machine_watch import MachineWatch
+from moss_engine.service.local import MachineWatch
 from tests.service.service_support import wait_until
 
 LIMITS = MachineLimits(1e9, 1e9, 1000, 10, 2000)

@@ -16,7 +16,7 @@ from moss_engine.api.service import stream
 from moss_engine.api.tokens import Row
 from moss_engine.build import build_talking_service
 from moss_engine.config import EngineConfig, TalkConfig
-from moss_engine.service.speech_job import SpeechJob
+from moss_engine.service.speech_worker import SpeechJob
 from tests.fakes import FakeCodec, FakeRuntime, make_request, scripted
 from tests.service.service_support import PATIENCE_S, TALK, served, wait_until
 

@@ -10,7 +10,7 @@ import pytest
 from moss_engine.api.events import Accepted, AudioChunk, Event, Failed, Sampled, TextDelta
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.service.reply_stream import LINGER_S, LocalReplyStream
-from moss_engine.service.speech_job import SpeechJob
+from moss_engine.service.speech_worker import SpeechJob
 
 
 class Clock:

@@ -14,8 +14,7 @@ from moss_engine.api.events import AudioChunk, Failed, FinishReason
 from moss_engine.api.tokens import Row
 from moss_engine.service.core import ServiceCore
 from moss_engine.service.reply_stream import LocalReplyStream
-from moss_engine.service.speech_job import SpeechJob
-from moss_engine.service.speech_worker import SpeechWorker
+from moss_engine.service.speech_worker import SpeechJob, SpeechWorker
 from tests.fakes import PAD, SPOKEN, FakeCodec, FakeRuntime, scripted
 from tests.service.service_support import (
     PATIENCE_S,

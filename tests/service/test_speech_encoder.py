@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 
-from moss_engine.service.speech_encoder import SpeechEncoder
+from moss_engine.service.recordings import SpeechEncoder
 from tests.service.service_support import PATIENCE_S
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from moss_engine.ui.sound_way import SoundWay
+from moss_engine.ui.stream import SoundWay
 
 
 def message(seq: int, **changed):

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 import json
 import statistics
+import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from moss_engine.api.metrics import RequestMetrics
-from moss_engine.ui.asking.shared import Shared
+import numpy as np
+
+from moss_engine.api.errors import EngineFaultError
+from moss_engine.api.events import Failed
+from moss_engine.api.info import MachineLimits
+from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
+from moss_engine.api.request import Speech, Text
+from moss_engine.api.service import SpeechService, stream
+from moss_engine.ui import form
 from moss_engine.ui.facts import PageInfo
-from moss_engine.ui.pool_watch import PoolWatch
+from moss_engine.ui.stream import Shared
 
 REMEMBERED = 64  # replies
 JUDGED_BY = 9  # of them: the newest among those with the most similar load
 WITH_ROOM = 0.9  # an RTF below which sound is made fast enough
+FRESH_S = 0.25
+WARM_UP_ROWS = 64
+WARM_UP_HZ = 16_000  # one second of silence for the encoder
 
 
 @dataclass(frozen=True)
@@ -103,3 +115,58 @@ class Forecasts(Shared):
             reads=found.split_sentences,
         )
         return json.dumps(asdict(told)) if told else ""
+
+
+class PoolWatch:
+    """Used on one event loop."""
+
+    def __init__(self, service: SpeechService, clock: Callable[[], float] = time.monotonic):
+        self._service = service
+        self._clock = clock
+        self._asked_s: float | None = None
+        self._counts: Mapping[str, Any] = {}
+        self.limits: MachineLimits | None = None  # as last heard of
+
+    async def counts(self, *, now: bool = False) -> Mapping[str, Any]:
+        """Blocks by state, replies by state, and in a cluster its `ClusterStats`; FRESH_S old
+        at the most, or those of `now`."""
+        now_s = self._clock()
+        if now or self._asked_s is None or now_s - self._asked_s > FRESH_S:
+            self._asked_s = now_s
+            self._counts = await self._ask()
+        return self._counts
+
+    async def _ask(self) -> Mapping[str, Any]:
+        stats = await self._service.stats()
+        engine, self.limits = stats.engine, stats.limits
+        cluster = {} if stats.cluster is None else asdict(stats.cluster)
+        return {
+            **cluster,
+            "used": engine.blocks_used,
+            "cached": engine.blocks_cached,
+            "free": engine.blocks_free,
+            "running": engine.running,
+            "waiting": engine.waiting,
+        }
+
+
+async def warm_up(service: SpeechService, facts: PageInfo) -> Seen | None:
+    """Send a warm-up request: the first use of every part is slow, and a part that does not work
+    should be known now. Answers with how a second one went, from which the first visitor's forecast
+    is made."""
+    values = {**form.defaults(facts), "max_rows": min(WARM_UP_ROWS, facts.sampling.max_rows)}
+    said: Text | Speech = Text("Hello.")
+    if facts.recogniser is not None:
+        await service.glimpse(np.zeros(WARM_UP_HZ, np.float32), WARM_UP_HZ)
+    if facts.encodes:
+        codes = await service.encode(np.zeros(WARM_UP_HZ, np.float32), WARM_UP_HZ)
+        said = Speech(codes) if facts.default_mode.input == "speech" else said
+    for _ in range(2):
+        timeline = Timeline()
+        request = form.request_of(values, facts, 0, (), said, "warm-up")
+        async for event in stream(service, request):
+            timeline = fold(timeline, event)
+            if isinstance(event, Failed):
+                raise EngineFaultError(event.message)
+    text = said.text if isinstance(said, Text) else ""
+    return Seen.of(measure(timeline), 0, text, facts.default_mode.split_sentences)

@@ -7,10 +7,10 @@ from typing import Any
 import gradio as gr
 
 from moss_engine.api.errors import MossError
-from moss_engine.ui.asking.shared import Shared
 from moss_engine.ui.audio_in.own_voice import make_voice
 from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.handlers import Handlers
+from moss_engine.ui.stream import Shared
 
 
 class OwnVoices(Shared):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
 
-from moss_engine.api.errors import MossError
+from moss_engine.api.errors import ForeignTextError, MossError
+from moss_engine.api.modes import Mode
+from moss_engine.text.language import doubt
 from moss_engine.ui import form
-from moss_engine.ui.asking.shared import Shared
-from moss_engine.ui.doubts import Doubts
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.kept import Visits
+from moss_engine.ui.stream import Shared
+
+MAX_REMEMBERED = 256
 
 
 class Refusals(Shared):
@@ -44,3 +48,21 @@ class Refusals(Shared):
         form.check(values, self._facts, conversation.voice if conversation else "")
         mode = self._facts.mode(values["mode"])
         self._doubts.check(self._visits.names.session(request), mode, values["text"])
+
+
+class Doubts:
+    """The texts that were refused, the newest ones."""
+
+    def __init__(self) -> None:
+        self._refused: deque[tuple[str, int]] = deque(maxlen=MAX_REMEMBERED)
+
+    def check(self, session_id: str, mode: Mode, text: str) -> None:
+        """Raise ForeignTextError where `mode` reads English and `text` looks otherwise, unless this
+        session was told so of this text before."""
+        if mode.input != "text" or not mode.spell_out:
+            return
+        found, key = doubt(text, mode.language), (session_id, hash(text.strip()))
+        if found is None or key in self._refused:
+            return
+        self._refused.append(key)
+        raise ForeignTextError(f"{found}; send it again to hear it anyway.")

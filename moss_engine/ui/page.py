@@ -11,8 +11,9 @@ from typing import Any
 import gradio as gr
 
 from moss_engine.api.controls import BY_NAME
+from moss_engine.ui.asking.again import Again
 from moss_engine.ui.asking.own_voices import OwnVoices
-from moss_engine.ui.asking.replay import MAX_FILE_BYTES, Again
+from moss_engine.ui.asking.replay import MAX_FILE_BYTES
 from moss_engine.ui.components.live_audio import LiveAudio
 from moss_engine.ui.components.panel import make_panel
 from moss_engine.ui.components.transcript import Transcript

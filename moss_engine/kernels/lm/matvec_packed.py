@@ -26,8 +26,8 @@ _CHUNK = 4096
 # inputs than a chunk, for gates, for few outputs and for many.
 _MANY = 16384
 _TUNINGS = {
-    8: {"long": (4, 8, 2), "gated": (2, 4, 4), "few": (8, 4, 3), "many": (4, 4, 6)},
-    4: {"long": (4, 4, 4), "gated": (4, 4, 3), "few": (8, 8, 2), "many": (8, 4, 3)},
+    8: {"long": (4, 4, 3), "gated": (4, 4, 4), "few": (8, 4, 3), "many": (8, 4, 8)},
+    4: {"long": (4, 4, 2), "gated": (4, 4, 4), "few": (8, 8, 2), "many": (8, 4, 3)},
 }
 # What the vector's largest value becomes: 4 * 128 * 32 and 8 * 8 * 256 are a quarter of float16's.
 _LARGEST = {8: 32.0, 4: 256.0}

@@ -80,7 +80,9 @@ def modules_of(text: str) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description="Which modules of moss_engine a typed sentence passes."
+    )
     parser.add_argument("text", nargs="?", default="Good morning.", help="what is read aloud")
     found = modules_of(parser.parse_args().text)
     print("\n".join(found))

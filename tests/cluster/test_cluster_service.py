@@ -33,7 +33,6 @@ def test_a_reply_is_what_one_process_would_have_said():
     assert events[-1].rows == tuple(TALK)
     runs = [event.codec for event in events if isinstance(event, AudioChunk)]
     assert all(run.num_replies == 1 and run.ran_s > 0 for run in runs)
-    assert {(run.operations > 0, run.weight_bytes) for run in runs[:-1]} == {(True, 10)}
 
 
 def test_a_conversation_stays_with_its_replica():

@@ -1,4 +1,4 @@
-"""A scripted page in Chromium, for tests that need nothing else of either."""
+"""A scripted page in Chromium, whose microphone hears a sentence over and over."""
 
 from __future__ import annotations
 
@@ -7,48 +7,88 @@ from dataclasses import replace
 import pytest
 
 from moss_engine.ui.config import PageConfig
+from tests.audio.test_turn_taking import SAMPLE
 from tests.ui.page_support import INFO, FakeService, free_port
 
 
-@pytest.fixture(scope="module")
-def served():
+@pytest.fixture(scope="session")
+def serve():
+    """Serves a service until the tests are over; gives its address."""
     from moss_engine.ui.server import launch
 
-    service = FakeService(info=replace(INFO, run_ahead_s=100.0, max_text_chars=1000))
-    port = free_port()
-    page = launch(service, PageConfig(port=port))
-    yield service, port
-    page.close(verbose=False)
+    pages = []
+
+    def serve(service, **options) -> str:
+        pages.append(launch(service, PageConfig(port=free_port(), **options)))
+        return pages[-1].local_url
+
+    yield serve
+    for page in pages:
+        page.close(verbose=False)
+
+
+@pytest.fixture(scope="session")
+def scripted():
+    return FakeService(
+        info=replace(INFO, run_ahead_s=100.0, max_text_chars=1000, max_speech_s=20.0)
+    )
+
+
+@pytest.fixture(scope="session")
+def url(scripted, serve):
+    return serve(scripted)
+
+
+@pytest.fixture(scope="session")
+def insecure_url(scripted, serve):
+    """The same service by a name for which browsers give neither worklets nor microphones."""
+    scripted.reset()  # it speaks before anybody visits
+    return serve(scripted, host="0.0.0.0").replace("localhost", "speech.test")
 
 
 @pytest.fixture
-def service(served):
-    served[0].reset()
-    return served[0]
+def service(scripted):
+    scripted.reset()
+    return scripted
+
+
+@pytest.fixture(scope="session")
+def microphone(tmp_path_factory):
+    """What it plays: its file, and its samples."""
+    browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
+    path = tmp_path_factory.mktemp("microphone") / "question.wav"
+    return path, browsing.microphone(SAMPLE, path)
 
 
 @pytest.fixture(scope="module")
-def browser():
-    browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
-    if browsing.CHROMIUM is None:
+def browser(microphone):
+    """Of a module, as its driver keeps an event loop, in which no other test could start one."""
+    from tests.ui import page_browser
+
+    if page_browser.CHROMIUM is None:
         pytest.skip("chromium is not installed")
-    with browsing.chromium() as browser:
+    flags = (
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        f"--use-file-for-fake-audio-capture={microphone[0]}",
+        "--host-resolver-rules=MAP speech.test 127.0.0.1",
+    )
+    with page_browser.chromium(*flags) as browser:
         yield browser
 
 
+@pytest.fixture(scope="module")
+def visits(browser):
+    from tests.ui.page_browser import Visits
+
+    return Visits(browser)
+
+
 @pytest.fixture
-def visit(browser, served):
-    from tests.ui.page_browser import Visit
-
-    visits = []
-
-    def make(**options) -> Visit:
-        visits.append(Visit(browser, f"http://127.0.0.1:{served[1]}/", **options))
-        return visits[-1]
-
-    yield make
-    for opened in visits:
-        opened.close()
+def visit(visits, url):
+    """Opens tabs: of the scripted service, unless told otherwise."""
+    yield lambda at=url, **options: visits.make(at, **options)
+    visits.close()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ destination."""
 from __future__ import annotations
 
 import base64
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -28,6 +29,7 @@ FLAGS = [
     "--autoplay-policy=no-user-gesture-required",
 ]
 
+MIC_HZ, PAUSE_S = 48_000, 2.5  # of what the microphone plays
 PATIENCE_MS = 60_000  # how long a test waits for what must happen; a busy machine takes its time
 
 TAP = """
@@ -92,9 +94,26 @@ CONTRAST = """() => {
   });
 }"""
 
+# Every text of the page that somebody can see or hear, but for what visitors and models wrote.
+TEXTS = """() => {
+  const own = (e) => !e.closest('[translate="no"], script, style, template');
+  const found = new Set();
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const node = walk.currentNode;
+    if (own(node.parentElement) && node.parentElement.checkVisibility()) found.add(node.data);
+  }
+  for (const e of document.body.querySelectorAll("*")) {
+    if (!own(e) || !e.checkVisibility()) continue;
+    for (const name of ["aria-label", "aria-valuetext", "title", "placeholder"]) if (e.hasAttribute(name)) found.add(e.getAttribute(name));
+  }
+  return [...found].map((text) => text.trim().replace(/\\s+/g, " ")).filter((text) => /\\p{L}{2}/u.test(text));
+}"""
+
 
 @contextmanager
 def chromium(*flags: str) -> Iterator[Browser]:
+    """A browser without a microphone, but for what the flags give it."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=[*FLAGS, *flags], ignore_default_args=["--mute-audio"]
@@ -105,31 +124,74 @@ def chromium(*flags: str) -> Iterator[Browser]:
             browser.close()
 
 
-@contextmanager
-def chromium_that_hears(sample: Path, folder: Path) -> Iterator[Browser]:
-    """Its microphone plays a sound file over and over, with two seconds of silence behind it."""
-    path = folder / "question.wav"
+def microphone(sample: Path, path: Path) -> np.ndarray:
+    """Write what the browser's microphone plays over and over: a sound file with PAUSE_S of silence
+    behind it. Returns it, float32 [n] at MIC_HZ."""
     wave, rate_hz = soundfile.read(sample, dtype="float32")
-    soundfile.write(path, np.concatenate([wave, np.zeros(2 * rate_hz, np.float32)]), rate_hz)
-    with chromium(
-        "--use-fake-device-for-media-stream",
-        "--use-fake-ui-for-media-stream",
-        f"--use-file-for-fake-audio-capture={path}",
-    ) as browser:
-        yield browser
+    said = np.interp(np.arange(0, len(wave), rate_hz / MIC_HZ), np.arange(len(wave)), wave)
+    played = np.concatenate([said, np.zeros(round(PAUSE_S * MIC_HZ))]).astype(np.float32)
+    soundfile.write(path, played, MIC_HZ)
+    return played
+
+
+class Visits:
+    """The tabs of tests, whose contexts are used again: what the browser has loaded and compiled
+    once is there."""
+
+    def __init__(self, browser: Browser):
+        self.browser = browser
+        self._contexts: dict[str, BrowserContext] = {}
+        self._open: list[Visit] = []
+
+    def make(self, url: str, init: str = "", link: str = FAST_LINK, **options) -> Visit:
+        """A tab of somebody who was never here, or comes beside the tabs that are open."""
+        key = json.dumps(options, sort_keys=True)
+        if key not in self._contexts:
+            self._contexts[key] = new_context(self.browser, **options)
+        context = self._contexts[key]
+        if not context.pages:
+            context.clear_cookies()
+            context.set_offline(False)
+        opened = Visit(self.browser, url, init, link, context=context, forgets=not context.pages)
+        self._open.append(opened)
+        return opened
+
+    def close(self) -> None:
+        """All tabs."""
+        while self._open:
+            self._open.pop().close()
+
+
+def new_context(browser: Browser, **options) -> BrowserContext:
+    quiet = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
+    context = browser.new_context(**{**quiet, **options})
+    context.set_default_timeout(PATIENCE_MS)
+    return context
 
 
 class Visit:
     """A tab on the page, which runs `init` and `link` first. `problems` collects what the console complains about, `requests` every
-    address asked for."""
+    address asked for. In a `context` of others it is closed alone, and `forgets` first what the
+    browser keeps for the page."""
 
     def __init__(
-        self, browser: Browser, url: str, init: str = "", link: str = FAST_LINK, **options
+        self,
+        browser: Browser,
+        url: str,
+        init: str = "",
+        link: str = FAST_LINK,
+        context: BrowserContext | None = None,
+        forgets: bool = False,
+        **options,
     ):
-        quiet = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
-        self.context = browser.new_context(**{**quiet, **options})
-        self.context.set_default_timeout(PATIENCE_MS)
+        self.context = context or new_context(browser, **options)
+        self._is_alone = context is None
         self.page: Page = self.context.new_page()
+        if forgets:
+            self.context.new_cdp_session(self.page).send(
+                "Storage.clearDataForOrigin",
+                {"origin": url.rstrip("/"), "storageTypes": "local_storage,indexeddb"},
+            )
         self.problems: list[str] = []
         self.requests: list[str] = []
         self.page.on(
@@ -154,6 +216,15 @@ class Visit:
             "liveAudio.player.context?.state === 'running' && liveAudio.player.sink.ready"
         )
         self.text.press("Enter")
+
+    def hear(self, text: str) -> None:
+        """Ask, and listen to the end."""
+        before = self.state("run")
+        self.ask(text)
+        self.page.wait_for_function(
+            "(before) => liveAudio.state.run !== before && liveAudio.state.phase === 'done'",
+            arg=before,
+        )
 
     def wait(self, *phases: str) -> None:
         self.page.wait_for_function(f"{list(phases)}.includes(liveAudio.state.phase)")
@@ -207,4 +278,7 @@ class Visit:
         assert self.page.evaluate("tap.lastAt") == last, "sound goes on"
 
     def close(self) -> None:
-        self.context.close()
+        if self._is_alone:
+            self.context.close()
+        else:
+            self.page.close()

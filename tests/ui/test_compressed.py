@@ -90,9 +90,9 @@ async def test_the_same_text_is_compressed_once_and_few_are_kept(monkeypatch):
     assert len(made) == 21 and len(compressor._kept) == asgi.KEPT
 
 
-async def test_the_page_is_a_third_and_still_large_enough_to_measure_a_link_by(served):
+async def test_the_page_is_a_third_and_still_large_enough_to_measure_a_link_by(url):
     def fetch(**headers):
-        with urlopen(Request(f"http://127.0.0.1:{served[1]}/", headers=headers)) as answer:
+        with urlopen(Request(url, headers=headers)) as answer:
             return answer.read(), answer.headers
 
     (plain, _), (small, headers) = await asyncio.gather(

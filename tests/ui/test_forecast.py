@@ -6,7 +6,6 @@ import pytest
 
 from moss_engine.api.metrics import Timeline, measure
 from moss_engine.ui.asking.forecast import Seen, forecast
-from tests.ui.page_support import Script, until
 
 ALONE = Seen(others=0, first_s=0.1, rtf=0.3, audio_s=4.0, chars=50, reads=True)
 NOW = {"others": 0, "waiting": 0, "places": 4, "chars": 100, "reads": True}
@@ -44,24 +43,3 @@ def test_only_what_is_read_has_a_length_before_it_is_made():
 def test_nothing_is_foretold_before_anything_was_seen():
     assert forecast([], **NOW) is None
     assert Seen.of(measure(Timeline()), 0, "text", True) is None
-
-
-@pytest.mark.browser
-def test_the_forecast_stands_under_the_box_until_it_is_sent(service, tab):
-    place = tab.page.locator(".forecast")
-    assert not place.is_visible()
-    service.script = Script(seconds=1.0, rtf=0.2)
-    tab.text.fill("A text of some length, which is read.")
-    place.wait_for()
-    assert place.inner_text().startswith("Sound in about 0.") and " s long" in place.inner_text()
-    tab.text.press("Enter")
-    tab.wait("done")
-    assert not place.is_visible()
-    tab.text.fill("Once more.")
-    place.wait_for()
-    tab.text.fill("")
-    assert until(lambda: not place.is_visible())
-    tab.page.locator("#mode label", has_text="Write").click()
-    tab.text.fill("Nothing is heard of this.")
-    tab.page.wait_for_timeout(600)
-    assert not place.is_visible() and tab.problems == []

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from moss_engine.api.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING, read_modes
-from moss_engine.ui.config import PageConfig
-from tests.ui.page_support import INFO, FakeService, Script, free_port, until
-from tests.ui.page_texts import TEXTS
+from tests.ui.page_support import INFO, FakeService, Script, until
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "moss_engine" / "ui" / "chinese.json"
@@ -114,28 +112,9 @@ def test_the_table_fills_in_what_the_english_does():
 
 
 @pytest.fixture(scope="module", params=PAGES)
-def page(request):
-    from moss_engine.ui.server import launch
-
-    service, port = FakeService(info=PAGES[request.param]), free_port()
-    page = launch(service, PageConfig(port=port))
-    yield service, f"http://127.0.0.1:{port}/"
-    page.close(verbose=False)
-
-
-@pytest.fixture
-def open_tab(browser, page):
-    from tests.ui.page_browser import Visit
-
-    tabs = []
-
-    def make(**options):
-        tabs.append(Visit(browser, page[1], **{"locale": "zh-CN", **options}))
-        return tabs[-1]
-
-    yield make
-    for tab in tabs:
-        tab.close()
+def page(request, serve):
+    service = FakeService(info=PAGES[request.param])
+    return service, serve(service)
 
 
 def choose(tab, mode: str) -> None:
@@ -148,6 +127,8 @@ def choose(tab, mode: str) -> None:
 
 def texts_in_every_state(service, tab) -> set[str]:
     """What the page says before, while and after a reply, in its settings, and of a mistake."""
+    from tests.ui.page_browser import TEXTS
+
     found = set()
 
     def look() -> None:
@@ -183,10 +164,10 @@ def texts_in_every_state(service, tab) -> set[str]:
     return found
 
 
-def test_nothing_is_left_in_the_other_language(page, open_tab):
+def test_nothing_is_left_in_the_other_language(page, visit):
     service = page[0]
     service.reset()
-    tab = open_tab()
+    tab = visit(page[1], locale="zh-CN")
     english = {
         text
         for text in texts_in_every_state(service, tab)

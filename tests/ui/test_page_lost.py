@@ -1,60 +1,65 @@
-"""What a visitor meets when something goes away in the middle of an answer: network, reply, sound
-or page."""
+"""What a visitor meets when something goes away in the middle of an answer: network, reply, sound,
+page or server; and the conversation, which outlives that until Clear all."""
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from moss_engine.ui.config import PageConfig
-from tests.ui.page_support import FakeService, Script, free_port, until
+from tests.ui.page_support import FakeService, Script, until
 from tests.ui.wire import Wire
 
-browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(browsing.CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = pytest.mark.browser
 
 LONG = Script(seconds=60.0, rtf=0.9)
+
+
 SENTENCE = "The connection to the server was lost"
+
+
 WAITS = f"{SENTENCE}. This page waits for it and then comes back by itself, with what you typed."
 
 
+BACK_S = 1.0  # the longest from the page being there to the conversation being there
+
+
+LISTED = "[...document.querySelectorAll('#chat li')].map((item) => item.innerText.trim())"
+
+
+KEPT = """async () => {
+  const open = indexedDB.open("moss-speech");
+  await new Promise((resolve) => (open.onsuccess = resolve));
+  const all = open.result.transaction("turns").objectStore("turns").getAll();
+  await new Promise((resolve) => (all.onsuccess = resolve));
+  open.result.close();
+  return all.result.map(({ entry, sound }) => [entry.text, sound?.byteLength ?? 0]);
+}"""
+
+
+DENIED = """(() => { // as browsers do that were told to let pages keep nothing
+  const deny = () => { throw new DOMException("Access is denied for this document.", "SecurityError"); };
+  for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, { get: deny });
+  IDBFactory.prototype.open = deny;
+})()"""
+
+
+def port_of(url: str) -> int:
+    return int(url.rstrip("/").rpartition(":")[2])
+
+
 @pytest.fixture(scope="module")
-def served():
-    from moss_engine.ui.server import launch
-
-    service, port = FakeService(), free_port()
-    page = launch(service, PageConfig(port=port, host="0.0.0.0"))
-    wire = Wire(port)
-    yield service, wire
-    wire.cut()
-    page.close(verbose=False)
+def wires(url, insecure_url):
+    """The network to the page, and to the same by a name that browsers do not trust."""
+    wires = [Wire(port_of(address)) for address in (url, insecure_url)]
+    yield wires
+    for wire in wires:
+        wire.cut()
 
 
 @pytest.fixture
-def wire(served):
-    return served[1]
-
-
-@pytest.fixture
-def service(served):
-    served[0].reset()
-    return served[0]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with browsing.chromium("--host-resolver-rules=MAP speech.test 127.0.0.1") as browser:
-        yield browser
-
-
-@pytest.fixture
-def tab(browser, served, request):
-    host = getattr(request, "param", "127.0.0.1")
-    tab = browsing.Visit(browser, f"http://{host}:{served[1].port}/")
-    yield tab
-    tab.close()
+def wired(visit, wires):
+    return visit(f"http://127.0.0.1:{wires[0].port}/")
 
 
 def status(tab) -> str:
@@ -66,7 +71,30 @@ def arrived(tab) -> None:
     tab.page.wait_for_selector("#mode input:checked", state="attached")
 
 
-def test_a_cut_connection_is_said_and_the_page_comes_back_with_what_was_typed(service, wire, tab):
+def said(tab) -> list[str]:
+    return tab.page.evaluate(LISTED)
+
+
+def assert_listed(tab, *beginnings: str) -> None:
+    """The conversation comes to hold items that begin so."""
+
+    def listed() -> bool:
+        tab.page.wait_for_timeout(20)
+        found = said(tab)
+        return len(found) == len(beginnings) and all(map(str.startswith, found, beginnings))
+
+    assert until(listed), f"it holds {said(tab)}"
+
+
+def loaded_anew(tab) -> None:
+    tab.page.reload()
+    arrived(tab)
+
+
+def test_a_cut_connection_is_said_and_the_page_comes_back_with_what_was_typed(
+    service, wires, wired
+):
+    tab, wire = wired, wires[0]
     service.script = LONG
     tab.ask("This answer is cut off.")
     tab.wait("speaking")
@@ -99,16 +127,17 @@ def test_a_cut_connection_is_said_and_the_page_comes_back_with_what_was_typed(se
     assert not tab.page.locator("#problem p").is_visible()
 
 
-@pytest.mark.parametrize(
-    "tab", ["127.0.0.1", "speech.test"], indirect=True, ids=["worklet", "scheduled"]
-)
-def test_an_answer_that_silently_breaks_off_is_said_and_the_next_one_is_heard(service, wire, tab):
-    service.script = LONG
-    tab.ask("Nobody says that this is over.")
-    tab.wait("speaking")
-    wire.swallow()
-    tab.wait("lost")
-    assert SENTENCE in tab.page.locator("#problem").inner_text()
+def test_an_answer_that_silently_breaks_off_is_said(service, visit, wires):
+    """Where the sound goes through a worklet, and where it is scheduled."""
+    for host, wire in zip(("127.0.0.1", "speech.test"), wires, strict=True):
+        service.reset(LONG)
+        tab = visit(f"http://{host}:{wire.port}/")
+        tab.ask("Nobody says that this is over.")
+        tab.wait("speaking")
+        wire.swallow()
+        tab.wait("lost")
+        assert SENTENCE in tab.page.locator("#problem").inner_text()
+        tab.close()
 
 
 @pytest.mark.parametrize("noticed", [False, True], ids=["at_once", "noticed_while_typing"])
@@ -129,7 +158,7 @@ def test_a_question_that_cannot_leave_is_said_and_kept(service, tab, noticed):
 
 
 def test_a_slow_server_is_not_taken_for_a_lost_one(service, tab):
-    service.script = Script(seconds=1.2, first_s=9.0)
+    service.script = Script(seconds=0.4, first_s=7.0)
     tab.ask("Take your time.")
     tab.wait("speaking", "lost")
     assert tab.state("phase") == "speaking"
@@ -156,20 +185,6 @@ def test_sound_that_the_browser_takes_away_waits_for_the_visitor(service, tab):
     tab.assert_heard(service.sent())
 
 
-def test_a_page_left_in_the_middle_of_an_answer_ends_it(service, tab):
-    service.script = LONG
-    tab.ask("Left in the middle.")
-    tab.wait("speaking")
-    tab.page.reload()
-    arrived(tab)
-    assert until(lambda: not service.open), "the reply goes on for nobody"
-    tab.problems.clear()  # Gradio takes its own end for an error of the reply
-    service.script = Script(seconds=1.2, rtf=0.2)
-    tab.ask("Here again.")
-    tab.wait("done")
-    assert tab.problems == []
-
-
 def test_after_stop_the_panel_shows_the_blocks_as_they_are(service, tab):
     service.script = LONG
     tab.ask("Stopped in the middle.")
@@ -181,3 +196,113 @@ def test_after_stop_the_panel_shows_the_blocks_as_they_are(service, tab):
     assert until(lambda: tab.page.wait_for_timeout(50) or blocks.inner_text() == "0 / 1024")
     kept = tab.page.locator('[data-key="blocks"] .tile-value small')
     assert kept.inner_text() == "40 kept", "what is kept until it is needed is free"
+
+
+def test_a_reload_in_the_middle_of_a_reply_ends_it_and_brings_the_conversation_back_at_once(
+    service, tab
+):
+    service.script = Script(seconds=0.6, rtf=0.1)
+    tab.ask("This was read before.")
+    tab.wait("done")
+    assert until(lambda: len(tab.page.evaluate(KEPT)) == 2)
+    service.script = LONG
+    tab.ask("This one is left in the middle.")
+    tab.wait("speaking")
+    tab.page.wait_for_function("liveAudio.heard > 20000")
+    loaded_anew(tab)
+    loaded_s = time.monotonic()
+    assert until(lambda: len(said(tab)) > 0, BACK_S)
+    assert_listed(tab, "Read aloud:\n\nThis was read", "Read aloud:\n\nThis one")
+    assert time.monotonic() - loaded_s < BACK_S
+    assert until(lambda: said(tab)[1].endswith("Stopped."))
+    assert until(lambda: not service.open), "the reply goes on for nobody"
+    tab.page.locator("#chat .clip-play").nth(0).click()
+    tab.page.wait_for_selector("#chat .clip-on")
+    tab.problems.clear()  # Gradio takes its own end for an error of the reply
+    service.script = Script(seconds=0.6, rtf=0.2)
+    tab.ask("Here again.")
+    tab.wait("done")
+    assert tab.problems == []
+
+
+def test_the_model_goes_on_where_it_was_before_the_reload(service, tab):
+    tab.page.locator("#mode label", has_text="Small talk").click()
+    tab.ask("My name is Ada.")
+    tab.wait("done")
+    loaded_anew(tab)
+    assert_listed(tab, "You:\n\nMy name", "Answer:\n\nMy name")
+    tab.page.locator("#mode label", has_text="Small talk").click()
+    tab.ask("What is my name?")
+    tab.wait("done")
+    assert [message.role for message in service.requests[-1].messages] == [
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert_listed(tab, "You:", "Answer:", "You:\n\nWhat is", "Answer:\n\nWhat is")
+
+
+def test_a_reply_that_a_lost_server_cut_off_is_kept_and_said_to_be_forgotten(visit, serve):
+    service = FakeService()
+    first, second = serve(service), serve(service)
+    wire = Wire(port_of(first))
+    tab = visit(f"http://127.0.0.1:{wire.port}/")
+    try:
+        tab.page.locator("#mode label", has_text="Small talk").click()
+        service.script = Script(seconds=8.0, rtf=0.9)
+        tab.ask("The server dies in the middle of this answer, which is a long one.")
+        tab.page.wait_for_function("liveAudio.heard > 24000")
+        wire.cut()
+        tab.wait("lost")
+        assert until(lambda: len(tab.page.evaluate(KEPT)) == 2)
+        wire.lead_to(port_of(second))  # a server that was started anew
+        tab.page.evaluate("window.before = true")
+        wire.mend()
+        tab.page.wait_for_function("!window.before && window.liveAudio?.ready")  # Gradio loads anew
+        assert_listed(tab, "You:\n\nThe server", "Answer:\n\nThe", "The model no longer")
+        assert "Cut off." in said(tab)[1]
+        tab.page.locator("#chat .clip-play").click()
+        tab.page.wait_for_selector("#chat .clip-on")
+    finally:
+        wire.cut()
+
+
+def test_clear_all_clears_what_the_browser_keeps_and_is_on_its_way(service, visit):
+    service.script = Script(seconds=0.6, rtf=0.1)
+    tab, other = visit(), visit()
+    tab.ask("To be forgotten.")
+    tab.wait("done")
+    assert until(lambda: len(tab.page.evaluate(KEPT)) == 2)
+    loaded_anew(other)
+    assert said(other) == [], "another tab has a conversation of its own"
+    other.close()
+    assert_listed(tab, "Read aloud:\n\nTo be")
+    tab.page.locator("#clear").click()
+    assert_listed(tab)
+    assert until(lambda: tab.page.evaluate(KEPT) == [])
+    tab.hear("Cleared at the very end.")
+    tab.page.locator("#clear").click()
+    tab.page.wait_for_timeout(800)
+    assert said(tab) == [] and tab.page.evaluate(KEPT) == []
+    loaded_anew(tab)
+    tab.page.wait_for_timeout(400)
+    assert said(tab) == []
+
+
+def test_a_browser_that_denies_all_storage_has_the_whole_page_and_says_that_it_forgets(
+    service, visit
+):
+    tab = visit(init=DENIED)
+    for switch, pressed in ((".shade", "aria-pressed"), (".details-open", "aria-expanded")):
+        place = tab.page.locator(switch)
+        before = place.get_attribute(pressed)
+        place.click()
+        assert {before, place.get_attribute(pressed)} == {"true", "false"}
+    tab.page.locator(".tongue").click()
+    tab.page.wait_for_function("document.documentElement.lang === 'zh-Hans'")
+    tab.page.locator(".tongue").click()
+    tab.page.locator("#mode label", has_text="Small talk").click()
+    tab.ask("Nobody keeps this.")
+    tab.wait("done")
+    assert_listed(tab, "You:\n\nNobody", "Answer:\n\nNobody")
+    assert "a reload will forget" in tab.page.locator(".tr-unkept").inner_text()

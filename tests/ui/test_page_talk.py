@@ -14,18 +14,14 @@ from moss_engine.api.errors import BusyError
 from moss_engine.api.request import Reply, Speech
 from moss_engine.api.tokens import code_of
 from moss_engine.audio.turn_taking import RATE_HZ
-from moss_engine.ui.config import PageConfig
+from moss_engine.talk.answer import Say
 from tests.audio.test_turn_taking import SAMPLE
-from tests.ui.page_support import IDS, INFO, FakeService, Script, free_port, until
+from tests.talk.talk_support import HEARD, Written, talking
+from tests.ui.page_support import IDS, INFO, FakeService, Script, until
 
-browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(browsing.CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = pytest.mark.browser
 
 MIC_HZ = 48_000
-PAUSE_S = 2.5
 # The browser would otherwise cancel echo and noise and change the level: what arrives could not be
 # compared.
 RAW = """() => {
@@ -33,17 +29,22 @@ RAW = """() => {
   navigator.mediaDevices.getUserMedia = () => wanted({
     audio: { echoCancellation: false, noiseSuppression: false, autoGainControl: false } });
 }"""
+
+
 NO_MICROPHONE = """() => {
   navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException("no", "NotAllowedError"));
 }"""
 
+
 DEAF = "recorder.capture.listener = () => {}"  # the microphone gives no sound at all
-HEARD = (
+
+
+SAID_BY_SERVER = (
     """((said) => recorder.line.heard({ utterance: "", seconds: 0.6, text: "", ...said }, false))"""
 )
 SAID = f"""async (bytes) => {{ // as if the server had found the turn in what it heard
   const {{ utterance }} = await recorder.line.sendFile(new Blob([new Uint8Array(bytes)]));
-  {HEARD}({{ utterance, talking: false, sure: true }});
+  {SAID_BY_SERVER}({{ utterance, talking: false, sure: true }});
 }}"""
 ASKS_FIRST = """() => { // as a browser does until somebody presses Allow
   const wanted = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
@@ -59,65 +60,46 @@ ASKS_FIRST = """() => { // as a browser does until somebody presses Allow
 }"""
 
 
-@pytest.fixture(scope="module")
-def said() -> np.ndarray:
-    """float32 [n] at MIC_HZ: a sentence of a voice."""
-    wave, rate_hz = soundfile.read(SAMPLE, dtype="float32")
-    return np.interp(np.arange(0, len(wave), rate_hz / MIC_HZ), np.arange(len(wave)), wave).astype(
-        np.float32
-    )
+DIES = """() => {
+  const [track] = recorder.capture.stream.getTracks();
+  track.stop();
+  track.dispatchEvent(new Event("ended"));
+}"""
 
 
-@pytest.fixture(scope="module")
-def browser(said, tmp_path_factory):
-    path = tmp_path_factory.mktemp("microphone") / "question.wav"
-    soundfile.write(
-        path, np.concatenate([said, np.zeros(round(PAUSE_S * MIC_HZ), np.float32)]), MIC_HZ
-    )
-    flags = (
-        "--use-fake-device-for-media-stream",
-        "--use-fake-ui-for-media-stream",
-        f"--use-file-for-fake-audio-capture={path}",
-        "--host-resolver-rules=MAP speech.test 127.0.0.1",
-    )
-    with browsing.chromium(*flags) as browser:
-        yield browser
+DIES_IN_A_SENTENCE = f"""() => {{
+  window.asks = 0;
+  document.addEventListener("asked", () => (asks += 1));
+  document.addEventListener("recorder", ({{ detail }}) => {{
+    if (window.before !== undefined || detail.state !== "hearing" || detail.seconds < 0.8) return;
+    window.before = asks;
+    ({DIES})();
+  }});
+}}"""
 
 
-@pytest.fixture(scope="module")
-def served():
-    from moss_engine.ui.server import launch
-
-    service, port = FakeService(info=replace(INFO, max_speech_s=20.0)), free_port()
-    page = launch(service, PageConfig(port=port, host="0.0.0.0"))
-    yield service, port
-    page.close(verbose=False)
+LARGE = """(input) => {
+  const files = new DataTransfer();
+  files.items.add(new File([new Uint8Array(17 * 1024 * 1024)], "large.wav", { type: "audio/wav" }));
+  input.files = files.files;
+  input.dispatchEvent(new Event("change", { bubbles: true }));
+}"""
+DISCONNECTED = "The microphone was disconnected"
 
 
 @pytest.fixture
-def service(served):
-    served[0].reset()
-    return served[0]
+def speaker(visit):
+    """Opens a tab in the mode that listens."""
 
-
-@pytest.fixture
-def visit(browser, served):
-    visits = []
-
-    def make(host: str = "127.0.0.1", script: str = RAW, **options):
-        options = {"permissions": ["microphone"], **options} if host == "127.0.0.1" else options
-        tab = browsing.Visit(browser, f"http://{host}:{served[1]}/", **options)
-        visits.append(tab)
+    def make(script: str = RAW, **options):
+        tab = visit(**{"permissions": ["microphone"], **options})
         tab.page.wait_for_function("window.recorder?.ready")
-        if host == "127.0.0.1":
-            tab.page.evaluate(script)
+        tab.page.evaluate(script)
         tab.page.locator("#mode label", has_text="Speak to it").click()
         tab.page.wait_for_selector(".rec-talk:visible")
         return tab
 
-    yield make
-    for opened in visits:
-        opened.close()
+    return make
 
 
 def shown(tab, *states: str) -> None:
@@ -156,9 +138,19 @@ def low(wave: np.ndarray, rate_hz: int) -> np.ndarray:
     return np.fft.irfft(spectrum, len(wave))
 
 
-def test_a_question_is_recorded_and_its_answer_heard_sample_by_sample(service, visit, said):
-    source = low(np.tile(np.concatenate([said, np.zeros(round(PAUSE_S * MIC_HZ))]), 2), MIC_HZ)
-    tab = visit()
+def told(tab) -> str:
+    tab.page.wait_for_timeout(20)
+    return tab.page.locator("#problem").inner_text()
+
+
+def closed(tab) -> bool:
+    free = tab.page.locator(".rec-free input")
+    return not free.is_checked() and not tab.page.evaluate("recorder.capture.open")
+
+
+def test_a_question_is_recorded_and_its_answer_heard_sample_by_sample(service, speaker, microphone):
+    source = low(np.tile(microphone[1], 2), MIC_HZ)
+    tab = speaker()
     for _ in range(12):  # a browser that gets no processor loses sound on either way
         tab.forget()
         record(tab, 1.0)
@@ -181,26 +173,12 @@ def test_a_question_is_recorded_and_its_answer_heard_sample_by_sample(service, v
     assert tab.problems == [] and not any("/upload" in url for url in tab.requests)
 
 
-def test_space_talks_and_escape_takes_it_back(service, visit):
-    tab = visit()
-    tab.page.locator("#mode label", has_text="Speak to it").click()
+def test_space_talks_and_escape_takes_it_back_unless_it_closes_a_dialog(service, speaker):
+    tab = speaker()
+    own = tab.page.locator(".la-own")
     tab.page.evaluate("document.activeElement.blur()")
+    assert not own.is_visible()
     tab.page.keyboard.press("Space")
-    shown(tab, "recording")
-    tab.page.keyboard.press("Escape")
-    shown(tab, "off")
-    tab.page.wait_for_timeout(300)
-    assert service.requests == [] and not tab.page.evaluate("recorder.capture.open")
-    tab.page.keyboard.press("Space")
-    tab.page.wait_for_function("recorder.seconds >= 0.5")
-    tab.page.keyboard.press("Space")
-    tab.wait("done")
-    assert len(service.requests) == 1
-
-
-def test_escape_that_closes_a_dialog_leaves_the_recording_alone(visit):
-    tab = visit()
-    tab.page.locator(".rec-talk").click()
     shown(tab, "recording")
     tab.page.locator(".about-open").click()
     about = tab.page.get_by_role("dialog")
@@ -208,12 +186,32 @@ def test_escape_that_closes_a_dialog_leaves_the_recording_alone(visit):
     tab.page.keyboard.press("Escape")
     about.wait_for(state="hidden")
     assert tab.page.evaluate("recorder.state") == "recording"
+    tab.page.wait_for_function("recorder.seconds >= 0.5")
+    drawn = "getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data"
+    assert own.is_visible(), "the scope does not show how loud the visitor is"
+    assert own.evaluate(f"(canvas) => canvas.{drawn}.some((value) => value)")
+    tab.page.evaluate("document.activeElement.blur()")
+    tab.page.keyboard.press("Escape")
+    shown(tab, "off")
+    tab.page.wait_for_timeout(300)
+    assert service.requests == [] and not tab.page.evaluate("recorder.capture.open")
+    assert not own.is_visible()
+    tab.page.keyboard.press("Space")
+    tab.page.wait_for_function("recorder.seconds >= 0.5")
+    tab.page.keyboard.press("Space")
+    tab.wait("done")
+    assert len(service.requests) == 1
+    tab.page.locator(".rec-talk").click()
+    shown(tab, "recording")
+    tab.page.locator("#mode label", has_text="Write").click()
+    shown(tab, "off")
+    assert not tab.page.evaluate("recorder.capture.open")
 
 
-def test_hands_free_ends_the_turn_and_a_voice_ends_the_answer(service, visit):
+def test_hands_free_ends_the_turn_and_a_voice_ends_the_answer(service, speaker):
     pytest.importorskip("silero_vad")
     service.script = Script(seconds=30.0, rtf=0.05)
-    tab = visit()
+    tab = speaker()
     tab.page.locator(".rec-free").click()
     shown(tab, "hearing")
     assert tab.page.locator(".rec-state").inner_text() == "Hearing you"
@@ -250,53 +248,10 @@ def test_hands_free_ends_the_turn_and_a_voice_ends_the_answer(service, visit):
     assert tab.problems == []
 
 
-def test_the_answer_falls_silent_as_soon_as_somebody_talks(service, visit):
+def test_a_cough_leaves_a_reply_as_it_was_playing_or_paused(service, speaker):
     pytest.importorskip("silero_vad")
     service.script = Script(seconds=30.0, rtf=0.05)
-    tab = visit()
-    tab.page.locator(".rec-free").click()
-    shown(tab, "speaking")
-    shown(tab, "hearing")
-    tab.assert_silent()
-
-
-def test_a_file_is_asked_at_once(service, visit):
-    tab = visit()
-    tab.page.locator(".rec-input").set_input_files(question())
-    tab.wait("speaking")
-    tab.wait("done")
-    assert service.requests[0].messages[-1].content == Speech((50,) * 8) and tab.problems == []
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "sentence"),
-    [
-        ("empty.wav", b"", "The file is empty"),
-        ("text.wav", b"hello there\n" * 20, "no audio file"),
-        ("list.mp3", b"#EXTM3U\n/etc/passwd\n", "no audio file"),
-        ("long.flac", None, "the limit is 20 s"),
-        ("large.wav", b"RIFF" + bytes(17 * 1024 * 1024), "The limit is 16 MB"),
-    ],
-)
-def test_other_files_are_refused_with_a_sentence(service, visit, name, data, sentence):
-    tab = visit()
-    if data is None:
-        file = io.BytesIO()
-        soundfile.write(file, np.zeros(RATE_HZ * 60), RATE_HZ, format="FLAC")
-        data = file.getvalue()
-    tab.page.locator(".rec-input").set_input_files(
-        {"name": name, "mimeType": "audio/wav", "buffer": data}
-    )
-    note = tab.page.locator("#problem [role=alert]")
-    assert until(lambda: sentence in note.inner_text())
-    shown(tab, "off")
-    assert service.requests == []
-
-
-def test_a_cough_leaves_a_reply_as_it_was_playing_or_paused(service, visit):
-    pytest.importorskip("silero_vad")
-    service.script = Script(seconds=30.0, rtf=0.05)
-    tab = visit()
+    tab = speaker()
     tab.page.evaluate(DEAF)
     tab.page.locator(".rec-free").click()
     shown(tab, "listening")
@@ -307,16 +262,51 @@ def test_a_cough_leaves_a_reply_as_it_was_playing_or_paused(service, visit):
         tab.page.wait_for_function("!liveAudio.player.silent")
         if paused:
             tab.page.locator(".la-pause").click()
-        tab.page.evaluate(f"{HEARD}({{ talking: true, sure: false }})")
+        tab.page.evaluate(f"{SAID_BY_SERVER}({{ talking: true, sure: false }})")
         assert tab.page.evaluate(now) == ["hearing", True]
-        tab.page.evaluate(f"{HEARD}({{ talking: false, sure: true }})")
+        tab.page.evaluate(f"{SAID_BY_SERVER}({{ talking: false, sure: true }})")
         assert tab.page.evaluate(now) == ["listening", paused]
 
 
-def test_without_a_microphone_the_page_says_so_and_takes_files(service, visit):
-    tab = visit(script=NO_MICROPHONE)
+def test_files_are_asked_at_once_and_what_is_none_is_refused_with_a_sentence(service, speaker):
+    tab = speaker()
+    given = tab.page.locator(".rec-input")
+    long = io.BytesIO()
+    soundfile.write(long, np.zeros(RATE_HZ * 60), RATE_HZ, format="FLAC")
+    for name, data, sentence in (
+        ("empty.wav", b"", "The file is empty"),
+        ("text.wav", b"hello there\n" * 20, "no audio file"),
+        ("list.mp3", b"#EXTM3U\n/etc/passwd\n", "no audio file"),
+        ("long.flac", long.getvalue(), "the limit is 20 s"),
+        ("large.wav", None, "The limit is 16 MB"),
+    ):
+        if data is None:
+            given.evaluate(LARGE)
+        else:
+            given.set_input_files({"name": name, "mimeType": "audio/wav", "buffer": data})
+        assert until(lambda sentence=sentence: sentence in told(tab)), name
+        shown(tab, "off")
+    assert service.requests == []
+    hint = tab.page.locator(".la-hint")
+    assert hint.inner_text().startswith("Ask something.")
+    service.script = Script(seconds=0.6, rtf=0.2, wordless=True)
+    given.set_input_files(question())
+    tab.wait("speaking")
+    tab.wait("done")
+    assert service.requests[0].messages[-1].content == Speech((50,) * 8)
+    assert hint.inner_text() == "This answer is speech alone: no text was written for it."
+    tab.page.locator("#mode label", has_text="Small talk").click()
+    assert tab.text.is_visible() and not tab.page.locator(".rec-talk").is_visible()
+    tab.hear("And in writing?")
+    kinds = [type(message.content).__name__ for message in service.requests[-1].messages]
+    assert kinds == ["Speech", "Reply", "Text"]
+    assert len(service.encoded) == 1
+
+
+def test_without_a_microphone_the_page_says_so_and_takes_files(service, speaker):
+    tab = speaker(script=NO_MICROPHONE)
     tab.page.locator(".rec-talk").click()
-    assert until(lambda: "allow it beside the address" in tab.page.locator("#problem").inner_text())
+    assert until(lambda: "allow it beside the address" in told(tab))
     shown(tab, "off")
     tab.page.locator(".rec-free").click()
     shown(tab, "off")
@@ -327,8 +317,8 @@ def test_without_a_microphone_the_page_says_so_and_takes_files(service, visit):
     assert not tab.page.locator("#problem p").is_visible() and len(service.requests) == 1
 
 
-def test_presses_while_the_browser_asks_for_the_microphone_leave_one_open(service, visit):
-    tab = visit(script=ASKS_FIRST)
+def test_presses_while_the_browser_asks_for_the_microphone_leave_one_open(service, speaker):
+    tab = speaker(script=ASKS_FIRST)
     talk, live = tab.page.locator(".rec-talk"), "microphones.filter(({ active }) => active).length"
     for _ in range(3):
         talk.click()
@@ -341,8 +331,11 @@ def test_presses_while_the_browser_asks_for_the_microphone_leave_one_open(servic
     assert tab.page.evaluate(live) == 0 and len(service.requests) == 1 and tab.problems == []
 
 
-def test_without_a_secure_context_only_files_are_taken(service, visit):
-    tab = visit("speech.test")
+def test_without_a_secure_context_only_files_are_taken(service, visit, insecure_url):
+    tab = visit(insecure_url)
+    tab.page.wait_for_function("window.recorder?.ready")
+    tab.page.locator("#mode label", has_text="Speak to it").click()
+    tab.page.wait_for_selector(".rec-talk:visible")
     assert (
         tab.page.locator(".rec-talk").is_disabled()
         and tab.page.locator(".rec-free input").is_disabled()
@@ -353,8 +346,8 @@ def test_without_a_secure_context_only_files_are_taken(service, visit):
     assert len(service.requests) == 1
 
 
-def test_silence_is_no_question(service, visit):
-    tab = visit(
+def test_silence_is_no_question(service, speaker):
+    tab = speaker(
         script="""() => {
       navigator.mediaDevices.getUserMedia = async () => new AudioContext().createMediaStreamDestination().stream;
     }"""
@@ -364,27 +357,19 @@ def test_silence_is_no_question(service, visit):
     assert service.requests == []
 
 
-def test_a_recording_is_sent_before_it_is_too_long(browser):
-    from moss_engine.ui.server import launch
-
-    service, port = (
-        FakeService(Script(seconds=0.5, rtf=0.1), replace(INFO, max_speech_s=2.0)),
-        free_port(),
-    )
-    page = launch(service, PageConfig(port=port))
-    tab = browsing.Visit(browser, f"http://127.0.0.1:{port}/", permissions=["microphone"])
+def test_a_recording_is_sent_before_it_is_too_long(serve, visit):
+    service = FakeService(Script(seconds=0.5, rtf=0.1), replace(INFO, max_speech_s=2.0))
+    tab = visit(serve(service), permissions=["microphone"])
     tab.page.wait_for_function("window.recorder?.ready")
     tab.page.locator("#mode label", has_text="Speak to it").click()
     tab.page.locator(".rec-talk").click()
     tab.wait("done")
     assert 1.4 < len(service.requests[-1].messages[-1].content.codes) * 0.08 <= 2.0
     assert not tab.page.evaluate("recorder.capture.open") and tab.problems == []
-    tab.close()
-    page.close(verbose=False)
 
 
-def test_a_microphone_that_was_closed_for_want_of_use_is_opened_again(service, visit):
-    tab = visit()
+def test_a_microphone_that_was_closed_for_want_of_use_is_opened_again(service, speaker):
+    tab = speaker()
     forgotten = "recorder.line.key = 'forgotten-by-the-server'"
     tab.page.evaluate(forgotten)
     record(tab, 0.5)
@@ -399,24 +384,9 @@ def test_a_microphone_that_was_closed_for_want_of_use_is_opened_again(service, v
     shown(tab, "off")
 
 
-def test_typed_and_spoken_questions_share_a_conversation(service, visit):
-    tab = visit()
-    tab.page.locator(".rec-input").set_input_files(question())
-    tab.wait("speaking")
-    tab.wait("done")
-    tab.page.locator("#mode label", has_text="Small talk").click()
-    assert tab.text.is_visible() and not tab.page.locator(".rec-talk").is_visible()
-    tab.ask("And in writing?")
-    tab.page.wait_for_function("liveAudio.state.phase === 'speaking'")
-    tab.wait("done")
-    kinds = [type(message.content).__name__ for message in service.requests[-1].messages]
-    assert kinds == ["Speech", "Reply", "Text"]
-    assert len(service.encoded) == 1
-
-
-def test_a_question_that_found_no_place_can_be_sent_again(service, visit):
+def test_a_question_that_found_no_place_can_be_sent_again(service, speaker):
     service.script = Script(error=BusyError("All places are taken; try again in a moment."))
-    tab = visit()
+    tab = speaker()
     again = tab.page.locator(".rec-again")
     tab.page.locator(".rec-input").set_input_files(question())
     assert until(lambda: "All places are taken" in tab.page.locator("#problem").inner_text())
@@ -427,31 +397,11 @@ def test_a_question_that_found_no_place_can_be_sent_again(service, visit):
     assert len(service.requests) == 1 and len(service.encoded) == 1 and not again.is_visible()
 
 
-def test_an_answer_without_text_says_so(service, visit):
-    service.script = Script(seconds=1.0, rtf=0.2, wordless=True)
-    tab = visit()
-    hint = tab.page.locator(".la-hint")
-    assert hint.inner_text().startswith("Ask something.")
-    tab.page.locator(".rec-input").set_input_files(question())
-    tab.wait("speaking")
-    tab.wait("done")
-    assert (
-        hint.is_visible()
-        and hint.inner_text() == "This answer is speech alone: no text was written for it."
-    )
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_the_recorder_fits_can_be_read_and_reached(service, speaker, width, scheme):
+    from tests.ui.page_browser import CONTRAST
 
-
-def test_leaving_the_mode_closes_the_microphone(visit):
-    tab = visit()
-    tab.page.locator(".rec-talk").click()
-    shown(tab, "recording")
-    tab.page.locator("#mode label", has_text="Write").click()
-    shown(tab, "off")
-    assert not tab.page.evaluate("recorder.capture.open")
-
-
-def test_every_control_is_in_reach_of_the_keyboard(visit):
-    tab = visit()
+    tab = speaker(viewport={"width": width, "height": 844}, color_scheme=scheme)
     reached = []
     for _ in range(30):
         tab.page.keyboard.press("Tab")
@@ -463,12 +413,6 @@ def test_every_control_is_in_reach_of_the_keyboard(visit):
     for name in ("rec-talk", "switch", "rec-file"):
         assert any(name in place for place in reached), f"{name} is out of reach"
     assert tab.page.locator(".rec-state").get_attribute("role") == "status"
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_recorder_fits_and_can_be_read(service, visit, width, scheme):
-    tab = visit(viewport={"width": width, "height": 844}, color_scheme=scheme)
     record(tab, 0.5)
     tab.wait("done")
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -480,22 +424,140 @@ def test_the_recorder_fits_and_can_be_read(service, visit, width, scheme):
         "#mode-notes p:not([hidden])",
         "#chat .tr-user .clip-time",
     ]
-    ratios = dict(tab.page.evaluate(browsing.CONTRAST.replace("SELECTORS", str(selectors))))
+    ratios = dict(tab.page.evaluate(CONTRAST.replace("SELECTORS", str(selectors))))
     assert {selector: round(ratio, 2) for selector, ratio in ratios.items() if ratio < 4.5} == {}
 
 
-def test_the_scope_shows_how_loud_the_visitor_is(service, visit):
-    tab = visit()
-    own = tab.page.locator(".la-own")
-    assert not own.is_visible()
-    tab.page.locator("#mode label", has_text="Speak to it").click()
+# A microphone that dies while it is listened to.
+
+
+def test_what_was_recorded_until_the_microphone_died_is_asked_and_the_next_one_works(
+    service, speaker
+):
+    tab = speaker()
     tab.page.locator(".rec-talk").click()
-    tab.page.wait_for_function("recorder.seconds >= 0.5")
-    assert own.is_visible()
-    drawn = (
-        "(canvas) => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data"
-    )
-    assert own.evaluate(f"(canvas) => ({drawn})(canvas).some((value) => value)")
-    tab.page.keyboard.press("Escape")
+    tab.page.wait_for_function("recorder.seconds >= 0.6")
+    tab.page.evaluate(DIES)
+    tab.wait("done")
+    assert until(lambda: told(tab).startswith(DISCONNECTED)), "what to do is not said any more"
+    wave, rate_hz = service.encoded[-1]
+    assert rate_hz == RATE_HZ and len(wave) >= 0.6 * RATE_HZ
+    assert closed(tab) and len(service.requests) == 1
+    tab.page.locator(".rec-talk").click()
+    tab.page.wait_for_function("recorder.state === 'recording' && recorder.seconds >= 0.5")
+    assert told(tab) == ""
+    tab.page.locator(".rec-talk").click()
+    assert until(lambda: len(service.requests) == 2)
+    assert tab.problems == []
+
+
+def test_hands_free_asks_what_was_said_until_the_microphone_died_and_can_be_started_again(
+    service, speaker
+):
+    pytest.importorskip("silero_vad")
+    service.script = Script(seconds=0.5, rtf=0.1)
+    tab = speaker()
+    tab.page.evaluate(DIES_IN_A_SENTENCE)
+    tab.page.locator(".rec-free").click()
+    tab.page.wait_for_function("window.asks === window.before + 1")
+    tab.wait("done")
+    assert until(lambda: told(tab).startswith(DISCONNECTED)) and len(service.encoded) >= 1
     shown(tab, "off")
-    assert not own.is_visible()
+    assert closed(tab)
+    tab.page.locator(".rec-free").click()
+    shown(tab, "hearing")
+    assert told(tab) == "" and tab.problems == []
+
+
+def test_a_microphone_that_dies_before_anything_was_said_or_stays_muted_is_told(service, speaker):
+    pytest.importorskip("silero_vad")
+    tab = speaker()
+    for button, state in ((".rec-free", "listening"), (".rec-talk", "recording")):
+        tab.page.evaluate(DEAF)
+        tab.page.locator(button).click()
+        shown(tab, state)
+        tab.page.evaluate(DIES)
+        shown(tab, "off")
+        assert until(lambda: told(tab).startswith(DISCONNECTED))
+        assert closed(tab) and service.requests == []
+    tab.problems.clear()  # of a recording without a sound
+    tab.page.locator(".rec-talk").click()
+    shown(tab, "recording")
+    mute = """(muted) => {
+      const [track] = recorder.capture.stream.getTracks();
+      Object.defineProperty(track, "muted", { value: muted, configurable: true });
+      track.dispatchEvent(new Event(muted ? "mute" : "unmute"));
+    }"""
+    tab.page.evaluate(mute, True)
+    assert until(lambda: told(tab).startswith("The microphone is muted"))
+    tab.page.evaluate(mute, False)
+    assert until(lambda: told(tab) == "")
+    assert tab.page.evaluate("recorder.state") == "recording" and tab.problems == []
+
+
+# A checkpoint that understands no speech: a recogniser listens, and the page says who.
+
+RECORDED = {"name": "question.flac", "mimeType": "audio/flac", "buffer": SAMPLE.read_bytes()}
+
+
+def choose(visit, does: str, given: str = "", output: str = "") -> None:
+    """Set the page's switches."""
+    for axis, value in (("does", does), ("input", given), ("output", output)):
+        if value:
+            visit.page.locator(
+                f'.switches label:has(input[name="{axis}"][value="{value}"])'
+            ).click()
+
+
+def test_a_recogniser_s_words_stand_in_the_conversation_with_who_heard_them(serve, visit):
+    service, _ = talking(Written([Say("It is noon."), Say("Have a rest.")]))
+    tab = visit(serve(service))
+    answers = tab.page.locator("#chat .tr-assistant")
+    tab.page.wait_for_function("window.recorder?.ready")
+    choose(tab, "chat", "speech", "speech")
+    tab.page.wait_for_selector(".rec-file:visible")
+    tab.page.locator(".rec-input").set_input_files(RECORDED)
+    tab.wait("done")
+    asked = tab.page.locator("#chat .tr-user")
+    assert asked.locator(".tr-text").inner_text() == HEARD.text
+    assert HEARD.recogniser in asked.locator(".tr-note").inner_text()
+    assert asked.locator(".clip").count() == 1
+    answers.locator(".tr-text").wait_for()
+    assert answers.locator(".tr-text").inner_text() == "It is noon. Have a rest."
+    assert tab.page.locator('.fall-row[data-stage="listened"]').is_visible()
+    assert tab.page.locator('.fall-row[data-stage="brain"]').is_hidden(), "nobody thought"
+    choose(tab, "chat", "speech", "text")  # a written answer is read
+    tab.page.locator(".rec-input").set_input_files(RECORDED)
+    shown(tab, "off")
+    tab.page.wait_for_function(
+        "document.querySelectorAll('#chat .tr-assistant .tr-text').length === 2"
+    )
+    assert answers.last.locator(".tr-text").inner_text() == "It is noon. Have a rest."
+    assert answers.last.locator(".clip").count() == 0 and tab.problems == []
+    choose(tab, "chat", "speech", "speech")  # a recording without a voice is a sentence
+    tab.page.locator(".rec-input").set_input_files(question())
+    tab.page.get_by_text("There is no voice in this recording").first.wait_for()
+    assert answers.count() == 2
+    choose(tab, "read")  # a question that was read aloud is answered if that is wanted
+    tab.text.fill("What time is it?")
+    tab.page.locator("#send").click()
+    offer = tab.page.locator("#chat .tr-reading .tr-offer")
+    offer.wait_for()
+    tab.wait("done")
+    offer.click()
+    tab.page.wait_for_function("document.querySelectorAll('#chat .tr-assistant').length === 3")
+    assert answers.last.locator(".tr-text").inner_text() == "It is noon. Have a rest."
+    tab.wait("done")
+    tab.page.evaluate("""() => { // the server is told what is being said, so that it knows an echo
+      const { line } = recorder;
+      line.saying = () => "It is noon.";
+      line.post = async (rest, body, headers) => {
+        window.sent = headers;
+        return { talking: false, utterance: "", seconds: 0, text: "", sure: true };
+      };
+      line.begin(true);
+      line.push(new Int16Array(8));
+    }""")
+    tab.page.wait_for_function("window.sent?.['X-Saying'] === 'It%20is%20noon.'")
+    assert "noon" in tab.page.evaluate("liveAudio.text")
+    assert "rest" in tab.page.evaluate("liveAudio.saying"), "the last words of what was said"

@@ -52,7 +52,7 @@ def test_the_page_shows_the_words_and_who_heard_them_and_the_checkpoint_gets_the
     served, visit, monkeypatch
 ):
     service, _, requests = served
-    tab = visit()
+    tab = visit(f"http://127.0.0.1:{served[1]}/")
     tab.page.wait_for_function("document.body.dataset.input === 'speech'")
     tab.page.locator(".rec-input").set_input_files(QUESTION)
     tab.wait("speaking", "done")

@@ -1,0 +1,382 @@
+"""How the page looks and can be reached: at every width, in both shades, by keyboard, and for those
+who hear it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from moss_engine.api.errors import ConfigError
+from scripts.dev import screenshot
+from tests.ui.page_support import INFO, MODES, FakeService, Script, until
+
+pytestmark = pytest.mark.browser
+
+WIDTHS = [
+    320,
+    360,
+    390,
+    430,
+    480,
+    540,
+    600,
+    700,
+    768,
+    820,
+    900,
+    960,
+    1024,
+    1100,
+    1280,
+    1440,
+    1680,
+    1920,
+]
+# At 200 %, the page has half of the window's width and two dots for each of its pixels.
+ZOOMED = [640, 720, 1280]
+
+# What lies outside its card or the window, over something else, or is cut. What scrolls may reach
+# beyond what is seen of it.
+FAULTS = """() => {
+  const cards = "#talk, #live, #said, #panel, .mast, #notice";
+  const scrolls = ".chips, .la-caption, #chat, .ids-roll, .la-scope, .about, .rec-free, textarea";
+  const shown = (e) => e.getClientRects().length && e.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true });
+  const speaks = (e) => e.matches("button, input, textarea, svg") || [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+  const hidden = (e) => getComputedStyle(e).clipPath !== "none" || e.closest(".sr-only, .tr-who, .la-spoken");
+  const name = (e) => `${e.tagName.toLowerCase()}.${e.className.baseVal ?? e.className}#${e.closest("[id]")?.id} "${e.textContent.trim().slice(0, 24)}"`;
+  const boxes = [];
+  for (const card of document.querySelectorAll(cards)) {
+    if (!shown(card)) continue;
+    const frame = card.getBoundingClientRect();
+    for (const e of card.querySelectorAll("*")) {
+      if (!speaks(e) || e.parentElement.closest("button, svg") || !shown(e) || hidden(e) || e.closest(".la-bar") && getComputedStyle(e.closest(".la-bar")).position === "fixed") continue;
+      const range = document.createRange();
+      range.selectNodeContents(e);
+      const own = e.getBoundingClientRect();
+      const text = e.matches("button, input, textarea, svg") ? own : range.getBoundingClientRect();
+      if (text.width < 1 || text.height < 1 || e.matches("input[type=radio], input[type=checkbox]")) continue;
+      const inner = e.parentElement.closest(scrolls);
+      boxes.push({ e, text, inner, card });
+      if (inner) continue;
+      if (text.left < frame.left - 1 || text.right > frame.right + 1 || text.top < frame.top - 1 || text.bottom > frame.bottom + 1) boxes.at(-1).fault = "outside its card";
+      if (text.right > innerWidth + 1 || text.left < -1) boxes.at(-1).fault = "outside the window";
+      if (e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).overflowX === "hidden" && getComputedStyle(e).textOverflow !== "ellipsis") boxes.at(-1).fault = "cut";
+    }
+  }
+  const faults = boxes.filter((box) => box.fault).map((box) => `${name(box.e)} is ${box.fault}`);
+  const outer = boxes.filter((box) => !box.inner).sort((a, b) => a.text.top - b.text.top);
+  outer.forEach((a, i) => {
+    for (let j = i + 1; j < outer.length && outer[j].text.top < a.text.bottom - 2; j++) {
+      const b = outer[j];
+      const wide = Math.min(a.text.right, b.text.right) - Math.max(a.text.left, b.text.left);
+      const high = Math.min(a.text.bottom, b.text.bottom) - b.text.top;
+      if (wide > 2 && high > 2 && !a.e.contains(b.e) && !b.e.contains(a.e)) faults.push(`${name(a.e)} overprints ${name(b.e)}`);
+    }
+  });
+  if (document.documentElement.scrollWidth > innerWidth) faults.push("the page scrolls sideways");
+  return [...new Set(faults)];
+}"""
+
+
+FOUND = """axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
+  violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(" ")).join(", ")}`))"""
+
+
+def idle(service, tab) -> None:
+    tab.page.locator("#settings button").first.click()
+
+
+def speaking(service, tab) -> None:
+    service.script = Script(seconds=20.0, rtf=0.1)
+    tab.ask("Please call Dr. Smith at 4:30 pm about the $25 invoice, and then call me.")
+    tab.page.wait_for_function("liveAudio.heard > 40000")
+    tab.page.locator(".la-pause").click()
+
+
+def after(service, tab) -> None:
+    service.script = Script(seconds=2.2, rtf=0.1)
+    tab.ask("Supercalifragilistic" * 8 + " and short words too.")
+    tab.wait("done")
+    tab.page.wait_for_selector("#chat .clip")
+    tab.page.locator(".explain").click()
+
+
+def error(service, tab) -> None:
+    tab.ask("too long " * 200)
+    tab.page.locator("#problem p").wait_for()
+
+
+def put_details(tab) -> None:
+    if tab.page.locator(".details-open").get_attribute("aria-expanded") == "false":
+        tab.page.locator(".details-open").click()
+
+
+def test_nothing_is_out_of_place_at_any_width_in_any_state(service, visit):
+    tab = visit(viewport={"width": 1440, "height": 900})
+    zoom = tab.context.new_cdp_session(tab.page)
+    found = {}
+    for state in (idle, speaking, after, error):
+        state(service, tab)
+        put_details(tab)
+        for width in WIDTHS:
+            tab.page.set_viewport_size({"width": width, "height": 900})
+            if faults := tab.page.evaluate(FAULTS):
+                found[f"{state.__name__}, {width}"] = faults
+        for width in ZOOMED:
+            metrics = {"width": width // 2, "height": 450, "deviceScaleFactor": 2, "mobile": False}
+            zoom.send("Emulation.setDeviceMetricsOverride", metrics)
+            if faults := tab.page.evaluate(FAULTS):
+                found[f"{state.__name__}, {width} at 200 %"] = faults
+        assert tab.page.evaluate("[innerWidth, devicePixelRatio]") == [ZOOMED[-1] // 2, 2]
+        zoom.send("Emulation.clearDeviceMetricsOverride")
+        tab.page.set_viewport_size({"width": 1440, "height": 900})
+        if state is speaking:
+            tab.text.press("Escape")
+            tab.wait("stopped")
+    assert found == {}
+
+
+@pytest.mark.parametrize("width", [320, 640])
+def test_on_a_phone_the_player_stays_in_reach_while_it_speaks(service, visit, width):
+    tab = visit(viewport={"width": width, "height": 700})
+    assert (
+        tab.page.locator("#talk").bounding_box()["y"]
+        < tab.page.locator("#live").bounding_box()["y"]
+    )
+    speaking(service, tab)
+    for place in ("0", "document.body.scrollHeight"):
+        tab.page.evaluate(f"scrollTo(0, {place})")
+        box = tab.page.locator(".la-pause").bounding_box()
+        assert box["y"] > 0 and box["y"] + box["height"] <= 700
+    tab.page.keyboard.press("Escape")
+    assert until(lambda: tab.state("phase") == "stopped")
+
+
+def assert_accessible(tab) -> None:
+    tab.page.wait_for_timeout(200)  # for what fades in
+    assert tab.page.evaluate(FOUND) == []
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
+def test_axe_finds_nothing_in_any_state(service, visit, scheme, width):
+    axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not there")
+    tab = visit(color_scheme=scheme, viewport={"width": width, "height": 900})
+    assert tab.page.evaluate("document.body.classList.contains('dark')") == (scheme == "dark")
+    tab.page.evaluate(Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8"))
+    tab.page.wait_for_timeout(400)
+    assert_accessible(tab)
+    tab.page.locator("#settings button").first.click()
+    tab.page.wait_for_selector("#seed input")
+    assert_accessible(tab)
+    service.script = Script(seconds=60.0, rtf=0.1)
+    tab.ask("Please call Dr. Smith at 4:30 pm about the $25 invoice.")
+    tab.page.wait_for_function("liveAudio.heard > 20000")
+    assert_accessible(tab)
+    tab.text.press("Escape")
+    tab.wait("stopped")
+    tab.page.wait_for_selector("#chat .clip")
+    put_details(tab)
+    tab.page.locator(".explain").click()
+    assert_accessible(tab)
+    tab.ask("too long " * 200)
+    assert_accessible(tab)
+    for panel in (".about-open", ".programs-open"):
+        tab.page.locator(panel).click()
+        assert_accessible(tab)
+        tab.page.keyboard.press("Escape")
+
+
+def test_keyboard_alone_is_enough(service, visit):
+    tab = visit()
+    tab.page.wait_for_function("document.activeElement?.tagName === 'TEXTAREA'")
+    tab.page.keyboard.type("Typed without a mouse.")
+    tab.page.keyboard.press("Enter")
+    tab.wait("speaking")
+    tab.wait("done")
+    reached = []
+    for _ in range(40):
+        tab.page.keyboard.press("Tab")
+        reached.append(
+            tab.page.evaluate(
+                "[document.activeElement.closest('[id]')?.id, "
+                "document.activeElement.className].join(' ')"
+            )
+        )
+    for name in (
+        "send",
+        "chip",
+        "settings",
+        "la-scope",
+        "la-pause",
+        "la-mute",
+        "la-volume",
+        "la-save",
+        "explain",
+    ):
+        assert any(name in place for place in reached), f"{name} is out of reach"
+    assert not any("tile" in place for place in reached), "a stop without function"
+    tab.page.locator(".la-mute").focus()
+    tab.page.keyboard.press("Tab")
+    outline = tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none", "the focus cannot be seen"
+    tab.page.locator(".explain").press("Enter")
+    assert (
+        tab.page.locator("#tip-rtf").is_visible()
+        and "Real-time factor" in tab.page.locator("#tip-rtf").inner_text()
+    )
+
+
+def test_every_control_has_a_name_of_its_own_for_those_who_hear_the_page(visit):
+    tab = visit()
+    tab.page.locator("#settings button").first.click()
+    for head in ("Speech head", "Text head"):
+        group = tab.page.get_by_role("group", name=head, exact=True)
+        group.get_by_role("slider", name="Temperature").wait_for()
+        assert group.get_by_role("slider").count() == 4
+    assert tab.page.get_by_role("group", name="Mode", exact=True).get_by_role(
+        "radio"
+    ).count() == len(MODES)
+    nodes = tab.context.new_cdp_session(tab.page).send("Accessibility.getFullAXTree")["nodes"]
+    roles = {
+        "button",
+        "checkbox",
+        "combobox",
+        "group",
+        "img",
+        "link",
+        "radio",
+        "region",
+        "slider",
+        "spinbutton",
+        "switch",
+        "textbox",
+    }
+    named = [
+        (node["role"]["value"], node["name"]["value"].strip())
+        for node in nodes
+        if not node["ignored"] and node["role"]["value"] in roles
+    ]
+    assert len(named) > 40 and [role for role, name in named if not name] == []
+
+
+def test_where_the_browser_chooses_the_colours_lines_say_what_they_said(service, visit):
+    tab = visit(forced_colors="active")
+    tab.page.locator("#mode label", has_text="Small talk").click()
+    tab.ask("In few colours.")
+    tab.wait("done")
+    tab.page.wait_for_selector("#chat .tr-user .tr-text")
+
+    def style(selector: str, name: str) -> str:
+        return tab.page.evaluate(
+            f"getComputedStyle(document.querySelector({selector!r}))[{name!r}]"
+        )
+
+    assert style("#mode label.selected", "outlineStyle") == "solid"
+    assert style("#mode label:not(.selected)", "outlineStyle") == "none"
+    assert style("#text", "outlineStyle") == "solid", "the focus cannot be seen"
+    for framed in ("#send", ".la-pause", "#chat .tr-user .tr-text"):
+        assert style(framed, "borderTopStyle") == "solid", framed
+    shown = tab.page.evaluate(
+        "[...document.querySelectorAll('.fall-track i')].map((bar) => getComputedStyle(bar))"
+        ".map(({forcedColorAdjust}) => forcedColorAdjust)"
+    )
+    assert set(shown) == {"none"}, "the bars of the waterfall cannot be seen"
+    assert style(".la-text .said", "textDecorationLine") == "underline", "heard looks as unheard"
+
+
+def test_what_is_spoken_is_not_read_out_over_the_voice_and_nothing_moves_unasked(service, tab):
+    tab.ask("This is heard.")
+    tab.wait("speaking")
+    playhead = "getComputedStyle(document.querySelector('.la-playhead')).transitionDuration"
+    assert tab.page.evaluate(playhead) == "0s", "it moves for those who asked for no motion"
+    tab.wait("done")
+    assert tab.page.locator(".la-spoken").inner_text() == ""
+    tab.page.locator("#mode label", has_text="Write").click()
+    tab.ask("This is read.")
+    assert until(lambda: tab.page.locator(".la-spoken").inner_text() == "This is read.")
+
+
+def test_the_shade_can_be_switched_and_is_kept(visit):
+    tab = visit(color_scheme="light")
+    tab.page.locator(".shade").click()
+    assert tab.page.evaluate("document.body.classList.contains('dark')")
+    tab.page.reload()
+    tab.page.wait_for_function("window.liveAudio?.ready")
+    assert until(lambda: tab.page.evaluate("document.body.classList.contains('dark')"))
+
+
+def test_engine_details_are_open_where_there_is_room_and_the_choice_is_kept(visit):
+    narrow, wide = visit(viewport={"width": 700, "height": 900}), visit()
+    opener = ".details-open"
+    assert narrow.page.locator(opener).get_attribute("aria-expanded") == "false"
+    assert wide.page.locator(opener).get_attribute("aria-expanded") == "true"
+    narrow.page.locator(opener).click()
+    narrow.page.reload()
+    narrow.page.wait_for_function("window.liveAudio?.ready")
+    assert narrow.page.locator(opener).get_attribute("aria-expanded") == "true"
+    assert narrow.page.locator("#panel .facts").is_visible()
+
+
+def test_the_form_for_the_password_can_be_seen_and_lets_in(browser, serve):
+    from tests.ui.page_browser import CONTRAST
+
+    url = serve(FakeService(), auth="guest:secret")
+    contrast = CONTRAST.replace("SELECTORS", str(["label span", "button", "input[type=password]"]))
+    looks = (
+        "(part) => ['backgroundColor', 'borderTopColor', 'borderTopWidth']"
+        ".map((name) => getComputedStyle(part)[name])"
+    )
+    for scheme in ("light", "dark"):
+        context = browser.new_context(color_scheme=scheme)
+        tab = context.new_page()
+        tab.goto(url)
+        tab.locator("input[type=password]").wait_for()
+        assert {selector: ratio for selector, ratio in tab.evaluate(contrast) if ratio < 4.5} == {}
+        field, button, card = (
+            tab.locator(part).evaluate(looks)
+            for part in ("input[type=password]", "button", ".panel")
+        )
+        assert field[1] != card[0] and field[2] == "1px", "the field cannot be told from the page"
+        assert button[0] not in (card[0], "rgba(0, 0, 0, 0)"), "nor the button"
+        assert "MOSS-Speech Live" in tab.locator(".panel").inner_text()
+        tab.locator("input").first.fill("guest")
+        tab.locator("input[type=password]").fill("secret")
+        tab.get_by_role("button", name="Login").click()
+        tab.wait_for_function("window.liveAudio?.ready")
+        context.close()
+
+
+def test_what_the_checkpoint_cannot_do_is_shown_with_the_reason(visit, serve):
+    tab = visit(serve(FakeService(info=replace(INFO, modes=MODES[:1]))))
+    tab.page.locator(".about-open").click()
+    closed = tab.page.locator(".about .closed li")
+    assert [text.partition(": This checkpoint ")[0] for text in closed.all_inner_texts()] == [
+        "Speak to it",
+        "Free conversation",
+    ]
+    assert tab.page.locator(".about p code").all_inner_texts() == [
+        "python -m scripts.download",
+        "python -m scripts.doctor CHECKPOINT CODEC",
+    ]
+    assert tab.page.locator("#mode input").evaluate_all(
+        "all => all.map((input) => input.value)"
+    ) == ["read"]
+    tab.page.keyboard.press("Escape")
+    assert not closed.first.is_visible()
+    assert not tab.page.locator("#recorder").is_visible() and tab.problems == []
+
+
+def test_a_picture_needs_a_folder_to_go_to(monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", ["screenshot", "--out", str(tmp_path / "missing" / "page.png")])
+    monkeypatch.setattr(
+        screenshot,
+        "take",
+        lambda *_: pytest.fail("the picture was taken before its place was known"),
+    )
+    with pytest.raises(
+        ConfigError,
+        match=r"There is no folder .*missing; make it, or name another file with --out\.",
+    ):
+        screenshot.main()

@@ -1,0 +1,292 @@
+"""The player around a reply: its scope, replays, the comparison of two, what is saved, and figures
+of the panel."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from moss_engine.api.events import CodecRun
+from moss_engine.ui.asking.replay import MAX_FILE_BYTES
+from tests.ui.page_support import RATE_HZ, Script, until
+
+pytestmark = pytest.mark.browser
+
+PAGE = "({span: liveAudio.scope.span, start: liveAudio.scope.pageStart, total: liveAudio.scope.seconds})"
+
+
+OVERPRINTED = """() => {
+  const { axes, width, height } = liveAudio.scope;
+  const ratio = axes.width / axes.clientWidth;
+  const painted = (x, across) => axes.getContext("2d")
+    .getImageData(x * ratio, 0, across * ratio, (height - 18) * ratio).data.some((value) => value > 0);
+  return [painted(0, width), painted(width, axes.clientWidth - width)];
+}"""
+
+
+DROP = """([name, text]) => {
+  const files = new DataTransfer();
+  files.items.add(new File([text], name, { type: "application/json" }));
+  document.querySelector("#live").dispatchEvent(new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true }));
+}"""
+
+
+def made(service, tab, seconds: float) -> None:
+    """A reply that is there as a whole before it is heard."""
+    service.script = Script(seconds=seconds, rtf=0.01)
+    tab.page.mouse.click(5, 5)
+    tab.page.wait_for_function("liveAudio.player.sink?.ready")
+    tab.buffer_whole_replies()
+    tab.ask("Everything at once.")
+    tab.page.wait_for_function("liveAudio.state.ended && liveAudio.heard > 2000")
+
+
+def test_a_reply_that_fits_turns_no_page_and_a_long_one_is_shown_whole_when_it_is_over(
+    service, tab
+):
+    made(service, tab, 28.4)
+    assert tab.page.evaluate(PAGE) == {"span": 32, "start": 0, "total": 28.4}
+    tab.page.locator(".la-scope").press("End")
+    tab.wait("done")
+    assert until(lambda: tab.page.evaluate(PAGE) == {"span": 28.4, "start": 0, "total": 28.4})
+    service.script = Script(seconds=35.0, rtf=0.01)
+    tab.ask("Much more at once.")
+    tab.wait("speaking")
+    tab.page.wait_for_function("liveAudio.state.ended && liveAudio.heard > 2000")
+    assert tab.page.evaluate(PAGE)["span"] == 32
+    tab.page.locator("#stop").click()
+    tab.wait("stopped")
+    assert until(lambda: tab.page.evaluate(PAGE) == {"span": 35, "start": 0, "total": 35})
+
+
+def test_a_press_on_the_scope_is_heard_from_there(service, tab):
+    made(service, tab, 1.6)
+    tab.wait("done")
+    assert until(lambda: tab.page.evaluate(PAGE)["span"] == 1.6)
+    over_sound, beside_it = tab.page.evaluate(OVERPRINTED)
+    assert beside_it and not over_sound, "its frequencies stand on the sound"
+    box = tab.page.locator(".la-scope").bounding_box()
+    tab.forget()
+    tab.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 40)
+    tab.wait("speaking")
+    tab.wait("done")
+    heard, sent = np.trim_zeros(tab.captured(), "b"), service.sent()
+    start = len(sent) - len(heard)
+    assert abs(start - 1.6 * RATE_HZ / 2) < RATE_HZ * 0.1
+    assert np.array_equal(heard, sent[start:])
+
+
+def test_the_keyboard_goes_back_and_on(service, tab):
+    made(service, tab, 6.0)
+    scope = tab.page.locator(".la-scope")
+    scope.press("ArrowRight")
+    tab.page.wait_for_function("liveAudio.heard > 24000")
+    scope.press("PageDown")
+    tab.page.wait_for_function("liveAudio.heard < 20000")
+    assert scope.get_attribute("aria-valuemax") == "6.0"
+    scope.press("End")
+    tab.wait("done")
+    assert until(lambda: scope.get_attribute("aria-valuenow") == "6.0")
+    assert tab.state("underruns") == 0 and tab.problems == []
+
+
+def test_going_back_in_a_reply_that_is_still_made_loses_nothing(service, tab):
+    service.script = Script(seconds=3.0, rtf=0.5)
+    tab.ask("Once more, while it goes on.")
+    tab.page.wait_for_function("liveAudio.heard > 24000")
+    tab.page.locator(".la-scope").press("Home")
+    tab.page.wait_for_function("liveAudio.heard < 10000")
+    tab.forget()
+    tab.wait("done")
+    assert tab.state("total") == 3 * RATE_HZ and tab.state("lost") == 0
+    heard = tab.page.evaluate("liveAudio.state.furthest")
+    assert heard > 24000, "how far the ear came is forgotten"
+
+
+def same_seed(tab) -> None:
+    tab.page.locator("#settings button").first.click()
+    tab.page.get_by_label("New seed for every reply").uncheck()
+    tab.page.locator("#seed input").fill("7")
+
+
+def test_a_kept_reply_stands_beside_the_next_one(service, tab):
+    same_seed(tab)
+    service.script = Script(seconds=1.2, rtf=0.2)
+    tab.ask("One two three four.")
+    tab.wait("done")
+    tab.page.get_by_role("button", name="Compare with the next reply").click()
+    same = tab.page.locator(".versus-same")
+    assert same.inner_text() == "Ask again, and the next reply stands beside this one."
+    tab.ask("One two three four.")
+    tab.wait("done")
+    assert until(lambda: same.inner_text() == "All tokens are the same.")
+    others = tab.page.locator(".tile-other").all_inner_texts()
+    assert len(others) > 10 and all(text.startswith("A ") for text in others)
+    assert tab.page.locator(".fall-row .other").first.bounding_box()["width"] > 0
+    assert tab.page.locator(".ids-roll .differs").count() == 0
+    service.script = Script(seconds=2.4, rtf=0.2)
+    tab.ask("One two three four.")
+    tab.wait("done")
+    assert until(lambda: re.fullmatch(r"The first \d+ tokens are the same.", same.inner_text()))
+    assert until(lambda: tab.page.locator(".ids-roll .differs").count() > 0)
+    assert tab.page.locator(".versus-text").inner_text() == "One two three four."
+    play = tab.page.get_by_role("button", name="Play A", exact=True)
+    play.click()
+    tab.page.wait_for_selector(".versus-play[aria-pressed=true]")
+    tab.page.wait_for_selector(".versus-play[aria-pressed=false]")
+    tab.page.get_by_role("button", name="Stop comparing").click()
+    assert not play.is_visible() and tab.problems == []
+
+
+def test_a_shared_reply_is_one_file_with_sound_words_and_figures(service, browser, tab, tmp_path):
+    service.script = Script(seconds=1.2, rtf=0.2)
+    tab.ask("Shared </script> with <b>everybody</b>.")
+    tab.wait("done")
+    with tab.page.expect_download() as download:
+        tab.page.get_by_role("button", name="Save", exact=True).click()
+        tab.page.get_by_role("button", name="Page to send").click()
+    path = tmp_path / download.value.suggested_filename
+    download.value.save_as(path)
+    assert path.suffix == ".html" and "://" not in path.read_text("utf-8").lower()
+    context = browser.new_context(offline=True, bypass_csp=True)  # the waiting below needs eval
+    try:
+        page, problems = context.new_page(), []
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(path.as_uri())
+        assert page.locator("#text").inner_text() == "Shared </script> with <b>everybody</b>."
+        assert "Heard after" in page.locator("#figures").inner_text()
+        assert page.locator("#tokens span").count() == len(tab.state("ids"))
+        assert page.locator("#stages tr").count() >= 7
+        page.wait_for_function("document.querySelector('audio').duration > 1.1")
+        page.evaluate("document.querySelector('audio').play()")
+        page.wait_for_function("document.querySelector('audio').ended")
+        assert page.locator("#text .said").count() == 4 and problems == []
+    finally:
+        context.close()
+
+
+def test_replays_may_be_faster_and_slower(service, tab):
+    made(service, tab, 1.2)
+    tab.wait("done")
+    lengths = {}
+    for name in ("1.25×", "1.5×", "0.75×"):
+        tab.page.locator(".la-speed").click()
+        assert tab.page.locator(".la-speed").inner_text() == name
+        tab.forget()
+        tab.page.locator(".la-pause").click()
+        tab.wait("done")
+        lengths[name] = len(np.trim_zeros(tab.sound(), "b")) / RATE_HZ * float(name[:-1])
+        assert until(lambda: tab.page.evaluate("liveAudio.heard > 28000"))
+    assert all(abs(length - 1.2) < 0.1 for length in lengths.values()), lengths
+    speed, names = tab.page.locator("#chat .clip-speed"), []
+    for _ in range(6):
+        speed.click()
+        names.append(speed.inner_text())
+    assert names == ["1.25×", "1.5×", "0.75×", "1×", "1.25×", "1.5×"]
+    tab.page.evaluate("""() => {
+      const play = HTMLMediaElement.prototype.play;
+      HTMLMediaElement.prototype.play = function () { window.played = this; return play.call(this); };
+    }""")
+    tab.page.locator("#chat .clip-play").click()
+    tab.page.wait_for_function("window.played?.ended")
+    assert tab.page.evaluate("[played.playbackRate, played.preservesPitch]") == [1.5, True]
+
+
+def drop(tab, text: str, name: str = "reply.json") -> None:
+    tab.page.evaluate(DROP, [name, text])
+
+
+def kept(tab, tmp_path) -> str:
+    with tab.page.expect_download() as download:
+        tab.page.get_by_role("button", name="Save", exact=True).click()
+        tab.page.locator(".la-keep").click()
+    path = tmp_path / download.value.suggested_filename
+    download.value.save_as(path)
+    return path.read_text("utf-8")
+
+
+def play_when_whole(tab) -> None:
+    """No machine is too slow to play a reply that has come as a whole."""
+    tab.page.wait_for_function("liveAudio.player.sink?.node")
+    tab.buffer_whole_replies()
+
+
+def complaint(tab) -> str:
+    return tab.page.locator("#problem p").inner_text()
+
+
+@pytest.mark.browser
+def test_a_kept_reply_sounds_the_same_when_it_is_dropped_on_the_page(service, tab, tmp_path):
+    tab.page.locator("#settings button").first.click()
+    tab.page.get_by_label("New seed for every reply").uncheck()
+    tab.page.locator("#seed input").fill("50")
+    service.script = Script(seconds=1.2, rtf=0.1)
+    play_when_whole(tab)
+    tab.ask("One two three four.")
+    tab.wait("done")
+    first, ids = service.sent(), tab.state("ids")
+    tab.assert_heard(first)
+    file = kept(tab, tmp_path)
+    assert json.loads(file)["made_by"] == {"checkpoint": "c0ffee" * 10, "codec": "decade" * 10}
+    tab.page.reload()
+    tab.page.wait_for_function("window.liveAudio?.ready && document.body.dataset.input")
+    tab.page.mouse.click(5, 300)
+    play_when_whole(tab)
+    drop(tab, file)
+    tab.wait("done")
+    tab.assert_heard(first)
+    assert service.requests[-1].recorded and tab.state("ids") == ids
+    assert tab.page.locator(".la-text").inner_text() == "One two three four."
+    assert tab.page.locator(".la-again").is_visible() and tab.state("seed") == 50
+    assert json.loads(kept(tab, tmp_path))["ids"] == ids, "it cannot be kept once more"
+    assert tab.problems == []
+
+
+def test_a_refused_file_silences_nothing_and_escape_closes_the_menu_first(service, tab):
+    service.script = Script(seconds=20.0, rtf=0.2)
+    tab.ask("A long one.")
+    tab.wait("speaking")
+    for text, words in (
+        ('{"format": "moss-speech-replay"}', "no replay file"),
+        ("{}", "no replay file"),
+        ("x" * (MAX_FILE_BYTES + 1), "larger than 200 kB"),
+    ):
+        drop(tab, text)
+        assert until(lambda words=words: words in complaint(tab))
+    assert tab.state("phase") == "speaking" and len(service.requests) == 1
+    tab.page.locator(".la-save").click()
+    assert tab.page.locator(".la-wav").is_visible()
+    tab.page.keyboard.press("Escape")
+    assert not tab.page.locator(".la-wav").is_visible() and tab.state("phase") == "speaking"
+    tab.page.keyboard.press("Escape")
+    assert until(lambda: tab.state("phase") == "stopped")
+
+
+def tile(tab, key: str):
+    return tab.page.locator(f".tile[data-key={key}]")
+
+
+def test_the_codec_s_run_is_shown(service, tab):
+    service.script = Script(seconds=0.6, rtf=0.2, codec=CodecRun(0.032, 2))
+    tab.hear("One two three four.")
+    codec = tile(tab, "codec_ms")
+    assert until(lambda: codec.locator("b").inner_text() == "32.0")
+    assert codec.locator(".tile-value small").inner_text() == "ms for 2.0 replies"
+    assert "without the wait for its turn" in codec.locator(".tip").text_content()
+    assert tab.problems == []
+
+
+def test_a_token_that_is_called_like_a_method_of_javascript_is_shown_as_it_stands(tab):
+    pieces = ["constructor", " toString", "\n"]
+    tab.page.evaluate(
+        """(pieces) => document.dispatchEvent(new CustomEvent("liveaudio", {
+          detail: { ...liveAudio.state, run: "0123abcd", ids: [0, 1, 2], pieces: { ...pieces } },
+        }))""",
+        pieces,
+    )
+    shown = tab.page.locator(".ids-roll span").all_text_contents()
+    assert shown == ["constructor", "toString", "\u21b5"]

@@ -1,0 +1,353 @@
+"""The page in a real browser: what is heard is what was sent, sample by sample, however it comes and
+wherever the service runs."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import wave
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from moss_engine.api.events import Accepted, AudioChunk, Event, Finished, FinishReason
+from moss_engine.api.info import ServiceInfo
+from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.service import stream
+from moss_engine.audio.pcm import to_pcm16
+from tests.ui.page_support import DEFAULTS, IDS, PATIENCE_S, RATE_HZ, FakeService, Script, until
+from tests.ui.remote_service import RemoteService
+
+pytestmark = pytest.mark.browser
+
+
+def speak(tab, service: FakeService, text: str) -> None:
+    """Ask and listen to the end: what is heard must be what was sent.
+
+    A reply that starved because the machine was busy with other things is asked for again, to be
+    heard when all of it has come.
+    """
+    for _ in range(2):
+        tab.page.wait_for_timeout(300)
+        tab.forget()
+        tab.ask(text)
+        tab.wait("speaking")
+        tab.wait("done")
+        if tab.state("underruns") == 0:
+            break
+        tab.buffer_whole_replies()
+    assert tab.state("underruns") == 0, "a reply that was there starved"
+    tab.assert_heard(service.sent())
+
+
+@pytest.fixture(scope="module")
+def remote(serve):
+    """The service in another process, whose clock is a day ahead."""
+    service = RemoteService()
+    yield service, serve(service)
+    service.close()
+
+
+@pytest.fixture
+def elsewhere(remote):
+    remote[0].reset()
+    return remote[0]
+
+
+def follows(service, tab) -> None:
+    """A reply is heard as it was sent, and everything on the page says how it went."""
+    text = "Good morning, this is a test of the whole way."
+    speak(tab, service, text)
+    assert tab.state("lost") == 0
+    assert tab.text.input_value() == ""
+    assert tab.page.locator(".la-text").inner_text() == text
+    assert until(lambda: tab.page.locator(".la-text span span:not(.said)").count() == 0)
+    assert tab.page.locator("#chat .tr-reading .tr-text").last.inner_text() == text
+    tab.page.wait_for_selector("#chat .clip")
+    for key in ("heard_after", "ttfa_ms", "prefill_ms", "queue_wait_ms", "rtf", "seed", "prompt"):
+        assert tab.page.locator(f'[data-key="{key}"] b').inner_text() != "–", key
+    assert tab.page.locator('[data-key="underruns"] b').inner_text() == "0"
+    _, free = tab.page.locator('[data-key="blocks"] b').inner_text().split(" / ")
+    pool = tab.state("pool")
+    assert int(free) == pool["free"] + pool["cached"] > 0, "blocks that are kept look taken"
+    assert tab.state("heardAfterMs") >= tab.state("figures")["ttfa_ms"] > 90
+    assert tab.page.locator(".fall-total").inner_text().endswith("ms to the ear")
+    spans = tab.page.locator(".fall-row:not([hidden]) b").all_inner_texts()
+    assert len(spans) == 7 and all(
+        text.endswith(" ms") and float(text[:-3]) >= 0 for text in spans
+    ), spans
+    rolled = tab.page.locator(".ids-roll")
+    assert rolled.locator(".text").count() > 0 and rolled.locator(".code").count() > 0
+    assert tab.problems == []
+    own = ("http://127.0.0.1:", "blob:", "data:")
+    assert all(url.startswith(own) for url in tab.requests), "the page went elsewhere"
+
+
+def test_what_is_heard_is_what_was_sent_and_the_page_follows(service, tab):
+    follows(service, tab)
+    speak(tab, service, "And a second one.")
+    assert tab.page.locator("#chat .tr-reading").count() == len(service.requests)
+    tab.page.locator("#mode label", has_text="Write").click()
+    tab.forget()
+    tab.ask("In writing, please.")
+    tab.wait("done")
+    assert service.requests[-1].mode == "write"
+    assert tab.page.locator(".la-text").inner_text() == "In writing, please."
+    assert len(tab.sound()) == 0 and tab.problems == []
+
+
+def test_it_is_the_same_with_the_service_in_another_process(remote, elsewhere, visit):
+    tab = visit(remote[1])
+    follows(elsewhere, tab)
+    elsewhere.script = Script(seconds=20.0, rtf=0.3)
+    tab.ask("Stopped there.")
+    tab.wait("speaking")
+    tab.page.wait_for_function("liveAudio.heard > 8000")
+    tab.text.press("Escape")
+    tab.wait("stopped")
+    assert until(lambda: elsewhere.cancelled and not elsewhere.open)
+    tab.ask("Gone before the end.")
+    tab.wait("speaking")
+    tab.page.close()
+    assert until(lambda: len(elsewhere.cancelled) == 2 and not elsewhere.open)
+
+
+def test_captions_follow_the_ear_and_not_the_model(service, tab):
+    service.script = Script(seconds=3.0, rtf=0.05)
+    tab.ask("one two three four five six seven eight nine ten eleven twelve")
+    said, words = tab.page.wait_for_function(
+        "liveAudio.state.ended && liveAudio.heard > 20000 && [document.querySelectorAll('.la-text "
+        ".said').length, "
+        "document.querySelectorAll('.la-text span span').length]"
+    ).json_value()
+    assert words == 12 and 2 <= said <= 10
+    tab.wait("done")
+    assert until(lambda: tab.page.locator(".la-text .said").count() == 12)
+
+
+def test_many_small_chunks_at_once_arrive_in_order(service, tab):
+    service.script = Script(seconds=1.2, chunk_s=0.02, rtf=0.05)
+    speak(tab, service, "A hundred chunks in a moment.")
+    assert tab.state("lost") == 0
+
+
+def test_a_starved_reply_fades_out_and_in_and_loses_nothing(service, visit):
+    tab = visit()
+    for stall_s in (0.8, 3.0, 9.0):  # a busy browser may play so slowly that no pause is left
+        service.script = Script(seconds=1.6, stall_s=stall_s)
+        tab.forget()
+        tab.ask("A pause that nobody planned.")
+        tab.wait("speaking")
+        tab.wait("done")
+        if tab.state("starved") > 0.1 * 24_000:
+            break
+    assert tab.state("underruns") >= 1 and tab.state("starved") > 0.1 * 24_000
+    assert tab.state("played") == tab.state("total") == 1.6 * 24_000
+    assert tab.state("target") >= 80, "the buffer before the sound goes on is doubled"
+    assert np.abs(np.diff(np.trim_zeros(tab.sound(), "b"))).max() < 0.12, "it clicks"
+    assert tab.page.locator('[data-key="underruns"]').get_attribute("class") == "tile bad"
+
+
+def test_stop_silences_the_page_and_frees_the_reply(service, visit):
+    service.script = Script(seconds=40.0, rtf=0.3)
+    tab = visit()
+    tab.ask("A long story that nobody wants to hear.")
+    tab.wait("speaking")
+    tab.page.wait_for_function("liveAudio.heard > 8000")
+    tab.text.press("Escape")
+    tab.wait("stopped")
+    assert until(lambda: not service.open), "the reply was not cancelled"
+    tab.assert_silent()
+    heard = np.trim_zeros(tab.sound(), "b")
+    assert len(heard) > 8000
+    assert np.abs(np.diff(heard)).max() < 0.2 and abs(heard[-1]) < 0.05, (
+        "the sound was cut instead of faded out"
+    )
+    assert until(lambda: "Stopped." in tab.page.locator("#chat .tr-reading").first.inner_text())
+    tab.page.wait_for_selector("#chat .clip")
+    service.script = Script(seconds=1.0)
+    speak(tab, service, "And again.")
+    assert tab.problems == []
+
+
+def test_stop_before_the_first_sound(service, visit):
+    service.script = Script(seconds=2.0, first_s=20.0)
+    tab = visit()
+    tab.ask("Never mind.")
+    tab.wait("thinking")
+    tab.page.locator("#stop").click()
+    tab.wait("stopped")
+    assert until(lambda: not service.open)
+    assert len(tab.sound()) == 0
+    assert until(lambda: "Stopped." in tab.page.locator("#chat").inner_text())
+
+
+def test_two_tabs_speak_at_the_same_time(service, visit):
+    service.script = Script(seconds=2.5, rtf=0.3, together=2)
+    tabs = {"The first of us.": visit(), "The second of us.": visit()}
+    for text, tab in tabs.items():
+        tab.buffer_whole_replies()
+        tab.ask(text)
+    for tab in tabs.values():
+        tab.wait("speaking", "done")
+        tab.wait("done")
+    asked = [request.messages[-1].content.text for request in service.requests]
+    for text, tab in tabs.items():
+        tab.assert_heard(service.sent(asked.index(text)))
+        assert tab.problems == []
+
+
+def test_closing_the_tab_ends_its_reply(service, visit):
+    service.script = Script(seconds=20.0, rtf=0.9)
+    tab = visit()
+    tab.ask("Gone before the end.")
+    tab.wait("speaking")
+    tab.close()
+    assert until(lambda: service.cancelled and not service.open)
+
+
+def test_without_a_secure_context_sound_is_scheduled_and_still_exact(service, visit, insecure_url):
+    tab = visit(insecure_url)
+    assert not tab.page.evaluate("isSecureContext")
+    assert tab.page.locator(".la-note").is_visible()
+    speak(tab, service, "Plain http on the local network.")
+
+
+def test_pause_replay_and_save(service, visit):
+    service.script = Script(seconds=1.5, rtf=0.2)
+    tab = visit(reduced_motion="no-preference")
+    tab.buffer_whole_replies()
+    tab.ask("Once more.")
+    tab.page.wait_for_function("liveAudio.heard > 4000")
+    tab.page.locator(".la-pause").click()
+    held = tab.page.evaluate("liveAudio.heard")
+    tab.page.wait_for_timeout(400)
+    assert abs(tab.page.evaluate("liveAudio.heard") - held) < 1500
+    tab.page.locator(".la-pause").click()
+    tab.wait("done")
+    tab.assert_heard(service.sent())
+    tab.page.wait_for_timeout(200)
+    tab.forget()
+    tab.page.locator(".la-pause").click()
+    tab.wait("done")
+    tab.assert_heard(service.sent())
+    with tab.page.expect_download() as download:
+        tab.page.locator(".la-save").click()
+        tab.page.locator(".la-wav").click()
+    with wave.open(io.BytesIO(download.value.path().read_bytes())) as saved:
+        pcm = np.frombuffer(saved.readframes(saved.getnframes()), "<i2")
+        assert saved.getframerate() == 24_000
+    assert np.array_equal(np.trim_zeros(pcm, "f"), service.sent())
+
+
+async def converse(service: RemoteService) -> tuple[list[Event], ServiceInfo]:
+    request = Request("r", "s", (Message("user", Text("hello")),), "read", DEFAULTS)
+    events = [event async for event in stream(service, request)]
+    return events, await service.describe()
+
+
+async def stop_before_listening(service: RemoteService) -> list[Event]:
+    request = Request("r", "s", (Message("user", Text("hello")),), "read", DEFAULTS)
+    reply = await service.submit(request)
+    await service.cancel_session("s")
+    return [event async for event in reply.events()]
+
+
+def test_a_reply_is_stopped_before_anybody_listens_to_it(elsewhere):
+    with ThreadPoolExecutor(1) as thread:
+        events = thread.submit(asyncio.run, stop_before_listening(elsewhere)).result(PATIENCE_S)
+    assert isinstance(events[-1], Finished) and events[-1].reason is FinishReason.CANCELLED
+    assert elsewhere.cancelled == ["r"]
+
+
+def test_a_reply_crosses_the_boundary_by_value(elsewhere):
+    with ThreadPoolExecutor(1) as thread:  # the browser's event loop runs in this one
+        events, info = thread.submit(asyncio.run, converse(elsewhere)).result(PATIENCE_S)
+    assert events[0] == Accepted("r", 0.0, 0, 21) and isinstance(events[-1], Finished)
+    assert all(0.0 <= event.time_s < PATIENCE_S for event in events), "a clock crossed the boundary"
+    samples = np.concatenate([e.samples for e in events if isinstance(e, AudioChunk)])
+    assert np.array_equal(np.trim_zeros(to_pcm16(samples), "f"), elsewhere.sent())
+    assert info.ids == IDS
+
+
+# A slow link carries compressed sound, and the page says so.
+
+TILE = '[data-key="buffered"] .tile-value small'
+LINK_BITS_S, DELAY_MS = 300_000, 200
+
+
+MEASURED_SLOW, ONLY_THE_PAGE_CAME = (
+    f"""(() => {{
+  const entries = performance.getEntriesByType.bind(performance);
+  const load = {{ transferSize: 400_000, responseStart: 0, responseEnd: {400_000 * 8000 / LINK_BITS_S} }};
+  const cached = {{ transferSize: 0, responseStart: 0, responseEnd: 10 }};
+  const told = {{ {measured} }};
+  performance.getEntriesByType = (type) => told[type] ?? entries(type);
+}})()"""
+    for measured in ("resource: [load], navigation: []", "resource: [cached], navigation: [load]")
+)
+
+
+def slow_down(tab) -> list[int]:
+    """The link from now on, and how many bytes each piece of data has that comes over it."""
+    session, received = tab.context.new_cdp_session(tab.page), []
+    session.on("Network.dataReceived", lambda event: received.append(event["dataLength"]))
+    session.send("Network.enable")
+    speed = {"downloadThroughput": LINK_BITS_S / 8, "uploadThroughput": LINK_BITS_S / 8}
+    session.send(
+        "Network.emulateNetworkConditions", {"offline": False, "latency": DELAY_MS, **speed}
+    )
+    return received
+
+
+def test_a_slow_link_carries_compressed_sound_at_a_fraction_of_its_rate(service, tab):
+    tab.buffer_whole_replies()
+    service.script = Script(seconds=5.0, rtf=0.3)
+    tab.page.evaluate(MEASURED_SLOW)
+    received = slow_down(tab)
+    tab.ask("Five seconds of sound for somebody far away, with words all the way to the end.")
+    tab.wait("done")
+    assert tab.state("sound") == "opus" and tab.state("underruns") == 0
+    tab.page.wait_for_timeout(500)  # for what follows a reply
+    assert sum(received) * 8 / 5.0 < 80_000, "all of it, figures and tokens, in bits a second"
+    assert tab.page.locator(".la-way").is_visible()
+    assert tab.page.locator(TILE).inner_text() == "s of Opus"
+    heard, sent = np.trim_zeros(tab.sound(), "b"), service.sent() / 32768
+    assert abs(len(heard) - len(sent)) < 0.06 * RATE_HZ
+    body = slice(RATE_HZ, 4 * RATE_HZ)
+    shares = [np.corrcoef(heard[body], np.roll(sent, lag)[body])[0, 1] for lag in range(-3, 4)]
+    assert max(shares) > 0.95 and abs(int(np.argmax(shares)) - 3) <= 1, "captions are out of step"
+    assert tab.problems == []
+
+
+def test_a_fast_link_carries_every_sample_and_who_comes_back_over_a_slow_one_hears_opus(
+    service, tab
+):
+    tab.buffer_whole_replies()
+    tab.ask("Every sample as it was made.")
+    tab.wait("done")
+    assert tab.state("sound") == "pcm" and not tab.page.locator(".la-way").is_visible()
+    assert tab.page.locator(TILE).inner_text() == "s of exact PCM"
+    tab.assert_heard(service.sent())
+    tab.page.evaluate(ONLY_THE_PAGE_CAME)
+    tab.hear("Its files lie in the browser's cache.")
+    assert tab.state("sound") == "opus"
+
+
+def test_a_compressed_reply_can_be_stopped_replaced_and_heard_again(service, tab):
+    tab.page.evaluate(MEASURED_SLOW)
+    service.script = Script(seconds=60.0, rtf=0.3)
+    tab.ask("Stopped in the middle.")
+    tab.page.wait_for_function("liveAudio.heard > 20000")
+    tab.text.press("Escape")
+    tab.wait("stopped")
+    tab.assert_silent()
+    service.script = Script(seconds=1.2, rtf=0.2)
+    tab.ask("Heard twice.")
+    tab.wait("done")
+    assert abs(tab.state("total") - 1.2 * RATE_HZ) < 0.06 * RATE_HZ
+    tab.page.locator(".la-pause").click()
+    tab.wait("speaking")
+    tab.wait("done")
+    assert until(lambda: not service.open) and tab.problems == []

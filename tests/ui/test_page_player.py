@@ -251,7 +251,6 @@ def test_a_refused_file_silences_nothing_and_escape_closes_the_menu_first(servic
     tab.ask("A long one.")
     tab.wait("speaking")
     for text, words in (
-        ('{"format": "moss-speech-replay"}', "no replay file"),
         ("{}", "no replay file"),
         ("x" * (MAX_FILE_BYTES + 1), "larger than 200 kB"),
     ):

@@ -319,9 +319,10 @@ STEP_BARS = (  # milliseconds: name, must, aim, and the figure of the report
 
 def bars(reports: dict[str, Report]) -> list[Bar]:
     """The bars of the full size on one H200, from the reports by name."""
-    full, moss, codec, budget = (
-        reports.get(f"h200_{name}", {}) for name in ("full_size", "moss", "codec", "budget")
+    full, codec, budget = (
+        reports.get(f"h200_{name}", {}) for name in ("full_size", "codec", "budget")
     )
+    moss = reports.get("h100_moss", {})
     one = next((load for load in loads_of(moss) if load["concurrency"] == 1), {})
     sixteen = next((load for load in loads_of(moss) if load["concurrency"] == 16), {})
     first, last = (codec.get(f"chunk_of_1_{part}_tenth_p50_ms") for part in ("first", "last"))
@@ -334,11 +335,11 @@ def bars(reports: dict[str, Report]) -> list[Bar]:
         Bar("codec, end of 60 s against its start", 1.1, 1.0, growth),
         Bar("codec, encode 10 s, ms", 25, 25, codec.get("encode_10_s_p50_ms")),
         Bar("codec in 16 bit, MB", 1600, 1600, codec.get("float16_one_voice_one_reply_mb")),
-        Bar("4 s of speech to first sound, ms", 150, 80,
+        Bar("4 s of speech to first sound, ms (H100)", 150, 80,
             moss.get("speech_in_4_s_first_sound_p50_ms")),
-        Bar("RTF with the codec", 0.15, 0.15, one.get("worst_rtf")),
-        Bar("late chunks of 16 listeners", 0, 0, sixteen.get("late_chunks")),
-        Bar("listeners in real time", 64, 256, most_in_time(moss), lower=False),
+        Bar("RTF with the codec (H100)", 0.15, 0.15, one.get("worst_rtf")),
+        Bar("late chunks of 16 listeners (H100)", 0, 0, sixteen.get("late_chunks")),
+        Bar("listeners in real time (H100)", 64, 256, most_in_time(moss), lower=False),
         Bar("listeners in real time, stand-in codec", 64, 256, most_in_time(full), lower=False),
     ]  # fmt: skip
 
@@ -488,8 +489,9 @@ def parity_part(reports: dict[str, Report]) -> list[str]:
 def summary() -> str:
     """The built-in voice beside the full size."""
     reports = read_all()
-    cpu, voice, full, moss = (
-        reports.get(name, {}) for name in ("cpu", "nano", "h200_full_size", "h200_moss")
+    cpu, voice, full, moss, h200 = (
+        reports.get(name, {})
+        for name in ("cpu", "nano", "h100_full_size", "h100_moss", "h200_full_size")
     )
     if not cpu and not full:
         return NONE_YET
@@ -499,8 +501,9 @@ def summary() -> str:
          first(moss, "ttfa_ms", "{:.0f} ms")),
         ("real-time factor of one reply, median", first(cpu, "rtf", "{:.2f}"),
          first(moss, "rtf", "{:.2f}")),
-        ("listeners at a time without a gap", most_in_time(cpu), most_in_time(moss)),
-        ("the same with a stand-in for the codec, a BigVGAN of 116 M", "", held(full)),
+        ("listeners at a time without a gap", most_in_time(cpu),
+         most_in_time(moss)),
+        ("the same on an H200, with a stand-in for the codec, a BigVGAN of 116 M", "", held(h200)),
         ("decode step of one reply", "", form("{:.3g} ms", decode)),
         ("words that a recogniser mistakes", form("{:.3g} %", voice.get("wer_everyday_percent")),
          "not known"),
@@ -509,7 +512,7 @@ def summary() -> str:
         ("memory", form("{:.3g} MB", voice.get("app_memory_mb")),
          form("{:.3g} GiB", moss.get("streams", {}).get("memory_gib"))),
     ]  # fmt: skip
-    heads = ("", "built-in voice, 2 CPU cores", "full size, random weights, one H200")
+    heads = ("", "built-in voice, 2 CPU cores", "full size, random weights, one H100")
     return "\n".join(table(heads, rows))
 
 

@@ -28,22 +28,29 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.api.request import Message, Request, Sampling, Text
 from moss_engine.api.tokens import Row, SpecialIds
 from moss_engine.config import EngineConfig
 from moss_engine.engine.sequence import Segment, Sequence
-from moss_engine.export.calibration import logits_of
-from moss_engine.models.config import ModelConfig
-from moss_engine.models.float8 import (
-    LARGEST_FLOAT8,
-    SCALES_NAME,
-    float8_values,
-    largest_inputs_path,
-    row_scales,
+from moss_engine.export.low_bits import (
+    InputSquares,
+    Rounded,
+    best_scales,
+    choose_bits,
+    compare,
+    input_products,
+    logits_of,
+    matrices,
+    require_source,
+    round_matrix,
+    write_folder,
 )
+from moss_engine.models.config import ModelConfig
+from moss_engine.models.float8 import LARGEST_FLOAT8, SCALES_NAME, largest_inputs_path
+from moss_engine.models.layout import bits_of_format, parts_of
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
 from moss_engine.models.network import MossSpeech, load_model
 from moss_engine.options import flag
@@ -54,11 +61,12 @@ from scripts.disk import require_folder, writing_to
 from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.sentences import sentence
 
-# Parts of a row's largest value that may become float8's largest: what is larger is cut off, and
-# the others fall on other values, of which the smallest gain precision.
-CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
 DEFAULTS = {"count": 500, "reply_rows": 64, "calibrate": 0, "plain": False, "wide": 0.1}
 """Values of options that are not given."""
+Report = dict[str, float | int | str]
+ELSEWHERE = "make it writable and free some space, or name another folder with --out"
+TESTED = 10
+"""One conversation in so many is kept for the comparison."""
 TO_ADD = "make it writable, or copy the checkpoint to where there is room"
 
 
@@ -118,56 +126,6 @@ def answer(runtime: Runtime, ids: SpecialIds, segment: Segment, sampling: Sampli
     return sequence
 
 
-class InputSquares:
-    """Statistics of every linear layer's inputs, by weight name.
-
-    Sums of squares over all rows, and the largest magnitude, float32 [1].
-    """
-
-    def __init__(self, network: MossSpeech):
-        self.sums: dict[str, Tensor] = {}
-        self.largest: dict[str, Tensor] = {}
-        self.num_rows = 0
-        for name, module in network.named_modules():
-            if isinstance(module, nn.Linear):
-                module.register_forward_pre_hook(self._hook(f"{name}.weight"))
-
-    def _hook(self, name: str):
-        def add(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            squares = inputs[0].float().square().flatten(0, -2).sum(0)
-            self.sums[name] = self.sums[name] + squares if name in self.sums else squares
-            largest = inputs[0].abs().amax().float().reshape(1)
-            self.largest[name] = torch.maximum(self.largest.get(name, largest), largest)
-
-        return add
-
-    def watch(self, network: MossSpeech, rows: list[Row]) -> None:
-        """Add what one conversation puts through every layer."""
-        logits_of(network, rows)
-        self.num_rows += len(rows)
-
-
-def best_scales(weight: Tensor, squares: Tensor) -> tuple[Tensor, float, float]:
-    """Scales float32 [rows], and the output power lost with them and without clipping.
-
-    weight [rows, inputs]; squares [inputs] are the inputs' sums of squares. The inputs count as
-    independent.
-    """
-    weight = weight.float()
-    power = (weight.square() @ squares).sum()
-    largest = row_scales(weight)
-    best = torch.full((len(weight),), torch.inf, device=weight.device)
-    chosen, plain = largest.clone(), 0.0
-    for clip in CLIPS:
-        scale = clip * largest
-        lost = (weight - float8_values(weight, scale).float() * scale[:, None]).square() @ squares
-        chosen = torch.where(lost < best, scale, chosen)
-        best = torch.minimum(lost, best)
-        if clip == 1.0:
-            plain = (lost.sum() / power).item()
-    return chosen, (best.sum() / power).item(), plain
-
-
 def quantize(
     folder: Path, texts: list[str], reply_rows: int, device_name: str
 ) -> dict[str, float | int]:
@@ -176,14 +134,9 @@ def quantize(
     Raises ConfigError, before anything is measured, where the folder cannot be added to.
     """
     require_folder(folder, TO_ADD)
-    config = ModelConfig.from_file(folder / "config.json")
-    device = resolve_device(device_name)
-    options = EngineConfig(checkpoint=folder, device=device_name, max_sessions=1, kv_rows=4096)
+    config, device = ModelConfig.from_file(folder / "config.json"), resolve_device(device_name)
     made_by = verify_manifest(folder) if (folder / MANIFEST_NAME).exists() else {}
-    runtime = make_runtime(options)
-    processor = load_processor(folder, config, options.max_text_chars)
-    seen = list(conversations(runtime, processor, texts, reply_rows))
-    runtime.close()
+    seen = _answers(folder, config, texts, reply_rows, device_name)
     network = load_model(
         folder, dtype=torch.bfloat16 if device.type == "cuda" else torch.float32, device=device
     )
@@ -211,6 +164,93 @@ def quantize(
         save_file(largest_inputs, largest_inputs_path(folder))
         write_manifest(folder, {**made_by, "float8": report})
     return report
+
+
+def quantize_folder(
+    folder: Path,
+    out: Path,
+    bits: int,
+    texts: list[str],
+    reply_rows: int,
+    device_name: str,
+    *,
+    plain: bool = False,
+    wide: float = 0.1,
+) -> Report:
+    """Write `out` with 8 or 4 bits and say what that loses; `texts` are the calibration prompts.
+
+    Raises ConfigError or CheckpointError before anything large is read.
+    """
+    config, device = require_source(folder, out, bits), resolve_device(device_name)
+    require_folder(out, ELSEWHERE)
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    learned: list[list[Row]] = []
+    tested: list[list[Row]] = []
+    wanted: list[tuple[Tensor, Tensor]] = []
+    network = None
+    if texts:
+        seen = _answers(folder, config, texts, reply_rows, device_name)
+        tested = seen[::TESTED]
+        learned = [rows for index, rows in enumerate(seen) if index % TESTED] or seen
+        network = load_model(folder, dtype=dtype, device=device)
+        wanted = [logits_of(network, rows) for rows in tested]
+    rounded: dict[str, Rounded] = {}
+    chosen = bits_of_format(config, "int8")
+    if bits == 4:
+        rounded = _round(folder, config, network, learned, device, plain=plain)
+        chosen = choose_bits(config, rounded, wide)
+    network = None
+    kind = "plain" if plain or bits == 8 else "calibrated" if texts else "searched"
+    made_by: Report = {"bits": bits, "rounding": kind, "prompts": len(texts), "wide": wide}
+    with writing_to(out, ELSEWHERE):
+        losses = write_folder(folder, out, config, chosen, rounded, made_by)
+    report: Report = {**made_by, "rows": sum(map(len, learned))}
+    report["lost_power"] = sum(loss.lost for loss in losses) / len(losses)
+    if bits == 4:
+        report["lost_power_plain"] = sum(loss.plain4 for loss in losses) / len(losses)
+    if tested:
+        network = load_model(out, dtype=dtype, device=device)
+        for found in compare(wanted, [logits_of(network, rows) for rows in tested]):
+            report[f"{found.channel}_same_best"] = found.same_best
+            report[f"{found.channel}_logit_error"] = found.logit_error
+    return report
+
+
+def _answers(
+    folder: Path, config: ModelConfig, texts: list[str], reply_rows: int, device_name: str
+) -> list[list[Row]]:
+    """The prompts' rows with the model's own replies."""
+    options = EngineConfig(checkpoint=folder, device=device_name, max_sessions=1, kv_rows=4096)
+    runtime = make_runtime(options)
+    processor = load_processor(folder, config, options.max_text_chars)
+    seen = list(conversations(runtime, processor, texts, reply_rows))
+    runtime.close()
+    return seen
+
+
+def _round(
+    folder: Path,
+    config: ModelConfig,
+    network: MossSpeech | None,
+    rows: list[list[Row]],
+    device: torch.device,
+    *,
+    plain: bool,
+) -> dict[str, Rounded]:
+    """All matrices of the layers in 4 bits."""
+    if network is None:
+        names = {
+            name for part, found in parts_of(config).items() if part != "heads" for name in found
+        }
+        return {
+            name: round_matrix(matrix, None, plain=plain)
+            for name, matrix in matrices(folder, config, names, device)
+        }
+    rounded = {}
+    for products in input_products(network, config, rows):
+        for name, matrix in matrices(folder, config, products, device):
+            rounded[name] = round_matrix(matrix, products[name], plain=plain)
+    return rounded
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -271,8 +311,6 @@ def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     if args.bits:
         texts = prompts_from(args.prompts, args.calibrate) if args.calibrate else []
-        from scripts.quantize_folder import quantize_folder
-
         report = quantize_folder(
             args.checkpoint,
             args.out,

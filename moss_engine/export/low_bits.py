@@ -1,18 +1,21 @@
-"""A checkpoint folder in 8 or 4 bits: how each part is rounded, and the files."""
+"""Fewer bits for a checkpoint: what calibration rows put through the layers of a network, how each
+matrix is rounded by that, the folder in 8 or 4 bits, and how near a rounded network is.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from moss_engine.api.errors import ConfigError
+from moss_engine.api.tokens import Row
 from moss_engine.models.checkpoint import (
     FILE_NAME,
     INDEX_NAME,
@@ -22,8 +25,10 @@ from moss_engine.models.checkpoint import (
     stream_tensors,
 )
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.float8 import float8_values, row_scales
 from moss_engine.models.layout import (
     HEADS_BITS,
+    MERGED,
     Bits,
     part_of,
     parts_of,
@@ -31,6 +36,7 @@ from moss_engine.models.layout import (
     stored_bits,
 )
 from moss_engine.models.manifest import MANIFEST_NAME, checkpoint_digest, write_manifest
+from moss_engine.models.network import MossSpeech, causal_attend
 from moss_engine.models.packed import (
     gptq4,
     group_of,
@@ -46,6 +52,157 @@ from moss_engine.models.tensor_file import write_tensors
 
 REPORT_NAME = "quantised.json"
 _NOT_COPIED = ("model*.safetensors", INDEX_NAME, MANIFEST_NAME, "float8_*.safetensors", ".*")
+AT_ONCE_BYTES = 6 << 30
+"""Products of inputs that are kept at a time; more layers than these take another pass."""
+# Parts of a row's largest value that may become float8's largest: what is larger is cut off, and
+# the others fall on other values, of which the smallest gain precision.
+CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A rounded network led along the rows of another, in one channel: the share of rows of the
+    same best id, and the RMS of the logits' differences over their deviation."""
+
+    channel: str
+    rows: int
+    same_best: float
+    logit_error: float
+
+
+def input_products(
+    network: MossSpeech, config: ModelConfig, rows: Sequence[list[Row]]
+) -> Iterator[dict[str, Tensor]]:
+    """Some layers' sums of x^T x over all rows at a time, float32 [inputs, inputs], by the name of
+    each matrix of the layers; matrices of one input share a tensor."""
+    waiting, kept = [], 0
+    for names, size in _groups(config):
+        if waiting and kept + 4 * size * size > AT_ONCE_BYTES:
+            yield _watch(network, waiting, rows)
+            waiting, kept = [], 0
+        waiting.append(names)
+        kept += 4 * size * size
+    if waiting:
+        yield _watch(network, waiting, rows)
+
+
+def compare(
+    wanted: Sequence[tuple[Tensor, Tensor]], found: Sequence[tuple[Tensor, Tensor]]
+) -> list[Agreement]:
+    """Both channels' agreement; each sequence's logits are text [rows, vocabulary] and audio."""
+    reports = []
+    for index, channel in enumerate(("text", "audio")):
+        first, second = (
+            torch.cat([logits[index] for logits in pairs]) for pairs in (wanted, found)
+        )
+        spread = first - first.mean(1, keepdim=True)
+        error = ((second - first).square().mean() / spread.square().mean()).sqrt().item()
+        same = (first.argmax(1) == second.argmax(1)).float().mean().item()
+        reports.append(Agreement(channel, len(first), same, error))
+    return reports
+
+
+@torch.inference_mode()
+def logits_of(network: MossSpeech, rows: list[Row]) -> tuple[Tensor, Tensor]:
+    """Both heads' logits of every row, float32 on the CPU."""
+    device = network.text_lm_head.weight.device
+    ids = torch.tensor(rows, device=device)
+    states = network(ids, torch.arange(len(rows), device=device), causal_attend)
+    return (
+        network.text_lm_head(states.text).float().cpu(),
+        network.audio_lm_head(states.audio).float().cpu(),
+    )
+
+
+def _groups(config: ModelConfig) -> Iterator[tuple[list[str], int]]:
+    """Matrices that have the same input, and the size of that."""
+    sizes = {
+        "qkv": config.hidden_size,
+        "o": config.num_attention_heads * config.head_dim,
+        "gate_up": config.hidden_size,
+        "down": config.intermediate_size,
+    }
+    blocks = (
+        ("shared_block", config.num_shared_layers),
+        ("text_block", config.num_modality_layers),
+        ("audio_block", config.num_modality_layers),
+    )
+    for block, count in blocks:
+        for layer in range(count):
+            for merged, size in sizes.items():
+                prefix = f"model.{block}.layers.{layer}."
+                yield [f"{prefix}{source}.weight" for source in MERGED[merged]], size
+
+
+def _watch(
+    network: MossSpeech, groups: list[list[str]], rows: Sequence[list[Row]]
+) -> dict[str, Tensor]:
+    sums: dict[str, Tensor] = {}
+    hooks = [_add_up(network.get_submodule(names[0].removesuffix(".weight")), names[0], sums)
+             for names in groups]  # fmt: skip
+    for sequence in rows:
+        logits_of(network, sequence)
+    for hook in hooks:
+        hook.remove()
+    return {name: sums[names[0]] for names in groups for name in names}
+
+
+def _add_up(module: nn.Module, name: str, sums: dict[str, Tensor]):
+    def add(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        x = inputs[0].float().flatten(0, -2)
+        sums[name] = sums[name].addmm_(x.T, x) if name in sums else x.T @ x
+
+    return module.register_forward_pre_hook(add)
+
+
+class InputSquares:
+    """Statistics of every linear layer's inputs, by weight name.
+
+    Sums of squares over all rows, and the largest magnitude, float32 [1].
+    """
+
+    def __init__(self, network: MossSpeech):
+        self.sums: dict[str, Tensor] = {}
+        self.largest: dict[str, Tensor] = {}
+        self.num_rows = 0
+        for name, module in network.named_modules():
+            if isinstance(module, nn.Linear):
+                module.register_forward_pre_hook(self._hook(f"{name}.weight"))
+
+    def _hook(self, name: str):
+        def add(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            squares = inputs[0].float().square().flatten(0, -2).sum(0)
+            self.sums[name] = self.sums[name] + squares if name in self.sums else squares
+            largest = inputs[0].abs().amax().float().reshape(1)
+            self.largest[name] = torch.maximum(self.largest.get(name, largest), largest)
+
+        return add
+
+    def watch(self, network: MossSpeech, rows: list[Row]) -> None:
+        """Add what one conversation puts through every layer."""
+        logits_of(network, rows)
+        self.num_rows += len(rows)
+
+
+def best_scales(weight: Tensor, squares: Tensor) -> tuple[Tensor, float, float]:
+    """Scales float32 [rows], and the output power lost with them and without clipping.
+
+    weight [rows, inputs]; squares [inputs] are the inputs' sums of squares. The inputs count as
+    independent.
+    """
+    weight = weight.float()
+    power = (weight.square() @ squares).sum()
+    largest = row_scales(weight)
+    best = torch.full((len(weight),), torch.inf, device=weight.device)
+    chosen, plain = largest.clone(), 0.0
+    for clip in CLIPS:
+        scale = clip * largest
+        lost = (weight - float8_values(weight, scale).float() * scale[:, None]).square() @ squares
+        chosen = torch.where(lost < best, scale, chosen)
+        best = torch.minimum(lost, best)
+        if clip == 1.0:
+            plain = (lost.sum() / power).item()
+    return chosen, (best.sum() / power).item(), plain
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from moss_engine.runtime.eager import network
 from moss_engine.runtime.eager.network import FloatLinear, Int8Linear
 from moss_engine.runtime.eager.runtime import FEW_ROWS, TorchRuntime, load_torch_runtime
 from moss_engine.runtime.sampler import TorchSampler
-from scripts.quantize_folder import quantize_folder
+from scripts.quantize import quantize_folder
 from tests.fixtures.golden import make as golden
 from tests.fixtures.make_tiny_checkpoint import (
     make_config,

@@ -19,7 +19,7 @@ from moss_engine.models.layout import Bits, bits_of_format, stored_bits  # noqa:
 from moss_engine.runtime.base import Limits, ScheduledBatch  # noqa: E402
 from moss_engine.runtime.cuda.runtime import CudaRuntime, load_cuda_runtime  # noqa: E402
 from moss_engine.runtime.cuda.weights import Float8, allocate, fill  # noqa: E402
-from scripts.quantize_folder import quantize_folder  # noqa: E402
+from scripts.quantize import quantize_folder  # noqa: E402
 from tests.runtime.cuda.cuda_support import (  # noqa: E402
     DEVICE,
     INTERPRETED,

@@ -170,22 +170,17 @@ def test_a_codec_of_one_voice_takes_no_other(tiny_checkpoint):
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
+def microphone(tmp_path_factory):
     browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
-    if browsing.CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    with browsing.chromium_that_hears(QUESTION, tmp_path_factory.mktemp("microphone")) as browser:
-        yield browser
+    path = tmp_path_factory.mktemp("microphone") / "question.wav"
+    return path, browsing.microphone(QUESTION, path)
 
 
 @pytest.fixture
-def tab(browser, url):
-    from tests.ui import page_browser
-
-    tab = page_browser.Visit(browser, url, permissions=["microphone"])
+def tab(visit, url):
+    tab = visit(url, permissions=["microphone"])
     tab.page.wait_for_function("document.body.dataset.input === 'speech'")  # talking comes first
-    yield tab
-    tab.close()
+    return tab
 
 
 def record(tab, seconds: float) -> None:

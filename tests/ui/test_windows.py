@@ -20,7 +20,7 @@ del os.getuid, signal.SIGHUP, signal.SIGQUIT
 import app, moss_engine.ui
 for module in pkgutil.walk_packages(moss_engine.ui.__path__, "moss_engine.ui."):
     importlib.import_module(module.name)
-app.main()
+app.run()
 """
 PATIENCE_S = 240.0
 

@@ -1,9 +1,9 @@
-"""HiFT on a GPU: CUDA graphs for each number of windows, for the first two windows of a reply and
-for those within it, and for the last one."""
+"""HiFT on a GPU: CUDA graphs for each number of windows, for the first window of a reply and for
+those within it, and for the last one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,12 @@ from moss_engine.codec.vocoder.hift.weights import HiftWeights
 
 @dataclass(frozen=True)
 class _Shape:
-    """Of so many windows of so many frames; `known` of them have a settled pitch. `begins` tells
-    whether a reply begins with them."""
+    """Of so many windows of so many frames; `known` of them have a settled pitch, none in the first
+    of a reply."""
 
     count: int
     frames: int
     known: int
-    begins: bool
     is_last: bool
 
 
@@ -50,27 +49,23 @@ class CudaHift:
     run on its current CUDA stream."""
 
     def __init__(
-        self, weights: HiftWeights, chunk_frames: int, last_frames: Sequence[int], max_together: int
+        self, weights: HiftWeights, chunk_frames: int, last_frames: Iterable[int], max_together: int
     ) -> None:
         self._counts = [*(count for count in GRAPH_BATCHES if count < max_together), max_together]
         self._graphs: dict[_Shape, _Graph] = {}
-        device, second = weights.window.device, min(chunk_frames, KEPT_FRAMES)
+        past, device = KEPT_FRAMES, weights.window.device
+        known = past - PITCH_REACH
         pool, stream = torch.cuda.graph_pool_handle(), open_lane(device)
         assert stream is not None, "graphs are of a GPU"
-        pasts = [(KEPT_FRAMES, False), (second, True)]
         shapes = [
-            _Shape(count, past + chunk_frames, max(0, past - PITCH_REACH), begins, False)
-            for past, begins in [*pasts, (0, True)]
-            for count in reversed(self._counts)
+            _Shape(count, past + chunk_frames, known, False) for count in reversed(self._counts)
         ]
-        shapes += [
-            _Shape(1, past + frames, past - PITCH_REACH, begins, True)
-            for past, begins in pasts
-            for frames in last_frames
-        ]
+        shapes += [_Shape(count, chunk_frames, 0, False) for count in reversed(self._counts)]
         with torch.cuda.device(device), torch.inference_mode():
             for shape in shapes:
                 self._capture(weights, shape, pool, stream)
+            for frames in last_frames:
+                self._capture(weights, _Shape(1, past + frames, known, True), pool, stream)
 
     @torch.inference_mode()
     def __call__(
@@ -87,8 +82,8 @@ class CudaHift:
         """See `window_wave`."""
         count, frames, known = len(mel), mel.shape[2], known_pitch.shape[1]
         room = 1 if last else next((room for room in self._counts if room >= count), 0)
-        graph = self._graphs.get(_Shape(room, frames, known, first, last))
-        if graph is None:
+        graph = self._graphs.get(_Shape(room, frames, known, last))
+        if graph is None or first != (known == 0):
             return window_wave(
                 weights, mel, known_pitch, known_phase, noise, first=first, last=last
             )
@@ -103,15 +98,16 @@ class CudaHift:
         self, weights: HiftWeights, shape: _Shape, pool: Any, stream: torch.cuda.Stream
     ) -> None:
         inputs = _inputs(weights, shape.count, shape.frames, shape.known)
+        first = shape.known == 0
         stream.wait_stream(torch.cuda.current_stream(stream.device))
         with torch.cuda.stream(stream):
             window_wave(
-                weights, *inputs, first=shape.begins, last=shape.is_last
+                weights, *inputs, first=first, last=shape.is_last
             )  # chooses algorithms and compiles kernels
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, stream=stream):
-            outputs = window_wave(weights, *inputs, first=shape.begins, last=shape.is_last)
+            outputs = window_wave(weights, *inputs, first=first, last=shape.is_last)
         self._graphs[shape] = _Graph(graph, inputs, outputs)
 
 

@@ -1,13 +1,60 @@
-"""The seam between the cluster service and what carries its calls to replicas."""
+"""The seam between the cluster service and what carries its calls to replicas, and the values that
+cross it beside those of the service.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from moss_engine.api.errors import MossError
 from moss_engine.api.events import Event
+from moss_engine.api.info import ServiceStats
 from moss_engine.api.request import Request
-from moss_engine.cluster.values import Answer, Card, Load, Refusal
+
+
+@dataclass(frozen=True)
+class Card:
+    """Who a replica is: process `pid` of the machine `host`. Replies move only between replicas of
+    one `fingerprint`."""
+
+    name: str
+    fingerprint: str
+    host: str = ""
+    pid: int = 0
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a replica is doing, and how many replies it runs (`places`) and lets wait (`queue`).
+
+    `stats.state` is "draining" where it is to be left.
+    """
+
+    stats: ServiceStats
+    places: int
+    queue: int
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A request was not accepted; nothing began."""
+
+    error: MossError
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call returned, or the error that it raised."""
+
+    value: Any = None
+    error: MossError | None = None
+
+    def result(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
 
 
 class ReplicaLostError(Exception):

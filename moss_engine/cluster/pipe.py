@@ -11,9 +11,8 @@ from typing import Any
 
 from moss_engine.api.events import AudioChunk, Event, Failed, Finished
 from moss_engine.api.request import Request
-from moss_engine.cluster.fleet import ReplicaLostError
+from moss_engine.cluster.fleet import Refusal, ReplicaLostError
 from moss_engine.cluster.replica import ReplicaServer
-from moss_engine.cluster.values import Refusal
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,17 @@
-"""A replica: the service of one process behind methods whose arguments and results are values."""
+"""A replica: the service of one process behind methods whose arguments and results are values, and
+what must agree between replicas that continue each other's replies.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from moss_engine.api.errors import EngineFaultError, MossError, ReplyFaultError, ShuttingDownError
@@ -15,8 +19,31 @@ from moss_engine.api.events import AudioChunk, Event, Sampled
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.api.service import ReplyStream, SpeechService
-from moss_engine.cluster.replica_voices import ReplicaVoices
-from moss_engine.cluster.values import Answer, Card, Load, Refusal
+from moss_engine.cluster.fleet import Answer, Card, Load, Refusal
+from moss_engine.cluster.voices import ReplicaVoices
+
+FORMAT = 2
+"""Of the values that pages and replicas exchange; a change that the other side would not understand
+counts it up."""
+SAMPLE_BYTES = 4096
+
+
+def fingerprint(info: ServiceInfo, folders: list[Path]) -> str:
+    """Hexadecimal; of the format, the runtime's numbers, and the files of checkpoint and codec:
+    names, sizes, first and last bytes, which training and conversion change."""
+    runtime = info.runtime
+    known = (FORMAT, runtime.name, runtime.dtype, info.sample_rate_hz, info.samples_per_code)
+    digest = hashlib.sha256(repr(known).encode())
+    for folder in folders:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            size = path.stat().st_size
+            digest.update(f"{path.relative_to(folder)} {size}\n".encode())
+            with path.open("rb") as file:
+                digest.update(file.read(SAMPLE_BYTES))
+                file.seek(max(0, size - SAMPLE_BYTES))
+                digest.update(file.read(SAMPLE_BYTES))
+    return digest.hexdigest()[:16]
+
 
 log = logging.getLogger(__name__)
 

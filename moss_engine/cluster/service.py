@@ -15,11 +15,9 @@ from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.api.service import ClonedVoice, ReplyStream
 from moss_engine.api.transcript import Transcript
-from moss_engine.cluster.fleet import Fleet, ReplicaLostError
+from moss_engine.cluster.fleet import Card, Fleet, ReplicaLostError
 from moss_engine.cluster.members import HANGS_S, Member, Members, unless_gone
-from moss_engine.cluster.replies import CLOSED, Replies
-from moss_engine.cluster.totals import scaled_info, total_stats
-from moss_engine.cluster.values import Card
+from moss_engine.cluster.replies import CLOSED, Replies, scaled_info, total_stats
 from moss_engine.cluster.voices import OwnVoices
 
 if TYPE_CHECKING:

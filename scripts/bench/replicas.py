@@ -151,10 +151,10 @@ def application(args: argparse.Namespace, size: Size, version: int) -> Any:
     """The replicas; those of another version replace them."""
     from ray import serve
 
+    from moss_engine.cluster.fleet import Card
     from moss_engine.cluster.replica import ReplicaServer
     from moss_engine.cluster.serve.deployment import Replica, as_deployment
     from moss_engine.cluster.serve.deployment import application as of_checkpoint
-    from moss_engine.cluster.values import Card
 
     class RandomReplica(Replica):
         async def __init__(self, size: Size, version: int) -> None:

@@ -16,8 +16,8 @@ from moss_engine.api.info import EngineStats, RuntimeInfo, ServiceInfo, ServiceS
 from moss_engine.api.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
 from moss_engine.api.request import Request, Text
 from moss_engine.api.tokens import SpecialIds
+from moss_engine.cluster.fleet import Card
 from moss_engine.cluster.replica import ReplicaServer
-from moss_engine.cluster.values import Card
 
 RATE_HZ, CHUNK_SAMPLES = 24_000, 9_600  # ten codes, as the built-in voice sends them
 CHUNK_S = CHUNK_SAMPLES / RATE_HZ

@@ -1,4 +1,6 @@
-"""Several replicas answer as one service: placement, back-pressure, stopping, draining."""
+"""The service in front of replicas: as one process would have it, for those who leave at the wrong
+moment, too; and how it is opened.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,43 @@ from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
+import torch
 
-from moss_engine.api.errors import BusyError, ParameterError, ShuttingDownError
+from moss_engine.api.errors import (
+    BusyError,
+    ConfigError,
+    MissingPackageError,
+    ParameterError,
+    ShuttingDownError,
+)
 from moss_engine.api.events import AudioChunk, Finished, FinishReason, Placed, Sampled
-from tests.cluster.cluster_support import INFO, clustered, hear, listen
+from moss_engine.build import settled
+from moss_engine.cluster.build import open_fleet
+from moss_engine.cluster.replica import fingerprint
+from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
+from moss_engine.options import from_values
+from moss_engine.service import core as service_core
+from tests.cluster.cluster_support import (
+    INFO,
+    Cluster,
+    assert_whole,
+    clustered,
+    hear,
+    is_ready,
+    listen,
+)
 from tests.fakes import FakeCodec
 from tests.service.service_support import (
+    PATIENCE_S,
     TALK,
     ask,
     assert_well_formed,
     heard,
     hold_at,
+    listen_to,
+    reached,
     sound_of,
+    take,
     talking,
     wait_until,
 )
@@ -159,3 +186,121 @@ def test_draining_refuses_and_gives_every_reply_its_last_word():
 
     with clustered() as cluster:
         assert isinstance(asyncio.run(drain(cluster))[-1], Finished)
+
+
+PATIENT = replace(INFO, lease_s=1e6)
+
+
+def test_who_leaves_just_when_his_request_is_accepted_stops_it():
+    async def leave(cluster: Cluster) -> None:
+        service = cluster.service
+        asking = asyncio.ensure_future(service.submit(ask()))
+        await asyncio.sleep(0)
+        wait_until(lambda: service._replies.num_placed == 1)  # this loop hears nothing of it
+        asking.cancel()
+        await asyncio.wait({asking})
+        assert asking.cancelled()
+
+    with clustered(info=PATIENT) as cluster:
+        cluster.hold_back(1.0)
+        asyncio.run(leave(cluster))
+        wait_until(lambda: cluster.service._replies.outcomes["cancelled"] == 1)
+
+
+def test_a_listener_who_vanishes_while_his_reply_is_held_back_stops_it():
+    """He has taken everything, and nothing more is made for him."""
+
+    async def vanish(cluster: Cluster) -> None:
+        reply = await cluster.service.submit(ask())
+        async with aclosing(reply.events(acknowledge=False)) as events:
+            await take(events, AudioChunk, 13)  # 1.04 s
+            while reply.num_untaken:
+                await anext(events)
+            while not (await cluster.service.stats()).outcomes:
+                await asyncio.sleep(0.01)
+
+    with clustered(1, info=replace(INFO, lease_s=2.0)) as cluster:
+        cluster.hold_back(1.0)
+        asyncio.run(asyncio.wait_for(vanish(cluster), PATIENCE_S))
+        assert asyncio.run(cluster.service.stats()).outcomes == {"cancelled": 1}
+
+
+def test_a_listener_may_outlive_its_service():
+    with clustered(1) as cluster:
+        reply = asyncio.run(cluster.service.submit(ask()))
+    assert isinstance(listen_to(reply)[-1], Finished)
+    reply.cancel()
+
+
+def test_a_session_may_end_behind_its_service():
+    with clustered(1) as cluster:
+        hear(cluster.service, ask(session="s", max_rows=2))
+    asyncio.run(cluster.service.cancel_session("s"))
+    with pytest.raises(ShuttingDownError, match="when it is back"):
+        hear(cluster.service, ask(session="s"))
+
+
+def test_a_replica_may_be_asked_again_while_it_is_busy_with_the_last_time(monkeypatch):
+    """It is lost just as it takes the rest of a reply, and found before it could stop that."""
+    monkeypatch.setattr(service_core, "STALL_S", 1e6)
+
+    async def play(cluster: Cluster) -> list:
+        remote, core = cluster.remote("replica-0"), cluster.cores["replica-0"]
+        go_on = hold_at(core.engine.runtime, 10)
+        listening = asyncio.ensure_future(listen(cluster.service, ask(session="s")))
+        await reached(core.engine.runtime, 10)
+        await asyncio.to_thread(wait_until, lambda: cluster.service._replies.num_placed == 1)
+        remote.died.set()
+        await asyncio.to_thread(wait_until, lambda: not is_ready(cluster))
+        remote.kill_after = remote.batches
+        remote.died.clear()
+        await asyncio.to_thread(wait_until, remote.died.is_set)
+        remote.kill_after = None
+        remote.died.clear()
+        await asyncio.to_thread(
+            wait_until, lambda: listening.done() or len(core._replies.all()) == 3
+        )
+        go_on.set()
+        return await listening
+
+    with clustered(1, patience_s=1e6) as cluster:
+        assert_whole(asyncio.run(play(cluster)))
+
+
+def test_without_ray_the_option_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("moss_engine.cluster.build.find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'ray\[serve\]"):
+        open_fleet(EngineConfig(), TalkConfig(), ClusterConfig(replicas=2))
+
+
+def test_a_cluster_is_started_or_joined():
+    with pytest.raises(ConfigError, match="give one of them"):
+        open_fleet(EngineConfig(), TalkConfig(), ClusterConfig(replicas=2, ray_address="auto"))
+    assert not ClusterConfig().is_wanted and ClusterConfig(replicas=1).is_wanted
+
+
+def test_options_of_a_file_are_those_of_the_program(tmp_path):
+    config = from_values(EngineConfig, {"checkpoint": str(tmp_path), "max_sessions": 7})
+    assert (config.checkpoint, config.max_sessions) == (tmp_path, 7)
+    with pytest.raises(ConfigError, match="no option max_session;"):
+        from_values(EngineConfig, {"max_session": 7})
+
+
+def test_replicas_of_other_weights_or_numbers_are_told_apart(tmp_path):
+    (tmp_path / "codec").mkdir()
+    weights = tmp_path / "codec" / "weights.bin"
+    weights.write_bytes(b"a" * 9000)
+    before = fingerprint(INFO, [tmp_path])
+    assert fingerprint(INFO, [tmp_path]) == before
+    other = replace(INFO, runtime=replace(INFO.runtime, dtype="bfloat16"))
+    assert fingerprint(other, [tmp_path]) != before
+    weights.write_bytes(b"a" * 8999 + b"b")
+    assert fingerprint(INFO, [tmp_path]) != before
+
+
+def test_replicas_on_a_cpu_do_not_choose_their_number_format_themselves(monkeypatch):
+    chosen = iter(["int8", torch.float32])
+    monkeypatch.setattr("moss_engine.build.resolve_dtype", lambda config, device: next(chosen))
+    config = EngineConfig(device="cpu")
+    assert [settled(config).dtype, settled(config).dtype] == ["int8", "float32"]
+    assert settled(replace(config, dtype="float32")).dtype == "float32"

@@ -20,9 +20,8 @@ import pytest
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.cluster.build import open_fleet
-from moss_engine.cluster.fleet import CutOffError, ReplicaLostError
+from moss_engine.cluster.fleet import Card, CutOffError, ReplicaLostError
 from moss_engine.cluster.members import CUT_OFF
-from moss_engine.cluster.values import Card
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
@@ -153,7 +152,7 @@ class Handle:
 
 def test_a_head_that_was_replaced_in_no_time_is_told_by_the_loss_of_all_replicas(monkeypatch):
     from moss_engine.cluster.serve import handle as module
-    from moss_engine.cluster.serve.head import Head
+    from moss_engine.cluster.serve.handle import Head
 
     handle: Any = Handle()
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -1,18 +1,64 @@
-"""What a page makes of replicas that are listed no more: taken out, or dead."""
+"""Which replica serves a conversation, who is there and who is left, also when the head of their
+cluster is gone.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
 
+from moss_engine.api.errors import ReplicasLostError
+from moss_engine.api.events import Failed
 from moss_engine.api.info import EngineStats, ServiceStats
-from moss_engine.cluster import members as module
-from moss_engine.cluster.fleet import ReplicaAwayError, ReplicaLostError
-from moss_engine.cluster.members import Member, Members
-from moss_engine.cluster.values import Card, Load
+from moss_engine.cluster import members
+from moss_engine.cluster.fleet import Card, Load, ReplicaAwayError, ReplicaLostError
+from moss_engine.cluster.members import CUT_OFF, Candidate, Member, Members, in_order, preferred
+from tests.cluster.cluster_support import Cluster, assert_whole, clustered, hear, is_ready
+from tests.service.service_support import ask, wait_until
+
+NAMES = ("a", "b", "c")
+SESSIONS = [f"session {i}" for i in range(600)]
+
+
+def candidates(**num_replies: int) -> list[Candidate]:
+    return [Candidate(name, number, 4, 2) for name, number in num_replies.items()]
+
+
+def test_sessions_are_spread_and_stay():
+    homes = {session: preferred(session, NAMES) for session in SESSIONS}
+    assert min(Counter(homes.values()).values()) > 150
+    assert all(preferred(session, NAMES[::-1]) == home for session, home in homes.items())
+
+
+def test_only_the_sessions_of_a_replica_that_goes_move():
+    for session in SESSIONS:
+        home = preferred(session, NAMES)
+        assert preferred(session, NAMES[:2]) == home or home == "c"
+
+
+def test_the_preferred_replica_is_kept_while_a_reply_would_start_there_at_once():
+    own = preferred("s", NAMES)
+    loads = dict.fromkeys(NAMES, 0) | {own: 3}
+    assert in_order("s", candidates(**loads))[0] == own
+
+
+def test_else_the_least_loaded_one_is_taken():
+    own = preferred("s", NAMES)
+    first, second = (name for name in NAMES if name != own)
+    assert in_order("s", candidates(**{own: 4, first: 2, second: 1})) == [second, first, own]
+
+
+def test_among_equally_full_ones_the_preferred_one_is_asked_and_full_ones_are_not():
+    own = preferred("s", NAMES)
+    assert in_order("s", candidates(a=5, b=5, c=5))[0] == own
+    assert in_order("s", candidates(a=6, b=6, c=6)) == []
+    assert in_order("s", []) == []
+
 
 CARD = Card("one", "same")
 LOAD = Load(ServiceStats(EngineStats(0, 0, 0, 0, 9, 0, 0), "ready", 0.0, {}), 4, 16)
@@ -82,7 +128,7 @@ def answered_by_another(fleet: OneReplica, members: Members, member: Member) -> 
 def test_a_replica_that_is_not_listed_tells_by_its_watch_what_happened(
     monkeypatch, away, told, why
 ):
-    monkeypatch.setattr(module, "DISCOVER_S", 0.01)
+    monkeypatch.setattr(members, "DISCOVER_S", 0.01)
     assert left(away, told) == why
 
 
@@ -104,4 +150,90 @@ def test_an_unforeseen_error_does_not_end_the_search_for_replicas(caplog):
         await asyncio.wait({running})
 
     asyncio.run(find())
+    assert "the replicas cannot be listed" in caplog.text
+
+
+def behead(cluster: Cluster) -> None:
+    cluster.fleet.headless = True
+    wait_until(lambda: not is_ready(cluster))
+
+
+async def held(cluster: Cluster) -> tuple:
+    """A reply that does not end before its listener takes something."""
+    cluster.hold_back(1.0)
+    reply = await cluster.service.submit(ask(session="s"))
+    events = reply.events(acknowledge=False)
+    return reply, events, [await anext(events)]
+
+
+def test_an_open_reply_ends_at_its_replica_and_new_ones_are_refused(caplog):
+    async def play(cluster: Cluster) -> list:
+        reply, events, heard = await held(cluster)
+        await asyncio.to_thread(behead, cluster)
+        with pytest.raises(ReplicasLostError) as refused:
+            await cluster.service.submit(ask(session="another"))
+        assert str(refused.value) == CUT_OFF
+        with pytest.raises(ReplicasLostError):
+            await cluster.service.encode([], 24_000)  # type: ignore[arg-type]
+        assert cluster.fleet.num_joins == 1
+        reply.acknowledge(10**9)
+        return heard + [event async for event in events]
+
+    with caplog.at_level(logging.WARNING), clustered() as cluster:
+        assert_whole(asyncio.run(play(cluster)))
+        assert not is_ready(cluster)
+        cluster.fleet.headless = False
+        wait_until(lambda: is_ready(cluster))
+        assert cluster.fleet.num_joins == 2
+        assert_whole(hear(cluster.service, ask(session="s")))
+    assert "the head is gone: new requests are refused" in caplog.text
+    assert "the cluster is joined again" in caplog.text
+
+
+def test_a_reply_without_replica_does_not_wait_for_one(monkeypatch):
+    with clustered(1, patience_s=1e6) as cluster:
+
+        async def play() -> list:
+            _, events, heard = await held(cluster)
+            cluster.remote("replica-0").died.set()
+            cluster.fleet.headless = True
+            return heard + [event async for event in events]
+
+        last = asyncio.run(play())[-1]
+        assert isinstance(last, Failed) and (last.code, last.message) == ("E_REPLICAS", CUT_OFF)
+        cluster.fleet.headless = False
+
+
+def test_open_replies_do_not_keep_the_page_from_joining_for_ever(monkeypatch):
+    monkeypatch.setattr(members, "LAST_S", 0.3)
+    with clustered() as cluster:
+
+        async def play() -> list:
+            _, events, heard = await held(cluster)
+            cluster.fleet.headless = True
+            return heard + [event async for event in events]
+
+        assert isinstance(asyncio.run(play())[-1], Failed)
+        wait_until(lambda: not any(core.stats().engine.running for core in cluster.cores.values()))
+        cluster.fleet.headless = False
+        wait_until(lambda: is_ready(cluster))
+
+
+def test_joining_that_fails_is_tried_again(monkeypatch, caplog):
+    monkeypatch.setattr(members, "DISCOVER_S", 0.01)
+    with clustered(1) as cluster:
+        join, failed = cluster.fleet.rejoin, []
+
+        async def fail_once() -> None:
+            if not failed:
+                failed.append(True)
+                raise RuntimeError("nobody foresaw this")
+            await join()
+
+        monkeypatch.setattr(cluster.fleet, "rejoin", fail_once)
+        behead(cluster)
+        cluster.fleet.headless = False
+        wait_until(lambda: is_ready(cluster))
+        assert failed and cluster.fleet.num_joins == 2
+        assert_whole(hear(cluster.service, ask(session="s")))
     assert "the replicas cannot be listed" in caplog.text

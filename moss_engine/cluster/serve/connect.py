@@ -22,8 +22,7 @@ from ray.serve.handle import DeploymentHandle
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.cluster.serve.deployment import NAME, application
-from moss_engine.cluster.serve.handle import HandleFleet
-from moss_engine.cluster.serve.head import Head
+from moss_engine.cluster.serve.handle import HandleFleet, Head
 from moss_engine.config import EngineConfig, TalkConfig
 
 REPO_ROOT = Path(__file__).resolve().parents[3]

@@ -19,10 +19,9 @@ from ray.serve.config import RequestRouterConfig
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.request import Request
-from moss_engine.cluster.fingerprint import fingerprint
+from moss_engine.cluster.fleet import Answer, Card, Load
 from moss_engine.cluster.pipe import Outboxes
-from moss_engine.cluster.replica import ReplicaServer
-from moss_engine.cluster.values import Answer, Card, Load
+from moss_engine.cluster.replica import ReplicaServer, fingerprint
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.options import from_values
 

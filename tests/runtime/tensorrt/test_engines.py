@@ -7,6 +7,7 @@ import dataclasses
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,14 +17,15 @@ from moss_engine.api.tokens import Row, effective_id
 from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.engine.engine import Engine as ServingEngine
 from moss_engine.export.tensorrt import BuildTarget, build_plan
-from moss_engine.models.config import ModelConfig
+from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.models.layout import parts
 from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.tensorrt.library import Library
 from moss_engine.runtime.tensorrt.runtime import TrtRuntime
 from moss_engine.runtime.tensorrt.tensors import new_kv_values
-from moss_engine.runtime.tensorrt_llm.runtime import TrtLlmRuntime
+from moss_engine.runtime.tensorrt_llm.runtime import TrtLlmRuntime, pool_shape
+from moss_engine.runtime.tensorrt_llm.tensors import INPUTS, Geometry, make_step, values_of
 from moss_engine.text.processor import load_processor
 from tests.runtime.runtime_contract import LIMITS, RuntimeContract
 from tests.runtime.tensorrt import stand_in
@@ -296,3 +298,41 @@ def test_the_built_in_voice_says_the_same(tmp_path: Path) -> None:
         partial(make_runtime, STAND_IN, NANO_CHECKPOINT, limits, "float32", "bound"),
     ):
         assert spoken_by(open_engine(), 30) == expected
+
+
+def test_the_values_are_those_of_the_contract() -> None:
+    """A prompt's first chunk, a chunk behind 32 cached rows, and a single row behind 70: written
+    out by hand."""
+    sequences = [
+        ScheduledSequence(tuple(Row(7 + i, 5) for i in range(new)), cached, (3, 1, 2), True)
+        for cached, new in ((0, 3), (32, 2), (70, 1))
+    ]
+    step = make_step(sequences, 4)
+    assert step.num_context == 2
+    offsets = [[[[240, 80, 160, 0], [241, 81, 161, 1]]] * 3]
+    wanted: dict[str, object] = {
+        "ids": [[7, 5], [8, 5], [9, 5], [7, 5], [8, 5], [7, 5]],
+        "select": [2, 4, 5],
+        "sequence_length": [3, 34, 71],
+        "context_lengths": [3, 2, 70],
+        "host_context_lengths": [3, 2, 70],
+        "host_request_types": [0, 0, 1],
+        "host_past_key_value_lengths": [3, 34, 70],
+        "host_max_attention_window_sizes": [128] * 40,
+        "host_sink_token_length": [0],
+        "cache_indirection": [[[0] * 128]] * 3,
+        "kv_cache_block_offsets": offsets,
+        "host_kv_cache_block_offsets": offsets,
+        "host_kv_cache_pool_pointers": [[1 << 40, 0]],
+        "host_kv_cache_pool_mapping": [[0, slot] for slot in range(40)],
+        "host_runtime_perf_knobs": [1] + [-1] * 15,
+        "host_context_progress": [0],
+    }
+    geometry = Geometry(num_layers=40, max_blocks=4, capacity=128, pool_address=1 << 40)
+    assert {name: values_of(name, step, geometry).tolist() for name in INPUTS} == wanted
+
+
+def test_the_pool_is_in_the_plugins_layout() -> None:
+    shape = pool_shape(PUBLISHED, Limits(64, 10, 1, 1, 640))
+    assert shape == (10, 40, 2, 8, 64, 128)
+    assert np.prod(shape[1:]) * 2 == 64 * 163_840  # bytes of a block in bfloat16: 160 KiB a row

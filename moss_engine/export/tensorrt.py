@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
+import dataclasses
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from moss_engine.export.network import Network, PagedAttention
 from moss_engine.export.ops import Ops, Value
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits
+from moss_engine.runtime.engine_manifest import EngineManifest
 from moss_engine.runtime.tensorrt.library import Library, compute_capability, load_library
 from moss_engine.runtime.tensorrt.tensors import (
     EMBED,
@@ -43,22 +45,13 @@ Weights = Iterable[tuple[str, Tensor]]
 @dataclass(frozen=True)
 class BuildTarget:
     """What to build. `weights` is "baked" or "bound"; `compute_capability` "8.9" or "8.6,8.9", None
-    stands for this machine's GPU."""
+    stands for this machine's GPU; `checkpoint_digest` that of the checkpoint."""
 
     backend: str
     weights: str
     compute_capability: str | None
     limits: Limits
-
-
-@dataclass(frozen=True)
-class BuiltPlan:
-    """`notes` are figures and facts that the build command prints beside time and memory."""
-
-    library_version: str
-    compute_capability: str
-    plugin_digest: str = ""
-    notes: Mapping[str, str | float] = field(default_factory=dict)
+    checkpoint_digest: str = "none"
 
 
 def build_tensorrt_plan(
@@ -70,22 +63,44 @@ def build_tensorrt_plan(
     report: Report,
     *,
     effort: int = EFFORT,
-) -> BuiltPlan:
-    """Write a plan of TensorRT or TensorRT-RTX to `path`.
+) -> EngineManifest:
+    """Write a plan of TensorRT or TensorRT-RTX to `path`; returns what its manifest will say.
 
     dtype: float32, float16, bfloat16 or float8. weights: None for target.weights "bound". Raises
     MissingPackageError without the library, and ConfigError for what it cannot build.
     """
     library = load_library(target.backend)
     capability = _capability(library, target)
-    started = time.perf_counter()
     plan = build_plan(library, config, dtype, target, weights, report, effort=effort)
-    built_s = time.perf_counter() - started
+    return write_plan(path, plan, library.version, capability, dtype, target, report)
+
+
+def write_plan(
+    path: Path,
+    plan: Any,
+    library_version: str,
+    capability: str,
+    dtype: str,
+    target: BuildTarget,
+    report: Report,
+    plugin_digest: str = "",
+) -> EngineManifest:
+    """Write what a builder gave; returns what the manifest will say of it."""
     report(f"writing {plan.nbytes / 1e6:.1f} MB")
     with path.open("wb") as file:
         file.write(plan)
-    notes = {"build_s": round(built_s, 2), "plan_mb": plan.nbytes / 1e6}
-    return BuiltPlan(library.version, capability, notes=notes)
+    return EngineManifest(
+        target.backend,
+        target.checkpoint_digest,
+        library_version,
+        capability,
+        dtype,
+        target.weights,
+        **dataclasses.asdict(target.limits),
+        plan_digest=hashlib.sha256(plan).hexdigest(),
+        plan_bytes=plan.nbytes,
+        plugin_digest=plugin_digest,
+    )
 
 
 def build_plan(

@@ -15,14 +15,15 @@ from moss_engine.export.network import Network
 from moss_engine.export.ops import Ops, Value
 from moss_engine.export.tensorrt import (
     BuildTarget,
-    BuiltPlan,
     Report,
     Weights,
     constants,
     serialize,
+    write_plan,
 )
 from moss_engine.models.config import ModelConfig
-from moss_engine.runtime.engine_manifest import plan_digest
+from moss_engine.models.manifest import file_digest
+from moss_engine.runtime.engine_manifest import EngineManifest
 from moss_engine.runtime.tensorrt.library import Library, describe
 from moss_engine.runtime.tensorrt.tensors import ANY, FLOAT8, EngineTensors, rotary_table
 from moss_engine.runtime.tensorrt_llm.runtime import RELEASES, find_plugin
@@ -41,7 +42,7 @@ def build_llm_plan(
     path: Path,
     weights: Weights | None,
     report: Report,
-) -> BuiltPlan:
+) -> EngineManifest:
     """As `build_tensorrt_plan`, for TensorRT-LLM."""
     _refuse(dtype, target)
     library, llm = _import_library()
@@ -65,11 +66,8 @@ def build_llm_plan(
         plan = serialize(
             library, builder.trt_builder, network.trt_network, settings, shapes, target, report
         )
-    report("writing the plan")
-    with path.open("wb") as file:
-        file.write(plan)
-    digest, _ = plan_digest(find_plugin(None))
-    return BuiltPlan(library.version, capability, digest, {"tensorrt_llm": str(llm.__version__)})
+    plugin_digest = file_digest(find_plugin(None))
+    return write_plan(path, plan, library.version, capability, dtype, target, report, plugin_digest)
 
 
 def plugin_settings(dtype: str, block_size: int) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def verify_manifest(folder: Path) -> dict[str, Any]:
             raise CheckpointError(
                 f"{file} is a link that leaves the checkpoint folder; copy the file there instead."
             )
-        if file.stat().st_size != size or _sha256(file) != sha256:
+        if file.stat().st_size != size or file_digest(file) != sha256:
             raise CheckpointError(
                 f"{file} differs from its entry in {path} (truncated or altered); {_AGAIN}"
             )
@@ -67,7 +67,7 @@ def write_manifest(
     known = known or {}
     entries = {
         name: {
-            "sha256": known.get(name) or _sha256(folder / name),
+            "sha256": known.get(name) or file_digest(folder / name),
             "size": (folder / name).stat().st_size,
         }
         for name in _files(folder)
@@ -94,7 +94,8 @@ def _files(folder: Path) -> list[str]:
     return sorted(name for name in found if name != MANIFEST_NAME)
 
 
-def _sha256(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(1 << 20):

@@ -10,16 +10,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from moss_engine.api.errors import ConfigError, EngineFileError
 from moss_engine.api.small_files import read_json
-from moss_engine.config import EngineConfig
 from moss_engine.models.converted import DTYPE_OPTIONS
-from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.runtime.base import Limits
 
 ENGINE_MANIFEST_NAME = "engine.json"
@@ -27,13 +24,6 @@ PLAN_NAME = "engine.plan"
 BACKENDS = ("tensorrt", "tensorrt_rtx", "tensorrt_llm")
 WEIGHTS = ("bound", "baked")
 FORMAT = 1
-_CHUNK_BYTES = 1 << 24
-_OPTIONS = {
-    "num_blocks": "--kv-rows",
-    "max_batch": "--max-sessions",
-    "max_step_rows": "--max-step-rows",
-    "max_seq_len": "--kv-rows",
-}
 
 
 @dataclass(frozen=True)
@@ -91,12 +81,6 @@ def read_engine_manifest(folder: Path) -> EngineManifest:
         f"--engine, or {again}"
     )
     values = read_json(path, missing=missing, again=again, error=EngineFileError)
-    _check_fields(path, values, again)
-    return EngineManifest(**values)
-
-
-def _check_fields(path: Path, values: dict[str, Any], again: str) -> None:
-    """Raise EngineFileError for a missing or unknown field, or one of another type or range."""
     fields = {field.name: field for field in dataclasses.fields(EngineManifest)}
     if values.get("format") != FORMAT:
         raise EngineFileError(
@@ -117,53 +101,36 @@ def _check_fields(path: Path, values: dict[str, Any], again: str) -> None:
             raise EngineFileError(
                 f"{path}: {name} is {values[name]!r} and not one of {', '.join(choices)}; {again}"
             )
+    return EngineManifest(**values)
 
 
-def read_plan(folder: Path, manifest: EngineManifest) -> memoryview:
+def read_plan(folder: Path, manifest: EngineManifest) -> bytes:
     """The plan's bytes, which are those whose digest was compared; raises EngineFileError for any
-    other.
-
-    The view is of memory of its own: a file changed later changes nothing.
-    """
+    other."""
     path = folder / PLAN_NAME
     build = build_command(manifest.backend, manifest.limits, manifest.weights)
     again = f"copy it again, or build it again with {build}."
     try:
-        num_bytes = path.stat().st_size
-        if num_bytes != manifest.plan_bytes:
-            raise EngineFileError(
-                f"{path} is {num_bytes} bytes long where {ENGINE_MANIFEST_NAME} says "
-                f"{manifest.plan_bytes} (truncated or altered); {again}"
-            )
-        plan, digest, done = memoryview(bytearray(num_bytes)), hashlib.sha256(), 0
-        with path.open("rb", buffering=0) as file:
-            while done < num_bytes and (count := file.readinto(plan[done : done + _CHUNK_BYTES])):
-                digest.update(plan[done : done + count])
-                done += count
+        plan = path.read_bytes()
     except OSError as error:
         raise EngineFileError(f"{path} cannot be read ({error.strerror}); {again}") from None
     except MemoryError:
         raise ConfigError(
             f"{path} needs {manifest.plan_bytes / 2**30:.1f} GiB of free memory to be read; free "
-            f"some, "
-            "or build the engine with --weights bound."
+            "some, or build the engine with --weights bound."
         ) from None
-    if digest.hexdigest() != manifest.plan_digest:
+    if len(plan) != manifest.plan_bytes:
         raise EngineFileError(
-            f"{path}: its digest is {digest.hexdigest()[:12]} where {ENGINE_MANIFEST_NAME} says "
+            f"{path} is {len(plan)} bytes long where {ENGINE_MANIFEST_NAME} says "
+            f"{manifest.plan_bytes} (truncated or altered); {again}"
+        )
+    digest = hashlib.sha256(plan).hexdigest()
+    if digest != manifest.plan_digest:
+        raise EngineFileError(
+            f"{path}: its digest is {digest[:12]} where {ENGINE_MANIFEST_NAME} says "
             f"{manifest.plan_digest[:12]} (altered); {again}"
         )
-    return plan.toreadonly()
-
-
-def plan_digest(path: Path) -> tuple[str, int]:
-    """SHA-256 and size of a file."""
-    digest, num_bytes = hashlib.sha256(), 0
-    with path.open("rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            num_bytes += len(chunk)
-    return digest.hexdigest(), num_bytes
+    return plan
 
 
 def build_command(backend: str, limits: Limits, weights: str = "") -> str:
@@ -172,110 +139,66 @@ def build_command(backend: str, limits: Limits, weights: str = "") -> str:
     return (
         f"`python -m scripts.build_engine CONVERTED OUT --backend {backend}{kept} --block-size "
         f"{limits.block_size} --kv-rows {limits.num_blocks * limits.block_size} --max-sessions "
-        f"{limits.max_batch} "
-        f"--max-step-rows {limits.max_step_rows}`"
+        f"{limits.max_batch} --max-step-rows {limits.max_step_rows}`"
     )
 
 
 @dataclass(frozen=True)
 class EngineRequirements:
-    """The engine that a runtime needs. `dtype` None takes any, and `limits` lie within the
+    """The engine that a runtime needs. `dtype` "auto" takes any, and `limits` lie within the
     engine's."""
 
     backend: str
     checkpoint_digest: str
     library_version: str
     compute_capability: str
-    dtype: str | None
+    dtype: str
     limits: Limits
     plugin_digest: str = ""
 
 
-def engine_requirements(
-    config: EngineConfig,
-    limits: Limits,
-    library_version: str,
-    compute_capability: str,
-    plugin_digest: str = "",
-) -> EngineRequirements:
-    """The engine that the options need on this machine; raises CheckpointError for a damaged
-    checkpoint."""
-    dtype = None if config.dtype == "auto" else config.dtype
-    return EngineRequirements(
-        config.runtime,
-        checkpoint_digest(config.checkpoint),
-        library_version,
-        compute_capability,
-        dtype,
-        limits,
-        plugin_digest,
-    )
-
-
-def open_engine(folder: Path, needed: EngineRequirements) -> tuple[EngineManifest, memoryview]:
+def open_engine(folder: Path, needed: EngineRequirements) -> tuple[EngineManifest, bytes]:
     """Manifest and plan of a folder, both checked: what a runtime deserialises. Raises
-    EngineFileError."""
-    manifest = read_engine_manifest(folder)
-    check_engine_manifest(folder, manifest, needed)
-    return manifest, read_plan(folder, manifest)
-
-
-def check_engine_manifest(folder: Path, found: EngineManifest, needed: EngineRequirements) -> None:
-    """Compare field by field; raises EngineFileError with the first field that differs, both
-    values and the command that mends it."""
-    for field, value, other, remedy in _differences(found, needed):
-        raise EngineFileError(
-            f"The engine in {folder} has {field} {value} where {other} is needed; {remedy}."
-        )
-
-
-_Difference = tuple[str, object, object, str]
-"""A field that is not as it is needed, what it is and should be, and what can be done."""
-
-
-def _differences(found: EngineManifest, needed: EngineRequirements) -> Iterator[_Difference]:
+    EngineFileError with the first field that differs, both values and the command that mends it."""
+    found = read_engine_manifest(folder)
     build = build_command(needed.backend, needed.limits, found.weights)
-    for name, remedy in {
-        "backend": f"start with --runtime {found.backend}, or build again with {build}",
-        "checkpoint_digest": "name with --checkpoint what the engine was built from, or build "
-        f"again with {build}",
-        "library_version": f"install release {found.library_version} of the library, or build "
-        f"again with {build}",
-    }.items():
-        value, other = getattr(found, name), getattr(needed, name)
-        if value != other:
-            yield name, _shown(name, value), _shown(name, other), remedy
-    if needed.compute_capability not in found.compute_capability.split(","):
-        yield (
-            "compute_capability",
-            found.compute_capability,
-            needed.compute_capability,
-            f"build again for this GPU with {build}",
-        )
-    if needed.dtype is not None and found.dtype != needed.dtype:
-        yield "dtype", found.dtype, needed.dtype, _dtype_remedy(needed)
-    if found.plugin_digest != needed.plugin_digest:
-        yield (
-            "plugin_digest",
-            _shown("plugin_digest", found.plugin_digest),
-            _shown("plugin_digest", needed.plugin_digest),
-            f"use the plugin library that the engine was built with (--plugin), or build again "
-            f"with {build}",
-        )
-    yield from _too_small(found, needed.limits, build)
+    again = f", or build again with {build}"
+    remedies = {
+        "backend": f"start with --runtime {found.backend}{again}",
+        "checkpoint_digest": f"name with --checkpoint what the engine was built from{again}",
+        "library_version": f"install release {found.library_version} of the library{again}",
+        "compute_capability": f"build again for this GPU with {build}",
+        "dtype": _dtype_remedy(needed),
+        "plugin_digest": "use the plugin library that the engine was built with (--plugin)" + again,
+        "block_size": f"start with --block-size {found.block_size}{again}",
+    }
+    rows = found.num_blocks * found.block_size
+    for field, option, most in (
+        ("num_blocks", "--kv-rows", rows),
+        ("max_batch", "--max-sessions", found.max_batch),
+        ("max_step_rows", "--max-step-rows", found.max_step_rows),
+        ("max_seq_len", "--kv-rows", found.max_seq_len),
+    ):
+        remedies[field] = f"start with {option} {most} or less{again}"
+    for field, remedy in remedies.items():
+        value = getattr(found, field)
+        wanted = getattr(needed.limits if hasattr(needed.limits, field) else needed, field)
+        if not _serves(field, value, wanted):
+            if field.endswith("_digest"):
+                value, wanted = value[:12] or "none", wanted[:12] or "none"
+            raise EngineFileError(
+                f"The engine in {folder} has {field} {value} where {wanted} is needed; {remedy}."
+            )
+    return found, read_plan(folder, found)
 
 
-def _too_small(found: EngineManifest, limits: Limits, build: str) -> Iterator[_Difference]:
-    """Limits that the engine does not serve."""
-    if found.block_size != limits.block_size:
-        remedy = f"start with --block-size {found.block_size}, or build again with {build}"
-        yield "block_size", found.block_size, limits.block_size, remedy
-    for name, option in _OPTIONS.items():
-        most, asked = getattr(found, name), getattr(limits, name)
-        if asked > most:
-            value = most * found.block_size if name == "num_blocks" else most
-            remedy = f"start with {option} {value} or less, or build again with {build}"
-            yield name, most, asked, remedy
+def _serves(field: str, value: Any, wanted: Any) -> bool:
+    """Whether an engine with this value does what is wanted."""
+    if field == "compute_capability":
+        return wanted in value.split(",")
+    if field in ("num_blocks", "max_batch", "max_step_rows", "max_seq_len"):
+        return wanted <= value
+    return value == wanted or (field == "dtype" and wanted == "auto")
 
 
 def _dtype_remedy(needed: EngineRequirements) -> str:
@@ -286,7 +209,3 @@ def _dtype_remedy(needed: EngineRequirements) -> str:
         for option, dtype in DTYPE_OPTIONS.items()
         if dtype == needed.dtype
     )
-
-
-def _shown(name: str, value: str) -> str:
-    return value[:12] or "none" if name.endswith("_digest") else value

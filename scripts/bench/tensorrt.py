@@ -29,16 +29,10 @@ from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.models.layout import parts, stream_parts
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager.runtime import load_torch_runtime
-from moss_engine.runtime.engine_manifest import (
-    PLAN_NAME,
-    EngineManifest,
-    plan_digest,
-    read_plan,
-    write_engine_manifest,
-)
+from moss_engine.runtime.engine_manifest import PLAN_NAME, read_plan
 from moss_engine.runtime.sampler import LogitsRuntime
-from moss_engine.runtime.tensorrt.library import Library, compute_capability, load_library
-from moss_engine.runtime.tensorrt.runtime import TrtRuntime, bound_weights
+from moss_engine.runtime.tensorrt.library import Library, load_library
+from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime, bound_weights
 from moss_engine.text.processor import load_processor
 from scripts.bench.common import Report, names_of
 from scripts.bench.gpu import (
@@ -125,41 +119,24 @@ def build(
     """A runtime of an engine that is built now; seconds of building and loading, megabytes of the
     plan. Loading is timed with bound weights already on the GPU."""
     items = tensors.items() if isinstance(tensors, Mapping) else tensors
-    capability = compute_capability(library, device)
     target = BuildTarget(library.backend, weights, None, limits)
     with TemporaryDirectory() as name:
         folder = Path(name)
         path, start_s = folder / PLAN_NAME, time.perf_counter()
         baked = items if weights == "baked" else None
-        built = build_tensorrt_plan(config, dtype, target, path, baked, print, effort=effort)
+        manifest = build_tensorrt_plan(config, dtype, target, path, baked, print, effort=effort)
         build_s = time.perf_counter() - start_s
-        digest, num_bytes = plan_digest(path)
-        manifest = EngineManifest(
-            library.backend,
-            "none",
-            built.library_version,
-            capability,
-            dtype,
-            weights,
-            limits.block_size,
-            limits.num_blocks,
-            limits.max_batch,
-            limits.max_step_rows,
-            limits.max_seq_len,
-            digest,
-            num_bytes,
-        )
-        write_engine_manifest(folder, manifest)
         bound = bound_weights(library, dtype, items, device) if weights == "bound" else {}
         if device.type == "cuda":
             torch.cuda.synchronize()
         start_s = time.perf_counter()
         names = (library.backend, library.version, str(device), dtype, "bench")
-        info = RuntimeInfo(*names, digest)
+        info = RuntimeInfo(*names, manifest.plan_digest)
         plan = read_plan(folder, manifest)
-        runtime = TrtRuntime(library, plan, manifest, config, limits, bound, info, device)
+        file = EngineFile(library, plan, manifest, config, limits, bound, info, device)
+        runtime = TrtRuntime(file)
         load_s = time.perf_counter() - start_s
-    return runtime, {"build_s": build_s, "load_s": load_s, "plan_mb": num_bytes / 1e6}
+    return runtime, {"build_s": build_s, "load_s": load_s, "plan_mb": manifest.plan_bytes / 1e6}
 
 
 def measure_parity(

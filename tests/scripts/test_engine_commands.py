@@ -284,10 +284,10 @@ def test_a_build_that_fails_leaves_nothing(
     converted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*args: object) -> None:
-        args[2].write_bytes(b"half a plan")  # type: ignore[attr-defined]
+        args[3].write_bytes(b"half a plan")  # type: ignore[attr-defined]
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(build_engine, "build_plan", failing)
+    monkeypatch.setattr(build_engine, "build_tensorrt_plan", failing)
     words = r"cannot be written \(No space left on device\); free some space"
     with pytest.raises(ConfigError, match=words):
         build(converted, tmp_path / "engine", "tensorrt", None, None, OPTIONS)

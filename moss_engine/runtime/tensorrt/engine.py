@@ -6,7 +6,6 @@ the type and shape of every tensor before its address is given.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -45,17 +44,6 @@ _AGAIN = "build the engine again with `python -m scripts.build_engine`."
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True)
-class EngineTensor:
-    """A tensor that an engine takes or gives; `dtype` by torch's name where there is one, -1 for a
-    size left open."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    is_input: bool
-    location: str
-
-
 class TrtEngine:
     """One plan. Tensors are given with `bind`, and `run` enqueues a step."""
 
@@ -78,9 +66,9 @@ class TrtEngine:
                 f"{library.backend} {library.version} refuses the plan (its messages are above); "
                 f"{_AGAIN}"
             )
-        self.tensors = self._describe()
         self._check("input", inputs)
         self._check("output", outputs)
+        self.inputs = inputs
         self.num_profiles = int(self._engine.num_optimization_profiles)
         self._memory = torch.empty(
             max(1, self._memory_bytes()) + ALIGNMENT, dtype=torch.uint8, device=device
@@ -105,14 +93,14 @@ class TrtEngine:
             assert tensor.is_contiguous() and _address(tensor) % ALIGNMENT == 0, (
                 f"{name} lies at no address to be read"
             )
-            known = self.tensors[name]
-            if known.is_input and (-1 in known.shape or (shapes and name in shapes)):
+            known = self.inputs[name].shape if name in self.inputs else None
+            if known is not None and (-1 in known or (shapes and name in shapes)):
                 if name not in bound or bound[name][1] != shape:
                     _require(
                         context.set_input_shape(name, shape), f"set_input_shape({name}, {shape})"
                     )
             else:
-                assert not known.is_input or shape == known.shape, (name, shape, known.shape)
+                assert known in (None, shape), (name, shape, known)
             _require(
                 context.set_tensor_address(name, tensor.data_ptr()), f"set_tensor_address({name})"
             )
@@ -127,23 +115,11 @@ class TrtEngine:
         self._engine = self._runtime = None
         self._memory = torch.empty(0)
 
-    def _describe(self) -> dict[str, EngineTensor]:
-        engine, found = self._engine, {}
-        for name in (engine.get_tensor_name(i) for i in range(engine.num_io_tensors)):
-            dtype = str(engine.get_tensor_dtype(name).name)
-            found[name] = EngineTensor(
-                _TORCH_NAMES.get(dtype, dtype),
-                tuple(engine.get_tensor_shape(name)),
-                engine.get_tensor_mode(name) == self._trt.TensorIOMode.INPUT,
-                engine.get_tensor_location(name).name,
-            )
-        return found
-
     def _check(self, what: str, known: Mapping[str, TensorSpec]) -> None:
         """Raise EngineFileError unless the engine's inputs, or outputs, are the known ones."""
-        found = {
-            name for name, tensor in self.tensors.items() if tensor.is_input == (what == "input")
-        }
+        engine, mode = self._engine, getattr(self._trt.TensorIOMode, what.upper())
+        names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
+        found = {name for name in names if engine.get_tensor_mode(name) == mode}
         for name in sorted(known.keys() - found):
             raise EngineFileError(
                 f"The engine lacks the {what} {name!r} that this program knows; {_AGAIN}"
@@ -151,11 +127,11 @@ class TrtEngine:
         for name in sorted(found - known.keys()):
             raise EngineFileError(f"The engine has an unknown {what} {name!r}; {_AGAIN}")
         for name, spec in known.items():
-            tensor = self.tensors[name]
+            dtype = engine.get_tensor_dtype(name).name
             for field, value, wanted in (
-                ("type", tensor.dtype, spec.dtype),
-                ("shape", _as_open(tensor.shape, spec.shape), spec.shape),
-                ("location", tensor.location, "DEVICE"),
+                ("type", _TORCH_NAMES.get(dtype, dtype), spec.dtype),
+                ("shape", _as_open(tuple(engine.get_tensor_shape(name)), spec.shape), spec.shape),
+                ("location", engine.get_tensor_location(name).name, "DEVICE"),
             ):
                 if value != wanted:
                     raise EngineFileError(
@@ -291,11 +267,10 @@ class TrtParts:
 
     def _run(self, part: str, profile: int, stream: int, own: Mapping[str, Tensor]) -> None:
         engine, kept, shapes = self._parts[part], self._tensors[profile], self._shapes[profile]
-        inputs = {name for name, tensor in engine.tensors.items() if tensor.is_input}
         engine.bind(
             profile,
-            {**{name: kept[name] for name in inputs - own.keys()}, **own},
-            {name: shape for name, shape in shapes.items() if name in inputs},
+            {**{name: kept[name] for name in engine.inputs.keys() - own.keys()}, **own},
+            {name: shape for name, shape in shapes.items() if name in engine.inputs},
         )
         engine.run(profile, stream)
 

@@ -20,8 +20,9 @@ from moss_engine.api.info import RuntimeInfo
 from moss_engine.config import EngineConfig
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import stream_parts
+from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, ScheduledSequence, check_batch
-from moss_engine.runtime.engine_manifest import EngineManifest, engine_requirements, open_engine
+from moss_engine.runtime.engine_manifest import EngineManifest, EngineRequirements, open_engine
 from moss_engine.runtime.memory import require_memory
 from moss_engine.runtime.sampler import LogitsRuntime
 from moss_engine.runtime.tensorrt.engine import TrtEngine, TrtParts
@@ -44,7 +45,7 @@ from moss_engine.runtime.tensorrt.tensors import (
 
 class EngineFile(NamedTuple):
     """An engine file that was opened, with the weights that it wants to be given: what a runtime is
-    made of."""
+    made of. `weights` is empty where they are baked."""
 
     library: Library
     plan: Any
@@ -54,6 +55,15 @@ class EngineFile(NamedTuple):
     weights: Mapping[str, Tensor]
     info: RuntimeInfo
     device: torch.device
+
+    @property
+    def is_bound(self) -> bool:
+        return self.manifest.weights == "bound"
+
+    @property
+    def tensors(self) -> EngineTensors:
+        manifest = self.manifest
+        return EngineTensors(self.config, manifest.limits, manifest.dtype, self.library.wide_io)
 
 
 def open_engine_file(
@@ -68,21 +78,16 @@ def open_engine_file(
     assert config.engine is not None
     library = load_library(config.runtime)
     model = ModelConfig.from_file(config.checkpoint / "config.json")
-    capability = compute_capability(library, device)
-    needed = engine_requirements(config, limits, library.version, capability, plugin_digest)
-    manifest, plan = open_engine(config.engine, needed)
-    tensors = EngineTensors(model, manifest.limits, manifest.dtype, library.wide_io)
-    is_bound = manifest.weights == "bound"
-    specs = weight_specs(model, manifest.limits, tensors.io_dtype if is_bound else manifest.dtype)
-    weight_bytes = sum(
-        math.prod(spec.shape) * getattr(torch, spec.dtype).itemsize for spec in specs.values()
+    needed = EngineRequirements(
+        config.runtime,
+        checkpoint_digest(config.checkpoint),
+        library.version,
+        compute_capability(library, device),
+        config.dtype,
+        limits,
+        plugin_digest,
     )
-    itemsize = getattr(torch, tensors.io_dtype).itemsize
-    require_memory(device, weight_bytes, math.prod(pool_shape(model, limits)) * itemsize)
-    weights = {}
-    if is_bound:
-        layout = stream_parts(config.checkpoint, model, getattr(torch, base_dtype(manifest.dtype)))
-        weights = bound_weights(library, manifest.dtype, layout, device)
+    manifest, plan = open_engine(config.engine, needed)
     info = RuntimeInfo(
         library.backend,
         library.version,
@@ -91,12 +96,23 @@ def open_engine_file(
         config.checkpoint.resolve().name,
         manifest.plan_digest,
     )
-    return EngineFile(library, plan, manifest, model, limits, weights, info, device)
+    file = EngineFile(library, plan, manifest, model, limits, {}, info, device)
+    io_dtype = file.tensors.io_dtype
+    specs = weight_specs(model, manifest.limits, io_dtype if file.is_bound else manifest.dtype)
+    weight_bytes = sum(
+        math.prod(spec.shape) * getattr(torch, spec.dtype).itemsize for spec in specs.values()
+    )
+    pool_bytes = math.prod(pool_shape(model, limits)) * getattr(torch, io_dtype).itemsize
+    require_memory(device, weight_bytes, pool_bytes)
+    if not file.is_bound:
+        return file
+    layout = stream_parts(config.checkpoint, model, getattr(torch, base_dtype(manifest.dtype)))
+    return file._replace(weights=bound_weights(library, manifest.dtype, layout, device))
 
 
 def load_trt_runtime(config: EngineConfig, limits: Limits, device: torch.device) -> TrtRuntime:
     """The runtime of `--runtime tensorrt` and `tensorrt_rtx`; raises as `open_engine_file`."""
-    return TrtRuntime(*open_engine_file(config, limits, device, pool_shape))
+    return TrtRuntime(open_engine_file(config, limits, device, pool_shape))
 
 
 def bound_weights(
@@ -120,22 +136,18 @@ class EngineRuntime(LogitsRuntime):
 
     _engine: TrtEngine | TrtParts | None
 
-    def __init__(
-        self, config: ModelConfig, limits: Limits, info: RuntimeInfo, device: torch.device
-    ):
-        self.limits = limits
-        self.info = info
-        self._config = config
-        self._device = device
+    def __init__(self, file: EngineFile):
+        self.limits = file.limits
+        self.info = file.info
+        self._device = device = file.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._stream_handle = 0 if self._stream is None else self._stream.cuda_stream
-        self._logits = Logits(
-            *(
-                torch.empty(limits.max_batch, getattr(config, size), device=device)
-                for size in OUTPUTS.values()
-            )
-        )
-        self._kept: dict[str, Tensor] = dict(zip(OUTPUTS, self._logits, strict=True))
+        self._kept: dict[str, Tensor] = {
+            name: torch.empty(file.limits.max_batch, getattr(file.config, size), device=device)
+            for name, size in OUTPUTS.items()
+        }
+        self._logits = Logits(*self._kept.values())
+        self._kept |= file.weights
 
     def close(self) -> None:
         if self._stream is not None:
@@ -317,29 +329,14 @@ class TrtRuntime(EngineRuntime):
     """`Runtime` on one engine file. Sequences with one new row run together; any other runs by
     itself."""
 
-    def __init__(
-        self,
-        library: Library,
-        plan: Any,
-        manifest: EngineManifest,
-        config: ModelConfig,
-        limits: Limits,
-        weights: Mapping[str, Tensor],
-        info: RuntimeInfo,
-        device: torch.device,
-        *,
-        graphs: bool = True,
-    ):
-        """weights: `bound_weights` for an engine that has them bound, else nothing; they are read
-        where they lie."""
-        super().__init__(config, limits, info, device)
-        self._graphs = graphs and device.type == "cuda"
-        tensors = EngineTensors(config, manifest.limits, manifest.dtype, library.wide_io)
-        self._tensors = tensors
+    def __init__(self, file: EngineFile):
+        super().__init__(file)
+        library, plan, manifest, config, limits, *_, device = file
+        self._tensors = tensors = file.tensors
         self._profiles = profiles(manifest.limits)
-        if manifest.weights == "bound":
+        if file.is_bound:
             self._engine = TrtParts(library, plan, tensors, device, self._stream_handle)
-            self._kept |= {**weights, ROTARY: rotary_table(config, manifest.max_seq_len, device)}
+            self._kept[ROTARY] = rotary_table(config, manifest.max_seq_len, device)
             num_layers = tensors.layers_at_a_time
         else:
             known = tensors.inputs(WHOLE), tensors.outputs(WHOLE)
@@ -408,7 +405,7 @@ class TrtRuntime(EngineRuntime):
         return StepShape(sequences, rows, blocks)
 
     def _run(self, shape: StepShape) -> None:
-        if shape.rows > 1 or not self._graphs:
+        if shape.rows > 1 or self._stream is None:
             self._run_plainly(shape)
             return
         if shape not in self._captured:

@@ -5,24 +5,25 @@ its layout. Only `tensorrt` and the plugin's library are loaded, never the tenso
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ConfigError, MissingPackageError
-from moss_engine.api.info import RuntimeInfo
 from moss_engine.config import EngineConfig
 from moss_engine.models.config import ModelConfig
+from moss_engine.models.manifest import file_digest
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, check_batch
-from moss_engine.runtime.engine_manifest import EngineManifest, plan_digest
 from moss_engine.runtime.tensorrt.engine import TrtEngine
-from moss_engine.runtime.tensorrt.library import Library, load_library
-from moss_engine.runtime.tensorrt.runtime import EngineRuntime, on_stream, open_engine_file
-from moss_engine.runtime.tensorrt.tensors import EngineTensors
+from moss_engine.runtime.tensorrt.library import load_library
+from moss_engine.runtime.tensorrt.runtime import (
+    EngineFile,
+    EngineRuntime,
+    on_stream,
+    open_engine_file,
+)
 from moss_engine.runtime.tensorrt_llm.tensors import (
     HOST_PREFIX,
     INPUTS,
@@ -49,9 +50,9 @@ def load_trtllm_runtime(
     """The runtime for the engine file of `--engine`; raises as `open_engine_file`."""
     load_library(config.runtime)  # that it is missing is said before that its plugin is
     plugin = find_plugin(config.plugin)
-    file = open_engine_file(config, limits, device, pool_shape, plan_digest(plugin)[0])
+    file = open_engine_file(config, limits, device, pool_shape, file_digest(plugin))
     load_plugin(plugin)
-    return TrtLlmRuntime(*file)
+    return TrtLlmRuntime(file)
 
 
 class TrtLlmRuntime(EngineRuntime):
@@ -59,23 +60,11 @@ class TrtLlmRuntime(EngineRuntime):
 
     _engine: TrtEngine | None
 
-    def __init__(
-        self,
-        library: Library,
-        plan: Any,
-        manifest: EngineManifest,
-        config: ModelConfig,
-        limits: Limits,
-        weights: Mapping[str, Tensor],
-        info: RuntimeInfo,
-        device: torch.device,
-    ):
-        """weights: the layout's tensors by name for an engine whose weights are bound, else
-        nothing."""
-        super().__init__(config, limits, info, device)
-        self._built = manifest.limits
-        tensors = EngineTensors(config, self._built, manifest.dtype, library.wide_io)
-        inputs = engine_inputs(tensors, is_bound=manifest.weights == "bound")
+    def __init__(self, file: EngineFile):
+        super().__init__(file)
+        library, plan, manifest, config, limits, *_, device = file
+        self._built, tensors = manifest.limits, file.tensors
+        inputs = engine_inputs(tensors, is_bound=file.is_bound)
         outputs = engine_outputs(config)
         self._engine = TrtEngine(library, plan, inputs, outputs, device, self._stream_handle)
         dtype = getattr(torch, tensors.io_dtype)
@@ -85,7 +74,6 @@ class TrtLlmRuntime(EngineRuntime):
         self._geometry = Geometry(
             config.num_layers, max_blocks(self._built), capacity(self._built), self._pool.data_ptr()
         )
-        self._kept |= weights
         for profile in range(self._engine.num_profiles):
             self._engine.bind(profile, self._kept)
         self._given: dict[str, Tensor] = {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import Enum, IntEnum
 from functools import partial
 from importlib.machinery import ModuleSpec
@@ -19,12 +19,11 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from tests.runtime.tensorrt.stand_in_plugin import Plugin, require
+from tests.runtime.tensorrt.stand_in_plugin import Plugin
 
 
 class Type(Enum):
@@ -36,10 +35,17 @@ class Type(Enum):
     BOOL = "bool"
     FP8 = "float8_e4m3fn"
 
+    @property
+    def torch(self) -> torch.dtype:
+        return getattr(torch, self.value)
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Type:
+        return cls(str(tensor.dtype).removeprefix("torch."))
+
 
 MatrixOperation = Enum("MatrixOperation", "NONE TRANSPOSE")
 TensorIOMode = Enum("TensorIOMode", "INPUT OUTPUT")
-TensorLocation = Enum("TensorLocation", "DEVICE HOST")
 BuilderFlag = Enum("BuilderFlag", "TF32 FP16 OBEY_PRECISION_CONSTRAINTS")
 Strategy = Enum("ExecutionContextAllocationStrategy", "STATIC USER_MANAGED")
 
@@ -54,9 +60,8 @@ class Logger:
 class Weights:
     def __init__(self, values: Any, address: int = 0, count: int = 0):
         if isinstance(values, Type):
-            self.tensor = _read(address, values.value, (count,))
+            self.tensor = _read(address, values, (count,))
         else:
-            assert isinstance(values, np.ndarray)
             self.tensor = torch.from_numpy(values).clone()
 
 
@@ -72,28 +77,25 @@ class Value:
 
 
 class Layer:
-    """`compute` gives its output of the layer itself and its inputs in their order."""
+    """`compute` gives its output of the layer itself, its options and the values of its inputs."""
 
-    def __init__(self, inputs: Sequence[Value], output: Value, compute: Callable[..., Tensor]):
-        self.inputs = {i: value.index for i, value in enumerate(inputs)}
+    def __init__(self, compute: Callable[..., Tensor], given: Sequence[Any], output: Value):
+        self.inputs = {}
+        for value in given:
+            if isinstance(value, Value):
+                self.inputs[len(self.inputs)] = value.index
+        self.options = [value for value in given if not isinstance(value, Value)]
         self.output, self.compute = output, compute
         self.output_type = self.precision = self.first_transpose = self.reshape_dims = None
 
     def get_output(self, index: int) -> Value:
-        assert index == 0
         return self.output
 
     def set_input(self, index: int, value: Value) -> None:
         self.inputs[index] = value.index
 
     def set_output_type(self, index: int, dtype: Type) -> None:
-        assert index == 0
         self.output_type = dtype
-
-
-def _alike(values: Sequence[Tensor]) -> None:
-    for value in values[1:]:
-        assert value.dtype is values[-1].dtype and value.dim() == values[0].dim(), "unlike tensors"
 
 
 ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
@@ -109,6 +111,72 @@ ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
 }
 
 
+def elementwise(operation: str, *values: Tensor) -> Tensor:
+    typed = values[operation == "SELECT" :]
+    assert len({value.dtype for value in typed}) == len({value.dim() for value in values}) == 1
+    return ELEMENTWISE[operation](*values)
+
+
+def quantized(_: Layer, dtype: Type, x: Tensor, scale: Tensor) -> Tensor:
+    assert scale.dim() == 0 and scale.dtype is x.dtype
+    return (x.float() / scale.float()).clamp(-448, 448).to(dtype.torch)
+
+
+def dequantized(_: Layer, dtype: Type, x: Tensor, scale: Tensor) -> Tensor:
+    assert scale.dim() == 0, "one scale for all values"
+    return (x.float() * scale.float()).to(dtype.torch)
+
+
+def product(_: Layer, a_form: Enum, b_form: Enum, a: Tensor, b: Tensor) -> Tensor:
+    assert a_form is MatrixOperation.NONE
+    return a @ (b.mT if b_form is MatrixOperation.TRANSPOSE else b)
+
+
+def gathered(_: Layer, axis: int, data: Tensor, indices: Tensor) -> Tensor:
+    assert axis == 0 and indices.dtype is torch.int32
+    assert indices.min() >= 0 and indices.max() < len(data), "an index outside its tensor"
+    return data.index_select(0, indices.flatten()).reshape(*indices.shape, *data.shape[1:])
+
+
+def shuffled(layer: Layer, x: Tensor, sizes: Tensor | None = None) -> Tensor:
+    if layer.first_transpose is not None:
+        x = x.permute(layer.first_transpose)
+    if sizes is not None:
+        return x.reshape(sizes.tolist())
+    dims = x.shape if layer.reshape_dims is None else layer.reshape_dims
+    return x.reshape([size or x.shape[i] for i, size in enumerate(dims)])
+
+
+def sliced(_: Layer, start: Any, shape: Any, stride: Any, x: Tensor, sizes: Tensor) -> Tensor:
+    """Its sizes come from a tensor."""
+    ends = [first + size for first, size in zip(start, sizes.tolist(), strict=True)]
+    assert all(end <= size for end, size in zip(ends, x.shape, strict=True))
+    return x[tuple(map(slice, start, ends))]
+
+
+def _axis(axes: int) -> int:
+    return axes.bit_length() - 1
+
+
+LAYERS: dict[str, Callable[..., Tensor]] = {
+    "constant": lambda _, shape, weights: weights.tensor.reshape(tuple(shape)),
+    "cast": lambda _, dtype, x: x.to(dtype.torch),
+    "elementwise": lambda _, operation, a, b: elementwise(operation, a, b),
+    "unary": lambda _, operation, x: elementwise(operation, x),
+    "activation": lambda _, operation, x: elementwise(operation, x),
+    "select": lambda _, *values: elementwise("SELECT", *values),
+    "reduce": lambda _, operation, axes, keep, x: x.mean(_axis(axes), keepdim=keep),
+    "softmax": lambda layer, x: x.softmax(_axis(layer.axes)),
+    "concatenation": lambda layer, *values: torch.cat(values, layer.axis),
+    "matrix_multiply": product,
+    "quantize": quantized,
+    "dequantize": dequantized,
+    "gather": gathered,
+    "shuffle": shuffled,
+    "slice": sliced,
+}
+
+
 class Network:
     """`typed`: strongly, as from release 10 on; `dry` while only types and shapes are asked for."""
 
@@ -118,147 +186,52 @@ class Network:
         self.plugin: Plugin | None = None
         self.num_values = 0
         self.layers: list[Layer] = []
-        self.inputs: dict[str, tuple[int, str, tuple[int, ...]]] = {}
+        self.inputs: dict[str, tuple[int, Type, tuple[int, ...]]] = {}
         self.outputs: list[Value] = []
-        self.profiles: list[dict[str, list[tuple[int, ...]]]] = []
+        self.profiles: list[Profile] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Layer]:
+        """add_cast and its like take values and options as the library does."""
+        compute = LAYERS[name.removeprefix("add_")]
+        return lambda *given: self.add(compute, *given)
 
     def value(self) -> Value:
         self.num_values += 1
         return Value(self.num_values - 1)
 
-    def add(self, inputs: Sequence[Value], compute: Callable[..., Tensor]) -> Layer:
-        self.layers.append(Layer(inputs, self.value(), compute))
+    def add(self, compute: Callable[..., Tensor], *given: Any) -> Layer:
+        self.layers.append(Layer(compute, given, self.value()))
         return self.layers[-1]
 
     def add_input(self, name: str, dtype: Type, shape: tuple[int, ...]) -> Value:
         value = self.value()
-        self.inputs[name] = value.index, dtype.value, tuple(shape)
+        self.inputs[name] = value.index, dtype, tuple(shape)
         return value
 
     def mark_output(self, value: Value) -> None:
         self.outputs.append(value)
 
-    def add_constant(self, shape: tuple[int, ...], weights: Weights) -> Layer:
-        return self.add([], lambda _: weights.tensor.reshape(tuple(shape)))
-
-    def add_cast(self, x: Value, dtype: Type) -> Layer:
-        return self.add([x], lambda _, x: x.to(getattr(torch, dtype.value)))
-
-    def add_quantize(self, x: Value, scale: Value, dtype: Type) -> Layer:
-        def compute(_: Layer, x: Tensor, scale: Tensor) -> Tensor:
-            assert scale.dim() == 0 and scale.dtype is x.dtype
-            return (x.float() / scale.float()).clamp(-448, 448).to(torch.float8_e4m3fn)
-
-        assert dtype is Type.FP8
-        return self.add([x, scale], compute)
-
-    def add_dequantize(self, x: Value, scale: Value, dtype: Type) -> Layer:
-        def compute(_: Layer, x: Tensor, scale: Tensor) -> Tensor:
-            assert scale.dim() == 0, "one scale for all values"
-            return (x.float() * scale.float()).to(getattr(torch, dtype.value))
-
-        return self.add([x, scale], compute)
-
-    def _elementwise(self, inputs: Sequence[Value], operation: str) -> Layer:
-        def compute(_: Layer, *values: Tensor) -> Tensor:
-            _alike(values)
-            return ELEMENTWISE[operation](*values)
-
-        return self.add(inputs, compute)
-
-    def add_elementwise(self, a: Value, b: Value, operation: str) -> Layer:
-        return self._elementwise([a, b], operation)
-
-    def add_unary(self, x: Value, operation: str) -> Layer:
-        return self._elementwise([x], operation)
-
-    def add_activation(self, x: Value, operation: str) -> Layer:
-        return self._elementwise([x], operation)
-
-    def add_select(self, condition: Value, a: Value, b: Value) -> Layer:
-        return self._elementwise([condition, a, b], "SELECT")
-
-    def add_reduce(self, x: Value, operation: str, axes: int, keep_dims: object) -> Layer:
-        assert keep_dims is True and operation == "AVG"
-        return self.add([x], lambda _, x: x.mean(_axis(axes), keepdim=True))
-
-    def add_softmax(self, x: Value) -> Layer:
-        return self.add([x], lambda layer, x: x.softmax(_axis(layer.axes)))
-
-    def add_matrix_multiply(self, a: Value, a_form: Enum, b: Value, b_form: Enum) -> Layer:
-        def compute(_: Layer, a: Tensor, b: Tensor) -> Tensor:
-            assert a.dtype is b.dtype
-            return a @ (b.transpose(-1, -2) if b_form is MatrixOperation.TRANSPOSE else b)
-
-        assert a_form is MatrixOperation.NONE
-        return self.add([a, b], compute)
-
-    def add_gather(self, data: Value, indices: Value, axis: int) -> Layer:
-        def compute(_: Layer, data: Tensor, indices: Tensor) -> Tensor:
-            assert indices.dtype is torch.int32
-            inside = int(indices.min()) >= 0 and int(indices.max()) < data.shape[0]
-            assert inside, "an index outside its tensor"
-            rows = data.index_select(0, indices.flatten())
-            return rows.reshape(*indices.shape, *data.shape[1:])
-
-        assert axis == 0
-        return self.add([data, indices], compute)
-
     def add_concatenation(self, values: Sequence[Value]) -> Layer:
-        def compute(layer: Layer, *values: Tensor) -> Tensor:
-            assert len({value.dtype for value in values}) == 1
-            return torch.cat(values, layer.axis)
-
-        return self.add(values, compute)
-
-    def add_shuffle(self, x: Value) -> Layer:
-        def compute(layer: Layer, x: Tensor, sizes: Tensor | None = None) -> Tensor:
-            if layer.first_transpose is not None:
-                x = x.permute(layer.first_transpose)
-            if sizes is not None:
-                return x.reshape(sizes.tolist())
-            if layer.reshape_dims is None:
-                return x
-            return x.reshape([size or x.shape[i] for i, size in enumerate(layer.reshape_dims)])
-
-        return self.add([x], compute)
-
-    def add_slice(
-        self, x: Value, start: Sequence[int], shape: Sequence[int], stride: Sequence[int]
-    ) -> Layer:
-        def compute(layer: Layer, x: Tensor, sizes: Tensor) -> Tensor:
-            assert set(layer.inputs) == {0, 2}, "the sizes of a slice come from a tensor"
-            ends = [first + size for first, size in zip(start, sizes.tolist(), strict=True)]
-            assert all(end <= size for end, size in zip(ends, x.shape, strict=True))
-            return x[tuple(map(slice, start, ends))]
-
-        assert set(stride) == {1}
-        return self.add([x], compute)
+        return self.add(LAYERS["concatenation"], *values)
 
     def add_shape(self, x: Value) -> Layer:
         dtype = torch.int64 if self.typed else torch.int32
-        return self.add([x], lambda _, x: torch.tensor(x.shape, dtype=dtype))
+        return self.add(lambda _, x: torch.tensor(x.shape, dtype=dtype), x)
 
     def run(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         values = {self.inputs[name][0]: tensor for name, tensor in inputs.items()}
         for layer in self.layers:
-            made = layer.compute(layer, *(values[at] for _, at in sorted(layer.inputs.items())))
-            values[layer.output.index] = made
+            given = (values[at] for _, at in sorted(layer.inputs.items()))
+            values[layer.output.index] = made = layer.compute(layer, *layer.options, *given)
             if self.typed:
                 assert layer.precision is None is layer.output_type, "a typed network has no wishes"
             elif made.is_floating_point():  # could be computed in another type, unless told not to
-                dtype = Type(str(made.dtype).removeprefix("torch."))
+                dtype = Type.of(made)
                 assert layer.output_type is dtype and layer.precision in (None, dtype)
         return {value.name: values[value.index] for value in self.outputs}
 
 
-def _axis(axes: int) -> int:
-    axis = axes.bit_length() - 1
-    assert axes == 1 << axis
-    return axis
-
-
-class Profile(dict):
+class Profile(dict[str, list[tuple[int, ...]]]):
     def set_shape(self, name: str, *sizes: tuple[int, ...]) -> None:
         for ascending in zip(*sizes, strict=True):
             assert list(ascending) == sorted(ascending), f"{name}: sizes do not ascend"
@@ -266,17 +239,13 @@ class Profile(dict):
 
 
 class Settings(SimpleNamespace):
-    def set_flag(self, flag: BuilderFlag) -> None:
-        self.flags.add(flag)
-
-    def clear_flag(self, flag: BuilderFlag) -> None:
-        self.flags.discard(flag)
+    def __init__(self) -> None:
+        self.profiles, self.flags, self.tactic_sources = [], {BuilderFlag.TF32}, None
+        self.set_flag, self.clear_flag = self.flags.add, self.flags.discard
+        self.add_optimization_profile = self.profiles.append
 
     def set_tactic_sources(self, sources: int) -> None:
         self.tactic_sources = sources
-
-    def add_optimization_profile(self, profile: Profile) -> None:
-        self.profiles.append(profile)
 
 
 class Memory(bytes):
@@ -299,7 +268,7 @@ class Builder:
         return Network(self.typed)
 
     def create_builder_config(self) -> Settings:
-        return Settings(profiles=[], flags={BuilderFlag.TF32}, tactic_sources=None)
+        return Settings()
 
     def create_optimization_profile(self) -> Profile:
         return Profile()
@@ -312,9 +281,8 @@ class Builder:
             assert settings.tactic_sources == 0
             halves = any(layer.output_type is Type.HALF for layer in network.layers)
             assert halves == (BuilderFlag.FP16 in settings.flags)
-            assert not any(dtype == "float16" for _, dtype, _ in network.inputs.values()), (
-                "it would be converted in every step"
-            )
+            inputs = [dtype for _, dtype, _ in network.inputs.values()]
+            assert Type.HALF not in inputs, "it would be converted in every step"
         network.profiles = settings.profiles
         plan = f"recorded network {len(PLANS)}".encode()
         PLANS[plan] = network
@@ -347,7 +315,7 @@ class Engine:
         return TensorIOMode.INPUT if name in self.inputs else TensorIOMode.OUTPUT
 
     def get_tensor_dtype(self, name: str) -> Type:
-        return Type(self.inputs[name][1] if name in self.inputs else self.output_types[name][0])
+        return self.inputs[name][1] if name in self.inputs else self.output_types[name][0]
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
         """An old release fixes what the profiles leave no choice in."""
@@ -356,8 +324,8 @@ class Engine:
         shapes = {tuple(size) for sizes in self.profile_shapes(name) for size in sizes}
         return shapes.pop() if not self.network.typed and len(shapes) == 1 else self.inputs[name][2]
 
-    def get_tensor_location(self, name: str) -> TensorLocation:
-        return TensorLocation.DEVICE
+    def get_tensor_location(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(name="DEVICE")
 
     def profile_shapes(self, name: str) -> list[list[tuple[int, ...]]]:
         fixed = [self.inputs[name][2]] * 3
@@ -371,28 +339,24 @@ class Engine:
         assert not self.network.typed
         return OldContext(self)
 
-    def _output_types(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+    def _output_types(self) -> dict[str, tuple[Type, tuple[int, ...]]]:
         """From runs with zeros at several sizes: a size that changes is -1. An old release gives
         the first profile's smallest size instead."""
-        found: dict[str, list[Tensor]] = {}
+        runs = []
         self.network.dry = True
         for profile in range(self.num_optimization_profiles):
             for which in (0, 1):
-                made = {
-                    name: torch.zeros(
-                        self.profile_shapes(name)[profile][which], dtype=getattr(torch, dtype)
-                    )
+                zeros = {
+                    name: torch.zeros(self.profile_shapes(name)[profile][which], dtype=dtype.torch)
                     for name, (_, dtype, _) in self.inputs.items()
                 }
-                for name, tensor in self.network.run(made).items():
-                    found.setdefault(name, []).append(tensor)
+                runs.append(self.network.run(zeros))
         self.network.dry = False
         types = {}
-        for name, runs in found.items():
-            sizes = zip(*(run.shape for run in runs), strict=True)
+        for name, first in runs[0].items():
+            sizes = zip(*(run[name].shape for run in runs), strict=True)
             shape = tuple(size[0] if len({*size}) == 1 else -1 for size in sizes)
-            dtype = str(runs[0].dtype).removeprefix("torch.")
-            types[name] = dtype, shape if self.network.typed else tuple(runs[0].shape)
+            types[name] = Type.of(first), shape if self.network.typed else tuple(first.shape)
         return types
 
 
@@ -418,18 +382,13 @@ class Context:
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> object:
         assert self.profile is not None, "no profile was chosen"
         low, _, high = self.engine.profile_shapes(name)[self.profile]
-        if len(shape) != len(low) or not all(
-            a <= size <= b for a, size, b in zip(low, shape, high, strict=True)
-        ):
-            return False
         self.shapes[name] = tuple(shape)
-        return True
+        within = [a <= size <= b for a, size, b in zip(low, shape, high)]
+        return all(within) and len(shape) == len(low)
 
     def set_tensor_address(self, name: str, address: int) -> object:
-        if name not in self.engine.names or not address:
-            return False
         self.addresses[name] = address
-        return True
+        return name in self.engine.names and address
 
     def execute_async_v3(self, stream: int) -> object:
         if not self.memory or any(name not in self.addresses for name in self.engine.names):
@@ -438,21 +397,16 @@ class Context:
             torch.cuda.ExternalStream(stream).synchronize()
         inputs = {}
         for name, (_, dtype, shape) in self.engine.inputs.items():
-            if -1 in shape and name not in self.shapes:
-                return False
-            address = self.addresses[name]
+            shape, address = self.shapes.get(name, shape), self.addresses[name]
+            assert -1 not in shape, f"{name} has no shape"
             if stream:
                 is_right = _is_on_device(address) != name.startswith("host_")
-                require(is_right, f"{name} on the wrong side")
-            inputs[name] = _read(address, dtype, self.shapes.get(name, shape), stream)
-        plugin = self.engine.network.plugin
-        if plugin is not None:
-            plugin.begin()
-        for name, tensor in self.engine.network.run(inputs).items():
-            flat = tensor.contiguous()
-            _copy(self.addresses[name], flat.data_ptr(), flat.nbytes, stream)
-        if plugin is not None:
-            plugin.end()
+                assert is_right, f"{name} on the wrong side"
+            inputs[name] = _read(address, dtype, shape, stream)
+        with self.engine.network.plugin or nullcontext():
+            for name, tensor in self.engine.network.run(inputs).items():
+                flat = tensor.contiguous()
+                _copy(self.addresses[name], flat.data_ptr(), flat.nbytes, stream)
         return True
 
 
@@ -468,8 +422,8 @@ class OldContext(Context):
         self.memory = address
 
 
-def _read(address: int, dtype: str, shape: tuple[int, ...], stream: int = 0) -> Tensor:
-    values = torch.empty(shape, dtype=getattr(torch, dtype))
+def _read(address: int, dtype: Type, shape: tuple[int, ...], stream: int = 0) -> Tensor:
+    values = torch.empty(shape, dtype=dtype.torch)
     _copy(values.data_ptr(), address, values.nbytes, stream)
     return values
 
@@ -480,7 +434,7 @@ def _copy(target: int, source: int, num_bytes: int, stream: int) -> None:
     elif num_bytes:
         copy = ctypes.CDLL("libcuda.so.1").cuMemcpy
         status = copy(ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(num_bytes))
-        require(status == 0, f"cuMemcpy gave {status}")
+        assert status == 0, f"cuMemcpy gave {status}"
 
 
 def _is_on_device(address: int) -> bool:
@@ -493,7 +447,6 @@ def _is_on_device(address: int) -> bool:
 
 def package(version: str, *, typed: bool) -> SimpleNamespace:
     """The package tensorrt of a release, `typed` from 10 on."""
-    names = {kind.name: kind for kind in Type}
     types = {"float32": "FLOAT", "float16": "HALF", "int32": "INT32", "bool": "BOOL"}
     flags = "EXPLICIT_BATCH"
     if typed:
@@ -510,12 +463,11 @@ def package(version: str, *, typed: bool) -> SimpleNamespace:
         Runtime=Runtime,
         TensorIOMode=TensorIOMode,
         Weights=Weights,
-        ElementWiseOperation=SimpleNamespace(**{name: name for name in ELEMENTWISE}),
-        UnaryOperation=SimpleNamespace(SQRT="SQRT"),
-        ActivationType=SimpleNamespace(SIGMOID="SIGMOID"),
         ReduceOperation=SimpleNamespace(AVG="AVG"),
-        **{name: names[kind] for name, kind in types.items()},
+        **{name: Type[kind] for name, kind in types.items()},
     )
+    names = SimpleNamespace(**{name: name for name in ELEMENTWISE})
+    made.ElementWiseOperation = made.UnaryOperation = made.ActivationType = names
     if typed:
         made.ExecutionContextAllocationStrategy = Strategy
     return made
@@ -567,36 +519,34 @@ def net_guard(network: LlmNetwork) -> Iterator[None]:
 def gpt_attention(
     *,
     qkv: LlmTensor,
-    past_key_value: None,
     layer_idx: int,
     num_heads: int,
     num_kv_heads: int,
     hidden_size_per_head: int,
-    q_scaling: float,
-    rotary_embedding_dim: int,
     rotary_embedding_base: float,
     rotary_embedding_max_positions: int,
-    position_embedding_type: str,
-    mask_type: str,
     max_context_length: int,
-    use_cache: bool,
     rotary_inv_freq: LlmTensor,
     rotary_cos_sin: LlmTensor,
-    **named: LlmTensor,
+    **named: Any,
 ) -> tuple[LlmTensor, None]:
     """That of release 1.2.1, as far as it is used; the plugin's layer runs `Plugin.attend`."""
     outer = LlmNetwork.current
     network, settings = outer.trt_network, outer.plugin_config
     assert settings.paged_kv_cache and settings.remove_input_padding and settings.context_fmha
     assert settings.use_paged_context_fmha and not settings.use_fp8_context_fmha
-    assert past_key_value is None and use_cache and q_scaling == 1.0 and mask_type == "causal"
-    assert position_embedding_type == "rope_gpt_neox"
-    assert rotary_embedding_dim == hidden_size_per_head
+    fixed = {
+        "past_key_value": None,
+        "q_scaling": 1.0,
+        "rotary_embedding_dim": hidden_size_per_head,
+        "position_embedding_type": "rope_gpt_neox",
+        "mask_type": "causal",
+        "use_cache": True,
+    }
+    assert {name: named.pop(name) for name in fixed} == fixed
     dtype = getattr(torch, settings.gpt_attention_plugin)
     sizes = num_heads, num_kv_heads, hidden_size_per_head, settings.tokens_per_block
-    if network.plugin is None:
-        network.plugin = Plugin(*sizes, dtype)
-    plugin = network.plugin
+    plugin = network.plugin = network.plugin or Plugin(*sizes, dtype)
     assert plugin == Plugin(*sizes, dtype) and layer_idx not in plugin.slots
     plugin.slots.append(layer_idx)
     for name, tensor in named.items():
@@ -612,11 +562,11 @@ def gpt_attention(
         assert cos_sin.shape == (1, rotary_embedding_max_positions * hidden_size_per_head)
         tensors = dict(zip(named, rest, strict=True))
         lengths = tensors["context_lengths"][tensors["host_request_types"] == 0].tolist()
-        require(max(lengths, default=0) <= max_context_length, "a longer context than built for")
+        assert max(lengths, default=0) <= max_context_length, "a longer context than built for"
         return plugin.attend(layer_idx, x, tensors, cos_sin.view(-1, half, 2))
 
     given = [qkv, rotary_cos_sin, rotary_inv_freq, *named.values()]
-    layer = network.add([tensor.trt_tensor for tensor in given], compute)
+    layer = network.add(compute, *(tensor.trt_tensor for tensor in given))
     return LlmTensor(trt_tensor=layer.get_output(0), network=outer, is_network_input=False), None
 
 

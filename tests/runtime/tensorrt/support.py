@@ -13,21 +13,16 @@ from torch import Tensor
 
 from moss_engine.api.info import RuntimeInfo
 from moss_engine.api.tokens import Row
-from moss_engine.export.tensorrt import BuildTarget, BuiltPlan, build_plan, build_tensorrt_plan
+from moss_engine.export.tensorrt import BuildTarget, build_plan, build_tensorrt_plan
 from moss_engine.export.tensorrt_llm import build_llm_plan
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import INPUT_SCALE, WEIGHT_SCALE, is_float8
 from moss_engine.models.layout import parts, stream_parts
 from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, ScheduledSequence
-from moss_engine.runtime.engine_manifest import (
-    PLAN_NAME,
-    EngineManifest,
-    plan_digest,
-    write_engine_manifest,
-)
+from moss_engine.runtime.engine_manifest import PLAN_NAME, EngineManifest, write_engine_manifest
 from moss_engine.runtime.tensorrt.library import Library, describe
-from moss_engine.runtime.tensorrt.runtime import TrtRuntime, bound_weights
+from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime, bound_weights
 from moss_engine.runtime.tensorrt_llm.runtime import TrtLlmRuntime
 from tests.runtime.tensorrt.stand_in import OLD_TENSORRT, PLANS, TENSORRT, installed
 
@@ -88,10 +83,24 @@ def open_runtime(
     target = BuildTarget(library.backend, weights, None, limits)
     baked = layout.items() if weights == "baked" else None
     plan = build_plan(library, config, dtype, target, baked, lambda line: None, effort=0)
-    bound = bound_weights(library, dtype, layout.items(), device) if weights == "bound" else {}
-    info = RuntimeInfo(library.backend, library.version, str(device), dtype, "test")
-    manifest = manifest_of(target, dtype, BuiltPlan(library.version, "8.9"))
-    return TrtRuntime(library, plan, manifest, config, limits, bound, info, device)
+    made_of = (library.backend, "none", library.version, "8.9", dtype, weights)
+    manifest = EngineManifest(*made_of, **dataclasses.asdict(limits), plan_digest="p", plan_bytes=1)
+    return TrtRuntime(engine_file(library, plan, manifest, config, layout, limits, device))
+
+
+def engine_file(
+    library: Library,
+    plan: object,
+    manifest: EngineManifest,
+    config: ModelConfig,
+    layout: Mapping[str, Tensor],
+    limits: Limits,
+    device: torch.device,
+) -> EngineFile:
+    is_bound = manifest.weights == "bound"
+    bound = bound_weights(library, manifest.dtype, layout.items(), device) if is_bound else {}
+    info = RuntimeInfo(library.backend, library.version, str(device), manifest.dtype, "test")
+    return EngineFile(library, plan, manifest, config, limits, bound, info, device)
 
 
 def make_llm_runtime(
@@ -109,14 +118,11 @@ def make_llm_runtime(
     target = BuildTarget("tensorrt_llm", weights, None, limits)
     baked = layout.items() if weights == "baked" else None
     with installed(folder=out):
-        built = build_llm_plan(config, dtype, target, out / PLAN_NAME, baked, lambda line: None)
-    plan = (out / PLAN_NAME).read_bytes()
-    bound = bound_weights(LLM_STAND_IN, dtype, layout.items(), device) if not baked else {}
-    info = RuntimeInfo("tensorrt_llm", built.library_version, str(device), dtype, "test")
-    manifest = manifest_of(target, dtype, built)
-    runtime = TrtLlmRuntime(
-        LLM_STAND_IN, memoryview(plan), manifest, config, limits, bound, info, device
-    )
+        path = out / PLAN_NAME
+        manifest = build_llm_plan(config, dtype, target, path, baked, lambda line: None)
+    plan = path.read_bytes()
+    file = engine_file(LLM_STAND_IN, plan, manifest, config, layout, limits, device)
+    runtime = TrtLlmRuntime(file)
     give_pool(runtime, plan)
     return runtime
 
@@ -127,39 +133,17 @@ def give_pool(runtime: TrtLlmRuntime, plan: bytes) -> None:
     plugin.memory.append(runtime._pool)
 
 
-def manifest_of(target: BuildTarget, dtype: str, built: BuiltPlan) -> EngineManifest:
-    return EngineManifest(
-        target.backend,
-        "c",
-        built.library_version,
-        built.compute_capability,
-        dtype,
-        target.weights,
-        **dataclasses.asdict(target.limits),
-        plan_digest="p",
-        plan_bytes=1,
-        plugin_digest=built.plugin_digest,
-    )
-
-
 def build_folder(
     backend: str, checkpoint: Path, folder: Path, limits: Limits, weights: str = "bound"
 ) -> Path:
     """A float32 engine folder, as the build command leaves it."""
     config = ModelConfig.from_file(checkpoint / "config.json")
-    target = BuildTarget(backend, weights, None, limits)
+    target = BuildTarget(backend, weights, None, limits, checkpoint_digest(checkpoint))
     baked = layout_of(checkpoint, "float32").items() if weights == "baked" else None
     folder.mkdir(exist_ok=True)
     build = build_llm_plan if backend == "tensorrt_llm" else build_tensorrt_plan
     with installed(folder=folder.parent):
-        built = build(config, "float32", target, folder / PLAN_NAME, baked, lambda line: None)
-    digest, num_bytes = plan_digest(folder / PLAN_NAME)
-    manifest = dataclasses.replace(
-        manifest_of(target, "float32", built),
-        plan_digest=digest,
-        plan_bytes=num_bytes,
-        checkpoint_digest=checkpoint_digest(checkpoint),
-    )
+        manifest = build(config, "float32", target, folder / PLAN_NAME, baked, lambda line: None)
     write_engine_manifest(folder, manifest)
     return folder
 
@@ -178,21 +162,21 @@ def conversation(runtime: Runtime) -> list[Logits]:
         [Row(chance.randrange(7, 40), chance.randrange(8)) for _ in range(30)] for _ in range(2)
     ]
     tables = [(9, 2, 77, 30, 5, 61, 14, 3), (50, 4, 8, 100, 21, 66, 7, 12)]
-
-    def part(which: int, start: int, end: int, sample: bool = True) -> ScheduledSequence:
-        return ScheduledSequence(tuple(rows[which][start:end]), start, tables[which], sample)
-
     steps = [
-        [part(0, 0, 8, False)],
-        [part(0, 8, 14)],
-        [part(0, 14, 15), part(1, 0, 10)],
-        [part(1, 10, 11), part(0, 15, 16)],
-        [part(0, 16, 17), part(1, 11, 21)],
-        [part(1, 21, 22), part(0, 17, 18)],
+        [(0, 0, 8, False)],
+        [(0, 8, 14)],
+        [(0, 14, 15), (1, 0, 10)],
+        [(1, 10, 11), (0, 15, 16)],
+        [(0, 16, 17), (1, 11, 21)],
+        [(1, 21, 22), (0, 17, 18)],
     ]
     found = []
     for step in steps:
-        logits = runtime.forward(ScheduledBatch(tuple(step)))
+        sequences = [
+            ScheduledSequence(tuple(rows[which][start:end]), start, tables[which], not unsampled)
+            for which, start, end, *unsampled in step
+        ]
+        logits = runtime.forward(ScheduledBatch(tuple(sequences)))
         found.append(Logits(logits.text.cpu().clone(), logits.audio.cpu().clone()))
     return found
 

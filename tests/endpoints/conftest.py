@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.endpoints.endpoint_support import running
-from tests.ui.page_support import FakeService
+from tests.ui.page_support import FakeService, Script
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def served():
 
 @pytest.fixture
 def service(served):
-    served[0].reset()
+    served[0].reset(Script(seconds=1.2, first_s=0.02, rtf=0.02))
     return served[0]
 
 

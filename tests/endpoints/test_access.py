@@ -1,9 +1,9 @@
-"""Keys: their file, their limits, and who is answered without one."""
+"""Who is answered: keys and their limits, web pages of other addresses, and names that programs
+have built in."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 
 import httpx
 import pytest
@@ -11,28 +11,43 @@ import pytest
 from moss_engine.api.errors import ConfigError
 from moss_engine.endpoints.access import Access, Caller, Key, digest_of, read_keys
 from moss_engine.endpoints.errors import ApiError
+from moss_engine.endpoints.server import Server
+from moss_engine.ui.config import PageConfig
 from tests.endpoints.endpoint_support import MODEL, running
-from tests.ui.page_support import FakeService, Script, until
+from tests.ui.page_support import INFO, FakeService, Script, until
 
 KEY, OTHER = "a" * 20, "b" * 20
-ASKED = {"model": MODEL, "input": "Hello."}
+BEARER = {"Authorization": f"Bearer {KEY}"}
+APP = "https://app.example"
 
 
 def scope(**headers: str):
     return {"headers": [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]}
 
 
-def write(tmp_path, text: str):
-    path = tmp_path / "keys"
-    path.write_text(text, encoding="utf-8")
-    return path
+@pytest.fixture(scope="module")
+def served():
+    """With one key, one page of another address, and two names for what is here."""
+    service = FakeService()
+    access = Access((Key("ann", digest_of(KEY), places=1),), open_to_all=True)
+    names = {"tts-1": MODEL, "alloy": "default"}
+    with running(service, access, names, origins=(APP,)) as url:
+        yield service, url
+
+
+def speak(url: str, model: str = MODEL, voice: str = "default") -> httpx.Response:
+    body = {"model": model, "voice": voice, "input": "Hi.", "response_format": "pcm"}
+    return httpx.post(f"{url}/v1/audio/speech", json=body, headers=BEARER)
 
 
 def test_a_file_names_keys_and_their_limits(tmp_path):
-    text = f"# of the team\n\nann {KEY} places=2 per_minute=30\nbob {OTHER}\n"
-    ann, bob = read_keys(write(tmp_path, text))
+    path = tmp_path / "keys"
+    path.write_text(f"# of the team\n\nann {KEY} places=2 per_minute=30\nbob {OTHER}\n")
+    ann, bob = read_keys(path)
     assert ann == Key("ann", digest_of(KEY), 2, 30)
     assert (bob.places, bob.per_minute) == (None, None)
+    with pytest.raises(ConfigError, match=r"--api-key-file .*nothing cannot be read"):
+        read_keys(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize(
@@ -48,14 +63,10 @@ def test_a_file_names_keys_and_their_limits(tmp_path):
     ],
 )
 def test_a_file_that_is_none_is_refused_without_telling_a_key(tmp_path, text, sentence):
+    (tmp_path / "keys").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=sentence) as caught:
-        read_keys(write(tmp_path, text))
+        read_keys(tmp_path / "keys")
     assert KEY not in str(caught.value)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"--api-key-file .*nothing cannot be read"):
-        read_keys(tmp_path / "nothing")
 
 
 def test_a_key_comes_in_a_header_or_a_subprotocol():
@@ -76,11 +87,10 @@ def test_without_keys_only_this_machine_is_answered():
     assert local.caller(scope()).name == "local"
     same = scope(host="localhost:7860", origin="http://localhost:7860")
     assert local.caller(same).name == "local"
-    with pytest.raises(ApiError, match="Pages of other addresses") as caught:
-        local.caller(scope(host="localhost:7860", origin="https://evil.example"))
-    assert caught.value.status == 403
-    with pytest.raises(ApiError, match="Pages of other addresses"):
-        local.caller(scope(host="localhost:7860", origin="http://["))
+    for origin in ("https://evil.example", "http://["):
+        with pytest.raises(ApiError, match="Pages of other addresses") as caught:
+            local.caller(scope(host="localhost:7860", origin=origin))
+        assert caught.value.status == 403
 
 
 def test_calls_a_minute_are_counted():
@@ -96,30 +106,79 @@ def test_calls_a_minute_are_counted():
     caller.call()
 
 
-def test_places_are_held_while_a_reply_is_open():
-    caller = Caller("ann", places=1)
-    with caller.place(), pytest.raises(ApiError, match="1 replies at a time"), caller.place():
-        pass
-    with caller.place():
-        pass
-    assert caller.num_open == 0
-
-
-def test_keys_and_places_over_http():
-    service, key = FakeService(Script(seconds=20.0, rtf=0.5)), secrets.token_hex(16)
-    access = Access((Key("ann", digest_of(key), places=1),), open_to_all=True)
-    bearer = {"Authorization": f"Bearer {key}"}
-    with running(service, access) as url:
-        speech = f"{url}/v1/audio/speech"
-        assert httpx.get(f"{url}/v1/models").status_code == 401
-        assert httpx.get(f"{url}/v1/models?key={key}").status_code == 401
-        assert httpx.get(f"{url}/v1/models", headers=bearer).status_code == 200
-        with httpx.stream("POST", speech, json=ASKED, headers=bearer) as first:
-            assert first.status_code == 200
-            second = httpx.post(speech, json=ASKED, headers=bearer)
-            assert second.status_code == 429 and second.headers["retry-after"] == "1"
-            assert second.json()["error"]["type"] == "rate_limit_error"
-        assert until(lambda: not service.open)
-        service.script = Script(seconds=0.4)
-        assert until(lambda: httpx.post(speech, json=ASKED, headers=bearer).status_code == 200)
+def test_keys_and_places_over_http(url, service):
+    service.script = Script(seconds=20.0, rtf=0.5)
+    speech, asked = f"{url}/v1/audio/speech", {"model": MODEL, "input": "Hello."}
+    assert httpx.get(f"{url}/v1/models").status_code == 401
+    assert httpx.get(f"{url}/v1/models?key={KEY}").status_code == 401
+    assert httpx.get(f"{url}/v1/models", headers=BEARER).status_code == 200
+    with httpx.stream("POST", speech, json=asked, headers=BEARER) as first:
+        assert first.status_code == 200
+        second = httpx.post(speech, json=asked, headers=BEARER)
+        assert second.status_code == 429 and second.headers["retry-after"] == "1"
+        assert second.json()["error"]["type"] == "rate_limit_error"
+    assert until(lambda: not service.open)
+    service.script = Script(seconds=0.4)
+    assert until(lambda: speak(url).status_code == 200)
     assert asyncio.run(service.stats()).engine.blocks_used == 0
+
+
+def ask_first(url: str, origin: str) -> httpx.Response:
+    """A browser's question before a call with a key."""
+    wanted = {"Access-Control-Request-Method": "POST"}
+    wanted |= {"Access-Control-Request-Headers": "authorization, content-type, x-stainless-lang"}
+    return httpx.options(f"{url}/v1/models", headers={"Origin": origin, **wanted})
+
+
+def test_a_named_page_may_call_and_read_refusals_too(url):
+    asked = ask_first(url, APP)
+    assert asked.status_code == 200
+    assert asked.headers["access-control-allow-origin"] == APP
+    assert "authorization" in asked.headers["access-control-allow-headers"]
+    assert "access-control-allow-credentials" not in asked.headers
+    for headers, status in ((BEARER, 200), ({}, 401)):
+        answer = httpx.get(f"{url}/v1/models", headers={"Origin": APP, **headers})
+        assert answer.status_code == status
+        assert answer.headers["access-control-allow-origin"] == APP
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "https://app.example.evil"])
+def test_other_pages_may_not(url, origin):
+    assert ask_first(url, origin).status_code == 400
+    answer = httpx.get(f"{url}/v1/models", headers={"Origin": origin, **BEARER})
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_without_the_option_no_page_may():
+    with running(FakeService(), Access((Key("ann", digest_of(KEY)),))) as url:
+        answer = ask_first(url, APP)
+    assert answer.status_code == 405 and "access-control-allow-origin" not in answer.headers
+
+
+def test_origins_are_a_list_and_need_keys(tmp_path):
+    keys = tmp_path / "keys"
+    config = PageConfig(api_key_file=keys, api_origins=f"{APP}/, http://localhost:3000")
+    assert config.origins == (APP, "http://localhost:3000")
+    for wrong in ("*", "app.example", "https://app.example/path", "null"):
+        with pytest.raises(ConfigError, match="write origins like https://app"):
+            PageConfig(api_key_file=keys, api_origins=wrong)
+    with pytest.raises(ConfigError, match="add --api-key-file"):
+        PageConfig(api_origins=APP)
+
+
+def test_a_name_stands_for_what_is_here_and_for_nothing_else(url, service):
+    assert speak(url, "tts-1", "alloy").status_code == 200
+    assert service.requests[-1].voice == "default"
+    assert httpx.get(f"{url}/v1/models/tts-1", headers=BEARER).json()["id"] == MODEL
+    for model in ("tts-1-hd", "alloy"):
+        answer = speak(url, model, "alloy")
+        assert answer.status_code == 404 and answer.json()["error"]["param"] == "model"
+
+
+def test_names_are_a_list_of_what_is_here():
+    assert PageConfig(api_names="tts-1=nano, alloy=ada").names == {"tts-1": "nano", "alloy": "ada"}
+    for wrong in ("alloy", "alloy=", "=ada"):
+        with pytest.raises(ConfigError, match="write it like"):
+            PageConfig(api_names=wrong)
+    with pytest.raises(ConfigError, match="gives 'ada' another name, 'alloy'"):
+        Server(FakeService(), INFO, MODEL, Access(), names={"alloy": "ada"})

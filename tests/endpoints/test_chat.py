@@ -114,13 +114,6 @@ def test_a_stream_carries_sound_and_its_words(client, service):
     assert words.strip() == "How are you?" and len(names) == 1
 
 
-async def test_the_asynchronous_client_streams(url, service):
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
-        stream = await ask(client, stream=True)
-        words = [chunk.choices[0].delta.content or "" async for chunk in stream]
-    assert "".join(words) == "How are you?"
-
-
 def test_an_earlier_answer_is_found_by_its_id(client, service):
     first = ask(client, **SPOKEN).choices[0].message
     for earlier in ({"id": first.audio.id}, first.audio.model_dump()):

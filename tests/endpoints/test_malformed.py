@@ -1,12 +1,15 @@
-"""Refusals as programs are told of them, and bodies that are none."""
+"""Refusals as programs are told of them, and calls that are nearly right: real bodies and events
+with something of them changed, and bytes that are none at all."""
 
 from __future__ import annotations
 
-import asyncio
+import copy
 import json
-import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
@@ -18,7 +21,6 @@ from moss_engine.endpoints.bodies import parse
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
 from moss_engine.endpoints.speech import SpeechBody
 from tests.endpoints.endpoint_support import running
-from tests.endpoints.malformed import http_call, realtime_event, tool_message
 from tests.ui.page_support import INFO, FakeService, Script, until
 
 SAMPLING = INFO.sampling
@@ -30,10 +32,6 @@ HOT, NARROW = replace(SAMPLING.text, temperature=3.0), replace(SAMPLING.text, to
     [
         (replace(SAMPLING, text=HOT), "temperature is 3; give a number from 0 to 2."),
         (replace(SAMPLING, text=NARROW), "top_p is 0; give a number from 0.01 to 1."),
-        (
-            replace(SAMPLING, seed=2**63),
-            f"seed is {2**63}; give a whole number from 0 to {2**63 - 1}.",
-        ),
     ],
 )
 def test_a_sentence_names_the_field_that_the_program_sent(sampling, sentence):
@@ -62,8 +60,83 @@ def test_a_failure_is_the_error_of_its_code(code, kind):
     assert (told.code, told.message) == (kind.code, "It is so; ask again.")
 
 
-NUM_CALLS = int(os.environ.get("MALFORMED_CALLS", "300"))
-PER_SOCKET = 20
+SPEECH = {"model": "scripted", "input": "Good morning.", "voice": "default", "seed": 1}
+CHAT = {
+    "model": "scripted",
+    "messages": [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "text", "text": "Hello."}]},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "How are you?"},
+    ],
+    "modalities": ["text", "audio"],
+    "audio": {"voice": "default", "format": "pcm16"},
+    "stream": True,
+    "stream_options": {"include_usage": True},
+}
+RECORDING = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+HEARD = {"model": "scripted", "messages": [{"role": "user", "content": [RECORDING]}]}
+BODIES = (("audio/speech", SPEECH), ("chat/completions", CHAT), ("chat/completions", HEARD))
+ITEM = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello."}]}
+EVENTS: tuple[dict[str, Any], ...] = (
+    {"type": "session.update", "session": {"output_modalities": ["audio"], "audio": {
+        "input": {"turn_detection": {"type": "server_vad", "threshold": 0.5}},
+        "output": {"voice": "default", "speed": 1.0}}, "max_output_tokens": "inf"}},
+    {"type": "input_audio_buffer.append", "audio": "AAAAAA=="},
+    {"type": "input_audio_buffer.commit"},
+    {"type": "conversation.item.create", "previous_item_id": "root", "item": ITEM},
+    {"type": "conversation.item.truncate", "item_id": "x", "content_index": 0, "audio_end_ms": 9},
+    {"type": "conversation.item.delete", "item_id": "x"},
+    {"type": "response.create", "response": {"output_modalities": ["text"]}},
+    {"type": "response.cancel", "response_id": "x"},
+)  # fmt: skip
+MESSAGES: tuple[dict[str, Any], ...] = (
+    {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "say", "arguments": {"text": "Hello.", "voice": "default"}}},
+    {"jsonrpc": "2.0", "id": 3, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"}}},
+)  # fmt: skip
+ODD: tuple[Any, ...] = (
+    None, True, 0, -1, 1.5, 10**30, "", "x", "\u0000", "😀" * 50, "\ud800", "a" * 5000, [], {},
+    [[]], [None], {"x": 1}, [{"type": "text"}], float("nan"), float("inf"), "../../etc/passwd",
+    {"type": "x"}, [[[[[[[[[[]]]]]]]]]],
+)  # fmt: skip
+RAW = (
+    b"", b"{", b"[]", b"null", b"\xff\xfe\x00", b'"text"', b"[" * 9000, b"1" * 5000,
+    b'{"a":' * 3000, b"\x00" * 64, b'{"model": "\\ud800"}', b"{}" * 50, b"--x\r\n\r\n--x--\r\n",
+)  # fmt: skip
+KINDS = ("application/json",) * 8 + ("text/plain", "multipart/form-data; boundary=x", "")
+
+
+def places(value: Any, path: tuple = ()) -> list[tuple]:
+    """The way to everything inside a value."""
+    children = {}
+    if isinstance(value, dict | list):
+        children = value if isinstance(value, dict) else dict(enumerate(value))
+    return [path, *(way for key, child in children.items() for way in places(child, (*path, key)))]
+
+
+def changed(value: Any, draw: random.Random) -> bytes:
+    """JSON of it with one to three things replaced, removed, repeated or added; or no JSON."""
+    if draw.random() < 0.15:
+        return draw.choice(RAW)
+    value = copy.deepcopy(value)
+    for _ in range(draw.randint(1, 3)):
+        *way, last = draw.choice([place for place in places(value) if place] or [("x",)])
+        inside = value
+        for key in way:
+            inside = inside[key]
+        what = draw.choice(("add", "remove", "repeat", "replace", "replace"))
+        if what == "add" and isinstance(inside, dict):
+            inside[draw.choice(["tools", "id", "type", "", "n"])] = draw.choice(ODD)
+        elif what == "repeat" and isinstance(inside, list):
+            inside.extend(inside[:1] * draw.choice([1, 20, 600]))
+        elif what == "remove" and (isinstance(inside, list) or last in inside):
+            del inside[last]
+        elif isinstance(inside, dict) or last < len(inside):
+            inside[last] = copy.deepcopy(draw.choice(ODD))
+    return json.dumps(value).encode()
 
 
 @pytest.fixture(scope="module")
@@ -73,63 +146,61 @@ def served():
         yield service, url
 
 
+@contextmanager
+def left_as_it_was(service: FakeService, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    service.script = Script(seconds=0.04, first_s=0.0, rtf=0.0)
+    yield
+    assert until(lambda: not service.open)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_http_calls_are_refused_and_nothing_is_left(url, service, caplog):
-    service.script = Script(seconds=0.2, first_s=0.0, rtf=0.0)
     draw, seen = random.Random(17), set()
-    with httpx.Client(base_url=f"{url}/v1", timeout=20) as http:
-        for _ in range(NUM_CALLS):
-            call = http_call(draw)
-            try:
-                request = http.build_request(**call)
-            except (httpx.InvalidURL, UnicodeEncodeError):
-                continue
-            answer = http.send(request)
+    with left_as_it_was(service, caplog), httpx.Client(timeout=20) as http:
+        for _ in range(120):
+            path, body = draw.choice(BODIES)
+            path = draw.choice([path] * 8 + ["models/x%0ay", "audio/transcriptions", "realtime"])
+            method = draw.choice(["POST"] * 8 + ["GET", "DELETE", "OPTIONS"])
+            headers, content = {"Content-Type": draw.choice(KINDS)}, changed(body, draw)
+            answer = http.request(method, f"{url}/v1/{path}", content=content, headers=headers)
             seen.add(answer.status_code)
-            assert answer.status_code < 500, (call, answer.text)
-            if answer.status_code >= 400 and call["method"] != "HEAD":
+            assert answer.status_code < 500, (method, path, content, answer.text)
+            if answer.status_code >= 400:
                 error = answer.json()["error"]
                 assert error["message"].endswith((".", "python -m scripts.download")), error
                 assert "Traceback" not in error["message"] and error["code"]
     assert {200, 400, 404, 405} <= seen
-    assert until(lambda: not service.open)
-    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_realtime_events_are_refused_and_nothing_is_left(url, service, caplog):
-    service.script = Script(seconds=0.2, first_s=0.0, rtf=0.0)
     draw, errors = random.Random(18), 0
     address = f"{url.replace('http', 'ws')}/v1/realtime"
-    for _ in range(NUM_CALLS // PER_SOCKET):
-        with websockets.sync.client.connect(address) as socket:
-            for _ in range(PER_SOCKET):
-                socket.send(realtime_event(draw))
-            # Last, what is answered whatever came before.
-            socket.send(json.dumps({"type": "input_audio_buffer.clear", "event_id": "last"}))
-            kind = ""
-            while kind != "input_audio_buffer.cleared":
-                event = json.loads(socket.recv(timeout=20))
-                kind = event["type"]
-                if kind == "error":
-                    errors += 1
-                    assert event["error"]["type"] != "server_error", event
-                    assert event["error"]["message"].endswith("."), event
-    assert errors > NUM_CALLS // 4
-    assert until(lambda: not service.open)
-    assert not [record for record in caplog.records if record.exc_info]
-    assert asyncio.run(service.stats()).engine.blocks_used == 0
+    with left_as_it_was(service, caplog):
+        for _ in range(10):
+            with websockets.sync.client.connect(address) as socket:
+                for _ in range(20):
+                    socket.send(changed(draw.choice(EVENTS), draw).decode("utf-8", "replace"))
+                # Last, what is answered whatever came before.
+                socket.send(json.dumps({"type": "input_audio_buffer.clear", "event_id": "last"}))
+                kind = ""
+                while kind != "input_audio_buffer.cleared":
+                    event = json.loads(socket.recv(timeout=20))
+                    kind = event["type"]
+                    if kind == "error":
+                        errors += 1
+                        assert event["error"]["type"] != "server_error", event
+                        assert event["error"]["message"].endswith("."), event
+    assert errors > 50
 
 
 def test_messages_to_the_tool_are_refused_and_nothing_is_left(url, service, caplog):
-    service.script = Script(seconds=0.2, first_s=0.0, rtf=0.0)
     draw, seen = random.Random(19), set()
     kind = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    with httpx.Client(headers=kind, timeout=20) as http:
-        for _ in range(NUM_CALLS // 4):
-            message = tool_message(draw)
+    with left_as_it_was(service, caplog), httpx.Client(headers=kind, timeout=20) as http:
+        for _ in range(30):
+            message = changed(draw.choice(MESSAGES), draw)
             answer = http.post(f"{url}/mcp", content=message)
             seen.add(answer.status_code)
             assert answer.status_code < 500, (message, answer.text)
             assert "Traceback" not in answer.text
     assert {200, 400} <= seen
-    assert until(lambda: not service.open)
-    assert not [record for record in caplog.records if record.exc_info]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gc
 import itertools
 import json
 import re
 import threading
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,20 +22,11 @@ from moss_engine.endpoints import access
 from moss_engine.endpoints.access import Access
 from moss_engine.endpoints.realtime import conversation, listening
 from moss_engine.endpoints.realtime.connection import Connection, converse
-from moss_engine.endpoints.realtime.conversation import Conversation, Item, typed
+from moss_engine.endpoints.realtime.conversation import Item
 from moss_engine.endpoints.realtime.listening import Listening
 from moss_engine.endpoints.server import Server
 from tests.endpoints.endpoint_support import MODEL
-from tests.ui.page_support import (
-    INFO,
-    PATIENCE_S,
-    RATE_HZ,
-    FakeReply,
-    FakeService,
-    Script,
-    signal,
-    soon,
-)
+from tests.ui.page_support import INFO, PATIENCE_S, RATE_HZ, FakeReply, Script, signal, soon
 
 MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
 SPOKEN = [
@@ -399,10 +388,6 @@ async def test_no_more_recordings_wait_than_are_held(connect, service, monkeypat
         assert (await until(connection, "response.done"))[-1].response.status == "completed"
 
 
-def test_an_earlier_answer_of_blanks_is_kept_as_none():
-    assert typed("mine", "assistant", " " * 1_000_000, INFO).text == ""
-
-
 async def test_hanging_up_stops_the_reply(connect, service):
     service.script = Script(seconds=20.0, rtf=0.5)
     async with connect() as connection:
@@ -473,33 +458,6 @@ async def test_words_that_are_no_event_are_refused(connect, said):
         await connection._connection.send(said)
         assert (await until(connection, "error"))[-1].error.type == "invalid_request_error"
         await write(connection)
-
-
-@pytest.mark.parametrize("heard", [True, False])
-async def test_who_hung_up_while_he_was_understood_is_told_nothing(monkeypatch, heard):
-    faults, told = [], []
-    asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
-    service = FakeService(info=replace(INFO, recogniser="scripted"))
-
-    async def gone(kind: str, **_: object) -> None:
-        told.append(kind)
-        if "transcription" in kind:
-            raise asyncio.TimeoutError
-
-    async def deaf(*_: object) -> tuple[int, ...]:
-        raise AudioEmptyError("Nothing was heard; speak louder.")
-
-    if not heard:
-        monkeypatch.setattr(service, "encode", deaf)
-    server = Server(service, service.info, MODEL, Access(open_to_all=True))
-    listening = Listening(server, Conversation(), gone, lambda _: None)
-    listening.transcribes, item = True, Item("item_1", "user", True)
-    await listening.add(QUESTION, item)
-    await listening.understood(item)
-    assert await soon(lambda: not listening._tasks)
-    gc.collect()
-    end = "completed" if heard else "failed"
-    assert told[-1] == f"conversation.item.input_audio_transcription.{end}" and faults == []
 
 
 async def test_who_leaves_at_once_leaves_nothing_behind(connect, caplog):
@@ -575,7 +533,7 @@ async def test_who_vanishes_while_it_is_told_something_ends_the_session(service,
 
 
 async def test_many_talk_at_once_and_hear_their_events_in_order(connect, service):
-    """64 connections, as their tests of one do it."""
+    """As the tests of one connection do it."""
     service.script = Script(seconds=1.0, rtf=0.5)
 
     async def talk() -> list[str]:
@@ -586,7 +544,7 @@ async def test_many_talk_at_once_and_hear_their_events_in_order(connect, service
             return [event.type for event in await until(connection, "response.done")]
 
     deltas = {"response.output_audio.delta", "response.output_audio_transcript.delta"}
-    for kinds in await asyncio.gather(*(talk() for _ in range(64))):
+    for kinds in await asyncio.gather(*(talk() for _ in range(16))):
         assert [kind for kind in kinds if kind not in deltas] == SPOKEN
         assert kinds.count("response.output_audio.delta") == 5
     assert await soon(lambda: not service.open)

@@ -26,9 +26,10 @@ import math
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from statistics import fmean
 
 import torch
-from torch import Tensor
+from safetensors.torch import save_file
 
 from moss_engine.api.errors import ConfigError, MossError
 from moss_engine.api.request import Message, Request, Sampling, Text
@@ -36,12 +37,12 @@ from moss_engine.api.tokens import Row, SpecialIds
 from moss_engine.config import EngineConfig
 from moss_engine.engine.sequence import Segment, Sequence
 from moss_engine.export.low_bits import (
-    InputSquares,
     Rounded,
+    agreement,
     best_scales,
     choose_bits,
-    compare,
     input_products,
+    input_squares,
     logits_of,
     matrices,
     require_source,
@@ -137,31 +138,21 @@ def quantize(
     config, device = ModelConfig.from_file(folder / "config.json"), resolve_device(device_name)
     made_by = verify_manifest(folder) if (folder / MANIFEST_NAME).exists() else {}
     seen = _answers(folder, config, texts, reply_rows, device_name)
-    network = load_model(
-        folder, dtype=torch.bfloat16 if device.type == "cuda" else torch.float32, device=device
-    )
-    squares = InputSquares(network)
-    for rows in seen:
-        squares.watch(network, rows)
+    network = load_model(folder, dtype=_dtype_on(device), device=device)
+    squares, largest = input_squares(network, seen)
     parameters = dict(network.named_parameters())
-    scales, lost, plain = {}, 0.0, 0.0
-    for name, sums in squares.sums.items():
-        scale, share, plain_share = best_scales(parameters[name], sums)
-        scales[name] = scale.cpu()
-        lost, plain = lost + share / len(squares.sums), plain + plain_share / len(squares.sums)
-    from safetensors.torch import save_file
-
+    found = {name: best_scales(parameters[name], sums) for name, sums in squares.items()}
     report = {
         "prompts": len(texts),
-        "rows": squares.num_rows,
-        "lost_power": lost,
-        "lost_power_without_clipping": plain,
+        "rows": sum(map(len, seen)),
+        "lost_power": fmean(lost for _, lost, _ in found.values()),
+        "lost_power_without_clipping": fmean(plain for _, _, plain in found.values()),
         "largest": LARGEST_FLOAT8,
     }
-    largest_inputs = {name: largest.cpu() for name, largest in squares.largest.items()}
     with writing_to(folder, TO_ADD):
-        save_file(scales, folder / SCALES_NAME)
-        save_file(largest_inputs, largest_inputs_path(folder))
+        save_file({name: scale.cpu() for name, (scale, *_) in found.items()}, folder / SCALES_NAME)
+        inputs = {name: most.cpu() for name, most in largest.items()}
+        save_file(inputs, largest_inputs_path(folder))
         write_manifest(folder, {**made_by, "float8": report})
     return report
 
@@ -183,16 +174,12 @@ def quantize_folder(
     """
     config, device = require_source(folder, out, bits), resolve_device(device_name)
     require_folder(out, ELSEWHERE)
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    learned: list[list[Row]] = []
-    tested: list[list[Row]] = []
-    wanted: list[tuple[Tensor, Tensor]] = []
-    network = None
+    seen = _answers(folder, config, texts, reply_rows, device_name) if texts else []
+    tested = seen[::TESTED]
+    learned = [rows for index, rows in enumerate(seen) if index % TESTED] or seen
+    network, wanted = None, []
     if texts:
-        seen = _answers(folder, config, texts, reply_rows, device_name)
-        tested = seen[::TESTED]
-        learned = [rows for index, rows in enumerate(seen) if index % TESTED] or seen
-        network = load_model(folder, dtype=dtype, device=device)
+        network = load_model(folder, dtype=_dtype_on(device), device=device)
         wanted = [logits_of(network, rows) for rows in tested]
     rounded: dict[str, Rounded] = {}
     chosen = bits_of_format(config, "int8")
@@ -205,15 +192,17 @@ def quantize_folder(
     with writing_to(out, ELSEWHERE):
         losses = write_folder(folder, out, config, chosen, rounded, made_by)
     report: Report = {**made_by, "rows": sum(map(len, learned))}
-    report["lost_power"] = sum(loss.lost for loss in losses) / len(losses)
+    report["lost_power"] = fmean(loss.lost for loss in losses)
     if bits == 4:
-        report["lost_power_plain"] = sum(loss.plain4 for loss in losses) / len(losses)
+        report["lost_power_plain"] = fmean(loss.plain4 for loss in losses)
     if tested:
-        network = load_model(out, dtype=dtype, device=device)
-        for found in compare(wanted, [logits_of(network, rows) for rows in tested]):
-            report[f"{found.channel}_same_best"] = found.same_best
-            report[f"{found.channel}_logit_error"] = found.logit_error
+        network = load_model(out, dtype=_dtype_on(device), device=device)
+        report |= agreement(wanted, [logits_of(network, rows) for rows in tested])
     return report
+
+
+def _dtype_on(device: torch.device) -> torch.dtype:
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
 def _answers(
@@ -309,23 +298,16 @@ def _refuse_idle(parser: argparse.ArgumentParser, args: argparse.Namespace) -> N
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
+    count = args.calibrate if args.bits else args.count
+    texts = prompts_from(args.prompts, count) if count else []
+    given = (texts, args.reply_rows, args.device)
     if args.bits:
-        texts = prompts_from(args.prompts, args.calibrate) if args.calibrate else []
-        report = quantize_folder(
-            args.checkpoint,
-            args.out,
-            args.bits,
-            texts,
-            args.reply_rows,
-            args.device,
-            plain=args.plain,
-            wide=args.wide,
-        )
+        kind = {"plain": args.plain, "wide": args.wide}
+        report = quantize_folder(args.checkpoint, args.out, args.bits, *given, **kind)
         print("\n".join(f"{name}: {value}" for name, value in report.items()))
-        return
-    texts = prompts_from(args.prompts, args.count)
-    report = quantize(args.checkpoint, texts, args.reply_rows, args.device)
-    print("\n".join(f"{name}: {value:.6g}" for name, value in report.items()))
+    else:
+        scales = quantize(args.checkpoint, *given)
+        print("\n".join(f"{name}: {value:.6g}" for name, value in scales.items()))
 
 
 if __name__ == "__main__":

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.tokens import Row
@@ -28,9 +29,9 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import float8_values, row_scales
 from moss_engine.models.layout import (
     HEADS_BITS,
-    MERGED,
     Bits,
     part_of,
+    parts,
     parts_of,
     require_sizes,
     stored_bits,
@@ -59,47 +60,73 @@ AT_ONCE_BYTES = 6 << 30
 CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """A rounded network led along the rows of another, in one channel: the share of rows of the
-    same best id, and the RMS of the logits' differences over their deviation."""
-
-    channel: str
-    rows: int
-    same_best: float
-    logit_error: float
-
-
 def input_products(
     network: MossSpeech, config: ModelConfig, rows: Sequence[list[Row]]
 ) -> Iterator[dict[str, Tensor]]:
     """Some layers' sums of x^T x over all rows at a time, float32 [inputs, inputs], by the name of
     each matrix of the layers; matrices of one input share a tensor."""
     waiting, kept = [], 0
-    for names, size in _groups(config):
-        if waiting and kept + 4 * size * size > AT_ONCE_BYTES:
-            yield _watch(network, waiting, rows)
+    for name, part in parts(config).items():
+        if not part.is_linear or not name.startswith("layers."):
+            continue
+        num_bytes = 4 * part.shape[1] ** 2
+        if waiting and kept + num_bytes > AT_ONCE_BYTES:
+            yield _products(network, waiting, rows)
             waiting, kept = [], 0
-        waiting.append(names)
-        kept += 4 * size * size
-    if waiting:
-        yield _watch(network, waiting, rows)
+        waiting.append(part.sources)
+        kept += num_bytes
+    yield _products(network, waiting, rows)
 
 
-def compare(
-    wanted: Sequence[tuple[Tensor, Tensor]], found: Sequence[tuple[Tensor, Tensor]]
-) -> list[Agreement]:
-    """Both channels' agreement; each sequence's logits are text [rows, vocabulary] and audio."""
-    reports = []
-    for index, channel in enumerate(("text", "audio")):
-        first, second = (
-            torch.cat([logits[index] for logits in pairs]) for pairs in (wanted, found)
+def _products(
+    network: MossSpeech, groups: list[tuple[str, ...]], rows: Sequence[list[Row]]
+) -> dict[str, Tensor]:
+    sums: dict[str, Tensor] = {}
+
+    def add(name: str, x: Tensor) -> None:
+        sums[name] = sums[name].addmm_(x.T, x) if name in sums else x.T @ x
+
+    _watch(network, [names[0] for names in groups], add, rows)
+    return {name: sums[names[0]] for names in groups for name in names}
+
+
+def input_squares(
+    network: MossSpeech, rows: Sequence[list[Row]]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Of every linear layer's inputs, by weight name: sums of squares over all rows, float32
+    [inputs], and the largest magnitude, float32 [1]."""
+    sums: dict[str, Tensor] = {}
+    largest: dict[str, Tensor] = {}
+
+    def add(name: str, x: Tensor) -> None:
+        sums[name] = sums.get(name, 0) + x.square().sum(0)
+        most = x.abs().amax().reshape(1)
+        largest[name] = torch.maximum(largest.get(name, most), most)
+
+    linear = [name for name, module in network.named_modules() if isinstance(module, nn.Linear)]
+    _watch(network, [f"{name}.weight" for name in linear], add, rows)
+    return sums, largest
+
+
+def _watch(
+    network: MossSpeech,
+    names: Sequence[str],
+    add: Callable[[str, Tensor], None],
+    rows: Sequence[list[Row]],
+) -> None:
+    """Give the inputs of the named weights' layers, float32 [rows, inputs], to `add`."""
+
+    def watched(name: str) -> RemovableHandle:
+        module = network.get_submodule(name.removesuffix(".weight"))
+        return module.register_forward_pre_hook(
+            lambda _, inputs: add(name, inputs[0].float().flatten(0, -2))
         )
-        spread = first - first.mean(1, keepdim=True)
-        error = ((second - first).square().mean() / spread.square().mean()).sqrt().item()
-        same = (first.argmax(1) == second.argmax(1)).float().mean().item()
-        reports.append(Agreement(channel, len(first), same, error))
-    return reports
+
+    hooks = [watched(name) for name in names]
+    for sequence in rows:
+        logits_of(network, sequence)
+    for hook in hooks:
+        hook.remove()
 
 
 @torch.inference_mode()
@@ -114,74 +141,22 @@ def logits_of(network: MossSpeech, rows: list[Row]) -> tuple[Tensor, Tensor]:
     )
 
 
-def _groups(config: ModelConfig) -> Iterator[tuple[list[str], int]]:
-    """Matrices that have the same input, and the size of that."""
-    sizes = {
-        "qkv": config.hidden_size,
-        "o": config.num_attention_heads * config.head_dim,
-        "gate_up": config.hidden_size,
-        "down": config.intermediate_size,
-    }
-    blocks = (
-        ("shared_block", config.num_shared_layers),
-        ("text_block", config.num_modality_layers),
-        ("audio_block", config.num_modality_layers),
-    )
-    for block, count in blocks:
-        for layer in range(count):
-            for merged, size in sizes.items():
-                prefix = f"model.{block}.layers.{layer}."
-                yield [f"{prefix}{source}.weight" for source in MERGED[merged]], size
-
-
-def _watch(
-    network: MossSpeech, groups: list[list[str]], rows: Sequence[list[Row]]
-) -> dict[str, Tensor]:
-    sums: dict[str, Tensor] = {}
-    hooks = [_add_up(network.get_submodule(names[0].removesuffix(".weight")), names[0], sums)
-             for names in groups]  # fmt: skip
-    for sequence in rows:
-        logits_of(network, sequence)
-    for hook in hooks:
-        hook.remove()
-    return {name: sums[names[0]] for names in groups for name in names}
-
-
-def _add_up(module: nn.Module, name: str, sums: dict[str, Tensor]):
-    def add(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        x = inputs[0].float().flatten(0, -2)
-        sums[name] = sums[name].addmm_(x.T, x) if name in sums else x.T @ x
-
-    return module.register_forward_pre_hook(add)
-
-
-class InputSquares:
-    """Statistics of every linear layer's inputs, by weight name.
-
-    Sums of squares over all rows, and the largest magnitude, float32 [1].
-    """
-
-    def __init__(self, network: MossSpeech):
-        self.sums: dict[str, Tensor] = {}
-        self.largest: dict[str, Tensor] = {}
-        self.num_rows = 0
-        for name, module in network.named_modules():
-            if isinstance(module, nn.Linear):
-                module.register_forward_pre_hook(self._hook(f"{name}.weight"))
-
-    def _hook(self, name: str):
-        def add(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            squares = inputs[0].float().square().flatten(0, -2).sum(0)
-            self.sums[name] = self.sums[name] + squares if name in self.sums else squares
-            largest = inputs[0].abs().amax().float().reshape(1)
-            self.largest[name] = torch.maximum(self.largest.get(name, largest), largest)
-
-        return add
-
-    def watch(self, network: MossSpeech, rows: list[Row]) -> None:
-        """Add what one conversation puts through every layer."""
-        logits_of(network, rows)
-        self.num_rows += len(rows)
+def agreement(
+    wanted: Sequence[tuple[Tensor, Tensor]], found: Sequence[tuple[Tensor, Tensor]]
+) -> dict[str, float]:
+    """A rounded network led along the rows of another, in both channels: the share of rows of the
+    same best id, and the RMS of the logits' differences over their deviation. Each sequence's
+    logits are text [rows, vocabulary] and audio."""
+    report = {}
+    for index, channel in enumerate(("text", "audio")):
+        first, second = (
+            torch.cat([logits[index] for logits in pairs]) for pairs in (wanted, found)
+        )
+        spread = first - first.mean(1, keepdim=True)
+        error = ((second - first).square().mean() / spread.square().mean()).sqrt()
+        same = (first.argmax(1) == second.argmax(1)).float().mean()
+        report |= {f"{channel}_same_best": same.item(), f"{channel}_logit_error": error.item()}
+    return report
 
 
 def best_scales(weight: Tensor, squares: Tensor) -> tuple[Tensor, float, float]:
@@ -261,13 +236,13 @@ def round_matrix(weight: Tensor, products: Tensor | None, *, plain: bool) -> Rou
 def choose_bits(config: ModelConfig, rounded: Mapping[str, Rounded], wide: float) -> Bits:
     """4 bits, but 8 for the heads and for the parts that would lose most, as long as these are no
     more than the share `wide` of the layers' weights."""
-    shapes, parts = expected_tensors(config), parts_of(config)
-    layers = [part for part in parts if part != "heads"]
+    shapes, matrices_of = expected_tensors(config), parts_of(config)
+    layers = [part for part in matrices_of if part != "heads"]
 
     def size(part: str) -> int:
-        return sum(shapes[name][0] * shapes[name][1] for name in parts[part])
+        return sum(shapes[name][0] * shapes[name][1] for name in matrices_of[part])
 
-    worst = sorted(layers, key=lambda part: -max(rounded[name].lost for name in parts[part]))
+    worst = sorted(layers, key=lambda part: -max(rounded[name].lost for name in matrices_of[part]))
     left = wide * sum(map(size, layers))
     bits = dict.fromkeys(layers, 4)
     for part in worst:
@@ -318,66 +293,44 @@ def _write_weights(
     rounded: Mapping[str, Rounded],
     losses: list[Loss],
 ) -> str:
-    kept = {name: (stored.dtype, stored.shape) for name, stored in read_index(folder).items()}
+    stored, shapes = read_index(folder), expected_tensors(config)
     entries: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
-    for name, shape in expected_tensors(config).items():
-        part = part_of(name)
-        if part is None or part not in bits:
-            entries[name] = kept[name]
-            if kept[name][0] is torch.int8:
-                entries[name + SCALE_SUFFIX] = torch.float16, shape[:1]
-        elif bits[part] == 8:
+    for name, shape in shapes.items():
+        wanted = bits.get(part_of(name) or "")
+        if wanted == 4:
+            entries[name] = torch.uint8, (shape[0], shape[1] // 2)
+            entries[name + SCALE_SUFFIX] = torch.float16, tuple(rounded[name].scale.shape)
+        elif wanted == 8 or stored[name].dtype is torch.int8:
             entries[name] = torch.int8, shape
             entries[name + SCALE_SUFFIX] = torch.float16, shape[:1]
         else:
-            group = group_of(shape[1])
-            assert group is not None, "the sizes were checked"
-            entries[name] = torch.uint8, (shape[0], shape[1] // 2)
-            entries[name + SCALE_SUFFIX] = torch.float16, (shape[0], shape[1] // group)
-    made = _made(folder, config, bits, rounded, losses)
-    return write_tensors(out / FILE_NAME, entries, made)
+            entries[name] = stored[name].dtype, shape
 
+    def made() -> Iterator[tuple[str, Tensor]]:
+        """The folder's tensors in order, each in its bits; int8 ones stay as they are."""
+        for name, tensor in stream_tensors(folder, shapes, keep_int8=True):
+            matrix = name.removesuffix(SCALE_SUFFIX)
+            wanted, found = bits.get(part_of(matrix) or ""), rounded.get(matrix)
+            if wanted == 4:
+                if name == matrix:
+                    assert found is not None
+                    losses.append(Loss(name, 4, found.plain, found.lost))
+                    yield name, found.values
+                    yield name + SCALE_SUFFIX, found.scale.half()
+                continue
+            scale = None
+            if wanted == 8 and name == matrix:
+                lost = 0.0
+                if tensor.dtype is not torch.int8:
+                    whole = tensor
+                    tensor, scale = quantise8(whole)
+                    lost = lost_power(whole, tensor.float() * scale.float()[:, None])
+                losses.append(Loss(name, 8, found.plain if found else 0.0, lost))
+            yield name, tensor if name == matrix else tensor.half()
+            if scale is not None:
+                yield name + SCALE_SUFFIX, scale.half()
 
-def _made(
-    folder: Path,
-    config: ModelConfig,
-    bits: Bits,
-    rounded: Mapping[str, Rounded],
-    losses: list[Loss],
-) -> Iterator[tuple[str, Tensor]]:
-    """The folder's tensors in order, each in its bits."""
-    for name, tensor, scale in _stored(folder, config):
-        part = part_of(name)
-        if part is None or part not in bits:
-            yield name, tensor
-        elif bits[part] == 4:
-            found = rounded[name]
-            losses.append(Loss(name, 4, found.plain, found.lost))
-            yield name, found.values
-            scale = found.scale
-        elif tensor.dtype is torch.int8:
-            losses.append(Loss(name, 8, rounded[name].plain if name in rounded else 0.0, 0.0))
-            yield name, tensor
-        else:
-            values, scale = quantise8(tensor)
-            lost = lost_power(tensor, values.float() * scale.float()[:, None])
-            losses.append(Loss(name, 8, rounded[name].plain if name in rounded else 0.0, lost))
-            yield name, values
-        if scale is not None:
-            yield name + SCALE_SUFFIX, scale.half()
-
-
-def _stored(folder: Path, config: ModelConfig) -> Iterator[tuple[str, Tensor, Tensor | None]]:
-    """Each tensor as it is stored, with the scales of int8 ones."""
-    waiting: tuple[str, Tensor] | None = None
-    for name, tensor in stream_tensors(folder, expected_tensors(config), keep_int8=True):
-        if waiting is not None:
-            yield *waiting, tensor
-            waiting = None
-        elif tensor.dtype is torch.int8:
-            waiting = name, tensor
-        else:
-            yield name, tensor, None
+    return write_tensors(out / FILE_NAME, entries, made())
 
 
 def matrices(

@@ -4,7 +4,6 @@ packages that has nothing but bound addresses."""
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,6 @@ from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, Sc
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.tensorrt.library import Library
 from moss_engine.runtime.tensorrt.runtime import TrtRuntime
-from moss_engine.runtime.tensorrt.tensors import new_kv_values
 from moss_engine.runtime.tensorrt_llm.runtime import TrtLlmRuntime, pool_shape
 from moss_engine.runtime.tensorrt_llm.tensors import INPUTS, Geometry, make_step, values_of
 from moss_engine.text.processor import load_processor
@@ -43,6 +41,9 @@ from tests.runtime.tensorrt.support import (
     open_runtime,
     prefill,
 )
+
+NUM_ROWS = 20
+"""Of the built-in voice's replies."""
 
 
 class EngineContract(RuntimeContract):
@@ -96,29 +97,6 @@ class TestLlm(EngineContract):
     def test_a_conversation_is_the_torch_runtimes(self, torch_conversation: list[Logits]) -> None:
         assert agrees(conversation(self.runtime), torch_conversation)
 
-    def test_a_second_turn_continues_the_cache(self) -> None:
-        """After a reply of single rows the next prompt begins in the middle of a block, in blocks
-        out of order."""
-        prompt, reply, more = self.rows(13), self.rows(6), self.rows(9)
-        rows, table = [*prompt, *reply, *more], self.table(28)
-        assert list(table) != sorted(table)
-        self.in_steps([*prompt, *reply], [13] + [1] * 6, table)
-        second = self.forward(self.part(rows, table, 19, 28))
-        self.assert_close(second, self.forward(self.part(rows, self.table(28), 0, 28)), self.drift)
-
-    def test_phases_mix_in_any_order(self) -> None:
-        """Decoding sequences before, between and behind prefilled ones, a chunk and a second
-        turn."""
-        lengths = [(20, 21), (0, 9), (7, 8), (12, 19), (30, 31), (0, 1)]
-        sequences = [(self.rows(end), self.table(end), start, end) for start, end in lengths]
-        for rows, table, start, _ in sequences:
-            if start:
-                self.forward(self.part(rows, table, 0, start, sample=False))
-        together = self.forward(*(self.part(*sequence) for sequence in sequences))
-        for i, (rows, _, _, end) in enumerate(sequences):
-            alone = self.forward(self.part(rows, self.table(end), 0, end))
-            self.assert_close(self.pick(together, i), alone, self.drift)
-
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -166,20 +144,6 @@ def test_one_sequence_at_a_time_is_served(tiny_checkpoint: Path, tmp_path: Path)
             assert agrees([runtime.forward(batch)], [reference.forward(batch)])
 
 
-def test_decoding_uses_the_profile_for_few_rows(
-    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    used: list[int | None] = []
-    run = stand_in.Context.execute_async_v3
-    monkeypatch.setattr(
-        stand_in.Context,
-        "execute_async_v3",
-        lambda self, stream: (used.append(self.profile), run(self, stream))[1],
-    )
-    conversation(make_llm_runtime(tiny_checkpoint, tmp_path))
-    assert used == [1, 0, 1, 0, 1, 0]
-
-
 @pytest.mark.parametrize("library", [STAND_IN, OLD_STAND_IN], ids=["new", "old"])
 @pytest.mark.parametrize(("shared", "of_a_branch"), [(3, 2), (4, 2), (2, 4)])
 def test_layers_run_in_parts_give_what_the_whole_network_gives(
@@ -203,17 +167,6 @@ def test_layers_run_in_parts_give_what_the_whole_network_gives(
     for found, wanted in zip(conversation(in_parts), conversation(whole), strict=True):
         for ours, theirs in zip(found, wanted, strict=True):
             assert ours.numel() == 0 or (ours - theirs).abs().max() < 1e-5 < theirs.abs().max()
-
-
-def test_every_part_writes_to_an_address_that_the_library_takes(tiny_checkpoint: Path) -> None:
-    """Keys and values of a layer's single row may be smaller than what addresses are multiples
-    of."""
-    config = dataclasses.replace(ModelConfig.from_file(tiny_checkpoint / "config.json"), head_dim=8)
-    for rows in (1, 3, 64):
-        for itemsize in (2, 4):
-            values, stride = new_kv_values(config, 1, rows, itemsize)
-            assert values == rows * 2 * config.num_key_value_heads * 8
-            assert values <= stride < values + 256 and stride * itemsize % 256 == 0
 
 
 def test_float32_is_not_rounded_to_tf32(
@@ -291,13 +244,12 @@ def spoken_by(runtime: Runtime, num_rows: int) -> dict[str, list[int]]:
 def test_the_built_in_voice_says_the_same(tmp_path: Path) -> None:
     """Its replies row by row, through scheduler and prefix cache."""
     limits = Limits(block_size=16, num_blocks=96, max_batch=4, max_step_rows=64, max_seq_len=1024)
-    expected = spoken_by(torch_runtime(NANO_CHECKPOINT, limits), 30)
-    assert all(len(rows) == 30 for rows in expected.values()) and len(expected) == 3
-    for open_engine in (
-        partial(make_llm_runtime, NANO_CHECKPOINT, tmp_path, limits=limits),
-        partial(make_runtime, STAND_IN, NANO_CHECKPOINT, limits, "float32", "bound"),
-    ):
-        assert spoken_by(open_engine(), 30) == expected
+    expected = spoken_by(torch_runtime(NANO_CHECKPOINT, limits), NUM_ROWS)
+    assert all(len(rows) == NUM_ROWS for rows in expected.values()) and len(expected) == 3
+    llm = make_llm_runtime(NANO_CHECKPOINT, tmp_path, limits=limits)
+    assert spoken_by(llm, NUM_ROWS) == expected
+    plain = make_runtime(STAND_IN, NANO_CHECKPOINT, limits, "float32", "bound")
+    assert spoken_by(plain, NUM_ROWS) == expected
 
 
 def test_the_values_are_those_of_the_contract() -> None:

@@ -20,44 +20,34 @@ from tests.runtime.tensorrt.support import make_runtime  # noqa: E402
 from tests.runtime.tensorrt.test_engines import assert_large_values_pass  # noqa: E402
 
 
-def make(folder: Path, dtype: str, weights: str) -> TrtRuntime:
-    return make_runtime(
-        load_library("tensorrt"), folder, LIMITS, dtype, weights, torch.device("cuda")
-    )
+class EngineContract(RuntimeContract):
+    exact_batch = False
+    dtype: str
+    weights = "bound"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+        library, gpu = load_library("tensorrt"), torch.device("cuda")
+        return make_runtime(library, tiny_checkpoint, LIMITS, cls.dtype, cls.weights, gpu)
 
 
-class TestFloat32(RuntimeContract):
+class TestFloat32(EngineContract):
     """Only the order of sums differs from the reference."""
 
+    dtype = "float32"
     tolerance = drift = 1e-3
-    exact_batch = False
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
-        return make(tiny_checkpoint, "float32", "bound")
 
 
-class TestBoundFloat16(RuntimeContract):
+class TestBoundFloat16(EngineContract):
     """Weights, and what products are made of, are rounded to 11 bits of mantissa."""
 
+    dtype = "float16"
     tolerance = drift = 0.02
-    exact_batch = False
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
-        return make(tiny_checkpoint, "float16", "bound")
 
 
-class TestBakedFloat16(RuntimeContract):
-    tolerance = drift = 0.02
-    exact_batch = False
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
-        return make(tiny_checkpoint, "float16", "baked")
+class TestBakedFloat16(TestBoundFloat16):
+    weights = "baked"
 
 
 def test_gated_values_beyond_float16_pass(tiny_checkpoint):

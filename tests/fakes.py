@@ -64,6 +64,15 @@ Network = Callable[[tuple[int, ...]], tuple[np.ndarray, np.ndarray]]
 """
 
 
+class Clock:
+    """Tells the time that a test says."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
 def scripted(reply: Sequence[Row]) -> Network:
     """A network whose greedy reply to every prompt is `reply`, over and over."""
 

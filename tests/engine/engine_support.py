@@ -7,15 +7,7 @@ from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
-from tests.fakes import FakeProcessor, FakeRuntime
-
-
-class Clock:
-    def __init__(self):
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.fakes import Clock, FakeProcessor, FakeRuntime
 
 
 def make_engine(runtime: FakeRuntime, clock: Clock | None = None, **options: float) -> Engine:

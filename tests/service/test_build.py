@@ -1,72 +1,47 @@
-"""The whole program on the tiny random checkpoint: from options to a WAV file."""
+"""The whole program on the tiny random checkpoint: from options to a WAV file; what a start loads,
+and what it finds out of the machine."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import shutil
+import subprocess
+import sys
 import threading
-import wave
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 
 from moss_engine import say
 from moss_engine.api.errors import CheckpointError, ConfigError
+from moss_engine.api.info import MachineLimits, RuntimeInfo
+from moss_engine.audio.pcm import read_wav
 from moss_engine.build import build_service, build_talking_service
-from moss_engine.config import EngineConfig, TalkConfig
+from moss_engine.config import NANO_CHECKPOINT, REPO_ROOT, EngineConfig, TalkConfig
+from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.roofline import limits_in_steps
+from moss_engine.service.local import MachineWatch
+from tests.service.service_support import wait_until
 
 
-def run_say(checkpoint, out, capsys) -> dict[str, float]:
-    say.main(
-        [
-            "Hello there. I am here.",
-            "--out",
-            str(out),
-            "--checkpoint",
-            str(checkpoint),
-            "--device",
-            "cpu",
-            "--seed",
-            "5",
-            "--json",
-        ]
-    )
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
-
-
-def test_a_text_becomes_a_file_of_exactly_the_sound_that_was_made(
+def test_a_text_becomes_a_file_of_the_sound_that_was_made_by_the_same_seed_the_same(
     tiny_checkpoint, tmp_path, capsys
 ):
-    figures = run_say(tiny_checkpoint, tmp_path / "a.wav", capsys)
-    with wave.open(str(tmp_path / "a.wav")) as file:
-        assert file.getframerate() == 24_000
-        assert file.getnframes() == round(figures["audio_s"] * 24_000) > 0
-    assert figures["ttfa_ms"] > 0 and figures["num_prompt_rows"] > 0
-
-
-def test_the_same_seed_gives_the_same_speech(tiny_checkpoint, tmp_path, capsys):
     """How much is decoded at a time depends on the machine's load, which may change the last bit of
     a sample."""
     waves = []
     for name in ("a.wav", "b.wav"):
-        run_say(tiny_checkpoint, tmp_path / name, capsys)
-        with wave.open(str(tmp_path / name)) as file:
-            waves.append(np.frombuffer(file.readframes(file.getnframes()), dtype="<i2").astype(int))
-    assert len(waves[0]) == len(waves[1]) and np.abs(waves[0] - waves[1]).max() <= 1
-    assert np.abs(waves[0]).max() > 100
-
-
-def test_a_second_start_does_nothing(tiny_checkpoint):
-    service = build_service(EngineConfig(checkpoint=tiny_checkpoint, device="cpu"))
-    try:
-        service.start()
-        running = set(threading.enumerate())
-        service.start()
-        assert set(threading.enumerate()) <= running
-        assert asyncio.run(service.stats()).ready
-    finally:
-        service.close()
+        asked = ["Hello there. I am here.", "--out", str(tmp_path / name), "--seed", "5", "--json"]
+        say.main([*asked, "--checkpoint", str(tiny_checkpoint), "--device", "cpu"])
+        figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+        pcm, rate_hz = read_wav(tmp_path / name)
+        assert rate_hz == 24_000 and len(pcm) == round(figures["audio_s"] * 24_000) > 0
+        assert figures["ttfa_ms"] > 0 and figures["num_prompt_rows"] > 0
+        waves.append(pcm.astype(int))
+    assert np.abs(waves[0] - waves[1]).max() <= 1 and np.abs(waves[0]).max() > 100
 
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
@@ -97,6 +72,9 @@ def test_the_codec_may_lie_in_another_folder(tiny_checkpoint, tmp_path):
 def test_a_started_service_is_ready_until_it_is_closed(tiny_checkpoint):
     service = build_service(EngineConfig(checkpoint=tiny_checkpoint, device="cpu"))
     service.start()
+    running = set(threading.enumerate())
+    service.start()
+    assert set(threading.enumerate()) <= running, "a second start does nothing"
     stats = asyncio.run(service.stats())
     assert stats.ready and stats.engine.blocks_used == 0
     service.close()
@@ -115,3 +93,51 @@ def test_who_cannot_be_talked_to_is_said_before_anything_begins(tiny_checkpoint,
     config = EngineConfig(checkpoint=tiny_checkpoint, device="cpu", kv_rows=512)
     with pytest.raises(ConfigError, match=sentence):
         build_talking_service(config, talk)
+
+
+BUILD = """
+import sys
+from moss_engine.build import build_service
+from moss_engine.config import EngineConfig
+build_service(EngineConfig(device="cpu"))
+print(sorted({"sympy", "torch._dynamo", "torch._inductor"} & sys.modules.keys()))
+"""
+
+
+def test_building_the_service_loads_no_compiler() -> None:
+    command = [sys.executable, "-c", BUILD]
+    done = subprocess.run(command, cwd=REPO_ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+LIMITS = MachineLimits(1e9, 1e9, 1000, 10, 2000)
+
+
+def steps(taken: list[int], count: int = 3) -> Iterator[MachineLimits | None]:
+    for step in range(count):
+        taken.append(step)
+        yield None
+    yield LIMITS
+
+
+def test_it_waits_while_somebody_is_answered():
+    taken: list[int] = []
+    busy = [True]
+    watch = MachineWatch(lambda: steps(taken), lambda: not busy[0])
+    watch.start()
+    wait_until(lambda: taken == [0])
+    assert watch.limits is None
+    busy[0] = False
+    wait_until(lambda: watch.limits == LIMITS)
+    watch.close()
+
+
+def test_the_built_in_voice_has_limits():
+    model = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
+    info = RuntimeInfo("torch", "1", "cpu", "int8", "nano")
+    threads = torch.get_num_threads()
+    *before, limits = limits_in_steps(model, info, torch.device("cpu"), threads)
+    assert torch.get_num_threads() == threads
+    assert not any(before) and limits is not None
+    assert limits.read_bytes_per_s > 0 and limits.operations_per_s > 0
+    assert limits.row_operations == 2 * limits.weight_bytes  # int8

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from moss_engine.api.errors import BusyError, MossError
-from moss_engine.api.events import Accepted, AudioChunk, Finished, FinishReason, Sampled, TextDelta
+from moss_engine.api.errors import MossError
+from moss_engine.api.events import AudioChunk, Finished, FinishReason, Sampled, TextDelta
 from moss_engine.api.request import Message, Recorded, Request, Text
 from moss_engine.api.service import stream
 from moss_engine.api.tokens import Row
 from moss_engine.build import build_talking_service
 from moss_engine.config import EngineConfig, TalkConfig
-from moss_engine.service.speech_worker import SpeechJob
-from tests.fakes import FakeCodec, FakeRuntime, make_request, scripted
-from tests.service.service_support import PATIENCE_S, TALK, served, wait_until
+from tests.fakes import FakeRuntime, make_request, scripted
+from tests.service.service_support import TALK, served
 
 
 async def heard(service, request: Request):
@@ -119,25 +117,3 @@ def test_rows_without_sound_are_refused(rows):
         request = replace(make_request("again"), recorded=(Recorded(rows, ()),))
         with pytest.raises(MossError, match="holds no sound"):
             service.submit(request)
-
-
-def test_no_sound_is_made_for_a_recorded_reply_that_is_refused():
-    """The engine's thread may have told some of it before."""
-    codec, may = FakeCodec(chunk_codes=2), threading.Event()
-    codec.before_push = lambda: may.wait(PATIENCE_S)
-    jobs: list[SpeechJob] = []
-    with served(codec=codec) as service:
-
-        def refuse(request: Request, num_open: int) -> Accepted:
-            wait_until(lambda: codec.calls)
-            reply = service._replies.get(request.request_id)
-            assert reply is not None and reply.job is not None
-            jobs.append(reply.job)
-            raise BusyError("Many recorded replies are spoken now; try again in a moment.")
-
-        service._replays.accept = refuse
-        with pytest.raises(BusyError):
-            service.submit(replace(make_request(), recorded=(Recorded(tuple(TALK), (), ()),)))
-        may.set()
-        wait_until(lambda: jobs[0].cancelled or not jobs[0].codes)
-    assert codec.calls == [1], "that which was being made"

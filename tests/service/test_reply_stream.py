@@ -1,23 +1,22 @@
-"""A request's way back: who is woken for what, and when nobody can be listening any more."""
+"""A reply's way back: who is woken for what, and the line that it leaves for the operator."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 
 import numpy as np
 import pytest
 
-from moss_engine.api.events import Accepted, AudioChunk, Event, Failed, Sampled, TextDelta
+from moss_engine.api.events import AudioChunk, Event, Failed, Sampled, TextDelta
 from moss_engine.api.tokens import Modality, Row
+from moss_engine.service import open_replies
+from moss_engine.service.open_replies import BURST, MAX_LINES_PER_S, ReplyLog
 from moss_engine.service.reply_stream import LINGER_S, LocalReplyStream
 from moss_engine.service.speech_worker import SpeechJob
-
-
-class Clock:
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.fakes import Clock
+from tests.service.service_support import ask, listen, served, talking, wait_until
 
 
 @pytest.fixture
@@ -75,25 +74,6 @@ def test_a_chunk_counts_as_taken_when_it_comes_out_unless_that_is_said_otherwise
     assert [asyncio.run(scene(value)) for value in (True, False)] == [10, 0]
 
 
-def test_less_than_was_acknowledged_before_is_ignored(clock: Clock):
-    stream = make_stream(clock)
-    for samples in (5, 3):
-        stream.acknowledge(samples)
-    assert stream.taken_samples == 5
-
-
-def test_a_chunk_wakes_at_once(clock: Clock):
-    async def scene() -> None:
-        stream, heard = make_stream(clock), []
-        task = await listening(stream, heard)
-        stream.put(AudioChunk("r", 0.0, 1, np.zeros(5, dtype=np.float32), 0, 24_000))
-        await asyncio.sleep(0.01)
-        assert len(heard) == 1
-        task.cancel()
-
-    asyncio.run(scene())
-
-
 def test_rows_alone_do_not_wait_for_ever(clock: Clock):
     async def scene() -> None:
         stream, heard = make_stream(clock), []
@@ -103,42 +83,6 @@ def test_rows_alone_do_not_wait_for_ever(clock: Clock):
         stream.put(sampled(2))
         await asyncio.sleep(0.01)
         assert heard == [sampled(1), sampled(2)]
-        task.cancel()
-
-    asyncio.run(scene())
-
-
-def test_the_lease_is_lost_by_who_takes_nothing_and_not_by_who_waits(clock: Clock):
-    async def scene() -> None:
-        stream, heard = make_stream(clock), []
-        stream.put(sampled(1))
-        assert not stream.lease_lost(clock.now_s + 5, 10) and stream.lease_lost(
-            clock.now_s + 11, 10
-        )
-        task = await listening(stream, heard)
-        stream.put(sampled(2))
-        assert not stream.lease_lost(
-            clock.now_s + 11, 10
-        )  # it is known to wait, and was not woken yet
-        task.cancel()
-
-    asyncio.run(scene())
-
-
-def test_the_lease_is_lost_by_who_took_everything_and_does_not_come_back(clock: Clock):
-    async def scene() -> None:
-        stream = make_stream(clock)
-        assert not stream.lease_lost(clock.now_s + 100, 10), "nothing was there to be taken"
-        stream.open(Accepted("r", 0.0, 0, 1))
-        events = stream.events()
-        clock.now_s += 5
-        assert isinstance(await anext(events), Accepted)
-        assert stream.num_untaken == 0
-        assert not stream.lease_lost(clock.now_s + 9, 10)
-        assert stream.lease_lost(clock.now_s + 11, 10)
-        task = asyncio.ensure_future(anext(events))
-        await asyncio.sleep(0)
-        assert not stream.lease_lost(clock.now_s + 11, 10), "it came back"
         task.cancel()
 
     asyncio.run(scene())
@@ -157,3 +101,44 @@ def test_held_back_is_neither_work_of_the_network_nor_of_the_codec(clock: Clock)
     job.deliver(np.zeros(10, np.float32))
     first, second = stream._events
     assert (first.held_s, second.held_s) == (0.0, pytest.approx(2.0))
+
+
+def lines(caplog) -> list[dict]:
+    return [json.loads(record.message) for record in caplog.records]
+
+
+def test_a_reply_leaves_one_line_without_its_words(caplog):
+    caplog.set_level(logging.INFO, open_replies.log.name)
+    with served() as service:
+        asyncio.run(listen(service, ask("my secret")))
+        wait_until(lambda: caplog.records)
+        (line,) = lines(caplog)
+    assert (line["end"], line["mode"], line["rows"]) == ("stop", "speech", 8)
+    assert line["sound_s"] == 0.12 and 0 <= line["first_sound_s"] <= line["seconds"]
+    assert "secret" not in caplog.text and "cause" not in line
+
+
+def test_the_line_says_why_a_reply_was_stopped(caplog):
+    caplog.set_level(logging.INFO, open_replies.log.name)
+    with served(talking(), lease_s=1.0, run_ahead_s=0.5) as service:
+        service.submit(ask())
+        stopped = service.submit(ask(session="mine"))
+        service.cancel_session("mine")
+        service.cancel(stopped.request_id)
+        wait_until(lambda: len(caplog.records) == 2)
+        assert [line["cause"] for line in lines(caplog)] == ["session", "nobody listens"]
+        assert all(line["end"] == "cancelled" for line in lines(caplog))
+
+
+def test_lines_are_bounded_in_number_and_those_left_out_are_counted(caplog):
+    caplog.set_level(logging.INFO, open_replies.log.name)
+    now = [0.0]
+    log = ReplyLog(lambda: now[0])
+    for _ in range(1000):
+        log.write({"end": "stop"})
+    assert len(caplog.records) == BURST
+    now[0] += 1.0
+    for _ in range(1000):
+        log.write({"end": "stop"})
+    assert len(caplog.records) == BURST + MAX_LINES_PER_S
+    assert lines(caplog)[int(BURST)]["left_out"] == 1000 - BURST

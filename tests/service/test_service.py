@@ -79,21 +79,6 @@ def test_many_listeners_on_several_event_loops():
         np.testing.assert_array_equal(heard(events), sound_of(events[-1].rows))
 
 
-def test_the_same_seed_sounds_the_same_alone_and_in_a_crowd():
-    with served(FakeRuntime(noisy), max_waiting=100) as service:
-        alone = asyncio.run(listen(service, ask(channel=WARM, max_rows=60, seed=5)))
-
-        async def crowd() -> list[list[Event]]:
-            requests = [ask(f"{s}", channel=WARM, max_rows=30, seed=s) for s in range(9)]
-            return await asyncio.gather(
-                *(listen(service, r) for r in requests),
-                listen(service, ask(channel=WARM, max_rows=60, seed=5)),
-            )
-
-        *_, together = asyncio.run(crowd())
-    np.testing.assert_array_equal(heard(alone), heard(together))
-
-
 @pytest.mark.parametrize(
     ("request_", "error"),
     [(ask("x" * 300), ContextError), (replace(ask(), voice="nobody"), ParameterError)],
@@ -134,22 +119,6 @@ def test_leaving_a_stream_stops_the_reply(kind: type):
         asyncio.run(leave(service))
         wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
         assert service.stats().engine.running == 0
-
-
-def test_cancelling_the_task_that_listens_stops_the_reply():
-    async def main(service: ServiceCore) -> None:
-        task = asyncio.ensure_future(listen(service, ask()))
-        await reached(runtime, 10)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        go_on.set()
-
-    runtime = talking()
-    go_on = hold_at(runtime, 10)
-    with served(runtime) as service:
-        asyncio.run(main(service))
-        wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
 
 
 def test_cancel_and_cancel_session_end_the_stream_with_its_rows():
@@ -258,19 +227,6 @@ def test_a_listener_who_vanished_while_the_reply_was_held_back_loses_it():
 
     with served(talking(), run_ahead_s=1.0, lease_s=1.0) as service:
         asyncio.run(vanish(service, service.submit(ask())))
-        assert service.stats().engine.running == 0
-
-
-def test_a_listener_whose_loop_was_closed_loses_the_reply():
-    runtime = talking()
-    runtime.before_forward = lambda: time.sleep(0.005)
-    with served(runtime, run_ahead_s=1.0, lease_s=1.0) as service:
-        handle = service.submit(ask())
-        loop = asyncio.new_event_loop()
-        events = handle.events()
-        loop.run_until_complete(take(events, Started))
-        loop.close()
-        wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
         assert service.stats().engine.running == 0
 
 

@@ -1,4 +1,5 @@
-"""The service's codec thread: whose sound is made when, and what a broken codec does."""
+"""The service's codec thread: whose sound is made when, which steps wait for it, and what a broken
+codec does."""
 
 from __future__ import annotations
 
@@ -6,16 +7,19 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from moss_engine.api.events import AudioChunk, Failed, FinishReason
 from moss_engine.api.tokens import Row
+from moss_engine.config import EngineConfig
+from moss_engine.engine.engine import Engine
 from moss_engine.service.core import ServiceCore
 from moss_engine.service.reply_stream import LocalReplyStream
-from moss_engine.service.speech_worker import SpeechJob, SpeechWorker
-from tests.fakes import PAD, SPOKEN, FakeCodec, FakeRuntime, scripted
+from moss_engine.service.speech_worker import SpeechJob
+from tests.fakes import PAD, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
 from tests.service.service_support import (
     PATIENCE_S,
     ask,
@@ -40,17 +44,6 @@ def test_a_codec_stream_goes_on_over_segments_and_is_flushed_once():
         assert [len(e.samples) // 960 for e in events if isinstance(e, AudioChunk)] == [5, 4]
 
 
-def test_a_slow_codec_never_holds_up_the_engine():
-    codec = FakeCodec()
-    go = threading.Event()
-    codec.before_push = lambda: go.wait(PATIENCE_S)
-    with served(codec=codec) as service:
-        handles = [service.submit(ask()) for _ in range(4)]
-        wait_until(lambda: service.stats().engine.blocks_cached > 0 and at_rest(service))
-        go.set()
-        assert [listen_to(handle)[-1].reason for handle in handles] == [FinishReason.STOP] * 4
-
-
 def test_a_codec_error_ends_that_reply_only(caplog: pytest.LogCaptureFixture):
     codec = FakeCodec()
     with served(codec=codec) as service, caplog.at_level(logging.CRITICAL):
@@ -62,24 +55,6 @@ def test_a_codec_error_ends_that_reply_only(caplog: pytest.LogCaptureFixture):
         assert (failed[-1].code, "secret" in failed[-1].message) == ("E_REPLY", False)
         assert fine[-1].reason is FinishReason.STOP
         assert service.stats().outcomes == {"failed": 1, "stop": 1}
-
-
-def test_a_voice_that_cannot_be_opened_ends_that_reply_only(caplog: pytest.LogCaptureFixture):
-    class Mute(FakeCodec):
-        left = 1
-
-        def open_stream(self, voice=None):
-            self.left -= 1
-            if self.left == 0:
-                raise RuntimeError("secret")
-            return super().open_stream(voice)
-
-    with served(codec=Mute()) as service, caplog.at_level(logging.CRITICAL):
-        failed = asyncio.run(listen(service, ask()))
-        fine = asyncio.run(listen(service, ask()))
-        assert_well_formed(failed)
-        assert (failed[-1].code, "secret" in failed[-1].message) == ("E_REPLY", False)
-        assert fine[-1].reason is FinishReason.STOP
 
 
 class Crowd(FakeCodec):
@@ -106,18 +81,6 @@ def backlog(service: ServiceCore, codec: Crowd, count: int) -> list[LocalReplySt
     handles = [service.submit(ask()) for _ in range(count)]
     wait_until(lambda: at_rest(service))
     return handles
-
-
-def test_replies_are_spoken_together_up_to_the_codecs_bound():
-    codec = Crowd()
-    with served(codec=codec) as service:
-        handles = backlog(service, codec, 20)
-        codec.go_on.set()
-        for handle in handles:
-            events = listen_to(handle)
-            np.testing.assert_array_equal(heard(events), sound_of(events[-1].rows))
-            assert events[-1].reason is FinishReason.STOP
-    assert max(codec.calls) == 8
 
 
 def test_a_faulty_reply_fails_alone_among_those_spoken_together(caplog: pytest.LogCaptureFixture):
@@ -178,17 +141,6 @@ def make_job(rate_hz: int = 24_000, clock=time.monotonic) -> SpeechJob:
     return SpeechJob(stream, None, rate_hz)
 
 
-def test_a_reply_whose_codes_were_taken_meanwhile_is_left_alone():
-    codec, ends, job = FakeCodec(), [], make_job()
-    fail = lambda *end: ends.append(end)  # noqa: E731
-    worker = SpeechWorker(codec, finish=ends.append, fail=fail, on_first_sound=lambda: None)
-    job.add_code(3)
-    worker.notify(job)
-    job.take_codes(1)
-    worker.run_once()
-    assert codec.calls == [] and ends == []
-
-
 def test_who_runs_dry_first_goes_first_and_a_first_sound_is_due_soon():
     def job(accepted_s: float, heard_s: float | None, made_s: float) -> SpeechJob:
         now_s = [accepted_s]
@@ -202,23 +154,6 @@ def test_who_runs_dry_first_goes_first_and_a_first_sound_is_due_soon():
     dry, nearly, soon, later = job(0, 1, 8.5), job(0, 5, 5), job(9, 9, 2), job(3, 9, 4)
     order = sorted([later, newer, nearly, soon, new, dry], key=lambda job: job.due_s)
     assert order == [new, dry, nearly, newer, soon, later]
-
-
-def test_a_newcomer_waits_for_one_chunk_of_every_voice_that_cannot_be_kept_up():
-    """Four voices for whom a chunk of 0.4 s takes 0.15 s: they run dry all the time."""
-    now_s = [0.0]
-    voices = [make_job(100, lambda: now_s[0]) for _ in range(4)]
-    newcomer, waited = None, []
-    for turn in range(400):
-        if turn % 40 == 20:
-            newcomer, asked_s = make_job(100, lambda: now_s[0]), now_s[0]
-        job = min([*voices, *([newcomer] if newcomer else [])], key=lambda job: job.due_s)
-        now_s[0] += 0.15
-        job.deliver(np.zeros(40, np.float32))
-        if job is newcomer:
-            waited.append(now_s[0] - asked_s)
-            newcomer = None
-    assert len(waited) == 10 and max(waited) <= 5 * 0.15 + 1e-6
 
 
 def test_sound_that_is_no_number_is_never_sent(caplog: pytest.LogCaptureFixture):
@@ -261,3 +196,67 @@ def test_the_first_sound_of_a_newcomer_comes_before_the_later_sound_of_others():
         assert position < ahead + 5, "the newcomer waited for sound that nobody needs yet"
         assert max(count for _, count in order) <= 10, "a codec call is at most 0.4 s of sound"
         first.cancel(), second.cancel()
+
+
+class Held:
+    """A service whose codec waits in its first run; `answers` are what the engine's thread was told
+    each time that it asked whether to wait."""
+
+    def __init__(self, one_gpu: bool):
+        self.runtime, codec, config = talking(), FakeCodec(), EngineConfig()
+        self.go_on, self.answers = threading.Event(), []
+        codec.before_push = lambda: self.go_on.wait(PATIENCE_S)
+        engine = Engine(self.runtime, FakeProcessor(), config, samples_per_code=960)
+        self.service = ServiceCore(engine, codec, config, one_gpu=one_gpu)
+        is_awaited = self.service._worker.is_awaited
+
+        def noted(ahead_s: dict[str, float]) -> bool:
+            self.answers.append(is_awaited(ahead_s))
+            return self.answers[-1]
+
+        self.service._worker.is_awaited = noted
+        self.service.start()
+
+    def waits(self) -> bool:
+        """Whether the engine's thread has waited, since it was asked to look."""
+        before = len(self.answers)
+        self.service._engine_wake.set()
+        wait_until(lambda: len(self.answers) > before)
+        return self.answers[-1]
+
+
+@pytest.fixture(params=[True])
+def held(request: pytest.FixtureRequest) -> Iterator[Held]:
+    made = Held(request.param)
+    yield made
+    made.go_on.set()
+    made.service.close()
+
+
+def test_no_step_runs_beside_the_only_reply_s_first_sound(held: Held):
+    reply = held.service.submit(ask())
+    wait_until(lambda: held.answers and held.answers[-1])
+    steps = len(held.runtime.batches)
+    assert held.waits() and held.waits() and len(held.runtime.batches) == steps
+    held.go_on.set()
+    assert listen_to(reply)[-1].reason is FinishReason.STOP
+    assert len(held.runtime.batches) > steps
+
+
+def test_who_waits_for_a_step_gets_it_beside_another_s_first_sound(held: Held):
+    first = held.service.submit(ask())
+    wait_until(lambda: held.answers and held.answers[-1])
+    steps = len(held.runtime.batches)
+    second = held.service.submit(ask())
+    wait_until(lambda: len(held.runtime.batches) >= steps + 5)
+    held.go_on.set()
+    assert [listen_to(reply)[-1].reason for reply in (first, second)] == [FinishReason.STOP] * 2
+
+
+@pytest.mark.parametrize("held", [False], indirect=True)
+def test_on_a_cpu_steps_and_sound_go_on_together(held: Held):
+    reply = held.service.submit(ask())
+    wait_until(lambda: held.service.stats().engine.blocks_cached > 0)
+    held.go_on.set()
+    assert listen_to(reply)[-1].reason is FinishReason.STOP
+    assert held.answers == []

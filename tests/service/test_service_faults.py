@@ -1,4 +1,5 @@
-"""The service when something ends it: errors, drain, a stall, and stops at any moment."""
+"""The service when something ends it: errors of the network and the codec, drain, a stall, and
+stops at any moment."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from contextlib import aclosing
 
 import numpy as np
 import pytest
+import torch
 
 from moss_engine.api.errors import EngineFaultError, ShuttingDownError
 from moss_engine.api.events import Accepted, Event, Failed, Finished, FinishReason
 from moss_engine.config import EngineConfig
-from moss_engine.engine.engine import Engine
+from moss_engine.engine.engine import FAULT, Engine
 from moss_engine.service.core import ServiceCore
 from tests.fakes import SPOKEN, WARM, FakeCodec, FakeProcessor, FakeRuntime, noisy, scripted
 from tests.service.service_support import (
@@ -187,3 +189,28 @@ def test_cancel_fuzz_leaves_nothing_behind():
         asyncio.run(main(service))
         wait_until(lambda: at_rest(service))
         assert len(ends) > 100 and set(ends) == {Finished}
+
+
+@pytest.mark.parametrize("max_together", [1, 16])
+def test_every_reply_ends_and_no_other_begins(max_together: int):
+    codec, calls = FakeCodec(max_together=max_together), []
+
+    def fails_later() -> None:
+        calls.append(1)
+        if len(calls) > 4:
+            raise torch.AcceleratorError("device-side assert")
+
+    codec.before_push = fails_later
+    with served(talking(), codec=codec, run_ahead_s=600.0) as service:
+
+        async def crowd():
+            return await asyncio.gather(
+                *(listen(service, ask(max_rows=150, session=f"{i}")) for i in range(3))
+            )
+
+        for events in asyncio.run(asyncio.wait_for(crowd(), 30)):
+            assert isinstance(events[-1], Failed) and events[-1].message == FAULT
+            assert sum(isinstance(event, Failed) for event in events) == 1
+        assert not service.stats().ready
+        with pytest.raises(EngineFaultError, match="restart"):
+            service.submit(ask())

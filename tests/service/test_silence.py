@@ -1,11 +1,12 @@
-"""Pauses between the sentences of a reply: codes of silence in its sound, and in the times of its
-text."""
+"""Silence of a reply: the network's own before its first sound is left out of its sound and the
+times of its text, and pauses between sentences are put into both."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,16 +14,44 @@ import numpy as np
 import pytest
 
 from moss_engine.api.errors import CheckpointError
-from moss_engine.api.events import Finished, TextDelta
+from moss_engine.api.events import Event, Finished, TextDelta
 from moss_engine.api.modes import Mode, Modes, Pauses, read_modes
 from moss_engine.api.request import Request
+from moss_engine.api.tokens import Row
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment
 from moss_engine.service.core import ServiceCore
 from moss_engine.text.reading import parts_to_read
 from tests.fakes import SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
-from tests.service.service_support import ask, heard, listen
+from tests.service.service_support import ask, heard, listen, sound_of
+
+TWO_SPANS = (*SPOKEN[:-1], *SPOKEN[1:])
+"""Text, three codes, text, three codes."""
+
+
+def told(
+    reply: Sequence[Row], processor: FakeProcessor, request: Request, **options: float
+) -> list[Event]:
+    """What a listener is told by a network that always says `reply`."""
+    runtime = FakeRuntime(scripted(list(reply)))
+    engine = Engine(runtime, processor, EngineConfig(), samples_per_code=960)
+    service = ServiceCore(engine, FakeCodec(), EngineConfig(), **options)
+    service.start()
+    try:
+        return asyncio.run(listen(service, request))
+    finally:
+        service.close()
+
+
+@pytest.mark.parametrize("lead_s", [0.0, 0.03, 0.1])
+def test_the_lead_is_not_heard(lead_s: float) -> None:
+    events = told(TWO_SPANS, FakeProcessor(), ask(), silent_lead_s=lead_s)
+    lead = round(lead_s * 24_000)
+    np.testing.assert_array_equal(heard(events), sound_of(TWO_SPANS)[lead:])
+    starts = {event.start_sample for event in events if isinstance(event, TextDelta)}
+    assert starts == {0, 3 * 960 - lead}
+
 
 SILENCE = (3, 3)
 READ = Mode("read", "Read", "text", "speech", "<read>", True, True, None)
@@ -36,14 +65,7 @@ class Pausing(FakeProcessor):
 
 
 def test_the_silence_is_heard_between_segments_alone() -> None:
-    runtime = FakeRuntime(scripted(SPOKEN))
-    engine = Engine(runtime, Pausing(), EngineConfig(), samples_per_code=960)
-    service = ServiceCore(engine, FakeCodec(), EngineConfig())
-    service.start()
-    try:
-        events = asyncio.run(listen(service, ask("one\ntwo\nthree", mode="lines")))
-    finally:
-        service.close()
+    events = told(SPOKEN, Pausing(), ask("one\ntwo\nthree", mode="lines"))
     codes = [7, 8, 9, *SILENCE, 7, 8, 9, *SILENCE, 7, 8, 9]
     np.testing.assert_array_equal(heard(events), np.repeat(np.array(codes, np.float32) / 100, 960))
     starts = {event.start_sample // 960 for event in events if isinstance(event, TextDelta)}
@@ -69,25 +91,26 @@ def test_sentences_and_paragraphs_are_set_apart(speed: float, sentence: int, par
     assert [len(part.silence) for part in parts] == [0, sentence, paragraph, 0]
     assert {code for part in parts for code in part.silence} == {9}
 
-
-def test_without_pauses_there_is_none():
-    parts = parts_to_read("Yes it is. No it is not.\n\nWell.", Modes((READ,), 60, 3.5, 50), READ, 1)
-    assert [part.silence for part in parts] == [()] * 3
+    without = parts_to_read(text, Modes((READ,), 60, 3.5, 50), READ, speed)
+    assert [part.silence for part in without] == [()] * 4
 
 
 @pytest.mark.parametrize(
-    "pauses",
+    "changes",
     [
-        {"code": 1, "sentence": 4},
-        {"code": -1, "sentence": 4, "paragraph": 4},
-        {"code": 1, "sentence": 0.2, "paragraph": 4},
-        {"code": 1, "sentence": 4, "paragraph": 4000},
+        {"pauses": {"code": 1, "sentence": 4}},
+        {"pauses": {"code": -1, "sentence": 4, "paragraph": 4}},
+        {"pauses": {"code": 1, "sentence": 0.2, "paragraph": 4}},
+        {"pauses": {"code": 1, "sentence": 4, "paragraph": 4000}},
+        {"silent_lead_s": -0.1},
+        {"silent_lead_s": float("nan")},
+        {"silent_lead_s": "x"},
     ],
 )
-def test_pauses_that_do_not_fit_are_refused(tiny_checkpoint: Path, tmp_path: Path, pauses: dict):
+def test_silence_that_does_not_fit_is_refused(tiny_checkpoint: Path, tmp_path: Path, changes: dict):
     path = tmp_path / "processor_config.json"
     shutil.copy(tiny_checkpoint / path.name, path)
     values = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**values, "pauses": pauses}), encoding="utf-8")
+    path.write_text(json.dumps({**values, **changes}), encoding="utf-8")
     with pytest.raises(CheckpointError, match="processor_config"):
         read_modes(path)

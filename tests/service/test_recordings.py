@@ -1,0 +1,197 @@
+"""What visitors say: turned into codes, words and voices, beside everything else and without the
+silence around it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import soundfile
+
+from moss_engine.api.errors import AudioEmptyError, UnknownVoiceError
+from moss_engine.api.events import Finished
+from moss_engine.audio.turn_taking import FRAME_SAMPLES
+from moss_engine.audio.voice_activity import AFTER_S, BEFORE_S, spoken_part
+from moss_engine.build import find_detector
+from moss_engine.recogniser.base import RATE_HZ, Heard
+from moss_engine.recogniser.load import load_recogniser
+from moss_engine.recogniser.worker import RecogniserWorker
+from moss_engine.service.local import LocalService
+from moss_engine.service.recordings import ClonedVoices, Hearing, SpeechEncoder
+from tests.audio.test_turn_taking import SAMPLE
+from tests.cluster.cluster_support import INFO
+from tests.fakes import FakeCodec
+from tests.service.service_support import PATIENCE_S, ask, served
+from tests.ui.test_page_ingest import Loud
+
+
+class Listener:
+    """Hears what it was given."""
+
+    name, language = "Listener", "English"
+
+    def __init__(self, heard: Heard):
+        self.heard = heard
+
+    def transcribe(self, wave: np.ndarray) -> Heard:
+        return self.heard
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+async def hear(heard: Heard) -> str:
+    hearing = Hearing(RecogniserWorker(Listener(heard)))
+    try:
+        return (await hearing.transcribe(np.zeros(RATE_HZ, np.float32), RATE_HZ)).text
+    finally:
+        hearing.close()
+
+
+async def test_what_was_said_comes_as_text():
+    assert await hear(Heard("Good morning.")) == "Good morning."
+
+
+@pytest.mark.parametrize(
+    ("heard", "sentence"),
+    [
+        (Heard(""), r"Listener heard no words; speak a sentence in English\."),
+        (Heard("Gluten, Morgan.", False), r"it understands English only; say it in English"),
+    ],
+)
+async def test_no_words_and_another_language_are_a_sentence(heard, sentence):
+    with pytest.raises(AudioEmptyError, match=sentence):
+        await hear(heard)
+
+
+FRAME_S = FRAME_SAMPLES / RATE_HZ
+
+
+def tone(seconds: float) -> np.ndarray:
+    return 0.5 * np.sin(np.arange(round(seconds * RATE_HZ))).astype(np.float32)
+
+
+def silence(seconds: float) -> np.ndarray:
+    return np.zeros(round(seconds * RATE_HZ), np.float32)
+
+
+def test_what_lies_around_the_words_is_cut_but_for_a_margin():
+    wave = np.concatenate([silence(1.0), tone(1.0), silence(0.5), tone(1.0), silence(2.0)])
+    kept = len(spoken_part(Loud(), wave)) / RATE_HZ
+    assert kept == pytest.approx(BEFORE_S + 2.5 + AFTER_S, abs=2 * FRAME_S)
+
+
+@pytest.mark.parametrize("wave", [silence(1.0), silence(0.0), tone(0.01), tone(2.0)])
+def test_where_there_is_nothing_to_cut_it_stays(wave):
+    assert np.array_equal(spoken_part(Loud(), wave), wave)
+
+
+async def test_a_recording_is_heard_without_its_silence_and_keeps_its_length():
+    class Long(Listener):
+        def transcribe(self, wave: np.ndarray) -> Heard:
+            return Heard(f"{len(wave) / RATE_HZ:.1f}")
+
+    hearing = Hearing(RecogniserWorker(Long(Heard(""))), Loud())
+    try:
+        found = await hearing.transcribe(np.concatenate([tone(1.0), silence(2.0)]), RATE_HZ)
+    finally:
+        hearing.close()
+    assert float(found.text) < 1.4 and found.seconds == 3.0
+
+
+@pytest.mark.speech
+async def test_silence_and_quiet_noise_behind_a_sentence_add_no_words():
+    pytest.importorskip("moonshine_voice")
+    pytest.importorskip("silero_vad")
+    wave, rate_hz = soundfile.read(SAMPLE, dtype="float32")
+    recogniser, _ = load_recogniser("moonshine")
+    hearing = Hearing(RecogniserWorker(recogniser), find_detector())
+    rng = np.random.default_rng(1)
+    try:
+        alone = await hearing.transcribe(wave, rate_hz)
+        for noise in (0.0, 0.002):
+            tail = rng.normal(0.0, noise, 2 * rate_hz)
+            found = await hearing.transcribe(np.concatenate([wave, tail]).astype("f4"), rate_hz)
+            assert found.text == alone.text
+    finally:
+        hearing.close()
+
+
+def test_a_recording_whose_visitor_left_is_dropped_at_once():
+    """A small file holds a long silence, and whoever sent it may hang up and send another one."""
+    begun, may = threading.Event(), threading.Event()
+
+    def encode(wave: np.ndarray, rate_hz: int) -> list[int]:
+        begun.set()
+        assert may.wait(PATIENCE_S)
+        return [len(wave)]
+
+    encoder = SpeechEncoder(encode, on_fault=lambda: None)
+    try:
+        first = encoder.submit(np.zeros(1, np.float32), 24_000)
+        assert begun.wait(PATIENCE_S)
+        wave = np.zeros(9, np.float32)
+        held = weakref.ref(wave)
+        second, third = encoder.submit(wave, 24_000), encoder.submit(np.zeros(3, np.float32), 1)
+        del wave
+        assert second.cancel() and held() is None and encoder.num_pending == 2
+        may.set()
+        assert (first.result(PATIENCE_S), third.result(PATIENCE_S)) == ((1,), (3,))
+    finally:
+        may.set()
+        encoder.close()
+    assert encoder.num_pending == 0
+
+
+class SlowCloner:
+    """Makes no voice before it may."""
+
+    def __init__(self, codec: FakeCodec):
+        self.codec, self.may = codec, threading.Event()
+
+    def add(self, name: str, *_: object) -> None:
+        assert self.may.wait(PATIENCE_S)
+        self.codec.voices = (*self.codec.voices, name)
+
+    def remove(self, name: str) -> None:
+        self.codec.voices = tuple(other for other in self.codec.voices if other != name)
+
+
+def test_a_request_does_not_wait_for_the_voices_of_others_and_no_refusal_names_them():
+    async def play(service: LocalService, cloner: SlowCloner) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))  # on a small machine they are few
+        wave = np.ones(9, np.float32)
+        adding = [
+            asyncio.ensure_future(service.add_voice(session_id, wave, 24_000, (1,)))
+            for session_id in "ab"
+        ]
+        await asyncio.sleep(0)
+        reply = await asyncio.wait_for(service.submit(ask()), PATIENCE_S / 2)
+        last = [event async for event in reply.events()][-1]
+        assert isinstance(last, Finished)
+        assert not any(task.done() for task in adding)
+        cloner.may.set()
+        made = [voice.name for voice in await asyncio.gather(*adding)]
+        assert cloner.codec.voices == ("plain", *made)
+        assert (await service.submit(replace(ask(), voice=made[0]))).request_id
+        with pytest.raises(UnknownVoiceError) as told:
+            await service.submit(replace(ask(), voice="nobody"))
+        assert "plain" in str(told.value) and not any(name in str(told.value) for name in made)
+        await service.remove_voice("a")
+        assert cloner.codec.voices == ("plain", made[1])
+
+    codec = FakeCodec()
+    cloner = SlowCloner(codec)
+    with served(codec=codec) as core:
+        service = LocalService(core, INFO, ClonedVoices(cloner))
+        try:
+            asyncio.run(play(service, cloner))
+        finally:
+            cloner.may.set()
+            service.close()

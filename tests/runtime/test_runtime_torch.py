@@ -154,13 +154,10 @@ def test_golden_logits(tiny_checkpoint: Path, tmp_path: Path) -> None:
     runtime, rows = load(tmp_path, torch.float32), rows_of_golden()
     with np.load(golden.PATH) as stored:
         for end in (1, 10, len(rows)):
-            logits = runtime.forward(one(rows[:end], tuple(range(8))))
-            np.testing.assert_allclose(
-                logits.text[0].numpy(), stored["text"][end - 1], rtol=1e-4, atol=1e-4
-            )
-            np.testing.assert_allclose(
-                logits.audio[0].numpy(), stored["audio"][end - 1], rtol=1e-4, atol=1e-4
-            )
+            found = runtime.forward(one(rows[:end], tuple(range(8))))
+            for name, logits in zip(("text", "audio"), found, strict=True):
+                wanted = stored[name][end - 1]
+                np.testing.assert_allclose(logits[0].numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_stale_values_of_a_block_are_never_read(runtime: TorchRuntime) -> None:
@@ -168,8 +165,7 @@ def test_stale_values_of_a_block_are_never_read(runtime: TorchRuntime) -> None:
     rows, tables = rows_of_golden(), (tuple(range(8)), tuple(range(20, 28)))
     expected = [runtime.forward(one(rows[:end], tables[0])) for end in (5, 11)]
     assert runtime._pool is not None
-    for layer in runtime._pool.rows:
-        layer.fill_(torch.nan)
+    runtime._pool.tensor.fill_(torch.nan)
     for end, table in zip((5, 11), tables, strict=True):
         runtime.forward(one(rows[: end - 1], table))
     decode = [
@@ -209,38 +205,28 @@ def test_closed_runtime_runs_nothing(runtime: TorchRuntime) -> None:
 def generate(runtime: TorchRuntime, starts: dict[int, int], num_rows: int) -> dict[int, list[Row]]:
     """Replies of sampled sequences (named by their seeds), each beginning at its step among the
     others."""
-    config = make_config(make_tokenizer().get_vocab_size())
+    ids = make_config(make_tokenizer().get_vocab_size()).special
     channel = ChannelSampling(temperature=1.0, top_k=20, top_p=0.95, repetition_penalty=1.1)
-    replies = Replies(TorchSampler(), config.special)
-    prompts = {seed: list(rows_of_golden()[: 5 + 3 * seed]) for seed in starts}
-    rows = {seed: list(prompt) for seed, prompt in prompts.items()}
-    modes = {seed: initial_modality(prompt[-1], config.special) for seed, prompt in prompts.items()}
-    cached = dict.fromkeys(starts, 0)
+    replies, modes = Replies(TorchSampler(), ids), {}
+    rows = {seed: list(rows_of_golden()[: 5 + 3 * seed]) for seed in starts}
+    sizes, cached = {seed: len(prompt) for seed, prompt in rows.items()}, dict.fromkeys(starts, 0)
     for step in range(max(starts.values()) + num_rows):
-        seeds = [seed for seed, start in starts.items() if start <= step < start + num_rows]
-        for seed in seeds:
-            if step == starts[seed]:
-                replies.add(seed, prompts[seed], Sampling(channel, channel, num_rows, 0, seed))
-            modes[seed] = next_modality(modes[seed], rows[seed][-1], config.special)
-        logits = runtime.forward(
-            ScheduledBatch(
-                tuple(
-                    ScheduledSequence(
-                        tuple(rows[seed][cached[seed] :]),
-                        cached[seed],
-                        tuple(range(seed * 30, seed * 30 + 30)),
-                        True,
-                    )
-                    for seed in seeds
-                )
-            )
-        )
-        sampled = replies.sample(logits, seeds, [modes[seed] for seed in seeds])
-        for seed, row in zip(seeds, sampled, strict=True):
+        parts = {}
+        for seed, start in starts.items():
+            if step == start:
+                replies.add(seed, rows[seed], Sampling(channel, channel, num_rows, 0, seed))
+                modes[seed] = initial_modality(rows[seed][-1], ids)
+            if start <= step < start + num_rows:
+                modes[seed] = next_modality(modes[seed], rows[seed][-1], ids)
+                new, table = tuple(rows[seed][cached[seed] :]), range(seed * 30, seed * 30 + 30)
+                parts[seed] = ScheduledSequence(new, cached[seed], tuple(table), True)
+        logits = runtime.forward(ScheduledBatch(tuple(parts.values())))
+        sampled = replies.sample(logits, [*parts], [modes[seed] for seed in parts])
+        for seed, row in zip(parts, sampled, strict=True):
             assert row is not None
             cached[seed] = len(rows[seed])
             rows[seed].append(row)
-    return {seed: rows[seed][len(prompts[seed]) :] for seed in starts}
+    return {seed: rows[seed][sizes[seed] :] for seed in starts}
 
 
 @pytest.mark.parametrize("dtype", ["int8", torch.float32])
@@ -248,9 +234,9 @@ def test_a_seeded_reply_is_the_same_in_any_company(
     dtype: torch.dtype | str, tiny_checkpoint: Path
 ) -> None:
     runtime = load(tiny_checkpoint, dtype)
-    together = generate(runtime, {0: 0, 1: 7, 2: 13, 3: 20}, 60)
+    together = generate(runtime, {0: 0, 1: 7, 2: 13, 3: 20}, 40)
     for seed in (0, 1, 2, 3):
-        assert generate(runtime, {seed: 0}, 60)[seed] == together[seed]
+        assert generate(runtime, {seed: 0}, 40)[seed] == together[seed]
     assert together[0] != together[1]
 
 
@@ -283,52 +269,28 @@ def runtimes(
     return recorded, plain
 
 
-def decode_step(lengths: list[int], text_logits: bool) -> ScheduledBatch:
-    """One row each of sequences of so many rows before it."""
-    return ScheduledBatch(
-        tuple(
-            ScheduledSequence(
-                (Row(5 + i, 3),),
-                length,
-                tuple(range(i * BLOCKS, (i + 1) * BLOCKS)),
-                True,
-                text_logits,
-            )
-            for i, length in enumerate(lengths)
-        )
-    )
-
-
 @pytest.mark.parametrize("text_logits", [False, True])
 @pytest.mark.parametrize("lengths", [[0], [16, 3, 9]])
 def test_a_recorded_step_is_the_network_s(
     runtimes: tuple[TorchRuntime, TorchRuntime], lengths: list[int], text_logits: bool
 ) -> None:
+    """One row each of sequences of so many rows before it."""
     recorded, plain = runtimes
     assert recorded._pool is not None and plain._pool is not None
     plain._pool.tensor.normal_()
     recorded._pool.tensor.copy_(plain._pool.tensor)
-    batch = decode_step(lengths, text_logits)
+    tables = [tuple(range(i * BLOCKS, (i + 1) * BLOCKS)) for i in range(len(lengths))]
+    sequences = [
+        ScheduledSequence((Row(5 + i, 3),), length, tables[i], True, text_logits)
+        for i, length in enumerate(lengths)
+    ]
+    batch = ScheduledBatch(tuple(sequences))
     ours, theirs = recorded.forward(batch), plain.forward(batch)
     assert torch.equal(ours.audio, theirs.audio) and torch.equal(ours.text, theirs.text)
     assert torch.equal(recorded._pool.tensor, plain._pool.tensor)
 
 
 MOST_ROWS = 200
-
-
-@pytest.fixture
-def numbers(monkeypatch) -> set[int]:
-    """The numbers of rows that were multiplied."""
-    found: set[int] = set()
-
-    def noted(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        found.add(x.shape[0])
-        return multiply(x, weight)
-
-    multiply = F.linear
-    monkeypatch.setattr(network.F, "linear", noted)
-    return found
 
 
 def layers() -> list[Int8Linear | FloatLinear]:
@@ -340,13 +302,16 @@ def layers() -> list[Int8Linear | FloatLinear]:
     ]
 
 
-def test_prompts_of_any_length_need_few_kernels(numbers):
+def test_prompts_of_any_length_need_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN's kernels are kept for each number of rows: memory would grow with every new one."""
+    multiply, seen = F.linear, []
+    noted = lambda x, weight: seen.append(x.shape[0]) or multiply(x, weight)  # noqa: E731
+    monkeypatch.setattr(network.F, "linear", noted)
     for layer in layers():
-        numbers.clear()
+        seen.clear()
         for rows in range(1, MOST_ROWS):
             assert layer(torch.randn(rows, 48), 0).shape == (rows, 40)
-        assert numbers == {16, 32, 48, 64, 128, 192, 256}
+        assert set(seen) == {16, 32, 48, 64, 128, 192, 256}
 
 
 def test_a_row_has_the_same_values_whatever_it_is_multiplied_with():

@@ -55,51 +55,10 @@ def reference(weights):
     return Reference(weights)
 
 
-@pytest.fixture(scope="module")
-def runtime(weights):
-    return make_runtime(weights)
-
-
 def assert_parity(logits, index, reference, rows, tolerance=EXACT):
     text, audio = reference.logits(rows)
     assert relative_error(logits.text[index], text) < tolerance
     assert relative_error(logits.audio[index], audio) < tolerance
-
-
-def test_chunked_mixed_and_single_rows_equal_the_reference(runtime, reference):
-    sequences = [random_rows(30, 1), random_rows(17, 2), random_rows(9, 3)]
-    tables = [tuple(range(8)), tuple(range(20, 30)), (89, 3 + 40, 41, 60)]
-
-    def step(*shares):
-        batch = ScheduledBatch(
-            tuple(
-                share(sequences[i], start, end, tables[i], sample)
-                for i, start, end, sample in shares
-            )
-        )
-        logits = runtime.forward(batch)
-        sampled = [(i, end) for i, _, end, sample in shares if sample]
-        assert logits.text.shape == (len(sampled), SMALL.vocab_size)
-        assert logits.audio.shape == (len(sampled), SMALL.audio_vocab_size)
-        for index, (i, end) in enumerate(sampled):
-            assert_parity(logits, index, reference, sequences[i][:end])
-
-    step((0, 0, 13, False), (1, 0, 10, True), (2, 0, 5, True))
-    step((2, 5, 6, True), (0, 13, 25, True), (1, 10, 11, True))
-    step((2, 6, 7, True), (0, 25, 26, True), (1, 11, 12, False))
-    step((1, 12, 13, True))
-    step((0, 26, 28, False))
-
-
-def test_long_context_is_split_and_added_up(runtime, reference):
-    rows, table = random_rows(150, 4), tuple(range(30, 68))
-    for start in range(0, 148, 64):
-        end = min(start + 64, 148)
-        logits = runtime.forward(ScheduledBatch((share(rows, start, end, table),)))
-        assert_parity(logits, 0, reference, rows[:end])
-    for end in (149, 150):
-        logits = runtime.forward(ScheduledBatch((share(rows, end - 1, end, table),)))
-        assert_parity(logits, 0, reference, rows[:end])
 
 
 @on_gpu
@@ -153,18 +112,6 @@ def test_graphs_own_the_memory_that_they_use(weights, reference):
 
 
 @on_gpu
-def test_bfloat16_stays_near_float32():
-    weights = make_weights(dtype=torch.bfloat16)
-    runtime, reference = make_runtime(weights), Reference(weights)
-    rows, table = random_rows(60, 10), tuple(range(15))
-    logits = runtime.forward(ScheduledBatch((share(rows, 0, 58, table),)))
-    assert_parity(logits, 0, reference, rows[:58], BFLOAT16)
-    for end in (59, 60):
-        logits = runtime.forward(ScheduledBatch((share(rows, end - 1, end, table),)))
-        assert_parity(logits, 0, reference, rows[:end], BFLOAT16)
-
-
-@on_gpu
 @pytest.mark.parametrize("float8", [Float8.TRUNK, Float8.ALL])
 def test_float8_weights_are_near_their_widened_values(float8):
     """A row alone meets widened weights; rows of a prefill are float8 themselves, with 3 bits of
@@ -200,16 +147,6 @@ def test_an_old_gpu_is_refused_before_weights_are_read(monkeypatch, tmp_path):
                 tmp_path, LIMITS, device=torch.device("cuda:0"), dtype=torch.bfloat16, float8=float8
             )
         assert f"An old GPU has compute capability {words}" in str(error.value)
-
-
-def test_the_limits_are_asserted(runtime):
-    rows = random_rows(70, 11)
-    with pytest.raises(AssertionError, match="too many rows"):
-        runtime.forward(
-            ScheduledBatch((share(rows, 0, LIMITS.max_step_rows + 1, tuple(range(40))),))
-        )
-    with pytest.raises(AssertionError, match="does not cover"):
-        runtime.forward(ScheduledBatch((share(rows, 0, 9, (1, 2)),)))
 
 
 def load(folder: Path, dtype: torch.dtype, bits: Bits | None = None) -> CudaRuntime:

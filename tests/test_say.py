@@ -32,23 +32,9 @@ from tests.fakes import GREEDY, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, s
 from tests.service.service_support import broken
 from tests.ui import page_support
 
-SPEAK = Mode(
-    "speech", "Speech", "text", "speech", "", split_sentences=False, default=True, note=None
-)
-LISTEN = Mode(
-    "listen",
-    "Listen",
-    "speech",
-    "speech",
-    "",
-    split_sentences=False,
-    default=False,
-    note=None,
-    own_system=True,
-)
-WRITE = Mode("text", "Write", "text", "text", "", split_sentences=False, default=False, note=None)
-
-
+SPEAK = Mode("speech", "Speech", "text", "speech", "", False, True, None)
+LISTEN = Mode("listen", "Listen", "speech", "speech", "", False, False, None, own_system=True)
+WRITE = Mode("text", "Write", "text", "text", "", False, False, None)
 INFO = dataclasses.replace(
     page_support.INFO,
     modes=(SPEAK, LISTEN, WRITE),
@@ -122,15 +108,6 @@ async def test_an_unknown_voice_is_refused(service, tmp_path):
         await say.speak(service, request, tmp_path / "a.wav")
 
 
-async def test_a_failure_is_its_sentence(service, tmp_path):
-    def fault() -> None:
-        raise RuntimeError("a broken kernel")
-
-    service._core.engine.runtime.before_forward = fault
-    with pytest.raises(MossError, match="restart the program"):
-        await say.speak(service, say.make_request(INFO, Text("hello"), SPEAK), tmp_path / "a.wav")
-
-
 async def test_a_folder_that_is_not_there_is_named(service, tmp_path):
     request = say.make_request(INFO, Text("hello"), SPEAK)
     with pytest.raises(MossError, match="--out"):
@@ -159,8 +136,6 @@ def test_options_are_those_of_the_engine():
     [
         (None, False, True, "speech"),
         (None, True, True, "listen"),
-        (None, False, False, "speech"),
-        (None, True, False, "listen"),
         ("speech", False, True, "speech"),
         ("text", False, False, "text"),
     ],

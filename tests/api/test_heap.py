@@ -39,33 +39,6 @@ def printed(program: str, *options: str) -> str:
     return run.stdout
 
 
-# Prints how many heaps there are when eight threads hold memory.
-THREADS = """
-import ctypes, sys, tempfile, threading
-from moss_engine.heap import tune_malloc
-
-libc = ctypes.CDLL(None)
-libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
-libc.fclose.argtypes, libc.malloc_info.argtypes = [ctypes.c_void_p], [ctypes.c_int, ctypes.c_void_p]
-if "shared" in sys.argv:
-    assert tune_malloc()
-held, release = threading.Barrier(9), threading.Event()
-
-def hold():
-    libc.malloc(100_000)
-    held.wait()
-    release.wait()
-
-for _ in range(8):
-    threading.Thread(target=hold, daemon=True).start()
-held.wait()
-with tempfile.NamedTemporaryFile() as file:
-    stream = libc.fopen(file.name.encode(), b"w")
-    libc.malloc_info(0, stream)
-    libc.fclose(stream)
-    print(file.read().count(b"<heap nr"))
-release.set()
-"""
 needs_glibc = pytest.mark.skipif(not tune_malloc(), reason="needs glibc")
 
 
@@ -73,12 +46,6 @@ needs_glibc = pytest.mark.skipif(not tune_malloc(), reason="needs glibc")
 def test_large_blocks_have_mappings_of_their_own_whatever_was_freed_before():
     assert int(printed(PROGRAM)) == 0
     assert int(printed(PROGRAM, "apart")) == 10
-
-
-@needs_glibc
-def test_all_threads_share_one_heap():
-    assert int(printed(THREADS)) > 1
-    assert int(printed(THREADS, "shared")) == 1
 
 
 # A process of its own: what is frozen is never collected. Prints how many objects of the start a

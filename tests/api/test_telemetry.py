@@ -26,7 +26,7 @@ from moss_engine.ui.server import launch
 from moss_engine.ui.config import PageConfig
 from tests.ui.page_support import FakeService
 launch(FakeService(), PageConfig(port=7860))
-time.sleep(15)  # ONNX Runtime, where it is left to itself, asks after two
+time.sleep(9)  # ONNX Runtime, where it is left to itself, asks after eight
 try:
     socket.getaddrinfo("the-end.invalid", 80)
 except OSError as error:

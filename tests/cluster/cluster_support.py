@@ -55,8 +55,8 @@ class Death(threading.Event):
 
 @dataclass
 class LocalRemote:
-    """`died` and `hangs` are set by tests; `batches` counts what was delivered, and
-    `kill_after` dies behind so many."""
+    """`died` and `hangs` are set by tests; `batches` counts what was delivered; it dies or hangs
+    behind as many as `kill_after` or `hang_after` says."""
 
     server: ReplicaServer
     died: Death = field(default_factory=Death)
@@ -185,7 +185,6 @@ INFO = ServiceInfo(
     run_ahead_s=10.0,
     lease_s=10.0,
 )
-HANGS_S = 3.0
 
 
 @dataclass
@@ -224,6 +223,7 @@ def clustered(
     fingerprints: tuple[str, ...] | None = None,
     info: ServiceInfo = INFO,
     patience_s: float = 10.0,
+    hangs_s: float = 3.0,
     cloner: VoiceCloner | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Cluster]:
@@ -242,7 +242,7 @@ def clustered(
         for voice_thread in voice_threads:
             stack.callback(voice_thread.shutdown)
         fleet = LocalFleet(servers)
-        service = ClusterService(fleet, hangs_s=HANGS_S, patience_s=patience_s, start_s=10.0)
+        service = ClusterService(fleet, hangs_s=hangs_s, patience_s=patience_s, start_s=10.0)
         try:
             service.start()
             yield Cluster(service, fleet, cores)

@@ -24,16 +24,7 @@ from moss_engine.cluster.build import open_fleet
 from moss_engine.cluster.replica import fingerprint
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.options import from_values
-from moss_engine.service import core as service_core
-from tests.cluster.cluster_support import (
-    INFO,
-    Cluster,
-    assert_whole,
-    clustered,
-    hear,
-    is_ready,
-    listen,
-)
+from tests.cluster.cluster_support import INFO, Cluster, clustered, hear, listen
 from tests.fakes import FakeCodec
 from tests.service.service_support import (
     PATIENCE_S,
@@ -43,7 +34,6 @@ from tests.service.service_support import (
     heard,
     hold_at,
     listen_to,
-    reached,
     sound_of,
     take,
     talking,
@@ -128,21 +118,6 @@ def test_a_replica_makes_no_more_than_run_ahead_of_what_was_taken():
         assert isinstance(rest[-1], Finished) and rest[-1].reason is FinishReason.STOP
 
 
-def test_a_page_remembers_no_replica_that_makes_nothing_for_it():
-    """Replicas come and go for months, each with a name of its own."""
-
-    async def leave_when_noted(cluster) -> None:
-        reply = await cluster.service.submit(ask())
-        async with aclosing(reply.events(acknowledge=False)) as events:
-            await anext(events)
-            await asyncio.to_thread(wait_until, lambda: cluster.service._replies._noted_s)
-
-    with clustered(1) as cluster:
-        cluster.hold_back(1.0)
-        asyncio.run(leave_when_noted(cluster))
-        wait_until(lambda: not cluster.service._replies._noted_s)
-
-
 def test_a_replica_is_watched_again_when_the_watch_has_ended(monkeypatch):
     monkeypatch.setattr("moss_engine.cluster.replica.WATCH_S", 0.01)
     with clustered(1) as cluster:
@@ -225,46 +200,14 @@ def test_a_listener_who_vanishes_while_his_reply_is_held_back_stops_it():
         assert asyncio.run(cluster.service.stats()).outcomes == {"cancelled": 1}
 
 
-def test_a_listener_may_outlive_its_service():
+def test_a_listener_and_a_session_may_outlive_their_service():
     with clustered(1) as cluster:
         reply = asyncio.run(cluster.service.submit(ask()))
     assert isinstance(listen_to(reply)[-1], Finished)
     reply.cancel()
-
-
-def test_a_session_may_end_behind_its_service():
-    with clustered(1) as cluster:
-        hear(cluster.service, ask(session="s", max_rows=2))
     asyncio.run(cluster.service.cancel_session("s"))
     with pytest.raises(ShuttingDownError, match="when it is back"):
         hear(cluster.service, ask(session="s"))
-
-
-def test_a_replica_may_be_asked_again_while_it_is_busy_with_the_last_time(monkeypatch):
-    """It is lost just as it takes the rest of a reply, and found before it could stop that."""
-    monkeypatch.setattr(service_core, "STALL_S", 1e6)
-
-    async def play(cluster: Cluster) -> list:
-        remote, core = cluster.remote("replica-0"), cluster.cores["replica-0"]
-        go_on = hold_at(core.engine.runtime, 10)
-        listening = asyncio.ensure_future(listen(cluster.service, ask(session="s")))
-        await reached(core.engine.runtime, 10)
-        await asyncio.to_thread(wait_until, lambda: cluster.service._replies.num_placed == 1)
-        remote.died.set()
-        await asyncio.to_thread(wait_until, lambda: not is_ready(cluster))
-        remote.kill_after = remote.batches
-        remote.died.clear()
-        await asyncio.to_thread(wait_until, remote.died.is_set)
-        remote.kill_after = None
-        remote.died.clear()
-        await asyncio.to_thread(
-            wait_until, lambda: listening.done() or len(core._replies.all()) == 3
-        )
-        go_on.set()
-        return await listening
-
-    with clustered(1, patience_s=1e6) as cluster:
-        assert_whole(asyncio.run(play(cluster)))
 
 
 def test_without_ray_the_option_says_what_to_install(monkeypatch):

@@ -33,7 +33,10 @@ def serve_configs() -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["serve.yaml", "rayservice.yaml"])
 def test_serve_takes_the_configuration_and_the_program_its_options(name):
-    (app,) = schema.ServeDeploySchema.model_validate(serve_configs()[name]).applications
+    config = serve_configs()[name]
+    assert set(config) <= set(schema.ServeDeploySchema.model_fields), "Serve ignores other names"
+    assert set(config["applications"][0]) <= set(schema.ServeApplicationSchema.model_fields)
+    (app,) = schema.ServeDeploySchema.model_validate(config).applications
     from moss_engine.cluster.serve.deployment import NAME
 
     assert app.name == NAME and app.import_path == "moss_engine.cluster.serve.deployment:app"
@@ -41,15 +44,6 @@ def test_serve_takes_the_configuration_and_the_program_its_options(name):
     values = {k: v for k, v in app.args.items() if k not in ("replicas", "actor_options")}
     from_values(TalkConfig, {k: v for k, v in values.items() if k in known})
     from_values(EngineConfig, {k: v for k, v in values.items() if k not in known})
-
-
-@pytest.mark.parametrize("name", ["serve.yaml", "rayservice.yaml"])
-def test_every_name_is_one_that_serve_knows(name):
-    """It ignores those that it does not know."""
-    config = serve_configs()[name]
-    assert set(config) <= set(schema.ServeDeploySchema.model_fields)
-    for app in config["applications"]:
-        assert set(app) <= set(schema.ServeApplicationSchema.model_fields)
 
 
 def test_the_image_sets_for_ray_what_the_program_does():
@@ -60,15 +54,18 @@ def test_the_image_sets_for_ray_what_the_program_does():
     assert SETTINGS.items() <= dict(word.split("=", 1) for word in words).items()
 
 
-def test_the_version_of_ray_is_the_one_that_is_installed():
-    spec = yaml.safe_load((DEPLOY / "rayservice.yaml").read_text(encoding="utf-8"))["spec"]
+@pytest.fixture
+def spec() -> dict[str, Any]:
+    return yaml.safe_load((DEPLOY / "rayservice.yaml").read_text(encoding="utf-8"))["spec"]
+
+
+def test_the_version_of_ray_is_the_one_that_is_installed(spec):
     locked = (ROOT / "uv.lock").read_text(encoding="utf-8")
     found = re.search(r'^name = "ray"\nversion = "(\S+)"', locked, re.MULTILINE)
     assert found is not None and spec["rayClusterConfig"]["rayVersion"] == found[1]
 
 
-def test_a_worker_has_what_its_replica_asks_for():
-    spec = yaml.safe_load((DEPLOY / "rayservice.yaml").read_text(encoding="utf-8"))["spec"]
+def test_a_worker_has_what_its_replica_asks_for(spec):
     (app,) = yaml.safe_load(spec["serveConfigV2"])["applications"]
     (group,) = spec["rayClusterConfig"]["workerGroupSpecs"]
     (worker,) = group["template"]["spec"]["containers"]
@@ -78,13 +75,7 @@ def test_a_worker_has_what_its_replica_asks_for():
         limits["nvidia.com/gpu"]
     )
     assert asked["num_cpus"] <= int(limits["cpu"])
-
-
-def test_a_worker_is_not_asked_for_a_proxy_that_does_not_run():
-    """KubeRay's own probe of a worker asks for it, by a program that the image lacks."""
-    spec = yaml.safe_load((DEPLOY / "rayservice.yaml").read_text(encoding="utf-8"))["spec"]
-    (group,) = spec["rayClusterConfig"]["workerGroupSpecs"]
-    (worker,) = group["template"]["spec"]["containers"]
+    # KubeRay's own probe of a worker asks for a proxy, which does not run.
     assert yaml.safe_load(spec["serveConfigV2"])["proxy_location"] == "Disabled"
     assert worker["readinessProbe"]["httpGet"]["path"] == "/api/healthz"
 
@@ -93,10 +84,12 @@ def containerfile() -> str:
     return (DEPLOY / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " ")
 
 
-def test_the_image_installs_what_replicas_and_pages_need():
+def test_the_image_installs_what_replicas_kernels_and_probes_need():
     (export,) = re.findall(r"uv (export .*?) -o ", containerfile())
     parts = set(re.findall(r"--(?:extra|group) (\w+)", export))
     assert {"cluster", "talk", "vocoder"} <= parts and "--frozen" in export
+    packages = " ".join(re.findall(r"apt-get install ([^&]*)", containerfile())).split()
+    assert {"gcc", "libc6-dev", "wget"} <= set(packages)
 
 
 def test_the_program_starts_from_what_the_image_copies(tmp_path):
@@ -119,12 +112,3 @@ def test_the_program_starts_from_what_the_image_copies(tmp_path):
     run = [sys.executable, "-c", code, *arguments]
     told = subprocess.check_output(run, cwd=tmp_path, env=environment, text=True).strip()
     assert Path(told).is_dir() and Path(told).is_relative_to(tmp_path)
-
-
-def test_the_image_has_what_the_kernels_of_a_gpu_are_compiled_with():
-    packages = re.findall(r"apt-get install ([^&]*)", containerfile())
-    assert {"gcc", "libc6-dev"} <= set(" ".join(packages).split())
-
-
-def test_the_image_has_what_probes_of_pods_call():
-    assert re.search(r"apt-get install .*\bwget\b", containerfile())

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -109,6 +110,7 @@ def ask_until_answered(page: Process) -> None:
     """Its replica is found a moment behind the head."""
     page.say("1")
     while page.until("Finished", "refused E_REPLICAS").startswith("refused"):
+        time.sleep(0.2)
         page.say("1")
 
 

@@ -20,25 +20,9 @@ from moss_engine.cluster.fleet import Card, ReplicaLostError
 from moss_engine.cluster.pipe import Inbox, Outboxes, Parcel
 from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.service.local import LocalService
-from tests.cluster.cluster_support import (
-    INFO,
-    Cluster,
-    assert_whole,
-    clustered,
-    hear,
-    home,
-    placements,
-)
+from tests.cluster.cluster_support import INFO, Cluster, assert_whole, clustered, hear, placements
 from tests.fakes import FakeCodec
-from tests.service.service_support import (
-    PATIENCE_S,
-    ask,
-    broken,
-    heard,
-    served,
-    talking,
-    wait_until,
-)
+from tests.service.service_support import PATIENCE_S, ask, heard, served, talking, wait_until
 
 CHUNK = AudioChunk("r", 0.0, 0, np.zeros(4, np.float32), 0, 24_000)
 LAST = Finished("r", 0.0, 0, FinishReason.STOP, ())
@@ -91,12 +75,6 @@ def test_rows_alone_do_not_wait_for_ever(monkeypatch):
     assert batches([row(1)], 1) == [[row(1)]]
 
 
-def test_a_message_has_one_chunk_at_most(monkeypatch):
-    monkeypatch.setattr(replica, "ROWS_WAIT_S", 1e6)
-    found = batches([row(1), CHUNK, CHUNK, row(2), LAST], 3)
-    assert [sum(event is CHUNK for event in batch) for batch in found] == [1, 1, 0]
-
-
 def deliver_at_once(cluster: Cluster) -> None:
     """Replicas send every reply in one batch, from its first word to its last."""
 
@@ -119,16 +97,6 @@ def test_a_reply_that_is_over_when_it_is_heard_of_leaves_no_replica():
         wait_until(lambda: asyncio.run(cluster.service.stats()).outcomes)
         stats = asyncio.run(cluster.service.stats()).cluster
         assert stats is not None and (len(stats.replicas), stats.num_resumes) == (2, 0)
-
-
-def test_an_engine_that_failed_when_its_reply_is_heard_of_is_the_loss_of_its_replica():
-    with clustered() as cluster:
-        deliver_at_once(cluster)
-        first = home(cluster)
-        cluster.cores[first].engine.runtime.before_forward = broken(RuntimeError("a runtime"))
-        events = hear(cluster.service, ask(session="s"))
-        assert_whole(events)
-        assert len(placements(events)) == 2
 
 
 def joined(outboxes: Outboxes, seen: list[int], dies_after: int | None = None) -> Inbox:
@@ -188,56 +156,6 @@ def test_who_leaves_stops_his_own_reply_only():
         wait_until(lambda: core.stats().engine.running == 0)
 
 
-def test_nobody_leaves_a_reply_that_is_over():
-    left: list[str] = []
-
-    async def whole(core: Any) -> None:
-        inbox = joined(outboxes_of(core), [])
-
-        async def leave(request_id: str) -> None:
-            left.append(request_id)
-
-        inbox._leave = leave
-        async with aclosing(inbox.reply(ask())) as batches:
-            async for batch in batches:
-                if isinstance(batch, list) and isinstance(batch[-1], Finished):
-                    break
-        await asyncio.gather(*inbox._tasks)
-
-    with served(talking(), FakeCodec()) as core:
-        asyncio.run(whole(core))
-    assert left == []
-
-
-def test_leaving_does_not_overtake_asking():
-    calls: list[str] = []
-
-    async def nothing() -> AsyncGenerator[Parcel, None]:
-        await asyncio.Event().wait()
-        yield []
-
-    async def leaves_at_once() -> None:
-        may_begin, left = asyncio.Event(), asyncio.Event()
-
-        async def begin(_: Any) -> None:
-            await may_begin.wait()
-            calls.append("ask")
-
-        async def leave(_: str) -> None:
-            calls.append("leave")
-            left.set()
-
-        leaving = asyncio.ensure_future(anext(Inbox(nothing, begin, leave).reply(ask())))
-        await asyncio.sleep(0)
-        leaving.cancel()
-        await asyncio.wait({leaving})
-        asyncio.get_running_loop().call_soon(may_begin.set)
-        await left.wait()
-
-    asyncio.run(leaves_at_once())
-    assert calls == ["ask", "leave"]
-
-
 def test_the_end_of_the_stream_is_that_of_every_reply():
     async def lost(inbox: Inbox) -> None:
         replies = [all_of(inbox, ask(session=f"s{i}")) for i in range(3)]
@@ -269,24 +187,6 @@ def test_nothing_stays_of_a_reply_that_is_left_before_its_stream_opens(monkeypat
 
     with served(talking(), FakeCodec()) as core:
         asyncio.run(leave_early(core))
-        assert core.stats().outcomes == {}
-
-
-def test_nothing_stays_of_a_reply_that_is_asked_for_when_its_stream_was_left(monkeypatch):
-    monkeypatch.setattr(pipe, "UNHEARD_S", 0.01)
-
-    async def ask_late(core: Any) -> None:
-        outboxes = outboxes_of(core)
-        opening = asyncio.ensure_future(anext(outboxes.parcels("page", "stream")))
-        await asyncio.sleep(0)
-        opening.cancel()
-        await asyncio.wait({opening})
-        assert not len(outboxes)
-        outboxes.ask("page", "stream", ask())
-        await until(lambda: not len(outboxes))
-
-    with served(talking(), FakeCodec()) as core:
-        asyncio.run(ask_late(core))
         assert core.stats().outcomes == {}
 
 

@@ -1,4 +1,4 @@
-"""Two replicas under Ray Serve, of which one is killed again and again in the middle of replies."""
+"""Two replicas under Ray Serve, of which one is killed in the middle of replies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from moss_engine.api.events import AudioChunk, Event, Finished, Placed, Sampled
-from moss_engine.api.info import ClusterStats, ServiceInfo
+from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Message, Request, Text
 from moss_engine.api.tokens import Row
 from moss_engine.build import build_core
@@ -25,7 +25,7 @@ from tests.service.service_support import assert_well_formed, heard, listen
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 
-ROUNDS, AT_A_TIME, SEEDS = 5, 10, 5
+AT_A_TIME, SEEDS = 6, 3
 PATIENCE_S = 600.0
 ROWS = 60
 
@@ -82,20 +82,6 @@ def alone(config: EngineConfig, info: ServiceInfo) -> dict[int, Said]:
         core.close()
 
 
-async def stats_of(service: ClusterService) -> ClusterStats:
-    stats = (await service.stats()).cluster
-    assert stats is not None
-    return stats
-
-
-async def until(condition) -> None:
-    async def wait() -> None:
-        while not await condition():
-            await asyncio.sleep(0.05)
-
-    await asyncio.wait_for(wait(), PATIENCE_S)
-
-
 class Listener:
     """Hears a reply, of which it takes nothing before it is let."""
 
@@ -122,16 +108,11 @@ class Listener:
         reply.acknowledge(10**9)
 
 
-async def one_round(service: ClusterService, info: ServiceInfo, number: int) -> list[Listener]:
+async def through_a_death(service: ClusterService, info: ServiceInfo) -> list[Listener]:
     """Replies, and the death of a replica in the middle of them."""
-
-    async def both_are_there() -> bool:
-        return len((await stats_of(service)).replicas) == 2
-
-    await until(both_are_there)
     may_take = asyncio.Event()
     listeners = [
-        Listener(service, question(info, i % SEEDS, f"round {number} reply {i}"), may_take)
+        Listener(service, question(info, i % SEEDS, f"reply {i}"), may_take)
         for i in range(AT_A_TIME)
     ]
     listening = [asyncio.ensure_future(listener.listen()) for listener in listeners]
@@ -142,34 +123,26 @@ async def one_round(service: ClusterService, info: ServiceInfo, number: int) -> 
     may_take.set()
     await asyncio.wait_for(asyncio.gather(*listening), PATIENCE_S)
     assert listeners[0].replica != doomed.name
-    return listeners
-
-
-async def all_rounds(service: ClusterService, info: ServiceInfo) -> list[Listener]:
-    rounds = [await one_round(service, info, number) for number in range(ROUNDS)]
-
-    async def at_rest() -> bool:
+    while True:  # what a replica says of its load comes a moment later
         engine = (await service.stats()).engine
         assert engine.leaked_blocks == 0
-        return engine.running + engine.waiting + engine.blocks_used + engine.blocks_reserved == 0
+        if engine.running + engine.waiting + engine.blocks_used + engine.blocks_reserved == 0:
+            return listeners
+        await asyncio.sleep(0.05)
 
-    await until(at_rest)
-    return [listener for listeners in rounds for listener in listeners]
 
-
-def test_replies_survive_the_deaths_of_their_replicas(cluster, config):
+def test_replies_survive_the_death_of_their_replica(cluster, config):
     info = asyncio.run(cluster.describe())
     assert info.max_sessions == 2 * config.max_sessions
     expected = alone(config, info)
-    listeners = asyncio.run(all_rounds(cluster, info))
-    assert len(listeners) == ROUNDS * AT_A_TIME
+    assert np.frombuffer(expected[0].samples, np.float32).any()
+    listeners = asyncio.run(asyncio.wait_for(through_a_death(cluster, info), PATIENCE_S))
     for i, listener in enumerate(listeners):
         said, events = expected[i % SEEDS], listener.events
         assert_well_formed(events)
         assert tuple(event.row for event in events if isinstance(event, Sampled)) == said.rows
         assert heard(events).tobytes() == said.samples
         assert isinstance(events[-1], Finished) and events[-1].rows == said.rows
-    assert np.frombuffer(expected[0].samples, np.float32).any()
     stats = asyncio.run(cluster.stats())
-    assert stats.cluster is not None and stats.cluster.num_resumes >= ROUNDS
-    assert sum(stats.outcomes.values()) == ROUNDS * AT_A_TIME
+    assert stats.cluster is not None and stats.cluster.num_resumes >= 1
+    assert sum(stats.outcomes.values()) == AT_A_TIME

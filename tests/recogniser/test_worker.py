@@ -56,13 +56,6 @@ def seconds(count: int) -> np.ndarray:
     return np.zeros(count * RATE_HZ, np.float32)
 
 
-def test_a_recording_becomes_a_transcript(worker, gated):
-    gated.gate.set()
-    found = worker.transcribe(seconds(2)).result(PATIENCE_S)
-    assert (found.text, found.recogniser, found.seconds) == ("2 seconds.", "Gated", 2.0)
-    assert found.took_s > 0
-
-
 def test_a_partial_one_is_given_up_rather_than_waited_for(worker, gated):
     first = worker.transcribe(seconds(1))
     assert gated.begun.wait(PATIENCE_S)

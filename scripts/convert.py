@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ConfigError, MossError
+from moss_engine.api.small_files import read_json
 from moss_engine.models.checkpoint import (
     TIED_ROWS,
     check_tensors,
@@ -45,7 +46,6 @@ from scripts.disk import refuse_inside, require_space, writing_to
 from scripts.progress import Progress
 
 JOURNAL_NAME = ".conversion.json"
-PARTIAL = ".partial"
 TO_GO_ON = (
     "make it writable, or free some space, and give the same command again, which goes on from "
     "there; or name another folder"
@@ -79,27 +79,24 @@ def convert(checkpoint: Path, out: Path, dtype: str) -> dict[str, int]:
     sizes = {name: stored_bytes(entries) for name, entries in files.items()}
     total = sum(sizes.values())
     with writing_to(out, TO_GO_ON):
-        done = _open_output(out, made_by, sizes)
-        require_space(out, total - sum(sizes[name] for name in done), "The conversion")
-        resumed = len(done)
+        kept = _open_output(out, made_by, sizes)
+        done = sum(sizes[name] for name in kept)
+        require_space(out, total - done, "The conversion")
         progress = Progress(total, *(("GB", 1e9) if total > 1e9 else ("MB", 1e6)))
-        progress.advance(
-            sum(sizes[name] for name in done), f"{resumed} files are there" if done else ""
-        )
-        for name in [name for name in files if name not in done]:
-            done[name] = write_tensors(
-                out / name, files[name], _tensors_of(name, checkpoint, config, dtype)
-            )
-            _write_journal(out, made_by, done)
+        progress.advance(done, f"{len(kept)} files are there" if kept else "")
+        digests = {}
+        for name in [name for name in files if name not in kept]:
+            tensors = _tensors_of(name, checkpoint, config, dtype)
+            digests[name] = write_tensors(out / name, files[name], tensors)
             progress.advance(sizes[name], name)
         progress.end()
         copy_config(checkpoint, out)
-        write_manifest(out, made_by, done)
+        write_manifest(out, made_by, digests)
         (out / JOURNAL_NAME).unlink(missing_ok=True)
     return {
         "tensors": sum(map(len, files.values())),
         "files": len(files),
-        "files_kept": resumed,
+        "files_kept": len(kept),
         "bytes": total,
     }
 
@@ -121,45 +118,35 @@ def _first_rows(stored: StoredTensor) -> Tensor:
     )
 
 
-def _open_output(out: Path, made_by: dict[str, str], sizes: dict[str, int]) -> dict[str, str]:
-    """Make the folder, or find what an earlier run left there: whole files and their digests."""
+def _open_output(out: Path, made_by: dict[str, str], sizes: dict[str, int]) -> list[str]:
+    """Make the folder, or find the whole files that an earlier run left there."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; name a folder for the converted checkpoint.")
     out.mkdir(parents=True, exist_ok=True)
-    journal = out / JOURNAL_NAME
-    present = sorted(path.name for path in out.iterdir() if path.name != JOURNAL_NAME + PARTIAL)
+    journal, unfinished = out / JOURNAL_NAME, out / f"{JOURNAL_NAME}.partial"
+    present = sorted(path.name for path in out.iterdir() if path != unfinished)
     if not journal.exists():
         if present:
             raise ConfigError(
                 f"{out} is not empty (it holds {present[0]}); name another folder, or remove it "
                 f"first."
             )
-        _write_journal(out, made_by, {})
-        return {}
-    try:
-        found = json.loads(journal.read_text(encoding="utf-8"))
-        before, done = found["made_by"], dict(found["files"])
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ConfigError(
-            f"{journal} cannot be read ({error}); remove {out} and convert again."
-        ) from None
+        unfinished.write_text(json.dumps(made_by), encoding="utf-8")
+        unfinished.replace(journal)
+        return []
+    again = f"remove {out} and convert again."
+    before = read_json(journal, again=again, error=ConfigError)
     for field, value in made_by.items():
         if before.get(field) != value:
             raise ConfigError(
                 f"{out} holds an unfinished conversion with {field} {before.get(field)!r}, not "
                 f"{value!r}; name another folder, or remove it first."
             )
-    return {
-        name: digest
-        for name, digest in done.items()
-        if name in sizes and (out / name).is_file() and (out / name).stat().st_size == sizes[name]
-    }
+    return [name for name, size in sizes.items() if _has_size(out / name, size)]
 
 
-def _write_journal(out: Path, made_by: dict[str, str], done: dict[str, str]) -> None:
-    unfinished = out / (JOURNAL_NAME + PARTIAL)
-    unfinished.write_text(json.dumps({"made_by": made_by, "files": done}), encoding="utf-8")
-    unfinished.replace(out / JOURNAL_NAME)
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -168,18 +155,11 @@ def main(argv: list[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint folder as downloaded"
-    )
-    parser.add_argument(
-        "out", type=Path, metavar="OUT", help="folder to make, or one that was interrupted"
-    )
-    parser.add_argument(
-        "--dtype",
-        choices=list(DTYPE_OPTIONS),
-        default="bf16",
-        help="number format of the layout (default: bf16)",
-    )
+    add = parser.add_argument
+    add("checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint folder as downloaded")
+    add("out", type=Path, metavar="OUT", help="folder to make, or one that was interrupted")
+    add("--dtype", choices=list(DTYPE_OPTIONS), default="bf16",
+        help="number format of the layout (default: bf16)")  # fmt: skip
     args = parser.parse_args(argv)
     report = convert(args.checkpoint, args.out, DTYPE_OPTIONS[args.dtype])
     print(json.dumps({"converted": args.out.name, "dtype": args.dtype, **report}))

@@ -70,15 +70,15 @@ def build_tensorrt_plan(
     MissingPackageError without the library, and ConfigError for what it cannot build.
     """
     library = load_library(target.backend)
-    capability = _capability(library, target)
+    capability = capability_of(library, target)
     plan = build_plan(library, config, dtype, target, weights, report, effort=effort)
-    return write_plan(path, plan, library.version, capability, dtype, target, report)
+    return write_plan(path, plan, library, capability, dtype, target, report)
 
 
 def write_plan(
     path: Path,
     plan: Any,
-    library_version: str,
+    library: Library,
     capability: str,
     dtype: str,
     target: BuildTarget,
@@ -89,15 +89,16 @@ def write_plan(
     report(f"writing {plan.nbytes / 1e6:.1f} MB")
     with path.open("wb") as file:
         file.write(plan)
+    digest, limits = hashlib.sha256(plan).hexdigest(), dataclasses.asdict(target.limits)
     return EngineManifest(
         target.backend,
         target.checkpoint_digest,
-        library_version,
+        library.version,
         capability,
         dtype,
         target.weights,
-        **dataclasses.asdict(target.limits),
-        plan_digest=hashlib.sha256(plan).hexdigest(),
+        **limits,
+        plan_digest=digest,
         plan_bytes=plan.nbytes,
         plugin_digest=plugin_digest,
     )
@@ -114,30 +115,29 @@ def build_plan(
     effort: int = EFFORT,
 ) -> Any:
     """The plan as the library's memory object."""
-    if dtype == FLOAT8 and target.weights == "bound":
-        raise ConfigError(
-            "float8 weights cannot be bound, as TensorRT wants their scales when it builds; use "
-            "--weights baked, or convert with --dtype bf16."
-        )
+    refuse_bound_float8(dtype, target)
     if dtype not in library.dtypes:
         raise ConfigError(
             f"{target.backend} {library.version} has no {dtype}; convert the checkpoint with one "
             f"of {', '.join(library.dtypes)}."
         )
-    assert (weights is None) == (target.weights == "bound"), (
-        "weights are given to be baked, and only then"
-    )
+    assert (weights is None) == (target.weights == "bound"), "weights are given to be baked"
     tensors = EngineTensors(config, target.limits, dtype, library.wide_io)
+
+    def build(part: str) -> Any:
+        return _build_part(library, part, tensors, target, weights, report, effort)
+
     if weights is not None:
-        return _build_part(library, WHOLE, tensors, target, weights, report, effort)
-    return memoryview(
-        join_plans(
-            {
-                part: bytes(_build_part(library, part, tensors, target, None, report, effort))
-                for part in PARTS
-            }
+        return build(WHOLE)
+    return memoryview(join_plans({part: bytes(build(part)) for part in PARTS}))
+
+
+def refuse_bound_float8(dtype: str, target: BuildTarget) -> None:
+    if dtype == FLOAT8 and target.weights == "bound":
+        raise ConfigError(
+            "float8 weights cannot be bound, as TensorRT wants their scales when it builds; build "
+            "with --weights baked, or convert with --dtype bf16."
         )
-    )
 
 
 def _build_part(
@@ -241,7 +241,7 @@ def _settings(library: Library, builder: Any, target: BuildTarget, dtype: str, e
     return settings
 
 
-def _capability(library: Library, target: BuildTarget) -> str:
+def capability_of(library: Library, target: BuildTarget) -> str:
     """What the plan will be for; raises ConfigError where that cannot be built here."""
     if library.backend == "tensorrt_rtx" and target.compute_capability is not None:
         for capability in target.compute_capability.split(","):

@@ -17,7 +17,9 @@ from moss_engine.export.tensorrt import (
     BuildTarget,
     Report,
     Weights,
+    capability_of,
     constants,
+    refuse_bound_float8,
     serialize,
     write_plan,
 )
@@ -25,7 +27,7 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import file_digest
 from moss_engine.runtime.engine_manifest import EngineManifest
 from moss_engine.runtime.tensorrt.library import Library, describe
-from moss_engine.runtime.tensorrt.tensors import ANY, FLOAT8, EngineTensors, rotary_table
+from moss_engine.runtime.tensorrt.tensors import ANY, EngineTensors, rotary_table
 from moss_engine.runtime.tensorrt_llm.runtime import RELEASES, find_plugin
 from moss_engine.runtime.tensorrt_llm.tensors import (
     ATTENTION,
@@ -33,6 +35,16 @@ from moss_engine.runtime.tensorrt_llm.tensors import (
     engine_inputs,
     profile_shapes,
 )
+
+PLUGIN_SETTINGS = {
+    "gemm_plugin": None,
+    "remove_input_padding": True,
+    "paged_kv_cache": True,
+    "context_fmha": True,
+    "use_paged_context_fmha": True,
+    "use_fp8_context_fmha": False,
+}
+"""Packed rows over a paged pool, in the context phase, too."""
 
 
 def build_llm_plan(
@@ -46,43 +58,31 @@ def build_llm_plan(
     """As `build_tensorrt_plan`, for TensorRT-LLM."""
     _refuse(dtype, target)
     library, llm = _import_library()
-    capability = _this_gpu(target.compute_capability)
+    capability = capability_of(library, target)
     tensors = EngineTensors(config, target.limits, dtype, library.wide_io)
     builder = llm.Builder()
     network = builder.create_network()
-    for name, value in plugin_settings(tensors.io_dtype, target.limits.block_size).items():
+    settings = {
+        **PLUGIN_SETTINGS,
+        "dtype": tensors.io_dtype,
+        "gpt_attention_plugin": tensors.io_dtype,
+        "tokens_per_block": target.limits.block_size,
+    }
+    for name, value in settings.items():
         setattr(network.plugin_config, name, value)
     with llm.net_guard(network):
-        ops = Ops(library, network.trt_network)
+        ops, builder = Ops(library, network.trt_network), builder.trt_builder
         report("defining the network" + ("" if weights is None else " and reading its weights"))
         values = constants(ops, tensors, weights) if weights is not None else {}
         specs = engine_inputs(tensors, is_bound=weights is None)
         values |= {name: ops.input(name, spec) for name, spec in specs.items()}
         attention = PluginAttention(ops, network, tensors, values)
         Network(ops, config, dtype, values.__getitem__).define(values, attention)
-        settings = builder.trt_builder.create_builder_config()
-        shapes = profile_shapes(tensors)
+        shapes, made = profile_shapes(tensors), builder.create_builder_config()
         report("building")
-        plan = serialize(
-            library, builder.trt_builder, network.trt_network, settings, shapes, target, report
-        )
-    plugin_digest = file_digest(find_plugin(None))
-    return write_plan(path, plan, library.version, capability, dtype, target, report, plugin_digest)
-
-
-def plugin_settings(dtype: str, block_size: int) -> dict[str, Any]:
-    """Plugin settings: paged KV, packed rows, and context attention over the paged pool."""
-    return {
-        "dtype": dtype,
-        "gpt_attention_plugin": dtype,
-        "gemm_plugin": None,
-        "remove_input_padding": True,
-        "paged_kv_cache": True,
-        "tokens_per_block": block_size,
-        "context_fmha": True,
-        "use_paged_context_fmha": True,
-        "use_fp8_context_fmha": False,
-    }
+        plan = serialize(library, builder, network.trt_network, made, shapes, target, report)
+    digest = file_digest(find_plugin(None))
+    return write_plan(path, plan, library, capability, dtype, target, report, digest)
 
 
 class PluginAttention:
@@ -152,11 +152,7 @@ def _refuse(dtype: str, target: BuildTarget) -> None:
             "The weights are float16, in which this network overflows with tensorrt_llm; convert "
             "with --dtype bf16 or fp8."
         )
-    if dtype == FLOAT8 and target.weights == "bound":
-        raise ConfigError(
-            "float8 engines keep their scales and hence their weights in the plan; build with "
-            "--weights baked, or convert with --dtype bf16."
-        )
+    refuse_bound_float8(dtype, target)
     size = target.limits.block_size
     if size < 8 or size & (size - 1):
         raise ConfigError(
@@ -183,18 +179,3 @@ def _import_library() -> tuple[Library, Any]:
             f"{' or '.join(RELEASES)}; {remedy}"
         )
     return describe("tensorrt_llm", tensorrt), tensorrt_llm
-
-
-def _this_gpu(wanted: str | None) -> str:
-    if not torch.cuda.is_available():
-        raise ConfigError(
-            "--backend tensorrt_llm builds on the GPU that will run the engine, and there is none; "
-            "use a machine with that GPU, or --backend tensorrt_rtx, which builds without one."
-        )
-    found = "{}.{}".format(*torch.cuda.get_device_capability())
-    if wanted not in (None, found):
-        raise ConfigError(
-            f"--compute-capability {wanted} differs from this GPU's {found}; tensorrt_llm builds "
-            "for the GPU that it runs on, so build on the other one."
-        )
-    return found

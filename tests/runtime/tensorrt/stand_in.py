@@ -50,19 +50,17 @@ BuilderFlag = Enum("BuilderFlag", "TF32 FP16 OBEY_PRECISION_CONSTRAINTS")
 Strategy = Enum("ExecutionContextAllocationStrategy", "STATIC USER_MANAGED")
 
 
-class Logger:
+class Logger(SimpleNamespace):
     WARNING = 2
 
     def __init__(self, severity: int):
-        self.severity = severity
+        """Nothing is said."""
 
 
 class Weights:
     def __init__(self, values: Any, address: int = 0, count: int = 0):
-        if isinstance(values, Type):
-            self.tensor = _read(address, values, (count,))
-        else:
-            self.tensor = torch.from_numpy(values).clone()
+        is_type = isinstance(values, Type)
+        self.tensor = _read(address, values, (count,)) if is_type else torch.tensor(values)
 
 
 class Value:
@@ -260,18 +258,12 @@ PLANS: dict[bytes, Network] = {}
 
 class Builder:
     def __init__(self, typed: bool, logger: Logger):
-        assert isinstance(logger, Logger)
         self.typed = typed
+        self.create_builder_config, self.create_optimization_profile = Settings, Profile
 
     def create_network(self, flags: int) -> Network:
         assert flags == 1 << int(self.typed)
         return Network(self.typed)
-
-    def create_builder_config(self) -> Settings:
-        return Settings()
-
-    def create_optimization_profile(self) -> Profile:
-        return Profile()
 
     def build_serialized_network(self, network: Network, settings: Settings) -> Memory:
         dynamic = {name for name, (_, _, shape) in network.inputs.items() if -1 in shape}
@@ -291,7 +283,7 @@ class Builder:
 
 class Runtime:
     def __init__(self, logger: Logger):
-        assert isinstance(logger, Logger)
+        """It needs nothing of it."""
 
     def deserialize_cuda_engine(self, plan: Any) -> Engine | None:
         network = PLANS.get(bytes(plan))
@@ -301,45 +293,35 @@ class Runtime:
 class Engine:
     def __init__(self, network: Network):
         self.network, self.inputs = network, network.inputs
-        self.names = [*network.inputs, *(value.name for value in network.outputs)]
-        self.num_io_tensors = len(self.names)
         self.num_optimization_profiles = len(network.profiles)
-        name = "device_memory_size_v2" if network.typed else "device_memory_size"
-        setattr(self, name, 1024)
-        self.output_types = self._output_types()
-
-    def get_tensor_name(self, index: int) -> str:
-        return self.names[index]
+        self.tensors = {name: (dtype, self._fixed(name)) for name, (_, dtype, _) in
+                        self.inputs.items()} | self._outputs()  # fmt: skip
+        self.names = [*self.tensors]
+        self.num_io_tensors = len(self.names)
+        self.get_tensor_name = self.names.__getitem__
+        self.get_tensor_dtype = lambda name: self.tensors[name][0]
+        self.get_tensor_shape = lambda name: self.tensors[name][1]
+        self.get_tensor_location = lambda name: SimpleNamespace(name="DEVICE")
+        if network.typed:
+            self.device_memory_size_v2 = 1024
+            self.create_execution_context = lambda strategy: Context(self)
+        else:
+            self.device_memory_size = 1024
+            self.create_execution_context_without_device_memory = lambda: OldContext(self)
 
     def get_tensor_mode(self, name: str) -> TensorIOMode:
         return TensorIOMode.INPUT if name in self.inputs else TensorIOMode.OUTPUT
-
-    def get_tensor_dtype(self, name: str) -> Type:
-        return self.inputs[name][1] if name in self.inputs else self.output_types[name][0]
-
-    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        """An old release fixes what the profiles leave no choice in."""
-        if name not in self.inputs:
-            return self.output_types[name][1]
-        shapes = {tuple(size) for sizes in self.profile_shapes(name) for size in sizes}
-        return shapes.pop() if not self.network.typed and len(shapes) == 1 else self.inputs[name][2]
-
-    def get_tensor_location(self, name: str) -> SimpleNamespace:
-        return SimpleNamespace(name="DEVICE")
 
     def profile_shapes(self, name: str) -> list[list[tuple[int, ...]]]:
         fixed = [self.inputs[name][2]] * 3
         return [profile.get(name, fixed) for profile in self.network.profiles]
 
-    def create_execution_context(self, strategy: Enum) -> Context:
-        assert strategy is Strategy.USER_MANAGED and self.network.typed
-        return Context(self)
+    def _fixed(self, name: str) -> tuple[int, ...]:
+        """An input's shape: an old release fixes what the profiles leave no choice in."""
+        shapes = {size for sizes in self.profile_shapes(name) for size in sizes}
+        return shapes.pop() if not self.network.typed and len(shapes) == 1 else self.inputs[name][2]
 
-    def create_execution_context_without_device_memory(self) -> Context:
-        assert not self.network.typed
-        return OldContext(self)
-
-    def _output_types(self) -> dict[str, tuple[Type, tuple[int, ...]]]:
+    def _outputs(self) -> dict[str, tuple[Type, tuple[int, ...]]]:
         """From runs with zeros at several sizes: a size that changes is -1. An old release gives
         the first profile's smallest size instead."""
         runs = []
@@ -352,12 +334,12 @@ class Engine:
                 }
                 runs.append(self.network.run(zeros))
         self.network.dry = False
-        types = {}
+        found = {}
         for name, first in runs[0].items():
             sizes = zip(*(run[name].shape for run in runs), strict=True)
             shape = tuple(size[0] if len({*size}) == 1 else -1 for size in sizes)
-            types[name] = Type.of(first), shape if self.network.typed else tuple(first.shape)
-        return types
+            found[name] = Type.of(first), shape if self.network.typed else tuple(first.shape)
+        return found
 
 
 class Context:
@@ -376,7 +358,7 @@ class Context:
         return 0 <= profile < self.engine.num_optimization_profiles
 
     def set_device_memory(self, address: int, size: int) -> None:
-        assert address and size >= 1024
+        assert size >= 1024
         self.memory = address
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> object:
@@ -391,7 +373,7 @@ class Context:
         return name in self.engine.names and address
 
     def execute_async_v3(self, stream: int) -> object:
-        if not self.memory or any(name not in self.addresses for name in self.engine.names):
+        if not self.memory or self.addresses.keys() != {*self.engine.names}:
             return False
         if stream:
             torch.cuda.ExternalStream(stream).synchronize()
@@ -399,9 +381,7 @@ class Context:
         for name, (_, dtype, shape) in self.engine.inputs.items():
             shape, address = self.shapes.get(name, shape), self.addresses[name]
             assert -1 not in shape, f"{name} has no shape"
-            if stream:
-                is_right = _is_on_device(address) != name.startswith("host_")
-                assert is_right, f"{name} on the wrong side"
+            assert not stream or _is_on_device(address) != name.startswith("host_"), name
             inputs[name] = _read(address, dtype, shape, stream)
         with self.engine.network.plugin or nullcontext():
             for name, tensor in self.engine.network.run(inputs).items():
@@ -411,15 +391,10 @@ class Context:
 
 
 class OldContext(Context):
-    set_device_memory = property()  # it is not there
+    """`set_device_memory` is not there: the memory's address is an attribute."""
 
-    @property
-    def device_memory(self) -> int:
-        return self.memory
-
-    @device_memory.setter
-    def device_memory(self, address: int) -> None:
-        self.memory = address
+    set_device_memory = property()
+    device_memory = property(lambda self: self.memory, lambda self, at: setattr(self, "memory", at))
 
 
 def _read(address: int, dtype: Type, shape: tuple[int, ...], stream: int = 0) -> Tensor:
@@ -477,12 +452,8 @@ TENSORRT = package("10.16.1.11", typed=True)
 OLD_TENSORRT = package("8.6.0", typed=False)
 
 
-class LlmTensor:
+class LlmTensor(SimpleNamespace):
     """A tensor of tensorrt_llm that wraps one of the network."""
-
-    def __init__(self, *, trt_tensor: Value, network: LlmNetwork, is_network_input: bool):
-        assert not is_network_input
-        self.trt_tensor, self.network = trt_tensor, network
 
 
 PLUGIN_FIELDS = (
@@ -503,10 +474,7 @@ class LlmNetwork:
 
 class LlmBuilder:
     def __init__(self) -> None:
-        self.trt_builder = Builder(True, Logger(2))
-
-    def create_network(self) -> LlmNetwork:
-        return LlmNetwork()
+        self.trt_builder, self.create_network = Builder(True, Logger(2)), LlmNetwork
 
 
 @contextmanager
@@ -567,7 +535,7 @@ def gpt_attention(
 
     given = [qkv, rotary_cos_sin, rotary_inv_freq, *named.values()]
     layer = network.add(compute, *(tensor.trt_tensor for tensor in given))
-    return LlmTensor(trt_tensor=layer.get_output(0), network=outer, is_network_input=False), None
+    return LlmTensor(trt_tensor=layer.get_output(0)), None
 
 
 @contextmanager

@@ -184,7 +184,7 @@ class Network:
     def _scaled(self, x: Value, weight: Value) -> Value:
         ops = self._ops
         mean = ops.mean_last(ops.binary("PROD", x, x))
-        root = ops.unary("SQRT", ops.binary("SUM", mean, self._config.rms_norm_eps))
+        root = ops.square_root(ops.binary("SUM", mean, self._config.rms_norm_eps))
         weight = ops.cast(
             ops.reshape(weight, (1,) * (len(x.shape) - 1) + (weight.shape[0],)), "float32"
         )

@@ -19,15 +19,6 @@ from moss_engine.runtime.tensorrt.library import Library
 from moss_engine.runtime.tensorrt.tensors import TensorSpec
 
 _FLOATS = ("float32", "float16", "bfloat16")
-_NAMES = {
-    "float32": "float32",
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-    "int32": "int32",
-    "int64": "int64",
-    "bool": "bool",
-    "float8_e4m3fn": "fp8",
-}
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,7 @@ class Ops:
         return "int64" if self.library.strongly_typed else "int32"
 
     def type_of(self, dtype: str) -> Any:
-        return getattr(self._trt, _NAMES[dtype])
+        return getattr(self._trt, "fp8" if dtype == "float8_e4m3fn" else dtype)
 
     def input(self, name: str, spec: TensorSpec) -> Value:
         tensor = self._network.add_input(name, self.type_of(spec.dtype), spec.shape)
@@ -98,34 +89,26 @@ class Ops:
     def cast(self, x: Value, dtype: str) -> Value:
         if x.dtype == dtype:
             return x
-        return self._typed(
-            self._network.add_cast(x.tensor, self.type_of(dtype)), dtype, x.shape, precise=False
-        )
+        layer = self._network.add_cast(x.tensor, self.type_of(dtype))
+        return self._typed(layer, dtype, x.shape, precise=False)
 
     def binary(self, operation: str, a: Value, b: Value | float) -> Value:
         """operation: SUM, SUB, PROD, DIV, LESS or EQUAL, broadcasting sizes of one."""
         if not isinstance(b, Value):
             b = self.scalar(b, a)
         assert a.dtype == b.dtype and len(a.shape) == len(b.shape), (operation, a, b)
-        layer = self._network.add_elementwise(
-            a.tensor, b.tensor, getattr(self._trt.ElementWiseOperation, operation)
-        )
+        operation_type = getattr(self._trt.ElementWiseOperation, operation)
+        layer = self._network.add_elementwise(a.tensor, b.tensor, operation_type)
         dtype = "bool" if operation in ("LESS", "EQUAL") else a.dtype
         return self._typed(layer, dtype, broadcast(a.shape, b.shape))
 
-    def unary(self, operation: str, x: Value) -> Value:
-        return self._typed(
-            self._network.add_unary(x.tensor, getattr(self._trt.UnaryOperation, operation)),
-            x.dtype,
-            x.shape,
-        )
+    def square_root(self, x: Value) -> Value:
+        layer = self._network.add_unary(x.tensor, self._trt.UnaryOperation.SQRT)
+        return self._typed(layer, x.dtype, x.shape)
 
     def sigmoid(self, x: Value) -> Value:
-        return self._typed(
-            self._network.add_activation(x.tensor, self._trt.ActivationType.SIGMOID),
-            x.dtype,
-            x.shape,
-        )
+        layer = self._network.add_activation(x.tensor, self._trt.ActivationType.SIGMOID)
+        return self._typed(layer, x.dtype, x.shape)
 
     def mean_last(self, x: Value) -> Value:
         """Over the last axis, which stays with size one."""
@@ -144,34 +127,25 @@ class Ops:
 
     def product(self, a: Value, b: Value, *, transposed: bool) -> Value:
         """Matrix product over the last two axes; with `transposed`, b is [..., outputs, inputs]."""
-        operation = self._trt.MatrixOperation
-        layer = self._network.add_matrix_multiply(
-            a.tensor,
-            operation.NONE,
-            b.tensor,
-            operation.TRANSPOSE if transposed else operation.NONE,
-        )
+        form = self._trt.MatrixOperation
+        b_form = form.TRANSPOSE if transposed else form.NONE
+        layer = self._network.add_matrix_multiply(a.tensor, form.NONE, b.tensor, b_form)
         size = b.shape[-2] if transposed else b.shape[-1]
-        return self._typed(
-            layer, a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], size)
-        )
+        leading = broadcast(a.shape[:-2], b.shape[:-2])
+        return self._typed(layer, a.dtype, (*leading, a.shape[-2], size))
 
     def quantize(self, x: Value, scale: Value) -> Value:
         """To float8: x / scale, rounded and cut off at the largest; scale [1] is a constant."""
-        layer = self._network.add_quantize(
-            x.tensor, self._number(scale, x.dtype).tensor, self.type_of("float8_e4m3fn")
-        )
+        number = self.cast(self.reshape(scale, ()), x.dtype)
+        float8 = self.type_of("float8_e4m3fn")
+        layer = self._network.add_quantize(x.tensor, number.tensor, float8)
         return self._typed(layer, "float8_e4m3fn", x.shape)
 
     def dequantize(self, x: Value, scale: Value, dtype: str) -> Value:
         """float8 times scale."""
-        layer = self._network.add_dequantize(
-            x.tensor, self._number(scale, dtype).tensor, self.type_of(dtype)
-        )
+        number = self.cast(self.reshape(scale, ()), dtype)
+        layer = self._network.add_dequantize(x.tensor, number.tensor, self.type_of(dtype))
         return self._typed(layer, dtype, x.shape)
-
-    def _number(self, scale: Value, dtype: str) -> Value:
-        return self.cast(self.reshape(scale, ()), dtype)
 
     def gather(self, data: Value, indices: Value) -> Value:
         """data [n, ...] at indices [...] of its first axis."""
@@ -215,9 +189,8 @@ class Ops:
         return self._typed(layer, x.dtype, shape, precise=False)
 
     def shape_of(self, x: Value) -> Value:
-        return Value(
-            self._network.add_shape(x.tensor).get_output(0), self.size_dtype, (len(x.shape),)
-        )
+        shape = self._network.add_shape(x.tensor).get_output(0)
+        return Value(shape, self.size_dtype, (len(x.shape),))
 
     def num_rows(self, x: Value) -> Value:
         """The size of the first axis, as a tensor [1]."""

@@ -42,18 +42,14 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Step:
-    """One step's sequences, context first. ids int32 [T, 2]; new, cached int32 [B]; tables int32
-    [B, M]."""
+    """One step's sequences, context first. ids int32 [T, 2]; new, cached int32 [B]; is_context bool
+    [B]; tables int32 [B, M]."""
 
     ids: np.ndarray
     new: np.ndarray
     cached: np.ndarray
-    num_context: int
+    is_context: np.ndarray
     tables: np.ndarray
-
-    @property
-    def is_context(self) -> np.ndarray:
-        return np.arange(len(self.new)) < self.num_context
 
     @property
     def lengths(self) -> np.ndarray:
@@ -70,6 +66,10 @@ class Input:
     shape: tuple[int | str, ...]
     fill: Callable[[Step, Geometry], np.ndarray]
     constant: bool = False
+
+    def sized(self, **sizes: int) -> tuple[int, ...]:
+        """The shape with these sizes for its letters."""
+        return tuple(sizes[size] if isinstance(size, str) else size for size in self.shape)
 
 
 def is_generation(sequence: ScheduledSequence) -> bool:
@@ -88,7 +88,7 @@ def make_step(sequences: Sequence[ScheduledSequence], max_blocks: int) -> Step:
         ids=np.array(rows, dtype=np.int32),
         new=np.array([len(sequence.rows) for sequence in sequences], dtype=np.int32),
         cached=np.array([sequence.num_cached for sequence in sequences], dtype=np.int32),
-        num_context=sum(not is_generation(sequence) for sequence in sequences),
+        is_context=np.array([not is_generation(sequence) for sequence in sequences]),
         tables=tables,
     )
 
@@ -97,10 +97,6 @@ def _context_lengths(step: Step, _: Geometry) -> np.ndarray:
     """Context: the rows of this step. Generation: those before it, all of which count as the
     prompt."""
     return np.where(step.is_context, step.new, step.cached)
-
-
-def _request_types(step: Step, _: Geometry) -> np.ndarray:
-    return np.where(step.is_context, CONTEXT, GENERATION)
 
 
 def _past_lengths(step: Step, _: Geometry) -> np.ndarray:
@@ -121,15 +117,6 @@ def _pool_mapping(_: Step, geometry: Geometry) -> np.ndarray:
     return np.stack([np.zeros(geometry.num_layers), np.arange(geometry.num_layers)], axis=1)
 
 
-def _cache_indirection(step: Step, geometry: Geometry) -> np.ndarray:
-    return np.zeros((len(step.new), 1, geometry.capacity))
-
-
-def _perf_knobs(_: Step, __: Geometry) -> np.ndarray:
-    """Unset but the first: attention of long sequences may be spread over several thread blocks."""
-    return np.array([1, *[-1] * 15])
-
-
 OURS: dict[str, Input] = {
     "ids": Input("int32", ("T", 2), lambda step, _: step.ids),
     "select": Input("int32", ("B",), lambda step, _: step.new.cumsum() - 1),
@@ -139,20 +126,27 @@ ATTENTION: dict[str, Input] = {
     "sequence_length": Input("int32", ("B",), lambda step, _: step.lengths),
     "context_lengths": Input("int32", ("B",), _context_lengths),
     "host_context_lengths": Input("int32", ("B",), _context_lengths),
-    "host_request_types": Input("int32", ("B",), _request_types),
+    "host_request_types": Input(
+        "int32", ("B",), lambda step, _: np.where(step.is_context, CONTEXT, GENERATION)
+    ),
     "host_past_key_value_lengths": Input("int32", ("B",), _past_lengths),
     "host_max_attention_window_sizes": Input(
         "int32", ("L",), lambda _, g: np.full(g.num_layers, g.capacity), constant=True
     ),
     "host_sink_token_length": Input("int32", (1,), lambda _, __: np.zeros(1), constant=True),
-    "cache_indirection": Input("int32", ("B", 1, "S"), _cache_indirection, constant=True),
+    "cache_indirection": Input(
+        "int32", ("B", 1, "S"), lambda s, g: np.zeros((len(s.new), 1, g.capacity)), constant=True
+    ),
     "kv_cache_block_offsets": Input("int32", (1, "B", 2, "M"), _block_offsets),
     "host_kv_cache_block_offsets": Input("int32", (1, "B", 2, "M"), _block_offsets),
     "host_kv_cache_pool_pointers": Input(
         "int64", (1, 2), lambda _, g: np.array([g.pool_address, 0]), constant=True
     ),
     "host_kv_cache_pool_mapping": Input("int32", ("L", 2), _pool_mapping, constant=True),
-    "host_runtime_perf_knobs": Input("int64", (16,), _perf_knobs, constant=True),
+    # unset but the first: attention of long sequences may be spread over several thread blocks
+    "host_runtime_perf_knobs": Input(
+        "int64", (16,), lambda _, __: np.array([1, *[-1] * 15]), constant=True
+    ),
     "host_context_progress": Input("int64", (1,), lambda _, __: np.zeros(1), constant=True),
 }
 """What `gpt_attention` of releases 1.0.0 and 1.2.1 takes beside queries, keys and values."""
@@ -161,15 +155,10 @@ INPUTS = OURS | ATTENTION
 
 def values_of(name: str, step: Step, geometry: Geometry) -> np.ndarray:
     """A step's values of one input."""
-    known = INPUTS[name]
-    sizes = {
-        "T": len(step.ids),
-        "B": len(step.new),
-        "M": geometry.max_blocks,
-        "L": geometry.num_layers,
-        "S": geometry.capacity,
-    }
-    shape = tuple(sizes[size] if isinstance(size, str) else size for size in known.shape)
+    known, g = INPUTS[name], geometry
+    shape = known.sized(
+        T=len(step.ids), B=len(step.new), M=g.max_blocks, L=g.num_layers, S=g.capacity
+    )
     values = known.fill(step, geometry).astype(known.dtype)
     return np.ascontiguousarray(values.reshape(shape))
 
@@ -186,22 +175,16 @@ def capacity(limits: Limits) -> int:
 
 def engine_inputs(tensors: EngineTensors, *, is_bound: bool) -> dict[str, TensorSpec]:
     """Of an engine with these limits; the layout's tensors are inputs where they are bound."""
-    sizes = {
-        "T": ANY,
-        "B": ANY,
-        "M": max_blocks(tensors.limits),
-        "L": tensors.config.num_layers,
-        "S": capacity(tensors.limits),
-    }
+    limits, num_layers = tensors.limits, tensors.config.num_layers
     names = {"T": "tokens", "B": "sequences"}
     found = {}
     for name, known in INPUTS.items():
-        shape = tuple(sizes[size] if isinstance(size, str) else size for size in known.shape)
+        shape = known.sized(T=ANY, B=ANY, M=max_blocks(limits), L=num_layers, S=capacity(limits))
         # an axis' name, where it has a size of its own
         axes = tuple(names.get(str(size), "") for size in known.shape)
         found[name] = TensorSpec(known.dtype, shape, axes)
     if is_bound:
-        found |= weight_specs(tensors.config, tensors.limits, tensors.io_dtype)
+        found |= weight_specs(tensors.config, limits, tensors.io_dtype)
         del found[ROTARY]
     return found
 
@@ -220,16 +203,13 @@ def profile_shapes(tensors: EngineTensors) -> list[dict[str, list[tuple[int, ...
     found = []
     for most in (limits.max_batch, limits.max_step_rows):
         # at least two, as a size that one profile fixes may be reported as fixed in all
-        rows, sequences = (1, most, max(2, most)), (1, 1, limits.max_batch)
+        sizes = {"tokens": (1, most, max(2, most)), "sequences": (1, 1, limits.max_batch)}
         shapes: dict[str, list[tuple[int, ...]]] = {}
         for name, spec in engine_inputs(tensors, is_bound=False).items():
             if ANY in spec.shape:
+                axes = [*zip(spec.shape, spec.sizes, strict=True)]
                 shapes[name] = [
-                    tuple(
-                        {"tokens": rows, "sequences": sequences}[axis][i] if axis else size
-                        for size, axis in zip(spec.shape, spec.sizes, strict=True)
-                    )
-                    for i in range(3)
+                    tuple(sizes[axis][i] if axis else size for size, axis in axes) for i in range(3)
                 ]
         found.append(shapes)
     return found

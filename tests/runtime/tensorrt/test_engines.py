@@ -260,7 +260,7 @@ def test_the_values_are_those_of_the_contract() -> None:
         for cached, new in ((0, 3), (32, 2), (70, 1))
     ]
     step = make_step(sequences, 4)
-    assert step.num_context == 2
+    assert step.is_context.tolist() == [True, True, False]
     offsets = [[[[240, 80, 160, 0], [241, 81, 161, 1]]] * 3]
     wanted: dict[str, object] = {
         "ids": [[7, 5], [8, 5], [9, 5], [7, 5], [8, 5], [7, 5]],

@@ -161,19 +161,14 @@ def test_a_forbidden_id_is_never_drawn(scores: list[float], number: float) -> No
 
 def test_draws_follow_the_distribution() -> None:
     probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05])
-    logits = Logits(torch.full((1, CONFIG.vocab_size), -torch.inf), random_logits(1).audio)
+    logits = Logits(torch.full((1, CONFIG.vocab_size), -1e4), random_logits(1).audio)
     logits.text[0, 20:24] = probabilities.log()
-    logits = Logits(logits.text.nan_to_num(neginf=-1e4), logits.audio)
-    counts: Counter[int] = Counter()
-    for seed in range(2000):
-        row = sampler_of(sampling(seed=seed)).sample(logits, [0], [Modality.TEXT])[0]
-        assert row is not None
-        counts[row.text] += 1
+    samplers = [sampler_of(sampling(seed=seed)) for seed in range(2000)]
+    rows = [sampler.sample(logits, [0], [Modality.TEXT])[0] for sampler in samplers]
+    counts = Counter(row.text for row in rows if row is not None)
     assert set(counts) == {20, 21, 22, 23}
-    for i, probability in enumerate(probabilities.tolist()):
-        assert (
-            abs(counts[20 + i] / 2000 - probability) < 0.04
-        )  # more than three standard deviations
+    for i, probability in enumerate(probabilities.tolist()):  # three standard deviations and more
+        assert abs(counts[20 + i] / 2000 - probability) < 0.04
 
 
 def test_uniform_depends_on_each_argument_and_never_changes() -> None:
@@ -264,15 +259,6 @@ def test_a_sequence_without_numbers_fails_alone(
     ]
     one = Logits(logits.text[1:2], logits.audio[1:2])
     assert sampler.sample(one, [1], [Modality.TEXT]) == [expected[1]]  # as if nothing had been
-
-
-def test_logits_are_left_alone() -> None:
-    logits = random_logits(2)
-    before = Logits(logits.text.clone(), logits.audio.clone())
-    sampler_of(sampling(OFFICIAL, OFFICIAL, min_rows=5), sampling(GREEDY, WARM)).sample(
-        logits, [0, 1], [Modality.TEXT] * 2
-    )
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(logits, before, strict=True))
 
 
 def test_a_sequence_is_forgotten_and_may_come_again() -> None:

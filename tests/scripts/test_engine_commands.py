@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from moss_engine.api.errors import CheckpointError, ConfigError, MissingPackageError
+from moss_engine.api.errors import CheckpointError, ConfigError
 from moss_engine.api.tokens import Row
 from moss_engine.config import EngineConfig
 from moss_engine.models import tensor_file
@@ -292,23 +292,6 @@ def test_a_build_that_fails_leaves_nothing(
     with pytest.raises(ConfigError, match=words):
         build(converted, tmp_path / "engine", "tensorrt", None, None, OPTIONS)
     assert not list((tmp_path / "engine").iterdir())
-
-
-@pytest.mark.parametrize(
-    ("backend", "words"),
-    [
-        ("tensorrt", "tensorrt needs the package tensorrt"),
-        ("tensorrt_llm", "--backend tensorrt_llm cannot be loaded"),
-    ],
-)
-def test_a_missing_package_is_a_sentence(
-    backend: str, words: str, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("tensorrt", "tensorrt_llm"):
-        monkeypatch.setitem(sys.modules, name, None)
-    convert(checkpoint, tmp_path / "converted", "bfloat16")
-    with pytest.raises(MissingPackageError, match=words):
-        build(tmp_path / "converted", tmp_path / "engine", backend, None, None, OPTIONS)
 
 
 def test_an_option_without_effect_on_the_engine_is_refused(

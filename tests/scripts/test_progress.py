@@ -12,16 +12,6 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_elsewhere_a_line_every_tenth_of_the_way() -> None:
-    stream = io.StringIO()
-    progress = Progress(200, "GB", 1e9, stream)
-    for _ in range(100):
-        progress.advance(2)
-    assert progress.end() >= 0
-    lines = stream.getvalue().splitlines()
-    assert 10 <= len(lines) <= 12 and lines[-1].startswith(" 100%") and "GB" in lines[-1]
-
-
 def test_on_a_terminal_one_line_that_fills() -> None:
     stream = Terminal()
     progress = Progress(4, "files", stream=stream)

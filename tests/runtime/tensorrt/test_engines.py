@@ -253,8 +253,8 @@ def test_the_built_in_voice_says_the_same(tmp_path: Path) -> None:
 
 
 def test_the_values_are_those_of_the_contract() -> None:
-    """A prompt's first chunk, a chunk behind 32 cached rows, and a single row behind 70: written
-    out by hand."""
+    """What the plugin of the published size is given for a prompt's first chunk, a chunk behind 32
+    cached rows, and a single row behind 70: written out by hand."""
     sequences = [
         ScheduledSequence(tuple(Row(7 + i, 5) for i in range(new)), cached, (3, 1, 2), True)
         for cached, new in ((0, 3), (32, 2), (70, 1))

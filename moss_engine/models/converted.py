@@ -95,18 +95,13 @@ def open_converted(folder: Path) -> Converted:
     stored: dict[str, StoredTensor] = {}
     for file, entries in files_of(config, dtype).items():
         found = read_header(folder / file, _FILE_DTYPES)
-        for name in [*(entries.keys() - found.keys()), *(found.keys() - entries.keys())]:
-            raise CheckpointError(
-                f"{folder / file} {'lacks' if name in entries else 'has the unknown'} tensor "
-                f"{name}; {_AGAIN}"
-            )
-        for name, entry in entries.items():
-            if (found[name].dtype, found[name].shape) != entry:
+        for name in [*entries, *(found.keys() - entries.keys())]:
+            here = (found[name].dtype, found[name].shape) if name in found else None
+            if here != entries.get(name):
                 raise CheckpointError(
-                    f"{folder / file}: {name} is {found[name].dtype} {list(found[name].shape)} "
-                    f"instead of {entry[0]} {list(entry[1])}; {_AGAIN}"
+                    f"{folder / file}: {name} is {here} instead of {entries.get(name)}; {_AGAIN}"
                 )
-            stored[name] = found[name]
+        stored |= found
     return Converted(folder, config, dtype, digest, stored)
 
 

@@ -70,9 +70,10 @@ class TrtEngine:
         self._check("output", outputs)
         self.inputs = inputs
         self.num_profiles = int(self._engine.num_optimization_profiles)
-        self._memory = torch.empty(
-            max(1, self._memory_bytes()) + ALIGNMENT, dtype=torch.uint8, device=device
-        )
+        new, old = "device_memory_size_v2", "device_memory_size"
+        self._num_bytes = int(getattr(self._engine, new if hasattr(self._engine, new) else old))
+        num_bytes = max(1, self._num_bytes) + ALIGNMENT
+        self._memory = torch.empty(num_bytes, dtype=torch.uint8, device=device)
         self._contexts = [self._make_context(i, stream) for i in range(self.num_profiles)]
         self._bound: list[dict[str, tuple[int, tuple[int, ...]]]] = [{} for _ in self._contexts]
 
@@ -87,24 +88,18 @@ class TrtEngine:
         """Give tensors to a profile's context, each read or written as `shapes` says, or whole."""
         context, bound = self._contexts[profile], self._bound[profile]
         for name, tensor in tensors.items():
-            shape = tuple(shapes[name] if shapes and name in shapes else tensor.shape)
+            shape = tuple((shapes or {}).get(name, tensor.shape))
             if bound.get(name) == (tensor.data_ptr(), shape):
                 continue
-            assert tensor.is_contiguous() and _address(tensor) % ALIGNMENT == 0, (
-                f"{name} lies at no address to be read"
-            )
+            assert tensor.is_contiguous() and _address(tensor) % ALIGNMENT == 0, name
             known = self.inputs[name].shape if name in self.inputs else None
-            if known is not None and (-1 in known or (shapes and name in shapes)):
-                if name not in bound or bound[name][1] != shape:
-                    _require(
-                        context.set_input_shape(name, shape), f"set_input_shape({name}, {shape})"
-                    )
-            else:
+            if known is None or -1 not in known:
                 assert known in (None, shape), (name, shape, known)
-            _require(
-                context.set_tensor_address(name, tensor.data_ptr()), f"set_tensor_address({name})"
-            )
-            bound[name] = tensor.data_ptr(), shape
+            elif name not in bound or bound[name][1] != shape:
+                _require(context.set_input_shape(name, shape), f"set_input_shape({name}, {shape})")
+            address = tensor.data_ptr()
+            _require(context.set_tensor_address(name, address), f"set_tensor_address({name})")
+            bound[name] = address, shape
 
     def run(self, profile: int, stream: int) -> None:
         """Enqueue one step with what is bound."""
@@ -139,10 +134,6 @@ class TrtEngine:
                         f"needed; {_AGAIN}"
                     )
 
-    def _memory_bytes(self) -> int:
-        new, old = "device_memory_size_v2", "device_memory_size"
-        return int(getattr(self._engine, new if hasattr(self._engine, new) else old))
-
     def _make_context(self, profile: int, stream: int) -> Any:
         engine = self._engine
         if hasattr(self._trt, "ExecutionContextAllocationStrategy"):
@@ -157,13 +148,11 @@ class TrtEngine:
             )
         start = -(-self._memory.data_ptr() // ALIGNMENT) * ALIGNMENT
         if hasattr(context, "set_device_memory"):
-            context.set_device_memory(start, self._memory_bytes())
+            context.set_device_memory(start, self._num_bytes)
         else:
             context.device_memory = start
-        _require(
-            context.set_optimization_profile_async(profile, stream),
-            "set_optimization_profile_async",
-        )
+        chosen = context.set_optimization_profile_async(profile, stream)
+        _require(chosen, "set_optimization_profile_async")
         return context
 
 

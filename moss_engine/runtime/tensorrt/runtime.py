@@ -227,24 +227,17 @@ class StepInputs:
         one's last row."""
         if self._sent is not None:
             self._sent.synchronize()
-        views, count, rows, block_size = (
-            self._views,
-            len(sequences),
-            shape.rows,
-            self._limits.block_size,
-        )
-        num_rows = count * rows
+        views, count, rows = self._views, len(sequences), shape.rows
+        block_size, num_rows = self._limits.block_size, count * rows
         ids = chain.from_iterable(chain.from_iterable(sequence.rows for sequence in sequences))
         views["ids"][: 2 * num_rows] = np.fromiter(ids, np.int32, 2 * num_rows)
         views["ids"][2 * num_rows : 2 * shape.sequences * rows] = 0
         views["cached"][:count] = [sequence.num_cached for sequence in sequences]
         views["cached"][count : shape.sequences] = 0
         views["select"][: shape.sequences] = np.arange(1, shape.sequences + 1) * rows - 1
-        tables = views["tables"][: shape.sequences * shape.blocks].reshape(
-            shape.sequences, shape.blocks
-        )
+        tables = views["tables"][: shape.sequences * shape.blocks].reshape(-1, shape.blocks)
         tables[:] = self._limits.num_blocks
-        pool_rows = views["pool_rows"][: shape.sequences * rows].reshape(shape.sequences, rows)
+        pool_rows = views["pool_rows"][: shape.sequences * rows].reshape(-1, rows)
         pool_rows[:] = self._spare_row
         for i, sequence in enumerate(sequences):
             assert len(sequence.rows) == rows, "a step's sequences have equally many rows"
@@ -292,17 +285,14 @@ class KVPool:
     def write(self, pool_rows: Tensor) -> None:
         """Put the new rows' keys and values to their places, block * block_size + offset [rows]:
         tiles of a block lie one after another, head by head."""
-        config, block_size = self._config, self._block_size
-        num_rows, rows = len(pool_rows), pool_rows.long()
-        first = rows // block_size * (self._heads * block_size) + rows % block_size
-        places = (
-            first.view(1, -1, 1) + self._layer_heads
-        ).flatten()  # [layers * rows * 2 * kv_heads]
-        values, stride = new_kv_values(config, self._num_layers, num_rows, self.new_kv.itemsize)
+        config, size = self._config, self._block_size
+        rows = pool_rows.long()
+        first = rows // size * (self._heads * size) + rows % size
+        places = first.view(1, -1, 1) + self._layer_heads  # [layers, rows, 2 * kv_heads]
+        values, stride = new_kv_values(config, self._num_layers, len(rows), self.new_kv.itemsize)
         new = self.new_kv[: config.num_layers // self._num_layers * stride].view(-1, stride)
-        self.tiles.view(-1, config.head_dim).index_copy_(
-            0, places, new[:, :values].reshape(-1, config.head_dim)
-        )
+        new = new[:, :values].reshape(-1, config.head_dim)
+        self.tiles.view(-1, config.head_dim).index_copy_(0, places.flatten(), new)
 
 
 class on_stream:
@@ -354,23 +344,16 @@ class TrtRuntime(EngineRuntime):
     def forward(self, batch: ScheduledBatch) -> Logits:
         assert self._engine is not None, "the runtime was closed"
         check_batch(batch, self.limits)
-        sampled = [i for i, sequence in enumerate(batch.sequences) if sequence.sample]
         found: dict[int, Logits] = {}
         with on_stream(self._stream):
             single = [i for i, sequence in enumerate(batch.sequences) if len(sequence.rows) == 1]
-            steps = ([single] if single else []) + [
-                [i] for i in range(len(batch.sequences)) if i not in single
-            ]
-            for step in steps:
+            others = [[i] for i in range(len(batch.sequences)) if i not in single]
+            for step in [single, *others] if single else others:
                 logits = self._step([batch.sequences[i] for i in step])
                 found |= {i: Logits(logits.text[at], logits.audio[at]) for at, i in enumerate(step)}
-            text, audio = ([found[i][channel] for i in sampled] for channel in range(2))
-            return Logits(
-                *(
-                    torch.stack(rows) if rows else empty[:0].clone()
-                    for rows, empty in zip((text, audio), self._logits, strict=True)
-                )
-            )
+            rows = [found[i] for i, sequence in enumerate(batch.sequences) if sequence.sample]
+            empty = Logits(*(logits[:0].clone() for logits in self._logits))
+            return Logits(*map(torch.stack, zip(*rows, strict=True))) if rows else empty
 
     def decode_again(self, batch: int, cached: int) -> Callable[[], None]:
         """A decode step of `batch` sequences with so many cached rows, to be run again: for
@@ -390,9 +373,8 @@ class TrtRuntime(EngineRuntime):
 
     def _step(self, sequences: Sequence[ScheduledSequence]) -> Logits:
         """Logits of every sequence's last row; they all have equally many rows."""
-        shape = self._shape(
-            len(sequences), len(sequences[0].rows), max(s.num_cached for s in sequences)
-        )
+        cached = max(sequence.num_cached for sequence in sequences)
+        shape = self._shape(len(sequences), len(sequences[0].rows), cached)
         self._inputs.put(sequences, shape)
         self._run(shape)
         return Logits(*(logits[: len(sequences)].clone() for logits in self._logits))

@@ -86,38 +86,37 @@ class EngineTensors:
         [outputs, inputs].
         """
         config, block_size = self.config, self.limits.block_size
-        step = {
+        rows = TensorSpec("float32", (ANY, config.hidden_size), ("tokens",))
+        known = {
             "ids": TensorSpec("int32", (ANY, ANY, 2), ("sequences", "rows")),
             "cached": TensorSpec("int32", (ANY,), ("sequences",)),
             "tables": TensorSpec("int32", (ANY, ANY), ("sequences", "blocks")),
-            "select": TensorSpec("int32", (ANY,), ("sequences",)),
             "past_index": TensorSpec("int32", (ANY, block_size), ("blocks",)),
             "row_index": TensorSpec("int32", (ANY,), ("rows",)),
             "kv_pool": TensorSpec(self.io_dtype, (ANY, block_size, config.head_dim), ("tiles",)),
+            "select": TensorSpec("int32", (ANY,), ("sequences",)),
+            HIDDEN: TensorSpec("float32", (ANY, ANY, config.hidden_size), ("sequences", "rows")),
+            TEXT_HIDDEN: rows,
+            AUDIO_HIDDEN: rows,
         }
-        if part == WHOLE:
-            return step
-        rows = TensorSpec("float32", (ANY, config.hidden_size), ("tokens",))
-        ids, select = step.pop("ids"), step.pop("select")
-        hidden = TensorSpec("float32", (ANY, ANY, config.hidden_size), ("sequences", "rows"))
-        return {
-            EMBED: {"ids": ids},
-            LAYERS: {HIDDEN: hidden, **step},
-            HEADS: {TEXT_HIDDEN: rows, AUDIO_HIDDEN: rows, "select": select},
-        }[part] | self.weights(part)
+        attention = ("cached", "tables", "past_index", "row_index", "kv_pool")
+        names = {
+            WHOLE: ("ids", *attention, "select"),
+            EMBED: ("ids",),
+            LAYERS: (HIDDEN, *attention),
+            HEADS: (TEXT_HIDDEN, AUDIO_HIDDEN, "select"),
+        }[part]
+        found = {name: known[name] for name in names}
+        return found if part == WHOLE else found | self.weights(part)
 
     def weights(self, part: str) -> dict[str, TensorSpec]:
         """The weights of a part by the names that it gives them: its layers count from 0."""
         found = {}
         for name, spec in weight_specs(self.config, self.limits, self.io_dtype).items():
             first, *rest = name.split(".")
-            belongs = {
-                EMBED: first == "embed",
-                LAYERS: name == ROTARY
-                or (first == "layers" and int(rest[0]) < self.layers_at_a_time),
-                HEADS: first in ("text", "audio"),
-            }[part]
-            if belongs:
+            owner = {"embed": EMBED, ROTARY: LAYERS, "layers": LAYERS}.get(first, HEADS)
+            is_later = first == "layers" and int(rest[0]) >= self.layers_at_a_time
+            if owner == part and not is_later:
                 turned = self.wide and is_product(name, spec.shape)
                 found[name] = replace(spec, shape=spec.shape[::-1]) if turned else spec
         return found

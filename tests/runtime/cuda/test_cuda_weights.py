@@ -3,6 +3,7 @@ a time."""
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from pathlib import Path
 
@@ -19,31 +20,20 @@ from moss_engine.models.checkpoint import (
     save_tensors,
     stream_tensors,
 )
-from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import row_scales
 from moss_engine.runtime.cuda import weights as cuda_weights
 from moss_engine.runtime.cuda.weights import Float8, allocate, fill, num_bytes, places
+from tests.fixtures.make_tiny_checkpoint import make_config
 
 CPU = torch.device("cpu")
-EVEN = ModelConfig(
+EVEN = dataclasses.replace(
+    make_config(160),
     hidden_size=48,
     intermediate_size=80,
     num_attention_heads=6,
-    num_key_value_heads=2,
     head_dim=16,
-    num_shared_layers=2,
     num_modality_layers=2,
-    rope_theta=1e6,
-    rms_norm_eps=1e-6,
-    max_position_embeddings=512,
-    vocab_size=160,
     audio_vocab_size=80,
-    sosp_token_id=140,
-    eosp_token_id=64,
-    modality_pad_token_id=141,
-    audio_pad_token_id=65,
-    eos_token_id=142,
-    pad_token_id=143,
 )
 
 
@@ -51,13 +41,9 @@ EVEN = ModelConfig(
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("even")
     generator = torch.Generator().manual_seed(1)
-    save_tensors(
-        path / FILE_NAME,
-        {
-            name: torch.randn(shape, generator=generator)
-            for name, shape in expected_tensors(EVEN).items()
-        },
-    )
+    shapes = expected_tensors(EVEN).items()
+    tensors = {name: torch.randn(shape, generator=generator) for name, shape in shapes}
+    save_tensors(path / FILE_NAME, tensors)
     return path
 
 

@@ -23,7 +23,6 @@ from moss_engine.codec.moss.flow.encoder import FlowMemory
 from moss_engine.codec.moss.flow.weights import (
     FlowConfig,
     FlowWeights,
-    fixed_noise,
     flow_shapes,
     pack_flow,
     read_flow_config,
@@ -73,11 +72,8 @@ def chunked(
     mels, at = [], len(given) - CHUNK_CODES
     while (size := min(CHUNK_CODES, len(row) - at - 5)) > 0 and (end or size == CHUNK_CODES):
         condition = voice.mel[-4 * CHUNK_CODES :] if at < len(given) else None
-        mels.append(
-            run_chunks(weights, [Chunk(memory, voice, tuple(row[at : at + size + 5]), condition)])[
-                0
-            ]
-        )
+        chunk = Chunk(memory, voice, tuple(row[at : at + size + 5]), condition)
+        mels.append(run_chunks(weights, [chunk])[0])
         at += size
     return torch.cat(mels[1:]).t()
 
@@ -91,10 +87,6 @@ def test_mels_are_those_of_the_authors_code(weights, voice):
         first = chunked(weights, voice, reply()[: CHUNK_CODES + 3], end=False)
         assert first.shape == (80, 20)
         assert relative_error(first, torch.from_numpy(golden["first"])) < GOLDEN
-        assert (
-            relative_error(torch.from_numpy(golden["whole"]), torch.from_numpy(golden["chunked"]))
-            > 1e-2
-        )
 
 
 @pytest.mark.parametrize("count", [1, 5, 13])
@@ -107,13 +99,10 @@ def test_chunks_are_one_run(weights, voice, count):
 
 def test_a_short_history_changes_only_what_looks_beyond_it(weights, voice):
     codes = np.random.RandomState(9).randint(0, 64, 30).tolist()
-    mel, whole = (
-        chunked(weights, voice, codes, history_chunks=2),
-        whole_mel(weights, voice, codes, CHUNK_CODES),
-    )
-    assert (
-        relative_error(mel[:, :40], whole[:, :40]) < GOLDEN
-    )  # the prompt's last chunk and one more are remembered
+    mel = chunked(weights, voice, codes, history_chunks=2)
+    whole = whole_mel(weights, voice, codes, CHUNK_CODES)
+    # The prompt's last chunk and one more are remembered.
+    assert relative_error(mel[:, :40], whole[:, :40]) < GOLDEN
     assert 1e-4 < relative_error(mel[:, 60:], whole[:, 60:]) < 0.5
 
 
@@ -135,47 +124,10 @@ def test_streams_of_different_ages_and_voices_run_together(weights, voice):
     alone, together = memories(), memories()
     for at in (3, 4):
         pairs = [(alone[0], voice, windows[at]), (alone[1], other, windows[at + 1])]
-        singly = torch.cat(
-            [run_chunks(weights, [Chunk(memory, v, window, None)]) for memory, v, window in pairs]
-        )
-        both = run_chunks(
-            weights,
-            [
-                Chunk(memory, v, window, None)
-                for memory, (_, v, window) in zip(together, pairs, strict=True)
-            ],
-        )
-        assert relative_error(both, singly) < GOLDEN
-
-
-def test_a_chunk_can_be_run_again_until_the_memory_moves_on(weights, voice):
-    memory = FlowMemory(weights, CHUNK_CODES, 2, prompt_memory(weights, voice, CHUNK_CODES))
-    for at in range(3):
-        chunk = Chunk(memory, voice, tuple(range(at, at + 10)), None)
-        before = memory.position, memory.frames, memory.parity, memory.last_codes
-        mel = run_chunks(weights, [chunk])
-        after = memory.position, memory.frames, memory.parity, memory.last_codes
-        memory.position, memory.frames, memory.parity, memory.last_codes = before
-        assert torch.equal(run_chunks(weights, [chunk]), mel)
-        assert all(
-            a == b
-            for a, b in zip(after[:3], (memory.position, memory.frames, memory.parity), strict=True)
-        )
-
-
-@pytest.mark.parametrize(("dtype", "most"), [(torch.bfloat16, 4e-2)])
-def test_sixteen_bits_stay_near(weights, voice, dtype, most):
-    narrow = pack_flow(random_flow(FLOW, SEED), FLOW, CPU, dtype)
-    codes, mel, speaker = prompt()
-    narrow_mel = chunked(narrow, flow_voice(narrow, codes, mel, speaker), reply())
-    wide_mel = chunked(weights, voice, reply())
-    assert narrow_mel.dtype == torch.float32
-    assert 0 < float((narrow_mel - wide_mel).norm() / wide_mel.norm()) < most
-
-
-def test_the_noise_is_the_published_draw():
-    torch.manual_seed(0)
-    assert torch.equal(fixed_noise(80), torch.randn([1, 80, 15_000]))
+        singly = [run_chunks(weights, [Chunk(*pair, None)]) for pair in pairs]
+        moved = [(memory, *pair[1:]) for memory, pair in zip(together, pairs, strict=True)]
+        both = run_chunks(weights, [Chunk(*pair, None) for pair in moved])
+        assert relative_error(both, torch.cat(singly)) < GOLDEN
 
 
 def test_published_sizes():

@@ -7,22 +7,15 @@ import math
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 
 from moss_engine.audio.pcm import to_pcm16, waveform_peaks, write_wav
 from moss_engine.codec.base import MOSS_MEL, MelSpec
-from moss_engine.codec.mel import log_mel, slaney_filters
+from moss_engine.codec.mel import log_mel
 from moss_engine.codec.resample import resample
 
-SMALL = MelSpec(
-    sample_rate_hz=8000,
-    n_fft=256,
-    win_size=256,
-    hop_size=64,
-    num_mels=20,
-    fmin_hz=60.0,
-    fmax_hz=3500.0,
-)
+SMALL = MelSpec(8000, 256, 256, 64, 20, 60.0, 3500.0)
 
 
 def slaney_hz(mel: float) -> float:
@@ -45,11 +38,7 @@ def numpy_filters(spec: MelSpec) -> np.ndarray:
         for bin in range(filters.shape[1]):
             hz = bin * spec.sample_rate_hz / spec.n_fft
             if left < hz < right:
-                height = (
-                    (hz - left) / (centre - left)
-                    if hz <= centre
-                    else (right - hz) / (right - centre)
-                )
+                height = min((hz - left) / (centre - left), (right - hz) / (right - centre))
                 filters[band, bin] = height * 2 / (right - left)
     return filters
 
@@ -66,11 +55,6 @@ def numpy_log_mel(wave: np.ndarray, spec: MelSpec) -> np.ndarray:
     return np.log(np.maximum(numpy_filters(spec) @ np.stack(columns, 1), 1e-5))
 
 
-@pytest.mark.parametrize("spec", [MOSS_MEL, SMALL], ids=["moss", "small"])
-def test_filters_are_slaneys(spec):
-    np.testing.assert_allclose(slaney_filters(spec).numpy(), numpy_filters(spec), atol=1e-7)
-
-
 @pytest.mark.parametrize(("spec", "samples"), [(MOSS_MEL, 4800), (MOSS_MEL, 5003), (SMALL, 1000)])
 def test_log_mel_equals_numpys(spec, samples):
     wave = np.random.default_rng(0).normal(size=samples) * 0.1
@@ -79,26 +63,20 @@ def test_log_mel_equals_numpys(spec, samples):
     np.testing.assert_allclose(mel.numpy(), numpy_log_mel(wave, spec), atol=2e-3)
 
 
-def test_log_mel_of_a_batch_is_that_of_each_wave():
-    waves = torch.randn(2, 3, 2000) * 0.1
-    together = log_mel(waves, SMALL)
-    assert together.shape == (2, 3, 20, 31)
-    torch.testing.assert_close(together[1, 2], log_mel(waves[1, 2], SMALL))
-
-
 @pytest.mark.parametrize(
     ("from_hz", "to_hz"), [(16000, 24000), (44100, 24000), (48000, 24000), (24000, 24000)]
 )
 def test_resampling_keeps_a_tone(from_hz, to_hz):
     seconds, hz = 0.5, 1234.0
-    wave = torch.sin(
-        2 * math.pi * hz * torch.arange(int(from_hz * seconds), dtype=torch.float64) / from_hz
-    ).float()
+
+    def tone(count: int, rate_hz: int) -> torch.Tensor:
+        times_s = torch.arange(count, dtype=torch.float64) / rate_hz
+        return torch.sin(2 * math.pi * hz * times_s).float()
+
+    wave = tone(int(from_hz * seconds), from_hz)
     result = resample(wave, from_hz, to_hz)
     assert len(result) == math.ceil(len(wave) * to_hz / from_hz)
-    expected = torch.sin(
-        2 * math.pi * hz * torch.arange(len(result), dtype=torch.float64) / to_hz
-    ).float()
+    expected = tone(len(result), to_hz)
     inner = slice(400, -400)  # the ends fade into the silence outside
     assert (result[inner] - expected[inner]).abs().max() < 2e-3
 
@@ -107,16 +85,12 @@ def test_pcm_rounds_and_clips():
     samples = np.array([0.0, 1.0, -1.0, 1.5, -1.5, 0.5 / 32767, 0.6 / 32767], dtype=np.float32)
     assert to_pcm16(samples).tolist() == [0, 32767, -32767, 32767, -32768, 0, 1]
 
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_pcm_refuses_what_is_no_number(bad):
-    with pytest.raises(ValueError, match="NaN"):
-        to_pcm16(np.array([0.0, bad], dtype=np.float32))
+    for bad in (np.nan, np.inf, -np.inf):
+        with pytest.raises(ValueError, match="NaN"):
+            to_pcm16(np.array([0.0, bad], dtype=np.float32))
 
 
 def test_wav_holds_the_samples_unchanged():
-    import soundfile
-
     pcm = np.random.default_rng(0).integers(-32768, 32768, 1000).astype(np.int16)
     file = io.BytesIO()
     write_wav(file, pcm, 24_000)

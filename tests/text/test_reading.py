@@ -51,10 +51,14 @@ def written_ids(processor: Processor, rows: tuple[Row, ...]) -> list[int]:
     ]
 
 
+def asked(processor: Processor, text: str, mode: str = "read") -> Request:
+    return Request("r", "s", (Message("user", Text(text)),), mode, processor.default_sampling)
+
+
 def read(parts, text: str, seed: int) -> tuple[str, Finished]:
     engine, processor = parts
     sampling = replace(processor.default_sampling, seed=seed, max_rows=1000)
-    engine.submit(Request("r", "s", (Message("user", Text(text)),), "read", sampling))
+    engine.submit(replace(asked(processor, text), sampling=sampling))
     caption = ""
     while True:
         for event in engine.step().events:
@@ -77,13 +81,7 @@ def test_random_weights_read_every_word_once_and_in_order(parts, text: str) -> N
 
 def test_speech_opens_after_whole_words_alone(parts) -> None:
     _, processor = parts
-    request = Request(
-        "r",
-        "s",
-        (Message("user", Text("Understand everything.")),),
-        "read",
-        processor.default_sampling,
-    )
+    request = asked(processor, "Understand everything.")
     (segment,) = processor.prepare(request)
     assert segment.bound_words is not None
     said = ["".join(map(processor.pieces().__getitem__, word)) for word in segment.bound_words]
@@ -102,19 +100,13 @@ def test_speech_opens_after_whole_words_alone(parts) -> None:
 
 def test_an_answer_is_free(parts) -> None:
     _, processor = parts
-    request = Request("r", "s", (Message("user", Text("Hi.")),), "chat", processor.default_sampling)
+    request = asked(processor, "Hi.", "chat")
     assert [segment.bound_words for segment in processor.prepare(request)] == [None]
 
 
 def test_the_prompt_of_a_sentence_ends_with_the_words_that_are_read(parts) -> None:
     _, processor = parts
-    request = Request(
-        "r",
-        "s",
-        (Message("user", Text("One two. Three four five.")),),
-        "read",
-        processor.default_sampling,
-    )
+    request = asked(processor, "One two. Three four five.")
     for segment in processor.prepare(request):
         assert segment.bound_words is not None
         ids = [text_id for word in segment.bound_words for text_id in word]

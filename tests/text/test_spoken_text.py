@@ -54,7 +54,7 @@ PIECES = st.sampled_from(
 @example("a.b.c.")
 @example("SunAug")
 @example('İMon-Fri at 8:00"about 10"')
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_any_text_becomes_plain_words_once(text: str) -> None:
     said = spoken_text(text)
     assert ALLOWED.fullmatch(said), said

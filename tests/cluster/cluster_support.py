@@ -12,11 +12,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from moss_engine.api.events import Event, FinishReason, Placed, Sampled
 from moss_engine.api.info import RuntimeInfo, ServiceInfo
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import Request
 from moss_engine.api.service import stream
+from moss_engine.cluster import members
 from moss_engine.cluster.fleet import Answer, Card, CutOffError, Load, Refusal, ReplicaLostError
 from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.cluster.service import ClusterService
@@ -230,6 +233,8 @@ def clustered(
     """A running cluster; when the test is over no replica may hold a block or a place. `clock` is
     that of the replicas."""
     with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(members, "DISCOVER_S", 0.1)
         cores, servers, voice_threads = {}, [], []
         for i in range(num_replicas):
             name = f"replica-{i}"

@@ -14,7 +14,6 @@ import pytest
 from moss_engine.api.errors import EngineFaultError, ReplicasLostError
 from moss_engine.api.events import Event, Failed, Finished, Placed
 from moss_engine.api.request import Request
-from moss_engine.cluster import members
 from moss_engine.cluster.service import ClusterService
 from moss_engine.ui.view import View, fold
 from tests.cluster.cluster_support import (
@@ -173,8 +172,7 @@ def test_a_cluster_that_does_not_start_says_so():
         cluster.fleet.closed = False
 
 
-def test_a_page_waits_for_a_cluster_that_starts_slowly(monkeypatch):
-    monkeypatch.setattr(members, "DISCOVER_S", 0.05)
+def test_a_page_waits_for_a_cluster_that_starts_slowly():
     with clustered(1) as cluster:
         cluster.fleet.hidden.add("replica-0")
         late = ClusterService(cluster.fleet)

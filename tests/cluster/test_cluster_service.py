@@ -163,25 +163,6 @@ def test_draining_refuses_and_gives_every_reply_its_last_word():
         assert isinstance(asyncio.run(drain(cluster))[-1], Finished)
 
 
-PATIENT = replace(INFO, lease_s=1e6)
-
-
-def test_who_leaves_just_when_his_request_is_accepted_stops_it():
-    async def leave(cluster: Cluster) -> None:
-        service = cluster.service
-        asking = asyncio.ensure_future(service.submit(ask()))
-        await asyncio.sleep(0)
-        wait_until(lambda: service._replies.num_placed == 1)  # this loop hears nothing of it
-        asking.cancel()
-        await asyncio.wait({asking})
-        assert asking.cancelled()
-
-    with clustered(info=PATIENT) as cluster:
-        cluster.hold_back(1.0)
-        asyncio.run(leave(cluster))
-        wait_until(lambda: cluster.service._replies.outcomes["cancelled"] == 1)
-
-
 def test_a_listener_who_vanishes_while_his_reply_is_held_back_stops_it():
     """He has taken everything, and nothing more is made for him."""
 

@@ -7,17 +7,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
-from typing import Any
 
 import pytest
 
 from moss_engine.api.errors import ReplicasLostError
 from moss_engine.api.events import Failed
-from moss_engine.api.info import EngineStats, ServiceStats
 from moss_engine.cluster import members
-from moss_engine.cluster.fleet import Card, Load, ReplicaAwayError, ReplicaLostError
-from moss_engine.cluster.members import CUT_OFF, Candidate, Member, Members, in_order, preferred
+from moss_engine.cluster.members import CUT_OFF, Candidate, in_order, preferred
 from tests.cluster.cluster_support import Cluster, assert_whole, clustered, hear, is_ready
 from tests.service.service_support import ask, wait_until
 
@@ -45,78 +41,6 @@ def test_the_preferred_replica_is_kept_while_it_has_room_else_the_least_loaded_i
     assert in_order("s", candidates(a=5, b=5, c=5))[0] == own
     assert in_order("s", candidates(a=6, b=6, c=6)) == []
     assert in_order("s", []) == []
-
-
-CARD = Card("one", "same")
-LOAD = Load(ServiceStats(EngineStats(0, 0, 0, 0, 9, 0, 0), "ready", 0.0, {}), 4, 16)
-TAKEN_OUT, DIED = "it was taken out of the cluster", "it is lost: killed"
-
-
-class OneReplica:
-    """A fleet of one, which is its remote, too: it is listed while it is in `listed`, and its watch
-    tells what is put into `told`."""
-
-    def __init__(self) -> None:
-        self.listed = [CARD]
-        self.told: asyncio.Queue[Load | ReplicaLostError] = asyncio.Queue()
-
-    async def cards(self) -> list[Card]:
-        return list(self.listed)
-
-    def remote(self, name: str) -> Any:
-        return self
-
-    async def watch(self, page: str, voiced: list[str]) -> AsyncGenerator[Load, None]:
-        while True:
-            told = await self.told.get()
-            if isinstance(told, ReplicaLostError):
-                raise told
-            yield told
-
-
-def left(away: Callable[[OneReplica, Members, Member], None], told: Any) -> tuple[str, bool]:
-    """Why a replica is left, and whether that was meant, which goes by `away` and of which is heard
-    `told` only then."""
-
-    async def play() -> tuple[str, bool]:
-        fleet: Any = OneReplica()
-        fleet.told.put_nowait(LOAD)
-        members = Members(fleet, "page", lambda name: [], hangs_s=1e6)
-        running = asyncio.ensure_future(members.run())
-        while not members.has_ready:
-            await members.change(30.0)
-        (member,) = members.all
-        away(fleet, members, member)
-        while members.has_ready:
-            await members.change(0.01)
-        assert not member.gone.done(), "nobody knows yet what has happened"
-        fleet.told.put_nowait(told)
-        why = await asyncio.wait_for(member.gone, 30.0)
-        running.cancel()
-        await asyncio.wait({running})
-        return why, member.retired
-
-    return asyncio.run(play())
-
-
-def unlisted(fleet: OneReplica, members: Members, member: Member) -> None:
-    fleet.listed.clear()
-
-
-def answered_by_another(fleet: OneReplica, members: Members, member: Member) -> None:
-    fleet.listed.clear()
-    members.lost(member, ReplicaAwayError("it is not there any more"))
-
-
-@pytest.mark.parametrize("away", [unlisted, answered_by_another])
-@pytest.mark.parametrize(
-    ("told", "why"), [(LOAD, (TAKEN_OUT, True)), (ReplicaLostError("killed"), (DIED, False))]
-)
-def test_a_replica_that_is_not_listed_tells_by_its_watch_what_happened(
-    monkeypatch, away, told, why
-):
-    monkeypatch.setattr(members, "DISCOVER_S", 0.01)
-    assert left(away, told) == why
 
 
 def behead(cluster: Cluster) -> None:
@@ -186,7 +110,6 @@ def test_open_replies_do_not_keep_the_page_from_joining_for_ever(monkeypatch):
 
 
 def test_joining_that_fails_is_tried_again(monkeypatch, caplog):
-    monkeypatch.setattr(members, "DISCOVER_S", 0.01)
     with clustered(1) as cluster:
         join, failed = cluster.fleet.rejoin, []
 

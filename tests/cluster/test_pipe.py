@@ -9,94 +9,17 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
-import numpy as np
 import pytest
 
-from moss_engine.api.events import AudioChunk, Event, Finished, FinishReason, Sampled
-from moss_engine.api.request import Request
-from moss_engine.api.tokens import Modality, Row
-from moss_engine.cluster import pipe, replica
+from moss_engine.api.events import Finished
+from moss_engine.cluster import pipe
 from moss_engine.cluster.fleet import Card, ReplicaLostError
 from moss_engine.cluster.pipe import Inbox, Outboxes, Parcel
 from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.service.local import LocalService
-from tests.cluster.cluster_support import INFO, Cluster, assert_whole, clustered, hear, placements
+from tests.cluster.cluster_support import INFO
 from tests.fakes import FakeCodec
 from tests.service.service_support import PATIENCE_S, ask, heard, served, talking, wait_until
-
-CHUNK = AudioChunk("r", 0.0, 0, np.zeros(4, np.float32), 0, 24_000)
-LAST = Finished("r", 0.0, 0, FinishReason.STOP, ())
-
-
-def row(number: int) -> Sampled:
-    return Sampled("r", 0.0, number, Row(1, number), Modality.AUDIO)
-
-
-class Told:
-    """A service and its only reply: these events, one at a time; it ends with LAST only."""
-
-    request_id = "r"
-
-    def __init__(self, events: list[Event]):
-        self._events = events
-
-    async def submit(self, request: Request) -> Told:
-        return self
-
-    async def events(self, *, acknowledge: bool = True) -> AsyncGenerator[Event, None]:
-        for event in self._events:
-            await asyncio.sleep(0)
-            yield event
-        if self._events[-1] is not LAST:
-            await asyncio.Event().wait()
-
-
-def batches(events: list[Event], count: int) -> list[list[Event]]:
-    async def take() -> list[list[Event]]:
-        told = Told(events)
-        server = ReplicaServer(told, INFO, Card("one", "same"))  # type: ignore[arg-type]
-        stream = server.reply("page", ask())
-        found = [await anext(stream) for _ in range(count)]
-        await stream.aclose()
-        return found  # type: ignore[return-value]
-
-    return asyncio.run(take())
-
-
-@pytest.mark.parametrize("behind", [CHUNK, LAST])
-def test_rows_wait_for_what_is_heard(monkeypatch, behind):
-    monkeypatch.setattr(replica, "ROWS_WAIT_S", 1e6)
-    told = [row(1), row(2), row(3), behind]
-    assert batches([*told, row(4), LAST] if behind is CHUNK else told, 1)[0] == told
-
-
-def test_rows_alone_do_not_wait_for_ever(monkeypatch):
-    monkeypatch.setattr(replica, "ROWS_WAIT_S", 0.0)
-    assert batches([row(1)], 1) == [[row(1)]]
-
-
-def deliver_at_once(cluster: Cluster) -> None:
-    """Replicas send every reply in one batch, from its first word to its last."""
-
-    def in_one(reply: Callable) -> Callable:
-        async def at_once(page: str, request: Request) -> AsyncGenerator[list[Event], None]:
-            yield [event async for batch in reply(page, request) for event in batch]
-
-        return at_once
-
-    for remote in cluster.fleet.remotes.values():
-        remote.reply = in_one(remote.reply)  # type: ignore[method-assign]
-
-
-def test_a_reply_that_is_over_when_it_is_heard_of_leaves_no_replica():
-    with clustered() as cluster:
-        deliver_at_once(cluster)
-        events = hear(cluster.service, ask(session="s"))
-        assert_whole(events)
-        assert len(placements(events)) == 1
-        wait_until(lambda: asyncio.run(cluster.service.stats()).outcomes)
-        stats = asyncio.run(cluster.service.stats()).cluster
-        assert stats is not None and (len(stats.replicas), stats.num_resumes) == (2, 0)
 
 
 def joined(outboxes: Outboxes, seen: list[int], dies_after: int | None = None) -> Inbox:

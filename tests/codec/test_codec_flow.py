@@ -55,18 +55,11 @@ def voice(weights: FlowWeights) -> FlowVoice:
 
 
 def chunked(
-    weights: FlowWeights,
-    voice: FlowVoice,
-    codes: list[int],
-    *,
-    history_chunks: int = 20,
-    end: bool = True,
+    weights: FlowWeights, voice: FlowVoice, codes: list[int], *, end: bool = True
 ) -> torch.Tensor:
     """The mel [mels, frames] of all chunks whose look-ahead is known, and with `end` of the
     rest."""
-    memory = FlowMemory(
-        weights, CHUNK_CODES, history_chunks + 1, prompt_memory(weights, voice, CHUNK_CODES)
-    )
+    memory = FlowMemory(weights, CHUNK_CODES, 21, prompt_memory(weights, voice, CHUNK_CODES))
     given = voice.codes.tolist()
     row = [OUTSIDE] * 2 + given + codes + [OUTSIDE] * 3 * end
     mels, at = [], len(given) - CHUNK_CODES
@@ -95,39 +88,6 @@ def test_chunks_are_one_run(weights, voice, count):
     mel = chunked(weights, voice, codes)
     assert mel.shape == (80, 4 * count)
     assert relative_error(mel, whole_mel(weights, voice, codes, CHUNK_CODES)) < GOLDEN
-
-
-def test_a_short_history_changes_only_what_looks_beyond_it(weights, voice):
-    codes = np.random.RandomState(9).randint(0, 64, 30).tolist()
-    mel = chunked(weights, voice, codes, history_chunks=2)
-    whole = whole_mel(weights, voice, codes, CHUNK_CODES)
-    # The prompt's last chunk and one more are remembered.
-    assert relative_error(mel[:, :40], whole[:, :40]) < GOLDEN
-    assert 1e-4 < relative_error(mel[:, 60:], whole[:, 60:]) < 0.5
-
-
-def test_streams_of_different_ages_and_voices_run_together(weights, voice):
-    codes, mel, speaker = prompt()
-    other = flow_voice(weights, codes[:5], mel[:, :20] + 1, -speaker)
-    random = np.random.RandomState(2)
-    windows = [tuple(random.randint(0, 64, 10).tolist()) for _ in range(6)]
-
-    def memories() -> list[FlowMemory]:
-        made = [
-            FlowMemory(weights, CHUNK_CODES, 4, prompt_memory(weights, v, CHUNK_CODES))
-            for v in (voice, other)
-        ]
-        for window in windows[:3]:
-            run_chunks(weights, [Chunk(made[0], voice, window, None)])
-        return made
-
-    alone, together = memories(), memories()
-    for at in (3, 4):
-        pairs = [(alone[0], voice, windows[at]), (alone[1], other, windows[at + 1])]
-        singly = [run_chunks(weights, [Chunk(*pair, None)]) for pair in pairs]
-        moved = [(memory, *pair[1:]) for memory, pair in zip(together, pairs, strict=True)]
-        both = run_chunks(weights, [Chunk(*pair, None) for pair in moved])
-        assert relative_error(both, torch.cat(singly)) < GOLDEN
 
 
 def test_published_sizes():

@@ -80,28 +80,6 @@ def test_windows_are_close_to_one_run_and_silent_seams_stay_silent(weights):
         assert jumps[at - 2 : at + 2].max() < usual
 
 
-def test_replies_together_are_replies_alone(weights):
-    hift = Hift(weights)
-    mels = [mel_of(60, seed) for seed in (1, 2, 3)]
-    alone = [torch.cat(spoken(hift, mel, [20, 20, 20])) for mel in mels]
-    states, waves = [hift.open() for _ in mels], [[] for _ in mels]
-    ahead = Window(states[2], mels[2][:, :20], False)
-    _, states[2] = hift.speak([ahead])[0]
-    waves[2].append(alone[2][: 480 * 12])
-    for turn in range(3):
-        work = []
-        for i, (state, mel) in enumerate(zip(states, mels, strict=True)):
-            at = 20 * (turn + (i == 2))
-            if at < 60:
-                work.append((i, Window(state, mel[:, at : at + 20], at == 40)))
-        results = hift.speak([window for _, window in work])
-        for (i, _), (wave, state) in zip(work, results, strict=True):
-            states[i] = state
-            waves[i].append(wave)
-    for parts, wanted in zip(waves, alone, strict=True):
-        assert torch.allclose(torch.cat(parts), wanted, atol=1e-5)
-
-
 @pytest.mark.parametrize("old_spelling", [False, True])
 def test_both_spellings_of_weight_norm_fold_to_the_same(old_spelling):
     tensors = random_hift(TINY_HIFT)

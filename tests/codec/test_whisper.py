@@ -103,7 +103,7 @@ def test_points_are_those_of_transformers_layers_under_a_causal_mask(encoder):
 
 
 def test_points_are_those_at_the_published_width():
-    """20 heads, 1280 wide; `make_speech --published` compares all 16 layers."""
+    """20 heads, 1280 wide; two of the 16 layers."""
     config = WhisperVqConfig.from_dict(WIDE_CONFIG, source="wide")
     wide = build_whisper_vq(config, make_tensors(config))
     with torch.inference_mode():

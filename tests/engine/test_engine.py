@@ -72,32 +72,11 @@ def test_a_reply_from_first_to_last_event():
     assert_at_rest(engine)
 
 
-def test_text_is_placed_on_the_time_line_of_the_sound():
-    span = SPOKEN[2:7]
-    engine = make_engine(FakeRuntime(scripted([SPOKEN[0], *span, SPOKEN[1], *span, SPOKEN[-1]])))
-    (events,) = serve(engine, make_request())
-    assert [(event.text, event.start_sample) for event in only(events, TextDelta)] == [
-        ("a", 0),
-        ("b", 3 * 960),
-    ]
-
-
 def test_max_rows_ends_a_reply_by_length():
     engine = make_engine(FakeRuntime(scripted([Row(ord("x"), 0)])))
     (events,) = serve(engine, make_request(max_rows=7))
     assert (events[-1].reason, events[-1].num_rows) == (FinishReason.LENGTH, 7)
     assert_at_rest(engine)
-
-
-def test_a_second_turn_prefills_only_its_new_rows():
-    runtime = FakeRuntime(scripted(SPOKEN))
-    engine = make_engine(runtime)
-    # The fake prompt ends with HEADER, so a later one repeats only the text.
-    (first,) = serve(engine, make_request("the first question"))
-    (second,) = serve(engine, make_request("the first question and more"))
-    assert only(second, Started)[0].num_cached_rows == 16
-    assert only(second, Sampled)[0].row == only(first, Sampled)[0].row
-    assert sum(len(s.rows) for s in runtime.batches[len(SPOKEN)].sequences) == 28 - 16
 
 
 def test_segments_run_one_after_another_as_one_reply():
@@ -114,12 +93,6 @@ def test_segments_run_one_after_another_as_one_reply():
     ]
     assert prompts == ["one", "two", "three"]
     assert_at_rest(engine)
-
-
-def test_a_segment_cut_by_its_cap_does_not_end_the_reply_but_tells():
-    engine = make_engine(FakeRuntime(scripted([Row(ord("x"), 0)])))
-    (events,) = serve(engine, make_request("one\ntwo", mode="lines", max_rows=5))
-    assert events[-1].reason is FinishReason.LENGTH and events[-1].num_rows == 10
 
 
 def test_a_segmented_reply_never_waits_for_blocks_that_others_want():

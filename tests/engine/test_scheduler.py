@@ -67,42 +67,6 @@ def test_a_long_prompt_is_prefilled_in_chunks_beside_running_decodes():
     assert plans == [[(voice, 1), (long, 4)]] * 4
 
 
-def test_every_chunk_but_the_last_ends_with_a_block():
-    """As long as a step has room to the next one's end; a turn that goes on in the middle of a
-    block comes up to it."""
-    scheduler = make_scheduler(replace(LIMITS, max_step_rows=10))
-    voice, long = make_turn(3, first=10), make_turn(31, first=11)
-    scheduler.submit(voice)
-    step(scheduler)
-    scheduler.submit(long)
-    chunks = []
-    while long.sequence.num_pending > 1 or not chunks:
-        chunks += [share.num_rows for share in step(scheduler) if share.turn is long]
-    assert sum(chunks) == 31 and chunks == [8, 8, 8, 7]
-    scheduler = make_scheduler(replace(LIMITS, max_step_rows=3, max_batch=2))
-    narrow = make_turn(9)
-    scheduler.submit(narrow)
-    assert [planned(step(scheduler)) for _ in range(3)] == [
-        [(narrow, 3)],
-        [(narrow, 1)],
-        [(narrow, 3)],
-    ]
-
-
-def test_the_rows_of_a_bound_text_come_before_a_prompt():
-    """Though the prompt was there first: its chunks leave too few rows for them."""
-    scheduler = make_scheduler(replace(LIMITS, max_step_rows=6))
-    prompt, words = make_turn(40, first=11), ((ord("a"), 40, 41),)
-    bound = Segment(tuple(text_rows([10, 6], IDS)), 10, bound_words=words)
-    voice = RequestState(make_request(), (bound,), IDS, FakeDecoder(), 0.0)
-    scheduler.submit(prompt)
-    scheduler.submit(voice)
-    assert planned(step(scheduler)) == [(prompt, 4), (voice, 2)]
-    while (row := voice.sequence.bound_row(4)) is not None:
-        voice.append(row)
-    assert planned(step(scheduler)) == [(voice, 4), (prompt, 2)]
-
-
 def test_a_turn_starts_only_when_its_worst_case_is_reserved_and_then_never_waits():
     limits = replace(LIMITS, num_blocks=8, block_size=4)  # 32 rows
     scheduler = make_scheduler(limits)
@@ -138,32 +102,6 @@ def test_a_session_has_one_running_and_one_waiting_turn():
     assert scheduler.running == [turns[0]], "there is room, but the session is being served"
     step(scheduler, END)
     assert planned(step(scheduler)) == [(turns[3], 5)]
-
-
-def test_a_waiting_turn_is_superseded_in_its_place():
-    scheduler = make_scheduler(replace(LIMITS, max_batch=1))
-    first, old, other, new = (
-        make_turn(session=s, first=i) for i, s in enumerate(["a", "b", "c", "b"], 10)
-    )
-    for turn in (first, old, other):
-        scheduler.submit(turn)
-    step(scheduler)
-    assert scheduler.submit(new) is old
-    assert scheduler.waiting == (new, other)
-
-
-def test_a_busy_session_waits_behind_a_visitor_who_came_while_it_was_served():
-    scheduler = make_scheduler(replace(LIMITS, max_batch=1))
-    spam = [make_turn(session="spam", first=10 + i) for i in range(50)]
-    scheduler.submit(spam[0])
-    step(scheduler)
-    for turn in spam[1:]:
-        scheduler.submit(turn)
-    visitor = make_turn(session="visitor", first=99)
-    scheduler.submit(visitor)
-    step(scheduler, END)
-    assert planned(step(scheduler, END)) == [(visitor, 5)]
-    assert planned(step(scheduler)) == [(spam[-1], 5)]
 
 
 @pytest.mark.parametrize("seed", range(2))

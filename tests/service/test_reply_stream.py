@@ -14,7 +14,6 @@ from moss_engine.api.tokens import Modality, Row
 from moss_engine.service import open_replies
 from moss_engine.service.open_replies import BURST, MAX_LINES_PER_S, ReplyLog
 from moss_engine.service.reply_stream import LINGER_S, LocalReplyStream
-from moss_engine.service.speech_worker import SpeechJob
 from tests.fakes import Clock
 from tests.service.service_support import ask, listen, served, talking, wait_until
 
@@ -86,21 +85,6 @@ def test_rows_alone_do_not_wait_for_ever(clock: Clock):
         task.cancel()
 
     asyncio.run(scene())
-
-
-def test_held_back_is_neither_work_of_the_network_nor_of_the_codec(clock: Clock):
-    stream = make_stream(clock)
-    job = SpeechJob(stream, None, 24_000)
-    stream.hold(True, clock())
-    clock.now_s += 0.3  # the codec still turns codes into sound
-    job.deliver(np.zeros(10, np.float32))
-    clock.now_s += 2.0
-    stream.hold(True, clock())
-    stream.hold(False, clock())
-    stream.hold(False, clock() + 1.0)
-    job.deliver(np.zeros(10, np.float32))
-    first, second = stream._events
-    assert (first.held_s, second.held_s) == (0.0, pytest.approx(2.0))
 
 
 def lines(caplog) -> list[dict]:

@@ -198,23 +198,6 @@ def test_a_written_reply_is_bounded_too(monkeypatch: pytest.MonkeyPatch):
         assert listen_to(handle)[-1].num_rows == 190
 
 
-def test_others_run_while_one_listener_sleeps():
-    with served(talking(), run_ahead_s=1.0, lease_s=600) as service:
-        sleeper = service.submit(ask())
-        wait_until(lambda: service.ahead_s(sleeper.request_id) > 1.0)
-        events = asyncio.run(listen(service, ask()))
-        assert events[-1].rows == tuple(TALK)
-        sleeper.cancel()
-        wait_until(lambda: service.stats().outcomes == {"stop": 1, "cancelled": 1})
-
-
-def test_a_listener_who_is_gone_loses_the_reply():
-    with served(talking(), run_ahead_s=1.0, lease_s=1.0) as service:
-        service.submit(ask())
-        wait_until(lambda: service.stats().outcomes == {"cancelled": 1})
-        assert service.stats().engine.running == 0
-
-
 def test_a_listener_who_vanished_while_the_reply_was_held_back_loses_it():
     """It had taken everything, so that nothing waits for it."""
 

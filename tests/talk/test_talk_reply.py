@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -33,7 +32,7 @@ from moss_engine.api.events import (
 from moss_engine.api.request import Message, Recorded, Speech, Text
 from moss_engine.api.service import hear, stream
 from moss_engine.api.tokens import Row
-from moss_engine.talk.answer import Part, Question, Reached, Say
+from moss_engine.talk.answer import Reached, Say
 from moss_engine.talk.service import TalkingService
 from tests.talk.talk_support import HEARD, Written, asking, sound, talking, words
 from tests.ui.page_support import DEFAULTS, IDS, INFO, PATIENCE_S, RATE_HZ, signal, soon
@@ -160,41 +159,6 @@ async def test_an_error_that_nobody_foresaw_ends_the_reply_and_is_logged(caplog)
     assert "ZeroDivisionError: of the thinker" in caplog.text
     again = await asyncio.wait_for(listen(service, asking()), PATIENCE_S)
     assert isinstance(again[-1], Failed), "the place was not given back"
-
-
-async def test_a_listener_who_is_cancelled_twice_gives_the_place_back():
-    answerer, thoughts = Lingering(), []
-    service, _ = talking(answerer)
-
-    async def hear_all() -> None:
-        async for event in stream(service, asking()):
-            thoughts.extend([event] if isinstance(event, Thought) else [])
-
-    hearing = asyncio.ensure_future(hear_all())
-    assert await soon(lambda: thoughts)
-    hearing.cancel()
-    assert await soon(answerer.leaving.is_set)
-    hearing.cancel()
-    await asyncio.wait({hearing}, timeout=PATIENCE_S)
-    assert hearing.cancelled()
-    answerer.let_go.set()
-    await asyncio.wait_for(service.drain(2 * PATIENCE_S), PATIENCE_S)
-
-
-class Lingering:
-    """Thinks for ever, and leaves only when it is let go."""
-
-    def __init__(self) -> None:
-        self.begun, self.leaving, self.let_go = (asyncio.Event() for _ in range(3))
-
-    async def answer(self, _: Question) -> AsyncGenerator[Part, None]:
-        try:
-            yield Reached("first_token")
-            self.begun.set()
-            await asyncio.Event().wait()
-        finally:
-            self.leaving.set()
-            await self.let_go.wait()
 
 
 async def test_an_error_of_the_voice_is_the_last_word():

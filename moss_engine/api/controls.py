@@ -83,10 +83,6 @@ CONTROLS: tuple[Control, ...] = (
         "How much of the reply before reached the ear, if not all of it did; that ends it.",
     ),
     Control("run", "text", "Run", "The caller's name for this reply, by which it can be stopped."),
-    Control(
-        "sound", "choice", "Sound", "How it is sent: pcm as it was made, or opus, compressed.",
-        default="pcm",
-    ),
 )  # fmt: skip
 """In the order of the endpoint's arguments."""
 

@@ -8,7 +8,6 @@ are found again.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -115,14 +114,13 @@ class Turn:
 @dataclass(eq=False)
 class Conversation:
     """`forgotten` turns, from the first on, are history no longer; `voice` is the visitor's own; it
-    was last used at `used_s`, on the event loop `loop`."""
+    was last used at `used_s`."""
 
     turns: list[Turn] = field(default_factory=list)
     session_id: str = ""
     visitor: str = ""
     forgotten: int = 0
     voice: str = ""
-    loop: asyncio.AbstractEventLoop | None = None
     used_s: float = 0.0
     _writing: threading.Lock = field(default_factory=threading.Lock)
 

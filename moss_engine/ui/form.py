@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter, Signature
-from typing import Any, TypeVar
-
-import gradio as gr
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from moss_engine.api.controls import BY_NAME, CONTROLS, MAX_PAGE_SEED
 from moss_engine.api.errors import InputError, ParameterError, UnsupportedModeError
 from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Speech, Text
 from moss_engine.api.validation import check_sampling, check_speed, check_text
 from moss_engine.ui.facts import PageInfo
-from moss_engine.ui.stream import WAYS
 
 RUN = re.compile(r"[0-9a-f]{8}")
 
@@ -33,31 +29,25 @@ def defaults(facts: PageInfo) -> dict[str, Any]:
     return {**values, "seed": BY_NAME["seed"].default}
 
 
-Handler = TypeVar("Handler", bound=Callable[..., Any])
+KINDS: Mapping[str, tuple[type, ...]] = {
+    "text": (str,),
+    "choice": (str,),
+    "number": (int, float, type(None)),
+    "flag": (bool,),
+}
 
 
-def takes_controls(handler: Handler) -> Handler:
-    """Name the arguments of a page's handler: one for each control, then the visitor's conversation
-    and Gradio's request. The handler gets them back by `bind`."""
-    named = [*BY_NAME, "conversation", "request"]
-    kinds = {"request": gr.Request}
-    parameters = [
-        Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, annotation=kinds.get(name, Any))
-        for name in ("self", *named)
-    ]
-    handler.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    handler.__annotations__ = kinds
-    return handler
-
-
-def bind(
-    arguments: tuple[Any, ...], named: Mapping[str, Any]
-) -> tuple[dict[str, Any], Any, gr.Request]:
-    """The values of the controls by name, the conversation and the request, of the arguments of a
-    handler that takes controls."""
-    given = {**dict(zip([*BY_NAME, "conversation", "request"], arguments, strict=False)), **named}
-    conversation, request = given.pop("conversation"), given.pop("request")
-    return given, conversation, request
+def read(given: Any, facts: PageInfo) -> dict[str, Any]:
+    """The values of all controls, of those that a browser or a program sends: the page's own for
+    what is left out. Raises ParameterError for one of another kind."""
+    if not isinstance(given, dict):
+        raise ParameterError("values must be an object with a value for each control.")
+    values = {**defaults(facts), **{name: given[name] for name in BY_NAME if name in given}}
+    for name, value in values.items():
+        kind = BY_NAME[name].kind
+        if not isinstance(value, KINDS[kind]) or (kind == "number" and isinstance(value, bool)):
+            raise ParameterError(f"{name} must be a {kind}, not {_short(value)}.")
+    return values
 
 
 def check(values: Mapping[str, Any], facts: PageInfo, own_voice: str = "") -> None:
@@ -71,19 +61,15 @@ def check(values: Mapping[str, Any], facts: PageInfo, own_voice: str = "") -> No
     mode = facts.mode(values["mode"])
     if mode.input == "text":
         check_text(values["text"], facts.max_text_chars)
-    elif not isinstance(values["utterance"], str) or not values["utterance"]:
+    elif not values["utterance"]:
         raise InputError("Nothing was said yet; record a question or choose a file.")
     if values["voice"] not in facts.voices and (not own_voice or values["voice"] != own_voice):
         raise ParameterError(
             f"There is no voice {_short(values['voice'])}; choose one of {', '.join(facts.voices)}."
         )
-    if not isinstance(values["heard"], str):
-        raise ParameterError("heard must be a text; leave it empty.")
-    if not isinstance(values["run"], str) or (values["run"] and not RUN.fullmatch(values["run"])):
+    if values["run"] and not RUN.fullmatch(values["run"]):
         raise ParameterError("run must be eight digits from 0 to f, or empty.")
-    if values["sound"] not in WAYS:
-        raise ParameterError("sound must be pcm or opus.")
-    if not isinstance(values["system"], str) or (values["system"].strip() and not mode.own_system):
+    if values["system"].strip() and not mode.own_system:
         raise ParameterError(
             f"The mode {mode.name!r} has a fixed system turn; leave the system prompt empty."
         )

@@ -1,36 +1,32 @@
-"""What happens when a visitor asks, stops or leaves.
+"""What happens when a visitor asks, stops or leaves, by whichever way they came: through the page's
+WebSocket (`door.py`) or by Gradio's protocol (`programs.py`).
 
-Gradio's own limits are courtesies: admission, cancelling and pace are the service's. A reply's
-handler yields before it does anything, because Gradio cannot close a generator that never has; Stop
-and a closed tab cancel at the service directly, so no KV block depends on this generator being
+Stop and a closed tab cancel at the service directly, so no KV block depends on a generator being
 closed in time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
-
-from moss_engine.api.errors import MossError, ParameterError
-from moss_engine.api.metrics import measure
+from moss_engine.api.errors import ParameterError
 from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.ui import form
-from moss_engine.ui.asking.forecast import Forecasts, PoolWatch, Seen
-from moss_engine.ui.asking.refusals import Refusals
+from moss_engine.ui.asking.doubts import Doubts
 from moss_engine.ui.asking.replay import recipe
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import HEARD, Conversation, Turn
-from moss_engine.ui.entrance.gradio_queue import Lease, Outboxes, lease_of
+from moss_engine.ui.entrance.gradio_queue import Lease
 from moss_engine.ui.facts import PageInfo
-from moss_engine.ui.kept import KEY, Visits, settle
-from moss_engine.ui.stream import TICKS_S, ReplyClock, Shared, SoundWay, Told, messages, relay
+from moss_engine.ui.kept import Visits, settle
+from moss_engine.ui.pool import PoolWatch
+from moss_engine.ui.stream import TICK_S, ReplyClock, Shared, Told, messages, whole
 from moss_engine.ui.view import View, halt, take
 
 ACCEPTED_SEQ = 2  # of the view behind the message that says so
@@ -52,47 +48,50 @@ class Handlers(Shared):
         self.facts = facts
         self.ingest = ingest
         self.wav_folder = wav_folder
-        self.outboxes: Outboxes | None = None  # of the page that is made of these handlers
         self.pool = PoolWatch(service)
         self.visits = Visits(service)
         self.names = self.visits.names
-        self.forecasts = Forecasts(facts, self.pool)
-        self.refusals = Refusals(facts, self.visits)
+        self._doubts = Doubts()
 
-    @form.takes_controls
-    async def reply(self, *arguments: Any, **named: Any) -> AsyncIterator[tuple[Any, Any]]:
-        """Answer `text`, or the recording named by `utterance`. Yields the reply's messages while
-        it is made, with int16 PCM in base64."""
-        values, conversation, request = form.bind(arguments, named)
-        conversation = self.visits.of(request, conversation)
-        mode = self.facts.mode(values["mode"])
+    async def answer(
+        self,
+        values: dict[str, Any],
+        run: str,
+        conversation: Conversation,
+        lease: Lease,
+        *,
+        tick_s: float = TICK_S,
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Every message of the answer, called `run`, to what was typed or to the recording that
+        `utterance` names; what is wrong with it is the last one. Leaving early stops it."""
+        mode = next((mode for mode in self.facts.modes if mode.name == values["mode"]), None)
         view = View(
-            run=form.run_name(values["run"]),
+            run=run,
             seed=form.draw_seed(values),
-            speaks=mode.output == "speech",
-            reads=mode.split_sentences,
+            speaks=mode is None or mode.output == "speech",
+            reads=mode is not None and mode.split_sentences,
         )
-        clock, way = ReplyClock(), SoundWay(values["sound"])
+        clock = ReplyClock()
 
-        def stream(view: View) -> Told:
-            return self._stream(values, view, clock, conversation, self.lease(request))
+        def told(view: View) -> Told:
+            return self._told(values, view, clock, conversation, lease, tick_s)
 
-        async with aclosing(relay(view, clock, way, conversation, stream)) as relayed:
-            async for told in relayed:
-                yield told
+        async with aclosing(whole(view, clock, told)) as messages:
+            async for message in messages:
+                yield message
 
-    async def _stream(
+    async def _told(
         self,
         values: dict[str, Any],
         view: View,
         clock: ReplyClock,
         conversation: Conversation,
         lease: Lease,
+        tick_s: float,
     ) -> AsyncGenerator[dict[str, Any], None]:
-        form.check(
-            values, self.facts, conversation.voice
-        )  # a program may come here without the validator
+        form.check(values, self.facts, conversation.voice)
         mode = self.facts.mode(values["mode"])
+        self._doubts.check(conversation.session_id, mode, values["text"])
         asked = await self._asked(values)
         if isinstance(asked, Utterance):
             clock.listened_s = asked.listened_s
@@ -108,31 +107,23 @@ class Handlers(Shared):
         if self.is_stopped(conversation, view):  # before the question came
             yield take(halt(view), None)[0]
             return
-        others = 0
         try:
             reply = await self._submit(values, view, conversation, turn)
-            tick_s = TICKS_S[values["sound"]]
             told = messages(reply, view, clock, self.pool.counts, lease, tick_s)
             async with aclosing(told) as stream:
                 async for message, view in stream:
                     turn.take(message, view)
-                    others = max(others, message["pool"].get("running", 1) - 1)
                     if view.accepted:
                         self._remember(conversation, turn, view)
                     yield message | self._told_once(message, values, view)
         finally:
             turn.close()
-            await self.chat(conversation)  # whose sound becomes files, which grow old
-        if view.state in ("done", "length"):
-            self._note_pace(turn, view, others)
-        if view.state == "failed":
-            raise gr.Error(view.note, print_exception=False)
+            await self.entries(conversation)  # whose sound becomes files, which grow old
 
     def _told_once(
         self, message: Mapping[str, Any], values: Mapping[str, Any], view: View
     ) -> dict[str, Any]:
-        """What the browser is told of a reply besides its messages: its text ids, and once how it
-        is made."""
+        """What is told of a reply besides its messages: its text ids, and once how it is made."""
         known = {"pieces": self.pieces(message)}
         if view.seq != ACCEPTED_SEQ:
             return known
@@ -142,10 +133,6 @@ class Handlers(Shared):
     def pieces(self, message: Mapping[str, Any]) -> dict[str, str]:
         """What the text ids of a message stand for."""
         return {str(i): self.facts.pieces[i] for i in set(message["ids"]) if i >= 0}
-
-    def lease(self, request: gr.Request) -> Lease:
-        """How long a tab may take nothing."""
-        return lease_of(self.outboxes, str(request.session_hash), self.facts.lease_s)
 
     def is_stopped(self, conversation: Conversation, view: View) -> bool:
         """Whether Stop was pressed for this very reply."""
@@ -167,11 +154,6 @@ class Handlers(Shared):
         request = form.request_of(values, self.facts, view.seed, history, said, session_id)
         return await self.service.submit(replace(request, visitor=conversation.visitor))
 
-    def _note_pace(self, turn: Turn, view: View, others: int) -> None:
-        """A reply was spoken to its end, beside so many others."""
-        text = turn.asked if isinstance(turn.asked, str) else ""
-        self.forecasts.note(Seen.of(measure(view.timeline), others, text, turn.reads))
-
     @staticmethod
     def _remember(conversation: Conversation, turn: Turn, view: View) -> None:
         """A turn was accepted; what did not fit beside it is history no longer."""
@@ -180,76 +162,37 @@ class Handlers(Shared):
             turn.left_out = conversation.forgotten if view.num_left_out else 0
         conversation.add(turn)
 
-    async def chat(
-        self, conversation: Conversation | None, request: gr.Request | None = None
-    ) -> Any:
-        """The conversation so far, for the page's Transcript; nothing new where it is forgotten."""
-        conversation = self.visits.known(request, conversation)
-        if conversation is None:
-            return gr.skip()
+    async def entries(self, conversation: Conversation) -> list[dict[str, Any]]:
+        """The conversation so far, for the page's Transcript."""
         return await asyncio.to_thread(conversation.entries, self.wav_folder)
 
-    async def stop(self, heard: str, conversation: Conversation | None, request: gr.Request) -> Any:
-        """Stop this session's reply at once; answers with the conversation so far. `heard` may say,
-        as the reply's run and a number of samples, how much of it reached the ear: in a
-        conversation, the rest was never said."""
-        session_id = self.visits.names.session(request)
+    async def stop(self, heard: str, conversation: Conversation | None, session_id: str) -> None:
+        """Stop a session's reply at once. `heard` may say, as the reply's run and a number of
+        samples, how much of it reached the ear: in a conversation, the rest was never said."""
         self._note_stop(session_id, heard)
         await self.service.cancel_session(session_id)
-        conversation = self.visits.known(request, conversation)
-        if conversation is None:
-            return gr.skip()
-        await settle(conversation)
-        await asyncio.to_thread(conversation.cut, heard)
-        return await self.chat(conversation)
+        if conversation is not None:
+            await settle(conversation)
+            await asyncio.to_thread(conversation.cut, heard)
 
-    async def come_back(self, key: str, request: gr.Request) -> tuple[Any, Conversation]:
-        """A page was loaded: answers with what its tab said before, of whose reply in the middle
-        no more is made."""
-        conversation = self.visits.of(request)
+    async def come_back(self, key: str, conversation: Conversation) -> None:
+        """A page was loaded: its conversation goes on where that of the same tab ended before, of
+        whose reply in the middle no more is made."""
         old = self.visits.kept.find(key)
         if old is not None and old is not conversation:
             await self.service.cancel_session(old.session_id)
             await settle(old)
             conversation.follow(old)
-        if KEY.fullmatch(key):
-            self.visits.kept.name(key, conversation)
-        return await self.chat(conversation), conversation
+        self.visits.kept.name(key, conversation)
 
-    async def clear(
-        self, heard: str, conversation: Conversation | None, request: gr.Request
-    ) -> tuple[list[Any], Conversation]:
-        """Begin a new conversation, with the same voice; `heard` as for `stop`."""
-        session_id = self.visits.names.session(request)
-        self._note_stop(session_id, heard)
-        await self.service.cancel_session(session_id)
-        conversation = self.visits.known(request, conversation)
-        voice = conversation.voice if conversation else ""
-        return [], self.visits.kept.renew(session_id, voice)
+    async def clear(self, heard: str, conversation: Conversation) -> Conversation:
+        """A new conversation in the place of this one, with the same voice; `heard` as for
+        `stop`."""
+        self._note_stop(conversation.session_id, heard)
+        await self.service.cancel_session(conversation.session_id)
+        return self.visits.kept.renew(conversation)
 
     def _note_stop(self, session_id: str, heard: str) -> None:
         """A run is unwanted, even if its question is still on its way."""
         if found := HEARD.fullmatch(heard):
             self.visits.note_stop(session_id, found["run"])
-
-    async def listen(self, request: gr.Request) -> str:
-        """A key for sending recordings: POST them to /gradio_api/hear/KEY/file, and name the
-        utterance to /reply."""
-        if self.ingest is None:
-            raise gr.Error(
-                "This page takes no recordings; type your question.", print_exception=False
-            )
-        try:
-            return self.ingest.open(self.visits.names.visitor(request))
-        except MossError as error:
-            raise gr.Error(str(error), print_exception=False) from None
-
-    async def leave(self, request: gr.Request) -> None:
-        """The tab was closed."""
-        await self.visits.leave(self.visits.names.session(request))
-        if self.outboxes is not None:
-            self.outboxes.close(str(request.session_hash))
-
-    def forget(self, conversation: Conversation | None) -> None:
-        """Gradio drops a session's state, on a thread of its own."""
-        self.visits.forget(conversation)

@@ -1,21 +1,15 @@
-"""The conversations of open tabs, and of tabs that were loaded anew: found again by a secret name
-that only the tab's own browser has.
-
-Gradio keeps a conversation for a session, too, but drops the oldest sessions of many without a
-word, so nothing depends on that.
-"""
+"""The conversations of open tabs and of programs, and of tabs that were loaded anew: found again by
+a secret name that only the tab's own browser has."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import secrets
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-
-import gradio as gr
+from dataclasses import replace
 
 from moss_engine.api.service import SpeechService
 from moss_engine.ui.conversation import Conversation
@@ -25,11 +19,10 @@ SETTLE_S = 1.0  # how long is waited for a stopped reply's handler to close its 
 MAX_CONVERSATIONS = 512
 MAX_STOPPED = 256
 SWEEP_S = 30.0
-KEY = re.compile(r"[0-9a-f]{32}")
 
 
 class KeptConversations:
-    """Used on one event loop, but for `drop`. What is forgotten for its age, or for there being too
+    """Used on one event loop. What is forgotten for its age, or for there being too
     many, is handed to `on_forget`."""
 
     def __init__(
@@ -42,13 +35,11 @@ class KeptConversations:
         self._on_forget = on_forget
         self._clock = clock
 
-    def of(
-        self, session_id: str, visitor: str = "", given: Conversation | None = None
-    ) -> Conversation:
-        """The conversation of a session, which was used just now: `given` where Gradio knows it, a
-        new one where there is none. A visitor with many gives up the longest unused one of them
-        where there are MAX_CONVERSATIONS."""
-        found = given or self._of_session.get(session_id)
+    def of(self, session_id: str, visitor: str = "") -> Conversation:
+        """The conversation of a session, which was used just now; a new one where there is none. A
+        visitor with many gives up the longest unused one of them where there are
+        MAX_CONVERSATIONS."""
+        found = self._of_session.get(session_id)
         if found is None:
             self.sweep()
             self._make_room()
@@ -70,16 +61,16 @@ class KeptConversations:
         """From now on the name finds this conversation."""
         self._of_key[key] = conversation
 
-    def renew(self, session_id: str, voice: str) -> Conversation:
-        """An empty conversation in the place of a session's old one, with the same voice."""
-        old = self._of_session.get(session_id)
-        new = self._of_session[session_id] = Conversation(voice=voice, used_s=self._clock())
+    def renew(self, old: Conversation) -> Conversation:
+        """An empty conversation in the place of an old one, with the same voice."""
+        new = replace(old, turns=[], forgotten=0, used_s=self._clock())
+        self._of_session[old.session_id] = new
         for key in [key for key, known in self._of_key.items() if known is old]:
             self._of_key[key] = new
         return new
 
     def drop(self, conversation: Conversation) -> None:
-        """Forget a conversation; on any thread."""
+        """Forget a conversation."""
         for known in (self._of_session, self._of_key):
             for key in [key for key, value in list(known.items()) if value is conversation]:
                 known.pop(key, None)
@@ -103,7 +94,6 @@ class KeptConversations:
 
     def _forget(self, conversation: Conversation) -> None:
         self.drop(conversation)
-        conversation.turns.clear()  # Gradio keeps a closed tab's conversation for an hour
         self._on_forget(conversation)
 
 
@@ -114,13 +104,14 @@ class SecretNames:
     def __init__(self) -> None:
         self._key = secrets.token_bytes(16)
 
-    def session(self, request: gr.Request) -> str:
-        """A tab's name: not its session hash, which lets others read and cancel its events."""
-        return self._of(f"session {request.session_hash}")
+    def session(self, name: str) -> str:
+        """The name of a tab, or of a program's session: not its own, which lets others read and
+        cancel what it asks for."""
+        return self._of(f"session {name}")
 
-    def visitor(self, request: gr.Request) -> str:
-        """The name of the address from which a tab asks."""
-        return self._of(f"address {getattr(request.client, 'host', '')}")
+    def visitor(self, address: str) -> str:
+        """The name of a network address."""
+        return self._of(f"address {address}")
 
     def _of(self, value: str) -> str:
         return hashlib.blake2b(value.encode(), key=self._key, digest_size=16).hexdigest()
@@ -128,23 +119,22 @@ class SecretNames:
 
 class Visits:
     """Who asks: the conversations of sessions, what they stopped, and that they leave. Used on one
-    event loop, but for `forget`."""
+    event loop."""
 
     def __init__(self, service: SpeechService):
-        self.kept = KeptConversations(on_forget=self.forget)
+        self.kept = KeptConversations(on_forget=self._forget)
         self.names = SecretNames()
         self._service = service
         # Sessions and their runs that are unwanted, the newest ones.
         self._stopped: deque[tuple[str, str]] = deque(maxlen=MAX_STOPPED)
         self._sweeping: asyncio.TimerHandle | None = None
+        self._leaving: set[asyncio.Future[None]] = set()
 
-    def of(self, request: gr.Request, given: Conversation | None = None) -> Conversation:
-        """The conversation of who asks; it is forgotten STATE_S after the last call."""
-        session_id, visitor = self.names.session(request), self.names.visitor(request)
-        conversation = self.kept.of(session_id, visitor, given)
-        conversation.loop = asyncio.get_running_loop()
+    def of(self, session_id: str, visitor: str) -> Conversation:
+        """The conversation of a session; it is forgotten STATE_S after the last call."""
+        conversation = self.kept.of(session_id, visitor)
         if self._sweeping is None:
-            self._sweeping = conversation.loop.call_later(SWEEP_S, self._sweep)
+            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
         return conversation
 
     def _sweep(self) -> None:
@@ -153,12 +143,6 @@ class Visits:
         again = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep) if self.kept else None
         self._sweeping = again
 
-    def known(self, request: gr.Request | None, given: Conversation | None) -> Conversation | None:
-        """The conversation of who asks, if there is one."""
-        if given is not None or request is None:
-            return given
-        return self.kept.get(self.names.session(request))
-
     def note_stop(self, session_id: str, run: str) -> None:
         """A run is unwanted, even if its question is still on its way."""
         self._stopped.append((session_id, run))
@@ -166,14 +150,10 @@ class Visits:
     def was_stopped(self, session_id: str, run: str) -> bool:
         return (session_id, run) in self._stopped
 
-    def forget(self, conversation: Conversation | None) -> None:
-        """A conversation is over; Gradio says so on a thread of its own."""
-        if conversation is None:
-            return
-        self.kept.drop(conversation)
-        if conversation.loop is not None and not conversation.loop.is_closed():
-            leaving = self.leave(conversation.session_id)
-            asyncio.run_coroutine_threadsafe(leaving, conversation.loop)
+    def _forget(self, conversation: Conversation) -> None:
+        leaving = asyncio.ensure_future(self.leave(conversation.session_id))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
 
     async def leave(self, session_id: str) -> None:
         """Stop what a session hears, and forget its own voice."""

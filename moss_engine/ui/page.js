@@ -22,11 +22,11 @@ shade.addEventListener("click", () => {
 document.addEventListener("keydown", (event) => {
   if (event.isComposing || document.querySelector("dialog[open]")) return;
   if (event.key !== "Escape") return;
-  byId("stop")?.click();
+  window.liveAudio.stop();
   if (document.body.dataset.input === "text") box()?.focus();
 });
 
-// What was typed and not sent outlives the page, which Gradio loads anew after a lost connection.
+// What was typed and not sent outlives the page, which is loaded anew when another program answers.
 window.addEventListener("pagehide", () => note("moss-draft", box().value, "sessionStorage"));
 function type(text) {
   box().value = text;
@@ -50,7 +50,7 @@ function press(event) {
     return;
   }
   sent = { text: value, at: performance.now(), pointer: event.detail > 0 };
-  window.liveAudio.expect(value);
+  window.liveAudio.expect(value, event.timeStamp);
   type("");
 }
 document.addEventListener("click", (event) => event.target.closest?.("#send") && press(event), true);

@@ -11,13 +11,12 @@ from typing import Any
 import gradio as gr
 
 from moss_engine.api.controls import BY_NAME
-from moss_engine.ui.asking.again import Again
 from moss_engine.ui.asking.own_voices import OwnVoices
 from moss_engine.ui.asking.replay import MAX_FILE_BYTES
 from moss_engine.ui.components.live_audio import LiveAudio
 from moss_engine.ui.components.panel import make_panel
 from moss_engine.ui.components.transcript import Transcript
-from moss_engine.ui.entrance.gradio_queue import WakingQueue
+from moss_engine.ui.entrance.gradio_queue import Outboxes, slow_down
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.composer import composer
 from moss_engine.ui.parts.masthead import masthead, running
@@ -27,14 +26,13 @@ from moss_engine.ui.parts.words import (
     CACHE_AGE_S,
     CACHE_CHECK_S,
     NOTICE,
-    STATE_S,
     TO_ASK,
     TO_ASK_CHINESE,
     TO_READ,
     WHAT,
     invitation,
 )
-from moss_engine.ui.programs import whole_reply
+from moss_engine.ui.programs import offer
 
 HERE = Path(__file__).resolve().parent
 TITLE = "MOSS-Speech Live"
@@ -44,31 +42,14 @@ SCRIPTS = (
     "page_language.js",
     "page.js",
     "page_problem.js",
-    "page_forecast.js",
     "page_modes.js",
     "page_programs.js",
 )
 MAX_QUEUE = 16
-ENGINE = "engine"  # replies, however they are asked for
 
-PLACE = {name: place for place, name in enumerate(BY_NAME)}
-ASK = f"(...values) => window.liveAudio.submit(values, {PLACE['heard']})"
-ASK_TYPED = (
-    f"(...values) => window.liveAudio.submit(values, {PLACE['heard']}, {{text: {PLACE['text']}}})"
-)
+ASK = f"(...values) => window.liveAudio.submit(values, {json.dumps([*BY_NAME])})"
+ASK_TYPED = f"(...values) => window.liveAudio.submitTyped(values, {json.dumps([*BY_NAME])})"
 KEEP_SEED = "(fresh, seed) => fresh ? seed : window.liveAudio.state.seed ?? seed"
-SAY_AGAIN = "(...values) => window.liveAudio.submitAgain(values)"
-FILE = "(file) => [window.liveAudio.file]"
-FORESEE = "(mode, text) => [mode, text, document.body.classList.contains('busy') ? 'own' : '']"
-CONSIDERED = "(sentence) => window.liveAudio.considered(sentence)"
-TOLD = "(...values) => window.liveAudio.told(values)"
-HALT = "(...values) => window.liveAudio.halt(values, 0)"
-# The name of this tab's conversation, as soon as the browser's storage is there.
-KEY = """async () => {
-  while (!window.conversation) await new Promise((resolve) => setTimeout(resolve, 10));
-  return [window.conversation.key()];
-}"""
-QUIETLY: dict[str, Any] = {"queue": False, "show_progress": "hidden", "trigger_mode": "multiple"}
 
 
 @dataclass(frozen=True)
@@ -80,10 +61,7 @@ class Parts:
     send: gr.Button
     stop: gr.Button
     clear: gr.Button
-    chat: Transcript
-    live: LiveAudio
     own: Own | None
-    conversation: gr.State
 
 
 def build_page(
@@ -98,38 +76,17 @@ def build_page(
         fill_width=True,
     ) as page:
         parts = lay_out(handlers, programs)
-        wire_reply(handlers, parts, max_sessions + max_waiting)
-        wire_forecast(handlers, parts)
-        wire_replay(handlers, parts, max_sessions + max_waiting)
-        wire_stop(handlers, parts)
+        wire_asking(parts)
         wire_settings(handlers, parts)
-        gr.api(
-            whole_reply(handlers),
-            api_name="reply",
-            concurrency_id=ENGINE,
-            concurrency_limit=max_sessions + max_waiting,
-        )
-        page.load(
-            handlers.come_back,
-            parts.controls["heard"],
-            [parts.chat, parts.conversation],
-            js=KEY,
-            api_visibility="private",
-            **QUIETLY,
-        ).then(None, js="() => window.conversation.returned()")
-        if handlers.facts.hears:
-            gr.api(handlers.listen, api_name="listen", queue=False)
-        page.unload(handlers.leave)
-    places = max_sessions + max_waiting + MAX_QUEUE
-    page.queue(api_open=False)
-    page._queue = WakingQueue(page, max_size=places)
+        offer(handlers, Outboxes(page), max_sessions + max_waiting)
+    page.queue(api_open=False, max_size=max_sessions + max_waiting + MAX_QUEUE)
+    slow_down(page)
     return page
 
 
 def lay_out(handlers: Handlers, programs: str) -> Parts:
     """Everything in the order in which it is read; the style sheet finds the places."""
     facts = handlers.facts
-    conversation = gr.State(None, time_to_live=STATE_S, delete_callback=handlers.forget)
     head = masthead(facts) + programs
     gr.HTML(head, js_on_load=scripts(), elem_id="masthead", apply_default_css=False)
     with gr.Row(elem_id="desk", equal_height=False):
@@ -143,9 +100,9 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
                     clear = gr.Button(
                         "Clear all", size="sm", elem_id="clear", min_width=60, scale=0
                     )
-                chat = Transcript(elem_id="chat", label="Conversation", empty="Nothing said yet")
+                Transcript(elem_id="chat", label="Conversation", empty="Nothing said yet")
         with gr.Column(elem_id="right"):
-            live = LiveAudio(
+            LiveAudio(
                 sample_rate=facts.sample_rate_hz,
                 elem_id="live",
                 label="Live",
@@ -159,7 +116,7 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
     foot = f"<p>{html.escape(NOTICE)}</p>{OPEN_PROGRAMS if programs else ''}"
     gr.HTML(foot, elem_id="notice", apply_default_css=False)
     controls = {name: {**asking, **inner}[name] for name in BY_NAME}
-    return Parts(controls, send, stop, clear, chat, live, own, conversation)
+    return Parts(controls, send, stop, clear, own)
 
 
 def scripts() -> str:
@@ -169,88 +126,14 @@ def scripts() -> str:
     return "\n".join([f"const CHINESE = {table};", *parts])
 
 
-def wire_reply(handlers: Handlers, parts: Parts, limit: int) -> None:
-    """A question, however it is asked, and what the page does when it is accepted and over."""
-    controls, live, conversation = parts.controls, parts.live, parts.conversation
-    # A component that is skipped costs Gradio more than all the rest of a message, so a reply has
-    # but one output.
-    reply = {
-        "fn": handlers.reply,
-        "inputs": [*controls.values(), conversation],
-        "outputs": [live, conversation],
-        "js": ASK,
-        "validator": handlers.refusals.validate,
-        "concurrency_id": ENGINE,
-        "concurrency_limit": limit,
-        "show_progress": "hidden",
-        "trigger_mode": "multiple",
-    }
-    # A question replaces the one before it; page.js takes two presses for one. Replies are stopped
-    # at the service, never by Gradio's `cancels`, which would leave the reply's last message out.
-    gr.on(
-        [parts.send.click, controls["text"].submit], **{**reply, "js": ASK_TYPED}, api_name="stream"
-    )
-    controls["utterance"].spoken(**reply, api_name="spoken", api_visibility="private")
-    live.accepted(handlers.chat, conversation, parts.chat, api_visibility="private", **QUIETLY)
-    live.over(handlers.chat, conversation, parts.chat, api_visibility="private", **QUIETLY)
-
-
-def wire_replay(handlers: Handlers, parts: Parts, limit: int) -> None:
-    """A replay file that was dropped on the page: looked at first, then spoken."""
-    again, controls, live = Again(handlers), parts.controls, parts.live
-    file = gr.Textbox("", show_label=False, label="Replay file", visible=False)
-    told = gr.Textbox("", show_label=False, label="Considered", visible=False)
-    live.consider(again.consider, file, told, js=FILE, api_visibility="private", **QUIETLY).then(
-        None, told, js=CONSIDERED
-    )
-    live.again(
-        again.replay,
-        [controls["heard"], controls["run"], controls["sound"], file, parts.conversation],
-        [live, parts.conversation],
-        js=SAY_AGAIN,
-        concurrency_id=ENGINE,
-        concurrency_limit=limit,
-        show_progress="hidden",
-        trigger_mode="multiple",
-        api_visibility="private",
-    )
-
-
-def wire_forecast(handlers: Handlers, parts: Parts) -> None:
-    """While something is typed, how its reply would sound."""
-    told = gr.Textbox("", show_label=False, label="Forecast", visible=False)
-    parts.live.foresee(
-        handlers.forecasts.foresee,
-        [parts.controls["mode"], parts.controls["text"], told],
-        told,
-        js=FORESEE,
-        api_visibility="private",
-        **QUIETLY,
-    ).then(None, told, js="(told) => window.foreseen(told)")
-
-
-def wire_stop(handlers: Handlers, parts: Parts) -> None:
-    """Everything that ends a reply, or the conversation."""
-    heard, live = parts.controls["heard"], parts.live
-    halt = {
-        "fn": handlers.stop,
-        "inputs": [heard, parts.conversation],
-        "outputs": parts.chat,
-        "js": HALT,
-        **QUIETLY,
-    }
-    parts.stop.click(**halt, api_name="stop")
-    parts.controls["utterance"].interrupted(**halt, api_visibility="private")
-    live.unwanted(**halt, api_visibility="private")
-    live.replaced(**{**halt, "js": TOLD}, api_visibility="private")
-    parts.clear.click(
-        handlers.clear,
-        [heard, parts.conversation],
-        [parts.chat, parts.conversation],
-        js=HALT,
-        api_visibility="private",
-        **QUIETLY,
-    )
+def wire_asking(parts: Parts) -> None:
+    """A question, however it is asked: the page's player takes the values of the controls to the
+    server by its own WebSocket (`door.py`). It takes two presses for one."""
+    controls = [*parts.controls.values()]
+    gr.on([parts.send.click, parts.controls["text"].submit], None, controls, js=ASK_TYPED)
+    parts.controls["utterance"].spoken(None, controls, js=ASK)
+    parts.stop.click(None, js="() => window.liveAudio.stop()")
+    parts.clear.click(None, js="() => window.liveAudio.clear()")
 
 
 def wire_settings(handlers: Handlers, parts: Parts) -> None:
@@ -262,11 +145,15 @@ def wire_settings(handlers: Handlers, parts: Parts) -> None:
     if parts.own is None:
         return
     consent, sample = parts.own
+    key = gr.Textbox("", show_label=False, label="Tab", visible=False)
     made = sample.sampled(
         OwnVoices(handlers).take,
-        [consent, sample, parts.conversation],
-        [controls["voice"], parts.conversation, sample],
+        [consent, sample, key],
+        [controls["voice"], sample],
+        js="(consent, sample) => [consent, sample, window.conversation.key()]",
         api_visibility="private",
-        **QUIETLY,
+        queue=False,
+        show_progress="hidden",
+        trigger_mode="multiple",
     )
     made.then(None, js="() => document.dispatchEvent(new Event('voicemade'))")

@@ -12,7 +12,7 @@ document.addEventListener("problem", ({ detail }) => show(detail));
 // It stays beside questions that were not asked, as it says why.
 document.addEventListener("input", ({ target }) => {
   if (!target.closest?.("#composer, #settings") || byId("problem").querySelector(".unasked .chip")) return;
-  show(isGone() ? GONE : "");
+  show("");
 });
 
 // Whether a question could be accepted, as far as the page knows; says what is to be changed. Nothing to say is no
@@ -51,18 +51,13 @@ document.addEventListener("input", ({ target }) => {
   counter.textContent = `${characters.toLocaleString("en")} of ${limit.toLocaleString("en")} characters`;
 });
 
-// Once Gradio has lost the server it sends nothing more, and loads the page anew when the server is back.
-const GONE = "The connection to the server was lost. This page waits for it and then comes back by itself, with what you typed.";
 const TOAST = "[data-testid=toast-text]";
-const meansGone = (toast) => toast.textContent.trim().startsWith("Connection to the server was lost");
-const isGone = () => [...document.querySelectorAll(TOAST)].some(meansGone);
-
 // Gradio says some things in toasts over the page and some inside the label of the box; they are said here instead.
 const SOON_MS = 2000; // the page's own sentence about the same thing is the better one
 new MutationObserver(() => {
   for (const told of document.querySelectorAll(`${TOAST}:not([data-told]), #text div.validation-error:not([data-told])`)) {
     told.dataset.told = "";
-    const sentence = meansGone(told) ? GONE : told.textContent.trim();
+    const sentence = told.textContent.trim();
     if (!problem().textContent || performance.now() - complained > SOON_MS) show(sentence);
   }
 }).observe(document.body, { childList: true, subtree: true });

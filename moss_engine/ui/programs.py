@@ -1,5 +1,5 @@
-"""Programs on the page's port: their endpoints, as the options have them, and a whole reply by
-Gradio's own protocol."""
+"""Programs on the page's port: their endpoints, as the options have them, and what Gradio's own
+protocol offers: /reply, /stream, /stop and /listen."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import gradio as gr
 import numpy as np
 from gradio.data_classes import FileData
 
+from moss_engine.api.controls import BY_NAME
 from moss_engine.api.errors import MossError, UnsupportedModeError
 from moss_engine.api.events import AudioChunk
 from moss_engine.api.info import ServiceInfo
@@ -30,9 +31,11 @@ from moss_engine.endpoints.server import Server
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.clip import write_clip
 from moss_engine.ui.config import PageConfig
+from moss_engine.ui.entrance.gradio_queue import Outboxes, lease_of
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.programs import programs
 from moss_engine.ui.stream import ticking
+from moss_engine.ui.view import to_wire
 
 BEAT_S = 0.1  # how late Gradio notices that nobody waits any more
 
@@ -66,7 +69,85 @@ def panel_of(access: Access, config: PageConfig, info: ServiceInfo, model: str) 
     return programs(model, voice, by_key=access.by_key, tool=config.mcp)
 
 
-def whole_reply(handlers: Handlers) -> Callable[..., Any]:
+ENGINE = "engine"  # replies, however they are asked for
+
+
+def offer(handlers: Handlers, outboxes: Outboxes, limit: int) -> None:
+    """The functions of Gradio's protocol, in the page that is being made; `limit` of them answer at
+    a time, and the rest waits."""
+    engine = {"concurrency_id": ENGINE, "concurrency_limit": limit}
+    gr.api(whole_reply(handlers, outboxes), api_name="reply", **engine)
+    gr.api(stream(handlers, outboxes), api_name="stream", **engine)
+    gr.api(stop(handlers), api_name="stop", queue=False)
+    if handlers.facts.hears:
+        gr.api(listen(handlers), api_name="listen", queue=False)
+
+
+def _session(handlers: Handlers, request: gr.Request) -> tuple[str, str]:
+    """Names of the session and the address of who asks."""
+    address = getattr(request.client, "host", "")
+    return handlers.names.session(str(request.session_hash)), handlers.names.visitor(address)
+
+
+def stream(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
+    """The function /stream: a reply's messages while it is made, with int16 PCM in base64."""
+
+    async def stream(request: gr.Request, *given: Any) -> AsyncGenerator[dict[str, Any], None]:
+        values = dict(zip(BY_NAME, given, strict=True))
+        try:
+            values = form.read(values, handlers.facts)
+            form.check(values, handlers.facts)
+        except MossError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+        conversation = handlers.visits.of(*_session(handlers, request))
+        lease = lease_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
+        run = form.run_name(values["run"])
+        message: dict[str, Any] = {}
+        async with aclosing(handlers.answer(values, run, conversation, lease)) as messages:
+            async for message in messages:
+                yield to_wire(message)
+        if message["state"] == "failed":
+            raise gr.Error(message["note"], print_exception=False)
+
+    kinds = {"text": str, "choice": str, "number": float, "flag": bool}
+    first = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = [first.replace(annotation=gr.Request)] + [
+        first.replace(name=name, default=value, annotation=kinds[BY_NAME[name].kind])
+        for name, value in form.defaults(handlers.facts).items()
+    ]
+    told = inspect.Signature(parameters, return_annotation=dict)
+    stream.__signature__ = told  # type: ignore[attr-defined]
+    stream.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": dict}
+    return stream
+
+
+def stop(handlers: Handlers) -> Callable[..., Any]:
+    """The function /stop: ends the session's reply, and answers with the conversation so far."""
+
+    async def stop(request: gr.Request, heard: str = "") -> list[dict]:
+        session_id, _ = _session(handlers, request)
+        conversation = handlers.visits.kept.get(session_id)
+        await handlers.stop(heard, conversation, session_id)
+        return [] if conversation is None else await handlers.entries(conversation)
+
+    return stop
+
+
+def listen(handlers: Handlers) -> Callable[..., Any]:
+    """The function /listen: a key for sending recordings. POST them to /gradio_api/hear/KEY/file,
+    and name the utterance to /stream."""
+
+    async def listen(request: gr.Request) -> str:
+        assert handlers.ingest is not None
+        try:
+            return handlers.ingest.open(_session(handlers, request)[1])
+        except MossError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    return listen
+
+
+def whole_reply(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
     """The function /reply: what is yielded last is the file, and None before."""
 
     async def reply(
@@ -80,7 +161,7 @@ def whole_reply(handlers: Handlers) -> Callable[..., Any]:
         """Says a text, or answers it in a mode that does, and gives a WAV file of the whole reply.
         Without a voice it is the first, without a mode the default, without a seed a new one."""
         yield None
-        lease = handlers.lease(request)
+        lease = lease_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
         chosen = {"voice": voice, "speed": speed, "mode": mode, "seed": seed}
         chunks: list[np.ndarray] = []
         try:
@@ -113,10 +194,10 @@ def _request(handlers: Handlers, text: str, chosen: dict[str, Any], request: gr.
     """Raises a MossError unless it can be asked for; None in `chosen` leaves a choice open."""
     facts = handlers.facts
     given = {name: value for name, value in chosen.items() if value is not None}
-    values = {**form.defaults(facts), "text": text, "new_seed": "seed" not in given, **given}
+    values = form.read({"text": text, "new_seed": "seed" not in given, **given}, facts)
     form.check(values, facts)
     if facts.mode(values["mode"]).output != "speech":
         raise UnsupportedModeError(f"The mode {values['mode']!r} makes no sound; choose another.")
-    session_id, seed = handlers.names.session(request), form.draw_seed(values)
-    asked = form.request_of(values, facts, seed, (), Text(text), session_id)
-    return replace(asked, visitor=handlers.names.visitor(request))
+    session_id, visitor = _session(handlers, request)
+    asked = form.request_of(values, facts, form.draw_seed(values), (), Text(text), session_id)
+    return replace(asked, visitor=visitor)

@@ -21,11 +21,11 @@ from starlette.middleware import Middleware
 
 from moss_engine.api.errors import ConfigError, ContextError
 from moss_engine.api.service import SpeechService
-from moss_engine.ui.asking.forecast import Seen, warm_up
 from moss_engine.ui.audio_in.opening import open_ingest
 from moss_engine.ui.components.recorder import Recorder
 from moss_engine.ui.components.voice_sample import VoiceSample
 from moss_engine.ui.config import LOOPBACK, PageConfig
+from moss_engine.ui.door import Door
 from moss_engine.ui.entrance.connections import bounded
 from moss_engine.ui.entrance.gradio_queue import Outboxes, Places
 from moss_engine.ui.entrance.guard import Calls, Guard
@@ -34,6 +34,7 @@ from moss_engine.ui.entrance.process import make_cache
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.page import HERE, TITLE, build_page
+from moss_engine.ui.pool import warm_up
 from moss_engine.ui.programs import access_of, open_endpoints, panel_of
 from moss_engine.ui.theme import make_theme
 
@@ -59,7 +60,6 @@ LOGIN_CSS = """
 .login :focus-visible { outline: 2px solid var(--moss); outline-offset: 2px; }
 """
 KINDS = {
-    gr.State: "state",
     gr.Textbox: "text",
     gr.Radio: "text",
     gr.Dropdown: "text",
@@ -72,12 +72,8 @@ KINDS = {
 
 
 def calls_of(page: gr.Blocks) -> Calls:
-    """What may be called from outside: the page's functions, without those that the server calls
-    itself."""
-    own = {
-        index for index, fn in page.fns.items() if any(event == "unload" for _, event in fn.targets)
-    }
-    fns = {index: fn for index, fn in page.fns.items() if fn.fn and index not in own}
+    """What may be called from outside."""
+    fns = {index: fn for index, fn in page.fns.items() if fn.fn}
     return Calls(
         kinds={
             index: tuple(KINDS.get(type(block), "any") for block in fn.inputs)
@@ -123,10 +119,9 @@ def launch(
     info = _run(service.describe())
     ingest, no_hands_free = open_ingest(service, info) if info.hears else (None, None)
     facts = PageInfo.of(info, no_hands_free)
-    seen = try_out(service, facts)
+    try_out(service, facts)
     service, endpoints = open_endpoints(service, info, model, access, config)
     handlers = Handlers(service, facts, wav_folder=cache, ingest=ingest)
-    handlers.forecasts.note(seen)
     page = build_page(
         handlers,
         max_sessions=info.max_sessions,
@@ -134,7 +129,6 @@ def launch(
         programs=panel_of(access, config, info, model),
     )
     login = make_login(config.auth) if config.auth is not None else None
-    handlers.outboxes = outboxes = Outboxes(page)
     guard = Middleware(
         Guard,
         calls=calls_of(page),
@@ -143,8 +137,9 @@ def launch(
         frames=SPACE_FRAMES if "SPACE_ID" in os.environ else (),
         login=login,
         ingest=ingest,
+        door=Door(handlers),
         endpoints=endpoints,
-        is_session=outboxes.knows,
+        is_session=Outboxes(page).knows,
         places=Places(page),
     )
     serve(page, config, gradio_settings(config, guard, blocked_paths))
@@ -152,10 +147,10 @@ def launch(
     return page
 
 
-def try_out(service: SpeechService, facts: PageInfo) -> Seen | None:
+def try_out(service: SpeechService, facts: PageInfo) -> None:
     """Speak before anybody visits; raises ConfigError for a pool too small for that."""
     try:
-        return _run(warm_up(service, facts))
+        _run(warm_up(service, facts))
     except ContextError:
         raise ConfigError(
             f"--kv-rows {facts.kv_rows} is too small to speak with; give {SMALL_KV_ROWS} or more."
@@ -264,7 +259,7 @@ def warm_up_gradio(page: gr.Blocks, cookie: str = "") -> bool:
     False if that was not let in.
     """
     stop = next(index for index, fn in page.fns.items() if fn.api_name == "stop")
-    body = json.dumps({"fn_index": stop, "data": ["", None], "session_hash": "warm-up"}).encode()
+    body = json.dumps({"fn_index": stop, "data": [""], "session_hash": "warm-up"}).encode()
     call = Request(
         f"{page.local_url}gradio_api/run/stop",
         body,

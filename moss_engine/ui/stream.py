@@ -10,32 +10,30 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-import gradio as gr
 import numpy as np
 
 from moss_engine.api.errors import MossError
 from moss_engine.api.events import Accepted, Event
 from moss_engine.api.service import ReplyStream
 from moss_engine.audio.opus import RATES_HZ, OpusStream
-from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.entrance.gradio_queue import Lease
-from moss_engine.ui.view import View, fail, fold, take, to_wire, urgent
+from moss_engine.ui.view import View, fail, fold, take, urgent
 
 TICK_S = 0.1  # between messages that carry no sound and no news of a stage
-SILENCE_S = 0.25  # longest time without a message: how late Gradio may notice a closed tab
+SILENCE_S = 0.25  # longest time without a message: how late a lost connection may be noticed
 Told = AsyncGenerator[dict[str, Any], None]
 WAYS = ("pcm", "opus")
 TICKS_S = {"pcm": TICK_S, "opus": SILENCE_S}  # between messages without sound
 DIGITS = 5  # after the point, of seconds and figures: less than half a sample
-FOLDED = ("figures", "stages", "pool")  # of which a slow link carries what changed
-NEW = ("pcm", "text", "ids", "pieces", "opus")  # of one message; all others last until they change
+NAME = ("run", "seq")
+FOLDED = ("figures", "stages", "pool")  # of which what changed is told
+NEW = ("text", "ids", "pieces", "head")  # of one message; all others last until they change
 
 
 class Pool(Protocol):
@@ -145,43 +143,39 @@ async def _next(events: AsyncGenerator[Event, None]) -> Event:
     return await events.__anext__()
 
 
-class SoundWay:
-    """Of one reply. A rate that Opus does not know travels as samples.
+class Wire:
+    """How the messages of one reply travel to a tab: as JSON of what is new since the message
+    before, and its sound as bytes: int16 PCM, or packets of Opus for a slow link. A rate that Opus
+    does not know travels as PCM."""
 
-    A compressed message is `{run, seq, brief}`, whose `brief` is JSON of everything that is new
-    since the message before: Gradio itself would send each changed number beside its place, which
-    takes more than the sound."""
-
-    def __init__(self, way: str):
-        self._opus = way == "opus"
+    def __init__(self, sound: str):
+        self._opus = sound == "opus"
         self._told: dict[str, Any] = {}
         self._stream: OpusStream | None = None
 
-    def wire(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """A message as JSON; its `sound` says which way it went."""
+    def pack(self, message: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """What is new of a message, and its sound; `sound` says which way that goes."""
         if not self._opus or (message["rate"] and message["rate"] not in RATES_HZ):
-            return {**to_wire(message), "sound": "pcm"}
+            return self._news({**message, "sound": "pcm"}), message["pcm"]
         packets = self._packets(message)
-        head = self._stream.head if self._stream else b""
-        opus = {"head": _text(head), "packets": _text(framed(packets))} if packets else None
-        name = {key: message[key] for key in ("run", "seq")}
-        wired = {**to_wire({**message, "pcm": b""}), "sound": "opus", "opus": opus}
-        return name | {"brief": self._brief({k: v for k, v in wired.items() if k not in name})}
+        head = _text(self._stream.head) if self._stream and packets else None
+        return self._news({**message, "sound": "opus", "head": head}), framed(packets)
 
-    def _brief(self, message: Mapping[str, Any]) -> str:
-        new = {}
-        for key, value in rounded(message).items():
+    def _news(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """`run` and `seq`, what changed of figures and counts, and what is new of all else."""
+        new: dict[str, Any] = {}
+        for key, value in rounded({k: v for k, v in message.items() if k != "pcm"}).items():
             if key in FOLDED:
                 told = self._told.setdefault(key, {})
                 value = {name: one for name, one in value.items() if told.get(name) != one}
                 told.update(value)
-            elif key not in NEW:
+            elif key not in (*NEW, *NAME):
                 if key in self._told and self._told[key] == value:
                     continue
                 self._told[key] = value
             if value or key not in (*FOLDED, *NEW):
                 new[key] = value
-        return json.dumps(new, ensure_ascii=False, separators=(",", ":"))
+        return new
 
     def _packets(self, message: Mapping[str, Any]) -> list[bytes]:
         packets = []
@@ -216,27 +210,21 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-async def relay(
-    view: View,
-    clock: ReplyClock,
-    way: SoundWay,
-    conversation: Conversation,
-    stream: Callable[[View], Told],
-) -> AsyncGenerator[tuple[Any, Any], None]:
-    """Yields before anything is begun: Gradio cannot close a generator that never has. A MossError
-    of the `stream` is its last message, and what Gradio is told."""
+async def whole(
+    view: View, clock: ReplyClock, told: Callable[[View], Told]
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Every message of a reply, the first of them before anything is begun; a MossError of `told`
+    is the last one."""
     message, view = take(view, None)
-    yield way.wire(message), conversation
+    yield message
     try:
-        async with aclosing(stream(view)) as told:
-            async for message in told:
-                yield way.wire(message), gr.skip()
+        async with aclosing(told(view)) as rest:
+            async for message in rest:
+                yield message
     except MossError as error:
-        message, _ = take(replace(fail(view, str(error)), seq=1), clock.elapsed_s())
-        yield way.wire(message), gr.skip()
-        raise gr.Error(str(error), print_exception=False) from None
-    finally:
-        way.close()
+        failed = replace(fail(view, str(error)), seq=message["seq"] + 1)
+        message, _ = take(failed, clock.elapsed_s())
+        yield message
 
 
 Itself = TypeVar("Itself", bound="Shared")

@@ -1,1 +1,1 @@
-"""Questions on their way: refusals, replay files, the forecast, and the relay to the browser."""
+"""Questions on their way: doubts, replay files and own voices."""

@@ -8,9 +8,10 @@ import gradio as gr
 
 from moss_engine.api.errors import MossError
 from moss_engine.ui.audio_in.own_voice import make_voice
-from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.stream import Shared
+
+UNKNOWN = "The page was away for too long; load it again, then make the voice."
 
 
 class OwnVoices(Shared):
@@ -19,13 +20,13 @@ class OwnVoices(Shared):
     def __init__(self, handlers: Handlers):
         self._handlers = handlers
 
-    async def take(
-        self, consent: bool, utterance: str, conversation: Conversation | None, request: gr.Request
-    ) -> tuple[Any, Conversation, str]:
-        """Make a voice of a recording whose speaker agreed, and choose it; answers with the voices
-        to choose from, and a sentence for the visitor."""
+    async def take(self, consent: bool, utterance: str, key: str) -> tuple[Any, str]:
+        """Make a voice of a recording whose speaker agreed, for the tab of that key, and choose it;
+        answers with the voices to choose from, and a sentence for the visitor."""
         handlers, facts = self._handlers, self._handlers.facts
-        conversation = handlers.visits.of(request, conversation)
+        conversation = handlers.visits.kept.find(key)
+        if conversation is None:
+            raise gr.Error(UNKNOWN, print_exception=False)
         try:
             ingest = handlers.ingest if facts.clones_voices else None
             voice = await make_voice(
@@ -37,4 +38,4 @@ class OwnVoices(Shared):
         told = " ".join(part for part in ("Answers now come in your voice.", voice.advice) if part)
         choices = [*facts.voices, ("Your voice", conversation.voice)]
         chosen = gr.Dropdown(choices=choices, value=conversation.voice, interactive=True)
-        return chosen, conversation, told
+        return chosen, told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,12 +41,14 @@ LEAST_DB, MOST_DB = -50.0, -24.0
 @dataclass(frozen=True)
 class SpokenTurn:
     """A turn that is over: int16 [n] with its lead, of which `num_spoken` samples lie before the
-    silence that ended it. It holds `spoken_s` of speech, and may have begun over an answer."""
+    silence that ended it. It holds `spoken_s` of speech, and may have begun over an answer; its
+    last word ended `silent_s` before the newest sample."""
 
     pcm: np.ndarray
     num_spoken: int
     spoken_s: float
     interrupts: bool
+    silent_s: float
 
 
 class Follower:
@@ -102,10 +104,11 @@ class Follower:
         count = len(samples) // FRAME_SAMPLES
         self._rest = samples[count * FRAME_SAMPLES :]
         complete = []
-        for frame in samples[: count * FRAME_SAMPLES].reshape(count, FRAME_SAMPLES):
+        for i, frame in enumerate(samples[: count * FRAME_SAMPLES].reshape(count, FRAME_SAMPLES)):
             found = self._frame(frame, answering)
             if found is not None:
-                complete.append(found)
+                behind_s = (count - 1 - i) * FRAME_S + len(self._rest) / RATE_HZ
+                complete.append(replace(found, silent_s=found.silent_s + behind_s))
         return complete
 
     def finish(self) -> list[SpokenTurn]:
@@ -118,7 +121,7 @@ class Follower:
         kept = len(self.frames) - max(0, silent - round(TAIL_S / FRAME_S))
         spoken = (len(self.frames) - silent) * FRAME_SAMPLES
         pcm = np.concatenate(self.frames[:kept])
-        return [SpokenTurn(pcm, spoken, turn.spoken_s, self.interrupts)]
+        return [SpokenTurn(pcm, spoken, turn.spoken_s, self.interrupts, turn.silent_s)]
 
     def _frame(self, frame: np.ndarray, answering: bool) -> SpokenTurn | None:
         before, probability = self._turn, self._listener.probability(frame)
@@ -144,9 +147,8 @@ class Follower:
             silent = max(0.0, before.silent_s)
             kept = len(self.frames) - round(max(0.0, silent - TAIL_S) / FRAME_S)
             spoken = (len(self.frames) - 1 - round(silent / FRAME_S)) * FRAME_SAMPLES
-            done = SpokenTurn(
-                np.concatenate(self.frames[:kept]), spoken, before.spoken_s, self.interrupts
-            )
+            pcm = np.concatenate(self.frames[:kept])
+            done = SpokenTurn(pcm, spoken, before.spoken_s, self.interrupts, silent + FRAME_S)
             if self._turn_levels and not self._answered:  # or it may be the page's own voice
                 self._voice_db = float(np.percentile(self._turn_levels, VOICE_PERCENTILE))
         if not self._turn.talking:

@@ -48,14 +48,16 @@ READING = "Several files are being read already; send it again in a moment."
 @dataclass(frozen=True)
 class BlockResult:
     """What a block brought about: whether somebody is talking, the utterance of the recordings that
-    it completed, and `text`, what was understood so far. While the page answers, `sure` says that
-    somebody means to interrupt it."""
+    it completed, and `text`, what was understood so far. The last word of what it completed ended
+    `silent_s` before its end. While the page answers, `sure` says that somebody means to interrupt
+    it."""
 
     talking: bool = False
     utterance: str = ""
     seconds: float = 0.0
     text: str = ""
     sure: bool = True
+    silent_s: float = 0.0
 
 
 @dataclass(eq=False)
@@ -273,6 +275,7 @@ class AudioIngest:
             sum(heard.seconds for heard in kept) or follower.length_s,
             text,
             sure,
+            turns[-1].silent_s if turns else 0.0,
         )
 
     async def _keep_turn(

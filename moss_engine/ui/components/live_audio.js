@@ -9,20 +9,19 @@ const captions = new Captions($(".la-text"));
 const scope = new Scope($(".la-scope"), rate);
 const player = new Player(rate, remote ? props.remote_prebuffer_ms : props.prebuffer_ms, hear, showSilence);
 const root = (window.gradio_config?.root || "").replace(/\/$/, "");
-const watching = new Watch(`${root}/healthz`, waits, cutOff);
 
 const blank = () => ({
   phase: null, // idle, sent, refused, waiting, thinking, speaking, stopped, done, failed, lost
   run: null, seq: -1, lost: 0, ended: false, speaks: true, note: "", seed: null, placed: null,
   total: 0, played: 0, buffered: 0, underruns: 0, starved: 0, target: 0,
-  clickMs: null, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
+  clickMs: null, byWords: false, firstMs: null, onsetMs: null, firstPcmMs: null, latencyMs: 0,
   offsetLowMs: null, offsetHighMs: Infinity,
   sound: "pcm", stages: {}, figures: {}, pool: {}, ids: [], pieces: {}, rate, again: false,
   recorded: false, complete: false, recipe: null, parts: [], pauses: [], // of a replay file, and what one is made of
   furthest: 0, // samples that reached the ear, wherever the listener is now
 });
 let live = blank(); // the reply that is shown; it makes room for the next one when that was accepted
-let asked = null; // the question that was sent and is not accepted yet: {run, clickMs, seq, before}
+let asked = null; // the question that was sent and is not accepted yet: {run, clickMs, byWords, seq, before}
 let pcm = []; // every chunk of the reply, for replay and download
 let opus = null; // what decodes the reply, where it comes compressed
 let discard = true; // after Stop, until the next run begins
@@ -35,10 +34,10 @@ function complain(sentence) {
 }
 
 // A question was accepted: the reply before it makes room.
-function begin({ run, clickMs, seq, recorded }) {
+function begin({ run, clickMs, byWords, seq, recorded }) {
   player.reset();
   pace = 1;
-  live = Object.assign(blank(), { run, clickMs, seq, recorded });
+  live = Object.assign(blank(), { run, clickMs, byWords, seq, recorded });
   element.classList.toggle("la-recorded", recorded);
   asked = null;
   pcm = [];
@@ -61,25 +60,23 @@ function answered(message) {
   else if (message.end) refused(message.state === "failed" ? message.note : "");
 }
 
-function take(message) {
+// A message of a reply, with its sound as an ArrayBuffer, or null.
+function take(message, sound) {
   const now = performance.now();
-  if (message?.end) close(message.run);
-  if (asked && message?.run === asked.run) answered(message);
-  if (message?.run === live.run || message?.run === asked?.run) watching.heard();
-  if (discard && message?.end && message.run === live.run) {
+  if (message.run === asked?.run) answered(message);
+  if (discard && message.end && message.run === live.run) {
     Object.assign(live.pool, message.pool); // its blocks are free again
     announce();
   }
-  if (discard || message?.run !== live.run || message.seq <= live.seq) return;
+  if (discard || message.run !== live.run || message.seq <= live.seq) return;
   if (message.seq !== live.seq + 1) {
     live.lost += message.seq - live.seq - 1;
     console.warn(`live audio: ${live.lost} messages of this reply are missing`);
   }
   live.seq = message.seq;
-  const chunk = message.pcm ? samplesOf(message.pcm) : null;
+  const chunk = sound && message.sound === "pcm" ? new Int16Array(sound) : null;
   if (chunk) player.push(chunk.slice()); // before anything else: it is waited for
   if (message.now_s !== null) {
-    if (live.offsetLowMs === null && !live.recorded) trigger("accepted");
     live.offsetLowMs = live.clickMs - 1000 * (message.stages.received ?? 0); // accepted so long after it was received
     live.offsetHighMs = Math.min(live.offsetHighMs, now - 1000 * message.now_s);
   }
@@ -100,7 +97,7 @@ function take(message) {
   live.sound = message.sound ?? "pcm";
   element.classList.toggle("la-opus", live.sound === "opus" && live.speaks);
   if (chunk) takePcm(chunk, now);
-  if (message.opus) takeOpus(message.opus);
+  if (sound && message.sound === "opus") takeOpus(message.head, new Uint8Array(sound));
   if (message.end) finishAfter(opus, message);
   else if (live.total === 0) phase(message.stages.started === undefined ? "waiting" : "thinking");
   if (live.phase === "waiting") $(".la-status").textContent = `${SAYS.waiting} (${message.pool.waiting ?? 0} in line)`;
@@ -108,12 +105,11 @@ function take(message) {
 }
 
 const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-const samplesOf = (base64) => new Int16Array(bytesOf(base64).buffer);
 
 // A decoder that belongs to a reply of before gives its samples to nobody.
-function takeOpus({ head, packets }) {
+function takeOpus(head, packets) {
   const mine = (opus ??= new OpusReply(rate, bytesOf(head), (chunk) => opus === mine && !discard && takeDecoded(chunk), () => opus === mine && cutOff()));
-  mine.push(packetsOf(bytesOf(packets)));
+  mine.push(packetsOf(packets));
 }
 
 function takeDecoded(chunk) {
@@ -160,5 +156,4 @@ function finish(message) {
     phase("failed");
     complain(live.note);
   } else if (live.total === 0) phase(message.state === "stopped" ? "stopped" : "done");
-  if (live.offsetLowMs !== null && !live.recorded) trigger("over");
 }

@@ -1,7 +1,7 @@
 """LiveAudio: a Gradio component that plays PCM while it is being made.
 
-Its value is one message of a reply (`moss_engine.ui.view`), with int16 PCM in base64; the messages
-travel in Gradio's own event stream. In the browser an AudioWorklet's ring buffer plays them without
+The messages of a reply (`moss_engine.ui.view`) and its sound come by the page's own WebSocket
+(`moss_engine.ui.door`). In the browser an AudioWorklet's ring buffer plays them without
 a gap, while captions, waveform and mel follow what is heard.
 """
 
@@ -22,10 +22,11 @@ PARTS = (
     "live_audio_opus.js",
     "live_audio_captions.js",
     "live_audio_scope.js",
-    "live_audio_watch.js",
     "live_audio_sample.js",
     "live_audio.js",
+    "door.js",
     "live_audio_ask.js",
+    "live_audio_door.js",
     "live_audio_ear.js",
     "live_audio_own.js",
     "live_audio_show.js",
@@ -103,11 +104,10 @@ def _fill(**words: str) -> str:
 
 
 class LiveAudio(gr.HTML):
-    """Output only: as an input it would send the last chunk back."""
+    """It has no value: what it plays comes by the WebSocket."""
 
     def __init__(
         self,
-        value: dict[str, Any] | None = None,
         *,
         sample_rate: int = 24_000,
         prebuffer_ms: int = 40,
@@ -126,7 +126,7 @@ class LiveAudio(gr.HTML):
         worklet = (HERE / "live_audio_worklet.js").read_text(encoding="utf-8")
         parts = [(HERE / name).read_text(encoding="utf-8") for name in PARTS]
         super().__init__(
-            value,
+            None,
             html_template=_fill(hint=hint, what=what, example=example, chinese=chinese or example),
             css_template=(HERE / "live_audio.css").read_text(encoding="utf-8"),
             js_on_load="\n".join([f"const WORKLET_SOURCE = {json.dumps(worklet)};", *parts]),
@@ -145,10 +145,7 @@ class LiveAudio(gr.HTML):
         return "html"
 
     def api_info(self) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "description": "one message of the reply; `pcm` is base64 of int16 samples at `rate`",
-        }
+        return {}
 
     def example_payload(self) -> Any:
         return None

@@ -15,7 +15,7 @@ const seconds = (ms) => `${(ms / 1000).toFixed(2)} s`;
 function headline(live) {
   element.classList.toggle("la-begun", live.run !== null);
   const { heardAfterMs, figures, starved } = live;
-  if (live.speaks) say("heard", heardAfterMs == null ? "–" : seconds(heardAfterMs), "from your press to the first sound");
+  if (live.speaks) say("heard", heardAfterMs == null ? "–" : seconds(heardAfterMs), live.byWords ? "from your last word to the first sound" : "from your press to the first sound");
   else say("heard", figures.first_row_ms == null ? "–" : seconds(figures.first_row_ms), "from your question to the first word");
   const known = figures.rtf && figures.audio_s >= SPEED_SINCE_S;
   const slow = known && figures.rtf >= 1;

@@ -47,17 +47,12 @@ async function openReplay(chosen) {
   }
   player.unlock();
   file = await chosen.text();
-  trigger("consider");
+  door.send({ type: "replay.check", file });
 }
 
 function considered(sentence) {
   if (sentence) complain(sentence);
-  else trigger("again");
-}
-
-function submitAgain(values) {
-  values[3] = file;
-  return submit(values, 0, { recorded: true });
+  else ask({ type: "replay.create", file }, { recorded: true });
 }
 
 const isReplay = ({ name, type }) => type === "application/json" || /\.json$/i.test(name);

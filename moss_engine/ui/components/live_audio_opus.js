@@ -46,21 +46,6 @@ class OpusReply {
   }
 }
 
-// What a slow link carries is in few words: of figures, stages and counts what changed, of everything else what is new.
-const NOTHING_NEW = { text: [], ids: [], pieces: {}, pcm: "", opus: null };
-let lasting = { run: null }; // of the reply so far
-function inFull(message) {
-  if (message?.brief === undefined) return message;
-  const { run, seq } = message;
-  const { stages, figures, pool, ...news } = JSON.parse(message.brief);
-  if (lasting.run !== run) lasting = { run, stages: {}, figures: {}, pool: {} };
-  Object.assign(lasting.stages, stages);
-  Object.assign(lasting.figures, figures);
-  Object.assign(lasting.pool, pool);
-  Object.assign(lasting, NOTHING_NEW, news);
-  return { ...lasting, seq };
-}
-
 // Packets stand one behind the other, each behind its length.
 function packetsOf(bytes) {
   const packets = [];

@@ -1,12 +1,10 @@
 // What the rest of the page may call, and the first picture.
 
 element.classList.toggle("la-plain", !player.exact);
-watch("value", () => take(inFull(props.value)));
 setInterval(tick, TICK_MS);
 window.liveAudio = {
-  ready: true, submit, expect, stop, halt, told, hold, player, scope, submitAgain, considered,
-  foresee: () => trigger("foresee"),
-  get ownMs() { return player.prebufferMs + player.outputLatencyMs; },
+  ready: false, submit, submitTyped, expect, count, stop, clear, hold, player, scope,
+  get door() { return door; },
   get file() { return file; },
   get state() { return live; },
   get asking() { return asked !== null; },
@@ -18,3 +16,10 @@ window.liveAudio = {
 };
 scope.showSample(SAMPLE);
 phase("idle");
+// The tab's name is known when the conversation is there.
+const knocking = setInterval(() => {
+  if (!window.conversation) return;
+  clearInterval(knocking);
+  openDoor();
+  window.liveAudio.ready = true;
+}, 5);

@@ -24,6 +24,7 @@ let held = false; // somebody may want to interrupt: the answer is silent until 
 let wasPaused = false; // by the visitor, before that
 let taker = null; // who wants the next recording, if it is no question
 let gone = false; // the microphone died while this was said
+let sentAt = null; // when the button was pressed to send
 
 const capture = new Capture((pcm, level) => {
   element.style.setProperty("--rec-level", Math.min(1, level * 1.6).toFixed(2));
@@ -49,7 +50,6 @@ async function start() {
   begun += 1;
   const mine = begun;
   line.begin(handsFree());
-  line.open().catch((error) => begun === mine && failed(error.message)); // beside the microphone, not after it
   try {
     await capture.start();
   } catch (error) {
@@ -58,7 +58,8 @@ async function start() {
   if (begun === mine && state === "opening") enter(handsFree() ? "listening" : "recording");
 }
 
-async function send() {
+async function send(ms = performance.now()) {
+  sentAt = ms;
   return state === "recording" ? complete() : quiet();
 }
 
@@ -115,7 +116,10 @@ function heard(answer, last) {
   if (held && (answer.utterance || (answer.talking && answer.sure))) interrupt();
   if (held && !answer.talking) goOn();
   if (state === "recording" && seconds >= props.max_s - SPARE_S) send();
-  if (answer.utterance) say(answer.utterance);
+  if (answer.utterance) {
+    window.liveAudio.count(handsFree() ? line.endOf(answer.block) - 1000 * answer.silent_s : sentAt, handsFree());
+    say(answer.utterance);
+  }
   if (last) {
     gone &&= Boolean(answer.utterance);
     enter("off");
@@ -157,7 +161,6 @@ function interrupt() {
   carry = unheard ? lastSaid : "";
   if (held) goOn();
   window.liveAudio.stop();
-  trigger("interrupted");
 }
 
 // The next recording is for `take`, and asks nothing.
@@ -233,11 +236,12 @@ function note(text) {
 
 // ---- controls
 
-$(".rec-talk").addEventListener("click", () => {
+function press({ timeStamp }) {
   if (state === "off") start();
-  else if (state === "recording" && !taker) send();
+  else if (state === "recording" && !taker) send(timeStamp);
   else quiet();
-});
+}
+$(".rec-talk").addEventListener("click", press);
 $(".rec-free input").addEventListener("change", () => (handsFree() ? start() : quiet()));
 $(".rec-file").addEventListener("click", () => $(".rec-input").click());
 $(".rec-input").addEventListener("change", ({ target }) => {
@@ -252,7 +256,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key !== " " || event.repeat || !inUse() || !Capture.possible) return;
   if (event.target.closest("input:not([type=radio]), textarea, select, button, summary, a, [contenteditable]")) return;
   event.preventDefault();
-  $(".rec-talk").click();
+  press(event);
 });
 document.addEventListener("click", ({ target }) => target.closest?.("#stop") && stopAll());
 document.addEventListener("dragover", (event) => inUse() && event.preventDefault());
@@ -261,6 +265,7 @@ document.addEventListener("drop", (event) => {
   event.preventDefault();
   sendFile(event.dataTransfer.files[0]);
 });
+document.addEventListener("heard", ({ detail }) => line.answered(detail));
 document.addEventListener("modechange", () => !inUse() && stopAll());
 document.addEventListener("liveaudio", ({ detail }) => {
   if (gone && state === "off" && ["waiting", "thinking", "speaking"].includes(detail.phase)) {

@@ -1,4 +1,4 @@
-// The conversation. `element`, `props` and `watch` come from gr.HTML. One audio element plays every clip.
+// The conversation. `element` comes from gr.HTML. One audio element plays every clip.
 
 const list = element.querySelector(".tr-list");
 const mould = element.querySelector("template");
@@ -18,6 +18,7 @@ let told = []; // what the server still knows, with all that it remembers
 let back = false; // the server has said what it knows of this tab
 const sounds = new Map(); // id -> address of its sound in this browser
 const store = new Store();
+const root = (window.gradio_config?.root || "").replace(/\/$/, "");
 const runOf = (id) => id.split(":")[0];
 const cleared = new Set(); // runs of which a word may still be on its way
 let playing = null; // the clip that is heard
@@ -177,7 +178,8 @@ function show() {
 }
 
 function take(value) {
-  told = (value || []).filter(({ id }) => !cleared.has(runOf(id)));
+  for (const { clip } of value) if (clip) clip.file.url = `${root}/gradio_api/file=${clip.file.path}`;
+  told = value.filter(({ id }) => !cleared.has(runOf(id)));
   show();
   for (const entry of told) keep(entry, () => soundOf(entry));
 }
@@ -239,15 +241,11 @@ document.addEventListener("click", ({ target }) => {
 element.tabIndex = 0;
 element.setAttribute("role", "region");
 element.setAttribute("aria-label", "Conversation");
-window.conversation = {
-  key: () => store.tab,
-  returned: () => {
-    back = true;
-    show();
-  },
-};
-watch("value", () => take(props.value));
-take(props.value);
+window.conversation = { key: () => store.tab };
+document.addEventListener("conversation", ({ detail }) => {
+  back ||= detail.whole;
+  take(detail.entries);
+});
 store.read().then((records) => {
   const late = kept; // what came meanwhile
   kept = new Map();

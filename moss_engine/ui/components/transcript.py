@@ -1,7 +1,7 @@
 """Transcript: a Gradio component that shows a conversation, with its sound to hear again and to
 keep.
 
-Its value is the list that `Conversation.entries` makes. Texts are shown as they are, never as
+It shows the list that `Conversation.entries` makes, which comes by the page's WebSocket. Texts are shown as they are, never as
 markup; only what changed is drawn anew, so a clip that is being played goes on while others come.
 The browser keeps what was said, with its sound, for the case that the page is loaded again.
 """
@@ -40,11 +40,9 @@ TEMPLATE = """
 class Transcript(gr.HTML):
     """`empty` is shown while nothing was said."""
 
-    def __init__(
-        self, value: list[dict[str, Any]] | None = None, *, empty: str = "", **kwargs: Any
-    ):
+    def __init__(self, *, empty: str = "", **kwargs: Any):
         super().__init__(
-            value or [],
+            None,
             html_template=TEMPLATE.replace("@empty@", empty),
             css_template=(HERE / "transcript.css").read_text(encoding="utf-8"),
             js_on_load="\n".join((HERE / name).read_text(encoding="utf-8") for name in PARTS),
@@ -56,11 +54,7 @@ class Transcript(gr.HTML):
         return "html"
 
     def api_info(self) -> dict[str, Any]:
-        return {
-            "type": "array",
-            "items": {"type": "object"},
-            "description": "what was said so far, in turns",
-        }
+        return {}
 
     def example_payload(self) -> Any:
-        return []
+        return None

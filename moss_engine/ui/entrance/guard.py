@@ -45,6 +45,7 @@ MAX_HEAD_BYTES = 16 * 1024
 CALL = re.compile(rf"{API}/(?P<how>queue/join|run|call)(?:/(?P<name>[^/]+))?/?")
 
 ENDPOINTS = ("/v1/", "/metrics", "/mcp")
+DOOR = f"{API}/live"
 
 SAFE = {
     b"x-content-type-options": b"nosniff",
@@ -92,9 +93,9 @@ class Guard:
     names (None: any); `frames` are the origins that may show the page inside theirs.
 
     `login` asks for a password, where there is one; `ingest` takes recordings, where the page does;
-    `endpoints` is an ASGI app that answers programs on `ENDPOINTS`, with keys and limits of its
-    own. `is_session` tells whether somebody asked something under a session's name; `places` bounds
-    how many questions are asked at a time.
+    `door` is an ASGI app for the WebSockets of open tabs; `endpoints` is one that answers programs
+    on `ENDPOINTS`, with keys and limits of its own. `is_session` tells whether somebody asked
+    something under a session's name; `places` bounds how many questions are asked at a time.
     """
 
     def __init__(
@@ -107,12 +108,14 @@ class Guard:
         frames: tuple[str, ...] = (),
         login: Login | None = None,
         ingest: AudioIngest | None = None,
+        door: Any = None,
         endpoints: Any = None,
         is_session: Callable[[str], bool] | None = None,
         places: Places | None = None,
     ):
         self.app = app
         self.endpoints = endpoints
+        self.door = door
         self.login = login
         self.ingest = ingest
         self.calls = calls
@@ -170,13 +173,18 @@ class Guard:
         return self.places.join()
 
     async def _connect(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """A WebSocket: the page has none."""
-        if scope["path"].startswith(ENDPOINTS) and self.endpoints is not None:
-            with contextlib.suppress(Refused):
-                self._check_head(scope)
+        """A WebSocket: of a program, or of an open tab of this very page."""
+        with contextlib.suppress(Refused):
+            self._check_head(scope)
+            if scope["path"].startswith(ENDPOINTS) and self.endpoints is not None:
                 await self.endpoints(scope, receive, send)
                 return
-        await send({"type": "websocket.close", "code": 1008})
+            known = self.login is None or self.login.knows(scope)
+            if scope["path"] == DOOR and self.door is not None and known and _is_own(scope):
+                await self.door(scope, receive, send)
+                return
+        if (await receive())["type"] == "websocket.connect":
+            await send({"type": "websocket.close", "code": 1008})
 
     def _check_head(self, scope: dict[str, Any]) -> None:
         """Size and Host of a request, the latter against DNS rebinding: a page elsewhere must not
@@ -218,6 +226,13 @@ class Guard:
             query = parse_qs(scope["query_string"].decode("latin-1"))
             if not self.is_session(found["event"] or query.get("session_hash", [""])[0]):
                 raise Refused(404, "There is nothing to listen to; ask first.")
+
+
+def _is_own(scope: dict[str, Any]) -> bool:
+    """Whether the page that opens a WebSocket came from here: a browser says where it came from,
+    and sends cookies whoever asks."""
+    origin = header(scope, b"origin").partition("://")[2]
+    return bool(origin) and origin in (header(scope, b"host"), header(scope, b"x-forwarded-host"))
 
 
 def completed(calls: Calls, name: str | None, message: Any) -> Any:

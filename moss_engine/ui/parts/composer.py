@@ -17,7 +17,7 @@ AXES = (
     ("output", "Answer", {"speech": "spoken", "text": "written"}),
 )
 KEYS = (
-    '<p class="keys"><span class="forecast" hidden><b></b> <i></i></span>'
+    '<p class="keys">'
     '<span class="counter" hidden></span>'
     '<span class="k-type"><kbd>Enter</kbd> sends</span>'
     '<span class="k-talk"><kbd>Space</kbd> talks</span> <span><kbd>Esc</kbd> stops</span></p>'

@@ -1,0 +1,438 @@
+"""The page's WebSocket: everything between an open tab and what answers it.
+
+Events are JSON objects with a `type`, named as in OpenAI's realtime protocol where it has one. A
+tab sends, besides binary frames, which are its microphone's int16 PCM at 16 kHz:
+
+    session.open               visit, key, last       who it is, and the last frame that it has
+    session.close                                     the tab is closed
+    got                        last                   it has every frame up to that number
+    response.create            values, run, heard, sound
+    response.cancel            heard
+    conversation.clear         heard
+    replay.check               file
+    replay.create              file, run, heard, sound
+    input_audio_buffer.begin   recording, hands_free
+    input_audio_buffer.update  answering, saying      what the page says while it listens
+    input_audio_buffer.commit                         what was said is over
+    input_audio_buffer.clear                          and is nobody's
+
+It is told, each with its number `n`:
+
+    session.opened             instance, seen, resumed  who answers, and how many frames it has
+    session.seen               count                  the same, now and then
+    conversation.updated       entries, whole         what was said so far
+    response.update            run, seq, ...          what is new of a reply
+    replay.checked             sentence               why a replay file would be refused, or ""
+    input_audio_buffer.heard   block, ...             what a block brought about
+    input_audio_buffer.failed  message                why nothing more is heard
+    error                      message
+
+A frame with sound is binary: the length of its JSON as four bytes, the lowest first, the JSON, and
+int16 PCM or packets of Opus. A connection that breaks may be taken up again within RESUME_S: what
+either side has not got is sent then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from itertools import count
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from moss_engine.api.errors import BusyError, MossError, ParameterError
+from moss_engine.ui import form
+from moss_engine.ui.asking.again import Again
+from moss_engine.ui.audio_in.microphone import Microphone
+from moss_engine.ui.conversation import Conversation
+from moss_engine.ui.entrance.asgi import Refused, address_of
+from moss_engine.ui.entrance.gradio_queue import Lease
+from moss_engine.ui.entrance.guard import parse_json
+from moss_engine.ui.handlers import Handlers
+from moss_engine.ui.stream import TICKS_S, Wire
+
+HELLO_S = 10.0  # for the first event
+RESUME_S = 15.0  # for a broken connection to come back
+SEND_S = 30.0  # for a browser to take a frame
+SEEN_EVERY = 64  # frames of a tab
+MAX_EVENT_BYTES = 256 * 1024
+MAX_BLOCK_BYTES = 256 * 1024
+MAX_HELD_BYTES = 8 << 20  # of frames that a tab has not got
+MAX_TABS, MAX_TABS_OF_VISITOR = 512, 64  # many visitors behind one router are one address
+NAME = re.compile(r"[0-9a-f]{32}")
+LEFT = (1000, 1001)  # codes with which a browser closes what it does not want any more
+GONE_CODE, FULL_CODE, WRONG_CODE = 4001, 4013, 4002
+FULL = "All places of this page are taken by open tabs; close some, or try again in a moment."
+
+
+class Outbox:
+    """The frames for a tab, in order, until it has got them."""
+
+    def __init__(self) -> None:
+        self.more = asyncio.Event()
+        self._frames: deque[str | bytes] = deque()
+        self._first = 0  # number of the first of them
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._bytes > MAX_HELD_BYTES
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def put(self, event: dict[str, Any], sound: bytes = b"") -> None:
+        event = {"n": self._first + len(self._frames), **event}
+        text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+        frame: str | bytes = text
+        if sound:
+            head = text.encode()
+            frame = len(head).to_bytes(4, "little") + head + sound
+        self._frames.append(frame)
+        self._bytes += len(frame)
+        self.more.set()
+
+    def got(self, last: int) -> None:
+        """The tab has every frame up to that number."""
+        while self._frames and self._first <= last:
+            self._bytes -= len(self._frames.popleft())
+            self._first += 1
+
+    def frame(self, number: int) -> str | bytes | None:
+        """The frame of that number; None if it is not made yet."""
+        place = number - self._first
+        return self._frames[place] if 0 <= place < len(self._frames) else None
+
+    def holds(self, number: int) -> bool:
+        """Whether a tab whose last frame was the one before that number can go on."""
+        return self._first <= number <= self._first + len(self._frames)
+
+
+class Tab:
+    """One load of the page in a browser, through all its connections. Used on one event loop."""
+
+    def __init__(self, handlers: Handlers, visit: str, key: str, visitor: str):
+        self.outbox = Outbox()
+        self.seen = 0  # frames that came
+        self.socket: WebSocket | None = None
+        self.visitor = visitor
+        self.ending: asyncio.TimerHandle | None = None
+        self._handlers = handlers
+        self._again = Again(handlers)
+        self._key = key
+        self._session_id = handlers.names.session(visit)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._replying: asyncio.Task[None] | None = None
+        self._microphone = handlers.ingest and Microphone(handlers.ingest, visitor, self.tell)
+
+    @property
+    def conversation(self) -> Conversation:
+        """Of this tab; a new one where it was not used for long."""
+        found = self._handlers.visits.of(self._session_id, self.visitor)
+        self._handlers.visits.kept.name(self._key, found)
+        return found
+
+    def tell(self, kind: str, sound: bytes = b"", /, **fields: Any) -> None:
+        self.outbox.put({"type": kind, **fields}, sound)
+
+    async def begin(self) -> None:
+        """A page was loaded: it is told what its tab said before."""
+        new = self._handlers.visits.of(self._session_id, self.visitor)
+        await self._handlers.come_back(self._key, new)
+        await self._tell_conversation(whole=True)
+
+    def take(self, event: dict[str, Any]) -> None:
+        """One event of the tab. Raises ParameterError for one that is none."""
+        kind = event.get("type")
+        if kind == "got":
+            self.outbox.got(_number(event, "last"))
+        elif kind == "response.create":
+            self._reply(self._answer(event), event)
+        elif kind == "response.cancel":
+            self._do(self._cancel(_text(event, "heard")))
+        elif kind == "conversation.clear":
+            self._do(self._clear(_text(event, "heard")))
+        elif kind == "replay.check":
+            self.tell("replay.checked", sentence=self._again.check(_text(event, "file")))
+        elif kind == "replay.create":
+            self._reply(self._replay(event), event)
+        elif kind is not None and str(kind).startswith("input_audio_buffer."):
+            self._listen(str(kind).partition(".")[2], event)
+        else:
+            raise ParameterError(f"There is no event {str(kind)[:40]!r}.")
+
+    def count(self) -> None:
+        """One more frame came; the tab is told now and then how many."""
+        self.seen += 1
+        if self.seen % SEEN_EVERY == 0:
+            self.tell("session.seen", count=self.seen)
+
+    def take_sound(self, block: bytes) -> None:
+        """The microphone's next int16 PCM."""
+        if self._microphone is not None and len(block) <= MAX_BLOCK_BYTES:
+            self._microphone.push(block)
+
+    async def close(self) -> None:
+        """The tab is gone: what it asked for ends, and its own voice is forgotten."""
+        for task in self._tasks:
+            task.cancel()
+        if self._microphone is not None:
+            self._microphone.close()
+        await self._handlers.visits.leave(self._session_id)
+
+    # What the events bring about.
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _reply(self, messages: AsyncGenerator[dict[str, Any], None], event: dict[str, Any]) -> None:
+        """Answer in the place of whatever is answered now."""
+        self._replying = self._do(self._relay(messages, event, self._replying))
+
+    async def _relay(
+        self,
+        messages: AsyncGenerator[dict[str, Any], None],
+        event: dict[str, Any],
+        before: asyncio.Task[None] | None,
+    ) -> None:
+        """Every message of a reply as its tab takes them; the conversation once it is accepted and
+        once it is over."""
+        wire, accepted = Wire(str(event.get("sound", "pcm"))), False
+        if before is not None and not before.done():
+            await self._handlers.service.cancel_session(self._session_id)
+            await asyncio.wait({before})
+        try:
+            async with aclosing(messages):
+                async for message in messages:
+                    news, sound = wire.pack(message)
+                    self.tell("response.update", sound, **news)
+                    if message["now_s"] is not None and not accepted:
+                        accepted = True
+                        await self._tell_conversation()
+        except MossError as error:
+            self.tell("error", message=str(error))
+        finally:
+            wire.close()
+        if accepted:
+            await self._tell_conversation()
+
+    async def _answer(self, event: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        values = form.read(event.get("values"), self._handlers.facts)
+        values["heard"] = _text(event, "heard")
+        run, tick_s = form.run_name(event.get("run")), _tick_s(event)
+        answer = self._handlers.answer(values, run, self.conversation, self._lease(), tick_s=tick_s)
+        async with aclosing(answer) as messages:
+            async for message in messages:
+                yield message
+
+    async def _replay(self, event: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        conversation, run = self.conversation, form.run_name(event.get("run"))
+        await asyncio.to_thread(conversation.cut, _text(event, "heard"))
+        replay = self._again.replay(
+            _text(event, "file"), run, conversation, self._lease(), _tick_s(event)
+        )
+        async with aclosing(replay) as messages:
+            async for message in messages:
+                yield message
+
+    def _lease(self) -> Lease:
+        return Lease(lambda: len(self.outbox), self._handlers.facts.lease_s)
+
+    async def _cancel(self, heard: str) -> None:
+        await self._handlers.stop(heard, self.conversation, self._session_id)
+        await self._tell_conversation()
+
+    async def _clear(self, heard: str) -> None:
+        await self._handlers.clear(heard, self.conversation)
+        await self._tell_conversation()
+
+    async def _tell_conversation(self, *, whole: bool = False) -> None:
+        entries = await self._handlers.entries(self.conversation)
+        self.tell("conversation.updated", entries=entries, whole=whole)
+
+    def _listen(self, what: str, event: dict[str, Any]) -> None:
+        if self._microphone is None:
+            raise ParameterError("This page takes no recordings; type your question.")
+        if what == "begin":
+            self._microphone.begin(_number(event, "recording"), bool(event.get("hands_free")))
+        elif what == "update":
+            self._microphone.update(bool(event.get("answering")), _text(event, "saying"))
+        elif what == "commit":
+            self._microphone.end()
+        elif what == "clear":
+            self._microphone.drop()
+        else:
+            raise ParameterError(f"There is no event input_audio_buffer.{what[:40]}.")
+
+
+class Door:
+    """An ASGI app for the WebSockets of a page's tabs, which stand behind its guard."""
+
+    def __init__(self, handlers: Handlers):
+        self._handlers = handlers
+        self._tabs: dict[str, Tab] = {}
+        self._instance = secrets.token_hex(8)
+        self._closing: set[asyncio.Future[None]] = set()
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        socket = WebSocket(scope, receive, send)
+        await socket.accept()
+        try:
+            hello = parse_json((await asyncio.wait_for(socket.receive_text(), HELLO_S)).encode())
+            tab, last = self._admit(hello, self._handlers.names.visitor(address_of(scope)))
+        except (KeyError, asyncio.TimeoutError, WebSocketDisconnect):
+            return
+        except (Refused, ParameterError) as error:
+            await socket.close(WRONG_CODE, str(error))
+            return
+        except BusyError as error:
+            await socket.close(FULL_CODE, str(error))
+            return
+        await self._serve(tab, socket, last)
+
+    def _admit(self, hello: Any, visitor: str) -> tuple[Tab, int]:
+        """The tab that says who it is, and the last frame that it has, -2 where it is new. Raises
+        ParameterError for one that does not, BusyError where there is no place for one more."""
+        if not isinstance(hello, dict) or hello.get("type") != "session.open":
+            raise ParameterError("The first event must be session.open.")
+        visit, key, last = hello.get("visit"), hello.get("key"), hello.get("last", -1)
+        if not all(isinstance(name, str) and NAME.fullmatch(name) for name in (visit, key)):
+            raise ParameterError("visit and key must be 32 digits from 0 to f.")
+        tab = self._tabs.get(str(visit))
+        if tab is not None and isinstance(last, int) and tab.outbox.holds(last + 1):
+            return tab, last
+        if tab is not None:
+            self._end(str(visit), tab)
+        mine = Counter(tab.visitor for tab in self._tabs.values())[visitor]
+        if len(self._tabs) >= MAX_TABS or mine >= MAX_TABS_OF_VISITOR:
+            raise BusyError(FULL)
+        tab = self._tabs[str(visit)] = Tab(self._handlers, str(visit), str(key), visitor)
+        return tab, -2
+
+    async def _serve(self, tab: Tab, socket: WebSocket, last: int) -> None:
+        """Until the connection ends; the tab outlives one that breaks by RESUME_S."""
+        if tab.ending is not None:
+            tab.ending.cancel()
+            tab.ending = None
+        before, tab.socket = tab.socket, socket
+        if before is not None:
+            await _close(before, GONE_CODE)
+        await socket.send_text(
+            json.dumps(
+                {
+                    "type": "session.opened",
+                    "instance": self._instance,
+                    "seen": tab.seen,
+                    "resumed": last >= -1,
+                }
+            )
+        )
+        if last < -1:
+            await tab.begin()
+        else:
+            tab.outbox.got(last)
+        work = [
+            asyncio.ensure_future(_read(tab, socket)),
+            asyncio.ensure_future(_write(tab, socket, max(last, -1) + 1)),
+        ]
+        done, rest = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        ends = [task.exception() or task.result() for task in done if not task.cancelled()]
+        left = any(end in LEFT for end in ends)
+        if tab.socket is not socket:  # another connection took it over
+            return
+        tab.socket = None
+        await _close(socket, GONE_CODE)
+        visit = next((name for name, known in self._tabs.items() if known is tab), None)
+        if visit is None:
+            return
+        if left or tab.outbox.is_full:
+            self._end(visit, tab)
+        else:
+            tab.ending = asyncio.get_running_loop().call_later(RESUME_S, self._end, visit, tab)
+
+    def _end(self, visit: str, tab: Tab) -> None:
+        if self._tabs.get(visit) is tab:
+            del self._tabs[visit]
+        closing = asyncio.ensure_future(tab.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+
+async def _read(tab: Tab, socket: WebSocket) -> int | None:
+    """The tab's events until its connection ends; the code that it ended with."""
+    while True:
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return message.get("code")
+        if tab.socket is not socket:
+            return None
+        tab.count()
+        if message.get("bytes") is not None:
+            tab.take_sound(message["bytes"])
+            continue
+        try:
+            body = message["text"].encode("utf-8", "surrogatepass")
+            if len(body) > MAX_EVENT_BYTES:
+                raise ParameterError(f"An event has at most {MAX_EVENT_BYTES >> 10} kB.")
+            event = parse_json(body)
+            if not isinstance(event, dict):
+                raise ParameterError("An event is a JSON object.")
+            if event.get("type") == "session.close":
+                return LEFT[0]
+            tab.take(event)
+        except (Refused, MossError) as error:
+            tab.tell("error", message=str(error))
+
+
+async def _write(tab: Tab, socket: WebSocket, first: int) -> None:
+    """Frames from a number on, as they are made; ends where the browser takes none."""
+    outbox = tab.outbox
+    for number in count(first):
+        while (frame := outbox.frame(number)) is None:
+            outbox.more.clear()
+            await outbox.more.wait()
+        if outbox.is_full:
+            return
+        kind = "text" if isinstance(frame, str) else "bytes"
+        try:
+            await asyncio.wait_for(socket.send({"type": "websocket.send", kind: frame}), SEND_S)
+        except (WebSocketDisconnect, RuntimeError, OSError, asyncio.TimeoutError):
+            return
+
+
+async def _close(socket: WebSocket, code: int) -> None:
+    """Close what may be closed already."""
+    try:
+        await socket.close(code)
+    except (RuntimeError, WebSocketDisconnect, OSError):
+        return
+
+
+def _text(event: dict[str, Any], name: str) -> str:
+    value = event.get(name, "")
+    if not isinstance(value, str):
+        raise ParameterError(f"{name} must be a text.")
+    return value
+
+
+def _number(event: dict[str, Any], name: str) -> int:
+    value = event.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ParameterError(f"{name} must be a whole number.")
+    return value
+
+
+def _tick_s(event: dict[str, Any]) -> float:
+    return TICKS_S.get(str(event.get("sound")), TICKS_S["pcm"])

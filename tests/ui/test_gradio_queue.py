@@ -49,8 +49,7 @@ def test_of_many_questions_at_once_as_many_are_taken_as_there_are_places():
 
 async def _ask(base: str, service: FakeService) -> tuple[int, set[str], int]:
     async with httpx.AsyncClient(base_url=base, timeout=60.0) as client:
-        values = {**form.defaults(PageInfo.of(FEW)), "text": "One of many."}
-        data = [*values.values(), None]
+        data = [*{**form.defaults(PageInfo.of(FEW)), "text": "One of many."}.values()]
         functions = (await client.get("/config")).json()["dependencies"]
         index = next(fn["id"] for fn in functions if len(fn["inputs"]) == len(data))
 

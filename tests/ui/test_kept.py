@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moss_engine.ui.conversation import Turn
 from moss_engine.ui.kept import KeptConversations
 
 KEY = "0123456789abcdef" * 2
@@ -12,8 +13,10 @@ def test_a_session_has_one_conversation_until_it_is_renewed():
     first = kept.of("session")
     assert kept.of("session") is first and kept.of("other") is not first
     kept.name(KEY, first)
-    second = kept.renew("session", "voice")
-    assert second is not first and second.voice == "voice"
+    first.voice = "voice"
+    first.turns.append(Turn("Hello.", True))
+    second = kept.renew(first)
+    assert second is not first and second.voice == "voice" and not second.turns
     assert kept.of("session") is second and kept.find(KEY) is second
 
 

@@ -1,20 +1,15 @@
-"""Pace, cancelling and bookkeeping of a reply's handler, without a network between."""
+"""Pace, cancelling and bookkeeping of replies, without a network between."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import copy
 import math
 import wave
 from dataclasses import replace
-from types import SimpleNamespace
 
-import gradio as gr
 import numpy as np
 import pytest
 
-from moss_engine.api.controls import BY_NAME
 from moss_engine.api.errors import (
     BusyError,
     MossError,
@@ -32,18 +27,8 @@ from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.stream import ReplyClock, messages
 from moss_engine.ui.view import View
-from tests.ui.page_support import (
-    DEFAULTS,
-    INFO,
-    FakeService,
-    Script,
-    collect,
-    no_room,
-    signal,
-    soon,
-)
+from tests.ui.page_support import DEFAULTS, INFO, FakeService, Script, no_room, signal, soon
 
-CALLER = SimpleNamespace(session_hash="0123456789ab", client=None)
 VALUES = {
     "text": "Hello there.",
     "mode": "read",
@@ -64,7 +49,6 @@ VALUES = {
     "utterance": "",
     "heard": "",
     "run": "",
-    "sound": "pcm",
 }
 
 
@@ -79,16 +63,22 @@ def handlers(service, tmp_path) -> Handlers:
 
 
 def reply(handlers: Handlers, conversation: Conversation | None = None, **changes):
-    return handlers.reply(**{**VALUES, **changes}, conversation=conversation, request=CALLER)
+    values = {**VALUES, **changes}
+    conversation = conversation or Conversation(session_id="tab")
+    return handlers.answer(values, values["run"] or "0123456a", conversation, taken())
+
+
+async def collect(stream) -> list[dict]:
+    return [message async for message in stream]
 
 
 async def test_a_reply_hands_on_everything_and_keeps_the_conversation(handlers, service):
-    conversation = Conversation()
+    conversation = Conversation(session_id="tab")
     shown = await collect(reply(handlers, conversation))
-    pcm = b"".join(base64.b64decode(message["pcm"]) for message in shown)
+    pcm = b"".join(message["pcm"] for message in shown)
     assert np.array_equal(np.frombuffer(pcm, "<i2"), to_pcm16(signal(1.0, seed=7)))
     assert shown[-1]["end"] and [message["seq"] for message in shown] == list(range(len(shown)))
-    chat = await handlers.chat(conversation)
+    chat = await handlers.entries(conversation)
     assert [entry["role"] for entry in chat] == ["user", "assistant"]
     assert [entry["text"] for entry in chat] == ["Hello there.", "Hello there."]
     assert (
@@ -99,12 +89,11 @@ async def test_a_reply_hands_on_everything_and_keeps_the_conversation(handlers, 
     with wave.open(chat[1]["clip"]["file"]["path"]) as file:
         assert file.readframes(file.getnframes()) == pcm
     assert service.requests[0].sampling == replace(DEFAULTS, seed=7)
-    assert service.requests[0].session_id != CALLER.session_hash
 
 
-async def test_the_first_yield_comes_before_any_work(handlers, service):
+async def test_the_first_message_comes_before_any_work(handlers, service):
     stream = reply(handlers)
-    message, *_ = await anext(stream)
+    message = await anext(stream)
     assert (message["seq"], message["state"]) == (0, "waiting") and service.requests == []
     await stream.aclose()
     assert service.requests == [] and service.open == {}
@@ -132,61 +121,31 @@ async def test_cancelling_the_handlers_task_stops_the_reply(handlers, service):
 
 async def test_stop_ends_the_reply_of_its_own_session_only(handlers, service):
     service.script = Script(seconds=30.0, rtf=0.5)
-    conversation = Conversation()
+    conversation, another = Conversation(session_id="tab"), Conversation(session_id="another")
     mine = asyncio.ensure_future(collect(reply(handlers, conversation)))
-    other = handlers.reply(
-        **VALUES,
-        conversation=None,
-        request=SimpleNamespace(session_hash="another-tab", client=None),
-    )
-    others = asyncio.ensure_future(collect(other))
+    others = asyncio.ensure_future(collect(reply(handlers, another)))
     assert await soon(
         lambda: len(service.open) == 2 and conversation.turns and any(conversation.turns[0].pcm)
     )
-    chat = await handlers.stop("", conversation, CALLER)
+    await handlers.stop("", conversation, "tab")
+    chat = await handlers.entries(conversation)
     assert chat[1]["note"] == "Stopped." and len(service.open) == 1
     assert (await mine)[-1]["state"] == "stopped"
-    await handlers.leave(SimpleNamespace(session_hash="another-tab", client=None))
+    await handlers.visits.leave("another")
     assert (await others)[-1]["state"] == "stopped" and service.open == {}
 
 
-async def test_a_forgotten_session_is_stopped(handlers, service):
-    service.script = Script(seconds=30.0, rtf=0.5)
-    conversation = Conversation()
-    task = asyncio.ensure_future(collect(reply(handlers, conversation)))
-    assert await soon(lambda: service.open)
-    handlers.forget(conversation)
-    assert (await task)[-1]["state"] == "stopped"
-    handlers.forget(None)
-
-
-async def test_a_refusal_ends_the_reply_with_its_sentence_and_loses_nothing(handlers, service):
+async def test_a_refusal_is_the_last_message_and_loses_nothing(handlers, service):
     service.script = Script(error=BusyError("All places are taken; try again."))
-    stream, conversation = reply(handlers), Conversation()
-    await anext(stream)
-    message, _ = await anext(stream)
-    assert (message["state"], message["note"], message["end"]) == (
-        "failed",
-        "All places are taken; try again.",
-        True,
-    )
-    with pytest.raises(gr.Error, match="All places are taken"):
-        await anext(stream)
+    conversation = Conversation(session_id="tab")
+    _, message = await collect(reply(handlers, conversation))
+    told = (message["seq"], message["state"], message["note"], message["end"])
+    assert told == (1, "failed", "All places are taken; try again.", True)
     assert conversation.turns == []
 
 
-async def test_a_conversation_that_gradio_forgot_is_found_by_its_tab(handlers):
-    await collect(reply(handlers))
-    question, _ = await handlers.chat(None, CALLER)
-    assert question["text"] == "Hello there."
-
-
-async def test_an_expired_conversation_is_no_error(handlers):
-    assert await handlers.chat(None, CALLER) == gr.skip()
-
-
 async def test_sound_that_nobody_asks_for_becomes_files(handlers):
-    conversation = Conversation()
+    conversation = Conversation(session_id="tab")
     await collect(reply(handlers, conversation))
     (turn,) = conversation.turns
     assert not turn.pcm and turn.answer_clip.path.exists()
@@ -195,57 +154,51 @@ async def test_sound_that_nobody_asks_for_becomes_files(handlers):
 async def test_a_full_folder_costs_the_sound_and_not_the_words(handlers, tmp_path):
     handlers.wav_folder = tmp_path / "file"
     handlers.wav_folder.write_text("no folder")
-    conversation = Conversation()
+    conversation = Conversation(session_id="tab")
     await collect(reply(handlers, conversation))
-    question, answer = await handlers.chat(conversation)
+    question, answer = await handlers.entries(conversation)
     assert answer["clip"] is None and "cannot be heard again" in answer["note"]
     assert question["text"] == "Hello there." and not conversation.turns[0].pcm
 
 
 async def test_a_full_disk_costs_the_sound_of_what_was_heard_and_no_question(handlers):
-    conversation = Conversation()
+    conversation = Conversation(session_id="tab")
     await collect(reply(handlers, conversation, mode="chat", run="00000001"))
     assert conversation.turns[0].answer_clip.seconds == 1.0
     with no_room():
         again = {"run": "00000002", "heard": "00000001:9600"}
         shown = await collect(reply(handlers, conversation, mode="chat", **again))
         assert shown[-1]["state"] == "done"
-        await handlers.stop("00000002:9600", conversation, CALLER)
-    entries = await handlers.chat(conversation)
+        await handlers.stop("00000002:9600", conversation, conversation.session_id)
+    entries = await handlers.entries(conversation)
     for answer in entries[1::2]:
         assert answer["clip"] is None and "cannot be heard again: File too large" in answer["note"]
         assert answer["note"].startswith("Stopped")
     assert [turn.heard for turn in conversation.turns] == [9600, 9600]
 
 
-def test_a_visit_copies_no_model(handlers):
-    assert copy.deepcopy(handlers.reply).__self__ is handlers
-
-
 async def test_turns_are_history_only_for_modes_that_have_one(handlers, service):
-    conversation = Conversation()
+    conversation = Conversation(session_id="tab")
     for mode in ("chat", "chat", "read", "chat"):
         await collect(reply(handlers, conversation, mode=mode))
     assert [len(request.messages) for request in service.requests] == [1, 3, 1, 5]
 
 
 async def test_stop_may_come_before_its_question(handlers, service):
-    conversation = Conversation()
-    assert await handlers.stop("0123abcd:0", None, CALLER) == gr.skip()
+    conversation = Conversation(session_id="tab")
+    await handlers.stop("0123abcd:0", None, "tab")
     shown = await collect(reply(handlers, conversation, run="0123abcd"))
     assert [message["state"] for message in shown] == ["waiting", "stopped"] and shown[-1]["end"]
     assert service.requests == [] and conversation.turns == []
     assert (await collect(reply(handlers, conversation, run="0123abce")))[-1]["state"] == "done"
-    elsewhere = SimpleNamespace(session_hash="another-tab", client=None)
-    another = handlers.reply(**VALUES | {"run": "0123abcd"}, conversation=None, request=elsewhere)
-    assert (await collect(another))[-1]["state"] == "done", (
-        "a run is known by its session and its name"
-    )
+    another = Conversation(session_id="another")
+    said = await collect(reply(handlers, another, run="0123abcd"))
+    assert said[-1]["state"] == "done", "a run is known by its session and its name"
 
 
 async def test_a_question_replaces_the_one_before_it(handlers, service):
     service.script = Script(seconds=30.0, rtf=0.5)
-    conversation = Conversation()
+    conversation = Conversation(session_id="tab")
     first = asyncio.ensure_future(collect(reply(handlers, conversation, run="00000001")))
     assert await soon(lambda: conversation.turns and any(conversation.turns[0].pcm))
     service.script = Script(seconds=0.5, first_s=0.01, rtf=0.02)
@@ -268,9 +221,9 @@ async def test_text_pieces_come_with_their_ids(handlers):
 
 
 async def test_what_was_typed_stands_in_the_chat_as_it_is(handlers):
-    conversation = Conversation()
+    conversation = Conversation(session_id="tab")
     await collect(reply(handlers, conversation, text="<script>alert(1)</script> & more"))
-    assert (await handlers.chat(conversation))[0]["text"] == "<script>alert(1)</script> & more"
+    assert (await handlers.entries(conversation))[0]["text"] == "<script>alert(1)</script> & more"
 
 
 class Told:
@@ -296,6 +249,10 @@ class Told:
         self.acknowledged.append(samples)
 
 
+async def pairs(stream) -> list[dict]:
+    return [message async for message, _ in stream]
+
+
 async def no_pool(*, now: bool):
     return {}
 
@@ -309,7 +266,7 @@ async def test_sound_is_acknowledged_as_a_listener_hears_it():
     now, told = [0.0], Told()
     view, clock = View("run", 0), ReplyClock(lambda: now[0])
     stream = messages(told, view, clock, no_pool, taken())
-    task = asyncio.ensure_future(collect(stream))
+    task = asyncio.ensure_future(pairs(stream))
     assert await soon(lambda: len(told.acknowledged) > 8)
     assert told.acknowledged[-1] == 0, "nothing was heard yet"
     now[0] = 1.5
@@ -342,7 +299,7 @@ async def test_a_reply_whose_messages_nobody_takes_ends_with_its_lease():
     lease = Lease(untaken, 10.0, lambda: now[0])
     clock = ReplyClock(lambda: now[0])
     stream = messages(Silent(), View("run", 0), clock, no_pool, lease)
-    assert not any(message["end"] for message in await asyncio.wait_for(collect(stream), 30.0))
+    assert not any(message["end"] for message in await asyncio.wait_for(pairs(stream), 30.0))
     assert 10.0 < now[0] <= 12.0
 
 
@@ -386,16 +343,19 @@ def test_a_lease_holds_as_long_as_something_is_taken_now_and_then(behind):
     ],
 )
 def test_bad_values_are_refused_with_a_sentence(handlers, change, error):
-    with pytest.raises(error):
+    with pytest.raises(error, match=r"[.]$"):
         form.check({**VALUES, **change}, handlers.facts)
-    first, *others = handlers.refusals.validate(
-        **{**VALUES, **change}, conversation=None, request=CALLER
-    )
-    assert (
-        not first["is_valid"]
-        and first["message"].endswith(".")
-        and all(other["is_valid"] for other in others)
-    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [None, [], {"text": 5}, {"text": None}, {"mode": 1}, {"speed": "1"}, {"speed": True},
+     {"new_seed": 1}, {"utterance": ["x"]}, {"heard": {}}],
+)  # fmt: skip
+def test_values_of_another_kind_are_no_values(handlers, given):
+    with pytest.raises(ParameterError, match="must be"):
+        form.read(given, handlers.facts)
+    assert form.read({"text": "Hi."}, handlers.facts)["voice"] == "default"
 
 
 def test_good_values_pass_and_whole_floats_are_whole_numbers(handlers):
@@ -405,25 +365,20 @@ def test_good_values_pass_and_whole_floats_are_whole_numbers(handlers):
     assert (sampling.text.top_k, sampling.max_rows) == (20, 64) and isinstance(
         sampling.max_rows, int
     )
-    assert len(handlers.refusals.validate(**values, conversation=None, request=CALLER)) == (
-        len(BY_NAME) + 1
-    )
 
 
-def test_a_text_that_the_voice_cannot_read_is_refused_once(handlers):
-    def answer(text: str, session: str = "0123456789ab") -> str:
-        values = {**VALUES, "text": text}
-        caller = SimpleNamespace(session_hash=session, client=None)
-        first, *_ = handlers.refusals.validate(**values, conversation=None, request=caller)
-        return "" if first["is_valid"] else first["message"]
+async def test_a_text_that_the_voice_cannot_read_is_refused_once(handlers):
+    async def answer(text: str, session: str = "tab") -> str:
+        shown = await collect(reply(handlers, Conversation(session_id=session), text=text))
+        return shown[-1]["note"] if shown[-1]["state"] == "failed" else ""
 
     german = "Das Wetter ist sehr schön."
-    assert answer(german) == (
+    assert await answer(german) == (
         "This looks like German, and this voice reads American English; send it again to hear it "
         "anyway."
     )
-    assert answer("Das ist nicht gut.") and answer("Hello.") == ""
-    assert answer(german, "ba9876543210") and answer(german) == ""
+    assert await answer("Das ist nicht gut.") and await answer("Hello.") == ""
+    assert await answer(german, "another") and await answer(german) == ""
 
 
 def test_special_tokens_are_text(handlers):

@@ -1,12 +1,10 @@
-"""A slow link's messages: what they leave out, and that nothing is lost by it."""
+"""What travels of a reply's messages, and that nothing is lost by what is left out."""
 
 from __future__ import annotations
 
-import json
+import numpy as np
 
-import pytest
-
-from moss_engine.ui.stream import SoundWay
+from moss_engine.ui.stream import Wire
 
 
 def message(seq: int, **changed):
@@ -29,14 +27,16 @@ def message(seq: int, **changed):
     }
 
 
-def briefs(*messages) -> list[dict]:
-    way = SoundWay("opus")
-    return [json.loads(way.wire(one)["brief"]) for one in messages]
+def news(*messages) -> list[dict]:
+    wire = Wire("pcm")
+    return [wire.pack(one)[0] for one in messages]
 
 
-def test_a_slow_link_is_told_what_changed():
-    _, second = briefs(message(0), message(1, ids=[7], state="done", end=True))
+def test_only_what_changed_is_told():
+    _, second = news(message(0), message(1, ids=[7], state="done", end=True))
     assert second == {
+        "run": "one",
+        "seq": 1,
         "state": "done",
         "end": True,
         "now_s": 1.12346,
@@ -45,20 +45,24 @@ def test_a_slow_link_is_told_what_changed():
     }
 
 
-def test_a_slow_link_is_told_everything_once():
-    first, *_ = briefs(message(0, now_s=None, text=[[0, "Hello"]]))
-    assert first["now_s"] is None and first["note"] == "" and first["sound"] == "opus"
+def test_everything_is_told_once():
+    first, *_ = news(message(0, now_s=None, text=[[0, "Hello"]]))
+    assert first["now_s"] is None and first["note"] == "" and first["sound"] == "pcm"
     assert first["figures"] == {"rtf": 0.1, "audio_s": 1.0}, "what is not known need not be said"
     assert first["stages"] == {"accepted": 0.0, "started": 0.33333}
     assert first["text"] == [[0, "Hello"]] and first["parts"] == [[0, 0]]
 
 
 def test_a_number_that_falls_back_is_said_again():
-    _, _, third = briefs(message(0), message(1, pool={"used": 24}), message(2, pool={"used": 12}))
+    _, _, third = news(message(0), message(1, pool={"used": 24}), message(2, pool={"used": 12}))
     assert third["pool"] == {"used": 12}
 
 
-@pytest.mark.parametrize(("way", "brief"), [("pcm", False), ("opus", True)])
-def test_only_a_compressed_reply_is_brief(way, brief):
-    wired = SoundWay(way).wire(message(3))
-    assert ("brief" in wired) is brief and (wired["run"], wired["seq"]) == ("one", 3)
+def test_sound_goes_beside_the_words_as_it_is_or_compressed():
+    pcm = np.arange(4800, dtype="<i2").tobytes()
+    told, sound = Wire("pcm").pack(message(0, pcm=pcm))
+    assert sound == pcm and "pcm" not in told and told["sound"] == "pcm"
+    told, sound = Wire("opus").pack(message(0, pcm=pcm, end=True))
+    assert told["sound"] == "opus" and told["head"] and 0 < len(sound) < len(pcm)
+    told, sound = Wire("opus").pack(message(0, pcm=pcm, rate=22_050))
+    assert told["sound"] == "pcm" and sound == pcm, "Opus does not know this rate"

@@ -1,0 +1,255 @@
+"""The page's WebSocket: replies to the sample, broken connections, and who is let in."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from moss_engine.ui import door as door_module
+from moss_engine.ui.config import PageConfig
+from moss_engine.ui.server import launch
+from tests.ui.page_support import FakeService, Script, free_port, until
+
+WAIT_S = 30.0
+
+
+class Browser:
+    """What a tab of the page sends, and what it is told."""
+
+    def __init__(self, url: str):
+        self.url, self.visit, self.key = url, secrets.token_hex(16), secrets.token_hex(16)
+        self.last, self.events, self.pcm = -1, [], b""
+
+    def open(self, **changes) -> dict:
+        address = self.url.replace("http", "ws") + "gradio_api/live"
+        self.socket = connect(address, origin=self.url.rstrip("/")).__enter__()
+        hello = {"type": "session.open", "visit": self.visit, "key": self.key, "last": self.last}
+        self.socket.send(json.dumps({**hello, **changes}))
+        self.opened = json.loads(self.socket.recv(WAIT_S))
+        return self.opened
+
+    def send(self, kind: str, **fields) -> None:
+        self.socket.send(json.dumps({"type": kind, **fields}))
+
+    def ask(self, text: str, run: str = "0123456a", seed: int = 7, **values) -> None:
+        asked = {"text": text, "seed": seed, "new_seed": False, **values}
+        self.send("response.create", values=asked, run=run)
+
+    def take(self) -> dict:
+        frame = self.socket.recv(WAIT_S)
+        sound = b""
+        if isinstance(frame, bytes):
+            size = int.from_bytes(frame[:4], "little")
+            frame, sound = frame[4 : 4 + size], frame[4 + size :]
+        event = json.loads(frame)
+        assert event["n"] == self.last + 1, "a frame was lost or came twice"
+        self.last = event["n"]
+        self.events.append(event)
+        self.pcm += sound
+        return event
+
+    def until(self, kind: str, **fields) -> dict:
+        while True:
+            event = self.take()
+            if event["type"] == kind and all(event.get(k) == v for k, v in fields.items()):
+                return event
+
+    def breaks(self) -> None:
+        """The connection is gone, and nobody said so."""
+        self.socket.socket.shutdown(socket.SHUT_RDWR)
+        with suppress(ConnectionClosed):
+            self.socket.close()
+
+
+@pytest.fixture(scope="module")
+def served():
+    service, port = FakeService(), free_port()
+    page = launch(service, PageConfig(port=port))
+    yield service, page.local_url
+    page.close(verbose=False)
+
+
+@pytest.fixture
+def service(served):
+    served[0].reset()
+    return served[0]
+
+
+@pytest.fixture
+def tab(served, service):
+    tab = Browser(served[1])
+    tab.open()
+    tab.until("conversation.updated", whole=True)
+    yield tab
+    with suppress(ConnectionClosed):
+        tab.socket.close()
+    assert until(lambda: not service.open)
+
+
+def assert_refused(url: str, origin: str | None) -> None:
+    with pytest.raises(InvalidStatus):
+        connect(url.replace("http", "ws") + "gradio_api/live", origin=origin).__enter__()
+
+
+def test_a_reply_comes_to_the_sample_with_the_conversation_around_it(service, tab):
+    tab.ask("Hello there.")
+    asked = tab.until("conversation.updated")
+    assert [entry["role"] for entry in asked["entries"]] == ["user"]
+    over = tab.until("conversation.updated")
+    assert [entry["text"] for entry in over["entries"]] == ["Hello there.", "Hello there."]
+    assert np.array_equal(np.trim_zeros(np.frombuffer(tab.pcm, "<i2"), "f"), service.sent())
+    seqs = [event["seq"] for event in tab.events if event["type"] == "response.update"]
+    assert seqs == list(range(len(seqs)))
+
+
+def test_a_broken_connection_is_taken_up_where_it_broke(service, tab):
+    service.script = Script(seconds=3.0, rtf=0.6)
+    tab.ask("Hello there.")
+    for _ in range(3):
+        while not tab.take().get("figures", {}).get("audio_s"):
+            pass
+        tab.breaks()
+        assert tab.open()["resumed"]
+    while not tab.events[-1].get("end"):
+        tab.take()
+    assert np.array_equal(np.trim_zeros(np.frombuffer(tab.pcm, "<i2"), "f"), service.sent())
+    assert len(service.requests) == 1 and service.cancelled == []
+
+
+def test_what_was_sent_before_the_break_is_counted(service, tab):
+    tab.send("got", last=0)
+    tab.send("response.cancel", heard="")
+    tab.until("conversation.updated")
+    tab.breaks()
+    assert tab.open()["seen"] == 2
+
+
+def test_a_tab_that_stays_away_is_left(service, tab, monkeypatch):
+    monkeypatch.setattr(door_module, "RESUME_S", 0.3)
+    service.script = Script(seconds=30.0, rtf=0.9)
+    tab.ask("A long one.")
+    tab.until("conversation.updated")
+    tab.breaks()
+    assert until(lambda: not service.open) and len(service.cancelled) == 1
+    assert not tab.open()["resumed"]
+    tab.last = -1
+    (question, answer) = tab.until("conversation.updated", whole=True)["entries"]
+    assert question["text"] == "A long one." and answer["note"] == "Stopped."
+
+
+@pytest.mark.parametrize("leave", ["session.close", "going away"])
+def test_a_tab_that_is_closed_stops_its_reply_at_once(service, tab, leave):
+    service.script = Script(seconds=30.0, rtf=0.9)
+    tab.ask("A long one.")
+    tab.until("conversation.updated")
+    if leave == "session.close":
+        tab.send(leave)
+    else:
+        tab.socket.close(1001)
+    assert until(lambda: not service.open) and len(service.cancelled) == 1
+
+
+def test_a_second_question_takes_the_place_of_the_first(service, tab):
+    service.script = Script(seconds=30.0, rtf=0.9)
+    tab.ask("A long one.", run="00000001", mode="chat")
+    tab.until("response.update", run="00000001", state="speaking")
+    service.script = Script(seconds=0.5, first_s=0.01, rtf=0.02)
+    asked = {"text": "Another.", "mode": "chat"}
+    tab.send("response.create", values=asked, run="00000002", heard="00000001:4800")
+    tab.until("response.update", run="00000002", state="done")
+    assert len(service.cancelled) == 1
+    answer = tab.until("conversation.updated")["entries"][1]
+    assert answer["note"] == "Stopped." and answer["clip"]["seconds"] == 0.2
+    assert len(service.requests[-1].messages) == 3, "what was heard is history"
+
+
+def test_stop_right_behind_a_question_stops_it(service, tab):
+    service.script = Script(seconds=30.0, rtf=0.9)
+    tab.ask("A long one.")
+    tab.send("response.cancel", heard="0123456a:0")
+    assert tab.until("response.update", end=True)["state"] == "stopped"
+
+
+def test_clear_begins_a_new_conversation(service, tab):
+    tab.ask("Hello.", mode="chat")
+    tab.until("response.update", end=True)
+    tab.send("conversation.clear", heard="")
+    while tab.until("conversation.updated")["entries"]:
+        pass
+    tab.ask("Hello again.", run="00000002", mode="chat")
+    tab.until("response.update", run="00000002", end=True)
+    assert len(service.requests[-1].messages) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["", "[]", "7", '{"type": "no.event"}', '{"type": "got", "last": "x"}', "[" * 5000,
+     '{"type": "response.create", "values": {"text": 7}}', '{"type": "response.create"}',
+     '{"type": "input_audio_buffer.begin"}', '{"type": "response.cancel", "heard": 1}',
+     '{"type": "replay.check", "file": "' + "x" * 300_000 + '"}', '{"a": NaN}'],
+)  # fmt: skip
+def test_what_is_no_event_is_told_in_a_sentence_and_ends_nothing(service, tab, said):
+    tab.socket.send(said)
+    assert tab.until("error")["message"].endswith(".")
+    tab.ask("Hello.")
+    assert tab.until("response.update", end=True)["state"] == "done"
+
+
+def test_a_refusal_is_the_replys_last_word(service, tab):
+    tab.ask("Hello.", voice="nobody")
+    last = tab.until("response.update", end=True)
+    assert last["state"] == "failed" and "There is no voice 'nobody'" in last["note"]
+
+
+def test_the_page_of_another_site_is_not_let_in(served):
+    url = served[1]
+    for origin in ("http://evil.example", None, "null", url.rstrip("/") + "0"):
+        assert_refused(url, origin)
+
+
+@pytest.mark.parametrize(
+    "change", [{"visit": "short"}, {"key": None}, {"type": "response.create"}, {"visit": ["x"]}]
+)
+def test_who_does_not_say_who_they_are_is_sent_away(served, change):
+    tab = Browser(served[1])
+    with pytest.raises(ConnectionClosed):
+        tab.open(**change)
+
+
+def test_one_address_has_so_many_tabs_and_is_told_so(served, monkeypatch):
+    monkeypatch.setattr(door_module, "MAX_TABS_OF_VISITOR", 2)
+    tabs = [Browser(served[1]) for _ in range(8)]
+    opened = [tab for tab in tabs if _is_let_in(tab)]
+    assert 0 < len(opened) <= 2
+    with pytest.raises(ConnectionClosed, match="All places of this page"):
+        Browser(served[1]).open()
+    for tab in opened:
+        tab.socket.close()
+
+
+def _is_let_in(tab: Browser) -> bool:
+    with suppress(ConnectionClosed):
+        return bool(tab.open())
+    return False
+
+
+def test_a_browser_that_takes_nothing_is_left(service, tab, monkeypatch):
+    monkeypatch.setattr(door_module, "MAX_HELD_BYTES", 100_000)
+    service.script = Script(seconds=30.0, first_s=0.01, rtf=0.01)
+    tab.ask("A long one.")
+    assert until(lambda: service.cancelled)
+
+
+def test_behind_a_password_it_opens_for_those_who_have_it():
+    page = launch(FakeService(), PageConfig(port=free_port(), auth="me:secret"))
+    try:
+        assert_refused(page.local_url, page.local_url.rstrip("/"))
+    finally:
+        page.close(verbose=False)

@@ -41,8 +41,9 @@ function restoreDraft() {
 const TWICE_MS = 500;
 let sent = { text: "", at: -Infinity };
 const twice = () => performance.now() - sent.at < TWICE_MS;
+let example = null; // of a chip: {text, mode}
 function press(event) {
-  const { value } = box();
+  const value = example?.text ?? box().value;
   const repeated = (twice() || window.liveAudio.asking) && (!value.trim() || value === sent.text);
   if (repeated || !mayAsk(value)) {
     event.stopImmediatePropagation();
@@ -50,8 +51,8 @@ function press(event) {
     return;
   }
   sent = { text: value, at: performance.now(), pointer: event.detail > 0 };
-  window.liveAudio.expect(value, event.timeStamp);
-  type("");
+  window.liveAudio.expect(value, event.timeStamp, example?.mode);
+  if (!example) type("");
 }
 document.addEventListener("click", (event) => event.target.closest?.("#send") && press(event), true);
 document.addEventListener("keydown", (event) => {
@@ -76,31 +77,24 @@ document.addEventListener("unasked", ({ detail: { question, replaced } }) => {
   byId("problem").querySelector(".unasked").append(offer);
 });
 
-// An example is asked at once; what was being typed comes back as soon as it has left, unless something else is typed.
-let draftBefore = null;
+// An example is asked at once, and leaves the box and the mode as they are: where one talks, its answer is spoken, too.
+function askAtOnce(text, mode) {
+  example = { text, mode };
+  byId("send").click();
+  example = null;
+}
+function typedMode() {
+  const { dataset } = notes().find((note) => note.dataset.mode === chosen());
+  if (dataset.input === "text") return dataset.mode;
+  return (notes().find((note) => note.dataset.input === "text" && note.dataset.output === "speech" && note.dataset.does === dataset.does) ?? notes().find((note) => note.dataset.input === "text")).dataset.mode;
+}
 document.addEventListener("click", ({ target }) => {
   const chip = target.closest?.(".chip, .la-example");
-  if (!chip) return;
-  if (document.body.dataset.input !== "text") choose(document.querySelector('#mode-notes [data-input="text"]').dataset.mode);
-  draftBefore ??= box().value;
-  type(chip.dataset[document.body.dataset.language] ?? chip.textContent);
-  setTimeout(() => byId("send").click(), 0);
-});
-document.addEventListener("asked", () => {
-  if (draftBefore !== null) type(draftBefore);
-  draftBefore = null;
-});
-document.addEventListener("input", ({ isTrusted, target }) => {
-  if (isTrusted && target.closest?.("#text")) draftBefore = null;
+  if (chip) askAtOnce(chip.dataset[document.body.dataset.language] ?? chip.textContent, typedMode());
 });
 
 // A question that was read aloud is to be answered.
 document.addEventListener("answer", ({ detail }) => {
   choose(detail.mode);
-  type(detail.text);
-  setTimeout(() => byId("send").click(), 0);
+  askAtOnce(detail.text, detail.mode);
 });
-
-// What this page is, for those who ask.
-element.querySelector(".about-open").addEventListener("click", () => about.showModal());
-about.addEventListener("click", (event) => event.target === about && about.close());

@@ -1,13 +1,14 @@
 // Asking and stopping: what the page calls, and what becomes of a question before its reply begins.
 
 let cut = ""; // the newest reply and how much of it was heard, where it was not heard whole
-const typed = []; // questions that were taken out of the box and are not on their way yet: {question, ms}
+const typed = []; // questions that were taken out of the box and are not on their way yet: {question, ms, mode}
 let since = null; // from when the next question counts, where that is no press: {ms, words}
 
-// A click or key press that asks what was typed: it does so in a moment, when the page knows its settings.
-function expect(question, ms) {
+// A click or key press that asks what was typed: it does so in a moment, when the page knows its settings. In `mode`, if
+// that is not the one that is chosen.
+function expect(question, ms, mode = null) {
   player.unlock();
-  typed.push({ question, ms });
+  typed.push({ question, ms, mode });
 }
 
 // The next question counts from a press, or from the last word of somebody who spoke.
@@ -16,10 +17,11 @@ function count(ms, words) {
 }
 
 function submitTyped(values, names) {
-  const { question, ms } = typed.shift() ?? {};
+  const { question, ms, mode } = typed.shift() ?? {};
   if (question === undefined) return;
   count(ms, false);
-  submit([question, ...values.slice(1)], names, question);
+  const own = { text: question, ...(mode && { mode }) };
+  submit(names.map((name, i) => own[name] ?? values[i]), names, question);
 }
 
 // Ask with the `values` of the controls of these `names`. A reply that still speaks falls silent, but all that is shown

@@ -195,7 +195,7 @@ const SAYS = {
   thinking: "Thinking", speaking: "Answering", sampling: "Recording your voice",
 };
 const HINTS = {
-  off: "press once to begin and once to send", recording: "press again to send", listening: "ask whenever you like",
+  off: "hold it while you talk, or press once to begin and once to send", recording: "press again to send", listening: "ask whenever you like",
   speaking: "press to interrupt", sampling: "for the settings; no question is asked",
 };
 
@@ -236,12 +236,31 @@ function note(text) {
 
 // ---- controls
 
+// A press begins and a press sends; whoever holds the button down talks as long as it is held.
+const HELD_MS = 400;
+let downAt = null; // since when the press that began a recording is held
 function press({ timeStamp }) {
   if (state === "off") start();
   else if (state === "recording" && !taker) send(timeStamp);
   else quiet();
 }
-$(".rec-talk").addEventListener("click", press);
+function lower(event) {
+  downAt = state === "off" ? event.timeStamp : null;
+  press(event);
+}
+function lift({ timeStamp }) {
+  if (downAt !== null && timeStamp - downAt >= HELD_MS && state === "recording" && !taker) send(timeStamp);
+  downAt = null;
+}
+const talkButton = $(".rec-talk");
+talkButton.addEventListener("pointerdown", (event) => {
+  if (event.button !== 0 || talkButton.disabled) return;
+  talkButton.setPointerCapture(event.pointerId);
+  lower(event);
+});
+talkButton.addEventListener("pointerup", lift);
+talkButton.addEventListener("pointercancel", () => (downAt = null));
+talkButton.addEventListener("click", (event) => event.detail === 0 && press(event)); // by a key, or another program
 $(".rec-free input").addEventListener("change", () => (handsFree() ? start() : quiet()));
 $(".rec-file").addEventListener("click", () => $(".rec-input").click());
 $(".rec-input").addEventListener("change", ({ target }) => {
@@ -256,8 +275,9 @@ document.addEventListener("keydown", (event) => {
   if (event.key !== " " || event.repeat || !inUse() || !Capture.possible) return;
   if (event.target.closest("input:not([type=radio]), textarea, select, button, summary, a, [contenteditable]")) return;
   event.preventDefault();
-  press(event);
+  lower(event);
 });
+document.addEventListener("keyup", (event) => event.key === " " && lift(event));
 document.addEventListener("click", ({ target }) => target.closest?.("#stop") && stopAll());
 document.addEventListener("dragover", (event) => inUse() && event.preventDefault());
 document.addEventListener("drop", (event) => {

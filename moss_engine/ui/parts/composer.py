@@ -64,9 +64,9 @@ def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Bu
             label="Recording",
             visible=facts.hears,
         )
-        heard, run, sound = (
-            gr.Textbox(value, show_label=False, label=label, visible=False)
-            for label, value in (("Heard", ""), ("Run", ""), ("Sound", "pcm"))
+        heard, run = (
+            gr.Textbox("", show_label=False, label=label, visible=False)
+            for label in ("Heard", "Run")
         )
         with gr.Row(elem_id="send-row"):
             gr.HTML(KEYS, apply_default_css=False)
@@ -75,7 +75,7 @@ def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Bu
         gr.HTML(PROBLEM, elem_id="problem", apply_default_css=False)
     gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
     controls = {"text": text, "mode": mode, "utterance": recorder}
-    return {**controls, "heard": heard, "run": run, "sound": sound}, send, stop
+    return {**controls, "heard": heard, "run": run}, send, stop
 
 
 def axes_of(mode: Mode) -> dict[str, str]:

@@ -22,7 +22,7 @@ shade.addEventListener("click", () => {
 document.addEventListener("keydown", (event) => {
   if (event.isComposing || document.querySelector("dialog[open]")) return;
   if (event.key !== "Escape") return;
-  window.liveAudio.stop();
+  byId("stop")?.click();
   if (document.body.dataset.input === "text") box()?.focus();
 });
 
@@ -98,3 +98,7 @@ document.addEventListener("answer", ({ detail }) => {
   choose(detail.mode);
   askAtOnce(detail.text, detail.mode);
 });
+
+// What this page is, for those who ask.
+element.querySelector(".about-open").addEventListener("click", () => about.showModal());
+about.addEventListener("click", (event) => event.target === about && about.close());

@@ -132,11 +132,6 @@ def no_room(num_bytes: int = 4096) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
 
 
-async def collect(stream) -> list[dict]:
-    """All messages of a reply's handler."""
-    return [message async for message, _ in stream]
-
-
 def signal(seconds: float, seed: int = 0) -> np.ndarray:
     """float32 samples, exact in int16, that are never near zero for longer than a few samples: two
     gliding tones."""

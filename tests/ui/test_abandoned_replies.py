@@ -39,12 +39,11 @@ def assert_begins_and_is_ended(service: FakeService) -> None:
 
 
 def ask(port: int, session: str) -> None:
-    """A reply is asked for, as a browser does before it opens the stream of messages."""
+    """A reply is asked for, as a program does before it opens the stream of messages."""
     base = f"http://127.0.0.1:{port}"
-    values = {**form.defaults(PageInfo.of(INFO)), "text": "A long one."}
-    data = [*values.values(), None]
+    data = [*{**form.defaults(PageInfo.of(INFO)), "text": "A long one."}.values()]
     functions = httpx.get(f"{base}/config", timeout=60).json()["dependencies"]
-    index = next(fn["id"] for fn in functions if len(fn["inputs"]) == len(data))
+    index = next(fn["id"] for fn in functions if fn["api_name"] == "stream")
     body = {"fn_index": index, "session_hash": session, "data": data}
     answer = httpx.post(f"{base}/gradio_api/queue/join", json=body, timeout=60)
     answer.raise_for_status()

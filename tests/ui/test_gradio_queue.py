@@ -51,7 +51,7 @@ async def _ask(base: str, service: FakeService) -> tuple[int, set[str], int]:
     async with httpx.AsyncClient(base_url=base, timeout=60.0) as client:
         data = [*{**form.defaults(PageInfo.of(FEW)), "text": "One of many."}.values()]
         functions = (await client.get("/config")).json()["dependencies"]
-        index = next(fn["id"] for fn in functions if len(fn["inputs"]) == len(data))
+        index = next(fn["id"] for fn in functions if fn["api_name"] == "stream")
 
         async def join(number: int) -> httpx.Response:
             body = {"fn_index": index, "session_hash": f"many{number}", "data": data}

@@ -91,48 +91,18 @@ def test_a_program_hears_why_it_was_refused(service, client):
 
 
 def test_the_wire_refuses_what_is_no_call(service, url):
-    data = [
-        "hi",
-        "read",
-        "default",
-        0.7,
-        20,
-        0.9,
-        1.0,
-        0.9,
-        50,
-        0.95,
-        1.1,
-        0,
-        True,
-        1500,
-        "",
-        "",
-        "",
-        None,
-    ]
-    join = {"fn_index": 0, "session_hash": "abcdefgh", "data": data}
+    data = [*{**form.defaults(PageInfo.of(INFO)), "text": "hi"}.values()]
     with httpx.Client(base_url=url) as http:
+        functions = http.get("/config").json()["dependencies"]
+        index = next(fn["id"] for fn in functions if fn["api_name"] == "stream")
+        join = {"fn_index": index, "session_hash": "abcdefgh", "data": data}
         assert (
-            http.post(
-                "/gradio_api/queue/join", json={**join, "data": ["  ", *data[1:]]}
-            ).status_code
-            == 422
+            http.post("/gradio_api/queue/join", json={**join, "data": data[1:]}).status_code == 422
         )
         assert http.post("/gradio_api/queue/join", json={**join, "fn_index": 99}).status_code == 404
         nan = json.dumps(join).replace("0.7", "NaN")
         assert http.post("/gradio_api/queue/join", content=nan).status_code == 400
         assert http.post("/gradio_api/run/reply", json=join).status_code == 404
-        own = [
-            fn["id"]
-            for fn in http.get("/config").json()["dependencies"]
-            if "unload" in str(fn["targets"])
-        ]
-        assert own and all(
-            http.post("/gradio_api/run/leave", json={"data": [], "fn_index": index}).status_code
-            == 404
-            for index in own
-        )
         assert http.get("/monitoring/summary").status_code == 404
         assert http.get("/gradio_api/file=/etc/passwd").status_code == 403
         assert http.get("/gradio_api/file=app.py").status_code == 404

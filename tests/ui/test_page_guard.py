@@ -299,7 +299,11 @@ async def test_a_websocket_is_closed():
     async def send(message):
         sent.append(message)
 
-    await Guard(app, calls=CALLS, state=None)({"type": "websocket", "path": "/"}, None, send)
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    scope = {"type": "websocket", "path": "/", "headers": [(b"host", b"localhost")]}
+    await Guard(app, calls=CALLS, state=None)(scope, receive, send)
     assert [message["type"] for message in sent] == ["websocket.close"]
 
 

@@ -1,5 +1,5 @@
-"""The recorder's way to the server: who begins anew while it is slow loses nothing, and is told of
-its faults in words."""
+"""The recorder's way to the server: blocks in their order through the page's door, files by a request
+of their own, whose faults are told in words."""
 
 from __future__ import annotations
 
@@ -7,90 +7,92 @@ import pytest
 
 from tests.ui.node import in_node, source
 
-# A server whose /listen answers when it is told to; `sent` is what it heard, by its place in a recording.
-SERVER = """
-const [listens, sent, told] = [[], [], []];
-const soon = () => new Promise((resolve) => setTimeout(resolve));
+LOST = "The connection to the server was lost; check it and try again."
+SETTING = """
 const json = (answer, ok = true) => ({ ok, status: ok ? 200 : 502, json: async () => JSON.parse(answer) });
-const fetch = (address, { body }) => {
-  if (address.endsWith("/listen")) return new Promise((...ways) => listens.push(ways));
-  const [, seq] = address.match(/seq=([0-9]+)/);
-  sent.push([Number(seq), ...new Set(body)]);
-  return Promise.resolve(json('{"utterance": ""}'));
+const [sent, heard, failed, asked] = [[], [], [], []];
+const door = { send: (event) => sent.push(event), sound: (pcm) => sent.push([...new Set(pcm)]) };
+const window = { liveAudio: { state: { phase: "done" }, door } };
+const answers = [];
+const fetch = async (address) => {
+  asked.push(address.split("/").at(-1));
+  const answer = answers.shift();
+  if (answer instanceof Error) throw answer;
+  return answer;
 };
-const window = { liveAudio: { state: { phase: "done" } } };
-const Line = new Function("window", "fetch", `${script}; return Line`)(window, fetch);
-let heard = 0;
-const line = new Line(() => (heard += 1), (sentence) => told.push(sentence), () => "");
+const setTimeout = (go) => go();
+const Line = new Function("window", "fetch", "setTimeout", `${script}; return Line`)(window, fetch, setTimeout);
+const line = new Line((answer) => heard.push(answer.block), (sentence) => failed.push(sentence), () => "words");
 const block = (number) => new Int16Array(4).fill(number);
-const opened = () => listens[0][0](json('{"data": ["key"]}'));
 """
 
 
 def happened(steps: str) -> dict:
     return in_node(
-        f"async (script) => {{ {SERVER} {steps}"
-        "  await soon();"
-        "  return { listens: listens.length, sent, heard, told }; }",
+        f"async (script) => {{ {SETTING} {steps} return {{ sent, heard, failed, asked }}; }}",
         source("recorder_line.js"),
     )
 
 
-def test_a_recording_that_begins_anew_before_the_line_is_open_arrives_whole_and_in_order():
+def test_blocks_go_in_their_order_behind_what_the_page_says():
     seen = happened("""
-      line.begin(false);
+      line.begin(true);
       line.push(block(1));
-      line.drop();
-      line.begin(false);
-      line.push(block(11));
-      opened();
-      await soon();
-      line.push(block(12));
-      await soon();
-      line.push(block(13));
+      line.push(block(2));
+      window.liveAudio.state.phase = "speaking";
+      line.push(block(3));
       line.end();
     """)
-    assert seen["sent"] == [[0, 11], [1, 12], [2, 13]]
-    assert seen["heard"] == 3 and seen["told"] == []
+    kinds = [one if isinstance(one, list) else one["type"].split(".")[1] for one in seen["sent"]]
+    assert kinds == ["begin", "update", [1], [2], "update", [3], "commit"]
+    assert [one["answering"] for one in seen["sent"] if "answering" in one] == [False, True]
 
 
-def test_the_line_is_asked_for_once_by_all_who_wait_for_it():
-    seen = happened(
-        "line.begin(false); line.push(block(1)); const open = line.open(); opened(); await open;"
-    )
-    assert seen["listens"] == 1 and seen["sent"] == [[0, 1]]
-
-
-def test_a_line_that_could_not_be_opened_is_asked_for_again():
+def test_what_is_heard_of_a_recording_before_is_nobodys():
     seen = happened("""
-      line.begin(false);
+      line.begin(true);
       line.push(block(1));
-      listens[0][1](new TypeError("Failed to fetch"));
-      await soon();
-      line.begin(false);
-      line.push(block(2));
-      listens[1][0](json('{"data": ["key"]}'));
+      line.drop();
+      line.begin(true);
+      line.answered({ recording: 1, block: 0 });
+      line.answered({ recording: 2, block: 7 });
+      line.answered({ recording: 2, block: 8, last: true });
+      line.answered({ recording: 2, block: 9 });
     """)
-    assert seen["listens"] == 2 and seen["sent"] == [[0, 2]] and len(seen["told"]) == 1
+    assert seen["heard"] == [7, 8] and seen["failed"] == []
+
+
+def test_a_microphone_that_failed_hears_no_more():
+    seen = happened("""
+      line.begin(true);
+      line.answered({ recording: 1, failed: "No ear is free." });
+      line.push(block(1));
+    """)
+    assert seen["failed"] == ["No ear is free."] and [1] not in seen["sent"]
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "sentence"),
     [
-        'listens[0][1](new TypeError("Failed to fetch"))',
-        'listens[0][0](json("<html>502</html>", false))',
-        'listens[0][0](json("<html>200</html>"))',
-        """listens[0][0](json('{"error": null}', false))""",
+        ('new TypeError("Failed to fetch")', LOST),
+        ('json("<html>502</html>", false)', LOST),
+        ('json("<html>200</html>")', LOST),
+        ("""json('{"error": null}', false)""", LOST),
+        ("""json('{"error": "No ear is free."}', false)""", "No ear is free."),
     ],
 )
-def test_a_server_that_cannot_be_reached_is_told_in_words(answer: str):
-    seen = happened(f"line.begin(false); line.push(block(1)); {answer};")
-    assert seen["told"] == ["The connection to the server was lost; check it and try again."]
-    assert seen["sent"] == []
+def test_why_a_file_cannot_be_sent_is_told_in_words(answer: str, sentence: str):
+    seen = happened(f"""
+      answers.push({answer});
+      await line.sendFile("file").catch((error) => failed.push(error.message));
+    """)
+    assert seen["failed"] == [sentence] and seen["asked"] == ["listen"]
 
 
-def test_what_the_server_says_itself_is_told_as_it_stands():
-    said = """listens[0][0](json('{"error": "No ear is free."}', false));"""
-    assert happened(f"line.begin(false); line.push(block(1)); {said}")["told"] == [
-        "No ear is free."
-    ]
+def test_a_file_is_tried_again_where_the_network_fails_it():
+    seen = happened("""
+      const key = json('{"data": ["key"]}'), none = { ok: false, status: 404, json: async () => ({}) };
+      answers.push(key, new TypeError("Failed to fetch"), none, key, json('{"utterance": "u"}'));
+      heard.push((await line.sendFile("file")).utterance);
+    """)
+    assert seen["heard"] == ["u"] and seen["asked"] == ["listen", "file", "file", "listen", "file"]

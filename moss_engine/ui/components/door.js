@@ -21,6 +21,7 @@ class Door {
     setInterval(() => this.acknowledge(), GOT_MS);
     window.addEventListener("pagehide", () => this.isOpen && this.socket.send('{"type":"session.close"}'));
     window.addEventListener("online", () => this.isOpen || this.open());
+    window.addEventListener("offline", () => this.isOpen && this.renew());
   }
 
   get isOpen() {
@@ -83,8 +84,14 @@ class Door {
       this.told = true;
       this.on.broken();
     }
-    if (now - this.brokenAt > RESUME_MS) this.on.lost();
+    if (now - this.brokenAt > RESUME_MS) this.giveUp();
     this.trying = setTimeout(() => this.open(), TRY_MS[Math.min(this.attempts++, TRY_MS.length - 1)]);
+  }
+
+  // The server knows nothing of this tab any more; it begins anew, under another name.
+  giveUp() {
+    Object.assign(this, { visit: randomName(), last: -1, frames: [], first: 0 });
+    this.on.lost();
   }
 
   take(data) {

@@ -1,6 +1,7 @@
 // Asking and stopping: what the page calls, and what becomes of a question before its reply begins.
 
 let cut = ""; // the newest reply and how much of it was heard, where it was not heard whole
+const EXPECTED_MS = 1000; // the longest that a press may take to become a question
 const typed = []; // questions that were taken out of the box and are not on their way yet: {question, ms, mode}
 let since = null; // from when the next question counts, where that is no press: {ms, words}
 
@@ -8,7 +9,14 @@ let since = null; // from when the next question counts, where that is no press:
 // that is not the one that is chosen.
 function expect(question, ms, mode = null) {
   player.unlock();
-  typed.push({ question, ms, mode });
+  const pending = { question, ms, mode };
+  typed.push(pending);
+  setTimeout(() => {
+    if (!typed.includes(pending)) return;
+    typed.splice(typed.indexOf(pending), 1);
+    giveBack(question);
+    complain(props.lost);
+  }, EXPECTED_MS);
 }
 
 // The next question counts from a press, or from the last word of somebody who spoke.

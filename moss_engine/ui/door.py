@@ -245,7 +245,8 @@ class Tab:
                 yield message
 
     def _lease(self) -> Lease:
-        return Lease(lambda: len(self.outbox), self._handlers.facts.lease_s)
+        """A tab that is away for RESUME_S ends by itself; one that takes nothing has no more time."""
+        return Lease(lambda: len(self.outbox), max(self._handlers.facts.lease_s, RESUME_S))
 
     async def _cancel(self, heard: str) -> None:
         await self._handlers.stop(heard, self.conversation, self._session_id)

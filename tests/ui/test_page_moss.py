@@ -275,6 +275,10 @@ def test_a_voice_is_not_made_without_consent(service, tab, url):
     )
     answer = httpx.post(
         f"{url}/gradio_api/run/predict",
-        json={"fn_index": function["id"], "data": [False, "x", "0" * 32], "session_hash": "abcdefgh"},
+        json={
+            "fn_index": function["id"],
+            "data": [False, "x", "0" * 32],
+            "session_hash": "abcdefgh",
+        },
     )
     assert answer.status_code == 500 and service._core.codec.voices == ("tiny",)

@@ -25,7 +25,6 @@ from moss_engine.ui.handlers import Handlers
 from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, FakeService, Script, soon
 
 
-
 @pytest.fixture
 def service() -> FakeService:
     return FakeService(Script(seconds=1.0, first_s=0.01, rtf=0.02))

@@ -14,7 +14,7 @@ const randomName = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), 
 class Door {
   // `on` are functions: event(event, sound as ArrayBuffer or null), broken(), back(), lost(reason).
   constructor(url, key, on) {
-    Object.assign(this, { url, key, on, visit: randomName(), last: -1, instance: null, attempts: 0, brokenAt: null, told: false });
+    Object.assign(this, { url, key, on, visit: randomName(), last: -1, instance: null, attempts: 0, brokenAt: null, told: false, gaveUp: false });
     this.frames = []; // {data, written}, those from number `first` on
     this.first = 0;
     this.open();
@@ -84,13 +84,13 @@ class Door {
       this.told = true;
       this.on.broken();
     }
-    if (now - this.brokenAt > RESUME_MS) this.giveUp();
+    if (now - this.brokenAt > RESUME_MS && !this.gaveUp) this.giveUp();
     this.trying = setTimeout(() => this.open(), TRY_MS[Math.min(this.attempts++, TRY_MS.length - 1)]);
   }
 
   // The server knows nothing of this tab any more; it begins anew, under another name.
   giveUp() {
-    Object.assign(this, { visit: randomName(), last: -1, frames: [], first: 0 });
+    Object.assign(this, { visit: randomName(), last: -1, frames: [], first: 0, gaveUp: true });
     this.on.lost();
   }
 
@@ -129,6 +129,6 @@ class Door {
       frame.written = true;
     }
     if (again) this.on.back(renewed);
-    this.told = false;
+    this.told = this.gaveUp = false;
   }
 }

@@ -13,7 +13,7 @@ import gradio as gr
 from moss_engine.api.errors import ALL_TAKEN
 from moss_engine.ui.entrance.asgi import Refused
 
-POLL_S = 0.02  # between Gradio's looks for a call; 1,000 a second, its own, take a tenth of a core
+POLL_S = 0.05  # between Gradio's looks for a call; 1,000 a second, its own, take a tenth of a core
 PROGRESS_S = 1.0  # for progress bars, which this page has none of
 
 

@@ -245,7 +245,7 @@ class Tab:
                 yield message
 
     def _lease(self) -> Lease:
-        """A tab that is away for RESUME_S ends by itself; one that takes nothing has no more time."""
+        """A tab that is away for RESUME_S ends by itself; one that takes nothing has no more."""
         return Lease(lambda: len(self.outbox), max(self._handlers.facts.lease_s, RESUME_S))
 
     async def _cancel(self, heard: str) -> None:

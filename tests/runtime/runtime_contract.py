@@ -26,6 +26,8 @@ from moss_engine.runtime.base import (
     SequenceSampling,
 )
 from moss_engine.runtime.sampler import LogitsRuntime
+from scripts.quantize import quantize_folder
+from tests.fixtures.make_tiny_checkpoint import write_checkpoint
 
 LIMITS = Limits(block_size=4, num_blocks=128, max_batch=6, max_step_rows=96, max_seq_len=512)
 
@@ -346,3 +348,15 @@ class RuntimeContract:
         for ours, theirs in zip(found, expected, strict=True):
             assert ours.shape == theirs.shape
             assert (ours - theirs).abs().max() <= tolerance
+
+
+class FourBits(RuntimeContract):
+    """Of a folder in 4 bits (heads in 8), against a reference of the same values."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def tiny_checkpoint(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        folder = tmp_path_factory.mktemp("packed")
+        write_checkpoint(folder / "whole")
+        quantize_folder(folder / "whole", folder / "four", 4, [], 8, "cpu", wide=0.0)
+        return folder / "four"

@@ -20,49 +20,43 @@ from moss_engine.runtime.eager import network
 from moss_engine.runtime.eager.network import FloatLinear, Int8Linear
 from moss_engine.runtime.eager.runtime import FEW_ROWS, TorchRuntime, load_torch_runtime
 from moss_engine.runtime.sampler import TorchSampler
-from scripts.quantize import quantize_folder
 from tests.fixtures.golden import make as golden
-from tests.fixtures.make_tiny_checkpoint import (
-    make_config,
-    make_tensors,
-    make_tokenizer,
-    write_checkpoint,
-)
-from tests.runtime.runtime_contract import LIMITS, RuntimeContract
+from tests.fixtures.make_tiny_checkpoint import make_config, make_tensors, make_tokenizer
+from tests.runtime.runtime_contract import LIMITS, FourBits, RuntimeContract
 from tests.runtime.sampling_support import Replies
 
 CPU = torch.device("cpu")
 
 
-def load(folder: Path, dtype: torch.dtype | str) -> TorchRuntime:
-    return load_torch_runtime(folder, LIMITS, device=CPU, dtype=dtype, threads=1)
+def load(folder: Path, dtype: torch.dtype | str, device: torch.device = CPU) -> TorchRuntime:
+    return load_torch_runtime(folder, LIMITS, device=device, dtype=dtype, threads=1)
 
 
-class TestFloat32(RuntimeContract):
-    """Only the order of sums differs from the reference: a few units of the 24-bit mantissa,
-    through four layers."""
-
-    tolerance = drift = 2e-5
+class TorchContract(RuntimeContract):
+    dtype: torch.dtype | str = torch.float32
+    device = CPU
     exact_batch = False
 
     @pytest.fixture(scope="class")
     @classmethod
     def runtime(cls, tiny_checkpoint: Path) -> TorchRuntime:
-        return load(tiny_checkpoint, torch.float32)
+        return load(tiny_checkpoint, cls.dtype, cls.device)
 
 
-class TestInt8(RuntimeContract):
+class TestFloat32(TorchContract):
+    """Only the order of sums differs from the reference: a few units of the 24-bit mantissa,
+    through four layers."""
+
+    tolerance = drift = 2e-5
+
+
+class TestInt8(TorchContract):
     """Weights are the reference's; activations in front of each product are rounded to 8 bits of
     mantissa."""
 
-    tolerance = 0.1
-    drift = 0.1
+    dtype = "int8"
+    tolerance = drift = 0.1
     exact_batch = True
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> TorchRuntime:
-        return load(tiny_checkpoint, "int8")
 
     @pytest.mark.parametrize("num_rows", [2, 3, FEW_ROWS])
     def test_few_rows_have_the_bits_of_as_many_steps(self, num_rows: int) -> None:
@@ -83,54 +77,24 @@ class TestInt8(RuntimeContract):
             self.assert_close(self.pick(together, i), logits, 0.0)
 
 
-class TestBfloat16(RuntimeContract):
+class TestBfloat16(TorchContract):
     """Weights too are rounded to 8 bits."""
 
-    tolerance = 0.15
-    drift = 0.1
-    exact_batch = False
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> TorchRuntime:
-        return load(tiny_checkpoint, torch.bfloat16)
+    dtype = torch.bfloat16
+    tolerance, drift = 0.15, 0.1
 
 
-class TestFloat32Of4Bits(RuntimeContract):
-    """A folder in 4 bits (heads in 8): only the order of sums differs from the reference."""
-
-    tolerance = drift = 2e-5
-    exact_batch = False
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def tiny_checkpoint(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        folder = tmp_path_factory.mktemp("packed")
-        write_checkpoint(folder / "whole")
-        quantize_folder(folder / "whole", folder / "four", 4, [], 8, "cpu", wide=0.0)
-        return folder / "four"
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> TorchRuntime:
-        return load(tiny_checkpoint, torch.float32)
+class TestFloat32Of4Bits(TestFloat32, FourBits):
+    """Only the order of sums differs from the reference."""
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-class TestFloat32OnGpu(RuntimeContract):
+class TestFloat32OnGpu(TorchContract):
     """Other kernels, the same format; decoding sequences are padded to others' lengths."""
 
+    device = torch.device("cuda:0")
     tolerance = drift = 1e-3
-    exact_batch = False
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> TorchRuntime:
-        gpu = torch.device("cuda:0")
-        return load_torch_runtime(
-            tiny_checkpoint, LIMITS, device=gpu, dtype=torch.float32, threads=1
-        )
 
 
 @pytest.fixture

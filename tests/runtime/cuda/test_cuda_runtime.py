@@ -19,7 +19,6 @@ from moss_engine.models.layout import Bits, bits_of_format, stored_bits  # noqa:
 from moss_engine.runtime.base import Limits, ScheduledBatch  # noqa: E402
 from moss_engine.runtime.cuda.runtime import CudaRuntime, load_cuda_runtime  # noqa: E402
 from moss_engine.runtime.cuda.weights import Float8, allocate, fill  # noqa: E402
-from scripts.quantize import quantize_folder  # noqa: E402
 from tests.runtime.cuda.cuda_support import (  # noqa: E402
     DEVICE,
     INTERPRETED,
@@ -33,7 +32,7 @@ from tests.runtime.cuda.cuda_support import (  # noqa: E402
     share,
 )
 from tests.runtime.runtime_contract import LIMITS as CONTRACT  # noqa: E402
-from tests.runtime.runtime_contract import RuntimeContract  # noqa: E402
+from tests.runtime.runtime_contract import FourBits, RuntimeContract  # noqa: E402
 
 # float32 on both sides: only the order of sums differs.
 EXACT = 2e-5
@@ -163,67 +162,53 @@ def load(folder: Path, dtype: torch.dtype, bits: Bits | None = None) -> CudaRunt
     return make_runtime(weights, config, CONTRACT)
 
 
-class TestFloat32(RuntimeContract):
+class CudaContract(RuntimeContract):
+    dtype = torch.float32
+    exact_batch = False  # one row alone goes through other kernels than several
+
+    @staticmethod
+    def bits(folder: Path, config: ModelConfig) -> Bits | None:
+        return None
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> CudaRuntime:
+        config = ModelConfig.from_file(tiny_checkpoint / "config.json")
+        return load(tiny_checkpoint, cls.dtype, cls.bits(tiny_checkpoint, config))
+
+
+class TestFloat32(CudaContract):
     """Only the order of sums differs from the reference: a few units of the 24-bit mantissa,
     through four layers."""
 
     tolerance = drift = 1e-4
-    exact_batch = False  # one row alone goes through other kernels than several
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> CudaRuntime:
-        return load(tiny_checkpoint, torch.float32)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="bfloat16 products need a GPU")
-class TestBfloat16(RuntimeContract):
+class TestBfloat16(CudaContract):
     """Weights, activations and KV are rounded to 8 bits of mantissa."""
 
+    dtype = torch.bfloat16
     tolerance = drift = 0.15
-    exact_batch = False
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> CudaRuntime:
-        return load(tiny_checkpoint, torch.bfloat16)
 
 
 # One row meets machine instructions that round the vector to 11 bits of mantissa.
 PACKED = 1e-4 if INTERPRETED else 2e-2
 
 
-class TestInt8(RuntimeContract):
+class TestInt8(CudaContract):
     """The stored weights, widened in the products."""
 
     tolerance = drift = PACKED
-    exact_batch = False
 
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> CudaRuntime:
-        config = ModelConfig.from_file(tiny_checkpoint / "config.json")
-        return load(tiny_checkpoint, torch.float32, bits_of_format(config, "int8"))
+    @staticmethod
+    def bits(folder: Path, config: ModelConfig) -> Bits:
+        return bits_of_format(config, "int8")
 
 
-class TestInt4(RuntimeContract):
-    """A folder in 4 bits against a reference of the same values."""
-
+class TestInt4(CudaContract, FourBits):
     tolerance = drift = PACKED
-    exact_batch = False
 
-    @pytest.fixture(scope="class")
-    @classmethod
-    def tiny_checkpoint(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        from tests.fixtures.make_tiny_checkpoint import write_checkpoint
-
-        folder = tmp_path_factory.mktemp("packed")
-        write_checkpoint(folder / "whole")
-        quantize_folder(folder / "whole", folder / "four", 4, [], 8, "cpu", wide=0.0)
-        return folder / "four"
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> CudaRuntime:
-        config = ModelConfig.from_file(tiny_checkpoint / "config.json")
-        return load(tiny_checkpoint, torch.float32, stored_bits(tiny_checkpoint, config))
+    @staticmethod
+    def bits(folder: Path, config: ModelConfig) -> Bits:
+        return stored_bits(folder, config)

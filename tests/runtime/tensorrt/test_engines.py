@@ -48,41 +48,40 @@ NUM_ROWS = 20
 
 class EngineContract(RuntimeContract):
     exact_batch = False
+    library = STAND_IN
+    built: tuple[str, str]
+    """Number format, and where the weights are."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+        return make_runtime(cls.library, tiny_checkpoint, LIMITS, *cls.built)
 
 
 class TestBoundFloat32(EngineContract):
     """Only the order of sums differs from the reference: a few units of the 24-bit mantissa,
     through four layers."""
 
+    built = "float32", "bound"
     tolerance = drift = 1e-4
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
-        return make_runtime(STAND_IN, tiny_checkpoint, LIMITS, "float32", "bound")
 
 
 class TestBakedFloat16(EngineContract):
     """Weights, activations and KV are rounded to 11 bits of mantissa."""
 
+    built = "float16", "baked"
     tolerance = drift = 0.02
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
-        return make_runtime(STAND_IN, tiny_checkpoint, LIMITS, "float16", "baked")
 
 
 class TestOldFloat16(TestBakedFloat16):
     """A release that types networks weakly."""
 
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
-        return make_runtime(OLD_STAND_IN, tiny_checkpoint, LIMITS, "float16", "bound")
+    library = OLD_STAND_IN
+    built = "float16", "bound"
 
 
-class TestLlm(EngineContract):
+class TestLlm(RuntimeContract):
+    exact_batch = False
     tolerance = drift = 2e-5
     device = CPU
 

@@ -45,18 +45,15 @@ def test_limits_are_those_of_the_options(config: EngineConfig) -> None:
     assert (longer.num_blocks, longer.max_seq_len) == (1250, 4096)  # the context of the model
 
 
-@pytest.mark.parametrize(("faster", "dtype"), [(True, "int8"), (False, "float32")])
-def test_auto_takes_int8_where_it_is_stored_and_faster(
-    faster: bool, dtype: str, config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+def test_what_was_asked_for_runs_and_auto_takes_int8_where_it_is_faster(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(make, "int8_decodes_well", lambda threads: faster)
-    assert make_runtime(config).info.dtype == dtype
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-def test_what_was_asked_for_runs(dtype: str, config: EngineConfig) -> None:
-    runtime = make_runtime(dataclasses.replace(config, dtype=dtype, runtime="torch"))
-    assert isinstance(runtime, TorchRuntime) and runtime.info.dtype == dtype
+    for dtype in ("float32", "bfloat16", "int8"):
+        runtime = make_runtime(dataclasses.replace(config, dtype=dtype, runtime="torch"))
+        assert isinstance(runtime, TorchRuntime) and runtime.info.dtype == dtype
+    for faster, dtype in ((True, "int8"), (False, "float32")):
+        monkeypatch.setattr(make, "int8_decodes_well", lambda threads, faster=faster: faster)
+        assert make_runtime(config).info.dtype == dtype
 
 
 def test_measuring_leaves_the_threads_as_they_were() -> None:
@@ -134,23 +131,16 @@ def test_bfloat16_on_a_gpu_takes_the_cuda_runtime(
     config: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_a_gpu(monkeypatch)
-    loaded = []
-    module = SimpleNamespace(
-        load_cuda_runtime=lambda folder, limits, **how: loaded.append(tuple(how.values())[:3])
-    )
+    loaded, gpu = [], torch.device("cuda:0")
+    load_cuda = lambda folder, limits, **how: loaded.append(tuple(how.values())[:3])  # noqa: E731
+    load_torch = lambda *_, device, dtype, **how: loaded.append((device, dtype))  # noqa: E731
+    module = SimpleNamespace(load_cuda_runtime=load_cuda)
     monkeypatch.setitem(sys.modules, "moss_engine.runtime.cuda.runtime", module)
-    monkeypatch.setattr(
-        make, "load_torch_runtime", lambda *_, device, dtype, **how: loaded.append((device, dtype))
-    )
-    for dtype in ("auto", "bfloat16", "float8", "float32"):
+    monkeypatch.setattr(make, "load_torch_runtime", load_torch)
+    for dtype in ("auto", "float8", "float32"):
         make_runtime(dataclasses.replace(config, dtype=dtype))
-    bfloat16 = (torch.device("cuda:0"), torch.bfloat16)
-    assert loaded == [
-        (*bfloat16, Float8.NONE),
-        (*bfloat16, Float8.NONE),
-        (*bfloat16, Float8.TRUNK),
-        (torch.device("cuda:0"), torch.float32),
-    ]
+    plain, float8 = ((gpu, torch.bfloat16, kind) for kind in (Float8.NONE, Float8.TRUNK))
+    assert loaded == [plain, float8, (gpu, torch.float32)]
     with pytest.raises(ConfigError, match="multiples of 16, but the model has vocab_size 299"):
         make_runtime(dataclasses.replace(config, dtype="float8-all"))
 
@@ -173,11 +163,8 @@ def test_a_gpu_without_triton_is_refused(
     config: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_a_gpu(monkeypatch)
-    for name in [
-        name for name in sys.modules if name.startswith("moss_engine.runtime.cuda.runtime")
-    ]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in [name for name in sys.modules if name.startswith("moss_engine.kernels")]:
+    homes = ("moss_engine.runtime.cuda.runtime", "moss_engine.kernels")
+    for name in [name for name in sys.modules if name.startswith(homes)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(MissingPackageError, match="pip install triton"):
@@ -291,9 +278,6 @@ def test_an_engine_runtime_never_becomes_another(
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingPackageError if has_gpu else ConfigError) as error:
         make_runtime(dataclasses.replace(config, runtime=runtime, engine=tmp_path))
-    words = (
-        "install it with `pip install"
-        if has_gpu
-        else f"--runtime {runtime} needs an NVIDIA GPU, not cpu"
-    )
+    no_gpu = f"--runtime {runtime} needs an NVIDIA GPU, not cpu"
+    words = "install it with `pip install" if has_gpu else no_gpu
     assert words in str(error.value) and "--runtime torch" in str(error.value)

@@ -18,7 +18,7 @@ from moss_engine.engine.engine import Engine as ServingEngine
 from moss_engine.export.tensorrt import BuildTarget, build_plan
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.models.layout import parts
-from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, ScheduledSequence
+from moss_engine.runtime.base import Limits, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.tensorrt.library import Library
 from moss_engine.runtime.tensorrt.runtime import TrtRuntime
@@ -93,8 +93,9 @@ class TestLlm(RuntimeContract):
         out = tmp_path_factory.mktemp("engine")
         return make_llm_runtime(tiny_checkpoint, out, device=cls.device)
 
-    def test_a_conversation_is_the_torch_runtimes(self, torch_conversation: list[Logits]) -> None:
-        assert agrees(conversation(self.runtime), torch_conversation)
+    def test_a_conversation_is_the_torch_runtimes(self, tiny_checkpoint: Path) -> None:
+        expected = conversation(torch_runtime(tiny_checkpoint, LLM_LIMITS))
+        assert agrees(conversation(self.runtime), expected)
 
 
 @pytest.mark.gpu
@@ -104,11 +105,6 @@ class TestLlmOnGpu(TestLlm):
     memory."""
 
     device = torch.device("cuda:0")
-
-
-@pytest.fixture(scope="module")
-def torch_conversation(tiny_checkpoint: Path) -> list[Logits]:
-    return conversation(torch_runtime(tiny_checkpoint, LLM_LIMITS))
 
 
 def torch_runtime(folder: Path, limits: Limits) -> Runtime:

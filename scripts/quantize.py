@@ -62,8 +62,14 @@ from scripts.disk import require_folder, writing_to
 from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.sentences import sentence
 
-DEFAULTS = {"count": 500, "reply_rows": 64, "calibrate": 0, "plain": False, "wide": 0.1}
-"""Values of options that are not given."""
+NUMBERS = {
+    "count": (int, 500, 1, math.inf, "prompts that float8 scales are chosen by"),
+    "reply_rows": (int, 64, 1, math.inf, "rows of the longest reply to a prompt"),
+    "calibrate": (int, 0, 0, math.inf, "prompts that --bits answers first"),
+    "wide": (float, 0.1, 0, 1, "with --bits 4, the share of the layers' weights, those that lose "
+             "most, that get 8 bits"),
+}  # fmt: skip
+"""Type, default, least, most and meaning of options that are numbers."""
 Report = dict[str, float | int | str]
 ELSEWHERE = "make it writable and free some space, or name another folder with --out"
 TESTED = 10
@@ -228,13 +234,10 @@ def _round(
 ) -> dict[str, Rounded]:
     """All matrices of the layers in 4 bits."""
     if network is None:
-        names = {
-            name for part, found in parts_of(config).items() if part != "heads" for name in found
-        }
-        return {
-            name: round_matrix(matrix, None, plain=plain)
-            for name, matrix in matrices(folder, config, names, device)
-        }
+        parts = parts_of(config).items()
+        names = [name for part, found in parts if part != "heads" for name in found]
+        made = matrices(folder, config, names, device)
+        return {name: round_matrix(matrix, None, plain=plain) for name, matrix in made}
     rounded = {}
     for products in input_products(network, config, rows):
         for name, matrix in matrices(folder, config, products, device):
@@ -253,33 +256,26 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="checkpoint folder; without --bits the scales are written into it")  # fmt: skip
     add("--prompts", type=Path, metavar="FILE",
         help="text file with one prompt a line (default: sentences of this program)")  # fmt: skip
-    add("--count", type=int, metavar="N",
-        help="prompts that float8 scales are chosen by (default: 500)")  # fmt: skip
-    add("--reply-rows", type=int, metavar="N",
-        help="rows of the longest reply to a prompt (default: 64)")  # fmt: skip
     add("--device", default="auto", help="cpu, cuda or cuda:N (default: auto)")
     add("--bits", type=int, choices=(8, 4), help="write a folder of 8 or 4 bits to --out")
     add("--out", type=Path, metavar="FOLDER", help="the folder that --bits writes")
-    add("--calibrate", type=int, metavar="N",
-        help="prompts that --bits answers first (default: 0)")  # fmt: skip
     add("--plain", action="store_true", default=None, help="with --bits 4, round to nearest")
-    add("--wide", type=float, metavar="SHARE",
-        help="with --bits 4, the share of the layers' weights, those that lose most, that get 8 "
-        "bits (default: 0.1)")  # fmt: skip
+    for name, (kind, default, _, _, meaning) in NUMBERS.items():
+        add(f"--{flag(name)}", type=kind, metavar="N", help=f"{meaning} (default: {default})")
     args = parser.parse_args(argv)
     if args.bits and args.out is None:
         parser.error("--bits writes a new folder; name it with --out")
-    for name, low, high in (
-        ("count", 1, math.inf), ("reply_rows", 1, math.inf), ("calibrate", 0, math.inf),
-        ("wide", 0, 1),
-    ):  # fmt: skip
+    for name, (_, _, low, high, _) in NUMBERS.items():
         value = getattr(args, name)
         if value is not None and not low <= value <= high:  # also refuses NaN
             wanted = f"a number from {low} on" if high == math.inf else f"one from {low} to {high}"
             parser.error(f"--{flag(name)} is {value}; give {wanted}")
     _refuse_idle(parser, args)
-    given = {name: value for name, value in vars(args).items() if value is not None}
-    return argparse.Namespace(**{**vars(args), **DEFAULTS, **given})
+    for name, (_, default, *_) in NUMBERS.items():
+        if getattr(args, name) is None:
+            setattr(args, name, default)
+    args.plain = bool(args.plain)
+    return args
 
 
 def _refuse_idle(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:

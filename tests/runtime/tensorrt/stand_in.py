@@ -66,31 +66,26 @@ class Weights:
 class Value:
     """A tensor of the network."""
 
-    def __init__(self, index: int):
-        self.index = index
-        self.name = ""
+    name = ""
 
     def set_dimension_name(self, axis: int, name: str) -> None:
         """Sizes of one name are equal; nothing here depends on it."""
 
 
-class Layer:
-    """`compute` gives its output of the layer itself, its options and the values of its inputs."""
+class Layer(Value):
+    """A layer, and the tensor that it gives: `compute` of the layer itself, its options and the
+    values of its inputs."""
 
-    def __init__(self, compute: Callable[..., Tensor], given: Sequence[Any], output: Value):
-        self.inputs = {}
-        for value in given:
-            if isinstance(value, Value):
-                self.inputs[len(self.inputs)] = value.index
+    output_type = precision = first_transpose = reshape_dims = None
+
+    def __init__(self, compute: Callable[..., Tensor], given: Sequence[Any]):
+        self.compute = compute
+        self.inputs = dict(enumerate(value for value in given if isinstance(value, Value)))
         self.options = [value for value in given if not isinstance(value, Value)]
-        self.output, self.compute = output, compute
-        self.output_type = self.precision = self.first_transpose = self.reshape_dims = None
+        self.set_input = self.inputs.__setitem__
 
     def get_output(self, index: int) -> Value:
-        return self.output
-
-    def set_input(self, index: int, value: Value) -> None:
-        self.inputs[index] = value.index
+        return self
 
     def set_output_type(self, index: int, dtype: Type) -> None:
         self.output_type = dtype
@@ -182,9 +177,8 @@ class Network:
         self.typed = typed
         self.dry = False
         self.plugin: Plugin | None = None
-        self.num_values = 0
         self.layers: list[Layer] = []
-        self.inputs: dict[str, tuple[int, Type, tuple[int, ...]]] = {}
+        self.inputs: dict[str, tuple[Value, Type, tuple[int, ...]]] = {}
         self.outputs: list[Value] = []
         self.profiles: list[Profile] = []
 
@@ -193,18 +187,13 @@ class Network:
         compute = LAYERS[name.removeprefix("add_")]
         return lambda *given: self.add(compute, *given)
 
-    def value(self) -> Value:
-        self.num_values += 1
-        return Value(self.num_values - 1)
-
     def add(self, compute: Callable[..., Tensor], *given: Any) -> Layer:
-        self.layers.append(Layer(compute, given, self.value()))
+        self.layers.append(Layer(compute, given))
         return self.layers[-1]
 
     def add_input(self, name: str, dtype: Type, shape: tuple[int, ...]) -> Value:
-        value = self.value()
-        self.inputs[name] = value.index, dtype, tuple(shape)
-        return value
+        self.inputs[name] = Value(), dtype, tuple(shape)
+        return self.inputs[name][0]
 
     def mark_output(self, value: Value) -> None:
         self.outputs.append(value)
@@ -219,14 +208,14 @@ class Network:
     def run(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         values = {self.inputs[name][0]: tensor for name, tensor in inputs.items()}
         for layer in self.layers:
-            given = (values[at] for _, at in sorted(layer.inputs.items()))
-            values[layer.output.index] = made = layer.compute(layer, *layer.options, *given)
+            given = (values[value] for _, value in sorted(layer.inputs.items()))
+            values[layer] = made = layer.compute(layer, *layer.options, *given)
             if self.typed:
                 assert layer.precision is None is layer.output_type, "a typed network has no wishes"
             elif made.is_floating_point():  # could be computed in another type, unless told not to
                 dtype = Type.of(made)
                 assert layer.output_type is dtype and layer.precision in (None, dtype)
-        return {value.name: values[value.index] for value in self.outputs}
+        return {value.name: values[value] for value in self.outputs}
 
 
 class Profile(dict[str, list[tuple[int, ...]]]):
@@ -324,17 +313,14 @@ class Engine:
     def _outputs(self) -> dict[str, tuple[Type, tuple[int, ...]]]:
         """From runs with zeros at several sizes: a size that changes is -1. An old release gives
         the first profile's smallest size instead."""
-        runs = []
-        self.network.dry = True
-        for profile in range(self.num_optimization_profiles):
-            for which in (0, 1):
-                zeros = {
-                    name: torch.zeros(self.profile_shapes(name)[profile][which], dtype=dtype.torch)
-                    for name, (_, dtype, _) in self.inputs.items()
-                }
-                runs.append(self.network.run(zeros))
-        self.network.dry = False
-        found = {}
+        self.network.dry, runs = True, []
+        for profile, which in ((0, 0), (-1, 0), (-1, 1)):
+            zeros = {
+                name: torch.zeros(self.profile_shapes(name)[profile][which], dtype=dtype.torch)
+                for name, (_, dtype, _) in self.inputs.items()
+            }
+            runs.append(self.network.run(zeros))
+        self.network.dry, found = False, {}
         for name, first in runs[0].items():
             sizes = zip(*(run[name].shape for run in runs), strict=True)
             shape = tuple(size[0] if len({*size}) == 1 else -1 for size in sizes)
@@ -518,7 +504,7 @@ def gpt_attention(
     assert plugin == Plugin(*sizes, dtype) and layer_idx not in plugin.slots
     plugin.slots.append(layer_idx)
     for name, tensor in named.items():
-        assert network.inputs[name][0] == tensor.trt_tensor.index, f"{name} is another tensor"
+        assert network.inputs[name][0] is tensor.trt_tensor, f"{name} is another tensor"
 
     def compute(_: Layer, x: Tensor, cos_sin: Tensor, frequencies: Tensor, *rest: Tensor) -> Tensor:
         assert x.dtype is dtype

@@ -222,8 +222,8 @@ def test_free_memory_is_within_the_container_where_it_can_be_told(
 @pytest.mark.usefixtures("no_weights")
 def test_an_altered_checkpoint_is_refused(config: EngineConfig, tmp_path: Path) -> None:
     folder = shutil.copytree(config.checkpoint, tmp_path / "altered")
-    (folder / "README.md").write_text("altered")
-    with pytest.raises(CheckpointError, match=r"README\.md differs from its entry"):
+    (folder / "tokenizer.json").write_text("altered")
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json differs from its entry"):
         make_runtime(dataclasses.replace(config, checkpoint=folder))
     write_manifest(folder, {})
     with pytest.raises(AssertionError, match="weights were read"):

@@ -160,16 +160,12 @@ def test_only_a_vocoder_that_uses_bigvgan_asks_for_it(monkeypatch):
     ("change", "message"),
     [
         ({"hop_size": 256}, "product 480 but hop_size 256"),
-        ({"num_mels": None}, "num_mels"),
         ({"n_fft": "x", "upsample_rates": [5, -1]}, "n_fft, upsample_rates"),
     ],
 )
 def test_a_wrong_config_is_refused(change, message):
-    config = {**TINY_VOCODER, **change}
-    if change.get("num_mels", 0) is None:
-        del config["num_mels"]
     with pytest.raises(CheckpointError, match=message):
-        build_generator(config, weight_norm=False)
+        build_generator({**TINY_VOCODER, **change}, weight_norm=False)
 
 
 CPU = torch.device("cpu")

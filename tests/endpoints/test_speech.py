@@ -50,11 +50,6 @@ def test_texts_may_be_as_long_as_with_openai():
     assert EngineConfig().max_text_chars == 4096
 
 
-def test_pcm_is_the_service_s_samples(client, service):
-    data = client.audio.speech.create(**ASKED, response_format="pcm", extra_body=SEED).content
-    assert np.array_equal(np.frombuffer(data, "<i2"), sent(service))
-
-
 @pytest.mark.parametrize("name", ["wav", "flac"])
 def test_lossless_files_hold_the_same_samples(client, service, name):
     answer = client.audio.speech.create(**ASKED, response_format=name, extra_body=SEED)

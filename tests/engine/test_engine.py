@@ -26,7 +26,7 @@ from moss_engine.api.request import Message, Reply, Request, Text
 from moss_engine.api.tokens import Row, code_of, text_rows
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
-from moss_engine.engine.sequence import Segment, allowed_text_ids
+from moss_engine.engine.sequence import Segment
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.make import make_runtime
 from moss_engine.text.processor import Processor
@@ -362,32 +362,6 @@ def test_a_request_that_can_never_run_crowds_nobody_out():
         engine.submit(replace(make_request(max_rows=LIMITS.max_seq_len), visitor="other"))
     events = run(engine)
     assert all(isinstance(events[request.request_id][-1], Finished) for request in crowd)
-
-
-WORDS = ((40, 41), (42,), (43, 44, 45))
-SPEECH = (Row(IDS.sosp, 0), Row(PAD, 7), Row(PAD, IDS.eosp))
-
-
-def text(*ids: int) -> tuple[Row, ...]:
-    return tuple(Row(text_id, 0) for text_id in ids)
-
-
-@pytest.mark.parametrize(
-    ("rows", "allowed"),
-    [
-        ((), {40}),  # nothing to speak of yet
-        (text(40), {41}),  # never inside a word
-        (text(40, 41), {42, IDS.sosp}),
-        ((*text(40, 41), *SPEECH), {42}),  # never two spans without a word between them
-        ((*text(40, 41), *SPEECH, *text(42)), {43, IDS.sosp}),
-        (text(40, 41, 42), {43, IDS.sosp}),
-        (text(40, 41, 42, 43, 44), {45}),
-        (text(40, 41, 42, 43, 44, 45), {IDS.sosp}),  # the last words are spoken, too
-        ((*text(40, 41, 42, 43, 44, 45), *SPEECH), {IDS.im_end}),
-    ],
-)
-def test_what_may_follow(rows: tuple[Row, ...], allowed: set[int]):
-    assert set(allowed_text_ids(rows, WORDS, IDS)) == allowed
 
 
 class Reader(FakeProcessor):

@@ -23,21 +23,11 @@ from moss_engine.codec.moss.load import CONFIG, FLOW_CHUNK, FLOW_WHOLE, HIFT
 from moss_engine.codec.moss.whisper import PREPROCESSOR_NAME
 from moss_engine.config import EngineConfig
 from moss_engine.models.checkpoint import FILE_NAME, INDEX_NAME, expected_tensors, save_tensors
-from moss_engine.models.config import ModelConfig
+from moss_engine.models.config import PUBLISHED
 from moss_engine.models.tensor_file import read_header, read_tensor
 from scripts import doctor
 from tests.fixtures.make_tiny_encoder import make_tiny_encoder
 from tests.fixtures.make_tiny_moss import make_tiny_moss
-
-PUBLISHED = {
-    "model_type": "moss_speech", "hidden_size": 4096, "intermediate_size": 12288,
-    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 36,
-    "num_shared_layers": 32,
-    "num_modality_layers": 4, "rope_theta": 1_000_000, "rms_norm_eps": 1e-6,
-    "max_position_embeddings": 40960, "vocab_size": 151680, "audio_vocab_size": 16512,
-    "sosp_token_id": 151646, "eosp_token_id": 16384, "modality_pad_token_id": 151667,
-    "audio_pad_token_id": 512, "eos_token_id": 151645, "pad_token_id": 151643,
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -225,8 +215,7 @@ def test_code_in_a_torch_file_is_not_run(file, zipped, folders, tmp_path, capsys
 
 def test_the_published_size_is_checked_without_reading_it(tmp_path):
     """446 tensors in 4 shards of 18.19 GB together, of which only the headers are on the disk."""
-    model = ModelConfig.from_dict(PUBLISHED, source="published")
-    shapes = sorted(expected_tensors(model).items())
+    shapes = sorted(expected_tensors(PUBLISHED).items())
     weight_map = {}
     for number in range(4):
         shard = f"model-0000{number + 1}-of-00004.safetensors"
@@ -239,8 +228,10 @@ def test_the_published_size_is_checked_without_reading_it(tmp_path):
         (tmp_path / shard).write_bytes(len(text).to_bytes(8, "little") + text)
         os.truncate(tmp_path / shard, 8 + len(text) + end)
     (tmp_path / INDEX_NAME).write_text(json.dumps({"weight_map": weight_map}))
-    assert require_network_tensors(tmp_path, model) == "446 tensors in 4 files, bfloat16, 18.19 GB"
-    smaller = dataclasses.replace(model, num_modality_layers=3)
+    assert (
+        require_network_tensors(tmp_path, PUBLISHED) == "446 tensors in 4 files, bfloat16, 18.19 GB"
+    )
+    smaller = dataclasses.replace(PUBLISHED, num_modality_layers=3)
     with pytest.raises(MossError, match="has the unknown tensors"):
         require_network_tensors(tmp_path, smaller)
 
@@ -249,18 +240,16 @@ def test_the_published_size_is_checked_without_reading_it(tmp_path):
     ("gb", "dtype"), [(80, "bfloat16"), (20, "float8"), (14, "float8-all"), (11, "int4")]
 )
 def test_formats_for_the_published_size(gb, dtype):
-    model = ModelConfig.from_dict(PUBLISHED, source="published")
     codec = 1_300_000_000
-    lines = list(doctor.advice(model, gb * 10**9, codec, "python app.py"))
+    lines = list(doctor.advice(PUBLISHED, gb * 10**9, codec, "python app.py"))
     assert f"--dtype {dtype}" in lines[-1] and lines[-1].startswith("Serve with")
-    (fit,) = (fit for fit in doctor.fits(model, gb * 10**9, codec) if fit.dtype == dtype)
+    (fit,) = (fit for fit in doctor.fits(PUBLISHED, gb * 10**9, codec) if fit.dtype == dtype)
     assert fit.weight_bytes + codec + fit.most_kv_rows * 163_840 + (1 << 30) <= gb * 10**9
     assert ("--kv-rows" in lines[-1]) == (fit.most_kv_rows < EngineConfig.kv_rows)
 
 
 def test_too_small_a_gpu_is_said():
-    model = ModelConfig.from_dict(PUBLISHED, source="published")
-    lines = list(doctor.advice(model, 8 * 10**9, 1_300_000_000, "python app.py"))
+    lines = list(doctor.advice(PUBLISHED, 8 * 10**9, 1_300_000_000, "python app.py"))
     assert lines[-1].startswith("Nothing fits") and all(
         "does not fit" in line for line in lines[1:-1]
     )

@@ -66,20 +66,13 @@ def test_large_batches(weights, reference):
     runtime = make_runtime(weights, limits=limits)
     sequences = [random_rows(5 + i, 100 + i) for i in range(20)]
     tables = [(2 * i, 2 * i + 1) for i in range(20)]
-    half = [
-        share(rows, 0, len(rows) - 2, table) for rows, table in zip(sequences, tables, strict=True)
-    ]
-    runtime.forward(ScheduledBatch(tuple(half[:10])))
-    runtime.forward(ScheduledBatch(tuple(half[10:])))
+    pairs = [*zip(sequences, tables, strict=True)]
+    half = [share(rows, 0, len(rows) - 2, table) for rows, table in pairs]
+    for part in (half[:10], half[10:]):
+        runtime.forward(ScheduledBatch(tuple(part)))
     for back in (2, 1):
-        logits = runtime.forward(
-            ScheduledBatch(
-                tuple(
-                    share(rows, len(rows) - back, len(rows) - back + 1, table)
-                    for rows, table in zip(sequences, tables, strict=True)
-                )
-            )
-        )
+        last = [share(rows, len(rows) - back, len(rows) - back + 1, table) for rows, table in pairs]
+        logits = runtime.forward(ScheduledBatch(tuple(last)))
         for index, rows in enumerate(sequences):
             assert_parity(logits, index, reference, rows[: len(rows) - back + 1])
 

@@ -12,7 +12,6 @@ engine. The last line is what was built, as JSON.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -20,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from moss_engine.api.errors import ConfigError, MossError
+from moss_engine.api.errors import ConfigError
 from moss_engine.config import EngineConfig
 from moss_engine.export.tensorrt import BuildTarget, build_tensorrt_plan
 from moss_engine.export.tensorrt_llm import build_llm_plan
@@ -34,6 +33,7 @@ from moss_engine.runtime.engine_manifest import (
     write_engine_manifest,
 )
 from moss_engine.runtime.make import make_limits
+from scripts.command import make_parser, run_command
 from scripts.disk import refuse_inside, require_space
 
 LIMITS = ("block_size", "kv_rows", "max_sessions", "max_step_rows")
@@ -119,11 +119,7 @@ def _require_empty(out: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.build_engine",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("build_engine", __doc__)
     add = parser.add_argument
     add("converted", type=Path, metavar="CONVERTED", help="folder that scripts.convert made")
     add("out", type=Path, metavar="OUT", help="folder to make")
@@ -144,9 +140,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MossError as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_command(main)

@@ -12,17 +12,15 @@ calibrated.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from moss_engine.api.errors import ConfigError, MossError
+from moss_engine.api.errors import ConfigError
 from moss_engine.api.small_files import read_json
 from moss_engine.models.checkpoint import (
     TIED_ROWS,
@@ -42,6 +40,7 @@ from moss_engine.models.manifest import (
     write_manifest,
 )
 from moss_engine.models.tensor_file import StoredTensor, read_tensor, stored_bytes, write_tensors
+from scripts.command import make_parser, run_command
 from scripts.disk import refuse_inside, require_space, writing_to
 from scripts.progress import Progress
 
@@ -150,11 +149,7 @@ def _has_size(path: Path, size: int) -> bool:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.convert",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("convert", __doc__)
     add = parser.add_argument
     add("checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint folder as downloaded")
     add("out", type=Path, metavar="OUT", help="folder to make, or one that was interrupted")
@@ -166,9 +161,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MossError as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_command(main)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from moss_engine.api.errors import ConfigError, MissingPackageError, MossError
+from moss_engine.api.errors import ConfigError, MissingPackageError
 from moss_engine.checkup import Finding, check_codec, check_network, check_together
 from moss_engine.codec.moss.flow.weights import flow_shapes, read_flow_config
 from moss_engine.codec.moss.load import CONFIG, VOICES_FOLDER, is_moss_codec
@@ -30,6 +29,7 @@ from moss_engine.models.layout import bits_of_format
 from moss_engine.runtime.cuda.weights import Float8, num_bytes
 from moss_engine.runtime.make import require_compiler
 from moss_engine.runtime.memory import RESERVE_BYTES, free_bytes
+from scripts.command import make_parser, run_command
 
 FORMATS = {
     "bfloat16": Float8.NONE,
@@ -136,11 +136,7 @@ def report(title: str, findings: Iterable[Finding]) -> bool:
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.doctor",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("doctor", __doc__)
     parser.add_argument("checkpoint", type=Path, help="folder of the language model")
     parser.add_argument(
         "codec", type=Path, nargs="?", help="folder of the codec (default: inside the checkpoint)"
@@ -195,7 +191,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except MossError as error:
-        sys.exit(str(error))
+    run_command(main)

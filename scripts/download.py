@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from moss_engine.api.errors import ConfigError, MissingPackageError, MossError
 from moss_engine.config import REPO_ROOT
+from scripts.command import make_parser, run_command
 from scripts.disk import writing_to
 
 CHECKPOINTS = REPO_ROOT / "checkpoints"
@@ -240,11 +241,7 @@ def ask(question: str) -> bool:
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.download",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("download", __doc__)
     parser.add_argument(
         "--model", type=Path, default=MODEL_FOLDER, metavar="DIR", help=f"default: {MODEL_FOLDER}"
     )
@@ -272,9 +269,4 @@ def main(argv: list[str] | None = None, hub: Hub | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MossError as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit("Stopped; the same command goes on from here.")
+    run_command(main, "Stopped; the same command goes on from here.")

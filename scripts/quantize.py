@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
@@ -31,7 +30,7 @@ from statistics import fmean
 import torch
 from safetensors.torch import save_file
 
-from moss_engine.api.errors import ConfigError, MossError
+from moss_engine.api.errors import ConfigError
 from moss_engine.api.request import Message, Request, Sampling, Text
 from moss_engine.api.tokens import Row, SpecialIds
 from moss_engine.config import EngineConfig
@@ -58,6 +57,7 @@ from moss_engine.options import flag
 from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.make import make_runtime, resolve_device
 from moss_engine.text.processor import Processor, load_processor
+from scripts.command import make_parser, run_command
 from scripts.disk import require_folder, writing_to
 from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.sentences import sentence
@@ -246,11 +246,7 @@ def _round(
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.quantize",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("quantize", __doc__)
     add = parser.add_argument
     add("checkpoint", type=Path, metavar="CHECKPOINT",
         help="checkpoint folder; without --bits the scales are written into it")  # fmt: skip
@@ -307,9 +303,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MossError as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_command(main)

@@ -13,25 +13,21 @@ does not.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
 
-from moss_engine.api.errors import MossError, ParameterError
+from moss_engine.api.errors import ParameterError
 from moss_engine.audio.file import read_audio
 from moss_engine.audio.pcm import save_wav, to_pcm16
 from moss_engine.codec.base import MOSS_MEL
+from scripts.command import make_parser, run_command
 from scripts.disk import require_place, require_recording
 from scripts.download import CODEC_FOLDER
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.revoice",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("revoice", __doc__)
     parser.add_argument("sample", type=Path, help="recording, a minute at most")
     parser.add_argument("out", type=Path, help="WAV file to write")
     parser.add_argument(
@@ -94,7 +90,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MossError as error:
-        sys.exit(str(error))
+    run_command(main)

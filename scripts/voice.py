@@ -12,7 +12,6 @@ only.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from moss_engine.api.errors import MossError
@@ -26,6 +25,7 @@ from moss_engine.codec.moss.voice import (
     remove_voice,
     save_voice,
 )
+from scripts.command import make_parser, run_command
 from scripts.disk import require_folder, require_recording, writing_to
 from scripts.download import CODEC_FOLDER
 
@@ -77,11 +77,7 @@ def show(codec: Path, voices: Path) -> None:
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.voice",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("voice", __doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("make", help="make a voice of a recording")
     commands.choices["make"].add_argument(
@@ -124,7 +120,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MossError as error:
-        sys.exit(str(error))
+    run_command(main)

@@ -9,13 +9,13 @@ where pyproject.toml allows it, unless `--upgrade` is given.
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
 
 from moss_engine.api.errors import MissingPackageError, MossError
 from moss_engine.config import REPO_ROOT
+from scripts.command import make_parser, run_command
 
 CUDA_LIBRARY = re.compile(r"(nvidia-|cuda-|triton==)")
 MADE = "made by `python -m scripts.dev.lock`"
@@ -57,11 +57,7 @@ def _text(head: str, pins: list[str]) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.dev.lock",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("dev.lock", __doc__)
     parser.add_argument("--upgrade", action="store_true", help="take newer versions")
     run_uv("lock", *(["--upgrade"] if parser.parse_args(argv).upgrade else []))
     for name, text in requirements().items():
@@ -69,7 +65,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MossError as error:
-        sys.exit(str(error))
+    run_command(main)

@@ -6,14 +6,13 @@ was heard soonest.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 
-from moss_engine.api.errors import ConfigError, MossError
+from moss_engine.api.errors import ConfigError
 from moss_engine.config import NANO_CHECKPOINT, REPO_ROOT, EngineConfig
 from moss_engine.ui.config import PageConfig
 from scripts.bench.browser import tools
+from scripts.command import make_parser, run_command
 
 TEXT = (
     "The small voice in this box speaks while it is still thinking, and every number on this "
@@ -24,11 +23,7 @@ SIZE = {"width": 1440, "height": 900}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.dev.screenshot",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("dev.screenshot", __doc__)
     parser.add_argument(
         "--out",
         type=Path,
@@ -96,7 +91,4 @@ def take(engine: EngineConfig, page: PageConfig, replies: int) -> tuple[bytes, f
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MossError as error:
-        sys.exit(str(error))
+    run_command(main)

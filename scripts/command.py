@@ -1,0 +1,28 @@
+"""What commands share: a parser whose help is the module's own text, and an end in one sentence."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from moss_engine.api.errors import MossError
+
+
+def make_parser(name: str, text: str | None) -> argparse.ArgumentParser:
+    """The parser of `python -m scripts.NAME`."""
+    return argparse.ArgumentParser(
+        prog=f"python -m scripts.{name}",
+        description=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def run_command(main: Callable[[], int | None], stopped: str | int = 130) -> None:
+    """Run a command and exit with what it returns; a MossError is its last sentence."""
+    try:
+        sys.exit(main())
+    except MossError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(stopped)

@@ -31,7 +31,6 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.make import make_runtime
 from moss_engine.text.processor import Processor
 from moss_engine.text.tokenizer import TextTokenizer
-from tests.engine.engine_support import assert_at_rest, make_engine, only, run, serve
 from tests.fakes import (
     HEADER,
     IDS,
@@ -46,6 +45,54 @@ from tests.fakes import (
     noisy,
     scripted,
 )
+
+
+def make_engine(runtime: FakeRuntime, clock: Clock | None = None, **options: float) -> Engine:
+    return Engine(
+        runtime,
+        FakeProcessor(),
+        EngineConfig(**options),
+        samples_per_code=960,
+        clock=clock or Clock(),
+    )
+
+
+def run(engine: Engine, steps: int = 500) -> dict[str, list[Event]]:
+    """Step until nothing is left to do; the events of each request."""
+    events: dict[str, list[Event]] = {}
+    for _ in range(steps):
+        result = engine.step()
+        for event in result.events:
+            events.setdefault(event.request_id, []).append(event)
+        if not result.events and not result.num_rows:
+            engine.check_integrity()
+            return events
+    raise AssertionError("the engine did not come to rest")
+
+
+def serve(engine: Engine, *requests: Request) -> list[list[Event]]:
+    accepted = [engine.submit(request) for request in requests]
+    events = run(engine)
+    return [[first, *events[first.request_id]] for first in accepted]
+
+
+def only(events: list[Event], kind: type) -> list:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def assert_at_rest(engine: Engine) -> None:
+    """Nobody is being served and no block is used, promised or leaked."""
+    engine.step()
+    engine.check_integrity()
+    stats = engine.stats()
+    assert (
+        stats.running,
+        stats.waiting,
+        stats.blocks_used,
+        stats.blocks_reserved,
+        stats.leaked_blocks,
+    ) == (0,) * 5
+
 
 PENALISED = replace(WARM, repetition_penalty=1.3)
 

@@ -29,7 +29,7 @@ from moss_engine.api.events import (
     Thought,
     Transcribed,
 )
-from moss_engine.api.request import Message, Recorded, Speech, Text
+from moss_engine.api.request import Message, Recorded, Request, Speech, Text
 from moss_engine.api.service import hear, stream
 from moss_engine.api.tokens import Row
 from moss_engine.talk.answer import Reached, Say
@@ -96,14 +96,13 @@ async def test_a_written_answer_makes_no_sound():
 async def test_history_is_words():
     answerer = Written([Say("Noon.")])
     service, _ = talking(answerer)
-    request = asking()
     before = (Message("user", Text("Hi.")), Message("assistant", Text("Hello.")))
-    await listen(service, _with(request, before))
+    await listen(service, behind(*before))
     assert answerer.asked[0].history == (("user", "Hi."), ("assistant", "Hello."))
 
 
-def _with(request, before):
-    return replace(request, messages=(*before, *request.messages))
+def behind(*before: Message) -> Request:
+    return replace(asking(), messages=(*before, *asking().messages))
 
 
 async def test_stop_ends_the_voice_and_the_thinking():
@@ -200,15 +199,11 @@ async def test_a_newer_question_ends_the_older_answer():
 async def test_requests_that_cannot_be_answered_are_refused():
     service, _ = talking(Written())
     with pytest.raises(UnsupportedModeError, match="takes speech"):
-        await service.submit(_with_mode(asking(), "talk"))
+        await service.submit(replace(asking(), mode="talk"))
     with pytest.raises(InputError, match="system prompt"):
-        await service.submit(_with(asking(), (Message("system", Text("Be brief.")),)))
+        await service.submit(behind(Message("system", Text("Be brief."))))
     with pytest.raises(InputError):
         await service.submit(asking(text="  "))
-
-
-def _with_mode(request, mode: str):
-    return replace(request, mode=mode)
 
 
 async def test_places_are_bounded_and_given_back():

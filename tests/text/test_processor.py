@@ -59,12 +59,9 @@ def train_tokenizer() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=320,
-        special_tokens=SPECIALS,
-        show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    options = {"show_progress": False, "initial_alphabet": alphabet}
+    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=SPECIALS, **options)
     texts = ["system\n", "user\n", "assistant\n", "the cat sat on the mat. im_end read audio"]
     tokenizer.train_from_iterator(texts * 3, trainer)
     return tokenizer
@@ -157,24 +154,15 @@ def golden_prompt(*messages: Message, mode: str) -> list[Row]:
 
 def test_golden_typed_question():
     rows = golden_prompt(say("question"), mode="text-to-speech")
-    assert rows == [
-        *GOLDEN_SYSTEM,
-        *texts(151644, 872, 198, *USER_IDS, 151645, 198),
-        *GOLDEN_HEADER,
-    ]
-    assert len(rows) == 41
+    user = texts(151644, 872, 198, *USER_IDS, 151645, 198)
+    assert rows == [*GOLDEN_SYSTEM, *user, *GOLDEN_HEADER]
 
 
 def test_golden_spoken_question():
     rows = golden_prompt(Message("user", Speech(CODES)), mode="speech-to-speech")
     speech = [Row(151646, 512), *(Row(151667, code) for code in CODES), Row(151667, 16384)]
-    assert rows == [
-        *GOLDEN_SYSTEM,
-        *texts(151644, 872, 198),
-        *speech,
-        *texts(151645, 198),
-        *GOLDEN_HEADER,
-    ]
+    user = [*texts(151644, 872, 198), *speech, *texts(151645, 198)]
+    assert rows == [*GOLDEN_SYSTEM, *user, *GOLDEN_HEADER]
 
 
 def test_golden_written_answer_has_no_sosp():
@@ -220,12 +208,8 @@ def test_audio_that_was_sampled_beside_an_earlier_replys_text_is_no_history():
         say("question"), Message("assistant", Reply(mixed)), say("question"), mode="text-to-speech"
     )
     start = rows.index(Row(151667, 5))
-    assert rows[start - 2 : start + 3] == [
-        *texts(11, 151646),
-        Row(151667, 5),
-        Row(151667, 16384),
-        *texts(12),
-    ]
+    speech = [Row(151667, 5), Row(151667, 16384)]
+    assert rows[start - 2 : start + 3] == [*texts(11, 151646), *speech, *texts(12)]
 
 
 def test_typed_text_is_stripped_and_a_system_turn_is_not():
@@ -333,11 +317,9 @@ TOKENIZER = TextTokenizer(TOKENIZER_JSON)
 @pytest.mark.parametrize("special", SPECIALS)
 def test_a_typed_special_token_is_plain_text_in_a_prompt(folder: Path, special: str):
     # A network that takes text as typed, as the published one does; the small one spells it out.
-    values = {
-        **MODES,
-        "modes": [{**mode, "spell_out": False, "history": True} for mode in MODES["modes"]],
-    }
-    (folder / "processor_config.json").write_text(json.dumps(values), encoding="utf-8")
+    modes = [{**mode, "spell_out": False, "history": True} for mode in MODES["modes"]]
+    values = json.dumps({**MODES, "modes": modes})
+    (folder / "processor_config.json").write_text(values, encoding="utf-8")
     processor = load_processor(folder, model_config(), 4000)
     system = Message("system", Text(special))
     for messages in ([say(f"a{special}b")], [system, say("a")]):
@@ -352,31 +334,25 @@ def test_a_typed_special_token_is_plain_text_in_a_prompt(folder: Path, special: 
         )
 
 
-def test_a_character_comes_with_its_last_byte():
+def test_a_character_comes_with_its_last_byte_and_half_of_one_is_not_swallowed():
     text = "né 中🙂"
     decoder = TOKENIZER.open_decoder()
     pieces = [decoder.push(i) for i in TOKENIZER.encode(text)]
     assert "".join(pieces) == text
     assert "" in pieces, "the text has characters of several ids"
     assert not any("\ufffd" in piece for piece in pieces)
-
-
-def test_half_a_character_at_the_end_is_not_swallowed():
     decoder = TOKENIZER.open_decoder()
     assert "".join(map(decoder.push, TOKENIZER.encode("🙂")[:-1])) == ""
     assert decoder.end_segment() == "\ufffd"
 
 
-def test_segments_are_joined_with_one_space():
+def test_segments_are_joined_with_one_space_and_special_tokens_are_not_shown():
+    assert TOKENIZER.decode([3, *TOKENIZER.encode("cat"), 1]) == "cat"
     decoder = TOKENIZER.open_decoder()
     out = ""
     for part in ("the cat.", " a mat.", "cat"):
         out += "".join(map(decoder.push, TOKENIZER.encode(part))) + decoder.end_segment()
     assert out == "the cat. a mat. cat"
-
-
-def test_special_tokens_are_not_shown():
-    assert TOKENIZER.decode([3, *TOKENIZER.encode("cat"), 1]) == "cat"
 
 
 @pytest.mark.parametrize(
@@ -506,7 +482,6 @@ def test_a_tokenizer_of_another_network_is_refused(folder: Path, changes: dict, 
 @pytest.mark.parametrize(
     "change",
     [
-        {"modes": []},
         {"modes": [{**MODES["modes"][0], "default": False}]},
         {"modes": [MODES["modes"][0]] * 2},
         {"modes": [{**MODES["modes"][0], "output": "song"}]},
@@ -521,12 +496,8 @@ def test_contradictory_modes_are_refused(tmp_path: Path, change: dict):
         read_modes(path)
 
 
-def test_default_sampling_is_validated_and_may_lack_a_later_parameter(tmp_path: Path):
+def test_a_generation_config_without_a_later_parameter_loads(tmp_path: Path):
     path = tmp_path / "generation_config.json"
-    for change in ({"text": {**CHANNEL, "top_p": 3}}, {"text": {**CHANNEL, "tempo": 1}}):
-        path.write_text(json.dumps({**GENERATION, **change}), encoding="utf-8")
-        with pytest.raises(CheckpointError, match="generation_config"):
-            read_default_sampling(path)
     path.write_text(json.dumps({**GENERATION, "audio": {"temperature": 0.6}}), encoding="utf-8")
     assert read_default_sampling(path).audio == ChannelSampling(0.6, 0, 1.0, 1.0)
 
@@ -539,9 +510,14 @@ def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path):
     modes.write_text(json.dumps({"modes": []}), encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"'segment_chars' is missing; use the file"):
         read_modes(modes)
-    sampling.write_text(json.dumps({**GENERATION, "max_rows": 0}), encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"max_rows is 0; give a .* to \d+; use the file"):
-        read_default_sampling(sampling)
+    for change, says in (
+        ({"max_rows": 0}, r"max_rows is 0; give a .* to \d+; use the file"),
+        ({"text": {**CHANNEL, "top_p": 3}}, "generation_config"),
+        ({"text": {**CHANNEL, "tempo": 1}}, "generation_config"),
+    ):
+        sampling.write_text(json.dumps({**GENERATION, **change}), encoding="utf-8")
+        with pytest.raises(CheckpointError, match=says):
+            read_default_sampling(sampling)
 
 
 def test_the_published_checkpoint_is_told_by_its_tokenizer(folder: Path):

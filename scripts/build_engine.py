@@ -16,8 +16,11 @@ import contextlib
 import dataclasses
 import json
 import sys
+import threading
 import time
 from pathlib import Path
+
+import torch
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.config import EngineConfig
@@ -38,6 +41,41 @@ from scripts.disk import refuse_inside, require_space
 
 LIMITS = ("block_size", "kv_rows", "max_sessions", "max_step_rows")
 """The options that `make_limits` reads."""
+REPORT_EVERY_S = 15.0
+SAMPLE_EVERY_S = 0.1
+
+
+class Watch:
+    """Says on standard error what a long build is doing, at each stage and regularly, and keeps the
+    most memory that it takes of the GPU."""
+
+    def __init__(self) -> None:
+        self._start_s = self._said_s = time.perf_counter()
+        self._stage = ""
+        self._gpu_before, self.peak_gpu_bytes = used_gpu_bytes(), 0
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Watch:
+        threading.Thread(target=self._run, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+
+    def say(self, stage: str) -> None:
+        self._stage, self._said_s = stage, time.perf_counter()
+        host = peak_host_bytes()
+        memory = f"  {host / 2**30:.1f} GiB" if host is not None else ""
+        if self.peak_gpu_bytes:
+            memory += f", GPU {self.peak_gpu_bytes / 2**30:.1f} GiB"
+        seconds = self._said_s - self._start_s
+        print(f"{seconds:7.1f} s{memory}  {stage}", file=sys.stderr, flush=True)
+
+    def _run(self) -> None:
+        while not self._ended.wait(SAMPLE_EVERY_S):
+            self.peak_gpu_bytes = max(self.peak_gpu_bytes, used_gpu_bytes() - self._gpu_before)
+            if self._stage and time.perf_counter() - self._said_s > REPORT_EVERY_S:
+                self.say(self._stage)
 
 
 def build(
@@ -52,50 +90,53 @@ def build(
 
     Raises MossError: a CheckpointError for the converted folder, ConfigError, MissingPackageError.
     """
-    start_s = time.perf_counter()
-
-    def say(stage: str) -> None:
-        memory = peak_host_bytes()
-        used = f"  {memory / 2**30:.1f} GiB" if memory is not None else ""
-        seconds = time.perf_counter() - start_s
-        print(f"{seconds:7.1f} s{used}  {stage}", file=sys.stderr, flush=True)
-
     refuse_inside(out, converted_folder)
     _require_empty(out)
-    say(f"checking {converted_folder}")
-    converted = open_converted(converted_folder)
-    # scales of float8 must be constants of the network
-    chosen = weights or ("baked" if converted.dtype == "float8" else "bound")
-    limits = make_limits(config, converted.config)
-    target = BuildTarget(backend, chosen, capability, limits, converted.checkpoint_digest)
-    baked = ((name, converted.read(name)) for name in converted.names)
-    write = build_llm_plan if backend == "tensorrt_llm" else build_tensorrt_plan
-    plan = out / PLAN_NAME
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        if chosen == "baked":
-            num_bytes = sum(tensor.num_bytes for tensor in converted.tensors.values())
-            require_space(out, num_bytes, "The plan")
-        given = baked if chosen == "baked" else None
-        build_start_s = time.perf_counter()
-        manifest = write(converted.config, converted.dtype, target, plan, given, say)
-        build_s = time.perf_counter() - build_start_s
-        write_engine_manifest(out, manifest)
-    except BaseException as error:
-        with contextlib.suppress(OSError):  # the folder may be what cannot be written
-            plan.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
-        raise ConfigError(
-            f"{out} cannot be written ({error.strerror}); free some space, or name a folder "
-            "that can be written."
-        ) from None
-    say("done")
+    with Watch() as watch:
+        watch.say(f"checking {converted_folder}")
+        converted = open_converted(converted_folder)
+        # scales of float8 must be constants of the network
+        chosen = weights or ("baked" if converted.dtype == "float8" else "bound")
+        limits = make_limits(config, converted.config)
+        target = BuildTarget(backend, chosen, capability, limits, converted.checkpoint_digest)
+        baked = ((name, converted.read(name)) for name in converted.tensors)
+        write = build_llm_plan if backend == "tensorrt_llm" else build_tensorrt_plan
+        plan = out / PLAN_NAME
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            if chosen == "baked":
+                num_bytes = sum(tensor.num_bytes for tensor in converted.tensors.values())
+                require_space(out, num_bytes, "The plan")
+            given = baked if chosen == "baked" else None
+            start_s = time.perf_counter()
+            manifest = write(converted.config, converted.dtype, target, plan, given, watch.say)
+            build_s = time.perf_counter() - start_s
+            write_engine_manifest(out, manifest)
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # the folder may be what cannot be written
+                plan.unlink(missing_ok=True)
+            if not isinstance(error, OSError):
+                raise
+            raise ConfigError(
+                f"{out} cannot be written ({error.strerror}); free some space, or name a folder "
+                "that can be written."
+            ) from None
+        watch.say("done")
     memory = peak_host_bytes()
     return dataclasses.asdict(manifest) | {
         "build_s": round(build_s, 1),
+        "plan_mb": manifest.plan_bytes / 1e6,
         "peak_host_gib": round(memory / 2**30, 2) if memory is not None else None,
+        "peak_gpu_gib": round(watch.peak_gpu_bytes / 2**30, 2),
     }
+
+
+def used_gpu_bytes() -> int:
+    """By whatever programs, where there is a GPU."""
+    if not torch.cuda.is_available():
+        return 0
+    free, total = torch.cuda.mem_get_info()
+    return total - free
 
 
 def peak_host_bytes() -> int | None:

@@ -29,15 +29,10 @@ Entry = tuple[torch.dtype, tuple[int, ...]]
 class Converted:
     """`dtype` is "bfloat16", "float16" or "float8"; `checkpoint_digest` identifies the source."""
 
-    folder: Path
     config: ModelConfig
     dtype: str
     checkpoint_digest: str
     tensors: Mapping[str, StoredTensor]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.tensors)
 
     def read(self, name: str) -> Tensor:
         """A tensor of the layout in memory of its own, on the CPU."""
@@ -102,7 +97,7 @@ def open_converted(folder: Path) -> Converted:
                     f"{folder / file}: {name} is {here} instead of {entries.get(name)}; {_AGAIN}"
                 )
         stored |= found
-    return Converted(folder, config, dtype, digest, stored)
+    return Converted(config, dtype, digest, stored)
 
 
 def copy_config(checkpoint: Path, folder: Path) -> None:

@@ -36,9 +36,24 @@ def printed(program: str, *options: str) -> str:
     run = subprocess.run(
         [sys.executable, "-c", program, *options], capture_output=True, text=True, check=True
     )
-    return run.stdout
+    return run.stdout + run.stderr
 
 
+# Tells of every heap that there is while eight threads hold memory.
+THREADS = """
+import ctypes, sys, threading
+from moss_engine.heap import tune_malloc
+
+libc = ctypes.CDLL(None)
+if "shared" in sys.argv:
+    assert tune_malloc()
+held = threading.Barrier(9)
+for _ in range(8):
+    threading.Thread(target=lambda: (libc.malloc(100_000), held.wait(), held.wait())).start()
+held.wait()
+libc.malloc_stats()
+held.wait()
+"""
 needs_glibc = pytest.mark.skipif(not tune_malloc(), reason="needs glibc")
 
 
@@ -46,6 +61,12 @@ needs_glibc = pytest.mark.skipif(not tune_malloc(), reason="needs glibc")
 def test_large_blocks_have_mappings_of_their_own_whatever_was_freed_before():
     assert int(printed(PROGRAM)) == 0
     assert int(printed(PROGRAM, "apart")) == 10
+
+
+@needs_glibc
+def test_all_threads_share_one_heap():
+    assert printed(THREADS).count("Arena") > 1
+    assert printed(THREADS, "shared").count("Arena") == 1
 
 
 # A process of its own: what is frozen is never collected. Prints how many objects of the start a

@@ -81,6 +81,18 @@ def test_a_turn_starts_only_when_its_worst_case_is_reserved_and_then_never_waits
     assert planned(step(scheduler)) == [(second, 4)]
 
 
+def test_a_small_turn_does_not_overtake_a_large_one():
+    limits = replace(LIMITS, num_blocks=8, block_size=4)
+    scheduler = make_scheduler(limits)
+    turns = [make_turn(4, 12, first=10), make_turn(4, 24, first=11), make_turn(4, 2, first=12)]
+    for turn in turns:
+        scheduler.submit(turn)
+    started = []
+    while len(started) < 3:
+        started += [share.turn for share in step(scheduler) if share.turn not in started]
+    assert started == turns
+
+
 def test_what_can_never_run_is_refused_with_the_numbers():
     scheduler = make_scheduler()
     with pytest.raises(ContextError, match=r"190 rows.*11.*200"):

@@ -22,6 +22,7 @@ from moss_engine.models.packed import (
     quantise4,
     round4,
     scales4,
+    searched_scales4,
     unpack4,
     widen4,
 )
@@ -68,6 +69,12 @@ def inputs() -> torch.Tensor:
     rows = mixed + 0.3 * torch.randn(400, 128, generator=generator)
     rows[:, 5] = 0
     return rows
+
+
+def test_searched_scales_lose_less_of_the_weights(weight: torch.Tensor) -> None:
+    scale = searched_scales4(weight, 64)
+    plain = lost_power4(weight, *quantise4(weight, 64))
+    assert lost_power4(weight, pack4(round4(weight, scale), 64), scale) < 0.95 * plain < 0.02
 
 
 def test_calibration_loses_less_of_the_output(weight: torch.Tensor, inputs: torch.Tensor) -> None:

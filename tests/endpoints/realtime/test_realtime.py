@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import json
 import re
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
+from starlette.websockets import WebSocket
 from websockets.exceptions import InvalidStatus
 
 from moss_engine.api.errors import AudioEmptyError, EngineFaultError
 from moss_engine.api.request import Speech, Text
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.endpoints import access
+from moss_engine.endpoints.access import Access
 from moss_engine.endpoints.realtime import conversation, listening
-from moss_engine.endpoints.realtime.connection import Connection
+from moss_engine.endpoints.realtime.connection import Connection, converse
+from moss_engine.endpoints.server import Server
 from tests.endpoints.endpoint_support import MODEL
-from tests.ui.page_support import PATIENCE_S, RATE_HZ, FakeReply, Script, signal, soon
+from tests.ui.page_support import INFO, PATIENCE_S, RATE_HZ, FakeReply, Script, signal, soon
 
 MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
 SPOKEN = [
@@ -423,6 +428,45 @@ async def test_connections_are_counted_while_they_are_open(connect, monkeypatch)
             return
         await asyncio.sleep(0.02)
     raise AssertionError("a place was never given back")
+
+
+async def test_who_vanishes_while_it_is_told_something_ends_the_session(service, monkeypatch):
+    """The first word that does not arrive is one about a recording; then comes another event."""
+    vanished = asyncio.Event()
+    told: list[str] = []
+
+    async def deaf(*_: object) -> tuple[int, ...]:
+        raise AudioEmptyError("Nothing was heard; speak louder.")
+
+    async def receive() -> dict[str, Any]:
+        said = next(events)
+        if said is None:
+            await vanished.wait()
+            said = clear
+        return said
+
+    async def send(message: dict[str, Any]) -> None:
+        kind = json.loads(message["text"])["type"] if "text" in message else message["type"]
+        if kind.endswith(".failed"):
+            vanished.set()
+        if vanished.is_set():
+            raise OSError("the client is gone")
+        told.append(kind)
+
+    def event(**fields: Any) -> dict[str, Any]:
+        return {"type": "websocket.receive", "text": json.dumps(fields)}
+
+    content = [{"type": "input_audio", "audio": base64_of(QUESTION)}]
+    item = {"id": "mine", "type": "message", "role": "user", "content": content}
+    clear = event(type="input_audio_buffer.clear")
+    create = event(type="conversation.item.create", item=item)
+    leave = {"type": "websocket.disconnect", "code": 1006}
+    events = iter([{"type": "websocket.connect"}, create, None, clear, leave])
+    monkeypatch.setattr(service, "encode", deaf)
+    scope = {"type": "websocket", "headers": [], "query_string": b"", "subprotocols": []}
+    server = Server(service, INFO, MODEL, Access(open_to_all=True))
+    await asyncio.wait_for(converse(server, WebSocket(scope, receive, send)), PATIENCE_S)
+    assert told[-1] == "conversation.item.done" and next(events, None) is None
 
 
 async def test_many_talk_at_once_and_hear_their_events_in_order(connect, service):

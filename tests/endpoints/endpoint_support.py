@@ -36,7 +36,8 @@ def running(
     watched = WatchedService(service, figures, counts_refusals=False)
     access = access or Access(open_to_all=True)
     app = make_app(Server(watched, info, MODEL, access, figures, names or {}), **settings)
-    with socket.socket() as listening:
+    # By its protocol asyncio knows that it may send what is small at once.
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
             app,

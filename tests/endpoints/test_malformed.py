@@ -157,7 +157,7 @@ def left_as_it_was(service: FakeService, caplog: pytest.LogCaptureFixture) -> It
 def test_http_calls_are_refused_and_nothing_is_left(url, service, caplog):
     draw, seen = random.Random(17), set()
     with left_as_it_was(service, caplog), httpx.Client(timeout=20) as http:
-        for _ in range(120):
+        for _ in range(300):
             path, body = draw.choice(BODIES)
             path = draw.choice([path] * 8 + ["models/x%0ay", "audio/transcriptions", "realtime"])
             method = draw.choice(["POST"] * 8 + ["GET", "DELETE", "OPTIONS"])

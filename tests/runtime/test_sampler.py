@@ -259,13 +259,3 @@ def test_a_sequence_without_numbers_fails_alone(
     ]
     one = Logits(logits.text[1:2], logits.audio[1:2])
     assert sampler.sample(one, [1], [Modality.TEXT]) == [expected[1]]  # as if nothing had been
-
-
-def test_a_sequence_is_forgotten_and_may_come_again() -> None:
-    sampler = sampler_of(sampling(OFFICIAL, OFFICIAL, seed=4))
-    first = [sampler.sample(random_logits(1, step), [0], [Modality.TEXT]) for step in range(5)]
-    sampler.remove(0)
-    sampler.add(0, PROMPT, sampling(OFFICIAL, OFFICIAL, seed=4))
-    assert [
-        sampler.sample(random_logits(1, step), [0], [Modality.TEXT]) for step in range(5)
-    ] == first

@@ -205,7 +205,10 @@ def parts(folder: Path) -> tuple[Part, ...]:
     return tuple(dataclasses.replace(part, folder=folder / part.name) for part in PARTS)
 
 
-def test_a_damaged_file_is_removed_and_named(tmp_path):
+def test_nothing_comes_unasked_and_a_damaged_file_is_removed_and_named(tmp_path):
+    refused = Shelf()
+    assert not download.download(refused, parts(tmp_path), "x", lambda _: False)
+    assert not refused.fetched and not list(tmp_path.iterdir())
     words = r"flow\.pt came damaged and was removed; run the command again"
     with pytest.raises(MossError, match=words):
         download.download(Shelf("flow/flow.pt"), parts(tmp_path), "x", lambda _: True)
@@ -223,12 +226,6 @@ def test_a_disk_that_takes_no_more_is_not_the_networks_fault(number, tmp_path):
     shelf.fetch = lambda *given: hub._try(lambda: take(*given), given[0])
     with pytest.raises(ConfigError, match=r"MOSS-Speech cannot be written .*name .*--model"):
         download.download(shelf, parts(tmp_path), "x", lambda _: True)
-
-
-def test_no_is_no(tmp_path):
-    shelf = Shelf()
-    assert not download.download(shelf, parts(tmp_path), "x", lambda _: False)
-    assert not shelf.fetched and not list(tmp_path.iterdir())
 
 
 def test_every_disk_is_asked_for_what_its_own_folder_needs(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.models.layout import parts
 from moss_engine.runtime.base import Limits, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager.runtime import load_torch_runtime
-from moss_engine.runtime.tensorrt.library import Library
+from moss_engine.runtime.tensorrt.library import Library, load_library
 from moss_engine.runtime.tensorrt.runtime import TrtRuntime
 from moss_engine.runtime.tensorrt_llm.runtime import TrtLlmRuntime, pool_shape
 from moss_engine.runtime.tensorrt_llm.tensors import INPUTS, Geometry, make_step, values_of
@@ -78,6 +78,38 @@ class TestOldFloat16(TestBakedFloat16):
 
     library = OLD_STAND_IN
     built = "float16", "bound"
+
+
+@pytest.mark.gpu
+class TestFloat32OnGpu(EngineContract):
+    """With the TensorRT that is installed: only the order of sums differs from the reference."""
+
+    built = "float32", "bound"
+    tolerance = drift = 1e-3
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runtime(cls, tiny_checkpoint: Path) -> TrtRuntime:
+        return make_runtime(on_gpu(), tiny_checkpoint, LIMITS, *cls.built, torch.device("cuda"))
+
+
+class TestBoundFloat16OnGpu(TestFloat32OnGpu):
+    """Weights, and what products are made of, are rounded to 11 bits of mantissa."""
+
+    built = "float16", "bound"
+    tolerance = drift = 0.02
+
+
+class TestBakedFloat16OnGpu(TestBoundFloat16OnGpu):
+    built = "float16", "baked"
+
+
+def on_gpu() -> Library:
+    """The TensorRT that is installed, where there is a GPU."""
+    pytest.importorskip("tensorrt", reason="TensorRT is not installed", exc_type=ImportError)
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+    return load_library("tensorrt")
 
 
 class TestLlm(RuntimeContract):
@@ -181,19 +213,17 @@ def test_float32_is_not_rounded_to_tf32(
     assert [stand_in.BuilderFlag.TF32 in flags for flags in used] == [False] * 3 + [True] * 3
 
 
-def test_gated_values_beyond_float16_pass(tiny_checkpoint: Path) -> None:
-    assert_large_values_pass(STAND_IN, tiny_checkpoint, CPU)
-
-
-def assert_large_values_pass(library: Library, folder: Path, device: torch.device) -> None:
+@pytest.mark.parametrize("place", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_gated_values_beyond_float16_pass(place: str, tiny_checkpoint: Path) -> None:
     """A float16 engine gives nearly the logits of the stand-in's float32 one where the first
     layer's gated values, and so the residual stream behind it, are far larger than 65504."""
-    config = ModelConfig.from_file(folder / "config.json")
+    config = ModelConfig.from_file(tiny_checkpoint / "config.json")
+    library, device = STAND_IN if place == "cpu" else on_gpu(), torch.device(place)
     logits = []
-    for by, dtype, place in ((STAND_IN, "float32", CPU), (library, "float16", device)):
-        layout = layout_of(folder, dtype)
+    for by, dtype, on in ((STAND_IN, "float32", CPU), (library, "float16", device)):
+        layout = layout_of(tiny_checkpoint, dtype)
         layout["layers.0.gate_up"] *= 400
-        logits.append(prefill(open_runtime(by, config, layout, LIMITS, dtype, "bound", place)))
+        logits.append(prefill(open_runtime(by, config, layout, LIMITS, dtype, "bound", on)))
     for wanted, found in zip(*logits, strict=True):
         assert (found.cpu() - wanted).abs().max() < 0.02 * wanted.abs().max()
 

@@ -138,6 +138,11 @@ class Tab:
         self._handlers.visits.kept.name(self._key, found)
         return found
 
+    @property
+    def busy(self) -> bool:
+        """Whether something that it asked for is still done."""
+        return bool(self._tasks)
+
     def tell(self, kind: str, sound: bytes = b"", /, **fields: Any) -> None:
         self.outbox.put({"type": kind, **fields}, sound)
 

@@ -1,9 +1,9 @@
-"""Which modules of moss_engine a typed sentence passes, from the page's handler to its last sample.
+"""Which modules of moss_engine a typed sentence passes, from the page's WebSocket to its last sample.
 
     python -m scripts.dev.trace "Good morning."
 
 Lists every module of which a function ran, on any thread, and how many there are. A module that is
-only imported does not count, and neither does Gradio between the browser and the handler.
+only imported does not count, and neither does the web server.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from types import CodeType, FrameType, SimpleNamespace
+from types import CodeType, FrameType
 from typing import Any
 
 from moss_engine.build import build_talking_service
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.endpoints.figures import Figures, WatchedService
-from moss_engine.ui import form
+from moss_engine.ui.door import Tab
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 
@@ -47,14 +47,13 @@ class Modules:
 
 
 async def ask(handlers: Handlers, text: str) -> int:
-    """Ask as the page does, looked at by its validator first; the number of messages."""
-    caller: Any = SimpleNamespace(session_hash="trace", client=None)
-    values = {**form.defaults(handlers.facts), "text": text, "new_seed": False}
-    handlers.refusals.validate(**values, conversation=None, request=caller)
-    count = 0
-    async for _ in handlers.reply(**values, conversation=None, request=caller):
-        count += 1
-    return count
+    """Ask as an open tab of the page does; the number of frames that it is told."""
+    tab = Tab(handlers, "0" * 32, "1" * 32, "trace")
+    tab.take({"type": "response.create", "values": {"text": text, "new_seed": False}})
+    while tab.busy:
+        await asyncio.sleep(0.01)
+    await tab.close()
+    return len(tab.outbox)
 
 
 def modules_of(text: str) -> list[str]:

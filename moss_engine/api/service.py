@@ -89,7 +89,7 @@ class SpeechService(Protocol):
         """
         ...
 
-    async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+    async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
         """As `transcribe`, for what somebody who is still talking has said so far: without words
         the text is empty and nothing is raised. None while the recogniser has other work, so that
         nobody waits for this."""
@@ -156,8 +156,8 @@ class ServiceWrapper:
     async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
         return await self._below.transcribe(wave, sample_rate_hz)
 
-    async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
-        return await self._below.glimpse(wave, sample_rate_hz)
+    async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+        return await self._below.transcribe_partial(wave, sample_rate_hz)
 
     async def add_voice(
         self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]

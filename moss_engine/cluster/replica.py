@@ -52,7 +52,9 @@ WATCH_S = 60.0
 SIGN_OF_LIFE_S = 0.5
 ROWS_WAIT_S = 0.3
 """Nobody hears or reads a row by itself, and a message costs more than making it."""
-CALLS = frozenset({"describe", "encode", "transcribe", "glimpse", "add_voice", "remove_voice"})
+CALLS = frozenset(
+    {"describe", "encode", "transcribe", "transcribe_partial", "add_voice", "remove_voice"}
+)
 RETIRED = "This replica is being replaced; ask another one."
 NOT_BEGUN = "The reply could not be begun; ask for something else."
 NOT_DONE = "The recording could not be used; record it again."

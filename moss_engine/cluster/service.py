@@ -94,8 +94,8 @@ class ClusterService:
     async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
         return await self._do(self._ask("transcribe", wave, sample_rate_hz))
 
-    async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
-        return await self._do(self._ask("glimpse", wave, sample_rate_hz))
+    async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+        return await self._do(self._ask("transcribe_partial", wave, sample_rate_hz))
 
     async def add_voice(
         self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]

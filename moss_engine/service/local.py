@@ -96,10 +96,10 @@ class LocalService:
             )
         return await self._hearing.transcribe(wave, sample_rate_hz)
 
-    async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+    async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
         if self._hearing is None:
             return None
-        return await self._hearing.glimpse(wave, sample_rate_hz)
+        return await self._hearing.transcribe_partial(wave, sample_rate_hz)
 
     async def add_voice(
         self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]

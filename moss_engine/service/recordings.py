@@ -114,8 +114,8 @@ class Hearing:
             )
         return found
 
-    async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
-        """As `SpeechService.glimpse`."""
+    async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+        """As `SpeechService.transcribe_partial`."""
         future = self._worker.partial(await _at_rate(wave, sample_rate_hz))
         return None if future is None else await _result(future)
 

@@ -61,7 +61,7 @@ async def warm_up(service: SpeechService, facts: PageInfo) -> None:
     values = {**form.defaults(facts), "max_rows": min(WARM_UP_ROWS, facts.sampling.max_rows)}
     said: Text | Speech = Text("Hello.")
     if facts.recogniser is not None:
-        await service.glimpse(np.zeros(WARM_UP_HZ, np.float32), WARM_UP_HZ)
+        await service.transcribe_partial(np.zeros(WARM_UP_HZ, np.float32), WARM_UP_HZ)
     if facts.encodes:
         codes = await service.encode(np.zeros(WARM_UP_HZ, np.float32), WARM_UP_HZ)
         said = Speech(codes) if facts.default_mode.input == "speech" else said

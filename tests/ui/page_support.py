@@ -238,7 +238,7 @@ class FakeService:
         self.encoded.append((wave, sample_rate_hz))
         return Transcript("What time is it?", self.info.recogniser, len(wave) / sample_rate_hz)
 
-    async def glimpse(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+    async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
         assert self.info.recogniser, "nobody listens"
         return Transcript("What time", self.info.recogniser, len(wave) / sample_rate_hz)
 

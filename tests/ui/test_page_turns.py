@@ -25,7 +25,7 @@ class Ear:
     def __init__(self, text: str):
         self.text, self.glimpses, self.whole = text, 0, 0
 
-    async def glimpse(self, wave: np.ndarray, rate_hz: int) -> Transcript | None:
+    async def transcribe_partial(self, wave: np.ndarray, rate_hz: int) -> Transcript | None:
         self.glimpses += 1
         return Transcript(self.text, "Ear", len(wave) / rate_hz)
 
@@ -37,12 +37,14 @@ class Ear:
 class Foreign(Ear):
     """Takes another language for a murmur, and says that it is not sure."""
 
-    async def glimpse(self, wave: np.ndarray, rate_hz: int) -> Transcript | None:
+    async def transcribe_partial(self, wave: np.ndarray, rate_hz: int) -> Transcript | None:
         return Transcript(self.text, "Ear", len(wave) / rate_hz, sure=False)
 
 
 def ingest_of(ear: Ear, *, by_words: bool = True) -> AudioIngest:
-    return AudioIngest(ear.hear, Loud(), max_s=20.0, glimpse=ear.glimpse, by_words=by_words)
+    return AudioIngest(
+        ear.hear, Loud(), max_s=20.0, transcribe_partial=ear.transcribe_partial, by_words=by_words
+    )
 
 
 async def feed(

@@ -33,7 +33,7 @@ from moss_engine.audio.turn_taking import (
 )
 from moss_engine.audio.voice_activity import Detector
 from moss_engine.ui.audio_in.follower import Follower, SpokenTurn
-from moss_engine.ui.audio_in.partial import Glimpse, Partial
+from moss_engine.ui.audio_in.partial import Partial, TranscribePartial
 from moss_engine.ui.audio_in.recordings import JOIN, Hear, Recordings, Utterance
 
 MAX_SESSIONS = 64
@@ -83,7 +83,7 @@ class MicSession:
 
 
 class AudioIngest:
-    """`hear` is `api.service.hear` of the service, and `glimpse` its `glimpse` where a recogniser
+    """`hear` is `api.service.hear` of the service, and `transcribe_partial` its `transcribe_partial` where a recogniser
     listens; with `by_words` that is all there is to hear. `detector` is None where hands-free
     talking is not installed. Used on one event loop."""
 
@@ -93,12 +93,12 @@ class AudioIngest:
         detector: Detector | None,
         *,
         max_s: float,
-        glimpse: Glimpse | None = None,
+        transcribe_partial: TranscribePartial | None = None,
         by_words: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.max_s = max_s
-        self._glimpse = glimpse
+        self._glimpse = transcribe_partial
         self._by_words = by_words
         self._recordings = Recordings(hear, clock)
         self._detector = detector

@@ -24,7 +24,7 @@ def open_ingest(service: SpeechService, info: ServiceInfo) -> tuple[AudioIngest,
         partial(hear_voice, service, None if info.encodes else detector),
         detector,
         max_s=info.max_speech_s,
-        glimpse=service.glimpse if info.recogniser is not None else None,
+        transcribe_partial=service.transcribe_partial if info.recogniser is not None else None,
         by_words=not info.encodes,
     )
     return ingest, no_hands_free

@@ -10,7 +10,7 @@ import numpy as np
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio.turn_taking import RATE_HZ
 
-Glimpse = Callable[[np.ndarray, int], Awaitable[Transcript | None]]
+TranscribePartial = Callable[[np.ndarray, int], Awaitable[Transcript | None]]
 
 LOOK_S = 0.35
 """New speech that is worth another look."""
@@ -23,8 +23,8 @@ PAUSED_S = 0.12
 class Partial:
     """Of one microphone, used on one event loop. `text` is what was understood so far."""
 
-    def __init__(self, glimpse: Glimpse):
-        self._glimpse = glimpse
+    def __init__(self, transcribe_partial: TranscribePartial):
+        self._glimpse = transcribe_partial
         self.begin()
 
     def begin(self) -> None:

@@ -40,7 +40,7 @@ from moss_engine.cluster.members import Member, Members, unless_gone
 from moss_engine.service.reply_stream import LocalReplyStream
 
 
-class Course:
+class ReplyProgress:
     """Folds the events of one replica after another into those of one reply. Times are counted
     from the first acceptance."""
 
@@ -145,7 +145,7 @@ class ClusterReply:
         self._page = page
         self._prepare = prepare
         self._patience_s = patience_s
-        self._course = Course(request.request_id, ids)
+        self._course = ReplyProgress(request.request_id, ids)
         self._batches: Batches | None = None
         self._first: list[Event] = []
         self._num_asked = self._num_deaths = 0

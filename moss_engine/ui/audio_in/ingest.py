@@ -98,7 +98,7 @@ class AudioIngest:
         clock: Callable[[], float] = time.monotonic,
     ):
         self.max_s = max_s
-        self._glimpse = transcribe_partial
+        self._transcribe_partial = transcribe_partial
         self._by_words = by_words
         self._recordings = Recordings(hear, clock)
         self._detector = detector
@@ -114,7 +114,7 @@ class AudioIngest:
         self._close_unused()
         self._make_room(visitor)
         key = secrets.token_urlsafe(16)
-        partial = Partial(self._glimpse) if self._glimpse else None
+        partial = Partial(self._transcribe_partial) if self._transcribe_partial else None
         self._sessions[key] = MicSession(self._clock(), visitor, partial)
         asyncio.get_running_loop().call_later(SESSION_IDLE_S + 1.0, self._close_unused)
         return key

@@ -24,7 +24,7 @@ class Partial:
     """Of one microphone, used on one event loop. `text` is what was understood so far."""
 
     def __init__(self, transcribe_partial: TranscribePartial):
-        self._glimpse = transcribe_partial
+        self._transcribe_partial = transcribe_partial
         self.begin()
 
     def begin(self) -> None:
@@ -49,7 +49,7 @@ class Partial:
             return
         wave = np.concatenate(turn).astype(np.float32) / 32768
         self._looks_at = num_spoken
-        self._looking = asyncio.ensure_future(self._glimpse(wave, RATE_HZ))
+        self._looking = asyncio.ensure_future(self._transcribe_partial(wave, RATE_HZ))
         self._looking.add_done_callback(self._seen)
 
     async def settled(self, num_spoken: int) -> Transcript | None:

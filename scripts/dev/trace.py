@@ -1,4 +1,4 @@
-"""Which modules of moss_engine a typed sentence passes, from the page's WebSocket to its last sample.
+"""Which modules of moss_engine a typed sentence passes, from the page's WebSocket to the sound.
 
     python -m scripts.dev.trace "Good morning."
 

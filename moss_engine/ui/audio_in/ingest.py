@@ -83,9 +83,9 @@ class MicSession:
 
 
 class AudioIngest:
-    """`hear` is `api.service.hear` of the service, and `transcribe_partial` its `transcribe_partial` where a recogniser
-    listens; with `by_words` that is all there is to hear. `detector` is None where hands-free
-    talking is not installed. Used on one event loop."""
+    """`hear` is `api.service.hear` of the service, and `transcribe_partial` the service's own where
+    a recogniser listens; with `by_words` that is all there is to hear. `detector` is None where
+    hands-free talking is not installed. Used on one event loop."""
 
     def __init__(
         self,

@@ -36,9 +36,9 @@ class PageInfo(ServiceInfo):
     def unavailable(self) -> tuple[Unavailable, ...]:
         """What MOSS-Speech offers and this checkpoint does not."""
         converses = any(mode.history for mode in self.modes)
-        deaf = replace(HEARS_NOTHING, why=self.no_recogniser or HEARS_NOTHING.why)
+        hears_nothing = replace(HEARS_NOTHING, why=self.no_recogniser or HEARS_NOTHING.why)
         scripted = self.brain is None and any(mode.through_text for mode in self.modes)
-        return (() if self.hears else (deaf,)) + (
+        return (() if self.hears else (hears_nothing,)) + (
             (SCRIPTED_ONLY,) if scripted or not converses else ()
         )
 

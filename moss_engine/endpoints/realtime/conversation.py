@@ -31,7 +31,7 @@ class Item:
     rows: tuple[Row, ...] = ()
     words: list[tuple[int, str]] = field(default_factory=list)
     num_samples: int = 0
-    deaf: str = ""
+    not_understood: str = ""
 
     @property
     def transcript(self) -> str:
@@ -143,11 +143,11 @@ class Conversation:
         """The user's item that is to be answered; raises ApiError if there is none, and where all
         that was said behind the last answer could not be heard."""
         last = self.last_asked()
-        asked = [item for item in self.items if item.role == "user" and not item.deaf]
+        asked = [item for item in self.items if item.role == "user" and not item.not_understood]
         answers = [place for place, item in enumerate(self.items) if item.role == "assistant"]
         behind = self.items[answers[-1] + 1 if answers else 0 :]
-        if not asked or (last.deaf and asked[-1] not in behind):
-            raise ApiError(400, last.deaf, "nothing_said")
+        if not asked or (last.not_understood and asked[-1] not in behind):
+            raise ApiError(400, last.not_understood, "nothing_said")
         return asked[-1]
 
     def messages(self, mode: Mode, instructions: str) -> tuple[Message, ...]:
@@ -158,6 +158,6 @@ class Conversation:
         found = [
             Message(item.role, content)
             for item in self.items[:upto]
-            if item.role != "system" and not item.deaf and (content := item.content(mode))
+            if item.role != "system" and not item.not_understood and (content := item.content(mode))
         ]
         return (*([Message("system", Text(system))] if system else []), *found)

@@ -259,7 +259,7 @@ class Listening:
                 self._server.service, pcm.astype(np.float32) / 32768.0, RATE_HZ
             )
         except MossError as error:
-            item.deaf = str(error)
+            item.not_understood = str(error)
             await self._tell_later(f"{kind}.failed", **place, error=of_moss(error).value())
             return
         transcript = item.speech.transcript

@@ -216,7 +216,7 @@ async def test_a_failure_is_the_response_s_status(connect, service):
 
 
 async def test_noise_behind_an_answer_does_not_ask_again(connect, service, monkeypatch):
-    async def deaf(*_: object) -> tuple[int, ...]:
+    async def not_understood(*_: object) -> tuple[int, ...]:
         raise AudioEmptyError("Nothing was heard; speak louder.")
 
     async def refused(connection) -> None:
@@ -230,7 +230,7 @@ async def test_noise_behind_an_answer_does_not_ask_again(connect, service, monke
         await write(connection)
         await connection.response.create()
         await until(connection, "response.done")
-        monkeypatch.setattr(service, "encode", deaf)
+        monkeypatch.setattr(service, "encode", not_understood)
         await connection.input_audio_buffer.append(audio=base64_of(np.ones(9600, np.int16)))
         await connection.input_audio_buffer.commit()
         await until(connection, "conversation.item.input_audio_transcription.failed")

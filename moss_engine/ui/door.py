@@ -52,10 +52,9 @@ from moss_engine.ui.asking.again import Again
 from moss_engine.ui.audio_in.microphone import Microphone
 from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.entrance.asgi import Refused, address_of
-from moss_engine.ui.entrance.gradio_queue import Lease
 from moss_engine.ui.entrance.guard import parse_json
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.stream import TICKS_S, Wire
+from moss_engine.ui.stream import TICKS_S, ListenerTimeout, Wire
 
 HELLO_S = 10.0  # for the first event
 RESUME_S = 15.0  # for a broken connection to come back
@@ -233,8 +232,10 @@ class Tab:
     async def _answer(self, event: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         values = form.read(event.get("values"), self._handlers.facts)
         values["heard"] = _text(event, "heard")
-        run, tick_s = form.run_name(event.get("run")), _tick_s(event)
-        answer = self._handlers.answer(values, run, self.conversation, self._lease(), tick_s=tick_s)
+        run, conversation = form.run_name(event.get("run")), self.conversation
+        answer = self._handlers.answer(
+            values, run, conversation, self._timeout(), tick_s=_tick_s(event)
+        )
         async with aclosing(answer) as messages:
             async for message in messages:
                 yield message
@@ -243,15 +244,16 @@ class Tab:
         conversation, run = self.conversation, form.run_name(event.get("run"))
         await asyncio.to_thread(conversation.cut, _text(event, "heard"))
         replay = self._again.replay(
-            _text(event, "file"), run, conversation, self._lease(), _tick_s(event)
+            _text(event, "file"), run, conversation, self._timeout(), _tick_s(event)
         )
         async with aclosing(replay) as messages:
             async for message in messages:
                 yield message
 
-    def _lease(self) -> Lease:
+    def _timeout(self) -> ListenerTimeout:
         """A tab that is away for RESUME_S ends by itself; one that takes nothing has no more."""
-        return Lease(lambda: len(self.outbox), max(self._handlers.facts.lease_s, RESUME_S))
+        timeout_s = max(self._handlers.facts.lease_s, RESUME_S)
+        return ListenerTimeout(lambda: len(self.outbox), timeout_s)
 
     async def _cancel(self, heard: str) -> None:
         await self._handlers.stop(heard, self.conversation, self._session_id)

@@ -22,11 +22,18 @@ from moss_engine.ui.asking.replay import recipe
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import HEARD, Conversation, Turn
-from moss_engine.ui.entrance.gradio_queue import Lease
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.kept import Visits, settle
 from moss_engine.ui.pool import PoolWatch
-from moss_engine.ui.stream import TICK_S, ReplyClock, Shared, Told, messages, whole
+from moss_engine.ui.stream import (
+    TICK_S,
+    ListenerTimeout,
+    Messages,
+    ReplyClock,
+    Shared,
+    messages,
+    whole,
+)
 from moss_engine.ui.view import View, halt, take
 
 ACCEPTED_SEQ = 2  # of the view behind the message that says so
@@ -58,7 +65,7 @@ class Handlers(Shared):
         values: dict[str, Any],
         run: str,
         conversation: Conversation,
-        lease: Lease,
+        timeout: ListenerTimeout,
         *,
         tick_s: float = TICK_S,
     ) -> AsyncGenerator[dict[str, Any], None]:
@@ -73,8 +80,8 @@ class Handlers(Shared):
         )
         clock = ReplyClock()
 
-        def told(view: View) -> Told:
-            return self._told(values, view, clock, conversation, lease, tick_s)
+        def told(view: View) -> Messages:
+            return self._told(values, view, clock, conversation, timeout, tick_s)
 
         async with aclosing(whole(view, clock, told)) as messages:
             async for message in messages:
@@ -86,7 +93,7 @@ class Handlers(Shared):
         view: View,
         clock: ReplyClock,
         conversation: Conversation,
-        lease: Lease,
+        timeout: ListenerTimeout,
         tick_s: float,
     ) -> AsyncGenerator[dict[str, Any], None]:
         form.check(values, self.facts, conversation.voice)
@@ -109,7 +116,7 @@ class Handlers(Shared):
             return
         try:
             reply = await self._submit(values, view, conversation, turn)
-            told = messages(reply, view, clock, self.pool.counts, lease, tick_s)
+            told = messages(reply, view, clock, self.pool.counts, timeout, tick_s)
             async with aclosing(told) as stream:
                 async for message, view in stream:
                     turn.take(message, view)

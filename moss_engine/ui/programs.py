@@ -31,7 +31,7 @@ from moss_engine.endpoints.server import Server
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.clip import write_clip
 from moss_engine.ui.config import PageConfig
-from moss_engine.ui.entrance.gradio_queue import Outboxes, lease_of
+from moss_engine.ui.entrance.gradio_queue import Outboxes, timeout_of
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.programs import programs
 from moss_engine.ui.stream import ticking
@@ -100,10 +100,10 @@ def stream(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
         except MossError as error:
             raise gr.Error(str(error), print_exception=False) from None
         conversation = handlers.visits.of(*_session(handlers, request))
-        lease = lease_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
+        timeout = timeout_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
         run = form.run_name(values["run"])
         message: dict[str, Any] = {}
-        async with aclosing(handlers.answer(values, run, conversation, lease)) as messages:
+        async with aclosing(handlers.answer(values, run, conversation, timeout)) as messages:
             async for message in messages:
                 yield to_wire(message)
         if message["state"] == "failed":
@@ -161,7 +161,7 @@ def whole_reply(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
         """Says a text, or answers it in a mode that does, and gives a WAV file of the whole reply.
         Without a voice it is the first, without a mode the default, without a seed a new one."""
         yield None
-        lease = lease_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
+        timeout = timeout_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
         chosen = {"voice": voice, "speed": speed, "mode": mode, "seed": seed}
         chunks: list[np.ndarray] = []
         try:
@@ -173,7 +173,7 @@ def whole_reply(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
                         chunks.append(event.samples)
                     if time.monotonic() - beat_s > BEAT_S:
                         beat_s = time.monotonic()
-                        if lease.is_lost():
+                        if timeout.is_over():
                             raise MossError("Nobody waited for the reply; ask again and take it.")
                         yield None
             if not chunks:

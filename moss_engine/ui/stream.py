@@ -22,12 +22,11 @@ from moss_engine.api.errors import MossError
 from moss_engine.api.events import Accepted, Event
 from moss_engine.api.service import ReplyStream
 from moss_engine.audio.opus import RATES_HZ, OpusStream
-from moss_engine.ui.entrance.gradio_queue import Lease
 from moss_engine.ui.view import View, fail, fold, take, urgent
 
 TICK_S = 0.1  # between messages that carry no sound and no news of a stage
 SILENCE_S = 0.25  # longest time without a message: how late a lost connection may be noticed
-Told = AsyncGenerator[dict[str, Any], None]
+Messages = AsyncGenerator[dict[str, Any], None]
 WAYS = ("pcm", "opus")
 TICKS_S = {"pcm": TICK_S, "opus": SILENCE_S}  # between messages without sound
 DIGITS = 5  # after the point, of seconds and figures: less than half a sample
@@ -76,22 +75,56 @@ class ReplyClock:
         return self.listened_s[0] - self._accepted_s, self.listened_s[1] - self._accepted_s
 
 
+class ListenerTimeout:
+    """Whether somebody takes the messages of a reply: `put` counts those that were made,
+    `num_untaken` those that nobody took yet, and `drop` forgets these."""
+
+    def __init__(
+        self,
+        num_untaken: Callable[[], int],
+        timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        drop: Callable[[], None] = lambda: None,
+    ):
+        self._num_untaken = num_untaken
+        self._timeout_s = timeout_s
+        self._clock, self._drop = clock, drop
+        self._num_put = self._num_taken = 0
+        self._taken_s = clock()
+
+    def put(self) -> None:
+        """One more message is made."""
+        self._num_put += 1
+
+    def is_over(self) -> bool:
+        """Whether nothing was taken for `timeout_s`, although something waits; to be asked after
+        every message."""
+        num = self._num_untaken()
+        if num == 0 or self._num_put - num > self._num_taken:
+            self._taken_s = self._clock()
+        self._num_taken = max(self._num_taken, self._num_put - num)
+        over = self._clock() - self._taken_s > self._timeout_s
+        if over:
+            self._drop()
+        return over
+
+
 async def messages(
     reply: ReplyStream,
     view: View,
     clock: ReplyClock,
     pool: Pool,
-    lease: Lease,
+    timeout: ListenerTimeout,
     tick_s: float = TICK_S,
 ) -> AsyncGenerator[tuple[dict[str, Any], View], None]:
     """Every message of a reply with the view after it; the last one has `end`. They end early where
-    the lease is lost. Between those that are urgent there are at least `tick_s`.
+    nobody takes them. Between those that are urgent there are at least `tick_s`.
 
     Leaving early, by break or cancellation, stops the reply.
     """
     sent_s = time.monotonic()
     async with contextlib.aclosing(ticking(reply.events(acknowledge=False), TICK_S)) as ticks:
-        while not view.over and not lease.is_lost():
+        while not view.over and not timeout.is_over():
             due = False
             reply.acknowledge(view.heard_samples(clock.elapsed_s()))
             event = await anext(ticks)
@@ -110,7 +143,7 @@ async def messages(
             ):
                 message, view = take(view, clock.elapsed_s(), await pool(now=view.over))
                 sent_s = time.monotonic()
-                lease.put()
+                timeout.put()
                 yield message, view
 
 
@@ -211,7 +244,7 @@ def _text(data: bytes) -> str:
 
 
 async def whole(
-    view: View, clock: ReplyClock, told: Callable[[View], Told]
+    view: View, clock: ReplyClock, told: Callable[[View], Messages]
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Every message of a reply, the first of them before anything is begun; a MossError of `told`
     is the last one."""

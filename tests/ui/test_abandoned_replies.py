@@ -70,7 +70,7 @@ def test_a_reply_whose_socket_nobody_reads_ends_with_its_lease(service, served):
 
 def test_a_whole_reply_that_nobody_takes_ends_with_its_lease(service, served):
     _, port = served
-    service.reset(replace(LONG, rtf=0.1))  # it is still made when the lease ends
+    service.reset(replace(LONG, rtf=0.1))  # it is still made when the timeout ends
     url = f"http://127.0.0.1:{port}/gradio_api/call/reply"
     httpx.post(url, json={"data": ["A long one."]}, timeout=60).raise_for_status()
     assert_begins_and_is_ended(service)

@@ -22,10 +22,9 @@ from moss_engine.api.request import Text
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.ui import form
 from moss_engine.ui.conversation import Conversation
-from moss_engine.ui.entrance.gradio_queue import Lease
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.stream import ReplyClock, messages
+from moss_engine.ui.stream import ListenerTimeout, ReplyClock, messages
 from moss_engine.ui.view import View
 from tests.ui.page_support import DEFAULTS, INFO, FakeService, Script, no_room, signal, soon
 
@@ -257,9 +256,9 @@ async def no_pool(*, now: bool):
     return {}
 
 
-def taken() -> Lease:
+def taken() -> ListenerTimeout:
     """Somebody takes every message at once."""
-    return Lease(lambda: 0, 10.0)
+    return ListenerTimeout(lambda: 0, 10.0)
 
 
 async def test_sound_is_acknowledged_as_a_listener_hears_it():
@@ -296,9 +295,9 @@ async def test_a_reply_whose_messages_nobody_takes_ends_with_its_lease():
         now[0] += 1.0
         return num[0]
 
-    lease = Lease(untaken, 10.0, lambda: now[0])
+    timeout = ListenerTimeout(untaken, 10.0, lambda: now[0])
     clock = ReplyClock(lambda: now[0])
-    stream = messages(Silent(), View("run", 0), clock, no_pool, lease)
+    stream = messages(Silent(), View("run", 0), clock, no_pool, timeout)
     assert not any(message["end"] for message in await asyncio.wait_for(pairs(stream), 30.0))
     assert 10.0 < now[0] <= 12.0
 
@@ -306,17 +305,17 @@ async def test_a_reply_whose_messages_nobody_takes_ends_with_its_lease():
 @pytest.mark.parametrize("behind", [1, 20])
 def test_a_lease_holds_as_long_as_something_is_taken_now_and_then(behind):
     now, num = [0.0], [0]
-    lease = Lease(lambda: num[0], 10.0, lambda: now[0])
+    timeout = ListenerTimeout(lambda: num[0], 10.0, lambda: now[0])
     for num[0] in range(1, behind + 1):
-        lease.put()
+        timeout.put()
     for _ in range(6):  # one is made and one is taken
         now[0] += 4.0
-        lease.put()
-        assert not lease.is_lost()
+        timeout.put()
+        assert not timeout.is_over()
     for num[0] in (behind + 1, behind + 2, behind + 3):  # none is taken
         now[0] += 4.0
-        lease.put()
-        lost = lease.is_lost()
+        timeout.put()
+        lost = timeout.is_over()
     assert lost
 
 

@@ -19,9 +19,9 @@ from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.conversation import Conversation, Turn
-from moss_engine.ui.entrance.gradio_queue import Lease
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
+from moss_engine.ui.stream import ListenerTimeout
 from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, FakeService, Script, soon
 
 
@@ -47,8 +47,8 @@ async def say(handlers: Handlers, seconds: float = 0.5, level: float = 0.5) -> s
 
 def reply(handlers: Handlers, conversation: Conversation, **changes):
     values = {**form.defaults(handlers.facts), "new_seed": False, "seed": 7, **changes}
-    lease = Lease(lambda: 0, 10.0)
-    return handlers.answer(values, form.run_name(values["run"]), conversation, lease)
+    timeout = ListenerTimeout(lambda: 0, 10.0)
+    return handlers.answer(values, form.run_name(values["run"]), conversation, timeout)
 
 
 async def collect(stream) -> list[dict]:

@@ -11,9 +11,8 @@ from moss_engine.api.errors import MossError
 from moss_engine.api.request import Message, Request, Text
 from moss_engine.ui.asking.replay import read
 from moss_engine.ui.conversation import Conversation
-from moss_engine.ui.entrance.gradio_queue import Lease
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.stream import ReplyClock, Shared, Told, messages, whole
+from moss_engine.ui.stream import ListenerTimeout, Messages, ReplyClock, Shared, messages, whole
 from moss_engine.ui.view import View
 
 
@@ -33,14 +32,19 @@ class Again(Shared):
         return ""
 
     async def replay(
-        self, file: str, run: str, conversation: Conversation, lease: Lease, tick_s: float
+        self,
+        file: str,
+        run: str,
+        conversation: Conversation,
+        timeout: ListenerTimeout,
+        tick_s: float,
     ) -> AsyncGenerator[dict[str, Any], None]:
         """The messages of a reply that a file holds, called `run`. It is no part of the
         conversation."""
         clock = ReplyClock()
 
-        def told(view: View) -> Told:
-            return self._told(file, view, clock, conversation, lease, tick_s)
+        def told(view: View) -> Messages:
+            return self._told(file, view, clock, conversation, timeout, tick_s)
 
         async with aclosing(whole(View(run=run, seed=0), clock, told)) as messages:
             async for message in messages:
@@ -52,7 +56,7 @@ class Again(Shared):
         view: View,
         clock: ReplyClock,
         conversation: Conversation,
-        lease: Lease,
+        timeout: ListenerTimeout,
         tick_s: float,
     ) -> AsyncGenerator[dict[str, Any], None]:
         handlers = self._handlers
@@ -70,7 +74,7 @@ class Again(Shared):
                 visitor=conversation.visitor,
             )
         )
-        told = messages(reply, view, clock, handlers.pool.counts, lease, tick_s)
+        told = messages(reply, view, clock, handlers.pool.counts, timeout, tick_s)
         async with aclosing(told) as stream:
             async for message, _ in stream:
                 yield message | {

@@ -4,14 +4,14 @@ Everything here is used on the event loop that serves the page."""
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import gradio as gr
 
 from moss_engine.api.errors import ALL_TAKEN
 from moss_engine.ui.entrance.asgi import Refused
+from moss_engine.ui.stream import ListenerTimeout
 
 POLL_S = 0.05  # between Gradio's looks for a call; 1,000 a second, its own, take a tenth of a core
 PROGRESS_S = 1.0  # for progress bars, which this page has none of
@@ -78,43 +78,8 @@ class Outboxes:
             self._page._queue.pending_messages_per_session[session].get_nowait()
 
 
-class Lease:
-    """Whether somebody takes the messages of a reply, of which `put` counts those that were made:
-    `num_untaken` counts those that nobody took yet, `drop` forgets them. Gradio keeps any number of
-    them, and tells nobody."""
-
-    def __init__(
-        self,
-        num_untaken: Callable[[], int],
-        lease_s: float,
-        clock: Callable[[], float] = time.monotonic,
-        drop: Callable[[], None] = lambda: None,
-    ):
-        self._num_untaken = num_untaken
-        self._lease_s = lease_s
-        self._clock, self._drop = clock, drop
-        self._num_put = self._num_taken = 0
-        self._taken_s = clock()
-
-    def put(self) -> None:
-        """One more message is made."""
-        self._num_put += 1
-
-    def is_lost(self) -> bool:
-        """Whether nothing was taken for `lease_s`, although something waits; to be asked after
-        every message."""
-        num = self._num_untaken()
-        if num == 0 or self._num_put - num > self._num_taken:
-            self._taken_s = self._clock()
-        self._num_taken = max(self._num_taken, self._num_put - num)
-        lost = self._clock() - self._taken_s > self._lease_s
-        if lost:
-            self._drop()
-        return lost
-
-
-def lease_of(outboxes: Outboxes, session: str, lease_s: float) -> Lease:
-    """The lease of a reply to a program's session."""
-    return Lease(
-        lambda: outboxes.num_untaken(session), lease_s, drop=lambda: outboxes.drop(session)
+def timeout_of(outboxes: Outboxes, session: str, timeout_s: float) -> ListenerTimeout:
+    """When a program that listens to a reply is gone."""
+    return ListenerTimeout(
+        lambda: outboxes.num_untaken(session), timeout_s, drop=lambda: outboxes.drop(session)
     )

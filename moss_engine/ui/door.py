@@ -133,8 +133,8 @@ class Tab:
     @property
     def conversation(self) -> Conversation:
         """Of this tab; a new one where it was not used for long."""
-        found = self._handlers.visits.of(self._session_id, self.visitor)
-        self._handlers.visits.kept.name(self._key, found)
+        found = self._handlers.sessions.of(self._session_id, self.visitor)
+        self._handlers.sessions.conversations.name(self._key, found)
         return found
 
     @property
@@ -147,7 +147,7 @@ class Tab:
 
     async def begin(self) -> None:
         """A page was loaded: it is told what its tab said before."""
-        new = self._handlers.visits.of(self._session_id, self.visitor)
+        new = self._handlers.sessions.of(self._session_id, self.visitor)
         await self._handlers.come_back(self._key, new)
         await self._tell_conversation(whole=True)
 
@@ -188,7 +188,7 @@ class Tab:
             task.cancel()
         if self._microphone is not None:
             self._microphone.close()
-        await self._handlers.visits.leave(self._session_id)
+        await self._handlers.sessions.leave(self._session_id)
 
     # What the events bring about.
 

@@ -23,8 +23,8 @@ from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import HEARD, Conversation, Turn
 from moss_engine.ui.facts import PageInfo
-from moss_engine.ui.kept import Visits, settle
 from moss_engine.ui.pool import PoolWatch
+from moss_engine.ui.sessions import Sessions, settle
 from moss_engine.ui.stream import (
     TICK_S,
     ListenerTimeout,
@@ -56,8 +56,8 @@ class Handlers(Shared):
         self.ingest = ingest
         self.wav_folder = wav_folder
         self.pool = PoolWatch(service)
-        self.visits = Visits(service)
-        self.names = self.visits.names
+        self.sessions = Sessions(service)
+        self.names = self.sessions.names
         self._doubts = Doubts()
 
     async def answer(
@@ -143,7 +143,7 @@ class Handlers(Shared):
 
     def is_stopped(self, conversation: Conversation, view: View) -> bool:
         """Whether Stop was pressed for this very reply."""
-        return self.visits.was_stopped(conversation.session_id, view.run)
+        return self.sessions.was_stopped(conversation.session_id, view.run)
 
     async def _asked(self, values: dict[str, Any]) -> str | Utterance:
         """What was typed, or what was said, with its codes."""
@@ -185,21 +185,21 @@ class Handlers(Shared):
     async def come_back(self, key: str, conversation: Conversation) -> None:
         """A page was loaded: its conversation goes on where that of the same tab ended before, of
         whose reply in the middle no more is made."""
-        old = self.visits.kept.find(key)
+        old = self.sessions.conversations.find(key)
         if old is not None and old is not conversation:
             await self.service.cancel_session(old.session_id)
             await settle(old)
             conversation.follow(old)
-        self.visits.kept.name(key, conversation)
+        self.sessions.conversations.name(key, conversation)
 
     async def clear(self, heard: str, conversation: Conversation) -> Conversation:
         """A new conversation in the place of this one, with the same voice; `heard` as for
         `stop`."""
         self._note_stop(conversation.session_id, heard)
         await self.service.cancel_session(conversation.session_id)
-        return self.visits.kept.renew(conversation)
+        return self.sessions.conversations.renew(conversation)
 
     def _note_stop(self, session_id: str, heard: str) -> None:
         """A run is unwanted, even if its question is still on its way."""
         if found := HEARD.fullmatch(heard):
-            self.visits.note_stop(session_id, found["run"])
+            self.sessions.note_stop(session_id, found["run"])

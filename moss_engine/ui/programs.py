@@ -99,7 +99,7 @@ def stream(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
             form.check(values, handlers.facts)
         except MossError as error:
             raise gr.Error(str(error), print_exception=False) from None
-        conversation = handlers.visits.of(*_session(handlers, request))
+        conversation = handlers.sessions.of(*_session(handlers, request))
         timeout = timeout_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
         run = form.run_name(values["run"])
         message: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def stop(handlers: Handlers) -> Callable[..., Any]:
 
     async def stop(request: gr.Request, heard: str = "") -> list[dict]:
         session_id, _ = _session(handlers, request)
-        conversation = handlers.visits.kept.get(session_id)
+        conversation = handlers.sessions.conversations.get(session_id)
         await handlers.stop(heard, conversation, session_id)
         return [] if conversation is None else await handlers.entries(conversation)
 

@@ -10,13 +10,13 @@ import pytest
 
 from moss_engine.api.errors import BusyError, ParameterError
 from moss_engine.api.request import Speech
-from moss_engine.ui import kept as kept_module
+from moss_engine.ui import sessions as sessions_module
 from moss_engine.ui.audio_in import ingest as module
 from moss_engine.ui.audio_in import recordings
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Recordings
 from moss_engine.ui.audio_in.route import answer
-from moss_engine.ui.kept import KeptConversations, Visits
+from moss_engine.ui.sessions import Conversations, Sessions
 from tests.ui.page_support import FakeService, soon
 
 RATE_HZ = 16_000
@@ -151,9 +151,9 @@ async def test_half_sent_files_are_few_and_leave_room_for_others(ingest):
 
 
 def test_many_sessions_of_one_visitor_push_out_their_own(clock, monkeypatch):
-    monkeypatch.setattr(kept_module, "MAX_CONVERSATIONS", 20)
+    monkeypatch.setattr(sessions_module, "MAX_CONVERSATIONS", 20)
     gone = []
-    kept = KeptConversations(gone.append, clock)
+    kept = Conversations(gone.append, clock)
     other = kept.of("other's tab", "other")
     for number in range(300):
         clock.now_s += 0.1
@@ -164,19 +164,19 @@ def test_many_sessions_of_one_visitor_push_out_their_own(clock, monkeypatch):
 
 def test_a_conversation_that_is_not_used_is_forgotten(clock):
     gone = []
-    kept = KeptConversations(gone.append, clock)
+    kept = Conversations(gone.append, clock)
     old, used = kept.of("old"), kept.of("used")
-    clock.now_s = kept_module.STATE_S + 1.0
+    clock.now_s = sessions_module.STATE_S + 1.0
     kept.of("used")
     kept.sweep()
     assert gone == [old] and kept.get("old") is None and kept.get("used") is used
 
 
 async def test_conversations_are_looked_through_as_long_as_there_are_some(monkeypatch):
-    monkeypatch.setattr(kept_module, "SWEEP_S", 0.0)
+    monkeypatch.setattr(sessions_module, "SWEEP_S", 0.0)
     service = FakeService()
-    visits = Visits(service)
-    conversation = visits.of("tab", "visitor")
-    assert await soon(lambda: visits._sweeping is not None) and len(visits.kept) == 1
-    conversation.used_s = -kept_module.STATE_S - 1e9
-    assert await soon(lambda: not len(visits.kept) and visits._sweeping is None)
+    sessions = Sessions(service)
+    conversation = sessions.of("tab", "visitor")
+    assert await soon(lambda: sessions._sweeping is not None) and len(sessions.conversations) == 1
+    conversation.used_s = -sessions_module.STATE_S - 1e9
+    assert await soon(lambda: not len(sessions.conversations) and sessions._sweeping is None)

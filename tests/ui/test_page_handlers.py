@@ -130,7 +130,7 @@ async def test_stop_ends_the_reply_of_its_own_session_only(handlers, service):
     chat = await handlers.entries(conversation)
     assert chat[1]["note"] == "Stopped." and len(service.open) == 1
     assert (await mine)[-1]["state"] == "stopped"
-    await handlers.visits.leave("another")
+    await handlers.sessions.leave("another")
     assert (await others)[-1]["state"] == "stopped" and service.open == {}
 
 

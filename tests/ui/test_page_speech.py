@@ -223,7 +223,7 @@ async def test_who_talks_ends_the_answer_before(handlers, service):
     assert await soon(lambda: service.open)
     second = asyncio.ensure_future(listen(handlers, conversation))
     assert (await first)[-1]["state"] == "stopped"
-    await handlers.visits.leave("tab")
+    await handlers.sessions.leave("tab")
     await second
 
 

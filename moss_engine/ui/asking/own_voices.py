@@ -24,7 +24,7 @@ class OwnVoices(Shared):
         """Make a voice of a recording whose speaker agreed, for the tab of that key, and choose it;
         answers with the voices to choose from, and a sentence for the visitor."""
         handlers, facts = self._handlers, self._handlers.facts
-        conversation = handlers.visits.kept.find(key)
+        conversation = handlers.sessions.conversations.find(key)
         if conversation is None:
             raise gr.Error(UNKNOWN, print_exception=False)
         try:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from moss_engine.ui.conversation import Turn
-from moss_engine.ui.kept import KeptConversations
+from moss_engine.ui.sessions import Conversations
 
 KEY = "0123456789abcdef" * 2
 
 
 def test_a_session_has_one_conversation_until_it_is_renewed():
-    kept = KeptConversations()
+    kept = Conversations()
     first = kept.of("session")
     assert kept.of("session") is first and kept.of("other") is not first
     kept.name(KEY, first)
@@ -21,7 +21,7 @@ def test_a_session_has_one_conversation_until_it_is_renewed():
 
 
 def test_what_is_dropped_is_found_no_more_and_what_followed_it_is():
-    kept = KeptConversations()
+    kept = Conversations()
     before, after = kept.of("before"), kept.of("after")
     kept.name(KEY, before)
     kept.name(KEY, after)

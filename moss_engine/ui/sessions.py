@@ -21,7 +21,7 @@ MAX_STOPPED = 256
 SWEEP_S = 30.0
 
 
-class KeptConversations:
+class Conversations:
     """Used on one event loop. What is forgotten for its age, or for there being too
     many, is handed to `on_forget`."""
 
@@ -117,12 +117,12 @@ class SecretNames:
         return hashlib.blake2b(value.encode(), key=self._key, digest_size=16).hexdigest()
 
 
-class Visits:
+class Sessions:
     """Who asks: the conversations of sessions, what they stopped, and that they leave. Used on one
     event loop."""
 
     def __init__(self, service: SpeechService):
-        self.kept = KeptConversations(on_forget=self._forget)
+        self.conversations = Conversations(on_forget=self._forget)
         self.names = SecretNames()
         self._service = service
         # Sessions and their runs that are unwanted, the newest ones.
@@ -132,15 +132,19 @@ class Visits:
 
     def of(self, session_id: str, visitor: str) -> Conversation:
         """The conversation of a session; it is forgotten STATE_S after the last call."""
-        conversation = self.kept.of(session_id, visitor)
+        conversation = self.conversations.of(session_id, visitor)
         if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
         return conversation
 
     def _sweep(self) -> None:
         """Forget what is old, now and then as long as there is something."""
-        self.kept.sweep()
-        again = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep) if self.kept else None
+        self.conversations.sweep()
+        again = (
+            asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+            if self.conversations
+            else None
+        )
         self._sweeping = again
 
     def note_stop(self, session_id: str, run: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,20 @@ from moss_engine.ui.audio_in.clip import Clip, cut_clip, write_clip
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.view import NOTES, View
 
-HEARD = re.compile(r"(?P<run>[0-9a-f]{8}):(?P<samples>\d{1,12})")
+POSITION = re.compile(r"([0-9a-f]{8}):(\d{1,12})")
+
+
+class PlaybackPosition(NamedTuple):
+    """How much of a reply reached the ear: the reply's run, and a number of samples."""
+
+    run: str
+    samples: int
+
+    @staticmethod
+    def read(text: str) -> PlaybackPosition | None:
+        """RUN:SAMPLES; None where a browser says something else, or nothing."""
+        found = POSITION.fullmatch(text)
+        return PlaybackPosition(found[1], int(found[2])) if found else None
 
 
 @dataclass(eq=False)
@@ -150,13 +163,12 @@ class Conversation:
             ] + [turn]
 
     def cut(self, heard: str) -> None:
-        """Note what was heard of a reply: `heard` is its run and a number of samples, or says
-        nothing."""
-        found = HEARD.fullmatch(heard)
+        """Note what was heard of a reply, where `heard` is a PlaybackPosition."""
+        position = PlaybackPosition.read(heard)
         with self._writing:
             for turn in self.turns:
-                if found and turn.remembered and turn.run == found["run"]:
-                    turn.cut(int(found["samples"]))
+                if position and turn.remembered and turn.run == position.run:
+                    turn.cut(position.samples)
 
     def entries(self, folder: Path) -> list[dict[str, Any]]:
         """What was said so far, for the page's Transcript; sound of finished turns is written to

@@ -48,12 +48,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from moss_engine.api.errors import BusyError, MossError, ParameterError
 from moss_engine.ui import form
-from moss_engine.ui.asking.again import Again
 from moss_engine.ui.audio_in.microphone import Microphone
 from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.entrance.asgi import Refused, address_of
 from moss_engine.ui.entrance.guard import parse_json
 from moss_engine.ui.handlers import Handlers
+from moss_engine.ui.replay import Replays
 from moss_engine.ui.stream import TICKS_S, ListenerTimeout, Wire
 
 HELLO_S = 10.0  # for the first event
@@ -123,7 +123,7 @@ class Tab:
         self.visitor = visitor
         self.ending: asyncio.TimerHandle | None = None
         self._handlers = handlers
-        self._again = Again(handlers)
+        self._replays = Replays(handlers.service, handlers.facts, handlers.pool)
         self._key = key
         self._session_id = handlers.names.session(visit)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -163,7 +163,7 @@ class Tab:
         elif kind == "conversation.clear":
             self._do(self._clear(_text(event, "heard")))
         elif kind == "replay.check":
-            self.tell("replay.checked", sentence=self._again.check(_text(event, "file")))
+            self.tell("replay.checked", sentence=self._replays.check(_text(event, "file")))
         elif kind == "replay.create":
             self._reply(self._replay(event), event)
         elif kind is not None and str(kind).startswith("input_audio_buffer."):
@@ -243,7 +243,7 @@ class Tab:
     async def _replay(self, event: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         conversation, run = self.conversation, form.run_name(event.get("run"))
         await asyncio.to_thread(conversation.cut, _text(event, "heard"))
-        replay = self._again.replay(
+        replay = self._replays.replay(
             _text(event, "file"), run, conversation, self._timeout(), _tick_s(event)
         )
         async with aclosing(replay) as messages:

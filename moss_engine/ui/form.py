@@ -5,15 +5,24 @@ from __future__ import annotations
 import math
 import re
 import secrets
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moss_engine.api.controls import BY_NAME, CONTROLS, MAX_PAGE_SEED
-from moss_engine.api.errors import InputError, ParameterError, UnsupportedModeError
+from moss_engine.api.errors import (
+    ForeignTextError,
+    InputError,
+    ParameterError,
+    UnsupportedModeError,
+)
+from moss_engine.api.modes import Mode
 from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Speech, Text
 from moss_engine.api.validation import check_sampling, check_speed, check_text
+from moss_engine.text.language import doubt
 from moss_engine.ui.facts import PageInfo
 
+MAX_REMEMBERED = 256  # texts that were refused
 RUN = re.compile(r"[0-9a-f]{8}")
 
 
@@ -149,3 +158,21 @@ def _whole(value: Any) -> Any:
 
 def _short(value: Any) -> str:
     return repr(str(value)[:40])
+
+
+class Doubts:
+    """The texts that were refused, the newest ones."""
+
+    def __init__(self) -> None:
+        self._refused: deque[tuple[str, int]] = deque(maxlen=MAX_REMEMBERED)
+
+    def check(self, session_id: str, mode: Mode, text: str) -> None:
+        """Raise ForeignTextError where `mode` reads English and `text` looks otherwise, unless this
+        session was told so of this text before."""
+        if mode.input != "text" or not mode.spell_out:
+            return
+        found, key = doubt(text, mode.language), (session_id, hash(text.strip()))
+        if found is None or key in self._refused:
+            return
+        self._refused.append(key)
+        raise ForeignTextError(f"{found}; send it again to hear it anyway.")

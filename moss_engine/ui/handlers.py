@@ -17,13 +17,11 @@ from typing import Any
 from moss_engine.api.errors import ParameterError
 from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.ui import form
-from moss_engine.ui.asking.doubts import Doubts
-from moss_engine.ui.asking.replay import recipe
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Utterance
-from moss_engine.ui.conversation import HEARD, Conversation, Turn
-from moss_engine.ui.facts import PageInfo
-from moss_engine.ui.pool import PoolWatch
+from moss_engine.ui.conversation import Conversation, PlaybackPosition, Turn
+from moss_engine.ui.facts import PageInfo, PoolWatch
+from moss_engine.ui.replay import recipe
 from moss_engine.ui.sessions import Sessions, settle
 from moss_engine.ui.stream import (
     TICK_S,
@@ -58,7 +56,7 @@ class Handlers(Shared):
         self.pool = PoolWatch(service)
         self.sessions = Sessions(service)
         self.names = self.sessions.names
-        self._doubts = Doubts()
+        self._doubts = form.Doubts()
 
     async def answer(
         self,
@@ -131,15 +129,11 @@ class Handlers(Shared):
         self, message: Mapping[str, Any], values: Mapping[str, Any], view: View
     ) -> dict[str, Any]:
         """What is told of a reply besides its messages: its text ids, and once how it is made."""
-        known = {"pieces": self.pieces(message)}
+        known = {"pieces": self.facts.pieces_of(message["ids"])}
         if view.seq != ACCEPTED_SEQ:
             return known
         limits = asdict(self.pool.limits) if self.pool.limits else None
         return known | {"recipe": recipe(values, self.facts, view.seed), "limits": limits}
-
-    def pieces(self, message: Mapping[str, Any]) -> dict[str, str]:
-        """What the text ids of a message stand for."""
-        return {str(i): self.facts.pieces[i] for i in set(message["ids"]) if i >= 0}
 
     def is_stopped(self, conversation: Conversation, view: View) -> bool:
         """Whether Stop was pressed for this very reply."""
@@ -201,5 +195,5 @@ class Handlers(Shared):
 
     def _note_stop(self, session_id: str, heard: str) -> None:
         """A run is unwanted, even if its question is still on its way."""
-        if found := HEARD.fullmatch(heard):
-            self.sessions.note_stop(session_id, found["run"])
+        if position := PlaybackPosition.read(heard):
+            self.sessions.note_stop(session_id, position.run)

@@ -11,13 +11,12 @@ from typing import Any
 import gradio as gr
 
 from moss_engine.api.controls import BY_NAME
-from moss_engine.ui.asking.own_voices import OwnVoices
-from moss_engine.ui.asking.replay import MAX_FILE_BYTES
 from moss_engine.ui.components.live_audio import LiveAudio
 from moss_engine.ui.components.panel import make_panel
 from moss_engine.ui.components.transcript import Transcript
 from moss_engine.ui.entrance.gradio_queue import Outboxes, slow_down
 from moss_engine.ui.handlers import Handlers
+from moss_engine.ui.own_voices import OwnVoices
 from moss_engine.ui.parts.composer import composer
 from moss_engine.ui.parts.masthead import masthead, running
 from moss_engine.ui.parts.programs import OPEN_PROGRAMS
@@ -33,6 +32,7 @@ from moss_engine.ui.parts.words import (
     invitation,
 )
 from moss_engine.ui.programs import offer
+from moss_engine.ui.replay import MAX_FILE_BYTES
 
 HERE = Path(__file__).resolve().parent
 TITLE = "MOSS-Speech Live"

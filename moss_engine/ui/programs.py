@@ -31,10 +31,10 @@ from moss_engine.endpoints.server import Server
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.clip import write_clip
 from moss_engine.ui.config import PageConfig
-from moss_engine.ui.entrance.gradio_queue import Outboxes, timeout_of
+from moss_engine.ui.entrance.gradio_queue import Outboxes
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.programs import programs
-from moss_engine.ui.stream import ticking
+from moss_engine.ui.stream import ListenerTimeout, ticking
 from moss_engine.ui.view import to_wire
 
 BEAT_S = 0.1  # how late Gradio notices that nobody waits any more
@@ -89,6 +89,13 @@ def _session(handlers: Handlers, request: gr.Request) -> tuple[str, str]:
     return handlers.names.session(str(request.session_hash)), handlers.names.visitor(address)
 
 
+def _timeout_of(outboxes: Outboxes, session: str, timeout_s: float) -> ListenerTimeout:
+    """When a program that listens to a reply is gone."""
+    return ListenerTimeout(
+        lambda: outboxes.num_untaken(session), timeout_s, drop=lambda: outboxes.drop(session)
+    )
+
+
 def stream(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
     """The function /stream: a reply's messages while it is made, with int16 PCM in base64."""
 
@@ -100,7 +107,7 @@ def stream(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
         except MossError as error:
             raise gr.Error(str(error), print_exception=False) from None
         conversation = handlers.sessions.of(*_session(handlers, request))
-        timeout = timeout_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
+        timeout = _timeout_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
         run = form.run_name(values["run"])
         message: dict[str, Any] = {}
         async with aclosing(handlers.answer(values, run, conversation, timeout)) as messages:
@@ -161,7 +168,7 @@ def whole_reply(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
         """Says a text, or answers it in a mode that does, and gives a WAV file of the whole reply.
         Without a voice it is the first, without a mode the default, without a seed a new one."""
         yield None
-        timeout = timeout_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
+        timeout = _timeout_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
         chosen = {"voice": voice, "speed": speed, "mode": mode, "seed": seed}
         chunks: list[np.ndarray] = []
         try:

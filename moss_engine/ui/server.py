@@ -16,12 +16,16 @@ from typing import Any, TypeVar
 from urllib.request import ProxyHandler, Request, build_opener
 
 import gradio as gr
+import numpy as np
 from gradio.route_utils import CustomCORSMiddleware as CORS
 from starlette.middleware import Middleware
 
-from moss_engine.api.errors import ConfigError, ContextError
-from moss_engine.api.service import SpeechService
-from moss_engine.ui.audio_in.opening import open_ingest
+from moss_engine.api.errors import ConfigError, ContextError, EngineFaultError
+from moss_engine.api.events import Failed
+from moss_engine.api.request import Speech, Text
+from moss_engine.api.service import SpeechService, stream
+from moss_engine.ui import form
+from moss_engine.ui.audio_in.ingest import open_ingest
 from moss_engine.ui.components.recorder import Recorder
 from moss_engine.ui.components.voice_sample import VoiceSample
 from moss_engine.ui.config import LOOPBACK, PageConfig
@@ -34,12 +38,13 @@ from moss_engine.ui.entrance.process import make_cache
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.page import HERE, TITLE, build_page
-from moss_engine.ui.pool import warm_up
 from moss_engine.ui.programs import access_of, open_endpoints, panel_of
 from moss_engine.ui.theme import make_theme
 
 WARM_UP_S = 30.0
 SMALL_KV_ROWS = 1024
+WARM_UP_ROWS = 64
+WARM_UP_HZ = 16_000  # one second of silence for the encoder
 Result = TypeVar("Result")
 
 SPACE_FRAMES = ("https://huggingface.co",)
@@ -173,6 +178,23 @@ def serve(page: gr.Blocks, config: PageConfig, settings: dict[str, Any]) -> None
             "No public link could be made, as Gradio says above; check the network, or omit "
             "--share."
         )
+
+
+async def warm_up(service: SpeechService, facts: PageInfo) -> None:
+    """Speak twice before anybody visits: the first use of every part is slow, and a part that does
+    not work should be known now."""
+    values = {**form.defaults(facts), "max_rows": min(WARM_UP_ROWS, facts.sampling.max_rows)}
+    said: Text | Speech = Text("Hello.")
+    if facts.recogniser is not None:
+        await service.transcribe_partial(np.zeros(WARM_UP_HZ, np.float32), WARM_UP_HZ)
+    if facts.encodes:
+        codes = await service.encode(np.zeros(WARM_UP_HZ, np.float32), WARM_UP_HZ)
+        said = Speech(codes) if facts.default_mode.input == "speech" else said
+    for _ in range(2):
+        request = form.request_of(values, facts, 0, (), said, "warm-up")
+        async for event in stream(service, request):
+            if isinstance(event, Failed):
+                raise EngineFaultError(event.message)
 
 
 def make_login(user_password: str) -> Login:

@@ -60,7 +60,6 @@ ALLOWED = {
     "endpoints": "api audio text.language endpoints.*",
     "ui": "api audio endpoints options text.language ui.*",
     # What becomes of a question: it knows the page's handlers, not its layout.
-    "ui.asking": "api text.language ui ui.audio_in ui.entrance",
     "ui.audio_in": "api audio",
     "ui.entrance": "api ui.audio_in",
     "ui.components": "api audio",

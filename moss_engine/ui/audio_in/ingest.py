@@ -9,6 +9,7 @@ disk, and all of it is bounded: sessions, bytes, seconds and waiting work.
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 import time
 from collections import Counter
@@ -18,8 +19,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from moss_engine.api.errors import AudioEmptyError, AudioLongError, BusyError, ParameterError
+from moss_engine.api.errors import (
+    AudioEmptyError,
+    AudioLongError,
+    BusyError,
+    MissingPackageError,
+    ParameterError,
+)
+from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Speech
+from moss_engine.api.service import SpeechService, hear
 from moss_engine.audio.file import MIN_S, SILENCE_PEAK, read_audio
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.turn_taking import (
@@ -31,7 +40,7 @@ from moss_engine.audio.turn_taking import (
     is_murmur,
     pause_s,
 )
-from moss_engine.audio.voice_activity import Detector
+from moss_engine.audio.voice_activity import Detector, has_voice, load_detector
 from moss_engine.ui.audio_in.follower import Follower, SpokenTurn
 from moss_engine.ui.audio_in.partial import Partial, TranscribePartial
 from moss_engine.ui.audio_in.recordings import JOIN, Hear, Recordings, Utterance
@@ -308,3 +317,36 @@ def _read(data: bytes, max_s: float) -> tuple[np.ndarray, int, np.ndarray]:
     """An audio file as int16 [n], its sample rate, and float32 [n]."""
     wave, rate_hz = read_audio(data, max_s)
     return to_pcm16(np.clip(wave, -1.0, 1.0)), rate_hz, wave
+
+
+def open_ingest(service: SpeechService, info: ServiceInfo) -> tuple[AudioIngest, str | None]:
+    """It, and the sentence that says why turns have to be ended by hand, or None."""
+    detector, no_hands_free = load_hands_free()
+    ingest = AudioIngest(
+        functools.partial(hear_voice, service, None if info.encodes else detector),
+        detector,
+        max_s=info.max_speech_s,
+        transcribe_partial=service.transcribe_partial if info.recogniser is not None else None,
+        by_words=not info.encodes,
+    )
+    return ingest, no_hands_free
+
+
+async def hear_voice(
+    service: SpeechService, detector: Detector | None, wave: np.ndarray, sample_rate_hz: int
+) -> Speech:
+    """As `hear`, but for noise and music, in which a recogniser finds words that nobody said:
+    raises AudioEmptyError where the detector finds no voice."""
+    if detector is not None and not await asyncio.to_thread(
+        has_voice, detector, wave, sample_rate_hz
+    ):
+        raise AudioEmptyError("There is no voice in this recording; speak close to the microphone.")
+    return await hear(service, wave, sample_rate_hz)
+
+
+def load_hands_free() -> tuple[Detector | None, str | None]:
+    """What finds the end of a turn, or the sentence that says why it has to be ended by hand."""
+    try:
+        return load_detector(), None
+    except MissingPackageError as error:
+        return None, str(error)

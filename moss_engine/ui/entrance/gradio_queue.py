@@ -11,7 +11,6 @@ import gradio as gr
 
 from moss_engine.api.errors import ALL_TAKEN
 from moss_engine.ui.entrance.asgi import Refused
-from moss_engine.ui.stream import ListenerTimeout
 
 POLL_S = 0.05  # between Gradio's looks for a call; 1,000 a second, its own, take a tenth of a core
 PROGRESS_S = 1.0  # for progress bars, which this page has none of
@@ -76,10 +75,3 @@ class Outboxes:
         """Forget what nobody takes."""
         while self.num_untaken(session):
             self._page._queue.pending_messages_per_session[session].get_nowait()
-
-
-def timeout_of(outboxes: Outboxes, session: str, timeout_s: float) -> ListenerTimeout:
-    """When a program that listens to a reply is gone."""
-    return ListenerTimeout(
-        lambda: outboxes.num_untaken(session), timeout_s, drop=lambda: outboxes.drop(session)
-    )

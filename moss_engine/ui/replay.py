@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from moss_engine.api.controls import CONTROLS, MAX_PAGE_SEED
-from moss_engine.api.errors import InputError
-from moss_engine.api.request import Recorded
+from moss_engine.api.errors import InputError, MossError
+from moss_engine.api.request import Message, Recorded, Request, Text
+from moss_engine.api.service import SpeechService
 from moss_engine.api.tokens import Row
-from moss_engine.ui.facts import PageInfo
+from moss_engine.ui.conversation import Conversation
+from moss_engine.ui.facts import PageInfo, PoolWatch
+from moss_engine.ui.stream import ListenerTimeout, Messages, ReplyClock, Shared, messages, whole
+from moss_engine.ui.view import View
 
 FORMAT, VERSION = "moss-speech-reply", 1
 MAX_FILE_BYTES = 200 * 1024
@@ -176,3 +182,72 @@ def _parts(
         )
         for (row, sample), (end_row, end_sample) in zip(parts, ends, strict=True)
     )
+
+
+class Replays(Shared):
+    """What becomes of replay files that visitors open."""
+
+    def __init__(self, service: SpeechService, facts: PageInfo, pool: PoolWatch):
+        self._service = service
+        self._facts = facts
+        self._pool = pool
+
+    def check(self, file: str) -> str:
+        """Why a replay file would be refused, as one sentence, or "": asked first, as a refusal
+        must not silence what is heard."""
+        try:
+            read(file, self._facts)
+        except MossError as error:
+            return str(error)
+        return ""
+
+    async def replay(
+        self,
+        file: str,
+        run: str,
+        conversation: Conversation,
+        timeout: ListenerTimeout,
+        tick_s: float,
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The messages of a reply that a file holds, called `run`. It is no part of the
+        conversation."""
+        clock = ReplyClock()
+
+        def told(view: View) -> Messages:
+            return self._told(file, view, clock, conversation, timeout, tick_s)
+
+        async with aclosing(whole(View(run=run, seed=0), clock, told)) as messages:
+            async for message in messages:
+                yield message
+
+    async def _told(
+        self,
+        file: str,
+        view: View,
+        clock: ReplyClock,
+        conversation: Conversation,
+        timeout: ListenerTimeout,
+        tick_s: float,
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        facts, recording = self._facts, read(file, self._facts)
+        await self._service.cancel_session(conversation.session_id)
+        reply = await self._service.submit(
+            Request(
+                secrets.token_urlsafe(16),
+                conversation.session_id,
+                (Message("user", Text("")),),
+                facts.default_mode.name,
+                facts.sampling,
+                recording.voice,
+                recorded=recording.recorded,
+                visitor=conversation.visitor,
+            )
+        )
+        told = messages(reply, view, clock, self._pool.counts, timeout, tick_s)
+        async with aclosing(told) as stream:
+            async for message, _ in stream:
+                yield message | {
+                    "seed": recording.seed,
+                    "recipe": recording.recipe,
+                    "pieces": facts.pieces_of(message["ids"]),
+                }

@@ -1,1 +1,0 @@
-"""Questions on their way: doubts, replay files and own voices."""

@@ -22,8 +22,7 @@ from moss_engine.recogniser.load import NONE, load_recogniser
 from moss_engine.recogniser.worker import RecogniserWorker
 from moss_engine.runtime.make import make_runtime, require_runtime, resolve_device, resolve_dtype
 from moss_engine.runtime.roofline import limits_in_steps
-from moss_engine.service.core import ServiceCore
-from moss_engine.service.local import LocalService, MachineWatch
+from moss_engine.service.local import LocalService, MachineWatch, ServiceCore
 from moss_engine.service.recordings import ClonedVoices, Hearing
 from moss_engine.talk.llm import ChatServer, Llm
 from moss_engine.talk.modes import talking_modes

@@ -26,8 +26,7 @@ from moss_engine.audio.pcm import write_wav
 from moss_engine.codec.base import samples_per_code
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
-from moss_engine.service.core import ServiceCore
-from moss_engine.service.local import LocalService
+from moss_engine.service.local import LocalService, ServiceCore
 from tests.fakes import GREEDY, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
 from tests.service.service_support import broken
 from tests.ui import page_support

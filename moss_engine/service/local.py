@@ -2,23 +2,372 @@
 
 from __future__ import annotations
 
-import asyncio
+import dataclasses
+import logging
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
+from concurrent.futures import Future
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import torch
+
+from moss_engine.api.errors import (
+    ContextError,
+    EngineFaultError,
+    MossError,
+    ShuttingDownError,
+    UnknownVoiceError,
+)
+from moss_engine.api.events import (
+    Accepted,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Sampled,
+    TextDelta,
+)
+from moss_engine.api.info import ServiceStats
+from moss_engine.api.request import Progress, Request, without_older_half
+from moss_engine.api.tokens import SpecialIds, code_of
+from moss_engine.codec.base import SpeechCodec, samples_per_code
+from moss_engine.config import EngineConfig
+from moss_engine.engine.engine import FAULT, Engine, StepResult
+from moss_engine.service.recordings import SpeechEncoder
+from moss_engine.service.replies import CLOSED, OpenReplies, OpenReply, Replays
+from moss_engine.service.reply_stream import LocalReplyStream, Waiter, wake
+from moss_engine.service.speech_worker import SpeechJob, SpeechWorker
+
+if TYPE_CHECKING:
+    import numpy as np
+import asyncio
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from moss_engine.api.errors import UnsupportedModeError
-from moss_engine.api.info import MachineLimits, ServiceInfo, ServiceStats
-from moss_engine.api.request import Request
+from moss_engine.api.info import MachineLimits, ServiceInfo
 from moss_engine.api.service import ClonedVoice, ReplyStream
 from moss_engine.api.transcript import Transcript
-from moss_engine.service.core import ServiceCore
 from moss_engine.service.recordings import ClonedVoices, Hearing
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL_S = 0.25
+STALL_S = 10.0
+
+
+class ServiceCore:
+    """Made once, where the parts are joined; `start` it before use. Its methods may be called from
+    any thread, and none of them waits for a step of the engine.
+
+    `voices` are those of the network; where it has some, requests choose among these and not among
+    the codec's. The first `silent_lead_s` of every reply's sound are left out. Where runtime and
+    codec are on `one_gpu`, steps wait while a first sound is being made and nobody needs them.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        codec: SpeechCodec,
+        config: EngineConfig,
+        *,
+        voices: tuple[str, ...] = (),
+        silent_lead_s: float = 0.0,
+        one_gpu: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.engine = engine
+        self.codec = codec
+        self.config = config
+        self._network_voices, self._installed = voices, voices or tuple(codec.voices)
+        self._one_gpu = one_gpu
+        self.lead_samples = round(silent_lead_s * codec.sample_rate_hz)
+        self.samples_per_code = samples_per_code(codec)
+        self._clock = clock
+        self._replies = OpenReplies()
+        self._closing = False
+        self._engine_wake = threading.Event()
+        wake, finish = self._engine_wake.set, self._replies.finish
+        self._worker = SpeechWorker(codec, finish=finish, fail=self._fail, on_first_sound=wake)
+        self._router = EventRouter(self._replies, self._worker, engine.processor.ids)
+        self._replays = Replays(engine.processor.ids, self.samples_per_code, self.lead_samples)
+        self._encoder = SpeechEncoder(codec.encode, on_fault=self._stop_with_fault)
+        self._leases_checked_s = begun_s = clock()
+        self._codec_settled = threading.Event()
+        self._ran_s = {"engine": begun_s, "codec": begun_s}
+        self._threads = [
+            threading.Thread(target=self._run, args=(name, run_once), name=name, daemon=True)
+            for name, run_once in (("codec", self._worker.run_once), ("engine", self._run_engine))
+        ]
+
+    @property
+    def voices(self) -> tuple[str, ...]:
+        """What a request may name, the default first; a codec's may change meanwhile."""
+        return self._network_voices or tuple(self.codec.voices)
+
+    def start(self) -> None:
+        """Start both threads and accept requests from now on."""
+        for thread in self._threads:
+            thread.start()
+        self._codec_settled.wait()
+        self._replies.accepting = True
+
+    def submit(self, request: Request) -> LocalReplyStream:
+        """Accept a request; its events come from the stream.
+
+        Raises a MossError, with nothing begun, if the request cannot be served: an InputError for
+        what is wrong with it, BusyError, ShuttingDownError or EngineFaultError.
+        """
+        reply = None
+        try:
+            reply = self._open(request)
+            reply.stream.open(self._admit(reply))
+        except BaseException:
+            self._replies.refuse(reply)
+            raise
+        if reply.job is not None:
+            self._worker.notify(reply.job)
+        if reply.cancelled:  # while the engine did not know it yet
+            self.engine.cancel(request.request_id)
+        self._engine_wake.set()
+        return reply.stream
+
+    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+        """`submit`, then every event to the terminal one. Leaving early stops the reply."""
+        async with aclosing(self.submit(request).events()) as events:
+            async for event in events:
+                yield event
+
+    def encode(self, wave: np.ndarray, sample_rate_hz: int) -> Future[tuple[int, ...]]:
+        """Codes of float32 [samples] mono, encoded one recording after another.
+
+        Raises BusyError, ShuttingDownError or EngineFaultError; the future raises the codec's
+        MossError.
+        """
+        if self.engine.fault:
+            raise EngineFaultError(self.engine.fault)
+        if not self._replies.accepting:
+            raise ShuttingDownError(CLOSED)
+        return self._encoder.submit(wave, sample_rate_hz)
+
+    def cancel(self, request_id: str, cause: str = "stopped") -> None:
+        """Stop a reply at once, whatever it is doing; does nothing if it is over or unknown."""
+        reply = self._replies.get(request_id)
+        if reply is not None:
+            reply.cancel(cause)
+            self.engine.cancel(request_id)
+            self._engine_wake.set()
+            if reply.job is not None:
+                self._worker.notify(reply.job)
+
+    def cancel_session(self, session_id: str) -> None:
+        """Stop every reply of a session."""
+        for reply in self._replies.all():
+            if reply.request.session_id == session_id:
+                self.cancel(reply.request_id, "session")
+
+    def ahead_s(self, request_id: str) -> float:
+        """Seconds of audio of an open reply that its listener has not acknowledged."""
+        reply = self._replies.get(request_id)
+        assert reply is not None, "the reply is over"
+        return reply.ahead_s(self.samples_per_code, self.codec.sample_rate_hz)
+
+    def stats(self) -> ServiceStats:
+        age_s = self._clock() - min(self._ran_s.values())
+        state = "ready" if age_s < STALL_S else "stalled"
+        state = state if self._replies.accepting else "draining"
+        state = "faulted" if self.engine.fault else state
+        engine, encoding = self.engine.stats(), self._encoder.num_pending
+        return ServiceStats(engine, state, age_s, self._replies.outcomes(), encoding)
+
+    def drain(self, timeout_s: float | None = None) -> None:
+        """Refuse new requests, give the open ones `timeout_s` (default: `config.drain_s`) to end,
+        then stop the rest.
+
+        Blocks; on return every stream has its terminal event. Not to be called inside a signal
+        handler: it takes locks.
+        """
+        timeout_s = self.config.drain_s if timeout_s is None else timeout_s
+        self._replies.stop_accepting(timeout_s)
+        for reply in self._replies.all():
+            self.cancel(reply.request_id, "shutdown")
+        self._replies.wait_for_none(1.0)
+        for reply in self._replies.all():  # a thread hangs in the runtime or the codec
+            end_s, rows, reason = reply.stream.elapsed_s(), reply.num_rows, FinishReason.CANCELLED
+            self._replies.finish(Finished(reply.request_id, end_s, rows, reason, ()))
+
+    def close(self) -> None:
+        """Stop everything now: open replies are cancelled, the threads end, the runtime's memory is
+        given back."""
+        self.drain(0.0)
+        self._closing = True
+        self._engine_wake.set()
+        self._worker.wake()
+        self._encoder.close()
+        for thread in filter(lambda thread: thread.ident, self._threads):
+            thread.join(STALL_S)
+        if not any(thread.is_alive() for thread in self._threads):
+            self.engine.close()
+
+    def _open(self, request: Request) -> OpenReply:
+        if request.voice is not None and request.voice not in self.voices:
+            raise UnknownVoiceError(
+                f"voice {request.voice!r} is unknown; choose one of {', '.join(self._installed)}."
+            )
+        stream = LocalReplyStream(
+            request.request_id,
+            clock=self._clock,
+            cancel=self.cancel,
+            on_taken=self._engine_wake.set,
+        )
+        speaks = bool(request.recorded) or self.engine.processor.speaks(request)
+        voice, rate_hz = None if self._network_voices else request.voice, self.codec.sample_rate_hz
+        progress = request.progress or Progress()
+        stream.taken_samples, sent, codes = progress.num_taken, progress.num_samples, progress.codes
+        job = SpeechJob(stream, voice, rate_hz, self.lead_samples, sent, codes) if speaks else None
+        reply = OpenReply(request, stream, job, num_rows=len(progress.rows))
+        self._replies.add(reply)
+        return reply
+
+    def _admit(self, reply: OpenReply) -> Accepted:
+        """Hand the request to the engine, with as much of its history as fits if it allows that."""
+        request, left_out = reply.request, 0
+        if request.recorded and not self.engine.fault:
+            return self._replays.accept(request, self._replies.num_recorded())
+        while True:
+            try:
+                accepted = self.engine.submit(request, reply.stream.accepted_s)
+            except ContextError:
+                request, num_messages = without_older_half(request)
+                if not num_messages:
+                    raise
+                left_out += num_messages
+            else:
+                return dataclasses.replace(accepted, num_left_out=left_out)
+
+    def _fail(self, request_id: str, error: MossError) -> None:
+        """End a reply with an error, and stop it in the engine."""
+        reply = self._replies.get(request_id)
+        if reply is not None:
+            self._replies.finish(reply.failed(error))
+            self.engine.cancel(request_id)
+            self._engine_wake.set()
+
+    def _stop_with_fault(self) -> None:
+        """Nothing works any more until the process ends; every listener gets a last word."""
+        self.engine.stop_with_fault()
+        for reply in self._replies.all():
+            self._replies.finish(reply.failed(EngineFaultError(FAULT)))
+
+    def _run(self, name: str, run_once: Callable[[], None]) -> None:
+        """The life of the engine's or the codec's thread."""
+        if name == "codec":
+            # One core, beside those of the runtime, which sets its own number in the engine thread.
+            # PyTorch keeps the number per thread for its own kernels, but for MKL once per process,
+            # by the thread that set it last: that must be the runtime's, so nothing is accepted
+            # before this.
+            torch.set_num_threads(1)
+            self._codec_settled.set()
+        try:
+            while not self._closing:
+                run_once()
+                self._ran_s[name] = self._clock()
+        except Exception:
+            log.exception("the %s thread stopped", name)
+            self._stop_with_fault()
+
+    def _run_engine(self) -> None:
+        self._engine_wake.clear()
+        replies, run_ahead_s = self._replies.all(), self.config.run_ahead_s
+        self._end_leases(replies)
+        per_code, rate_hz, now_s = self.samples_per_code, self.codec.sample_rate_hz, self._clock()
+        ahead_s: dict[str, float] = {}
+        paused: set[str] = set()
+        for reply in replies:
+            left_s = ahead_s[reply.request_id] = reply.ahead_s(per_code, rate_hz)
+            if reply.hold(left_s, run_ahead_s, now_s):
+                paused.add(reply.request_id)
+        waits = self._one_gpu and self._worker.is_awaited(ahead_s)
+        result = StepResult((), 0) if waits else self.engine.step(paused, ahead_s)
+        events = (*result.events, *self._replays.step(replies, paused))
+        self._router.route(events)
+        if not result.num_rows and not events:
+            self._engine_wake.wait(IDLE_POLL_S)
+
+    def _end_leases(self, replies: list[OpenReply]) -> None:
+        """Stop the replies that nobody listens to; looked for now and then, not at every step."""
+        now_s = self._clock()
+        if now_s - self._leases_checked_s < IDLE_POLL_S:
+            return
+        self._leases_checked_s = now_s
+        for reply in replies:
+            if reply.stream.lease_lost(now_s, self.config.lease_s):
+                self.cancel(reply.request_id, "nobody listens")
+
+
+class EventRouter:
+    """Called by the engine thread."""
+
+    def __init__(self, replies: OpenReplies, worker: SpeechWorker, ids: SpecialIds):
+        self._replies = replies
+        self._worker = worker
+        self._ids = ids
+
+    def route(self, events: Iterable[Event]) -> None:
+        """Deliver the events of one step; listeners who wait are woken for all of them at once."""
+        waiters: list[Waiter] = []
+        try:
+            for event in events:
+                reply = self._replies.get(event.request_id)
+                if reply is None:
+                    continue
+                if isinstance(event, Sampled):
+                    self._route_row(event, reply, waiters)
+                else:
+                    self._route(event, reply, waiters)
+        finally:
+            wake(waiters)
+
+    def _route_row(self, event: Sampled, reply: OpenReply, waiters: list[Waiter]) -> None:
+        reply.num_rows = event.num_rows
+        if reply.stream.held_s:
+            event = dataclasses.replace(event, held_s=reply.stream.held_s)
+        reply.stream.put(event, waiters)
+        if reply.job is not None:
+            self._add_codes(event, reply.job)
+
+    def _route(self, event: Event, reply: OpenReply, waiters: list[Waiter]) -> None:
+        reply.num_rows, job = event.num_rows, reply.job
+        if isinstance(event, Finished) and reply.cancelled:
+            # It ended by itself, but its sound was dropped.
+            event = dataclasses.replace(event, reason=FinishReason.CANCELLED)
+        if isinstance(event, Finished) and not reply.cancelled and job and job.num_codes:
+            job.ending = event
+            self._worker.notify(job)
+        elif isinstance(event, (Finished, Failed)):
+            self._replies.finish(event)
+        else:
+            if isinstance(event, TextDelta) and job is not None:
+                start_sample = max(0, event.start_sample - job.lead_samples)
+                event = dataclasses.replace(event, start_sample=start_sample)
+            reply.stream.put(event, waiters)
+
+    def _add_codes(self, event: Sampled, job: SpeechJob) -> None:
+        job.num_rows = event.num_rows
+        code = code_of(event.row, self._ids)
+        codes = event.silence if code is None else (code, *event.silence)
+        for heard in codes:
+            job.add_code(heard)
+        if codes:
+            self._worker.notify(job)
 
 
 LOOK_S = 0.2  # between two looks whether the service rests

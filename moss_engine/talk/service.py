@@ -24,10 +24,20 @@ from moss_engine.api.events import Accepted, Event, Transcribed
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.metrics import RequestMetrics
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import Message, Recorded, Reply, Request, Speech, Text
+from moss_engine.api.request import (
+    Message,
+    Recorded,
+    Reply,
+    Request,
+    Speech,
+    Text,
+    check_id,
+    check_sampling,
+    check_speed,
+    check_text,
+)
 from moss_engine.api.service import ReplyStream, ReplyWrapper, ServiceWrapper, StartableService
 from moss_engine.api.transcript import Transcript
-from moss_engine.api.validation import check_id, check_sampling, check_speed, check_text
 from moss_engine.talk.answer import Answerer, Part, Question, Role, Spoken
 from moss_engine.talk.modes import reading_mode
 from moss_engine.talk.reply import TalkReply

@@ -1,13 +1,14 @@
-"""Requests -> prompt rows: the turn grammar of MOSS-Speech, `<|im_start|>{role}\\n` content
-`<|im_end|>\\n`.
+"""Requests -> prompt rows: the turn grammar of MOSS-Speech, `<|im_start|>{role}\n` content
+`<|im_end|>\n`.
 
 Every piece is tokenised on its own and special tokens are put in by id, so what a visitor types
-stays text.
-"""
+stays text."""
 
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -23,17 +24,70 @@ from moss_engine.api.modes import (
     PUBLISHED_SAMPLING,
     Mode,
     Modes,
+    Pauses,
     read_default_sampling,
     read_modes,
+    token_ids,
 )
-from moss_engine.api.request import Content, Message, Reply, Request, Sampling, Speech, Text
+from moss_engine.api.request import (
+    Content,
+    Message,
+    Reply,
+    Request,
+    Sampling,
+    Speech,
+    Text,
+    check_id,
+    check_sampling,
+    check_speed,
+    check_text,
+)
 from moss_engine.api.tokens import Row, Segment, is_audio_row, is_stop, speech_rows, text_rows
-from moss_engine.api.validation import check_id, check_sampling, check_speed, check_text
-from moss_engine.api.voices import token_ids
 from moss_engine.models.config import ModelConfig
 from moss_engine.text.language import LANGUAGES, said
-from moss_engine.text.reading import Part, parts_to_read
+from moss_engine.text.spoken.sentences import as_sentence, split_sentences
 from moss_engine.text.tokenizer import TextDecoder, TextTokenizer
+
+_BLANK_LINE = re.compile(r"\r?\n[^\S\n]*\r?\n\s*")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A sentence, or a part of a long one, and the codes of silence that go before it."""
+
+    text: str
+    silence: tuple[int, ...] = ()
+
+
+def parts_to_read(text: str, limits: Modes, mode: Mode, speed: float) -> list[Part]:
+    """The parts of a text, each of at most `segment_chars` characters, in order; in their spoken
+    form where the mode spells out. A text without anything to say has none."""
+    paragraphs = _BLANK_LINE.split(text.strip())
+    parts: list[Part] = []
+    for paragraph in filter(None, (said(mode, paragraph) for paragraph in paragraphs)):
+        sentences = split_sentences(paragraph, limits.segment_chars - 1)
+        for index, sentence in enumerate(sentences):
+            ends = index + 1 == len(sentences)
+            codes = _pause(limits.pauses, speed, opens=not index, before=parts[-1:])
+            parts.append(Part(_marked(sentence, ends) if mode.spell_out else sentence, codes))
+    return parts
+
+
+def _marked(sentence: str, ends: bool) -> str:
+    """With a mark at its end: what goes on in the next part is no sentence yet."""
+    return as_sentence(sentence if ends or sentence[-1] in ".?!,;:" else f"{sentence},")
+
+
+def _pause(
+    pauses: Pauses | None, speed: float, *, opens: bool, before: list[Part]
+) -> tuple[int, ...]:
+    """The silence before a part that `opens` a paragraph or not. Between the parts of one sentence
+    there is none but that of its marks; who speaks fast pauses less."""
+    if pauses is None or not before or not (opens or before[0].text[-1] in ".?!"):
+        return ()
+    codes = pauses.paragraph if opens else pauses.sentence
+    return (pauses.code,) * round(codes / max(1.0, speed))
+
 
 IM_START = "<|im_start|>"
 IM_END = "<|im_end|>"

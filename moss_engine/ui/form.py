@@ -17,8 +17,17 @@ from moss_engine.api.errors import (
     UnsupportedModeError,
 )
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Speech, Text
-from moss_engine.api.validation import check_sampling, check_speed, check_text
+from moss_engine.api.request import (
+    ChannelSampling,
+    Message,
+    Request,
+    Sampling,
+    Speech,
+    Text,
+    check_sampling,
+    check_speed,
+    check_text,
+)
 from moss_engine.text.language import doubt
 from moss_engine.ui.facts import PageInfo
 

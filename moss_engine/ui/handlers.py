@@ -19,10 +19,9 @@ from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Utterance
-from moss_engine.ui.conversation import Conversation, PlaybackPosition, Turn
+from moss_engine.ui.conversation import Conversation, PlaybackPosition, Sessions, Turn, settle
 from moss_engine.ui.facts import PageInfo, PoolWatch
 from moss_engine.ui.replay import recipe
-from moss_engine.ui.sessions import Sessions, settle
 from moss_engine.ui.stream import (
     TICK_S,
     ListenerTimeout,

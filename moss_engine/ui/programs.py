@@ -29,8 +29,8 @@ from moss_engine.endpoints.figures import Figures, WatchedService
 from moss_engine.endpoints.replies import told
 from moss_engine.endpoints.server import Server
 from moss_engine.ui import form
-from moss_engine.ui.audio_in.clip import write_clip
 from moss_engine.ui.config import PageConfig
+from moss_engine.ui.conversation import write_clip
 from moss_engine.ui.entrance.gradio_queue import Outboxes
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.programs import programs

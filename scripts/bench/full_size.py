@@ -33,7 +33,7 @@ from moss_engine.codec.base import SpeechCodec
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.base import ScheduledBatch
 from moss_engine.runtime.make import resolve_device
-from moss_engine.service.core import ServiceCore
+from moss_engine.service.local import ServiceCore
 from scripts.bench import gpu
 from scripts.bench.common import Report, count, levels, names_of, whole_numbers
 from scripts.bench.gpu import BLOCKS_EACH, CONTEXT_ROWS, add_figure, device_times_ms, wall_times_ms

@@ -45,7 +45,7 @@ from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Runtime
-from moss_engine.service.core import ServiceCore
+from moss_engine.service.local import ServiceCore
 from scripts.bench.listeners import MakeRequest
 
 TINY_CONFIG: dict[str, Any] = {

@@ -24,8 +24,7 @@ from moss_engine.cluster.fleet import Answer, Card, CutOffError, Load, Refusal, 
 from moss_engine.cluster.replica import ReplicaServer
 from moss_engine.cluster.service import ClusterService
 from moss_engine.codec.base import VoiceCloner
-from moss_engine.service.core import ServiceCore
-from moss_engine.service.local import LocalService
+from moss_engine.service.local import LocalService, ServiceCore
 from moss_engine.service.recordings import ClonedVoices
 from tests.fakes import IDS, FakeCodec, FakeRuntime, make_request
 from tests.service.service_support import (

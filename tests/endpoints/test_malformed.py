@@ -16,7 +16,7 @@ import pytest
 import websockets.sync.client
 
 from moss_engine.api.errors import BrainError, BusyError, MossError, ParameterError, error_of
-from moss_engine.api.validation import check_sampling
+from moss_engine.api.request import check_sampling
 from moss_engine.endpoints.bodies import parse
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
 from moss_engine.endpoints.speech import SpeechBody

@@ -18,7 +18,7 @@ from moss_engine.api.service import stream
 from moss_engine.api.tokens import code_of
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
-from moss_engine.service.core import ServiceCore
+from moss_engine.service.local import ServiceCore
 from tests.fixtures.make_tiny_moss import make_tiny_moss
 
 ROWS = 40

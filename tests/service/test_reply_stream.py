@@ -11,8 +11,8 @@ import pytest
 
 from moss_engine.api.events import AudioChunk, Event, Failed, Sampled, TextDelta
 from moss_engine.api.tokens import Modality, Row
-from moss_engine.service import open_replies
-from moss_engine.service.open_replies import BURST, MAX_LINES_PER_S, ReplyLog
+from moss_engine.service import replies
+from moss_engine.service.replies import BURST, MAX_LINES_PER_S, ReplyLog
 from moss_engine.service.reply_stream import LINGER_S, LocalReplyStream
 from tests.fakes import Clock
 from tests.service.service_support import ask, listen, served, talking, wait_until
@@ -92,7 +92,7 @@ def lines(caplog) -> list[dict]:
 
 
 def test_a_reply_leaves_one_line_without_its_words(caplog):
-    caplog.set_level(logging.INFO, open_replies.log.name)
+    caplog.set_level(logging.INFO, replies.log.name)
     with served() as service:
         asyncio.run(listen(service, ask("my secret")))
         wait_until(lambda: caplog.records)
@@ -103,7 +103,7 @@ def test_a_reply_leaves_one_line_without_its_words(caplog):
 
 
 def test_the_line_says_why_a_reply_was_stopped(caplog):
-    caplog.set_level(logging.INFO, open_replies.log.name)
+    caplog.set_level(logging.INFO, replies.log.name)
     with served(talking(), lease_s=1.0, run_ahead_s=0.5) as service:
         service.submit(ask())
         stopped = service.submit(ask(session="mine"))
@@ -115,7 +115,7 @@ def test_the_line_says_why_a_reply_was_stopped(caplog):
 
 
 def test_lines_are_bounded_in_number_and_those_left_out_are_counted(caplog):
-    caplog.set_level(logging.INFO, open_replies.log.name)
+    caplog.set_level(logging.INFO, replies.log.name)
     now = [0.0]
     log = ReplyLog(lambda: now[0])
     for _ in range(1000):

@@ -14,7 +14,7 @@ from moss_engine.api.request import Progress, Request
 from moss_engine.api.tokens import SpecialIds, spoken_codes
 from moss_engine.build import build_core
 from moss_engine.config import EngineConfig
-from moss_engine.service.core import ServiceCore
+from moss_engine.service.local import ServiceCore
 from tests.fakes import SPOKEN, WARM, FakeRuntime, make_request, noisy
 from tests.service.service_support import ask, listen, served
 

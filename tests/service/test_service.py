@@ -37,7 +37,7 @@ from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import FAULT, Engine
-from moss_engine.service.core import ServiceCore
+from moss_engine.service.local import ServiceCore
 from moss_engine.service.reply_stream import LocalReplyStream
 from tests.fakes import LIMITS, SPOKEN, WARM, FakeCodec, FakeProcessor, FakeRuntime, noisy, scripted
 from tests.service.service_support import (
@@ -212,7 +212,7 @@ def test_a_listener_who_does_not_take_bounds_what_is_made():
 
 
 def test_a_written_reply_is_bounded_too(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("moss_engine.service.open_replies.MAX_UNTAKEN_EVENTS", 20)
+    monkeypatch.setattr("moss_engine.service.replies.MAX_UNTAKEN_EVENTS", 20)
     with served(FakeRuntime(scripted([Row(ord("x"), 0)])), lease_s=600) as service:
         handle = service.submit(ask(mode="text"))
         wait_until(lambda: handle.num_untaken > 20)

@@ -21,8 +21,8 @@ from moss_engine.api.tokens import Row
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment
-from moss_engine.service.core import ServiceCore
-from moss_engine.text.reading import parts_to_read
+from moss_engine.service.local import ServiceCore
+from moss_engine.text.processor import parts_to_read
 from tests.fakes import SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
 from tests.service.service_support import ask, heard, listen, sound_of
 

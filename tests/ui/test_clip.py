@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gradio.utils import is_allowed_file
 
-from moss_engine.ui.audio_in.clip import NAME, cut_clip, write_clip
+from moss_engine.ui.conversation import NAME, cut_clip, write_clip
 from tests.ui.page_support import no_room
 
 TONE = (8000 * np.sin(np.arange(2400) / 10)).astype(np.int16)

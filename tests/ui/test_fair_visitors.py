@@ -10,13 +10,13 @@ import pytest
 
 from moss_engine.api.errors import BusyError, ParameterError
 from moss_engine.api.request import Speech
-from moss_engine.ui import sessions as sessions_module
+from moss_engine.ui import conversation as sessions_module
 from moss_engine.ui.audio_in import ingest as module
 from moss_engine.ui.audio_in import recordings
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Recordings
 from moss_engine.ui.audio_in.route import answer
-from moss_engine.ui.sessions import Conversations, Sessions
+from moss_engine.ui.conversation import Conversations, Sessions
 from tests.ui.page_support import FakeService, soon
 
 RATE_HZ = 16_000

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from moss_engine.ui.conversation import Turn
-from moss_engine.ui.sessions import Conversations
+from moss_engine.ui.conversation import Conversations, Turn
 
 KEY = "0123456789abcdef" * 2
 

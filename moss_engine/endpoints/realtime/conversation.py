@@ -8,9 +8,8 @@ from typing import Any, Literal
 from moss_engine.api.errors import InputError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import Content, Message, Reply, Speech, Text
+from moss_engine.api.request import Content, Message, Reply, Speech, Text, check_text
 from moss_engine.api.tokens import Row, rows_until_code
-from moss_engine.api.validation import check_text
 from moss_engine.endpoints.errors import ApiError, of_moss
 
 MAX_ITEMS = 512

@@ -14,7 +14,7 @@ from moss_engine.api.request import Request
 from moss_engine.api.service import ReplyStream
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
-from moss_engine.service.core import ServiceCore
+from moss_engine.service.local import ServiceCore
 from scripts.bench.listeners import (
     Crowd,
     Heard,

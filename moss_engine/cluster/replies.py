@@ -37,7 +37,7 @@ from moss_engine.api.request import Progress, Request
 from moss_engine.api.tokens import Row, SpecialIds, code_of
 from moss_engine.cluster.fleet import Refusal, ReplicaLostError
 from moss_engine.cluster.members import Member, Members, unless_gone
-from moss_engine.service.reply_stream import LocalReplyStream
+from moss_engine.service.speech_worker import LocalReplyStream
 
 
 class ReplyProgress:

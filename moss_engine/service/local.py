@@ -37,8 +37,13 @@ from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import FAULT, Engine, StepResult
 from moss_engine.service.recordings import SpeechEncoder
 from moss_engine.service.replies import CLOSED, OpenReplies, OpenReply, Replays
-from moss_engine.service.reply_stream import LocalReplyStream, Waiter, wake
-from moss_engine.service.speech_worker import SpeechJob, SpeechWorker
+from moss_engine.service.speech_worker import (
+    LocalReplyStream,
+    SpeechJob,
+    SpeechWorker,
+    Waiter,
+    wake,
+)
 
 if TYPE_CHECKING:
     import numpy as np

@@ -33,8 +33,7 @@ from moss_engine.api.events import (
 )
 from moss_engine.api.request import Recorded, Request
 from moss_engine.api.tokens import Modality, Row, SpecialIds, code_of, is_audio_row
-from moss_engine.service.reply_stream import MAX_UNTAKEN_EVENTS, LocalReplyStream
-from moss_engine.service.speech_worker import SpeechJob
+from moss_engine.service.speech_worker import MAX_UNTAKEN_EVENTS, LocalReplyStream, SpeechJob
 
 log = logging.getLogger("moss_engine.service.reply_log")
 

@@ -35,7 +35,7 @@ from moss_engine.api.tokens import Row, rows_until_code
 from moss_engine.audio.pcm import read_wav, waveform_peaks, write_wav
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.parts.words import STATE_S
-from moss_engine.ui.view import NOTES, View
+from moss_engine.ui.stream import NOTES, View
 
 NUM_BARS = 48
 NAME = "moss-speech.wav"

@@ -28,10 +28,12 @@ from moss_engine.ui.stream import (
     Messages,
     ReplyClock,
     Shared,
+    View,
+    halt,
     messages,
+    take,
     whole,
 )
-from moss_engine.ui.view import View, halt, take
 
 ACCEPTED_SEQ = 2  # of the view behind the message that says so
 

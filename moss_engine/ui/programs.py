@@ -34,8 +34,7 @@ from moss_engine.ui.conversation import write_clip
 from moss_engine.ui.entrance.gradio_queue import Outboxes
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.programs import programs
-from moss_engine.ui.stream import ListenerTimeout, ticking
-from moss_engine.ui.view import to_wire
+from moss_engine.ui.stream import ListenerTimeout, ticking, to_wire
 
 BEAT_S = 0.1  # how late Gradio notices that nobody waits any more
 

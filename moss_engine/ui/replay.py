@@ -22,8 +22,15 @@ from moss_engine.api.service import SpeechService
 from moss_engine.api.tokens import Row
 from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.facts import PageInfo, PoolWatch
-from moss_engine.ui.stream import ListenerTimeout, Messages, ReplyClock, Shared, messages, whole
-from moss_engine.ui.view import View
+from moss_engine.ui.stream import (
+    ListenerTimeout,
+    Messages,
+    ReplyClock,
+    Shared,
+    View,
+    messages,
+    whole,
+)
 
 FORMAT, VERSION = "moss-speech-reply", 1
 MAX_FILE_BYTES = 200 * 1024

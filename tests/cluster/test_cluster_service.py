@@ -39,7 +39,7 @@ from moss_engine.cluster.replica import fingerprint
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.options import from_values
-from moss_engine.ui.view import View, fold
+from moss_engine.ui.stream import View, fold
 from tests.cluster.cluster_support import (
     INFO,
     Cluster,

@@ -29,8 +29,7 @@ from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.make import make_runtime
-from moss_engine.text.processor import Processor
-from moss_engine.text.tokenizer import TextTokenizer
+from moss_engine.text.processor import Processor, TextTokenizer
 from tests.fakes import (
     HEADER,
     IDS,

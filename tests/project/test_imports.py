@@ -71,7 +71,7 @@ ALLOWED = {
 HOMES = {
     "torch": ("models", "runtime", "kernels", "codec", "service", "build", "export"),
     "safetensors": ("models",),
-    "tokenizers": ("text.tokenizer",),
+    "tokenizers": ("text.processor",),
     "anyascii": ("text.spoken",),
     "soundfile": ("audio", "codec", "endpoints.sound"),
     "bigvgan": ("codec.vocoder.bigvgan",),

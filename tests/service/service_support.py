@@ -17,7 +17,7 @@ from moss_engine.api.tokens import Row, spoken_codes
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.service.local import ServiceCore
-from moss_engine.service.reply_stream import LocalReplyStream
+from moss_engine.service.speech_worker import LocalReplyStream
 from tests.fakes import (
     IDS,
     LIMITS,

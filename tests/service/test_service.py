@@ -38,7 +38,7 @@ from moss_engine.api.tokens import Row
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import FAULT, Engine
 from moss_engine.service.local import ServiceCore
-from moss_engine.service.reply_stream import LocalReplyStream
+from moss_engine.service.speech_worker import LocalReplyStream
 from tests.fakes import LIMITS, SPOKEN, WARM, FakeCodec, FakeProcessor, FakeRuntime, noisy, scripted
 from tests.service.service_support import (
     PATIENCE_S,

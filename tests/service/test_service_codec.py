@@ -17,8 +17,7 @@ from moss_engine.api.tokens import Row
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.service.local import ServiceCore
-from moss_engine.service.reply_stream import LocalReplyStream
-from moss_engine.service.speech_worker import SpeechJob
+from moss_engine.service.speech_worker import LocalReplyStream, SpeechJob
 from tests.fakes import PAD, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
 from tests.service.service_support import (
     PATIENCE_S,

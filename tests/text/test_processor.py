@@ -29,8 +29,7 @@ from moss_engine.api.request import ChannelSampling, Message, Reply, Request, Sa
 from moss_engine.api.tokens import Row
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.text.language import LANGUAGES
-from moss_engine.text.processor import Processor, load_processor
-from moss_engine.text.tokenizer import TextTokenizer
+from moss_engine.text.processor import Processor, TextTokenizer, load_processor
 from tests.fakes import CONFIG
 
 SPECIALS = "<|im_start|> <|im_end|> <|endoftext|> <|sosp|> <|audio|> <read> <chat>".split()

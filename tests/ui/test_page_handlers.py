@@ -24,8 +24,7 @@ from moss_engine.ui import form
 from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.stream import ListenerTimeout, ReplyClock, messages
-from moss_engine.ui.view import View
+from moss_engine.ui.stream import ListenerTimeout, ReplyClock, View, messages
 from tests.ui.page_support import DEFAULTS, INFO, FakeService, Script, no_room, signal, soon
 
 VALUES = {

@@ -20,7 +20,7 @@ from moss_engine.api.events import (
 )
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.audio.pcm import to_pcm16
-from moss_engine.ui.view import View, fail, fold, take, to_wire, urgent
+from moss_engine.ui.stream import View, fail, fold, take, to_wire, urgent
 
 RATE_HZ = 1000
 

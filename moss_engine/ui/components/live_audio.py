@@ -1,6 +1,6 @@
 """LiveAudio: a Gradio component that plays PCM while it is being made.
 
-The messages of a reply (`moss_engine.ui.view`) and its sound come by the page's own WebSocket
+The messages of a reply (`moss_engine.ui.stream`) and its sound come by the page's own WebSocket
 (`moss_engine.ui.door`). In the browser an AudioWorklet's ring buffer plays them without
 a gap, while captions, waveform and mel follow what is heard.
 """

@@ -26,7 +26,6 @@ BENCHES = {
     "hands_free": "talking to the built-in voice in Chromium: last word to first sound",
     "barge_in": "what stops an answer in Chromium, of sounds that must not and questions that must",
     "soak": "hours of visitors, or none: memory, threads, files, processor, first sounds",
-    "stress": "the program under attack: fuzzed calls, half-sent requests, damaged files, kill -9",
     "replicas": "replicas on Ray under listeners who grow in number; a death, an upgrade",
     "full_size": "the published size with random weights on a GPU: steps, prefill, listeners",
     "codec": "the published codec or its stand-in alone: chunks, encoding, memory",

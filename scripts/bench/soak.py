@@ -20,13 +20,14 @@ from typing import Any
 
 import httpx
 import numpy as np
+from websockets.exceptions import WebSocketException
 
 from moss_engine.audio.file import read_audio
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.config import REPO_ROOT
 from scripts.bench.common import Report, cpu_name, cpu_s
 from scripts.bench.program import Program, running
-from scripts.bench.visitor import Answer, Visitor, functions_of
+from scripts.bench.visitor import Answer, Visitor
 from scripts.sentences import sentence
 
 SAMPLE_S = 60.0
@@ -78,7 +79,6 @@ class Soak:
         self._ends: Counter[str] = Counter()
         self._samples: list[tuple[float, dict[str, int]]] = []
         self._busy_s = cpu_s(program.process.pid)
-        self._functions: dict[str, tuple[int, dict[Any, Any]]] = {}
 
     @property
     def seconds(self) -> float:
@@ -87,7 +87,6 @@ class Soak:
     async def run(
         self, length_s: float, save: Callable[[dict[str, Any]], None], *, idle: bool = False
     ) -> None:
-        self._functions = await functions_of(self._client)
         talks = await offers(self._client, TALKING)
         people = (self._listen, self._listen, self._cancel, self._talk if talks else self._listen)
         visits = [asyncio.ensure_future(self._visit(person)) for person in people if not idle]
@@ -133,10 +132,10 @@ class Soak:
     async def _visit(self, person: Callable[[Visitor], Awaitable[None]]) -> None:
         """One tab after another, closed and opened anew."""
         while True:
-            visitor = Visitor(self._client, self._functions)
+            visitor = await Visitor.open(self._program.url)
             try:
                 await person(visitor)
-            except httpx.HTTPError as error:
+            except (WebSocketException, OSError) as error:
                 self._ends[f"failed: {type(error).__name__}"] += 1
                 await asyncio.sleep(PAUSE_S)
             finally:
@@ -146,7 +145,6 @@ class Soak:
         for _ in range(QUESTIONS_A_TAB):
             text = sentence(self._chance.randrange(10_000))
             self._note("reading", await visitor.ask(text=text, max_rows=MAX_ROWS))
-            await visitor.stop()  # which answers with the conversation and writes its sound
             await asyncio.sleep(PAUSE_S * (0.5 + self._chance.random()))
 
     async def _cancel(self, visitor: Visitor) -> None:
@@ -170,13 +168,13 @@ class Soak:
 
     async def _talk(self, visitor: Visitor) -> None:
         """Says a sentence, hears the answer, says another; blocks come as a microphone's do."""
-        key, seq, spoken = await visitor.microphone(), 0, spoken_16k()
+        spoken = spoken_16k()
         for _ in range(QUESTIONS_A_TAB):
             utterance = ""
+            await visitor.talk()
             turn = np.concatenate([spoken, np.zeros(6 * 16_000, np.int16)])
             for start in range(0, len(turn), BLOCK):
-                heard = await visitor.say(key, seq, turn[start : start + BLOCK])
-                seq += 1
+                heard = await visitor.say(turn[start : start + BLOCK])
                 utterance = heard["utterance"] or utterance
                 if utterance:
                     break

@@ -33,6 +33,8 @@ END_S = 0.64
 0.2 to 0.5 s."""
 LEAST_SPEECH_S = 0.25
 """Less speech in a whole turn is a cough or a click, and is dropped."""
+LOOK_S = 0.15
+"""Silence after which a turn is understood as far as it goes, and its end is judged."""
 COUGH_END_S = 0.288
 """Silence behind so little speech over an answer that it was a cough: the answer goes on."""
 LEAD_S = 0.32
@@ -44,6 +46,8 @@ class Change(Enum):
     BEGAN = "began"
     ENDED = "ended"
     DROPPED = "dropped"
+    PAUSED = "paused"
+    WENT_ON = "went on"
 
 
 @dataclass(frozen=True)
@@ -63,15 +67,20 @@ class TurnState:
 
 
 def follow(
-    turn: TurnState, probability: float, *, answering: bool, max_s: float, end_s: float = END_S
+    turn: TurnState,
+    probability: float,
+    *,
+    answering: bool,
+    max_s: float,
+    end_s: float = END_S,
+    likely: float = LIKELY,
 ) -> TurnState:
-    """The turn after one more frame. `end_s` of silence end it, and so does its reaching
-    `max_s`."""
+    """The turn after one more frame. `end_s` of silence end it, and so does its reaching `max_s`.
+    From `likely` on a frame is speech while nobody talks."""
     if not turn.talking:
-        return _wait(
-            turn, probability, SURE if answering else LIKELY, INTERRUPT_S if answering else BEGIN_S
-        )
-    heard = probability >= STILL_LIKELY
+        level = max(SURE, likely) if answering else likely
+        return _wait(turn, probability, level, INTERRUPT_S if answering else BEGIN_S)
+    heard = probability >= min(STILL_LIKELY, likely)
     turn = replace(
         turn,
         change=Change.NONE,
@@ -118,6 +127,8 @@ def pause_s(text: str) -> float:
 
 MEANT_S = 0.6
 """Speech over an answer that is no murmur any more."""
+MEANT_WORDS = 3
+"""Words that are none, however quickly they are said."""
 _STOPS = frozenset("stop wait hold quiet silence enough nano pause cancel shut".split())
 
 
@@ -126,7 +137,9 @@ def interrupts(text: str, spoken_s: float, saying: str = "") -> bool:
     that says so, and not the answer's own, whose last ones are `saying`."""
     if is_murmur(text) or is_echo(text, saying):
         return False
-    return spoken_s >= MEANT_S or not _STOPS.isdisjoint(re.findall(r"[a-z]+", text.lower()))
+    said = re.findall(r"[a-z']+", text.lower())
+    meant = spoken_s >= MEANT_S or len(said) >= MEANT_WORDS
+    return meant or not _STOPS.isdisjoint(said)
 
 
 ECHO_SHARE = 0.6

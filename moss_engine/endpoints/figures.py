@@ -3,6 +3,7 @@ page's last look at its replicas."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -30,6 +31,8 @@ WAITS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10
 FACTORS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 5)
 LATENESS_S = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 PREFIX = "moss_speech"
+IN_STORE_S = 0.3
+"""Sound that a listener has left when others may take time for what nobody waits for."""
 
 
 class Figures:
@@ -69,8 +72,22 @@ class Figures:
         self.audio = Counter(
             f"{PREFIX}_audio_seconds", "Seconds of sound that were made.", registry=registry
         )
+        self.ahead = Counter(
+            f"{PREFIX}_ahead",
+            "Answers that were begun before their turn was over: released, or thrown_away.",
+            ["outcome"], registry=registry,
+        )  # fmt: skip
+        self.ahead_wasted = Counter(
+            f"{PREFIX}_ahead_wasted_seconds", "Time for which the latter ran.", registry=registry
+        )
+        self.mended = Counter(
+            f"{PREFIX}_turns_mended",
+            "Turns that went on behind their judged end and were answered as one.",
+            registry=registry,
+        )
         self._replicas = ReplicaFigures(registry)
         self._add_gauges()
+        self.watches: set[Watch] = set()
 
     def _add_gauges(self) -> None:
         registry = self.registry
@@ -119,6 +136,11 @@ class Figures:
         ).set(1)  # fmt: skip
         return generate_latest(self.registry)
 
+    def all_in_store(self) -> bool:
+        """Whether every listener has IN_STORE_S of sound that was not played yet."""
+        until_s = time.monotonic() + IN_STORE_S
+        return all(watch.plays_until_s >= until_s for watch in tuple(self.watches))
+
     def refused(self, code: str) -> None:
         self.refusals.labels(code).inc()
 
@@ -130,11 +152,15 @@ class Watch:
         self._figures = figures
         self._timeline = Timeline()
         self._outcome = "cancelled"  # a listener who leaves early hears no last event
+        self.plays_until_s = 0.0
         figures.listeners.inc()
+        figures.watches.add(self)
 
     def take(self, event: Event) -> None:
         before, self._timeline = self._timeline, fold(self._timeline, event)
         if isinstance(event, AudioChunk):
+            length_s = len(event.samples) / event.sample_rate_hz
+            self.plays_until_s = max(self.plays_until_s, time.monotonic()) + length_s
             if before.first_pcm_s is not None:
                 self._figures.lateness.observe(self._timeline.stalled_s - before.stalled_s)
         elif isinstance(event, Finished):
@@ -144,6 +170,7 @@ class Watch:
 
     def close(self) -> None:
         figures, found = self._figures, measure(self._timeline)
+        figures.watches.discard(self)
         figures.listeners.dec()
         figures.replies.labels(self._outcome).inc()
         figures.underruns.inc(found.underruns)

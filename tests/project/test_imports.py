@@ -76,7 +76,12 @@ HOMES = {
     "soundfile": ("audio", "codec", "endpoints.sound"),
     "bigvgan": ("codec.vocoder.bigvgan",),
     "yaml": ("codec.files",),
-    "onnxruntime": ("codec.moss.speaker", "audio.voice_activity", "recogniser.moonshine"),
+    "onnxruntime": (
+        "codec.moss.speaker",
+        "audio.turn_judge",
+        "audio.voice_activity",
+        "recogniser.moonshine",
+    ),
     "httpx": ("talk.llm",),
     "gradio": ("ui", "serve"),
     "starlette": ("ui", "endpoints"),

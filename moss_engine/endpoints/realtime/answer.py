@@ -6,6 +6,7 @@ import asyncio
 import base64
 import dataclasses
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any
@@ -35,15 +36,45 @@ from moss_engine.endpoints.sound import pcm_bytes
 Emit = Callable[..., Awaitable[None]]
 
 
+class Held:
+    """Events that are kept until they are released, and told at once from then on."""
+
+    def __init__(self, emit: Emit):
+        self._emit = emit
+        self._held: list[tuple[str, dict[str, Any]]] | None = []
+        self._telling = asyncio.Lock()
+
+    async def __call__(self, kind: str, **fields: Any) -> None:
+        if self._held is not None:
+            self._held.append((kind, fields))
+            return
+        async with self._telling:
+            await self._emit(kind, **fields)
+
+    async def release(self) -> None:
+        async with self._telling:
+            held, self._held = self._held or [], None
+            for kind, fields in held:
+                await self._emit(kind, **fields)
+
+
 class Answer:
     """Made when a response is asked for; `run` is its life. `session` holds what was set for it.
 
     `sent_s` seconds of sound were sent so far; `over`: nothing of it follows `response.done`;
-    `unwanted` is set once it is cancelled.
+    `unwanted` is set once it is cancelled. One that is made `ahead` of its time is not told, in a
+    conversation of its own, until it is released.
     """
 
     def __init__(
-        self, server: Server, caller: Caller, session: Session, talk: Conversation, emit: Emit
+        self,
+        server: Server,
+        caller: Caller,
+        session: Session,
+        talk: Conversation,
+        emit: Emit,
+        *,
+        ahead: bool = False,
     ):
         self.id = f"resp_{secrets.token_hex(12)}"
         self.item = Item(f"item_{secrets.token_hex(12)}", "assistant", session.speaks)
@@ -53,7 +84,10 @@ class Answer:
         self._caller = caller
         self._session = session
         self._talk = talk
-        self._emit = emit
+        self._emit = Held(emit) if ahead else emit
+        self._ahead = ahead
+        self.first_sound_s: float | None = None
+        self.failed = False
         self._reply: ReplyStream | None = None
         self._why_cancelled = ""
         self._request: Request | None = None
@@ -75,6 +109,19 @@ class Answer:
         if self._reply is not None:
             self._reply.cancel()
 
+    async def release(self, talk: Conversation) -> None:
+        """Tell what was held; it belongs to this conversation from now on."""
+        assert isinstance(self._emit, Held)
+        self._caller.call()
+        self._talk = talk
+        if self._shown:
+            talk.add(self.item)
+        self._ahead = False
+        self.first_sound_s = time.monotonic() if self.item.num_samples else None
+        await self._emit.release()
+        if self._reply is not None:
+            self._reply.acknowledge(self.item.num_samples)
+
     async def run(self) -> None:
         """Begin, answer and end; errors become the response's status."""
         await self._emit("response.created", response=self._value("in_progress"))
@@ -88,8 +135,10 @@ class Answer:
                 status, details = self._end(finished)
         except (MossError, ApiError) as error:
             refusal = of_moss(error) if isinstance(error, MossError) else error
-            self._server.refused(refusal)
+            if not self._ahead:
+                self._server.refused(refusal)
             details = {"type": "failed", "error": refusal.value()}
+            self.failed = True
         self.item.status = "completed" if status == "completed" else "incomplete"
         if self._shown:
             await self._close()
@@ -108,7 +157,8 @@ class Answer:
             speed=self._session.speed,
             truncate_history=True,
         )
-        self._caller.call()
+        if not self._ahead:
+            self._caller.call()
         self._reply = await self._server.service.submit(self._request)
         if self.cancelled:
             self._reply.cancel()
@@ -138,10 +188,12 @@ class Answer:
             await self._say(event)
         elif isinstance(event, AudioChunk):
             self.item.num_samples = event.start_sample + len(event.samples)
+            if self.first_sound_s is None and not self._ahead:
+                self.first_sound_s = time.monotonic()
             if self._session.speaks:
                 data = base64.b64encode(pcm_bytes(event.samples)).decode()
                 await self._part("response.output_audio.delta", delta=data)
-            if self._reply is not None:
+            if self._reply is not None and not self._ahead:
                 self._reply.acknowledge(self.item.num_samples)
 
     async def _say(self, event: TextDelta) -> None:

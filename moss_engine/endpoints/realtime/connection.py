@@ -8,14 +8,18 @@ import json
 import secrets
 import time
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from moss_engine.api.errors import MossError
-from moss_engine.audio.turn_taking import Change
+from moss_engine.api.transcript import Transcript
+from moss_engine.audio.turn_judge import Judge
+from moss_engine.audio.turn_taking import FRAME_S, LEAST_SPEECH_S, MEANT_S, Change, interrupts
+from moss_engine.audio.voice_activity import Detector
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
 from moss_engine.endpoints.realtime.answer import Answer, ended, first_of
@@ -33,7 +37,13 @@ from moss_engine.endpoints.realtime.fields import (
     ResponseCreate,
     SessionUpdate,
 )
-from moss_engine.endpoints.realtime.listening import Heard, Listening, event_id_of, samples_of
+from moss_engine.endpoints.realtime.listening import (
+    RATE_HZ,
+    Heard,
+    Listening,
+    event_id_of,
+    samples_of,
+)
 from moss_engine.endpoints.realtime.session import Session
 from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
@@ -41,12 +51,40 @@ from moss_engine.endpoints.server import Server
 MAX_HELD = 16 << 20
 """Characters of a client's events that may wait for the ones before them."""
 READ_AGAIN_S = 0.02
+GOES_ON_S = 1.2
+"""Who goes on so soon behind the judged end of a turn had not finished it."""
+UNHEARD_S = 0.6
+"""Nor had who goes on over the beginning of the answer."""
+WEIGH_EVERY_S = 0.16
+"""Speech over an answer between two looks at its words."""
+SAYING_CHARS = 200
 GONE = (WebSocketDisconnect, asyncio.TimeoutError)
 KINDS = {
     "system": {"input_text"},
     "user": {"input_text", "input_audio"},
     "assistant": {"output_text"},
 }
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A turn that ended at `ended_ms`, int16 [n]."""
+
+    item: Item
+    pcm: np.ndarray
+    ended_ms: int
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """An answer that was begun at a pause, to `item` behind the items `before`."""
+
+    answer: Answer
+    task: asyncio.Task[None]
+    item: Item
+    before: tuple[Item, ...]
+    session: Session
+    begun_s: float
 
 
 class Connection:
@@ -66,7 +104,12 @@ class Connection:
         self._said: deque[str | bytes] = deque()  # the client's events that nothing was done about
         self._came = asyncio.Event()
         self._left = False
-        self._listening = Listening(server, self._talk, self._emit, self._turn_over)
+        self._listening = Listening(server, self._talk, self._emit, self._turn_over, self._pausing)
+        self._ahead: Ahead | None = None
+        self._judged: Judged | None = None  # the last turn, which may go on yet
+        self._doubted: Heard | None = None  # speech over an answer that may be a murmur
+        self._weighing: asyncio.Task[None] | None = None
+        self._saying: Answer | None = None  # what is heard, or was last
 
     async def serve(self) -> None:
         """Until the client leaves, which is noticed whatever its events wait for."""
@@ -77,7 +120,9 @@ class Connection:
             self._left = True
             self._came.set()
             self._listening.close()
-            tasks = [*serving, *self._turns, *filter(None, [self._answering])]
+            ahead = self._ahead.task if self._ahead else None
+            found = filter(None, [self._answering, self._weighing, ahead])
+            tasks = [*serving, *self._turns, *found]
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -106,8 +151,9 @@ class Connection:
     async def _greet(self) -> None:
         detector = await self._listening.detector()
         if detector is not None:
-            self._session = replace(self._session, vad=True)
-            self._listening.use(detector)
+            judges = self._server.info.recogniser is not None
+            self._session = replace(self._session, vad=True, judges=judges)
+            self._find_turns(detector)
         await self._emit("session.created", session=self._value())
 
     async def _take(self, said: str | bytes) -> None:
@@ -167,10 +213,10 @@ class Connection:
         if session.instructions and not self._server.own_system:
             session, refused = replace(session, instructions=""), "session.instructions"
         detector = await self._listening.detector(needed=session.vad) if session.vad else None
-        if session.vad != self._session.vad:
-            self._listening.use(detector)
+        before, self._session = self._session, session
+        if session.finding != before.finding:
+            self._find_turns(detector)
         self._listening.transcribes = session.transcribes
-        self._session = session
         await self._emit("session.updated", session=self._value())
         if refused:
             sentence = (
@@ -181,31 +227,179 @@ class Connection:
                 ApiError(400, sentence, "fixed_system", param=refused), event.event_id
             )
 
+    def _find_turns(self, detector: Detector | None) -> None:
+        session = self._session
+        self._listening.judge = Judge(session.eagerness) if session.judges else None
+        self._listening.use(
+            detector, likely=session.threshold, lead_s=session.lead_s, end_s=session.end_s
+        )
+        self._judged = self._doubted = None
+        self._drop_ahead()
+
     async def _hear(self, event: BufferAppend) -> None:
         answering = self._answer is not None or time.monotonic() < self._plays_until_s
         for heard in await self._listening.push(samples_of(event.audio), answering=answering):
             await self._turn(heard)
 
     async def _turn(self, heard: Heard) -> None:
-        """Somebody began or stopped to talk; no sound follows what tells of an interruption."""
-        if heard.change is Change.BEGAN and self._session.interrupts:
+        """Somebody began, paused or stopped to talk."""
+        if heard.change is Change.BEGAN:
+            await self._began(heard)
+        elif self._doubted is not None:
+            if heard.change in (Change.ENDED, Change.DROPPED):
+                await self._end_of_doubt(heard)
+        elif heard.change is Change.PAUSED and heard.pcm is not None:
+            self._listening.look(heard.pcm)
+        elif heard.change is Change.WENT_ON:
+            self._listening.stop_looking()
+            self._drop_ahead()
+        else:
+            await self._ended(heard)
+
+    async def _ended(self, heard: Heard) -> None:
+        await self._listening.tell(heard)
+        if heard.pcm is not None:
+            self._judged = Judged(self._listening.item, heard.pcm, heard.ms)
+
+    async def _began(self, heard: Heard) -> None:
+        session = self._session
+        answering = self._answer is not None or time.monotonic() < self._plays_until_s
+        if self._goes_on(heard):
+            await self._mend(heard)
+        elif answering and session.judges and session.interrupts and self._server.info.recogniser:
+            self._doubted = heard
+            self._weighing = asyncio.create_task(self._weigh())
+        else:
+            await self._interrupt(heard)
+
+    async def _interrupt(self, heard: Heard) -> None:
+        """No sound follows what tells of an interruption."""
+        self._doubted = None
+        if self._session.interrupts:
             self._plays_until_s = 0.0
             if self._answer is not None:
                 self._answer.cancel("turn_detected")
         await self._listening.tell(heard)
 
+    async def _weigh(self) -> None:
+        """Speech over an answer interrupts it once its words, or its length, say that it is meant;
+        until then nothing is told of it."""
+        microphone, weighed_s = self._listening.microphone, 0.0
+        while (doubted := self._doubted) is not None:
+            spoken_s = microphone.spoken_s
+            if spoken_s < weighed_s + WEIGH_EVERY_S:
+                await asyncio.sleep(FRAME_S)
+                continue
+            weighed_s = spoken_s
+            found = await self._listening.heard_so_far(microphone.sound)
+            if self._doubted is doubted and self._meant(found, spoken_s):
+                await self._interrupt(doubted)
+
+    def _meant(self, found: Transcript | None, spoken_s: float) -> bool:
+        if found is None:
+            return spoken_s >= MEANT_S
+        saying = self._saying.item.transcript if self._saying else ""
+        return interrupts(found.text, spoken_s, saying[-SAYING_CHARS:])
+
+    async def _end_of_doubt(self, heard: Heard) -> None:
+        doubted, spoken_s = self._doubted, heard.spoken_s
+        self._doubted = None
+        if doubted is None or heard.pcm is None or spoken_s < LEAST_SPEECH_S:
+            return
+        if self._meant(await self._listening.heard_so_far(heard.pcm), spoken_s):
+            await self._interrupt(doubted)
+            await self._ended(heard)
+
+    def _goes_on(self, heard: Heard) -> bool:
+        """Whether the last turn was not over when it was judged to be."""
+        judged, answer = self._judged, self._answer
+        if judged is None or not self._session.judges or not self._session.interrupts:
+            return False
+        if judged.item in self._asked or judged.item is not self._talk.last_of_user():
+            return False
+        if len(judged.pcm) > self._listening.microphone.max_s * RATE_HZ / 2:
+            return False
+        soon = heard.ms - judged.ended_ms <= 1000 * GOES_ON_S
+        first_s = answer.first_sound_s if answer else None
+        unheard = answer is not None and first_s is None
+        return soon or unheard or (first_s is not None and time.monotonic() - first_s <= UNHEARD_S)
+
+    async def _mend(self, heard: Heard) -> None:
+        """Both parts become one turn, as if the first one had not been answered."""
+        judged, answer = self._judged, self._answer
+        assert judged is not None
+        self._judged = None
+        self._server.figures.mended.inc()
+        for turn in self._turns:
+            turn.cancel()
+        self._listening.forget(judged.item)
+        self._drop_ahead()
+        self._listening.microphone.continues(judged.pcm)
+        answered = answer or self._saying
+        await self._interrupt(heard)
+        if answer is not None:
+            await ended(self._answering)
+        behind = self._talk.items[self._talk.items.index(judged.item) :]
+        for item in behind:
+            if item is judged.item or (answered is not None and item is answered.item):
+                self._talk.delete(item.id)
+                await self._emit("conversation.item.deleted", item_id=item.id)
+
+    async def _pausing(self, item: Item) -> None:
+        """The turn was understood as far as it goes: its answer is begun, but not told. Never
+        where somebody waits for a place, or has no sound in store."""
+        session = self._session
+        if not (session.vad and session.answers) or self._answer is not None or self._doubted:
+            return
+        engine = (await self._server.service.stats()).engine
+        if engine.waiting or engine.running >= self._server.info.max_sessions:
+            return
+        if item in self._talk.items or not self._server.figures.all_in_store():
+            return
+        talk = Conversation()
+        talk.items = [*self._talk.items, item]
+        answer = Answer(self._server, self._caller, session, talk, self._emit, ahead=True)
+        self._drop_ahead()
+        task = asyncio.create_task(answer.run())
+        self._ahead = Ahead(answer, task, item, tuple(self._talk.items), session, time.monotonic())
+
+    def _drop_ahead(self) -> None:
+        """As if it had never been."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.answer.cancel("turn_detected")
+            self._server.figures.ahead.labels("thrown_away").inc()
+            self._server.figures.ahead_wasted.inc(time.monotonic() - ahead.begun_s)
+
+    def _take_ahead(self) -> Ahead | None:
+        """The answer that was begun to what is asked now."""
+        ahead = self._ahead
+        fits = (
+            ahead is not None
+            and ahead.session is self._session
+            and tuple(self._talk.items) == (*ahead.before, ahead.item)
+            and not ahead.answer.failed
+        )
+        if not fits:
+            self._drop_ahead()
+            return None
+        self._ahead = None
+        self._server.figures.ahead.labels("released").inc()
+        return ahead
+
     def _turn_over(self, item: Item) -> None:
         """A turn that was found by the service was understood: it is answered when its time comes,
         unless the client asked for that itself."""
         if self._session.vad and self._session.answers and item not in self._asked:
-            turn = asyncio.create_task(self._answer_turn())
+            turn = asyncio.create_task(self._answer_turn(item))
             self._turns.add(turn)
             turn.add_done_callback(self._turns.discard)
 
-    async def _answer_turn(self) -> None:
+    async def _answer_turn(self, item: Item) -> None:
         while self._answer is not None:  # another turn may have waited for it, too
             await ended(self._answering)
-        await self._begin(self._session)
+        if item in self._talk.items:
+            await self._begin(self._session)
 
     async def _respond(self, event: ResponseCreate) -> None:
         if self._answer is not None and self._answer.over:
@@ -231,9 +425,27 @@ class Connection:
         await self._begin(session, asked)
 
     async def _begin(self, session: Session, asked: Item | None = None) -> None:
-        answer = Answer(self._server, self._caller, session, self._talk, self._emit)
-        self._answer = answer
-        self._answering = asyncio.create_task(self._run(answer, asked))
+        ahead = self._take_ahead()
+        if ahead is not None:
+            answer, running = ahead.answer, self._release(ahead)
+        else:
+            answer = Answer(self._server, self._caller, session, self._talk, self._emit)
+            running = self._run(answer, asked)
+        self._answer = self._saying = answer
+        self._answering = asyncio.create_task(running)
+
+    async def _release(self, ahead: Ahead) -> None:
+        answer, begun_s = ahead.answer, time.monotonic()
+        try:
+            await answer.release(self._talk)
+            await ahead.task
+        except ApiError as error:
+            answer.cancel("client_cancelled")
+            await self._refuse(error, None)
+        finally:
+            ahead.task.cancel()
+            self._plays_until_s = 0.0 if answer.cancelled else begun_s + answer.sent_s
+            self._answer = None
 
     async def _run(self, answer: Answer, asked: Item | None) -> None:
         begun_s = time.monotonic()

@@ -128,11 +128,13 @@ class Conversation:
     def delete(self, item_id: str) -> None:
         self.items.remove(self.find(item_id))
 
+    def last_of_user(self) -> Item | None:
+        return next((item for item in reversed(self.items) if item.role == "user"), None)
+
     def last_asked(self) -> Item:
         """The user's last item, understood or not; raises ApiError if there is none."""
-        for item in reversed(self.items):
-            if item.role == "user":
-                return item
+        if (item := self.last_of_user()) is not None:
+            return item
         raise ApiError(
             400, "Nothing was said yet; create a user item, or commit audio, first.",
             "nothing_said",

@@ -23,14 +23,22 @@ class PcmFormat(Body):
 
 
 class ServerVad(Body):
-    """`create_response` and `interrupt_response` are followed; the thresholds are the service's
-    own, which `session.updated` tells."""
+    """What is left out is the service's own, which `session.updated` tells."""
 
     type: Literal["server_vad"]
-    threshold: float | None = None
-    prefix_padding_ms: int | None = None
-    silence_duration_ms: int | None = None
+    threshold: Annotated[float, Field(ge=0.05, le=0.95)] | None = None
+    prefix_padding_ms: Annotated[int, Field(ge=0, le=2000)] | None = None
+    silence_duration_ms: Annotated[int, Field(ge=100, le=10_000)] | None = None
     idle_timeout_ms: None = None
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class SemanticVad(Body):
+    """Words and melody decide how long a pause may be."""
+
+    type: Literal["semantic_vad"]
+    eagerness: Literal["auto", "low", "medium", "high"] = "auto"
     create_response: bool = True
     interrupt_response: bool = True
 
@@ -45,7 +53,14 @@ class Transcription(Body):
 
 class AudioInput(Body):
     format: PcmFormat | None = None
-    turn_detection: ServerVad | None = None
+    turn_detection: (
+        Annotated[
+            Annotated[ServerVad, Tag("<server_vad>")]
+            | Annotated[SemanticVad, Tag("<semantic_vad>")],
+            told_by("type"),
+        ]
+        | None
+    ) = None
     transcription: Transcription | None = None
     noise_reduction: None = None
 

@@ -10,6 +10,7 @@ from moss_engine.endpoints.realtime.fields import (
     AudioInput,
     AudioOutput,
     ResponseFields,
+    SemanticVad,
     ServerVad,
     SessionFields,
 )
@@ -19,8 +20,9 @@ PCM = {"type": "audio/pcm", "rate": 24_000}
 
 @dataclass(frozen=True)
 class Session:
-    """`vad`: the service finds the ends of turns; otherwise the client commits them. `max_rows`:
-    None for the checkpoint's own; `voice`: None for the default; `metadata`
+    """`vad`: the service finds the ends of turns; otherwise the client commits them. `judges`: it
+    decides on each of them, `eagerness` says how soon; otherwise `end_s` of silence end it.
+    `max_rows`: None for the checkpoint's own; `voice`: None for the default; `metadata`
     of one response are sent back with it."""
 
     id: str
@@ -31,6 +33,11 @@ class Session:
     speed: float = 1.0
     max_rows: int | None = None
     vad: bool = False
+    judges: bool = False
+    eagerness: str = "auto"
+    threshold: float = LIKELY
+    lead_s: float = LEAD_S
+    end_s: float = END_S
     answers: bool = True
     interrupts: bool = True
     transcribes: bool = False
@@ -68,16 +75,50 @@ class Session:
     def _listening(self, said: AudioInput) -> Session:
         session = self
         if "turn_detection" in said.model_fields_set:
-            vad = said.turn_detection or ServerVad(type="server_vad")
+            vad = said.turn_detection
             session = replace(
                 session,
-                vad=said.turn_detection is not None,
-                answers=vad.create_response,
-                interrupts=vad.interrupt_response,
+                vad=vad is not None,
+                judges=isinstance(vad, SemanticVad),
+                answers=vad is None or vad.create_response,
+                interrupts=vad is None or vad.interrupt_response,
             )
+            if isinstance(vad, SemanticVad):
+                session = replace(session, eagerness=vad.eagerness)
+            elif vad is not None:
+                session = session._by_levels(vad)
         if "transcription" in said.model_fields_set:
             session = replace(session, transcribes=said.transcription is not None)
         return session
+
+    @property
+    def finding(self) -> tuple[bool, bool, str, float, float, float]:
+        """How the ends of turns are found."""
+        return self.vad, self.judges, self.eagerness, self.threshold, self.lead_s, self.end_s
+
+    def _by_levels(self, vad: ServerVad) -> Session:
+        lead_ms, end_ms = vad.prefix_padding_ms, vad.silence_duration_ms
+        return replace(
+            self,
+            threshold=LIKELY if vad.threshold is None else vad.threshold,
+            lead_s=LEAD_S if lead_ms is None else lead_ms / 1000,
+            end_s=END_S if end_ms is None else end_ms / 1000,
+        )
+
+    def _detection(self) -> dict[str, Any] | None:
+        if not self.vad:
+            return None
+        reacts = {"create_response": self.answers, "interrupt_response": self.interrupts}
+        if self.judges:
+            return {"type": "semantic_vad", "eagerness": self.eagerness, **reacts}
+        return {
+            "type": "server_vad",
+            "threshold": self.threshold,
+            "prefix_padding_ms": round(1000 * self.lead_s),
+            "silence_duration_ms": round(1000 * self.end_s),
+            "idle_timeout_ms": None,
+            **reacts,
+        }
 
     def _speaking(self, said: AudioOutput) -> Session:
         return replace(
@@ -88,15 +129,6 @@ class Session:
 
     def value(self, voices: tuple[str, ...], recogniser: str | None) -> dict[str, Any]:
         """The session as `session.created` and `session.updated` tell it."""
-        detection = {
-            "type": "server_vad",
-            "threshold": LIKELY,
-            "prefix_padding_ms": round(1000 * LEAD_S),
-            "silence_duration_ms": round(1000 * END_S),
-            "idle_timeout_ms": None,
-            "create_response": self.answers,
-            "interrupt_response": self.interrupts,
-        }
         transcription = {"model": recogniser} if self.transcribes and recogniser else None
         voice = self.voice or (voices[0] if voices else None)
         return {
@@ -118,7 +150,7 @@ class Session:
                     "format": PCM,
                     "transcription": transcription,
                     "noise_reduction": None,
-                    "turn_detection": detection if self.vad else None,
+                    "turn_detection": self._detection(),
                 },
                 "output": {"format": PCM, "voice": voice, "speed": self.speed},
             },

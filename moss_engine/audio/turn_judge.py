@@ -1,0 +1,192 @@
+"""Whether somebody who pauses has finished: by words and melody, a probability; from it the silence
+that is waited for.
+
+    wait_s(log_odds(text, melody.log_odds(pcm)))
+
+Words: a logistic regression over how a sentence begins and ends, trained by
+`python -m scripts.turns words`. Melody: Smart Turn v3.2 of the package pipecat-ai, over the last
+8 s. Without that package words alone are judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib.util
+import math
+import re
+import threading
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from moss_engine.api.telemetry import switch_off_telemetry
+from moss_engine.audio.rate import FROM_HZ, Downsampler
+from moss_engine.audio.turn_taking import END_S, LOOK_S, RATE_HZ
+
+INSTALL = "pip install --no-deps pipecat-ai==1.14.0"
+MODEL = Path("audio", "turn", "smart_turn", "data", "smart-turn-v3.2-cpu.onnx")
+MELODY_S = 8
+_FILE = Path("assets", "turns", "words.npz")
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+NUM_WEIGHTS = 1 << 15
+WORDS_BOUND = 4.0
+"""Log-odds that words alone cannot exceed."""
+
+
+def endings(text: str) -> list[int]:
+    """The weights that speak about these words: of the last one to four, the first ones, how
+    many."""
+    words = re.findall(r"[a-z']+|\d+", text.lower())
+    words = ["0" if word.isdigit() else word for word in words]
+    found = [f"e{' '.join(words[-size:])}" for size in range(1, min(4, len(words)) + 1)]
+    found += [f"b{words[0]}", f"b{' '.join(words[:2])}"] if words else []
+    found += [f"n{min(len(words), 12)}", f"be{words[0]} {words[-1]}" if words else "n"]
+    return [zlib.crc32(name.encode()) % NUM_WEIGHTS for name in found]
+
+
+class Words:
+    """`weights` float32 [NUM_WEIGHTS]."""
+
+    def __init__(self, weights: np.ndarray, bias: float):
+        self._weights = weights
+        self._bias = bias
+
+    def log_odds(self, text: str) -> float:
+        """How much speaks for these words being all; far below zero where there are none."""
+        if not re.search(r"\w", text):
+            return -WORDS_BOUND
+        found = self._bias + float(self._weights[endings(text)].sum())
+        return max(-WORDS_BOUND, min(WORDS_BOUND, found))
+
+
+@functools.cache
+def load_words() -> Words:
+    roots = (_PACKAGE, _PACKAGE.parent)
+    with np.load(next(root / _FILE for root in roots if (root / _FILE).is_file())) as kept:
+        return Words(kept["weights"].astype(np.float32) * kept["scale"], float(kept["bias"]))
+
+
+class Melody:
+    """Smart Turn; one call at a time."""
+
+    def __init__(self, session: Any):
+        self._session = session
+        self._lock = threading.Lock()
+
+    def log_odds(self, pcm: np.ndarray) -> float:
+        """int16 [n] at RATE_HZ, with the first silence behind the words."""
+        with self._lock:
+            (found,) = self._session.run(None, {"input_features": features(pcm)[None]})
+        sure = min(max(float(np.ravel(found)[0]), 1e-4), 1 - 1e-4)
+        return math.log(sure / (1 - sure))
+
+
+@functools.cache
+def load_melody() -> Melody | None:
+    """None where the package is not installed."""
+    found = importlib.util.find_spec("pipecat")  # not imported: its file is all that is needed
+    folders = found.submodule_search_locations if found is not None else None
+    path = Path(next(iter(folders))) / MODEL if folders else None
+    if path is None or not path.is_file() or importlib.util.find_spec("onnxruntime") is None:
+        return None
+    switch_off_telemetry()
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return Melody(
+        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    )
+
+
+FFT, HOP, MELS = 400, 160, 80
+
+
+def _filters() -> np.ndarray:
+    """float64 [MELS, FFT / 2 + 1]: Slaney's triangles, of equal areas."""
+    top = 15.0 + 27.0 * math.log(8.0) / math.log(6.4)
+    mels = np.linspace(0.0, top, MELS + 2)
+    hertz = np.where(
+        mels < 15.0, mels * 200.0 / 3.0, 1000.0 * np.exp((mels - 15.0) * math.log(6.4) / 27.0)
+    )
+    slopes = hertz[:, None] - np.linspace(0.0, RATE_HZ / 2, FFT // 2 + 1)
+    widths = np.diff(hertz)[:, None]
+    sides = np.minimum(-slopes[:-2] / widths[:-1], slopes[2:] / widths[1:])
+    return np.maximum(0.0, sides) * 2.0 / (hertz[2:] - hertz[:-2])[:, None]
+
+
+_FILTERS = _filters()
+_WINDOW = np.hanning(FFT + 1)[:-1]
+
+
+def features(pcm: np.ndarray) -> np.ndarray:
+    """int16 [n] at RATE_HZ -> float32 [MELS, 800] of the last MELODY_S, as Whisper takes them."""
+    size = MELODY_S * RATE_HZ
+    wave = pcm[-size:].astype(np.float32) / 32768.0
+    wave = np.pad(wave, (size - len(wave), 0))
+    wave = (wave - wave.mean()) / np.sqrt(wave.var() + 1e-7)
+    padded = np.pad(wave.astype(np.float64), FFT // 2, mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, FFT)[:-1:HOP][: size // HOP]
+    power = np.abs(np.fft.rfft(windows * _WINDOW, axis=-1)) ** 2
+    levels = np.log10(np.maximum(1e-10, _FILTERS @ power.T))
+    return ((np.maximum(levels, levels.max() - 8.0) + 4.0) / 4.0).astype(np.float32)
+
+
+BOTH = (0.563, 0.596, -2.191)
+WORDS_ALONE = (0.695, -1.44)
+MELODY_ALONE = (0.764, -2.47)
+"""What a unit of melody, of words, and nothing add to the log-odds; of `scripts.turns tune`."""
+LEVELS = (0.8, -3.0)
+WAITS_S = (0.2, 0.9, 1.2)
+"""Above LEVELS[i] so much silence ends a turn, below all of them the last one."""
+EAGERNESS = {"low": 1.6, "medium": 1.0, "auto": 1.0, "high": 0.6}
+"""Factors of the silence."""
+
+
+def log_odds(text: str | None, melody: float | None) -> float | None:
+    """That the turn is over; None where neither is known."""
+    if text is None:
+        return None if melody is None else MELODY_ALONE[0] * melody + MELODY_ALONE[1]
+    words = load_words().log_odds(text)
+    if melody is None:
+        return WORDS_ALONE[0] * words + WORDS_ALONE[1]
+    return BOTH[0] * melody + BOTH[1] * words + BOTH[2]
+
+
+def wait_s(odds: float | None, eagerness: str = "auto") -> float:
+    """The silence that ends a turn which is over with these log-odds."""
+    if odds is None:
+        return END_S
+    place = sum(odds < level for level in LEVELS)
+    return max(LOOK_S, WAITS_S[place] * EAGERNESS[eagerness])
+
+
+_MELODIES = ThreadPoolExecutor(1, "melody")
+"""One call at a time, so that pauses of many talkers do not take more than a core."""
+
+
+class Judge:
+    """The judge of one session's pauses."""
+
+    def __init__(self, eagerness: str = "auto"):
+        self._eagerness = eagerness
+
+    async def melody(self, pcm: np.ndarray) -> float | None:
+        """int16 [n] at 24 kHz, up to the pause, -> log-odds; None without the package."""
+        found = await asyncio.to_thread(load_melody)
+        if found is None:
+            return None
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(_MELODIES, _heard, found, pcm)
+
+    def wait_s(self, text: str | None, melody: float | None) -> float:
+        return wait_s(log_odds(text, melody), self._eagerness)
+
+
+def _heard(melody: Melody, pcm: np.ndarray) -> float:
+    return melody.log_odds(Downsampler().push(pcm[-MELODY_S * FROM_HZ :]))

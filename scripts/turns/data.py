@@ -1,0 +1,161 @@
+"""Turns to tune and to test the judge of their ends on: a recipe for sound, not the sound.
+
+    python -m scripts.turns data FOLDER
+
+Requests from requests.txt are said by the built-in voices. Half of them stay whole; the other half
+get a pause of 0.25 to 0.9 s inside, half of these where people hesitate, which the voice is told by
+a comma (and every third time an "um"), half at the softest place in the middle of a sentence that
+was said without. Requests of odd lines tune, those of even ones test.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from moss_engine.client import open_service
+
+RATE_HZ = 24_000
+STEP = RATE_HZ // 100
+NAMES = "Anna Peter Laura David Emma Robert Julia Thomas Sarah Daniel Alice Henry".split()
+PLACES = "Vienna Paris London Boston Berlin Madrid Denver Dublin Oslo Rome Chicago Geneva".split()
+NUMBERS = "two three four five six seven eight nine ten twelve twenty thirty forty fifty".split()
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday tomorrow".split()
+THINGS = "bicycle camera guitar piano table garden radio lamp carpet coat clock bottle".split()
+FILLS = {"name": NAMES, "place": PLACES, "number": NUMBERS, "day": DAYS, "thing": THINGS}
+QUESTION = ("what", "how", "who", "when", "where", "is", "can", "could", "do", "would you", "have",
+            "should")  # fmt: skip
+TUNE, TEST = "tune", "test"
+WHOLE, HESITATES, SOFTEST = "whole", "hesitates", "softest"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The sound of `name`.npy, int16 at RATE_HZ without silence at its ends, with `pause_s` of
+    silence from sample `cut` on; 0.0 for a whole one."""
+
+    name: str
+    half: str
+    kind: str
+    voice: str
+    text: str
+    cut: int = 0
+    pause_s: float = 0.0
+
+    def sound(self, folder: Path) -> np.ndarray:
+        """int16 [n] with its pause, in which the room's faint noise goes on."""
+        wave = np.load(folder / f"{self.name}.npy")
+        if not self.cut:
+            return wave
+        pause = room(round(self.pause_s * RATE_HZ))
+        return np.concatenate([wave[: self.cut], pause, wave[self.cut :]])
+
+    def before_pause(self, folder: Path, silence_s: float) -> np.ndarray:
+        """int16 [n]: up to the pause or the end, and some silence."""
+        wave = np.load(folder / f"{self.name}.npy")
+        return np.concatenate([wave[: self.cut or None], room(round(silence_s * RATE_HZ))])
+
+
+def room(num: int) -> np.ndarray:
+    return np.rint(np.random.default_rng(num).normal(0.0, 6.0, num)).astype(np.int16)
+
+
+def with_noise(pcm: np.ndarray, ratio_db: float, seed: int = 0) -> np.ndarray:
+    """With noise so far below the speech, which is what is louder than a tenth of its peak."""
+    wave = pcm.astype(np.float32)
+    loud = wave[np.abs(wave) > 0.1 * np.abs(wave).max()]
+    level = float(np.sqrt((loud**2).mean())) * 10 ** (-ratio_db / 20)
+    noise = np.random.default_rng(seed).normal(0.0, level, len(wave))
+    return np.clip(np.rint(wave + noise), -32768, 32767).astype(np.int16)
+
+
+def requests() -> list[str]:
+    lines = (Path(__file__).parent / "requests.txt").read_text().splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+def sentence(pattern: str, rng: random.Random, *, hesitate: bool) -> str:
+    for slot, words in FILLS.items():
+        while f"{{{slot}}}" in pattern:
+            pattern = pattern.replace(f"{{{slot}}}", rng.choice(words), 1)
+    parts = pattern.split(" | ")
+    place = rng.randrange(1, len(parts))
+    mark = (", um, " if rng.randrange(3) == 0 else ", ") if hesitate else " "
+    text = " ".join(parts[:place]) + mark + " ".join(parts[place:])
+    return text[0].upper() + text[1:] + ("?" if pattern.startswith(QUESTION) else ".")
+
+
+def trimmed(wave: np.ndarray) -> np.ndarray:
+    """int16 [n] of float32 without the silence at its ends."""
+    pcm = np.rint(np.clip(wave, -1, 1) * 32767).astype(np.int16)
+    loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) > 0.01 * 32768)
+    return pcm[loud[0] : loud[-1] + 1]
+
+
+def levels(pcm: np.ndarray) -> np.ndarray:
+    """The loudness of every step of 10 ms, smoothed over three."""
+    steps = pcm[: len(pcm) // STEP * STEP].astype(np.float32).reshape(-1, STEP)
+    return np.convolve((steps**2).mean(axis=1), np.ones(3) / 3, "same")
+
+
+def softest(pcm: np.ndarray, first: float, last: float) -> int:
+    found = levels(pcm)
+    begin, end = int(first * len(found)), int(last * len(found))
+    return (begin + int(found[begin:end].argmin())) * STEP
+
+
+def silent_place(pcm: np.ndarray) -> int:
+    """The middle of the longest silence inside; 0 where none lasts 60 ms."""
+    found = levels(pcm)
+    quiet, best, place, run = found < 0.001 * found.max(), 0, 0, 0
+    for at, silent in enumerate(quiet):
+        run = run + 1 if silent and 0.1 * len(found) < at < 0.95 * len(found) else 0
+        if run > best:
+            best, place = run, at - run // 2
+    return place * STEP if best >= 6 else 0
+
+
+def make(folder: Path, num: int) -> None:
+    """`num` turns with a pause and as many without, half of each for either half."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open_service() as client, (folder / "turns.jsonl").open("w") as file:
+
+        def said(name: str, text: str, voice: str) -> np.ndarray:
+            pcm = trimmed(client.say(text, voice=voice).samples)
+            np.save(folder / f"{name}.npy", pcm)
+            return pcm
+
+        for turn in _turns(num, client.info.voices, said):
+            file.write(json.dumps(asdict(turn)) + "\n")
+            file.flush()
+
+
+def _turns(num, voices, said) -> Iterator[Turn]:
+    rng, patterns = random.Random(33), requests()
+    for at in range(num):
+        half = (TUNE, TEST)[at % 2]
+        pattern, voice = rng.choice(patterns[at % 2 :: 2]), voices[at // 2 % len(voices)]
+        text, pause_s = sentence(pattern, rng, hesitate=False), rng.uniform(0.25, 0.9)
+        whole = said(f"{at:04}", text, voice)
+        yield Turn(f"{at:04}", half, WHOLE, voice, text)
+        if at // 4 % 2:
+            cut = softest(whole, 0.35, 0.7)
+            yield Turn(f"{at:04}", half, SOFTEST, voice, text, cut, pause_s)
+            continue
+        for _ in range(8):  # a comma is not always a silence
+            pattern = rng.choice(patterns[at % 2 :: 2])
+            text = sentence(pattern, rng, hesitate=True)
+            cut = silent_place(said(f"{at:04}h", text, voice))
+            if cut:
+                yield Turn(f"{at:04}h", half, HESITATES, voice, text, cut, pause_s)
+                break
+
+
+def load(folder: Path) -> list[Turn]:
+    lines = (folder / "turns.jsonl").read_text().splitlines()
+    return [Turn(**json.loads(line)) for line in lines]

@@ -1,0 +1,166 @@
+"""What melody and words tell of the turns of `data`, and the wait that follows.
+
+    python -m scripts.turns tune FOLDER
+
+Every turn is heard up to its pause or its end and 0.2 s of silence, as the service hears it: the
+recogniser writes the words. What was heard is kept in FOLDER/heard.jsonl. Weights and table are
+found on the tuning half and reported on the other one; both go into `audio.turn_judge` by hand.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+
+from moss_engine.audio.rate import Downsampler
+from moss_engine.audio.turn_judge import load_melody, load_words
+from moss_engine.recogniser.load import load_recogniser
+from scripts.turns.data import HESITATES, RATE_HZ, SOFTEST, TEST, TUNE, WHOLE, Turn, load, room
+from scripts.turns.data import with_noise as noisy
+from scripts.turns.words import area
+
+SILENCE_S = 0.2
+SOONEST_S = 0.42
+"""From the last word to the first sound where nothing is waited for: words, then the answer."""
+WAITS_S = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+NOISES_DB = (20, 10)
+MOST = {HESITATES: 0.02, SOFTEST: 0.12}
+
+
+def heard(folder: Path, turns: list[Turn]) -> list[dict]:
+    path = folder / "heard.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    found = {(e["name"], e["kind"], e["noise"]): e for e in map(json.loads, lines)}
+    recogniser, _ = load_recogniser("moonshine")
+    melody = load_melody()
+    assert recogniser is not None and melody is not None, "install moonshine-voice and pipecat-ai"
+    with path.open("a") as file:
+        for at, turn in enumerate(turns):
+            noises = (None, *NOISES_DB) if turn.half == TEST and at % 3 == 0 else (None,)
+            for noise in noises:
+                if (turn.name, turn.kind, noise) in found:
+                    continue
+                pcm = turn.before_pause(folder, SILENCE_S)
+                pcm = pcm if noise is None else noisy(pcm, noise, at)
+                low = Downsampler().push(np.concatenate([room(RATE_HZ // 4), pcm]))
+                text = recogniser.transcribe(low.astype(np.float32) / 32768.0).text
+                entry = {
+                    "name": turn.name, "kind": turn.kind, "noise": noise, "half": turn.half,
+                    "pause_s": turn.pause_s, "text": text, "melody": melody.log_odds(low),
+                }  # fmt: skip
+                found[turn.name, turn.kind, noise] = entry
+                file.write(json.dumps(entry) + "\n")
+                file.flush()
+    return list(found.values())
+
+
+def columns(entries: list[dict]) -> np.ndarray:
+    """[n, 3]: melody, words, 1."""
+    words = load_words()
+    rows = [(entry["melody"], words.log_odds(entry["text"]), 1.0) for entry in entries]
+    return np.array(rows).reshape(-1, 3)
+
+
+def fitted(given: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Logistic regression by Newton's steps."""
+    weights = np.zeros(given.shape[1])
+    for _ in range(30):
+        sure = 1 / (1 + np.exp(-given @ weights))
+        bend = (given * (sure * (1 - sure))[:, None]).T @ given + 1e-3 * np.eye(given.shape[1])
+        weights += np.linalg.solve(bend, given.T @ (whole - sure) - 1e-3 * weights)
+    return weights
+
+
+class Judged:
+    """Entries with their log-odds."""
+
+    def __init__(self, entries: list[dict], odds: np.ndarray):
+        self.odds = odds
+        self.kinds = np.array([entry["kind"] for entry in entries])
+        self.pauses = np.array([entry["pause_s"] for entry in entries])
+
+    def figures(self, levels: tuple[float, ...], waits: tuple[float, ...]) -> dict[str, float]:
+        """`waits[i]` holds above `levels[i]`, the last one below all."""
+        place = (self.odds[:, None] < np.array(levels)).sum(axis=1)
+        delay = np.maximum(np.array(waits)[place], SOONEST_S)
+        whole = delay[self.kinds == WHOLE]
+        early = {kind: (self.pauses > delay)[self.kinds == kind].mean() for kind in MOST}
+        p50, p95 = np.percentile(whole, [50, 95])
+        return {"mean": whole.mean(), "p50": p50, "p95": p95, **early}
+
+
+def best(judged: Judged, most: dict[str, float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    steps = np.unique(np.percentile(judged.odds, range(5, 100, 5)).round(1))
+    found, least = None, np.inf
+    for low, high in itertools.combinations(steps, 2):
+        for waits in itertools.combinations_with_replacement(WAITS_S, 3):
+            figures = judged.figures((high, low), waits)
+            fits = all(figures[kind] <= share for kind, share in most.items())
+            cost = figures["mean"] + 0.5 * figures["p95"] + 0.5 * figures["p50"]
+            if fits and cost < least:
+                found, least = ((float(high), float(low)), waits), cost
+    assert found is not None, "no table keeps to these shares"
+    return found
+
+
+def make(folder: Path) -> None:
+    turns = load(folder)
+    entries = heard(folder, turns)
+    quiet = [entry for entry in entries if entry["noise"] is None]
+    halves = {half: [e for e in quiet if e["half"] == half] for half in (TUNE, TEST)}
+    whole = {half: np.array([e["kind"] == WHOLE for e in es]) for half, es in halves.items()}
+    given = {half: columns(es) for half, es in halves.items()}
+    _smart_turn(quiet)
+    for name, used in (("melody", [0, 2]), ("words", [1, 2]), ("both", [0, 1, 2])):
+        weights = fitted(given[TUNE][:, used], whole[TUNE])
+        print(f"{name}: weights {np.round(weights, 3).tolist()}")
+        odds = {half: given[half][:, used] @ weights for half in halves}
+        _shares(odds[TEST], whole[TEST], halves[TEST])
+        judged = {half: Judged(halves[half], odds[half]) for half in halves}
+        for factor in (1, 2, 4):
+            most = {kind: factor * share for kind, share in MOST.items()}
+            try:
+                levels, waits = best(judged[TUNE], most)
+            except AssertionError as error:
+                print(f"  {most}: {error}")
+                continue
+            print(f"  {most}: above {levels} wait {waits}")
+            for half in halves:
+                figures = judged[half].figures(levels, waits)
+                print(
+                    f"    {half}", {key: round(float(value), 3) for key, value in figures.items()}
+                )
+            if name != "words":
+                _noises(entries, used, weights, levels, waits)
+
+
+def _shares(odds: np.ndarray, whole: np.ndarray, entries: list[dict]) -> None:
+    kinds = np.array([entry["kind"] for entry in entries])
+    for kind in (HESITATES, SOFTEST):
+        other = odds[kinds == kind]
+        at = [(odds[whole] > np.quantile(other, 1 - share)).mean() for share in (0.02, 0.05, 0.1)]
+        print(f"  {kind}: AUC {area(odds[whole], other):.3f}, whole found at 2, 5, 10 % taken for "
+              f"whole: {[round(float(share), 2) for share in at]}")  # fmt: skip
+
+
+def _tell(name: str, figures: dict[str, float]) -> None:
+    print(f"    {name}", {key: round(float(value), 3) for key, value in figures.items()})
+
+
+def _noises(entries, used, weights, levels, waits) -> None:
+    for noise in NOISES_DB:
+        found = [e for e in entries if e["noise"] == noise and e["half"] == TEST]
+        figures = Judged(found, columns(found)[:, used] @ weights).figures(levels, waits)
+        print(f"    {noise} dB", {key: round(float(value), 3) for key, value in figures.items()})
+
+
+def _smart_turn(entries: list[dict]) -> None:
+    """What Silero and Smart Turn decide alone, as Pipecat joins them: behind 0.2 s of silence, or
+    3 s where it takes the turn for open."""
+    for half in (TUNE, TEST):
+        found = [e for e in entries if e["half"] == half and e["noise"] is None]
+        judged = Judged(found, np.array([entry["melody"] for entry in found]))
+        _tell(f"Smart Turn alone, {half}", judged.figures((0.0,), (SILENCE_S, 3.0)))

@@ -284,7 +284,7 @@ class Listening:
         """The words in int16 [n]; None while the recogniser has other work, or fails."""
         wave = pcm.astype(np.float32) / 32768.0
         try:
-            return await self._server.service.glimpse(wave, RATE_HZ)
+            return await self._server.service.transcribe_partial(wave, RATE_HZ)
         except MossError:
             return None
 

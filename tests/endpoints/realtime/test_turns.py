@@ -1,0 +1,203 @@
+"""Turns that are judged by their words: answered ahead, mended, and not stopped by a murmur."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import httpx
+import numpy as np
+import openai
+import pytest
+import soundfile
+
+from moss_engine.api.transcript import Transcript
+from moss_engine.audio import turn_judge
+from moss_engine.endpoints.realtime.listening import RATE_HZ
+from tests.audio.test_turn_taking import SAMPLE
+from tests.endpoints.endpoint_support import MODEL, running
+from tests.endpoints.realtime.test_realtime import until
+from tests.endpoints.realtime.test_talking import PAUSE, send
+from tests.ui.page_support import INFO, FakeService, Script, soon
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("silero_vad")
+WHOLE, OPEN = "Tell me a joke.", "I would like to"
+SHORT_PAUSE = PAUSE[: round(0.5 * RATE_HZ)]
+BLOCK_S = 0.05
+
+
+class Ears(FakeService):
+    """Understands `words`, whatever is said."""
+
+    words = WHOLE
+
+    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
+        self.encoded.append((wave, sample_rate_hz))
+        return Transcript(self.words, "Scripted", len(wave) / sample_rate_hz)
+
+    async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
+        return Transcript(self.words, "Scripted", len(wave) / sample_rate_hz)
+
+
+@pytest.fixture(scope="module")
+def listening():
+    service = Ears(info=replace(INFO, recogniser="Scripted"))
+    with running(service) as url:
+        yield service, url
+
+
+@pytest.fixture
+def ears(listening, monkeypatch):
+    monkeypatch.setattr(turn_judge, "load_melody", lambda: None)
+    listening[0].reset(Script(seconds=3.0, first_s=0.02, rtf=0.3))
+    listening[0].words = WHOLE
+    return listening[0]
+
+
+@pytest.fixture
+def talk(listening, ears):
+    @asynccontextmanager
+    async def talking(detection: dict | None = None):
+        async with (
+            openai.AsyncOpenAI(base_url=f"{listening[1]}/v1", api_key="none") as client,
+            client.realtime.connect(model=MODEL) as connection,
+        ):
+            await until(connection, "session.created")
+            if detection is not None:
+                audio = {"input": {"turn_detection": detection}}
+                await connection.session.update(session={"type": "realtime", "audio": audio})
+                await until(connection, "session.updated")
+            yield connection
+
+    return talking
+
+
+@pytest.fixture
+def counted(listening):
+    def count(name: str) -> float:
+        lines = httpx.get(f"{listening[1]}/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+    return count
+
+
+async def speak(connection, pcm: np.ndarray) -> None:
+    """In real time."""
+    size = round(BLOCK_S * RATE_HZ)
+    for start in range(0, len(pcm), size):
+        await send(connection, pcm[start : start + size])
+        await asyncio.sleep(BLOCK_S)
+
+
+@pytest.fixture(scope="module")
+def spoken() -> np.ndarray:
+    """int16 [n]: words of a voice without a pause in them."""
+    wave, rate_hz = soundfile.read(SAMPLE, dtype="int16")
+    assert rate_hz == RATE_HZ
+    return wave[57_000:94_000]
+
+
+async def test_an_answer_is_begun_before_its_turn_is_over_and_told_after_it(talk, ears, spoken):
+    """An eager listener would answer at once; this one waits 3 s, with the answer made."""
+    detection = {"type": "server_vad", "silence_duration_ms": 3000}
+    async with talk(detection) as connection:
+        await speak(connection, np.concatenate([spoken, SHORT_PAUSE]))
+        assert await soon(lambda: ears.requests)
+        events = await until(connection, "input_audio_buffer.speech_started")
+        assert len(events) == 1, "nothing else was told"
+        await speak(connection, np.concatenate([PAUSE, PAUSE]))
+        events = await until(connection, "response.done")
+    kinds = [event.type for event in events]
+    order = [
+        "input_audio_buffer.speech_stopped", "input_audio_buffer.committed",
+        "conversation.item.added", "conversation.item.done", "response.created",
+        "response.output_item.added", "conversation.item.added",
+    ]  # fmt: skip
+    assert kinds[: len(order)] == order and kinds.count("response.created") == 1
+    assert (
+        events[order.index("response.output_item.added") + 1].previous_item_id == events[1].item_id
+    )
+    assert events[-1].response.status == "completed" and len(ears.requests) == 1
+
+
+async def test_who_goes_on_was_never_answered(talk, ears, spoken, counted):
+    detection = {"type": "server_vad", "silence_duration_ms": 1000}
+    before = counted('moss_speech_ahead_total{outcome="thrown_away"}')
+    async with talk(detection) as connection:
+        await speak(connection, np.concatenate([spoken, SHORT_PAUSE, spoken, PAUSE]))
+        events = await until(connection, "response.done")
+    kinds = [event.type for event in events]
+    assert kinds.count("response.created") == kinds.count("input_audio_buffer.committed") == 1
+    assert counted('moss_speech_ahead_total{outcome="thrown_away"}') > before
+    assert len(ears.requests[-1].messages) == 1
+    assert await soon(lambda: not ears.open)
+
+
+async def test_a_turn_that_goes_on_behind_its_judged_end_is_answered_once(
+    talk, ears, spoken, counted
+):
+    before = counted("moss_speech_turns_mended_total")
+    async with talk() as connection:
+        await speak(connection, np.concatenate([spoken, SHORT_PAUSE]))
+        first = await until(connection, "input_audio_buffer.committed")
+        await speak(connection, np.concatenate([spoken, PAUSE]))
+        events = await until(connection, "response.done")
+        while events[-1].response.status == "cancelled":
+            assert events[-1].response.status_details.reason == "turn_detected"
+            events += await until(connection, "response.done")
+    deleted = [e.item_id for e in events if e.type == "conversation.item.deleted"]
+    assert first[-1].item_id in deleted
+    (request,) = [ears.requests[-1]]
+    assert len(request.messages) == 1, "nothing is left of the first part and its answer"
+    whole = max(len(wave) / rate for wave, rate in ears.encoded)
+    assert whole > 2 * len(spoken) / RATE_HZ, "both parts were understood as one"
+    assert counted("moss_speech_turns_mended_total") == before + 1
+    assert events[-1].response.status == "completed"
+
+
+async def test_open_words_are_waited_for(talk, ears, spoken):
+    ears.words = OPEN
+    async with talk() as connection:
+        await speak(connection, np.concatenate([spoken, SHORT_PAUSE, spoken, PAUSE]))
+        events = await until(connection, "response.done")
+    assert [e.type for e in events].count("input_audio_buffer.committed") == 1
+
+
+@pytest.mark.parametrize(("words", "stops"), [("Mhm.", False), ("Stop!", True)])
+async def test_a_murmur_does_not_stop_an_answer_and_words_do(talk, ears, spoken, words, stops):
+    ears.script = Script(seconds=12.0, first_s=0.02, rtf=0.4)
+    async with talk() as connection:
+        await speak(connection, np.concatenate([spoken, SHORT_PAUSE]))
+        await until(connection, "response.output_audio.delta")
+        await speak(connection, np.concatenate([PAUSE, PAUSE]))  # too late to go on
+        ears.words = words
+        await speak(connection, np.concatenate([spoken[: round(0.8 * RATE_HZ)], PAUSE]))
+        events = await until(connection, "response.done")
+    kinds = [event.type for event in events]
+    assert ("input_audio_buffer.speech_started" in kinds) is stops
+    assert events[-1].response.status == ("cancelled" if stops else "completed")
+
+
+async def test_a_turn_is_left_to_the_client_that_answers_itself(talk, ears, spoken):
+    async with talk({"type": "semantic_vad", "create_response": False}) as connection:
+        await speak(connection, np.concatenate([spoken, PAUSE]))
+        await until(connection, "input_audio_buffer.committed")
+        assert ears.requests == []
+        await connection.response.create()
+        await until(connection, "response.done")
+    assert len(ears.requests) == 1
+
+
+async def test_a_session_tells_how_turns_are_found(talk):
+    for detection in (
+        {"type": "semantic_vad", "eagerness": "low"},
+        {"type": "server_vad", "threshold": 0.7, "silence_duration_ms": 900},
+    ):
+        async with talk() as connection:
+            audio = {"input": {"turn_detection": detection}}
+            await connection.session.update(session={"type": "realtime", "audio": audio})
+            session = (await until(connection, "session.updated"))[-1].session
+            found = session.audio.input.turn_detection.model_dump()
+            assert {key: found[key] for key in detection} == detection

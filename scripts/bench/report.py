@@ -194,6 +194,8 @@ def headlines() -> str:
         *load_parts(reports),
         whole("nano", lambda: voice_part(reports)) if "nano" in reports else [],
         whole("hands_free", lambda: talk_part(reports)) if "hands_free" in reports else [],
+        whole("turn_judge", lambda: judge_part(reports)) if "turn_judge" in reports else [],
+        whole("turns", lambda: turns_part(reports)) if "turns" in reports else [],
         pictures(),
         bar_part(reports),
         side_by_side(reports),
@@ -272,6 +274,48 @@ def talk_part(reports: dict[str, Report]) -> list[str]:
         f"{talk[f'{name}_worst_ms']:.0f} ms in {talk['turns']} turns."
         for name, words in what.items()
     ]
+
+
+def judge_part(reports: dict[str, Report]) -> list[str]:
+    """What the judge of a turn's end decides, beside Smart Turn as Pipecat uses it."""
+    found = reports["turn_judge"]
+    rows = [
+        (
+            name, f"{1000 * judge['mean']:.0f}",
+            f"{1000 * judge['p50']:.0f} / {1000 * judge['p95']:.0f}",
+            f"{100 * judge['hesitates']:.0f} %", f"{100 * judge['softest']:.0f} %",
+        )
+        for name, judge in found["judges"].items()
+    ]  # fmt: skip
+    head = ("ends of turns by", "wait, ms, mean", "p50 / p95", "hesitating", "at soft places")
+    return [
+        f"Half of {found['turns']} turns that tuned nothing, half of them with a pause of 0.25 to "
+        "0.9 s inside: how long the end of a whole one is waited for (at least "
+        f"{1000 * found['soonest_s']:.0f} ms, in which the answer is made), and how many pauses "
+        "were taken for an end, by where they are:",
+        "",
+        *table(head, rows),
+    ]
+
+
+def turns_part(reports: dict[str, Report]) -> list[str]:
+    """Turns through /v1/realtime, from outside."""
+    found = reports["turns"]
+    names = {"judge": "`semantic_vad`", "silence": "`server_vad`, 0.64 s"}
+    rows = []
+    for key, name in names.items():
+        if (run := found.get(key)) is None:
+            continue
+        paused = [run["hesitates"], run["softest"]]
+        num = sum(kind["turns"] for kind in paused)
+        before = [f"{kind['sounded_before']} of {kind['turns']}" for kind in paused]
+        rows.append((
+            name, f"{run['first_sound_median_ms']:.0f} / {run['first_sound_p95_ms']:.0f}",
+            f"{sum(kind['torn'] for kind in paused)} of {num}", *before,
+        ))  # fmt: skip
+    head = ("turn detection", "last word to first sound, ms, p50 / p95", "torn",
+            "sounded before, hesitating", "at soft places")  # fmt: skip
+    return [f"Through `/v1/realtime`, from outside, {found['machine']}:", "", *table(head, rows)]
 
 
 def pictures() -> list[str]:

@@ -17,10 +17,11 @@ def main() -> None:
     words.add_argument("sources", type=Path, help="where Debian's packages of text are unpacked")
     tune = commands.add_parser("tune", help="melody, words and both: what they tell, which wait")
     tune.add_argument("folder", type=Path)
+    tune.add_argument("--out", type=Path, metavar="FILE", help="write the testing half's figures")
     args = parser.parse_args()
     module = import_module(f"scripts.turns.{args.command}")
-    given = [args.sources] if args.command == "words" else [args.folder]
-    module.make(*given, *([args.turns] if args.command == "data" else []))
+    given = {"data": ("folder", "turns"), "words": ("sources",), "tune": ("folder", "out")}
+    module.make(*(getattr(args, name) for name in given[args.command]))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from moss_engine.audio.rate import Downsampler
-from moss_engine.audio.turn_judge import load_melody, load_words
+from moss_engine.audio.turn_judge import LEVELS, load_melody, load_words, log_odds
+from moss_engine.audio.turn_judge import WAITS_S as WAITS
 from moss_engine.recogniser.load import load_recogniser
+from scripts.bench.common import Report
 from scripts.turns.data import HESITATES, RATE_HZ, SOFTEST, TEST, TUNE, WHOLE, Turn, load, room
 from scripts.turns.data import with_noise as noisy
 from scripts.turns.words import area
@@ -106,14 +108,15 @@ def best(judged: Judged, most: dict[str, float]) -> tuple[tuple[float, ...], tup
     return found
 
 
-def make(folder: Path) -> None:
+def make(folder: Path, out: Path | None) -> None:
+    report = Report(out)
     turns = load(folder)
     entries = heard(folder, turns)
     quiet = [entry for entry in entries if entry["noise"] is None]
     halves = {half: [e for e in quiet if e["half"] == half] for half in (TUNE, TEST)}
     whole = {half: np.array([e["kind"] == WHOLE for e in es]) for half, es in halves.items()}
     given = {half: columns(es) for half, es in halves.items()}
-    _smart_turn(quiet)
+    report.add(turns=len(quiet), soonest_s=SOONEST_S, judges=judged_alike(entries))
     for name, used in (("melody", [0, 2]), ("words", [1, 2]), ("both", [0, 1, 2])):
         weights = fitted(given[TUNE][:, used], whole[TUNE])
         print(f"{name}: weights {np.round(weights, 3).tolist()}")
@@ -157,10 +160,28 @@ def _noises(entries, used, weights, levels, waits) -> None:
         print(f"    {noise} dB", {key: round(float(value), 3) for key, value in figures.items()})
 
 
-def _smart_turn(entries: list[dict]) -> None:
-    """What Silero and Smart Turn decide alone, as Pipecat joins them: behind 0.2 s of silence, or
-    3 s where it takes the turn for open."""
-    for half in (TUNE, TEST):
-        found = [e for e in entries if e["half"] == half and e["noise"] is None]
-        judged = Judged(found, np.array([entry["melody"] for entry in found]))
-        _tell(f"Smart Turn alone, {half}", judged.figures((0.0,), (SILENCE_S, 3.0)))
+def judged_alike(entries: list[dict]) -> dict[str, dict[str, float]]:
+    """The testing half, as the program judges it, and as Pipecat joins Silero and Smart Turn: over
+    behind 0.2 s of silence, or behind 3 s where it takes the turn for open."""
+    found = [entry for entry in entries if entry["half"] == TEST]
+    figures = {}
+    for noise in (None, *NOISES_DB):
+        heard = [entry for entry in found if entry["noise"] == noise]
+        name = "" if noise is None else f", {noise} dB of noise"
+        alone = Judged(heard, np.array([entry["melody"] for entry in heard]))
+        figures[f"Smart Turn alone{name}"] = alone.figures((0.0,), (SILENCE_S, 3.0))
+        for judge, words, melody in (
+            ("words and melody", True, True),
+            ("words", True, False),
+            ("melody", False, True),
+        ):
+            odds = [
+                log_odds(entry["text"] if words else None, entry["melody"] if melody else None)
+                for entry in heard
+            ]
+            shipped = Judged(heard, np.array(odds)).figures(LEVELS, WAITS)
+            figures[f"{judge}{name}"] = shipped
+    return {
+        name: {key: round(float(value), 3) for key, value in values.items()}
+        for name, values in figures.items()
+    }

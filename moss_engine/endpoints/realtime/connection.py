@@ -106,6 +106,7 @@ class Connection:
         self._left = False
         self._listening = Listening(server, self._talk, self._emit, self._turn_over, self._pausing)
         self._ahead: Ahead | None = None
+        self._thrown: set[asyncio.Task[None]] = set()  # answers ahead that end without a trace
         self._judged: Judged | None = None  # the last turn, which may go on yet
         self._doubted: Heard | None = None  # speech over an answer that may be a murmur
         self._weighing: asyncio.Task[None] | None = None
@@ -122,7 +123,7 @@ class Connection:
             self._listening.close()
             ahead = self._ahead.task if self._ahead else None
             found = filter(None, [self._answering, self._weighing, ahead])
-            tasks = [*serving, *self._turns, *found]
+            tasks = [*serving, *self._turns, *self._thrown, *found]
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -174,8 +175,10 @@ class Connection:
         if isinstance(event, BufferAppend):
             await self._hear(event)
         elif isinstance(event, BufferCommit):
+            self._forget_turn()
             await self._listening.commit()
         elif isinstance(event, BufferClear):
+            self._forget_turn()
             self._listening.clear()
             await self._emit("input_audio_buffer.cleared")
         elif isinstance(event, SessionUpdate):
@@ -233,6 +236,10 @@ class Connection:
         self._listening.use(
             detector, likely=session.threshold, lead_s=session.lead_s, end_s=session.end_s
         )
+        self._forget_turn()
+
+    def _forget_turn(self) -> None:
+        """What is being said is no turn that the service finds any more."""
         self._judged = self._doubted = None
         self._drop_ahead()
 
@@ -268,7 +275,7 @@ class Connection:
             await self._mend(heard)
         elif answering and session.judges and session.interrupts and self._server.info.recogniser:
             self._doubted = heard
-            self._weighing = asyncio.create_task(self._weigh())
+            self._weighing = asyncio.create_task(self._weigh(heard))
         else:
             await self._interrupt(heard)
 
@@ -281,11 +288,11 @@ class Connection:
                 self._answer.cancel("turn_detected")
         await self._listening.tell(heard)
 
-    async def _weigh(self) -> None:
+    async def _weigh(self, doubted: Heard) -> None:
         """Speech over an answer interrupts it once its words, or its length, say that it is meant;
         until then nothing is told of it."""
         microphone, weighed_s = self._listening.microphone, 0.0
-        while (doubted := self._doubted) is not None:
+        while self._doubted is doubted:
             spoken_s = microphone.spoken_s
             if spoken_s < weighed_s + WEIGH_EVERY_S:
                 await asyncio.sleep(FRAME_S)
@@ -368,6 +375,8 @@ class Connection:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.answer.cancel("turn_detected")
+            self._thrown.add(ahead.task)
+            ahead.task.add_done_callback(self._thrown.discard)
             self._server.figures.ahead.labels("thrown_away").inc()
             self._server.figures.ahead_wasted.inc(time.monotonic() - ahead.begun_s)
 
@@ -450,6 +459,8 @@ class Connection:
     async def _run(self, answer: Answer, asked: Item | None) -> None:
         begun_s = time.monotonic()
         try:
+            if self._thrown:  # the place that they held is needed
+                await asyncio.wait(set(self._thrown))
             if asked is not None:
                 await first_of(self._listening.understood(asked), answer.unwanted.wait())
             await answer.run()

@@ -180,6 +180,23 @@ async def test_a_murmur_does_not_stop_an_answer_and_words_do(talk, ears, spoken,
     assert events[-1].response.status == ("cancelled" if stops else "completed")
 
 
+async def test_a_buffer_that_is_cleared_leaves_nothing_of_its_turn(talk, ears, spoken):
+    ears.script = Script(seconds=12.0, first_s=0.02, rtf=0.1)
+    async with talk() as connection:
+        await speak(connection, np.concatenate([spoken, SHORT_PAUSE]))
+        await until(connection, "response.done")
+        await speak(connection, PAUSE)
+        ears.words = "Mhm."
+        await speak(connection, spoken[: round(0.5 * RATE_HZ)])  # over what is still played
+        await connection.input_audio_buffer.clear()
+        await until(connection, "input_audio_buffer.cleared")
+        ears.words = WHOLE
+        await speak(connection, np.concatenate([SHORT_PAUSE, spoken, PAUSE]))
+        events = await until(connection, "response.done")
+    assert [e.type for e in events].count("input_audio_buffer.speech_started") == 1
+    assert events[-1].response.status == "completed"
+
+
 async def test_a_turn_is_left_to_the_client_that_answers_itself(talk, ears, spoken):
     async with talk({"type": "semantic_vad", "create_response": False}) as connection:
         await speak(connection, np.concatenate([spoken, PAUSE]))

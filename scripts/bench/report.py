@@ -315,7 +315,8 @@ def turns_part(reports: dict[str, Report]) -> list[str]:
         ))  # fmt: skip
     head = ("turn detection", "last word to first sound, ms, p50 / p95", "torn",
             "sounded before, hesitating", "at soft places")  # fmt: skip
-    return [f"Through `/v1/realtime`, from outside, {found['machine']}:", "", *table(head, rows)]
+    title = f"{found['done']} turns each through `/v1/realtime`, from outside, {found['machine']}:"
+    return [title, "", *table(head, rows)]
 
 
 def pictures() -> list[str]:

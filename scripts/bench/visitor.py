@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.typing import Origin
 
 PATIENCE_S = 60.0
 
@@ -40,7 +41,7 @@ class Visitor:
     async def open(url: str) -> Visitor:
         """A tab of the page at that address."""
         address = url.replace("http", "ws", 1).rstrip("/") + "/gradio_api/live"
-        visitor = Visitor(await connect(address, origin=url.rstrip("/"), max_size=None))
+        visitor = Visitor(await connect(address, origin=Origin(url.rstrip("/")), max_size=None))
         await visitor._send("session.open", visit=secrets.token_hex(16), key=secrets.token_hex(16))
         await visitor._event("session.opened")
         return visitor

@@ -44,10 +44,14 @@ class PageInfo(ServiceInfo):
         """What MOSS-Speech offers and this checkpoint does not."""
         converses = any(mode.history for mode in self.modes)
         hears_nothing = replace(HEARS_NOTHING, why=self.no_recogniser or HEARS_NOTHING.why)
-        scripted = self.brain is None and any(mode.through_text for mode in self.modes)
         return (() if self.hears else (hears_nothing,)) + (
-            (SCRIPTED_ONLY,) if scripted or not converses else ()
+            (SCRIPTED_ONLY,) if self.scripted or not converses else ()
         )
+
+    @property
+    def scripted(self) -> bool:
+        """Whether answers are what is known by heart, and what a clock and a calculator know."""
+        return self.brain is None and any(mode.through_text for mode in self.modes)
 
     def pieces_of(self, ids: Iterable[int]) -> dict[str, str]:
         """What text ids stand for; those of speech are negative, and stand for nothing."""

@@ -39,7 +39,7 @@ class OwnVoices(Shared):
         conversation.voice = voice.name
         told = " ".join(part for part in ("Answers now come in your voice.", voice.advice) if part)
         choices = [*facts.voices, ("Your voice", conversation.voice)]
-        chosen = gr.Dropdown(choices=choices, value=conversation.voice, interactive=True)
+        chosen = gr.Radio(choices=choices, value=conversation.voice, interactive=True)
         return chosen, told
 
 

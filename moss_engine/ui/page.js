@@ -19,6 +19,22 @@ shade.addEventListener("click", () => {
   paintShade(dark);
 });
 
+// To listen, or to look at the engine: the last choice, unless the address says which.
+const views = [...element.querySelectorAll(".views button")];
+function look(name) {
+  document.body.dataset.view = name;
+  for (const button of views) button.setAttribute("aria-pressed", button.dataset.view === name);
+}
+for (const button of views) {
+  button.addEventListener("click", () => {
+    note("moss-view", button.dataset.view);
+    look(button.dataset.view);
+  });
+}
+const asked = (name) => views.some(({ dataset }) => dataset.view === name) && name;
+look(asked(location.hash.slice(1)) || asked(recall("moss-view")) || "listen");
+window.addEventListener("hashchange", () => asked(location.hash.slice(1)) && look(location.hash.slice(1)));
+
 document.addEventListener("keydown", (event) => {
   if (event.isComposing || document.querySelector("dialog[open]")) return;
   if (event.key !== "Escape") return;
@@ -41,7 +57,7 @@ function restoreDraft() {
 const TWICE_MS = 500;
 let sent = { text: "", at: -Infinity };
 const twice = () => performance.now() - sent.at < TWICE_MS;
-let example = null; // of a chip: {text, mode}
+let example = null; // of a chip: {text, own}, with the controls that are its own
 function press(event) {
   const value = example?.text ?? box().value;
   const repeated = (twice() || window.liveAudio.asking) && (!value.trim() || value === sent.text);
@@ -51,7 +67,7 @@ function press(event) {
     return;
   }
   sent = { text: value, at: performance.now(), pointer: event.detail > 0 };
-  window.liveAudio.expect(value, event.timeStamp, example?.mode);
+  window.liveAudio.expect(value, event.timeStamp, example?.own);
   if (!example) type("");
 }
 document.addEventListener("click", (event) => event.target.closest?.("#send") && press(event), true);
@@ -78,8 +94,8 @@ document.addEventListener("unasked", ({ detail: { question, replaced } }) => {
 });
 
 // An example is asked at once, and leaves the box and the mode as they are: where one talks, its answer is spoken, too.
-function askAtOnce(text, mode) {
-  example = { text, mode };
+function askAtOnce(text, own) {
+  example = { text, own };
   byId("send").click();
   example = null;
 }
@@ -90,14 +106,33 @@ function typedMode() {
 }
 document.addEventListener("click", ({ target }) => {
   const chip = target.closest?.(".chip, .la-example");
-  if (chip) askAtOnce(chip.dataset[document.body.dataset.language] ?? chip.textContent, typedMode());
+  if (chip) askAtOnce(chip.dataset[document.body.dataset.language] ?? chip.textContent, { mode: typedMode() });
 });
 
 // A question that was read aloud is to be answered.
 document.addEventListener("answer", ({ detail }) => {
   choose(detail.mode);
-  askAtOnce(detail.text, detail.mode);
+  askAtOnce(detail.text, { mode: detail.mode });
 });
+
+// Each voice can be heard where a text is read as it stands.
+const READS = '#mode-notes [data-does="read"]';
+const HELLO = "Hello! This is how I sound.";
+function offerVoices() {
+  const reads = document.querySelector(READS);
+  for (const label of document.querySelectorAll("#voice label:not(:has(.voice-hear))")) {
+    if (!reads) return;
+    const hear = document.createElement("button");
+    const { value } = label.querySelector("input");
+    Object.assign(hear, { type: "button", className: "voice-hear" });
+    hear.setAttribute("aria-label", `Hear ${label.textContent.trim()}`);
+    hear.addEventListener("click", (event) => {
+      event.preventDefault();
+      askAtOnce(HELLO, { mode: reads.dataset.mode, voice: value });
+    });
+    label.append(hear);
+  }
+}
 
 // What this page is, for those who ask.
 element.querySelector(".about-open").addEventListener("click", () => about.showModal());

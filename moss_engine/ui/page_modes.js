@@ -40,7 +40,7 @@ function choose(mode) {
   setTimeout(showMode); // a click before Gradio has settled is kept, but tells nobody
 }
 
-// Talking comes first where the browser has a microphone.
+// Talking comes first where somebody answers and the browser has a microphone.
 const mayTalk = () => window.isSecureContext && navigator.mediaDevices;
 const first = (fits) => fits.find(({ dataset }) => mayTalk() && dataset.input === "speech" && dataset.output === "speech") ?? fits[0];
 
@@ -58,7 +58,8 @@ function combine(pressed) {
 function firstMode() {
   if (!document.querySelector(".switches")) return;
   const kept = notes().find((note) => note.dataset.mode === recall("moss-mode"));
-  const talk = mayTalk() && notes().find(({ dataset }) => dataset.input === "speech" && dataset.output === "speech");
+  const opens = document.querySelector(".switches").dataset.opens;
+  const talk = opens === "talk" && mayTalk() && notes().find(({ dataset }) => dataset.input === "speech" && dataset.output === "speech");
   if (kept || talk) choose((kept ?? talk).dataset.mode);
 }
 
@@ -74,6 +75,7 @@ const settled = new MutationObserver(() => {
   restoreDraft();
   showMode();
   firstMode();
-  new MutationObserver(showSettings).observe(byId("talk"), { childList: true, subtree: true });
+  offerVoices();
+  new MutationObserver(() => (showSettings(), offerVoices())).observe(byId("talk"), { childList: true, subtree: true });
 });
 settled.observe(document.body, { childList: true, subtree: true });

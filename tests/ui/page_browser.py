@@ -182,6 +182,7 @@ class Visit:
         link: str = FAST_LINK,
         context: BrowserContext | None = None,
         forgets: bool = False,
+        view: str = "engine",
         **options,
     ):
         self.context = context or new_context(browser, **options)
@@ -203,7 +204,7 @@ class Visit:
         self.page.add_init_script(TAP)
         self.page.add_init_script(link or "0")
         self.page.add_init_script(init or "0")
-        self.page.goto(url)
+        self.page.goto(f"{url}#{view}")
         self.page.wait_for_function("window.liveAudio?.ready")
         self.page.wait_for_selector("#mode input:checked", state="attached")
         self.text = self.page.locator("#text textarea")

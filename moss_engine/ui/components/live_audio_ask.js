@@ -2,14 +2,14 @@
 
 let cut = ""; // the newest reply and how much of it was heard, where it was not heard whole
 const EXPECTED_MS = 1000; // the longest that a press may take to become a question
-const typed = []; // questions that were taken out of the box and are not on their way yet: {question, ms, mode}
+const typed = []; // questions that were taken out of the box and are not on their way yet: {question, ms, own}
 let since = null; // from when the next question counts, where that is no press: {ms, words}
 
-// A click or key press that asks what was typed: it does so in a moment, when the page knows its settings. In `mode`, if
-// that is not the one that is chosen.
-function expect(question, ms, mode = null) {
+// A click or key press that asks what was typed: it does so in a moment, when the page knows its settings, of
+// which some may be its `own`.
+function expect(question, ms, own = {}) {
   player.unlock();
-  const pending = { question, ms, mode };
+  const pending = { question, ms, own };
   typed.push(pending);
   setTimeout(() => {
     if (!typed.includes(pending)) return;
@@ -25,11 +25,11 @@ function count(ms, words) {
 }
 
 function submitTyped(values, names) {
-  const { question, ms, mode } = typed.shift() ?? {};
+  const { question, ms, own } = typed.shift() ?? {};
   if (question === undefined) return;
   count(ms, false);
-  const own = { text: question, ...(mode && { mode }) };
-  submit(names.map((name, i) => own[name] ?? values[i]), names, question);
+  const meant = { ...own, text: question };
+  submit(names.map((name, i) => meant[name] ?? values[i]), names, question);
 }
 
 // Ask with the `values` of the controls of these `names`. A reply that still speaks falls silent, but all that is shown

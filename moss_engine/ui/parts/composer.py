@@ -6,6 +6,7 @@ import html
 
 import gradio as gr
 
+from moss_engine.api.controls import BY_NAME, Control
 from moss_engine.api.modes import Mode
 from moss_engine.ui.components.recorder import Recorder
 from moss_engine.ui.facts import PageInfo
@@ -73,9 +74,41 @@ def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Bu
             stop = gr.Button("Stop", elem_id="stop", min_width=110, scale=0)
             send = gr.Button(verb, variant="primary", elem_id="send", min_width=110, scale=0)
         gr.HTML(PROBLEM, elem_id="problem", apply_default_css=False)
+        voice = voices(facts)
     gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
-    controls = {"text": text, "mode": mode, "utterance": recorder}
+    controls = {"text": text, "mode": mode, "utterance": recorder, **voice}
     return {**controls, "heard": heard, "run": run}, send, stop
+
+
+def voices(facts: PageInfo) -> dict[str, gr.components.Component]:
+    """Who speaks, as cards that can be heard, and how fast."""
+    with gr.Row(elem_id="voices"):
+        return {
+            "voice": gr.Radio(
+                list(facts.voices),
+                value=facts.voices[0],
+                label="Voice",
+                container=False,
+                elem_id="voice",
+                min_width=120,
+                visible=len(facts.voices) > 1 or facts.clones_voices,
+            ),
+            "speed": slider(BY_NAME["speed"], 1.0, visible=facts.speeds is not None),
+        }
+
+
+def slider(control: Control, value: float, *, visible: bool = True) -> gr.Slider:
+    """The input of a number, with what it does in one sentence."""
+    return gr.Slider(
+        control.low,
+        control.high,
+        value=value,
+        step=control.step,
+        label=control.label,
+        info=control.help,
+        min_width=150,
+        visible=visible,
+    )
 
 
 def axes_of(mode: Mode) -> dict[str, str]:
@@ -97,7 +130,8 @@ def switched(facts: PageInfo) -> bool:
 
 
 def switches(facts: PageInfo) -> str:
-    """Small choices instead of one among all their combinations."""
+    """Small choices instead of one among all their combinations; with what the page opens where
+    nothing was chosen: who cannot think is not talked to first."""
     if not switched(facts):
         return ""
     parts = ""
@@ -108,9 +142,10 @@ def switches(facts: PageInfo) -> str:
             if axis == "does" or not mode.split_sentences
         ]
         offered = [value for value in words if value in among]
+        called = {**words, "chat": "Small talk"} if facts.scripted else words
         choices = "".join(
             f'<label><input type="radio" name="{axis}" value="{value}">'
-            f"<span>{words[value]}</span></label>"
+            f"<span>{called[value]}</span></label>"
             for value in offered
         )
         one = " hidden" if len(offered) == 1 else ""
@@ -118,7 +153,8 @@ def switches(facts: PageInfo) -> str:
             f'<fieldset data-axis="{axis}" title="{name}"{one}><legend>{name}</legend>'
             f"{choices}</fieldset>"
         )
-    return f'<div class="switches">{parts}</div>'
+    opens = "read" if facts.scripted else "talk"
+    return f'<div class="switches" data-opens="{opens}">{parts}</div>'
 
 
 def mode_notes(facts: PageInfo) -> str:

@@ -18,6 +18,9 @@ def masthead(facts: PageInfo) -> str:
     <path d="M3 16h3M9 11v10M14 5v22M19 9v14M24 13v6M29 15.5v1"/></svg>
   <h1 translate="no">MOSS-Speech <b>Live</b></h1>
   <p class="lead">A language model that speaks while it is still thinking</p>
+  <span class="views" role="group" aria-label="View">
+  <button type="button" data-view="listen">Listen</button>
+  <button type="button" data-view="engine">Engine</button></span>
   <span class="tools"><button type="button" class="about-open" aria-haspopup="dialog">About</button>
   <button type="button" class="tongue" translate="no"></button>
   <button type="button" class="shade" aria-label="Switch between light and dark"></button></span>

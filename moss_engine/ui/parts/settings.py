@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gradio as gr
 
-from moss_engine.api.controls import BY_NAME, MAX_PAGE_SEED, Control
+from moss_engine.api.controls import BY_NAME, MAX_PAGE_SEED
 from moss_engine.ui.components.voice_sample import VoiceSample
 from moss_engine.ui.facts import PageInfo
+from moss_engine.ui.parts.composer import slider
 from moss_engine.ui.parts.words import CONSENT
 
 Own = tuple[gr.Checkbox, VoiceSample]
@@ -25,16 +26,6 @@ def settings(facts: PageInfo) -> tuple[dict[str, gr.components.Component], Own |
     """The controls, by their names in the form, and the parts that take an own voice."""
     controls: dict[str, gr.components.Component] = {}
     with gr.Accordion("Settings", open=False, elem_id="settings"):
-        with gr.Row():
-            controls["voice"] = gr.Dropdown(
-                list(facts.voices),
-                value=facts.voices[0],
-                label="Voice",
-                min_width=120,
-                interactive=len(facts.voices) > 1,
-            )
-            controls["max_rows"] = longest(facts)
-        controls["speed"] = slider(BY_NAME["speed"], 1.0, visible=facts.speeds is not None)
         own = own_voice(facts)
         controls["system"] = gr.Textbox(
             "",
@@ -45,22 +36,24 @@ def settings(facts: PageInfo) -> tuple[dict[str, gr.components.Component], Own |
             max_length=facts.max_text_chars,
             visible=any(mode.own_system for mode in facts.modes),
         )
-        with gr.Row():
-            controls["seed"] = gr.Number(
-                0,
-                label="Seed",
-                info=BY_NAME["seed"].help,
-                precision=0,
-                minimum=0,
-                maximum=MAX_PAGE_SEED,
-                min_width=120,
-                elem_id="seed",
-            )
-            controls["new_seed"] = gr.Checkbox(
-                True, label="New seed for every reply", min_width=160, elem_id="new-seed"
-            )
-        for channel in HEADS:
-            controls |= sampling(facts, *channel)
+        with gr.Column(elem_id="sampling"):
+            controls["max_rows"] = longest(facts)
+            with gr.Row():
+                controls["seed"] = gr.Number(
+                    0,
+                    label="Seed",
+                    info=BY_NAME["seed"].help,
+                    precision=0,
+                    minimum=0,
+                    maximum=MAX_PAGE_SEED,
+                    min_width=120,
+                    elem_id="seed",
+                )
+                controls["new_seed"] = gr.Checkbox(
+                    True, label="New seed for every reply", min_width=160, elem_id="new-seed"
+                )
+            for channel in HEADS:
+                controls |= sampling(facts, *channel)
     return controls, own
 
 
@@ -89,20 +82,6 @@ def sampling(facts: PageInfo, name: str, title: str, does: str) -> dict[str, gr.
             for control in BY_NAME.values()
             if control.path[:-1] == (path,)
         }
-
-
-def slider(control: Control, value: float, *, visible: bool = True) -> gr.Slider:
-    """The input of a number, with what it does in one sentence."""
-    return gr.Slider(
-        control.low,
-        control.high,
-        value=value,
-        step=control.step,
-        label=control.label,
-        info=control.help,
-        min_width=150,
-        visible=visible,
-    )
 
 
 def own_voice(facts: PageInfo) -> Own | None:

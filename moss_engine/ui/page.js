@@ -120,12 +120,13 @@ const READS = '#mode-notes [data-does="read"]';
 const HELLO = "Hello! This is how I sound.";
 function offerVoices() {
   const reads = document.querySelector(READS);
+  for (const name of document.querySelectorAll("#voice label span")) name.translate = name.textContent.trim() === "Your voice";
   for (const label of document.querySelectorAll("#voice label:not(:has(.voice-hear))")) {
     if (!reads) return;
     const hear = document.createElement("button");
     const { value } = label.querySelector("input");
     Object.assign(hear, { type: "button", className: "voice-hear" });
-    hear.setAttribute("aria-label", `Hear ${label.textContent.trim()}`);
+    hear.setAttribute("aria-label", "Hear this voice");
     hear.addEventListener("click", (event) => {
       event.preventDefault();
       askAtOnce(HELLO, { mode: reads.dataset.mode, voice: value });

@@ -102,9 +102,8 @@ def test_commands_exist(command):
             or (module / "__main__.py").is_file()
         ), f"{rest[1]} does not exist"
         if flags and rest[1].startswith(("scripts", "moss_engine")):
-            name = (
-                rest[2:3] if rest[1] == "scripts.bench" and rest[2:3] and rest[2][0] != "-" else []
-            )
+            commands = rest[1] in ("scripts.bench", "scripts.turns") and rest[2:3]
+            name = [] if not commands or rest[2].startswith("-") else [rest[2]]
             assert not flags - set(re.findall(r"--[\w-]+", help_of(("-m", rest[1], *name))))
     elif program.endswith("python"):
         assert not flags - set(re.findall(r"--[\w-]+", help_of((rest[0],))))

@@ -143,7 +143,9 @@ class Visits:
         self._contexts: dict[str, BrowserContext] = {}
         self._open: list[Visit] = []
 
-    def make(self, url: str, init: str = "", link: str = FAST_LINK, **options) -> Visit:
+    def make(
+        self, url: str, init: str = "", link: str = FAST_LINK, view: str = "engine", **options
+    ) -> Visit:
         """A tab of somebody who was never here, or comes beside the tabs that are open."""
         key = json.dumps(options, sort_keys=True)
         if key not in self._contexts:
@@ -152,7 +154,9 @@ class Visits:
         if not context.pages:
             context.clear_cookies()
             context.set_offline(False)
-        opened = Visit(self.browser, url, init, link, context=context, forgets=not context.pages)
+        opened = Visit(
+            self.browser, url, init, link, context=context, forgets=not context.pages, view=view
+        )
         self._open.append(opened)
         return opened
 

@@ -155,3 +155,35 @@ def test_programs_are_told_this_address_and_one_click_copies(url, tab):
         page.locator(".way-copy").nth(number).click()
         page.locator(".way-copy").nth(number).filter(has_text="Copied").wait_for()
         assert page.evaluate("() => window.copied.trim()") == ways[number].strip()
+
+
+def test_listening_comes_first_and_the_engine_is_a_press_away(visit, url):
+    tab = visit(url, view="")
+    engine = [tab.page.locator(part) for part in ("#panel", "#sampling", ".la-axes")]
+    assert not any(part.is_visible() for part in engine)
+    tab.page.get_by_role("button", name="Engine", exact=True).click()
+    assert engine[0].is_visible() and tab.page.locator(".views [aria-pressed=true]").count() == 1
+    tab.page.goto("about:blank")
+    tab.page.goto(url)
+    tab.page.wait_for_selector("#panel")
+    assert tab.page.evaluate("document.body.dataset.view") == "engine", "the choice is remembered"
+    tab.page.goto(f"{url}#listen")
+    tab.page.wait_for_function("document.body.dataset.view === 'listen'")
+    assert tab.problems == []
+
+
+def test_each_voice_is_a_card_that_can_be_heard(visit, serve):
+    service = FakeService(info=replace(INFO, voices=("ada", "ben")))
+    tab = visit(serve(service), view="listen")
+    cards = tab.page.locator("#voice label")
+    assert [name.strip() for name in cards.all_inner_texts()] == ["Ada", "Ben"]
+    tab.text.fill("Not yet.")
+    service.reset()
+    cards.nth(1).get_by_role("button", name="Hear this voice").click()
+    tab.wait("done")
+    assert service.requests[-1].voice == "ben" and tab.text.input_value() == "Not yet."
+    assert tab.page.locator("#voice label.selected").inner_text() == "ada", "it was not chosen"
+    cards.nth(1).locator("span").click()
+    tab.text.press("Enter")
+    tab.page.wait_for_function("liveAudio.state.phase === 'done' && liveAudio.text === 'Not yet.'")
+    assert service.requests[-1].voice == "ben" and tab.problems == []

@@ -232,7 +232,8 @@ def test_an_own_voice_needs_consent_and_ends_with_the_visit(service, requests, t
     tab.page.locator(".vs-input").set_input_files(QUESTION)
     assert until(lambda: len(service._core.codec.voices) == 2)
     own = service._core.codec.voices[1]
-    assert until(lambda: tab.page.get_by_label("Voice", exact=True).input_value() == "Your voice")
+    chosen = tab.page.locator("#voice label.selected")
+    assert until(lambda: chosen.inner_text().strip() == "Your voice")
     assert requests == [], "the sample was taken for a question"
     record(tab, 0.6)
     tab.wait("speaking")

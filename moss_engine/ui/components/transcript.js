@@ -203,11 +203,26 @@ function remember(record) {
 
 // Of the reply that was just heard the sound is here already.
 async function soundOf({ id, clip }) {
+  await decoded(id);
   const { run, ended, total, rate } = window.liveAudio.state;
   const whole = Math.abs(clip.seconds * rate - total) < SAME_S * rate; // compressed sound may lack its last samples
   if (id === `${run}:a` && ended && whole) return window.liveAudio.wav().arrayBuffer();
   const answer = await fetch(clip.file.url);
   return answer.ok ? answer.arrayBuffer() : null;
+}
+
+// Compressed sound is there a moment after its last packet came.
+function decoded(id) {
+  const over = ({ run, ended }) => id !== `${run}:a` || ended;
+  return new Promise((resolve) => {
+    function look({ detail }) {
+      if (!over(detail)) return;
+      document.removeEventListener("liveaudio", look);
+      resolve();
+    }
+    document.addEventListener("liveaudio", look);
+    look({ detail: window.liveAudio.state });
+  });
 }
 
 function unkept(error) {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Iterator
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, ValidationError
@@ -21,6 +23,35 @@ class Body(BaseModel):
     """Fields and their types exactly as declared; anything else is refused by its name."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class OpenBody(Body):
+    """As `Body`, but fields that nobody declared are taken; `without_effect` names them."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+MAX_NAMED, MAX_NAME_CHARS = 16, 60
+
+
+def without_effect(body: Any) -> list[str]:
+    """The fields of a body, and inside of it, that were taken but change nothing; printable."""
+    found = dict.fromkeys(_undeclared(body, ""))
+    return [re.sub(r"[^\w.\[\]-]", "?", name, flags=re.ASCII) for name in list(found)[:MAX_NAMED]]
+
+
+def _undeclared(value: Any, place: str) -> Iterator[str]:
+    """Names of fields with a value, as `audio.quality` or `messages[].name`."""
+    if isinstance(value, BaseModel):
+        dot = f"{place}." if place else ""
+        for name, given in (value.model_extra or {}).items():
+            if given is not None:
+                yield f"{dot}{name[:MAX_NAME_CHARS]}"
+        for name in type(value).model_fields:
+            yield from _undeclared(getattr(value, name), f"{dot}{name}")
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _undeclared(inner, f"{place}[]")
 
 
 Rows = Annotated[int, Field(ge=1, le=int(BY_NAME["max_rows"].high))]

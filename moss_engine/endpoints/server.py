@@ -6,10 +6,10 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 
-from moss_engine.api.errors import ConfigError, ForeignTextError, MossError, UnsupportedModeError
+from moss_engine.api.errors import ForeignTextError, MossError, UnsupportedModeError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
 from moss_engine.api.request import Content, Message, Reply, Request, Sampling, Speech
@@ -18,6 +18,7 @@ from moss_engine.api.tokens import SpecialIds, spoken_codes
 from moss_engine.endpoints.access import Access, Caller
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.figures import Figures
+from moss_engine.endpoints.names import Names
 from moss_engine.text.language import doubt
 
 MAX_SEED = 2**31 - 1
@@ -25,33 +26,29 @@ MAX_SEED = 2**31 - 1
 
 @dataclass(frozen=True)
 class Server:
-    """`model` is the one name that requests may have in their field of that name; `names` are those
-    that programs have built in, and what of here each stands for."""
+    """`model` is the one that requests may ask for; `names` are those that programs have built in,
+    and what of here each stands for. With `strict_names` OpenAI's own are none of them."""
 
     service: SpeechService
     info: ServiceInfo
     model: str
     access: Access
     figures: Figures = field(default_factory=Figures)
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: InitVar[Mapping[str, str] | None] = None
+    strict_names: InitVar[bool] = False
+    known: Names = field(init=False)
 
-    def __post_init__(self) -> None:
-        for name, meant in self.names.items():
-            if meant not in (self.model, *self.info.voices):
-                raise ConfigError(
-                    f"--api-names gives {meant!r} another name, {name!r}, but the model is "
-                    f"{self.model!r} and the voices are {', '.join(self.info.voices)}."
-                )
+    def __post_init__(self, names: Mapping[str, str] | None, strict_names: bool) -> None:
+        known = Names(self.model, self.info.voices, names or {}, strict_names)
+        object.__setattr__(self, "known", known)
 
     def refused(self, error: ApiError | MossError) -> None:
         """Count what a program is told."""
         self.figures.refused(error.code)
 
-    def meant(self, name: str) -> str:
-        return self.names.get(name, name)
-
     def check_model(self, model: str) -> None:
-        if self.meant(model) != self.model:
+        """Raise ApiError for a name that does not stand for the model."""
+        if not self.known.is_model(model):
             raise ApiError(
                 404,
                 f"There is no model {model[:60]!r} here; ask for {self.model!r}.",
@@ -61,7 +58,7 @@ class Server:
 
     def check_voice(self, voice: str, param: str) -> None:
         """Raise ApiError for one that is not here, before anything is asked for."""
-        if self.meant(voice) not in self.info.voices:
+        if self.known.voice(voice) is None:
             raise ApiError(
                 400,
                 f"There is no voice {voice[:60]!r}; choose one of {', '.join(self.info.voices)}.",
@@ -75,6 +72,11 @@ class Server:
         if not slowest <= speed <= fastest:
             remedy = f"send {slowest:g} to {fastest:g}" if self.info.speeds else "leave it at 1"
             raise ApiError(400, f"{param} is {speed:g}; {remedy}.", "invalid_value", param=param)
+
+    def nearest_speed(self, speed: float) -> float:
+        """The speaking rate of the voices that is nearest to one of OpenAI's."""
+        slowest, fastest = self.info.speeds or (1.0, 1.0)
+        return min(max(speed, slowest), fastest)
 
     @cached_property
     def reading_mode(self) -> Mode | None:
@@ -144,7 +146,7 @@ class Server:
             messages,
             mode.name,
             sampling,
-            None if voice is None else self.meant(voice),
+            None if voice is None else self.known.voice(voice) or voice,
             truncate_history,
             speed,
             visitor=f"api-{caller.name}",

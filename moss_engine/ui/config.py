@@ -45,9 +45,15 @@ class PageConfig:
     )
     api_names: str | None = option(
         None,
-        "names that programs have built in, and what they stand for, as tts-1=nano,alloy=ada",
+        "names that programs have built in, and what they stand for, as tts-1=nano,alloy=ada; of "
+        "OpenAI's own names, those that are not among them stand for the model and its voices",
         group="page",
         metavar="NAMES",
+    )
+    strict_names: bool = option(
+        False,
+        "programs may use the names of the model and of its voices, and --api-names, but no others",
+        group="page",
     )
     mcp: bool = option(
         False, "offer programs the tool say by the Model Context Protocol, at /mcp", group="page"

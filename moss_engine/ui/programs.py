@@ -55,7 +55,7 @@ def open_endpoints(
     """
     figures = Figures()
     of_programs = WatchedService(service, figures, counts_refusals=False)
-    server = Server(of_programs, info, model, access, figures, config.names)
+    server = Server(of_programs, info, model, access, figures, config.names, config.strict_names)
     app = make_app(server, tool=config.mcp, origins=config.origins)
     return WatchedService(service, figures), app
 

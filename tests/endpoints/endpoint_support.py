@@ -27,6 +27,7 @@ def running(
     service: SpeechService,
     access: Access | None = None,
     names: Mapping[str, str] | None = None,
+    strict_names: bool = False,
     **settings: Any,
 ) -> Iterator[str]:
     """Serve in a thread, with settings of the app; the address, without a slash at its end."""
@@ -35,7 +36,7 @@ def running(
     figures = Figures()
     watched = WatchedService(service, figures, counts_refusals=False)
     access = access or Access(open_to_all=True)
-    app = make_app(Server(watched, info, MODEL, access, figures, names or {}), **settings)
+    app = make_app(Server(watched, info, MODEL, access, figures, names, strict_names), **settings)
     # By its protocol asyncio knows that it may send what is small at once.
     with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))

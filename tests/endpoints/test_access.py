@@ -4,13 +4,16 @@ have built in."""
 from __future__ import annotations
 
 import asyncio
+import json
 
 import httpx
 import pytest
+import websockets.sync.client
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.endpoints.access import Access, Caller, Key, digest_of, read_keys
 from moss_engine.endpoints.errors import ApiError
+from moss_engine.endpoints.names import OPENAI_VOICES, Names
 from moss_engine.endpoints.server import Server
 from moss_engine.ui.config import PageConfig
 from tests.endpoints.endpoint_support import MODEL, running
@@ -31,7 +34,7 @@ def served():
     service = FakeService()
     access = Access((Key("ann", digest_of(KEY), places=1),), open_to_all=True)
     names = {"tts-1": MODEL, "alloy": "default"}
-    with running(service, access, names, origins=(APP,)) as url:
+    with running(service, access, names, strict_names=True, origins=(APP,)) as url:
         yield service, url
 
 
@@ -167,12 +170,53 @@ def test_origins_are_a_list_and_need_keys(tmp_path):
 
 
 def test_a_name_stands_for_what_is_here_and_for_nothing_else(url, service):
+    """Given names, and with --strict-names no others."""
     assert speak(url, "tts-1", "alloy").status_code == 200
     assert service.requests[-1].voice == "default"
     assert httpx.get(f"{url}/v1/models/tts-1", headers=BEARER).json()["id"] == MODEL
     for model in ("tts-1-hd", "alloy"):
         answer = speak(url, model, "alloy")
         assert answer.status_code == 404 and answer.json()["error"]["param"] == "model"
+
+
+OPENAI_MODELS = (
+    "tts-1", "tts-1-hd", "tts-1-1106", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15",
+    "whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "gpt-4o-transcribe-diarize",
+    "gpt-realtime", "gpt-realtime-mini", "gpt-4o-realtime-preview-2025-06-03", "gpt-audio",
+    "gpt-4o-audio-preview", "gpt-4o", "gpt-4.1-mini", "gpt-5", "o3-mini",
+)  # fmt: skip
+OTHERS = ("text-embedding-3-small", "dall-e-3", "gpt-image-1", "gpt", "ada", "", "o3x", "tts-1\n")
+
+
+def test_openai_s_names_stand_for_what_is_here():
+    names = Names("nano", ("ada", "ben"))
+    assert [name for name in (*OPENAI_MODELS, "nano") if not names.is_model(name)] == []
+    assert [name for name in OTHERS if names.is_model(name)] == []
+    meant = [names.voice(name) for name in ("alloy", "ash", "ballad", "ben", "bob")]
+    assert meant == ["ada", "ben", "ada", "ben", None]
+    assert None not in [names.voice(name) for name in OPENAI_VOICES]
+    given = Names("nano", ("ada", "ben"), {"alloy": "ben", "gpt-4o": "ada"})
+    assert given.voice("alloy") == "ben" and not given.is_model("gpt-4o")
+    strict = Names("nano", ("nova",), strict=True)
+    assert (strict.voice("nova"), strict.voice("alloy"), strict.is_model("tts-1")) == (
+        "nova", None, False,
+    )  # fmt: skip
+
+
+def test_openai_s_names_are_taken_on_every_route():
+    with running(service := FakeService(Script(seconds=0.2))) as url:
+        assert speak(url, "gpt-4o-mini-tts", "coral").status_code == 200
+        assert service.requests[-1].voice == "default"
+        assert httpx.get(f"{url}/v1/models/tts-1").json()["id"] == MODEL
+        assert [m["id"] for m in httpx.get(f"{url}/v1/models").json()["data"]] == [MODEL]
+        asked = {"model": "gpt-audio", "messages": [{"role": "user", "content": "Hello."}]}
+        asked |= {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}
+        answer = httpx.post(f"{url}/v1/chat/completions", json=asked)
+        assert answer.status_code == 200 and answer.json()["model"] == MODEL
+        with websockets.sync.client.connect(
+            f"{url.replace('http', 'ws')}/v1/realtime?model=gpt-realtime"
+        ) as socket:
+            assert json.loads(socket.recv(timeout=20))["type"] == "session.created"
 
 
 def test_names_are_a_list_of_what_is_here():

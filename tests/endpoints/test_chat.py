@@ -154,7 +154,7 @@ def test_values_that_change_nothing_are_taken(client):
 @pytest.mark.parametrize(
     ("change", "status", "param", "sentence"),
     [
-        ({"model": "gpt-audio"}, 404, "model", "ask for 'scripted'"),
+        ({"model": "dall-e-3"}, 404, "model", "ask for 'scripted'"),
         ({"n": 2}, 400, "n", "n is '2'; send 1"),
         ({"tools": [{"type": "function"}]}, 400, "tools", "tools is not served here; leave it"),
         ({"max_tokens": 0}, 400, "max_tokens", "^max_tokens must be greater than or equal to 1"),

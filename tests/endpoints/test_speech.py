@@ -130,7 +130,7 @@ def test_without_a_seed_every_reply_has_its_own(client, service):
 @pytest.mark.parametrize(
     ("change", "status", "param", "sentence"),
     [
-        ({"model": "tts-1"}, 404, "model", "no model 'tts-1' here; ask for 'scripted'"),
+        ({"model": "tts-2"}, 404, "model", "no model 'tts-2' here; ask for 'scripted'"),
         ({"mode": "write"}, 400, "mode", "no mode 'write' from text to speech"),
         ({"instructions": "Sadly."}, 400, "instructions", "is not served here; leave it out"),
         ({"response_format": "aac"}, 400, "response_format", "'aac'; send 'wav', 'pcm'"),
@@ -197,7 +197,7 @@ def test_models_and_voices_are_listed(client, url):
     assert [model.id for model in client.models.list()] == [MODEL]
     assert client.models.retrieve(MODEL).object == "model"
     with pytest.raises(openai.NotFoundError, match="ask for 'scripted'"):
-        client.models.retrieve("gpt-4o")
+        client.models.retrieve("gpt-image-1")
     voices = httpx.get(f"{url}/v1/audio/voices").json()["data"]
     assert [voice["id"] for voice in voices] == ["default"] and voices[0]["default"]
 

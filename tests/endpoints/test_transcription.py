@@ -45,7 +45,7 @@ def test_a_recording_becomes_its_words(client, recording):
 @pytest.mark.parametrize(
     ("fields", "files", "param"),
     [
-        ({"model": "whisper-1"}, True, "model"),
+        ({"model": "whisper"}, True, "model"),
         ({}, True, "model"),
         ({"model": MODEL}, False, "file"),
         ({"model": MODEL, "response_format": "srt"}, True, "response_format"),

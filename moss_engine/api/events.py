@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
+from moss_engine.api.request import ToolCall
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.api.transcript import Transcript
 
@@ -72,6 +73,17 @@ class Thought:
     time_s: float
     num_rows: int
     stage: Literal["first_token", "first_sentence"]
+
+
+@dataclass(frozen=True)
+class Called:
+    """The chat server that thinks of the answer calls one of the request's tools; who asked runs it
+    and asks again with what came back."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+    call: ToolCall
 
 
 @dataclass(frozen=True)
@@ -172,6 +184,7 @@ Event = (
     | Placed
     | Transcribed
     | Thought
+    | Called
     | Started
     | Sampled
     | TextDelta

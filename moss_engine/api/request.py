@@ -39,11 +39,44 @@ Content = Text | Speech | Reply
 
 
 @dataclass(frozen=True)
-class Message:
-    """One turn of a conversation; only the first may be the system's."""
+class Tool:
+    """A function that who thinks of the answer may call. `parameters` is its JSON Schema, as JSON;
+    empty for none."""
 
-    role: Literal["system", "user", "assistant"]
+    name: str
+    description: str = ""
+    parameters: str = ""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """`choice`: whether one must be called; `chosen` names the one that must."""
+
+    functions: tuple[Tool, ...]
+    choice: Literal["auto", "none", "required"] = "auto"
+    chosen: str = ""
+    parallel: bool = True
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of a function; `arguments` are JSON as the chat server wrote them."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation; only the first may be the system's. `calls` of an assistant are
+    the functions that it called, and each `tool` message is what came back from the call named
+    `call_id`: only chat servers know of them."""
+
+    role: Literal["system", "user", "assistant", "tool"]
     content: Content
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,7 +142,7 @@ class Request:
     the speaking rate, from 0.7 to 1.5, where `ServiceInfo.speeds` offers one. With `progress` the
     reply is continued: its events are those behind it, and `Finished` holds all rows.
     With `recorded` nothing is asked: the stretches of an earlier reply are spoken again, without
-    running the network.
+    running the network. `tools` may be called by the chat server that thinks of the answer.
     """
 
     request_id: str
@@ -123,6 +156,7 @@ class Request:
     visitor: str = ""
     progress: Progress | None = None
     recorded: tuple[Recorded, ...] = ()
+    tools: Tools | None = None
 
 
 def without_older_half(request: Request) -> tuple[Request, int]:

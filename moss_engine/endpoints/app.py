@@ -23,6 +23,7 @@ from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.figures import MEDIA_TYPE
 from moss_engine.endpoints.memory import Memory
 from moss_engine.endpoints.realtime.connection import converse
+from moss_engine.endpoints.replies import IGNORED
 from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.speech import SpeechBody, speak
 from moss_engine.endpoints.tool import open_tool
@@ -109,7 +110,7 @@ def _for_pages_of(origins: tuple[str, ...]) -> Middleware:
         allow_methods=("GET", "POST"),
         allow_headers=("*",),
         allow_private_network=True,
-        expose_headers=("Retry-After",),
+        expose_headers=("Retry-After", IGNORED),
     )
 
 

@@ -37,7 +37,9 @@ MAX_NAMED, MAX_NAME_CHARS = 16, 60
 def without_effect(body: Any) -> list[str]:
     """The fields of a body, and inside of it, that were taken but change nothing; printable."""
     found = dict.fromkeys(_undeclared(body, ""))
-    return [re.sub(r"[^\w.\[\]-]", "?", name, flags=re.ASCII) for name in list(found)[:MAX_NAMED]]
+    return [
+        re.sub(r"[^\w.\[\]-]", "?", name, flags=re.ASCII) or "?" for name in list(found)[:MAX_NAMED]
+    ]
 
 
 def _undeclared(value: Any, place: str) -> Iterator[str]:

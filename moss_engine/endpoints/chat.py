@@ -18,6 +18,7 @@ from moss_engine.api.errors import AudioLongError, MossError
 from moss_engine.api.events import (
     Accepted,
     AudioChunk,
+    Called,
     Event,
     Finished,
     FinishReason,
@@ -26,10 +27,21 @@ from moss_engine.api.events import (
     TextDelta,
 )
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import Content, Message, Request, Sampling, Speech, Text
+from moss_engine.api.request import (
+    MAX_SEED,
+    Content,
+    Message,
+    Request,
+    Sampling,
+    Speech,
+    Text,
+    Tool,
+    ToolCall,
+    Tools,
+)
 from moss_engine.api.tokens import Modality
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.bodies import Body, Rows, told_by
+from moss_engine.endpoints.bodies import OpenBody, Rows, told_by, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.memory import Memory
 from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, server_sent, told
@@ -38,21 +50,25 @@ from moss_engine.endpoints.sound import from_base64, heard, pcm_bytes, whole_fil
 
 MAX_MESSAGES = 512
 MAX_PARTS = 16
+MAX_TOOLS = 128
+MAX_CALLS = 64
+MAX_TOOL_CHARS = 256 * 1024
+"""Of all functions that are offered, and of what comes back from one."""
 
 
-class TextPart(Body):
+class TextPart(OpenBody):
     type: Literal["text"]
     text: str
 
 
-class Recording(Body):
+class Recording(OpenBody):
     """`data` is base64 of a sound file, whose kind is told by its first bytes."""
 
     data: str
     format: Literal["wav", "mp3", "flac", "ogg", "opus", "aiff"] = "wav"
 
 
-class AudioPart(Body):
+class AudioPart(OpenBody):
     type: Literal["input_audio"]
     input_audio: Recording
 
@@ -67,19 +83,19 @@ Words = Annotated[
 ]
 
 
-class SystemMessage(Body):
+class SystemMessage(OpenBody):
     role: Literal["system", "developer"]
     content: Words
 
 
-class UserMessage(Body):
+class UserMessage(OpenBody):
     role: Literal["user"]
     content: Annotated[
         Annotated[str, Tag("<text>")] | Annotated[UserParts, Tag("<parts>")], told_by("type")
     ]
 
 
-class EarlierAudio(Body):
+class EarlierAudio(OpenBody):
     """As it was sent; only the id is read."""
 
     id: str
@@ -88,43 +104,89 @@ class EarlierAudio(Body):
     transcript: str | None = None
 
 
-class AssistantMessage(Body):
-    """An earlier answer: its words, or the id of its sound."""
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+
+
+class FunctionCall(OpenBody):
+    name: FunctionName
+    arguments: str
+
+
+class EarlierCall(OpenBody):
+    id: str
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class AssistantMessage(OpenBody):
+    """An earlier answer: its words, the id of its sound, or the functions that it called."""
 
     role: Literal["assistant"]
     content: Words | None = None
     audio: EarlierAudio | None = None
-    refusal: None = None
-    annotations: None = None
-    tool_calls: None = None
+    refusal: str | None = None
+    annotations: list[Any] | None = None
+    tool_calls: Annotated[list[EarlierCall], Field(max_length=MAX_CALLS)] | None = None
     function_call: None = None
+
+
+class ToolMessage(OpenBody):
+    """What came back from a function."""
+
+    role: Literal["tool"]
+    tool_call_id: Annotated[str, Field(min_length=1)]
+    content: Words
 
 
 AnyMessage = Annotated[
     Annotated[SystemMessage, Tag("<system>")]
     | Annotated[SystemMessage, Tag("<developer>")]
     | Annotated[UserMessage, Tag("<user>")]
-    | Annotated[AssistantMessage, Tag("<assistant>")],
+    | Annotated[AssistantMessage, Tag("<assistant>")]
+    | Annotated[ToolMessage, Tag("<tool>")],
     told_by("role"),
 ]
 
 
-class AudioOut(Body):
+class AudioOut(OpenBody):
     voice: str | None = None
     format: Literal["wav", "pcm", "pcm16", "flac", "mp3", "opus"] = "wav"
 
 
-class StreamOptions(Body):
+class StreamOptions(OpenBody):
     include_usage: bool = False
-    include_obfuscation: Literal[False] = False
 
 
-class ResponseFormat(Body):
+class ResponseFormat(OpenBody):
     type: Literal["text"]
 
 
-class ChatBody(Body):
-    """`mode` is ours: one of the checkpoint's modes, instead of the one that the modalities say."""
+class Function(OpenBody):
+    """`parameters` is a JSON Schema."""
+
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class FunctionTool(OpenBody):
+    type: Literal["function"]
+    function: Function
+
+
+class ChosenFunction(OpenBody):
+    name: FunctionName
+
+
+class ChosenTool(OpenBody):
+    type: Literal["function"]
+    function: ChosenFunction
+
+
+class ChatBody(OpenBody):
+    """OpenAI's fields, of which those that are not here are taken without effect, except where the
+    answer would be none to what was asked. `mode` is ours: one of the checkpoint's modes, instead
+    of the one that the modalities say."""
 
     model: str
     messages: Annotated[list[AnyMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
@@ -132,22 +194,26 @@ class ChatBody(Body):
     audio: AudioOut | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    seed: Annotated[int, Field(ge=0)] | None = None
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
     temperature: float | None = None
     top_p: float | None = None
     max_completion_tokens: Rows | None = None
     max_tokens: Rows | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: (
+        Annotated[
+            Annotated[Literal["none", "auto", "required"], Tag("<text>")]
+            | Annotated[ChosenTool, Tag("<function>")],
+            told_by("type"),
+        ]
+        | None
+    ) = None
+    parallel_tool_calls: bool | None = None
     mode: str | None = None
     n: Literal[1] | None = None
-    frequency_penalty: Literal[0] | None = None
-    presence_penalty: Literal[0] | None = None
     logprobs: Literal[False] | None = None
-    store: Literal[False] | None = None
-    stop: None = None
-    tools: Annotated[list[None], Field(max_length=0)] | None = None
-    tool_choice: Literal["none", "auto"] | None = None
     response_format: ResponseFormat | None = None
-    user: str | None = None
+    functions: None = None
 
     @property
     def speaks(self) -> bool:
@@ -172,8 +238,10 @@ class Answer:
         }
         self._audio_id = memory.new_id()
         self._words: list[str] = []
+        self._calls: list[ToolCall] = []
         self._chunks: list[np.ndarray] = [np.empty(0, np.float32)]
         self._num_prompt_rows = self._num_cached_rows = self._num_audio_rows = 0
+        self._sounds = False
 
     def take(self, event: Event) -> Iterator[bytes]:
         """What a stream says of an event; nothing, where the answer is wanted whole."""
@@ -188,7 +256,12 @@ class Answer:
         elif isinstance(event, TextDelta):
             self._words.append(event.text)
             delta = self._spoken(transcript=event.text) or {"content": event.text}
+        elif isinstance(event, Called):
+            call = {"index": len(self._calls), **_value_of(event.call)}
+            delta = {"tool_calls": [call]}
+            self._calls.append(event.call)
         elif isinstance(event, AudioChunk):
+            self._sounds = True
             if not self._body.stream and self._body.speaks:
                 self._chunks.append(event.samples)
             data = base64.b64encode(pcm_bytes(event.samples)).decode()
@@ -201,7 +274,7 @@ class Answer:
     async def last(self, request: Request) -> bytes:
         """The end of a stream, or the whole completion."""
         assert self.over is not None
-        if self._body.speaks:
+        if self._sounds and self._body.speaks:
             self._memory.keep(self._audio_id, self.over.rows, "".join(self._words).strip())
         usage = self._usage(request)
         if not self._body.stream:
@@ -210,7 +283,7 @@ class Answer:
             choices = [{**choice, "finish_reason": self._why()}]
             whole = {"object": "chat.completion", "choices": choices, "usage": usage}
             return json.dumps({**self._head, **whole}, ensure_ascii=False).encode()
-        end = self._spoken(expires_at=self._memory.expires_at()) or {}
+        end = (self._sounds and self._spoken(expires_at=self._memory.expires_at())) or {}
         parts = [self._chunk(end, self._why())]
         if self._body.stream_options and self._body.stream_options.include_usage:
             chunk = {"object": "chat.completion.chunk", "choices": [], "usage": usage}
@@ -233,7 +306,10 @@ class Answer:
     async def _message(self) -> Value:
         words = "".join(self._words).strip()
         message: Value = {"role": "assistant", "content": words, "refusal": None}
-        if not self._body.speaks:
+        if self._calls:
+            message["content"] = words or None
+            message["tool_calls"] = [_value_of(call) for call in self._calls]
+        if not self._body.speaks or not (self._sounds or not self._calls):
             return message
         name = self._body.audio.format if self._body.audio else "wav"
         rate_hz = self._server.info.sample_rate_hz
@@ -249,6 +325,8 @@ class Answer:
 
     def _why(self) -> str:
         assert self.over is not None
+        if self._calls:
+            return "tool_calls"
         return "length" if self.over.reason is FinishReason.LENGTH else "stop"
 
     def _usage(self, request: Request) -> Value:
@@ -283,19 +361,24 @@ def complete(server: Server, memory: Memory, body: ChatBody, caller: Caller) -> 
     """The response; raises ApiError for what can be refused at once."""
     server.check_model(body.model)
     _check_audio(body)
-    answer = Answer(server, memory, body)
+    answer, ignored = Answer(server, memory, body), without_effect(body)
     media_type = EVENT_STREAM if body.stream else "application/json"
-    return Streamed(_parts(server, memory, body, caller, answer), media_type)
+    return Streamed(_parts(server, memory, body, caller, answer, ignored), media_type, ignored)
 
 
 async def _parts(
-    server: Server, memory: Memory, body: ChatBody, caller: Caller, answer: Answer
+    server: Server,
+    memory: Memory,
+    body: ChatBody,
+    caller: Caller,
+    answer: Answer,
+    ignored: list[str],
 ) -> AsyncGenerator[bytes, None]:
     """Chunks as server-sent events, or one whole completion."""
     begun = False
     with caller.place():
         try:
-            request = await make_request(server, memory, body, caller)
+            request = await make_request(server, memory, body, caller, ignored)
             async with aclosing(told(server.service, request)) as events:
                 async for event in events:
                     for part in answer.take(event):
@@ -310,34 +393,74 @@ async def _parts(
             yield answer.failed(refusal)
 
 
-async def make_request(server: Server, memory: Memory, body: ChatBody, caller: Caller) -> Request:
-    """Raises ApiError or a MossError for what cannot be served."""
+async def make_request(
+    server: Server, memory: Memory, body: ChatBody, caller: Caller, ignored: list[str]
+) -> Request:
+    """Raises ApiError or a MossError for what cannot be served; adds to `ignored` what has no
+    effect."""
     spoken = _is_spoken(body.messages[-1])
     if body.mode is None:
         mode = server.mode_for(spoken, speaks=body.speaks)
     else:
         output = "speech" if body.speaks else None
         mode = server.mode(body.mode, "speech" if spoken else "text", output)
+    system: list[str] = []
     messages: list[Message] = []
     heard_s = 0.0
     for place, said in enumerate(body.messages):
-        messages.append(await _message(server, memory, mode, place, said))
-        heard_s += _seconds(server, messages[-1].content)
+        if isinstance(said, SystemMessage):
+            system.append(_joined(said.content))
+            continue
+        for message in await _messages(server, memory, mode, place, said):
+            messages.append(message)
+            heard_s += _seconds(server, message.content)
         if heard_s > MAX_HEARD_S:
             raise AudioLongError(
                 f"The conversation's recordings are longer than {MAX_HEARD_S:g} s in all; send "
                 "the words of the earlier ones."
             )
-    if messages[0].role == "system" and not mode.own_system:
+    if system and mode.own_system:
+        messages.insert(0, Message("system", Text("\n\n".join(system))))
+    elif system:  # the mode has its own
+        ignored.append("system")
+    tools = _tools(body)
+    server.check_tools(mode, tuple(messages), tools)
+    voice = body.audio.voice if body.audio else None
+    sampling = _sampling(server, body)
+    return server.request(caller, tuple(messages), mode, sampling, voice=voice, tools=tools)
+
+
+def _tools(body: ChatBody) -> Tools | None:
+    """What may be called; None where nothing may."""
+    choice = body.tool_choice or "auto"
+    if not body.tools or choice == "none":
+        return None
+    functions = []
+    for tool in body.tools:
+        said = tool.function
+        try:
+            schema = json.dumps(said.parameters, allow_nan=False) if said.parameters else ""
+        except ValueError:
+            raise ApiError(
+                400, "tools hold a number that JSON has not; send numbers.", "invalid_value",
+                param="tools",
+            ) from None  # fmt: skip
+        functions.append(Tool(said.name, said.description or "", schema))
+    if sum(len(f.description) + len(f.parameters) for f in functions) > MAX_TOOL_CHARS:
         raise ApiError(
             400,
-            f"The mode {mode.name!r} of {server.model!r} has a fixed system turn; leave the "
-            "system message out.",
-            "fixed_system",
-            param="messages[0]",
+            f"tools have more than {MAX_TOOL_CHARS:,} characters; offer fewer.",
+            "invalid_value",
+            param="tools",
         )
-    voice = body.audio.voice if body.audio else None
-    return server.request(caller, tuple(messages), mode, _sampling(server, body), voice=voice)
+    chosen = choice.function.name if isinstance(choice, ChosenTool) else ""
+    wanted = "required" if isinstance(choice, ChosenTool) else choice
+    return Tools(tuple(functions), wanted, chosen, body.parallel_tool_calls is not False)
+
+
+def _value_of(call: ToolCall) -> Value:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _check_audio(body: ChatBody) -> None:
@@ -378,13 +501,22 @@ def _sampling(server: Server, body: ChatBody) -> Sampling:
     )
 
 
-async def _message(server: Server, memory: Memory, mode: Mode, place: int, said: object) -> Message:
+async def _messages(
+    server: Server, memory: Memory, mode: Mode, place: int, said: object
+) -> list[Message]:
+    """A message of the body; one of several recordings, or of text beside them, is several."""
     try:
         if isinstance(said, UserMessage):
-            return Message("user", await _asked(server, said))
+            return [Message("user", content) for content in await _asked(server, said)]
         if isinstance(said, AssistantMessage):
-            return Message("assistant", _answered(memory, mode, said))
-        return Message("system", Text(_joined(said.content)))  # type: ignore[attr-defined]
+            return [_answered(memory, mode, said)]
+        assert isinstance(said, ToolMessage)
+        text = _joined(said.content)
+        if len(text) > MAX_TOOL_CHARS:
+            raise ApiError(
+                400, f"It has more than {MAX_TOOL_CHARS:,} characters; send less.", "invalid_value"
+            )
+        return [Message("tool", Text(text), call_id=said.tool_call_id)]
     except MossError as error:
         raise of_moss(error, f"messages[{place}]") from None
     except ApiError as error:
@@ -392,32 +524,41 @@ async def _message(server: Server, memory: Memory, mode: Mode, place: int, said:
         raise
 
 
-async def _asked(server: Server, said: UserMessage) -> Content:
+async def _asked(server: Server, said: UserMessage) -> list[Content]:
     if isinstance(said.content, str):
-        return Text(said.content)
-    recordings = [part for part in said.content if isinstance(part, AudioPart)]
-    if not recordings:
-        return Text(_joined(said.content))
-    if len(said.content) > 1:
-        raise ApiError(
-            400,
-            "A message is either text or one recording; send them as messages of their own.",
-            "mixed_message",
-        )
-    return await heard(server, from_base64(recordings[0].input_audio.data))
+        return [Text(said.content)]
+    found: list[Content] = []
+    texts: list[TextPart] = []
+    for part in said.content:
+        if isinstance(part, TextPart):
+            texts.append(part)
+            continue
+        if texts:
+            found.append(Text(_joined(texts)))
+        texts = []
+        found.append(await heard(server, from_base64(part.input_audio.data)))
+    return [*found, Text(_joined(texts))] if texts else found
 
 
-def _answered(memory: Memory, mode: Mode, said: AssistantMessage) -> Content:
+def _answered(memory: Memory, mode: Mode, said: AssistantMessage) -> Message:
+    calls = tuple(
+        ToolCall(call.id, call.function.name, call.function.arguments)
+        for call in said.tool_calls or ()
+    )
     if said.audio is not None:
-        return memory.find(said.audio.id).content(mode)
-    if said.content is None:
+        return Message("assistant", memory.find(said.audio.id).content(mode), calls)
+    if said.content is None and not calls:
         raise ApiError(400, "An earlier answer needs its content, or its audio.", "missing_field")
-    return Text(_joined(said.content))
+    return Message("assistant", Text(_joined(said.content or "")), calls)
 
 
 def _is_spoken(said: object) -> bool:
-    parts = said.content if isinstance(said, UserMessage) else ""
-    return any(isinstance(part, AudioPart) for part in parts)
+    """Whether a message ends with a recording."""
+    return (
+        isinstance(said, UserMessage)
+        and isinstance(said.content[-1:], list)
+        and isinstance(said.content[-1], AudioPart)
+    )
 
 
 def _seconds(server: Server, content: Content) -> float:

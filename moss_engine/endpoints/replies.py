@@ -19,6 +19,7 @@ from moss_engine.api.service import SpeechService
 from moss_engine.endpoints.errors import ApiError, of_failure
 
 EVENT_STREAM = "text/event-stream"
+IGNORED = "x-moss-ignored"
 SEND_S = 60.0
 """A listener who takes nothing for so long is gone."""
 Result = TypeVar("Result")
@@ -48,10 +49,15 @@ class Streamed(Response):
     that whatever is raised before becomes a proper refusal. The generator is closed as soon as the
     caller hangs up."""
 
-    def __init__(self, parts: AsyncGenerator[bytes, None], media_type: str):
+    def __init__(
+        self, parts: AsyncGenerator[bytes, None], media_type: str, ignored: list[str] | None = None
+    ):
+        """`ignored` fields of the request are named in a header; more may be added until the first
+        part."""
         super().__init__(media_type=media_type)
         del self.headers["content-length"]
         self.parts = parts
+        self.ignored = [] if ignored is None else ignored
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await unless_gone(receive, self._send(send))
@@ -63,6 +69,7 @@ class Streamed(Response):
                 async for part in parts:
                     if not begun:
                         begun = True
+                        self.headers.update(told_ignored(self.ignored))
                         start = {"type": "http.response.start", "status": self.status_code}
                         await send({**start, "headers": self.raw_headers})
                     body = {"type": "http.response.body", "body": part, "more_body": True}
@@ -77,6 +84,11 @@ class Streamed(Response):
             except asyncio.TimeoutError:
                 return
         await send({"type": "http.response.body", "body": b""})
+
+
+def told_ignored(names: list[str]) -> dict[str, str]:
+    """The header that names the fields of a request that had no effect."""
+    return {IGNORED: ", ".join(names)} if names else {}
 
 
 def server_sent(value: dict[str, Any]) -> bytes:

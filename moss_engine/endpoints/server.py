@@ -12,7 +12,7 @@ from functools import cached_property
 from moss_engine.api.errors import ForeignTextError, MossError, UnsupportedModeError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
-from moss_engine.api.request import Content, Message, Reply, Request, Sampling, Speech
+from moss_engine.api.request import Content, Message, Reply, Request, Sampling, Speech, Tools
 from moss_engine.api.service import SpeechService
 from moss_engine.api.tokens import SpecialIds, spoken_codes
 from moss_engine.endpoints.access import Access, Caller
@@ -122,6 +122,20 @@ class Server:
         """Whether a conversation may bring a system turn."""
         return any(mode.own_system for mode in self.info.modes if not _reads(mode))
 
+    def check_tools(self, mode: Mode, messages: tuple[Message, ...], tools: Tools | None) -> None:
+        """Raise ApiError for functions where nobody could call them, or knows of their calls."""
+        if mode.through_text and self.info.brain is not None:
+            return
+        called = any(message.calls or message.role == "tool" for message in messages)
+        if tools is not None or called:
+            raise ApiError(
+                400,
+                f"The model {self.model!r} calls no functions; leave them out, or let its operator "
+                "start it with --brain, the address of a chat server that does.",
+                "no_tools",
+                param="messages" if tools is None else "tools",
+            )
+
     def sampling(self, seed: int | None) -> Sampling:
         """The checkpoint's own; without a seed, a new one."""
         seed = secrets.randbelow(MAX_SEED) if seed is None else seed
@@ -137,6 +151,7 @@ class Server:
         voice: str | None = None,
         speed: float = 1.0,
         truncate_history: bool = False,
+        tools: Tools | None = None,
     ) -> Request:
         """A request in a session of its own, since a session has one reply at a time; places and
         queue are shared by callers."""
@@ -150,6 +165,7 @@ class Server:
             truncate_history,
             speed,
             visitor=f"api-{caller.name}",
+            tools=tools,
         )
 
 

@@ -12,26 +12,29 @@ from pydantic import Field
 from moss_engine.api.errors import MossError, UnsupportedModeError
 from moss_engine.api.events import Accepted, AudioChunk, Finished
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.request import MAX_SEED, Message, Request, Text
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.bodies import Body
+from moss_engine.endpoints.bodies import OpenBody, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, server_sent, told
 from moss_engine.endpoints.server import Server, check_language
 from moss_engine.endpoints.sound import MEDIA_TYPES, Format, open_encoder
 
+SLOWEST, FASTEST = 0.25, 4.0
+"""OpenAI's speeds; a voice takes the nearest of its own."""
 
-class SpeechBody(Body):
-    """OpenAI's fields; `seed`, `mode` and `anyway` (read what looks like another language) are
-    ours."""
+
+class SpeechBody(OpenBody):
+    """OpenAI's fields, of which those that are not here are taken without effect; `seed`, `mode`
+    and `anyway` (read what looks like another language) are ours."""
 
     model: str
     input: str
     voice: str | None = None
-    speed: float = 1.0
+    speed: Annotated[float, Field(ge=SLOWEST, le=FASTEST)] = 1.0
     response_format: Format = "mp3"
     stream_format: Literal["audio", "sse"] = "audio"
-    seed: Annotated[int, Field(ge=0)] | None = None
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
     mode: str | None = None
     anyway: bool = False
 
@@ -49,13 +52,17 @@ def speak(server: Server, body: SpeechBody, caller: Caller) -> Streamed:
     except MossError as error:
         raise of_moss(error, "input") from None
     messages = (Message("user", Text(body.input)),)
+    speed, ignored = server.nearest_speed(body.speed), without_effect(body)
+    if speed != body.speed:
+        ignored.append(f"speed;used={speed:g}")
     request = server.request(
-        caller, messages, mode, server.sampling(body.seed), voice=body.voice, speed=body.speed
+        caller, messages, mode, server.sampling(body.seed), voice=body.voice, speed=speed
     )
     if body.stream_format == "sse":
-        return Streamed(_events(server, request, caller, body.response_format), EVENT_STREAM)
+        events = _events(server, request, caller, body.response_format)
+        return Streamed(events, EVENT_STREAM, ignored)
     parts = _parts(server, request, caller, body.response_format)
-    return Streamed(parts, MEDIA_TYPES[body.response_format])
+    return Streamed(parts, MEDIA_TYPES[body.response_format], ignored)
 
 
 def _mode(server: Server, name: str | None) -> Mode:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from moss_engine.api.metrics import RequestMetrics
-from moss_engine.api.request import Recorded
+from moss_engine.api.request import Message, Recorded, ToolCall, Tools
 
 Role = Literal["user", "assistant"]
 
@@ -16,7 +16,9 @@ Role = Literal["user", "assistant"]
 class Question:
     """`text` is what was said or typed, `history` what was said and heard before, as text;
     `system` is the visitor's own system prompt or empty, `speed` the speaking rate asked for and
-    `last` what was measured of the answer before this one."""
+    `last` what was measured of the answer before this one. `turns` is the whole conversation
+    instead, with calls of functions, where there are `tools` or were some; `text` is empty where it
+    ends with what a function gave."""
 
     text: str
     history: tuple[tuple[Role, str], ...] = ()
@@ -24,6 +26,8 @@ class Question:
     session_id: str = ""
     speed: float = 1.0
     last: RequestMetrics | None = None
+    turns: tuple[Message, ...] = ()
+    tools: Tools | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Reached:
 
 
 Spoken = Say | Recorded
-Part = Spoken | Reached
+Part = Spoken | Reached | ToolCall
 
 
 class Answerer(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from moss_engine.api.errors import BrainError, ConfigError
+from moss_engine.api.request import Message, Text, ToolCall, Tools
 from moss_engine.talk.answer import Part, Question, Reached, Say
 from moss_engine.text.spoken.sentences import split_sentences
 from moss_engine.text.spoken.text import spoken_text
@@ -50,13 +52,16 @@ class ChatServer:
         self._url = f"{base if base.endswith('/v1') else f'{base}/v1'}/chat/completions"
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
-    async def stream(self, messages: list[dict[str, str]]) -> AsyncGenerator[str, None]:
-        """The pieces of an answer; raises BrainError where it breaks off, takes too long or does
-        not end."""
+    async def stream(
+        self, messages: list[dict[str, Any]], tools: Tools | None = None
+    ) -> AsyncGenerator[str | ToolCall, None]:
+        """The pieces of an answer, and behind them the functions that it calls; raises BrainError
+        where it breaks off, takes too long or does not end."""
         import httpx
 
         body: dict[str, Any] = {"model": self.model, "messages": messages}
-        body |= {"stream": True, "max_tokens": MAX_TOKENS}
+        body |= {"stream": True, "max_tokens": MAX_TOKENS, **_offered(tools)}
+        calls = _Calls(self.host)
         limits = httpx.Timeout(CONNECT_S, read=SILENT_S)
         num_chars, begun_s = 0, self._clock()
         try:
@@ -68,12 +73,15 @@ class ChatServer:
                 left_s = WHOLE_S - (self._clock() - begun_s)
                 async with aclosing(self._events(answer, left_s)) as events:
                     async for event in events:
-                        piece = _content(event, self.host)
-                        num_chars += len(piece)
+                        delta = _delta(event, self.host)
+                        piece = _content(delta, self.host)
+                        num_chars += len(piece) + calls.add(delta)
                         if num_chars > MAX_CHARS:
                             raise self._endless()
                         if piece:
                             yield piece
+            for call in calls.whole():
+                yield call
         except httpx.ConnectError:
             raise BrainError(f"Nobody answers at {self.host}; start the brain there.") from None
         except httpx.TimeoutException:
@@ -153,21 +161,85 @@ async def _read(answer: httpx.Response) -> bytes:
     return body
 
 
-def _content(data: str, host: str) -> str:
-    """The text of one event; raises BrainError where it is not as agreed."""
-    wrong = BrainError(f"The brain at {host} sent something that is no answer; check --brain.")
+def _no_answer(host: str) -> BrainError:
+    return BrainError(f"The brain at {host} sent something that is no answer; check --brain.")
+
+
+def _delta(data: str, host: str) -> dict[str, Any]:
+    """What one event adds; raises BrainError where it is not as agreed."""
     try:
         event: Any = json.loads(data)
         if "error" in event:
             quoted = str(event["error"])[:QUOTED_CHARS]
             raise BrainError(f"The brain at {host} failed ({quoted}); ask again.")
         choices = event["choices"]
-        text = (choices[0].get("delta") or {}).get("content") if choices else None
+        delta = (choices[0].get("delta") or {}) if choices else {}
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        raise wrong from None
+        raise _no_answer(host) from None
+    if not isinstance(delta, dict):
+        raise _no_answer(host)
+    return delta
+
+
+def _content(delta: dict[str, Any], host: str) -> str:
+    text = delta.get("content")
     if text is not None and not isinstance(text, str):
-        raise wrong
+        raise _no_answer(host)
     return text or ""
+
+
+MAX_CALLS = 64
+
+
+class _Calls:
+    """Calls of functions, which come in pieces."""
+
+    def __init__(self, host: str):
+        self._host = host
+        self._found: dict[int, list[str]] = {}  # id, name and arguments by their place
+
+    def add(self, delta: dict[str, Any]) -> int:
+        """How many characters a delta has of them; raises BrainError where it is not as agreed."""
+        num_chars = 0
+        try:
+            for piece in delta.get("tool_calls") or ():
+                place = piece.get("index")
+                place = len(self._found) if place is None else int(place)
+                said = piece.get("function") or {}
+                texts = [piece.get("id") or "", said.get("name") or "", said.get("arguments") or ""]
+                if not all(isinstance(text, str) for text in texts):
+                    raise TypeError("a call is made of texts")
+                num_chars += sum(map(len, texts))
+                call = self._found.setdefault(place, ["", "", ""])
+                call[0], call[1] = call[0] or texts[0], call[1] or texts[1]
+                call[2] += texts[2]
+        except (TypeError, ValueError, AttributeError):
+            raise _no_answer(self._host) from None
+        if len(self._found) > MAX_CALLS or not all(call[1] for call in self._found.values()):
+            raise _no_answer(self._host)
+        return num_chars
+
+    def whole(self) -> list[ToolCall]:
+        """In the order of their places; one without an id gets one."""
+        return [
+            ToolCall(name or f"call_{secrets.token_hex(12)}", function, arguments or "{}")
+            for _, (name, function, arguments) in sorted(self._found.items())
+        ]
+
+
+def _offered(tools: Tools | None) -> dict[str, Any]:
+    """The fields of a body that offer functions."""
+    if tools is None:
+        return {}
+    functions: list[dict[str, Any]] = []
+    for tool in tools.functions:
+        function: dict[str, Any] = {"name": tool.name, "description": tool.description}
+        if tool.parameters:
+            function["parameters"] = json.loads(tool.parameters)
+        functions.append({"type": "function", "function": function})
+    chosen = {"type": "function", "function": {"name": tools.chosen}}
+    offered = {"tools": functions, "tool_choice": chosen if tools.chosen else tools.choice}
+    return offered if tools.parallel else {**offered, "parallel_tool_calls": False}
 
 
 MAX_SENTENCE_CHARS = 220
@@ -246,12 +318,15 @@ class Llm:
 
     async def answer(self, question: Question) -> AsyncGenerator[Part, None]:
         """As `Answerer.answer`; raises BrainError."""
-        sentences, is_first, said = Sentences(), True, False
-        async with aclosing(self._server.stream(messages_of(question))) as pieces:
+        sentences, is_first, said, called = Sentences(), True, False, list[ToolCall]()
+        async with aclosing(self._server.stream(messages_of(question), question.tools)) as pieces:
             async for piece in pieces:
                 if is_first:
                     is_first = False
                     yield Reached("first_token")
+                if isinstance(piece, ToolCall):
+                    called.append(piece)
+                    continue
                 for sentence in sentences.add(piece):
                     if not said:
                         said = True
@@ -262,22 +337,45 @@ class Llm:
                 said = True
                 yield Reached("first_sentence")
             yield Say(sentence, question.speed)
-        if not said:
+        for call in called:
+            yield call
+        if not said and not called:
             raise BrainError(f"{self.name} had nothing to say; ask in other words.")
 
 
-def messages_of(question: Question) -> list[dict[str, str]]:
+def messages_of(question: Question) -> list[dict[str, Any]]:
     """The conversation as the server takes it; the oldest turns are left out where it is long."""
-    history, room = [], MAX_HISTORY_CHARS
-    for role, text in reversed(question.history):
-        room -= len(text)
-        if room < 0:
-            break
-        history.append({"role": role, "content": text})
-    while history and history[-1]["role"] == "assistant":
-        history.pop()
-    return [
-        {"role": "system", "content": question.system or SYSTEM},
-        *reversed(history),
+    turns: list[dict[str, Any]] = [message_of(message) for message in question.turns] or [
+        *({"role": role, "content": text} for role, text in question.history),
         {"role": "user", "content": question.text},
     ]
+    asked = [place for place, turn in enumerate(turns) if turn["role"] == "user"]
+    first = asked[-1] if asked else 0
+    history, room = [], MAX_HISTORY_CHARS
+    for turn in reversed(turns[:first]):
+        room -= len(str(turn["content"])) + len(str(turn.get("tool_calls", "")))
+        if room < 0:
+            break
+        history.append(turn)
+    while history and history[-1]["role"] != "user":
+        history.pop()
+    system = {"role": "system", "content": question.system or SYSTEM}
+    return [system, *reversed(history), *turns[first:]]
+
+
+def message_of(message: Message) -> dict[str, Any]:
+    """A turn of words, as the server takes it, with its calls of functions."""
+    assert isinstance(message.content, Text)
+    value: dict[str, Any] = {"role": message.role, "content": message.content.text}
+    if message.call_id:
+        value["tool_call_id"] = message.call_id
+    if message.calls:
+        value["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in message.calls
+        ]
+    return value

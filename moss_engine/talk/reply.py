@@ -16,6 +16,7 @@ from moss_engine.api.errors import EngineFaultError, MossError
 from moss_engine.api.events import (
     Accepted,
     AudioChunk,
+    Called,
     Event,
     Failed,
     Finished,
@@ -27,6 +28,7 @@ from moss_engine.api.events import (
     Transcribed,
 )
 from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
+from moss_engine.api.request import ToolCall
 from moss_engine.api.service import ReplyStream
 from moss_engine.api.transcript import Transcript
 from moss_engine.talk.answer import Part, Reached, Say, Spoken
@@ -182,6 +184,9 @@ class TalkReply:
         now_s, joined = self._now_s(), self._joined
         if isinstance(part, Reached):
             yield Thought(self.request_id, now_s, joined.num_rows, part.stage)
+            return
+        if isinstance(part, ToolCall):
+            yield Called(self.request_id, now_s, joined.num_rows, part)
             return
         if isinstance(part, Say) and not joined.speaks:
             for event in joined.written(part.text, now_s):

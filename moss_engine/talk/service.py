@@ -181,7 +181,7 @@ class TalkingService(ServiceWrapper):
         check_id("session_id", request.session_id)
         check_sampling(request.sampling)
         check_speed(request.speed)
-        if not request.messages or request.messages[-1].role != "user":
+        if not request.messages or request.messages[-1].role not in ("user", "tool"):
             raise InputError("The conversation does not end with a message of the user; add one.")
         *before, last = request.messages
         system = ""
@@ -198,14 +198,23 @@ class TalkingService(ServiceWrapper):
         text = _words(last)
         if text is None:
             raise InputError("The recording holds no words; transcribe it first.")
-        check_text(text, self._info.max_text_chars)
+        if last.role == "tool":
+            text = ""
+        else:
+            check_text(text, self._info.max_text_chars)
+        turns: tuple[Message, ...] = ()
+        if request.tools or any(message.calls or message.call_id for message in request.messages):
+            said = [replace(m, content=Text(_words(m) or "")) for m in (*before, last)]
+            turns = tuple(m for m in said if m.calls or m.call_id or m.content != Text(""))
         history: list[tuple[Role, str]] = []
         for message in before:
-            if words := _words(message):
+            if message.role != "tool" and (words := _words(message)):
                 history.append((_role(message), words))
-        last = self._last.get(request.session_id)
+        measured = self._last.get(request.session_id)
         session_id, speed = request.session_id, request.speed
-        question = Question(text, tuple(history), system, session_id, speed, last)
+        question = Question(
+            text, tuple(history), system, session_id, speed, measured, turns, request.tools
+        )
         return question, transcript
 
     def _said_by(self, part: Spoken, request: Request) -> Request:
@@ -220,6 +229,7 @@ class TalkingService(ServiceWrapper):
             mode=self._reading.name,
             truncate_history=False,
             speed=part.speed,
+            tools=None,
         )
 
     def _forget(self, reply: TalkReply) -> None:

@@ -7,7 +7,9 @@ import http.client
 import io
 import json
 import re
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import httpx
 import numpy as np
@@ -18,8 +20,13 @@ from moss_engine.api.errors import EngineFaultError
 from moss_engine.api.request import Reply, Speech, Text
 from moss_engine.audio.pcm import read_wav, to_pcm16, write_wav
 from moss_engine.endpoints import chat as complete
-from tests.endpoints.endpoint_support import MODEL
-from tests.ui.page_support import Script, signal, until
+from moss_engine.talk.llm import ChatServer, Llm
+from moss_engine.talk.modes import talking_modes
+from moss_engine.talk.service import TalkingService
+from tests.endpoints.endpoint_support import MODEL, running
+from tests.talk.talk_support import READER
+from tests.talk.test_llm import Chat
+from tests.ui.page_support import INFO, FakeService, Script, signal, until
 
 ASKED = [{"role": "user", "content": "How are you?"}]
 SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "default", "format": "wav"}}
@@ -141,14 +148,155 @@ def test_the_fields_reach_both_channels(client, service):
     assert request.messages[0].role == "system" and request.voice == "default"
 
 
-NEUTRAL = {
-    "n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logprobs": False, "store": False,
-    "response_format": {"type": "text"}, "user": "me", "tools": [], "tool_choice": "auto",
+def post(url: str, **fields) -> httpx.Response:
+    body = {"model": MODEL, "messages": ASKED, **fields}
+    return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=20)
+
+
+WITHOUT_EFFECT = {
+    "frequency_penalty": 0.5, "store": True, "metadata": {"a": "b"}, "user": "me", "stop": "x",
+    "prompt_cache_key": "k", "logit_bias": {}, "never heard of\r\nit": 1, "": 1,
 }  # fmt: skip
+NEUTRAL = {"n": 1, "logprobs": False, "response_format": {"type": "text"}, "tools": [],
+           "tool_choice": "auto", "service_tier": None}  # fmt: skip
 
 
-def test_values_that_change_nothing_are_taken(client):
-    assert ask(client, **NEUTRAL).choices[0].message.content == "How are you?"
+def test_what_has_no_effect_is_taken_and_named(url):
+    assert "x-moss-ignored" not in post(url, **NEUTRAL).headers
+    part = {"type": "text", "text": "Hi.", "cache_control": {}}
+    for stream in (False, True):
+        messages = [{"role": "user", "content": [part] * 2, "name": "Ann"}]
+        answer = post(url, messages=messages, stream=stream, **WITHOUT_EFFECT)
+        assert answer.status_code == 200
+        names = answer.headers["x-moss-ignored"].split(", ")
+        assert set(names) == {
+            *list(WITHOUT_EFFECT)[:-2], "never?heard?of??it", "?", "messages[].name",
+            "messages[].content[].cache_control",
+        }  # fmt: skip
+    assert len(post(url, **{f"x{n}": n for n in range(99)}).headers["x-moss-ignored"]) < 200
+
+
+def test_text_and_recordings_of_a_message_come_in_their_order(client, service):
+    said = [{"type": "text", "text": "What is this?"}, recording(), {"type": "text", "text": "And"}]
+    ask(client, [{"role": "user", "content": said}])
+    text, speech, last = (message.content for message in service.requests[-1].messages)
+    assert text == Text("What is this?") and isinstance(speech, Speech) and last == Text("And")
+    ask(client, [{"role": "user", "content": said[:2]}], **SPOKEN)
+    assert service.requests[-1].mode == "listen"
+
+
+def test_system_messages_become_one_and_are_taken_where_the_mode_has_its_own(client, service, url):
+    messages = [
+        {"role": "system", "content": "Be kind."},
+        *ASKED,
+        {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
+    ]
+    answer = ask(client, [messages[0], messages[2], messages[1]], **SPOKEN)
+    assert answer.choices[0].message.audio
+    assert service.requests[-1].messages[0].content == Text("Be kind.\n\nBe brief.")
+    modes = tuple(replace(mode, own_system=False) for mode in INFO.modes)
+    with running(fixed := FakeService(Script(seconds=0.2), replace(INFO, modes=modes))) as other:
+        answer = post(other, messages=messages[:2])
+    assert (answer.status_code, answer.headers["x-moss-ignored"]) == (200, "system")
+    assert [message.role for message in fixed.requests[-1].messages] == ["user"]
+
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        "strict": True,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def thinking():
+    """The endpoints over a chat server that calls a function until it hears of its result."""
+    chat = Chat()
+
+    def script(handler) -> None:
+        chat.begin(handler)
+        told = chat.asked[-1]["messages"][-1]
+        if told["role"] == "tool":
+            chat.send(handler, {"choices": [{"delta": {"content": told["content"]}}]})
+        else:
+            for piece in (
+                {"index": 0, "id": "c1", "function": {"name": "get_weather", "arguments": ""}},
+                {"index": 0, "function": {"arguments": '{"city": '}},
+                {"index": 0, "function": {"arguments": '"Rome"}'}},
+                {"index": 1, "function": {"name": "get_weather", "arguments": "{}"}},
+            ):
+                chat.send(handler, {"choices": [{"delta": {"tool_calls": [piece]}}]})
+        handler.wfile.write(b"data: [DONE]\n\n")
+
+    chat.script = script
+    threading.Thread(target=chat.server.serve_forever, args=(0.02,), daemon=True).start()
+    below = FakeService(Script(seconds=0.4, first_s=0.01, rtf=0.01), READER)
+    info = replace(READER, brain="tiny")
+    info = replace(info, modes=talking_modes(info))
+    service = TalkingService(below, info, Llm(ChatServer(chat.url, "tiny")))  # type: ignore[arg-type]
+    with running(service) as url:
+        yield chat, url
+    chat.server.shutdown()
+    chat.server.server_close()
+
+
+@pytest.mark.parametrize("spoken", [False, True])
+def test_a_chat_server_calls_functions_and_hears_of_their_results(thinking, spoken):
+    chat, url = thinking
+    fields = {"tools": [WEATHER], "parallel_tool_calls": False, **(SPOKEN if spoken else {})}
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        system = {"role": "system", "content": "Be kind."}
+        first = ask(client, [system, *ASKED], tool_choice="required", **fields).choices[0]
+        calls = first.message.tool_calls
+        assert first.finish_reason == "tool_calls" and first.message.content is None
+        assert first.message.audio is None
+        assert next((c.id, c.function.name, c.function.arguments) for c in calls) == (
+            "c1", "get_weather", '{"city": "Rome"}',
+        )  # fmt: skip
+        assert len(calls) == 2 and calls[1].id.startswith("call_")
+        asked = chat.asked[-1]
+        assert asked["messages"] == [system, *ASKED] and asked["tool_choice"] == "required"
+        assert asked["tools"][0]["function"]["parameters"] == WEATHER["function"]["parameters"]
+        assert asked["parallel_tool_calls"] is False
+        results = [{"role": "tool", "tool_call_id": c.id, "content": "It is sunny."} for c in calls]
+        later = [*ASKED, first.message, *results]
+        second = ask(client, later, **fields).choices[0]
+        assert second.finish_reason == "stop"
+        said = second.message.audio.transcript if spoken else second.message.content
+        assert said == "It is sunny."
+        told = chat.asked[-1]["messages"][1:]
+        assert [m["role"] for m in told] == ["user", "assistant", "tool", "tool"]
+        assert [c["id"] for c in told[1]["tool_calls"]] == [c.id for c in calls]
+        assert told[2]["tool_call_id"] == "c1"
+
+
+def test_calls_are_streamed(thinking):
+    _, url = thinking
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        chunks = list(ask(client, tools=[WEATHER], tool_choice=named, stream=True))
+    calls = [c for chunk in chunks for c in chunk.choices[0].delta.tool_calls or ()]
+    assert [(c.index, c.function.name) for c in calls] == [(0, "get_weather"), (1, "get_weather")]
+    assert calls[0].function.arguments == '{"city": "Rome"}'
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": [WEATHER]},
+        {"messages": [*ASKED, {"role": "tool", "tool_call_id": "c1", "content": "Sunny."}]},
+    ],
+)
+def test_functions_need_a_chat_server(url, service, fields):
+    answer = post(url, **fields)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "no_tools")
+    assert "--brain" in answer.json()["error"]["message"] and service.requests == []
+    assert post(url, tools=[WEATHER], tool_choice="none").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -156,20 +304,23 @@ def test_values_that_change_nothing_are_taken(client):
     [
         ({"model": "dall-e-3"}, 404, "model", "ask for 'scripted'"),
         ({"n": 2}, 400, "n", "n is '2'; send 1"),
-        ({"tools": [{"type": "function"}]}, 400, "tools", "tools is not served here; leave it"),
+        ({"tools": [{"type": "custom"}]}, 400, "tools[0].type", "'custom'; send 'function'"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, 400,
+         "tools[0].function.name", "match pattern"),
+        ({"functions": []}, 400, "functions", "not served here; leave it out"),
         ({"max_tokens": 0}, 400, "max_tokens", "^max_tokens must be greater than or equal to 1"),
         ({"max_completion_tokens": 50_000}, 400, "max_completion_tokens",
          "^max_completion_tokens must be less than or equal to 40960"),
-        ({"stop": "x"}, 400, "stop", "stop is not served here; leave it out"),
-        ({"logit_bias": {}}, 400, "logit_bias", "not served here; leave it out"),
+        ({"logprobs": True}, 400, "logprobs", "send False"),
+        ({"response_format": {"type": "json_object"}}, 400, "response_format.type", "send 'text'"),
         ({"modalities": ["image"]}, 400, "modalities[0]", "send 'text' or 'audio'"),
         ({"audio": {"format": "wav"}}, 400, "audio", 'send "modalities"'),
         ({**SPOKEN, "stream": True}, 400, "audio.format", 'send "format": "pcm16"'),
         ({**SPOKEN, "audio": {"format": "aac"}}, 400, "audio.format", "'aac'; send"),
         ({"stream_options": {"include_usage": True}}, 400, "stream_options", '"stream": true'),
         ({"messages": []}, 400, "messages", "holds too few; send 1 or more"),
-        ({"messages": [{"role": "tool", "content": ""}]}, 400, "messages[0]",
-         "of a kind that is not served here; send system or developer or user or assistant"),
+        ({"messages": [{"role": "robot", "content": ""}]}, 400, "messages[0]",
+         "of a kind that is not served here; send system or developer or user or assistant or"),
         ({"messages": [{"role": "user"}]}, 400, "messages[0].content", "is missing"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400,
          "messages[0].content[0]", "send text or input_audio"),

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import struct
+from dataclasses import replace
 
 import httpx
 import numpy as np
@@ -17,8 +18,8 @@ import soundfile
 from moss_engine.api.errors import BusyError, EngineFaultError, TextTooLongError
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.config import EngineConfig
-from tests.endpoints.endpoint_support import MODEL
-from tests.ui.page_support import RATE_HZ, Script, signal, soon, until
+from tests.endpoints.endpoint_support import MODEL, running
+from tests.ui.page_support import INFO, RATE_HZ, FakeService, Script, signal, soon, until
 
 FORMATS = ("wav", "pcm", "mp3", "opus", "flac")
 ASKED = {"model": MODEL, "input": "Good morning to you.", "voice": "default"}
@@ -114,10 +115,30 @@ def test_events_carry_the_file_and_the_usage(client, service, url):
 
 
 def test_the_fields_reach_the_service(client, service):
-    client.audio.speech.create(**ASKED, speed=1.25, extra_body={"seed": 3, "mode": "chat"})
+    client.audio.speech.create(**ASKED, extra_body={"seed": 3, "mode": "chat"})
     request = service.requests[-1]
-    assert (request.voice, request.speed, request.mode) == ("default", 1.25, "chat")
+    assert (request.voice, request.mode) == ("default", "chat")
     assert request.sampling.seed == 3 and request.messages[0].content.text == ASKED["input"]
+
+
+def test_a_voice_takes_the_nearest_of_its_speeds():
+    info = replace(INFO, speeds=(0.7, 1.5))
+    with running(service := FakeService(Script(seconds=0.2), info)) as url:
+        for speed, used in ((0.25, "0.7"), (1.25, None), (4, "1.5")):
+            answer = httpx.post(f"{url}/v1/audio/speech", json={**ASKED, "speed": speed})
+            said = answer.headers.get("x-moss-ignored")
+            assert said == (used and f"speed;used={used}")
+            assert service.requests[-1].speed == float(used or speed)
+
+
+def test_what_has_no_effect_is_taken_and_named(url):
+    """OpenAI's own snippet, and what their agents' pipeline sends."""
+    for stream_format in ("audio", "sse"):
+        body = {**ASKED, "instructions": "Speak cheerfully.", "stream_format": stream_format}
+        answer = httpx.post(f"{url}/v1/audio/speech", json=body)
+        assert (answer.status_code, answer.headers["x-moss-ignored"]) == (200, "instructions")
+    answer = httpx.post(f"{url}/v1/audio/speech", json={**ASKED, "instructions": None})
+    assert answer.status_code == 200 and "x-moss-ignored" not in answer.headers
 
 
 def test_without_a_seed_every_reply_has_its_own(client, service):
@@ -132,7 +153,9 @@ def test_without_a_seed_every_reply_has_its_own(client, service):
     [
         ({"model": "tts-2"}, 404, "model", "no model 'tts-2' here; ask for 'scripted'"),
         ({"mode": "write"}, 400, "mode", "no mode 'write' from text to speech"),
-        ({"instructions": "Sadly."}, 400, "instructions", "is not served here; leave it out"),
+        ({"speed": 4.1}, 400, "speed", "less than or equal to 4"),
+        ({"speed": 0.2}, 400, "speed", "greater than or equal to 0.25"),
+        ({"seed": 10**30}, 400, "seed", "must be"),
         ({"response_format": "aac"}, 400, "response_format", "'aac'; send 'wav', 'pcm'"),
         ({"stream_format": "both"}, 400, "stream_format", "send 'audio' or 'sse'"),
         ({"speed": "fast"}, 400, "speed", "must be a valid number"),

@@ -5,5 +5,5 @@ cd "$(dirname "$0")/.."
 . scripts/environment.sh
 make_venv
 install page --group vocoder
-(install talk --extra talk) || say "Without these packages it reads and answers, but cannot listen."
+(install talk --extra talk --group melody) || say "Without these packages it reads and answers, but cannot listen."
 exec "$(venv_python)" app.py "$@"

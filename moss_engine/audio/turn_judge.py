@@ -176,17 +176,19 @@ class Judge:
     def __init__(self, eagerness: str = "auto"):
         self._eagerness = eagerness
 
-    async def melody(self, pcm: np.ndarray) -> float | None:
-        """int16 [n] at 24 kHz, up to the pause, -> log-odds; None without the package."""
+    async def melody(self, pcm: np.ndarray, rate_hz: int) -> float | None:
+        """int16 [n] at RATE_HZ or FROM_HZ, up to the pause, -> log-odds; None without the
+        package."""
         found = await asyncio.to_thread(load_melody)
         if found is None:
             return None
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(_MELODIES, _heard, found, pcm)
+        return await loop.run_in_executor(_MELODIES, _heard, found, pcm, rate_hz)
 
     def wait_s(self, text: str | None, melody: float | None) -> float:
         return wait_s(log_odds(text, melody), self._eagerness)
 
 
-def _heard(melody: Melody, pcm: np.ndarray) -> float:
-    return melody.log_odds(Downsampler().push(pcm[-MELODY_S * FROM_HZ :]))
+def _heard(melody: Melody, pcm: np.ndarray, rate_hz: int) -> float:
+    pcm = pcm[-MELODY_S * rate_hz :]
+    return melody.log_odds(Downsampler().push(pcm) if rate_hz == FROM_HZ else pcm)

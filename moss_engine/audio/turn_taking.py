@@ -100,29 +100,11 @@ def _wait(turn: TurnState, probability: float, level: float, needed_s: float) ->
     return TurnState(talking=True, spoken_s=run_s, length_s=run_s + LEAD_S, change=Change.BEGAN)
 
 
-PAUSE_WHOLE_S = 0.4
-"""Silence that ends a turn after a whole sentence."""
-PAUSE_OPEN_S = 1.0
-"""After words that want others behind them."""
 PAUSE_MURMUR_S = 0.288
 """After a murmur over an answer, which goes on then."""
-_OPEN = frozenset(
-    "a an the and or but because so if when while that which who of to in on at for from with by "
-    "about into is are was were am be my your his her its our their some any every this these "
-    "those very um uh er and, than as not i we they he she would could should can will".split()
-)
 _MURMURS = frozenset(
     "mhm mm mmm hm hmm hmmm mmhmm mm-hmm mhmm uh-huh uh huh uhhuh ah oh eh um er aha ha".split()
 )
-
-
-def pause_s(text: str) -> float:
-    """The silence, in seconds, that ends a turn of these words."""
-    said = text.strip()
-    found = re.findall(r"[a-z']+|\d+", said.lower())
-    if not found or found[-1] in _OPEN or said.endswith((",", "-", "…", "...", ":")):
-        return PAUSE_OPEN_S
-    return PAUSE_WHOLE_S
 
 
 MEANT_S = 0.6

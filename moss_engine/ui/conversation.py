@@ -206,12 +206,14 @@ class Conversation:
         self.turns[:0] = earlier.turns
         self.forgotten += earlier.forgotten
 
-    def history(self, info: ServiceInfo) -> tuple[Message, ...]:
+    def history(self, info: ServiceInfo, asked: Turn | None = None) -> tuple[Message, ...]:
         """The turns to answer after: those remembered, of any mode, of whose reply something was
-        heard."""
+        heard, and which hold no recordings of what is `asked` now."""
+        said_again = asked.utterances if asked else set()
         return tuple(
             message
             for turn, answer in self._remembered(info)[self.forgotten :]
+            if not turn.utterances & said_again
             for message in (Message("user", turn.content), Message("assistant", answer))
         )
 

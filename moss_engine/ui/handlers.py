@@ -151,7 +151,7 @@ class Handlers(Shared):
     async def _submit(
         self, values: dict[str, Any], view: View, conversation: Conversation, turn: Turn
     ) -> ReplyStream:
-        history = conversation.history(self.facts) if turn.remembered else ()
+        history = conversation.history(self.facts, turn) if turn.remembered else ()
         session_id, said = conversation.session_id, turn.content
         request = form.request_of(values, self.facts, view.seed, history, said, session_id)
         return await self.service.submit(replace(request, visitor=conversation.visitor))

@@ -24,9 +24,13 @@ SMALL_TALK = Path(__file__).resolve().parents[1] / "nano" / "text" / "small_talk
 ROUNDS, BATCH, RATE, DECAY = 4, 256, 0.5, 1e-6
 SHORT = (
     "yes|no|okay|sure|thanks|thank you|stop|maybe|please|right|exactly|not really|of course|go on|"
-    "why|when|who|how many|tomorrow|today|never|always|nothing|both|all of them|me too|not yet"
+    "why|when|who|how many|tomorrow|today|never|always|nothing|both|all of them|me too|not yet|"
+    "hello|hi|hi there|hey|good morning|good evening|good night|goodbye|bye|see you|how are you|"
+    "who are you|what time is it|what's the time|what day is it|what is the date|tell me a joke|"
+    "another one|tell me another joke|tell me something|what can you do|what else|say it again|"
+    "can you hear me|are you there|how do you work|what is your name|never mind|go ahead"
 )
-SHORT_AGAIN = 300
+SHORT_AGAIN = 600
 QUESTIONS_AGAIN = 6
 """Questions are said to a voice more often than these texts have them."""
 

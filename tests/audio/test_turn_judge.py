@@ -73,12 +73,12 @@ def test_melody_hears_whether_a_sentence_is_cut():
     wave, rate_hz = soundfile.read(SAMPLE, dtype="int16")
     assert rate_hz == 24_000
     pause, judge = np.zeros(4800, np.int16), Judge()
-    whole = asyncio.run(judge.melody(np.concatenate([wave, pause])))
-    cut = asyncio.run(judge.melody(np.concatenate([wave[: len(wave) * 2 // 5], pause])))
+    whole = asyncio.run(judge.melody(np.concatenate([wave, pause]), rate_hz))
+    cut = asyncio.run(judge.melody(np.concatenate([wave[: len(wave) * 2 // 5], pause]), rate_hz))
     assert whole is not None and cut is not None and whole > cut
 
 
 def test_without_the_package_words_are_judged(monkeypatch):
     monkeypatch.setattr(turn_judge, "load_melody", lambda: None)
-    assert asyncio.run(Judge().melody(np.zeros(24_000, np.int16))) is None
+    assert asyncio.run(Judge().melody(np.zeros(24_000, np.int16), 24_000)) is None
     assert wait_s(log_odds("Tell me a joke.", None)) < wait_s(log_odds("Tell me a", None))

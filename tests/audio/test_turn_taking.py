@@ -14,8 +14,6 @@ from moss_engine.audio.turn_taking import (
     FRAME_S,
     FRAME_SAMPLES,
     MEANT_S,
-    PAUSE_OPEN_S,
-    PAUSE_WHOLE_S,
     RATE_HZ,
     Change,
     TurnState,
@@ -23,7 +21,6 @@ from moss_engine.audio.turn_taking import (
     interrupts,
     is_echo,
     is_murmur,
-    pause_s,
 )
 
 SAMPLE = Path(__file__).resolve().parents[2] / "assets" / "samples" / "good_morning.flac"
@@ -125,18 +122,6 @@ def test_without_the_packages_the_command_is_named(monkeypatch):
     monkeypatch.setattr(voice_activity.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match="pip install onnxruntime silero-vad"):
         voice_activity.load_detector()
-
-
-@pytest.mark.parametrize("text", ["What time is it?", "Tell me a joke.", "Count to 10.", "Hello"])
-def test_after_a_whole_sentence_the_pause_is_short(text):
-    assert pause_s(text) == PAUSE_WHOLE_S
-
-
-@pytest.mark.parametrize(
-    "text", ["What is the capital of.", "I would like, um", "Well,", "", "And"]
-)
-def test_in_the_middle_of_one_it_is_long(text):
-    assert pause_s(text) == PAUSE_OPEN_S
 
 
 def test_who_only_listens_says_nothing():

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from moss_engine.api.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
+from moss_engine.api.request import Text
 from tests.ui.page_support import INFO, FakeService, Script, until
 
 pytestmark = pytest.mark.browser
@@ -186,5 +187,5 @@ def test_each_voice_is_a_card_that_can_be_heard(visit, serve):
     cards.nth(1).locator("span").click()
     tab.text.press("Enter")
     assert until(lambda: len(service.requests) == 2)
-    assert service.requests[-1].messages[-1].content == "Not yet."
+    assert service.requests[-1].messages[-1].content == Text("Not yet.")
     assert service.requests[-1].voice == "ben" and tab.problems == []

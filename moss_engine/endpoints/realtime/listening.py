@@ -290,7 +290,7 @@ class Listening:
 
     async def _look_at(self, item: Item, pcm: np.ndarray) -> None:
         judge, microphone = self.judge, self._microphone
-        melody = asyncio.ensure_future(judge.melody(pcm)) if judge is not None else None
+        melody = asyncio.ensure_future(judge.melody(pcm, RATE_HZ)) if judge is not None else None
         try:
             text = await self._understand_early(item, pcm)
             if item.speech is not None:

@@ -31,14 +31,15 @@ from moss_engine.api.request import Speech
 from moss_engine.api.service import SpeechService, hear
 from moss_engine.audio.file import MIN_S, SILENCE_PEAK, read_audio
 from moss_engine.audio.pcm import to_pcm16
+from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.turn_taking import (
     END_S,
+    LOOK_S,
     PAUSE_MURMUR_S,
     RATE_HZ,
     interrupts,
     is_echo,
     is_murmur,
-    pause_s,
 )
 from moss_engine.audio.voice_activity import Detector, has_voice, load_detector
 from moss_engine.ui.audio_in.follower import Follower, SpokenTurn
@@ -58,8 +59,8 @@ READING = "Several files are being read already; send it again in a moment."
 class BlockResult:
     """What a block brought about: whether somebody is talking, the utterance of the recordings that
     it completed, and `text`, what was understood so far. The last word of what it completed ended
-    `silent_s` before its end. While the page answers, `sure` says that somebody means to interrupt
-    it."""
+    `silent_s` before its end. `pauses`: whoever talks is silent, and may be done. While the page
+    answers, `sure` says that somebody means to interrupt it."""
 
     talking: bool = False
     utterance: str = ""
@@ -67,6 +68,15 @@ class BlockResult:
     text: str = ""
     sure: bool = True
     silent_s: float = 0.0
+    pauses: bool = False
+
+
+@dataclass(eq=False)
+class Pause:
+    """Of a turn, behind so many samples of speech; `melody` is how the judge finds they ended."""
+
+    num_spoken: int
+    melody: asyncio.Task[float | None]
 
 
 @dataclass(eq=False)
@@ -84,9 +94,10 @@ class MicSession:
     frames: list[np.ndarray] = field(default_factory=list)
     last: BlockResult = BlockResult()
     busy: bool = False
+    pause: Pause | None = None
 
     def begin(self, follower: Follower | None) -> None:
-        self.follower, self.frames = follower, []
+        self.follower, self.frames, self.pause = follower, [], None
         if self.partial is not None:
             self.partial.begin()
 
@@ -111,6 +122,7 @@ class AudioIngest:
         self._by_words = by_words
         self._recordings = Recordings(hear, clock)
         self._detector = detector
+        self._judge = Judge()
         self._clock = clock
         self._sessions: dict[str, MicSession] = {}
         self._num_reading = 0
@@ -261,11 +273,7 @@ class AudioIngest:
     ) -> BlockResult:
         """Hands-free: the turns that a block completes, or the end of the microphone."""
         partial = session.partial
-        if partial is not None:
-            known = partial.covers(follower.num_spoken)
-            murmur = known and follower.interrupts and is_murmur(partial.text)
-            words_end_s = PAUSE_MURMUR_S if murmur else pause_s(partial.text)
-            follower.end_s = words_end_s if known else END_S
+        follower.end_s = self._end_s(session, follower)
         turns = await asyncio.to_thread(follower.take, pcm, answering)
         turns += follower.finish() if end else []
         kept = [found for turn in turns if (found := await self._keep_turn(session, turn, turns))]
@@ -273,6 +281,7 @@ class AudioIngest:
             partial.begin()
         elif partial is not None:
             partial.look(follower.frames, follower.num_spoken, follower.silent_s)
+        self._listen_to_the_melody(session, follower)
         sure, text = True, partial.text if partial is not None else ""
         if partial is not None and follower.interrupts:
             sure = interrupts(text, follower.spoken_s, session.saying)
@@ -285,7 +294,30 @@ class AudioIngest:
             text,
             sure,
             turns[-1].silent_s if turns else 0.0,
+            follower.talking and follower.silent_s >= LOOK_S,
         )
+
+    def _end_s(self, session: MicSession, follower: Follower) -> float:
+        """The silence that ends the turn that goes on: the usual one until its words are known and
+        its melody was judged."""
+        partial, pause = session.partial, session.pause
+        if pause is None or pause.num_spoken != follower.num_spoken or not pause.melody.done():
+            return END_S
+        if partial is not None and not partial.covers(follower.num_spoken):
+            return END_S
+        if partial is not None and follower.interrupts and is_murmur(partial.text):
+            return PAUSE_MURMUR_S
+        return self._judge.wait_s(partial.text if partial else None, pause.melody.result())
+
+    def _listen_to_the_melody(self, session: MicSession, follower: Follower) -> None:
+        """Once in a pause."""
+        pause, num_spoken = session.pause, follower.num_spoken
+        if not follower.talking or follower.silent_s < LOOK_S:
+            return
+        if pause is None or pause.num_spoken != num_spoken:
+            pcm = np.concatenate(follower.frames)
+            melody = asyncio.ensure_future(self._judge.melody(pcm, RATE_HZ))
+            session.pause = Pause(num_spoken, melody)
 
     async def _keep_turn(
         self, session: MicSession, turn: SpokenTurn, turns: list[SpokenTurn]

@@ -25,6 +25,9 @@ let wasPaused = false; // by the visitor, before that
 let taker = null; // who wants the next recording, if it is no question
 let gone = false; // the microphone died while this was said
 let sentAt = null; // when the button was pressed to send
+let endedAt = -Infinity; // when the last word of the newest question was said
+let goesOn = false; // what is being said began soon behind that
+let pauses = false; // whoever talks is silent, and may be done
 
 const capture = new Capture((pcm, level) => {
   element.style.setProperty("--rec-level", Math.min(1, level * 1.6).toFixed(2));
@@ -43,6 +46,7 @@ async function start() {
     capture.stop(); // hands-free is switched on in the middle of a recording
     line.drop();
   }
+  goesOn = pauses = false;
   if (BUSY.includes(live)) interrupt();
   seconds = 0;
   words = "";
@@ -109,15 +113,18 @@ function refusal(error) {
 function heard(answer, last) {
   seconds = answer.seconds;
   words = answer.text;
+  pauses = answer.pauses;
   if (state === "listening" && answer.talking) {
     enter("hearing");
+    goesOn = line.endOf(answer.block) - 1000 * seconds - endedAt < GOES_ON_MS;
     if (BUSY.includes(live)) hold();
   } else if (state === "hearing" && !answer.talking) enter("listening");
   if (held && (answer.utterance || (answer.talking && answer.sure))) interrupt();
   if (held && !answer.talking) goOn();
   if (state === "recording" && seconds >= props.max_s - SPARE_S) send();
   if (answer.utterance) {
-    window.liveAudio.count(handsFree() ? line.endOf(answer.block) - 1000 * answer.silent_s : sentAt, handsFree());
+    endedAt = handsFree() ? line.endOf(answer.block) - 1000 * answer.silent_s : sentAt;
+    window.liveAudio.count(endedAt, handsFree());
     say(answer.utterance);
   }
   if (last) {
@@ -155,10 +162,14 @@ function goOn() {
   if (!wasPaused) window.liveAudio.player.resume();
 }
 
-// Somebody talks while the page answers: silence at once. If nothing of the answer was heard yet, the question goes on.
+// Somebody talks while the page answers: silence at once. Who goes on soon, or over the answer's first words, had not
+// finished: both parts are one question.
+const GOES_ON_MS = 1200;
+const UNHEARD_S = 0.6; // of an answer
 function interrupt() {
-  const unheard = handsFree() && window.liveAudio.heard === 0 && lastSaid.split("+").length < MAX_JOINED;
-  carry = unheard ? lastSaid : "";
+  const { heard, state: reply } = window.liveAudio;
+  const unfinished = handsFree() && (goesOn || heard < UNHEARD_S * reply.rate) && lastSaid.split("+").length < MAX_JOINED;
+  carry = unfinished ? lastSaid : "";
   if (held) goOn();
   window.liveAudio.stop();
 }
@@ -191,7 +202,7 @@ async function sendFile(file, take = null) {
 
 const SAYS = {
   off: "Press and talk", opening: "Waiting for the microphone", recording: "Recording", sending: "Sending",
-  listening: "Listening", hearing: "Hearing you", sent: "Thinking", waiting: "Waiting for a place",
+  listening: "Listening", hearing: "Hearing you", pausing: "Waiting for more", sent: "Thinking", waiting: "Waiting for a place",
   thinking: "Thinking", speaking: "Answering", sampling: "Recording your voice",
 };
 const HINTS = {
@@ -216,7 +227,7 @@ function show() {
   const open = ["opening", "recording", "listening", "hearing"].includes(state);
   element.dataset.state = document.body.dataset.recorder = name;
   element.classList.toggle("rec-open", open);
-  write($(".rec-state"), SAYS[name] + (name === "recording" ? ` ${seconds.toFixed(1)} s` : ""));
+  write($(".rec-state"), SAYS[name === "hearing" && pauses ? "pausing" : name] + (name === "recording" ? ` ${seconds.toFixed(1)} s` : ""));
   let hint = HINTS[name] || "";
   if (open && handsFree() && BUSY.includes(name)) hint = "talk to interrupt";
   if (words && ["recording", "hearing", "sending"].includes(name)) hint = words;

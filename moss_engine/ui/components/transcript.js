@@ -184,6 +184,17 @@ function take(value) {
   for (const entry of told) keep(entry, () => soundOf(entry));
 }
 
+// A question that went on is one with what followed; its first half is gone.
+function forgetMended(entries) {
+  const known = new Set(entries.map(({ id }) => id));
+  const gone = told.slice(told.findLastIndex(({ id }) => known.has(id)) + 1).map(({ id }) => id);
+  for (const id of gone) {
+    cleared.add(runOf(id));
+    kept.delete(id);
+  }
+  store.forget(gone).catch(unkept);
+}
+
 async function keep(entry, fetchSound) {
   try {
     const record = await store.keep(entry, fetchSound);
@@ -259,6 +270,7 @@ element.setAttribute("aria-label", "Conversation");
 window.conversation = { key: () => store.tab };
 document.addEventListener("conversation", ({ detail }) => {
   back ||= detail.whole;
+  if (!detail.whole) forgetMended(detail.entries);
   take(detail.entries);
 });
 store.read().then((records) => {

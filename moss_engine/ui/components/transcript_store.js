@@ -87,11 +87,16 @@ class Store {
     }
   }
 
-  async clear() {
-    const ids = [...this.written.keys()];
-    this.written.clear();
-    this.bytes.clear();
+  async forget(ids) {
+    for (const id of ids) {
+      this.written.delete(id);
+      this.bytes.delete(id);
+    }
     await this.opened;
     for (const id of ids) this.turns("readwrite").delete([this.tab, id]);
+  }
+
+  clear() {
+    return this.forget([...this.written.keys()]);
   }
 }

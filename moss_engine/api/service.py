@@ -80,8 +80,11 @@ class SpeechService(Protocol):
         """
         ...
 
-    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
-        """What a recogniser understands of float32 [samples] mono.
+    async def transcribe(
+        self, wave: np.ndarray, sample_rate_hz: int, timed: bool = False
+    ) -> Transcript:
+        """What a recogniser understands of float32 [samples] mono; `timed`: with the times of its
+        words, which takes longer.
 
         Raises UnsupportedModeError where `ServiceInfo.recogniser` is None, AudioEmptyError where
         there are no words, BusyError while many recordings wait, ShuttingDownError and
@@ -153,8 +156,10 @@ class ServiceWrapper:
     async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
         return await self._below.encode(wave, sample_rate_hz)
 
-    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
-        return await self._below.transcribe(wave, sample_rate_hz)
+    async def transcribe(
+        self, wave: np.ndarray, sample_rate_hz: int, timed: bool = False
+    ) -> Transcript:
+        return await self._below.transcribe(wave, sample_rate_hz, timed)
 
     async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
         return await self._below.transcribe_partial(wave, sample_rate_hz)

@@ -68,18 +68,18 @@ def has_voice(detector: Detector, wave: np.ndarray, sample_rate_hz: int) -> bool
     return False
 
 
-def spoken_part(detector: Detector, wave: np.ndarray) -> np.ndarray:
-    """float32 [samples] at RATE_HZ without what lies before the first word and behind the last one,
-    in which a recogniser finds words that nobody said. All of it where nobody speaks."""
+def spoken_part(detector: Detector, wave: np.ndarray) -> slice:
+    """Of float32 [samples] at RATE_HZ, all but what lies before the first word and behind the last
+    one, in which a recogniser finds words that nobody said. All of it where nobody speaks."""
     pcm = np.clip(np.rint(wave * 32767), -32768, 32767).astype(np.int16)
     frames = pcm[: len(pcm) // FRAME_SAMPLES * FRAME_SAMPLES].reshape(-1, FRAME_SAMPLES)
     listener = detector.open()
     spoken = [at for at, f in enumerate(frames) if listener.probability(f) >= STILL_LIKELY]
     if not spoken:
-        return wave
+        return slice(0, len(wave))
     first = spoken[0] * FRAME_SAMPLES - round(BEFORE_S * RATE_HZ)
     last = (spoken[-1] + 1) * FRAME_SAMPLES + round(AFTER_S * RATE_HZ)
-    return wave[max(0, first) : last]
+    return slice(max(0, first), last)
 
 
 def load_detector() -> Detector:

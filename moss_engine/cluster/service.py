@@ -91,8 +91,10 @@ class ClusterService:
     async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
         return await self._do(self._ask("encode", wave, sample_rate_hz))
 
-    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
-        return await self._do(self._ask("transcribe", wave, sample_rate_hz))
+    async def transcribe(
+        self, wave: np.ndarray, sample_rate_hz: int, timed: bool = False
+    ) -> Transcript:
+        return await self._do(self._ask("transcribe", wave, sample_rate_hz, timed))
 
     async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
         return await self._do(self._ask("transcribe_partial", wave, sample_rate_hz))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from moss_engine.api.controls import BY_NAME
@@ -56,6 +56,14 @@ def _undeclared(value: Any, place: str) -> Iterator[str]:
             yield from _undeclared(inner, f"{place}[]")
 
 
+def _understood(language: str) -> str:
+    if re.fullmatch(r"en|english|en[-_][a-z]{2,4}", language, re.ASCII | re.IGNORECASE) is None:
+        raise ValueError("en, the only language that is understood here")
+    return language
+
+
+Language = Annotated[str, AfterValidator(_understood)]
+"""Of what is said in a recording."""
 Rows = Annotated[int, Field(ge=1, le=int(BY_NAME["max_rows"].high))]
 """How long an answer may get."""
 Kind = TypeVar("Kind", bound=BaseModel)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -15,34 +15,54 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from moss_engine.api.errors import MossError
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio.file import read_audio
-from moss_engine.endpoints.bodies import MAX_SOUND_BYTES, Body, read_body
+from moss_engine.endpoints.bodies import (
+    MAX_SOUND_BYTES,
+    Language,
+    OpenBody,
+    read_body,
+    without_effect,
+)
+from moss_engine.endpoints.captions import Caption, captions, srt, vtt
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
-from moss_engine.endpoints.replies import unless_gone
+from moss_engine.endpoints.replies import EVENT_STREAM, server_sent, told_ignored, unless_gone
 from moss_engine.endpoints.server import Server
 
 MAX_FIELDS = 16
 MAX_FIELD_BYTES = 64 * 1024
 
 
-class TranscriptionBody(Body):
-    """`file` is read apart; a field that would change what the recogniser does is refused, and so
-    is a language that it does not hear."""
+class TranscriptionBody(OpenBody):
+    """`file` is read apart; fields that are not here, `prompt` and `temperature` among them, are
+    taken without effect. Texts of a form are read as what they stand for."""
+
+    model_config = ConfigDict(strict=False)
 
     model: str
-    response_format: Literal["json", "text"] = "json"
-    language: Literal["en"] | None = None
-    temperature: Literal["0", "0.0"] | None = None
-    stream: Literal["false"] | None = None
+    response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] = "json"
+    language: Language | None = None
+    stream: bool = False
+    timestamp_granularities: Annotated[
+        tuple[Literal["word", "segment"], ...], Field(max_length=MAX_FIELDS)
+    ] = ("segment",)
 
 
 async def transcribe(server: Server, request: Request) -> Response:
     """The response; raises ApiError for what cannot be read or heard."""
     body, file = await _read_form(request)
     server.check_model(body.model)
+    timed = body.response_format not in ("json", "text")
+    if body.stream and timed:
+        raise ApiError(
+            400,
+            'A stream carries words without their times; send "response_format": "json", or leave '
+            "stream out.",
+            "invalid_value",
+            param="response_format",
+        )
 
     async def understood() -> Transcript:
         wave, rate_hz = await asyncio.to_thread(read_audio, file, server.info.max_speech_s)
-        return await server.service.transcribe(wave, rate_hz)
+        return await server.service.transcribe(wave, rate_hz, timed)
 
     try:
         transcript = await unless_gone(request.receive, understood())
@@ -50,10 +70,51 @@ async def transcribe(server: Server, request: Request) -> Response:
         raise of_moss(error, "file") from None
     if transcript is None:  # nobody waits for it
         return Response(status_code=204)
+    response = _answer(body, transcript)
+    ignored = without_effect(body)
+    if not timed and "timestamp_granularities" in body.model_fields_set:
+        ignored.append("timestamp_granularities")
+    response.headers.update(told_ignored(ignored))
+    return response
+
+
+def _answer(body: TranscriptionBody, transcript: Transcript) -> Response:
+    seconds = round(transcript.seconds, 3)
+    text, usage = transcript.text, {"type": "duration", "seconds": seconds}
+    if body.stream:
+        done = {"type": "transcript.text.done", "text": text, "usage": usage}
+        events = [{"type": "transcript.text.delta", "delta": text}, done]
+        return Response(b"".join(map(server_sent, events)), media_type=EVENT_STREAM)
     if body.response_format == "text":
-        return PlainTextResponse(f"{transcript.text}\n")
-    usage = {"type": "duration", "seconds": round(transcript.seconds, 3)}
-    return JSONResponse({"text": transcript.text, "usage": usage})
+        return PlainTextResponse(f"{text}\n")
+    if body.response_format == "json":
+        return JSONResponse({"text": text, "usage": usage})
+    found = captions(transcript.words) or [Caption(0.0, transcript.seconds, text)]
+    if body.response_format == "srt":
+        return PlainTextResponse(srt(found))
+    if body.response_format == "vtt":
+        return Response(vtt(found), media_type="text/vtt")
+    whole = {"task": "transcribe", "language": "english", "duration": seconds, "text": text}
+    if "segment" in body.timestamp_granularities:
+        whole["segments"] = [_segment(number, caption) for number, caption in enumerate(found)]
+    if "word" in body.timestamp_granularities:
+        whole["words"] = [
+            {
+                "word": word.text.rstrip(".,;:?!\u2026"),
+                "start": round(word.start_s, 3),
+                "end": round(word.end_s, 3),
+            }
+            for word in transcript.words
+        ]
+    return JSONResponse({**whole, "usage": usage})
+
+
+def _segment(number: int, caption: Caption) -> dict[str, Any]:
+    """With null for what this recogniser does not tell."""
+    start, end = round(caption.start_s, 3), round(caption.end_s, 3)
+    unknown = dict.fromkeys(("avg_logprob", "compression_ratio", "no_speech_prob"))
+    said = {"id": number, "seek": 0, "start": start, "end": end, "text": f" {caption.text}"}
+    return {**said, "tokens": [], "temperature": 0.0, **unknown}
 
 
 async def _read_form(request: Request) -> tuple[TranscriptionBody, bytes]:
@@ -87,7 +148,12 @@ async def _read_form(request: Request) -> tuple[TranscriptionBody, bytes]:
         raise ApiError(400, "file is missing; send the sound file.", "missing_field", param="file")
     data = await file.read()
     await form.close()
-    fields = {name: value for name, value in form.multi_items() if name != "file"}
+    fields: dict[str, Any] = {}
+    for name, value in form.multi_items():
+        if name.endswith("[]"):  # of a list
+            fields.setdefault(name[:-2], []).append(value)
+        elif name != "file":
+            fields[name] = value
     try:
         return TranscriptionBody.model_validate(fields), data
     except ValidationError as error:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from moss_engine.api.transcript import Word
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,10 +17,12 @@ RATE_HZ = 16_000
 @dataclass(frozen=True)
 class Heard:
     """`text` with punctuation, empty where there are no words; `sure` is False where what was said
-    is another language, or too unclear to be taken for what it seems to be."""
+    is another language, or too unclear to be taken for what it seems to be. `words`: those of the
+    text with their times, where they were asked for and can be told."""
 
     text: str
     sure: bool = True
+    words: tuple[Word, ...] = ()
 
 
 class Recogniser(Protocol):
@@ -27,9 +32,10 @@ class Recogniser(Protocol):
     name: str
     language: str
 
-    def transcribe(self, wave: np.ndarray) -> Heard:
+    def transcribe(self, wave: np.ndarray, between: Callable[[], None] | None = None) -> Heard:
         """float32 [samples] mono at RATE_HZ in [-1, 1] -> what was said. Blocks, a fraction of the
-        recording's length."""
+        recording's length. With `between`, also when each word was; it is called now and then, and
+        may itself transcribe what is more urgent."""
         ...
 
     def close(self) -> None:

@@ -7,14 +7,15 @@ it is.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from moss_engine.api.errors import MissingPackageError
 from moss_engine.api.telemetry import switch_off_telemetry
+from moss_engine.api.transcript import Word
 from moss_engine.recogniser.base import RATE_HZ, Heard
 
 INSTALL = "pip install moonshine-voice==0.0.65 onnxruntime silero-vad"
@@ -31,6 +32,12 @@ LEAST_S = 0.5  # the network takes no shorter ones
 UNSURE = -0.9
 """Log-probability of the mean token below which it was not English, or not to be made out."""
 FEW_TOKENS = 3  # that say too little about it
+FRAME = 384
+"""Samples of one step of the encoder."""
+STEP, TRIED, SEARCHED = 2, 16, 120
+"""Frames between two ends that are tried for a word, how many at a time, and how far it goes."""
+HEARD_BEFORE = 60  # frames that are heard with them
+QUIET = 0.03  # of the loudest frame
 
 
 class Moonshine:
@@ -50,25 +57,30 @@ class Moonshine:
             if given.name.startswith("past")
         }
 
-    def transcribe(self, wave: np.ndarray) -> Heard:
+    def transcribe(self, wave: np.ndarray, between: Callable[[], None] | None = None) -> Heard:
         """As `Recogniser.transcribe`."""
-        texts, scores = [], []
-        for part in _parts(wave):
-            tokens, found = self._decode(part)
-            text = b"".join(self._pieces[token] for token in tokens).decode("utf-8", "ignore")
-            text = text.replace("▁", " ").strip()
-            if _letters(text) not in NOTHING:
-                texts.append(text)
-                scores += found
+        texts, scores, words = [], [], list[Word]()
+        for begin, part in _parts(wave):
+            found = self._decode(part)
+            text = self._text(found.tokens).strip()
+            if _letters(text) in NOTHING:
+                continue
+            texts.append(text)
+            scores += found.scores
+            if between is not None:
+                words += self._words(found, part, begin, between)
         unsure = len(scores) > FEW_TOKENS and float(np.mean(scores)) < UNSURE
-        return Heard(" ".join(texts), not unsure)
+        return Heard(" ".join(texts), not unsure, tuple(words))
 
     def close(self) -> None:
         self._encoder = self._decoder = None
 
-    def _decode(self, wave: np.ndarray) -> tuple[list[int], list[float]]:
-        """float32 [samples] -> the likeliest tokens one by one, and their log-probabilities, that
-        of the end among them."""
+    def _text(self, tokens: list[int]) -> str:
+        text = b"".join(self._pieces[token] for token in tokens).decode("utf-8", "ignore")
+        return text.replace("▁", " ")
+
+    def _decode(self, wave: np.ndarray) -> _Decoded:
+        """float32 [samples] -> the likeliest tokens one by one."""
         seen = np.ones((1, len(wave)), np.int64)  # of samples, for both
         (states,) = self._encoder.run(None, {"input_values": wave[None], "attention_mask": seen})
         past, tokens, scores = dict(self._empty), [BEGIN], []
@@ -87,13 +99,110 @@ class Moonshine:
             tokens.append(int(logits.argmax()))
             scores.append(-float(np.log(np.exp(logits - logits.max()).sum())))
             if tokens[-1] == END:
-                return tokens[1:-1], scores
-        return tokens[1:], scores
+                break
+        said = tokens[1:-1] if tokens[-1] == END else tokens[1:]
+        return _Decoded(said, scores, states, past)
+
+    def _words(
+        self, found: _Decoded, wave: np.ndarray, begin: int, between: Callable[[], None]
+    ) -> list[Word]:
+        """The words of a part that begins at sample `begin`, each from where the decoder recognises
+        it without having heard more."""
+        texts, firsts = list[str](), list[int]()
+        for place in range(len(found.tokens)):
+            texts = self._text(found.tokens[: place + 1]).split()
+            if len(texts) > len(firsts):
+                firsts.append(place)
+        starts, last = list[int | None](), 0
+        for first in firsts:
+            between()
+            starts.append(self._recognised(found, first, last))
+            last = starts[-1] or last
+        num_frames = found.states.shape[1]
+        frames = _spread(starts, [len(text) for text in texts], num_frames)
+        quiet = _quiet(wave, num_frames)
+        words = []
+        for text, start, end in zip(texts, frames, [*frames[1:], num_frames], strict=True):
+            while start < end - 1 and quiet[start]:
+                start += 1
+            while end - 1 > start and quiet[end - 1]:
+                end -= 1
+            first_s, last_s = ((begin + at * FRAME) / RATE_HZ for at in (start, max(end, start)))
+            words.append(Word(text, first_s, last_s))
+        return words
+
+    def _recognised(self, found: _Decoded, place: int, after: int) -> int | None:
+        """The first frame behind `after` up to which a token can be recognised; None where it is
+        guessed from the words before it, or nowhere."""
+        num_frames = found.states.shape[1]
+        for begin in range(after, min(num_frames, after + SEARCHED), STEP * TRIED):
+            ends = np.arange(begin + STEP, min(begin + STEP * TRIED, num_frames) + 1, STEP)
+            if not len(ends):
+                return None
+            likely = np.flatnonzero(self._probability(found, place, ends) > 0.5)
+            if len(likely):
+                guessed = likely[0] == 0 and begin == after
+                return None if guessed else int(ends[likely[0]])
+        return None
+
+    def _probability(self, found: _Decoded, place: int, ends: np.ndarray) -> np.ndarray:
+        """Of a token, where only the frames before each of `ends` were heard."""
+        first, last, count = max(0, int(ends[0]) - HEARD_BEFORE), int(ends[-1]), len(ends)
+        heard = np.arange(first, last)[None] < ends[:, None]
+
+        def of_all(value: np.ndarray) -> np.ndarray:
+            return np.repeat(value, count, axis=0)
+
+        past = {
+            name: of_all(value[:, :, first:last] if ".encoder." in name else value[:, :, :place])
+            for name, value in (found.past if place else self._empty).items()
+        }
+        given = {
+            "input_ids": np.full((count, 1), ([BEGIN, *found.tokens])[place], np.int64),
+            "encoder_hidden_states": of_all(found.states[:, first:last]),
+            "encoder_attention_mask": np.repeat(heard, FRAME, axis=1).astype(np.int64),
+            "use_cache_branch": np.array([place > 0]),
+        }
+        logits = self._decoder.run(["logits"], given | past)[0][:, -1]
+        likely = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return likely[:, found.tokens[place]] / likely.sum(axis=1)
 
 
-def _parts(wave: np.ndarray) -> Iterator[np.ndarray]:
-    """What is not silent of a recording, in parts of at most MOST_S."""
-    wave = np.ascontiguousarray(wave, np.float32)
+class _Decoded(NamedTuple):
+    """Tokens without the marks of begin and end; the log-probabilities of all, that of the end
+    among them; what the encoder made of the sound, float32 [1, frames, width]; and what the decoder
+    remembers of both."""
+
+    tokens: list[int]
+    scores: list[float]
+    states: np.ndarray
+    past: dict[str, np.ndarray]
+
+
+def _spread(starts: list[int | None], sizes: list[int], end: int) -> list[int]:
+    """Starts with those between that are not known, by the length of the words."""
+    frames, known, known_at = list[int](), 0, 0
+    for place, start in enumerate([*starts[1:], end], 1):
+        if start is not None:
+            total = sum(sizes[known:place])
+            for inner in range(known, place):
+                share = sum(sizes[known:inner]) / total
+                frames.append(known_at + round(share * (start - known_at)))
+            known, known_at = place, start
+    return frames
+
+
+def _quiet(wave: np.ndarray, num_frames: int) -> np.ndarray:
+    """bool [num_frames]: where a part is far below its loudest."""
+    whole = np.resize(np.pad(wave, (0, FRAME)), num_frames * FRAME).reshape(num_frames, FRAME)
+    level = np.sqrt((whole**2).mean(axis=1))
+    return level < QUIET * level.max()
+
+
+def _parts(wave: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """What is not silent of a recording, in parts of at most MOST_S, each with the number of its
+    first sample."""
+    wave, begin = np.ascontiguousarray(wave, np.float32), 0
     while len(wave):
         end, size = len(wave), round(SOFT_S * RATE_HZ)
         if end > MOST_S * RATE_HZ:
@@ -101,8 +210,8 @@ def _parts(wave: np.ndarray) -> Iterator[np.ndarray]:
             frames = wave[first : last - (last - first) % size].reshape(-1, size)
             end = first + size * int((frames**2).mean(axis=1).argmin()) + size // 2
         if max(wave[:end].max(), -wave[:end].min()) >= SILENCE_PEAK:
-            yield np.pad(wave[:end], (0, max(0, round(LEAST_S * RATE_HZ) - end)))
-        wave = wave[end:]
+            yield begin, np.pad(wave[:end], (0, max(0, round(LEAST_S * RATE_HZ) - end)))
+        wave, begin = wave[end:], begin + end
 
 
 def _letters(text: str) -> str:

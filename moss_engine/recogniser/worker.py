@@ -1,7 +1,8 @@
 """One recogniser for all visitors: a thread of its own, with a bounded queue.
 
 Whole recordings go before partial ones, of what is still being said, which are only taken while
-nothing else waits, so that many talkers cannot delay the end of anybody's sentence.
+nothing else waits, so that many talkers cannot delay the end of anybody's sentence. Recordings of
+which the times of words are wanted, too, come last, and let all others pass between two words.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ FAULT = "The recording could not be understood; record it again."
 @dataclass(eq=False)
 class _Work:
     wave: np.ndarray
+    timed: bool = False
     future: Future[Transcript] = field(default_factory=Future)
 
 
@@ -42,6 +44,7 @@ class RecogniserWorker:
         self._recogniser = recogniser
         self._changed = threading.Condition()
         self._whole: deque[_Work] = deque()
+        self._timed: deque[_Work] = deque()
         self._partial: _Work | None = None
         self._working = False
         self._closing = False
@@ -51,23 +54,25 @@ class RecogniserWorker:
     @property
     def num_pending(self) -> int:
         """Whole recordings that wait."""
-        return len(self._whole)
+        return len(self._whole) + len(self._timed)
 
-    def transcribe(self, wave: np.ndarray) -> Future[Transcript]:
-        """A whole recording, float32 [samples] at RATE_HZ.
+    def transcribe(self, wave: np.ndarray, *, timed: bool = False) -> Future[Transcript]:
+        """A whole recording, float32 [samples] at RATE_HZ; `timed`: with the times of its words.
 
         Raises BusyError while too many wait, ShuttingDownError after `close`; the future raises
         EngineFaultError where the recogniser failed.
         """
         with self._changed:
             self._require_open()
-            self._whole = deque(work for work in self._whole if not work.future.cancelled())
-            if len(self._whole) >= MAX_PENDING:
+            queue = self._timed if timed else self._whole
+            for given_up in [work for work in queue if work.future.cancelled()]:
+                queue.remove(given_up)
+            if len(queue) >= MAX_PENDING:
                 raise BusyError(
                     "Many recordings are waiting to be understood; say it again in a moment."
                 )
-            work = _Work(wave)
-            self._whole.append(work)
+            work = _Work(wave, timed)
+            queue.append(work)
             self._changed.notify()
         return work.future
 
@@ -85,8 +90,9 @@ class RecogniserWorker:
         """Drop what waits; returns when the recording that is being heard is done."""
         with self._changed:
             self._closing = True
-            waiting = [*self._whole, *([self._partial] if self._partial else [])]
+            waiting = [*self._whole, *self._timed, *([self._partial] if self._partial else [])]
             self._whole.clear()
+            self._timed.clear()
             self._partial = None
             self._changed.notify()
         for work in waiting:
@@ -107,19 +113,37 @@ class RecogniserWorker:
         """Wait for work; None at the end."""
         with self._changed:
             self._working = False
-            self._changed.wait_for(lambda: self._closing or self._whole or self._partial)
-            if self._closing:
-                return None
-            self._working = True
-            if self._whole:
-                return self._whole.popleft()
-            work, self._partial = self._partial, None
-            return work
+            self._changed.wait_for(
+                lambda: self._closing or self._whole or self._partial or self._timed
+            )
+            return None if self._closing else self._urgent() or self._timed.popleft()
+
+    def _urgent(self) -> _Work | None:
+        """What is to be done before any word gets its time. Under the lock."""
+        work, self._partial = (
+            (self._whole.popleft(), self._partial) if self._whole else (self._partial, None)
+        )
+        self._working = work is not None
+        return work
+
+    def _let_pass(self) -> None:
+        """Do what is urgent, in the midst of a recording whose words get their times; raises
+        ShuttingDownError."""
+        while True:
+            with self._changed:
+                self._require_open()
+                if (work := self._urgent()) is None:
+                    return
+            if work.future.set_running_or_notify_cancel():
+                self._hear(work)
 
     def _hear(self, work: _Work) -> None:
         begun_s = time.perf_counter()
         try:
-            heard = self._recogniser.transcribe(work.wave)
+            if work.timed:
+                heard = self._recogniser.transcribe(work.wave, self._let_pass)
+            else:
+                heard = self._recogniser.transcribe(work.wave)
         except MossError as error:
             work.future.set_exception(error)
         except Exception:
@@ -127,4 +151,6 @@ class RecogniserWorker:
             work.future.set_exception(EngineFaultError(FAULT))
         else:
             took_s, seconds = time.perf_counter() - begun_s, len(work.wave) / RATE_HZ
-            work.future.set_result(Transcript(heard.text, self.name, seconds, took_s, heard.sure))
+            work.future.set_result(
+                Transcript(heard.text, self.name, seconds, took_s, heard.sure, heard.words)
+            )

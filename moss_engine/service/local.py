@@ -442,13 +442,15 @@ class LocalService:
             )
         return await asyncio.wrap_future(self._core.encode(wave, sample_rate_hz))
 
-    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
+    async def transcribe(
+        self, wave: np.ndarray, sample_rate_hz: int, timed: bool = False
+    ) -> Transcript:
         if self._hearing is None:
             raise UnsupportedModeError(
                 self._info.no_recogniser
                 or "No recogniser listens here; start the program with --transcribe."
             )
-        return await self._hearing.transcribe(wave, sample_rate_hz)
+        return await self._hearing.transcribe(wave, sample_rate_hz, timed)
 
     async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
         if self._hearing is None:

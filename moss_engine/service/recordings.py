@@ -15,7 +15,7 @@ import torch
 
 from moss_engine.api.errors import AudioEmptyError, BusyError, EngineFaultError, MossError
 from moss_engine.api.service import ClonedVoice
-from moss_engine.api.transcript import Transcript
+from moss_engine.api.transcript import Transcript, Word
 from moss_engine.audio.voice_activity import Detector, spoken_part
 from moss_engine.codec.base import VoiceCloner
 from moss_engine.codec.resample import resample
@@ -96,13 +96,20 @@ class Hearing:
     def name(self) -> str:
         return self._worker.name
 
-    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
+    async def transcribe(
+        self, wave: np.ndarray, sample_rate_hz: int, timed: bool = False
+    ) -> Transcript:
         """As `SpeechService.transcribe`."""
         wave = await _at_rate(wave, sample_rate_hz)
-        seconds = len(wave) / RATE_HZ
+        seconds, begin_s = len(wave) / RATE_HZ, 0.0
         if self._detector is not None:
-            wave = await asyncio.to_thread(spoken_part, self._detector, wave)
-        found = replace(await _result(self._worker.transcribe(wave)), seconds=seconds)
+            spoken = await asyncio.to_thread(spoken_part, self._detector, wave)
+            wave, begin_s = wave[spoken], spoken.start / RATE_HZ
+        found = await _result(self._worker.transcribe(wave, timed=timed))
+        words = tuple(
+            Word(word.text, begin_s + word.start_s, begin_s + word.end_s) for word in found.words
+        )
+        found = replace(found, seconds=seconds, words=words)
         if not found.text:
             raise AudioEmptyError(
                 f"{self.name} heard no words; speak a sentence in {self._worker.language}."

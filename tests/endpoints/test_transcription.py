@@ -9,7 +9,9 @@ import httpx
 import openai
 import pytest
 
+from moss_engine.api.transcript import Word
 from moss_engine.audio.pcm import to_pcm16, write_wav
+from moss_engine.endpoints.captions import captions, vtt
 from tests.endpoints.endpoint_support import MODEL, running
 from tests.ui.page_support import INFO, FakeService, signal
 
@@ -48,16 +50,85 @@ def test_a_recording_becomes_its_words(client, recording):
         ({"model": "whisper"}, True, "model"),
         ({}, True, "model"),
         ({"model": MODEL}, False, "file"),
-        ({"model": MODEL, "response_format": "srt"}, True, "response_format"),
-        ({"model": MODEL, "prompt": "Names."}, True, "prompt"),
-        ({"model": MODEL, "stream": "true"}, True, "stream"),
+        ({"model": MODEL, "response_format": "diarized_json"}, True, "response_format"),
+        ({"model": MODEL, "stream": "true", "response_format": "srt"}, True, "response_format"),
+        ({"model": MODEL, "stream": "maybe"}, True, "stream"),
+        ({"model": MODEL, "timestamp_granularities[]": "line"}, True, "timestamp_granularities[0]"),
         ({"model": MODEL, "language": "de"}, True, "language"),
+        ({"model": MODEL, "language": "enough"}, True, "language"),
     ],
 )
 def test_what_is_wrong_is_named(url, recording, fields, files, param):
     sent = {"file": ("a.wav", recording)} if files else {"other": ("a.wav", b"x")}
     answer = httpx.post(f"{url}/v1/audio/transcriptions", data=fields, files=sent)
     assert answer.status_code in (400, 404) and answer.json()["error"]["param"] == param
+
+
+def test_words_and_segments_have_their_times(client, recording):
+    answer = client.audio.transcriptions.create(
+        model="whisper-1",
+        file=("a.wav", recording),
+        response_format="verbose_json",
+        timestamp_granularities=["word", "segment"],
+    )
+    assert (answer.text, answer.language, answer.duration) == ("What time is it?", "english", 1.0)
+    assert [(w.word, w.start, w.end) for w in answer.words] == [
+        ("What", 0.0, 0.25), ("time", 0.25, 0.5), ("is", 0.5, 0.75), ("it", 0.75, 1.0),
+    ]  # fmt: skip
+    assert [(s.id, s.start, s.end, s.text) for s in answer.segments] == [
+        (0, 0.0, 1.0, " What time is it?")
+    ]
+    plain = client.audio.transcriptions.create(
+        model=MODEL, file=("a.wav", recording), response_format="verbose_json"
+    )
+    assert plain.words is None and len(plain.segments) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("srt", "1\n00:00:00,000 --> 00:00:01,000\nWhat time is it?\n\n"),
+        ("vtt", "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nWhat time is it?\n\n"),
+    ],
+)
+def test_captions_are_a_file(client, recording, name, file):
+    answer = client.audio.transcriptions.create(
+        model=MODEL, file=("a.wav", recording), response_format=name
+    )
+    assert answer == file
+
+
+def test_a_caption_is_a_sentence_or_part_of_a_long_one():
+    said = "Hi there. " + "word " * 30 + "end. Late"
+    words = [Word(text, 3600 + n / 2, 3600 + n / 2 + 0.4) for n, text in enumerate(said.split())]
+    words[-1] = Word("Late & <last>", 3700.0, 3700.9996)
+    found = captions(words)
+    assert found[0].text == "Hi there." and found[-1].text == "Late & <last>" and len(found) == 5
+    assert " ".join(caption.text for caption in found) == " ".join(word.text for word in words)
+    assert all(c.end_s - c.start_s <= 7 and len(c.text) <= 84 for c in found)
+    assert vtt(found).endswith("01:01:40.000 --> 01:01:41.000\nLate &amp; &lt;last&gt;\n\n")
+
+
+def test_words_are_streamed(client, recording):
+    events = list(
+        client.audio.transcriptions.create(
+            model="gpt-4o-mini-transcribe", file=("a.wav", recording), stream=True
+        )
+    )
+    assert [event.type for event in events] == ["transcript.text.delta", "transcript.text.done"]
+    assert "".join(event.delta for event in events[:-1]) == events[-1].text == "What time is it?"
+
+
+def test_what_has_no_effect_is_taken_and_named(url, recording):
+    fields = {
+        "model": MODEL, "language": "en-US", "prompt": "Names.", "temperature": "0.2",
+        "include[]": "logprobs", "timestamp_granularities[]": "word",
+    }  # fmt: skip
+    files = {"file": ("a.wav", recording)}
+    answer = httpx.post(f"{url}/v1/audio/transcriptions", data=fields, files=files)
+    assert answer.status_code == 200
+    names = answer.headers["x-moss-ignored"].split(", ")
+    assert names == ["prompt", "temperature", "include", "timestamp_granularities"]
 
 
 @pytest.mark.parametrize(

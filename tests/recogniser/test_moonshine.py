@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,6 +38,23 @@ def test_a_sentence_is_heard_word_for_word(recogniser, said):
     heard = recogniser.transcribe(said)
     assert heard.text.lower().startswith("good morning") and "sun is finally out" in heard.text
     assert heard.sure
+
+
+def test_every_word_has_its_time(recogniser, said):
+    silence = np.zeros(RATE_HZ, np.float32)
+    passed: list[None] = []
+    heard = recogniser.transcribe(
+        np.concatenate([silence, said, silence, said]), lambda: passed.append(None)
+    )
+    words = heard.words
+    assert [word.text for word in words] == heard.text.split() and len(passed) == len(words)
+    assert all(word.start_s <= word.end_s for word in words)
+    assert all(a.end_s <= b.start_s for a, b in pairwise(words))
+    assert heard.text == recogniser.transcribe(np.concatenate([silence, said, silence, said])).text
+    first, second = (w for w in words if w.text.lower().startswith("morning"))
+    assert 1.0 < first.start_s < 2.0
+    gap_s = 1.0 + len(said) / RATE_HZ
+    assert abs(second.start_s - first.start_s - gap_s) < 0.1
 
 
 class Decoder:

@@ -4,6 +4,7 @@ bounded."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 
 import numpy as np
@@ -26,8 +27,11 @@ class Gated:
         self.gate, self.begun, self.closed = threading.Event(), threading.Event(), False
         self.heard: list[int] = []
 
-    def transcribe(self, wave: np.ndarray) -> Heard:
+    def transcribe(self, wave: np.ndarray, between: Callable[[], None] | None = None) -> Heard:
         self.begun.set()
+        if between is not None:
+            assert self.gate.wait(PATIENCE_S)
+            between()
         assert self.gate.wait(PATIENCE_S)
         self.heard.append(len(wave) // RATE_HZ)
         if not len(wave):
@@ -109,3 +113,14 @@ def test_after_its_end_nothing_is_heard(gated):
     assert first.result(0).seconds == 1 and waiting.cancelled()
     with pytest.raises(ShuttingDownError):
         worker.transcribe(seconds(1))
+
+
+def test_who_wants_the_times_of_words_lets_others_pass(worker, gated):
+    timed = [worker.transcribe(seconds(n), timed=True) for n in (5, 6)]
+    assert gated.begun.wait(PATIENCE_S)
+    partial, whole = worker.partial(seconds(1)), worker.transcribe(seconds(2))
+    assert partial is not None
+    gated.gate.set()
+    for future in (*timed, partial, whole):
+        future.result(PATIENCE_S)
+    assert gated.heard == [2, 1, 5, 6]

@@ -37,7 +37,7 @@ from moss_engine.api.modes import Mode
 from moss_engine.api.request import ChannelSampling, Request, Sampling, Text, without_older_half
 from moss_engine.api.service import ClonedVoice, SpeechService
 from moss_engine.api.tokens import Modality, Row, SpecialIds, spoken_codes
-from moss_engine.api.transcript import Transcript
+from moss_engine.api.transcript import Transcript, Word
 from moss_engine.audio.pcm import to_pcm16
 
 PATIENCE_S = 30.0  # how long a test waits for what must happen
@@ -232,11 +232,17 @@ class FakeService:
             for start in range(0, len(wave), step)
         )
 
-    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
+    async def transcribe(
+        self, wave: np.ndarray, sample_rate_hz: int, timed: bool = False
+    ) -> Transcript:
         """What its information names as recogniser always hears the same."""
         assert self.info.recogniser, "nobody listens"
         self.encoded.append((wave, sample_rate_hz))
-        return Transcript("What time is it?", self.info.recogniser, len(wave) / sample_rate_hz)
+        seconds = len(wave) / sample_rate_hz
+        said = "What time is it?"
+        times = np.linspace(0.0, seconds, 5)
+        words = tuple(map(Word, said.split(), times[:-1].tolist(), times[1:].tolist()))
+        return Transcript(said, self.info.recogniser, seconds, words=words if timed else ())
 
     async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
         assert self.info.recogniser, "nobody listens"

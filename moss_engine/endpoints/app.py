@@ -22,6 +22,7 @@ from moss_engine.endpoints.chat import ChatBody, complete
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.figures import MEDIA_TYPE
 from moss_engine.endpoints.memory import Memory
+from moss_engine.endpoints.openapi import document
 from moss_engine.endpoints.realtime.connection import converse
 from moss_engine.endpoints.replies import IGNORED
 from moss_engine.endpoints.server import Server
@@ -49,6 +50,9 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         server.check_model(request.path_params["model"])
         return JSONResponse(_model(server.model, begun_s))
 
+    async def openapi(request: Request, caller: Caller) -> Response:
+        return JSONResponse(document())
+
     async def voices(request: Request, caller: Caller) -> Response:
         return JSONResponse({"object": "list", "data": _voices(server)})
 
@@ -66,6 +70,7 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
     routes: list[BaseRoute] = [
         _route(server, f"{PREFIX}models", models),
         _route(server, f"{PREFIX}models/{{model:path}}", model),
+        _route(server, f"{PREFIX}openapi.json", openapi),
         _route(server, f"{PREFIX}audio/voices", voices),
         _route(server, f"{PREFIX}audio/speech", speech, method="POST"),
         _route(server, f"{PREFIX}audio/transcriptions", transcription, method="POST"),

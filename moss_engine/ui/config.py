@@ -19,6 +19,15 @@ class PageConfig:
 
     host: str = option("127.0.0.1", "address to listen on", group="page")
     port: int = option(7860, "port to listen on", group="page", low=1, high=65535)
+    tls_cert: Path | None = option(
+        None,
+        "certificate (PEM, with those that signed it) to serve by https and wss; with --tls-key",
+        group="page",
+        metavar="FILE",
+    )
+    tls_key: Path | None = option(
+        None, "private key of --tls-cert (PEM, without a password)", group="page", metavar="FILE"
+    )
     share: bool = option(False, "make a public link through Gradio's relay", group="page")
     own_voice: bool = option(
         False,
@@ -95,6 +104,12 @@ class PageConfig:
                 )
         if self.origins and self.api_key_file is None:
             raise ConfigError("--api-origins needs keys for those pages; add --api-key-file.")
+        if (self.tls_cert is None) is not (self.tls_key is None):
+            raise ConfigError("--tls-cert and --tls-key belong together; give both.")
+        if self.tls_cert is not None and self.share:
+            raise ConfigError(
+                "The link of --share is https already; omit --tls-cert and --tls-key."
+            )
         if self.own_voice and not self.local:
             raise ConfigError(
                 "--own-voice is for this machine alone, since nobody could say whose voices "

@@ -8,12 +8,13 @@ import errno
 import json
 import os
 import socket
+import ssl
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import gradio as gr
 import numpy as np
@@ -114,11 +115,13 @@ def launch(
     programs call it by; `blocked_paths` are never served.
 
     Raises ConfigError for an address that is taken or not this machine's, for keys that are none,
+    for a certificate that is none,
     for --share where no link can be made, for --mcp with a model that reads nothing aloud, and for
     a pool too small to speak with; MissingPackageError for --mcp without its package;
     EngineFaultError if the service cannot speak.
     """
     require_address(config.host, config.port)
+    require_certificate(config)
     access = access_of(config)
     cache = make_cache()
     info = _run(service.describe())
@@ -220,6 +223,9 @@ def gradio_settings(
         "server_name": config.host,
         "server_port": config.port,
         "share": config.share,
+        "ssl_certfile": config.tls_cert and str(config.tls_cert),
+        "ssl_keyfile": config.tls_key and str(config.tls_key),
+        "ssl_verify": False,  # of its own address, which nobody else can be
         "quiet": True,
         "prevent_thread_lock": True,
         "theme": make_theme(),
@@ -229,7 +235,7 @@ def gradio_settings(
         "show_error": False,
         "max_file_size": "8mb",
         "allowed_paths": [],
-        "blocked_paths": [str(path) for path in blocked_paths],
+        "blocked_paths": [str(path) for path in (*blocked_paths, config.tls_key) if path],
         "enable_monitoring": False,
         "run_history": False,
         "strict_cors": True,
@@ -274,6 +280,20 @@ def require_address(host: str, port: int) -> None:
         ) from None
 
 
+def require_certificate(config: PageConfig) -> None:
+    """Raise ConfigError unless --tls-cert and --tls-key, where they are given, fit each other."""
+    if config.tls_cert is None or config.tls_key is None:
+        return
+    try:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(config.tls_cert, config.tls_key, password=lambda: "")
+    except (OSError, ValueError):  # also ssl.SSLError
+        raise ConfigError(
+            f"--tls-cert {config.tls_cert} and --tls-key {config.tls_key} are no certificate and "
+            "its key; give PEM files of both, the key without a password."
+        ) from None
+
+
 def warm_up_gradio(page: gr.Blocks, cookie: str = "") -> bool:
     """Call the lightest function: Gradio imports at its first call what it can find, which may take
     a second.
@@ -287,7 +307,8 @@ def warm_up_gradio(page: gr.Blocks, cookie: str = "") -> bool:
         body,
         {"Content-Type": "application/json", "Cookie": cookie},
     )
+    own = HTTPSHandler(context=ssl._create_unverified_context())
     with contextlib.suppress(OSError):
-        build_opener(ProxyHandler({})).open(call, timeout=WARM_UP_S).close()
+        build_opener(ProxyHandler({}), own).open(call, timeout=WARM_UP_S).close()
         return True
     return False

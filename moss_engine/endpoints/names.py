@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from moss_engine.api.errors import ConfigError
 
 OPENAI_MODEL = re.compile(
-    r"(?:tts-1|whisper-1|gpt-(?:realtime|audio|\d)|chatgpt-|o[1-9](?=-|$))[A-Za-z0-9.-]*"
+    r"(?:tts-1|whisper-1|gpt-(?:realtime|audio|transcribe|live|\d)|chatgpt-|o[1-9](?=-|$))[A-Za-z0-9.-]*"
 )
 """Of speech, transcription, the realtime interface and chat; no image, embedding or moderation."""
 OPENAI_VOICES = (

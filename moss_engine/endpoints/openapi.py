@@ -17,7 +17,7 @@ from moss_engine.endpoints.speech import SpeechBody
 from moss_engine.endpoints.transcription import TranscriptionBody
 
 JSON, EVENTS = "application/json", "text/event-stream"
-LISTS = ("timestamp_granularities",)
+LISTS = ("languages", "timestamp_granularities")
 """Fields of a form that programs write with [] behind their name."""
 ERROR = {
     "type": "object",

@@ -18,6 +18,7 @@ from moss_engine.audio.file import read_audio
 from moss_engine.endpoints.bodies import (
     MAX_SOUND_BYTES,
     Language,
+    Languages,
     OpenBody,
     read_body,
     without_effect,
@@ -40,6 +41,7 @@ class TranscriptionBody(OpenBody):
     model: str
     response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] = "json"
     language: Language | None = None
+    languages: Languages | None = None
     stream: bool = False
     timestamp_granularities: Annotated[
         tuple[Literal["word", "segment"], ...], Field(max_length=MAX_FIELDS)

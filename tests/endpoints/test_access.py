@@ -183,7 +183,8 @@ OPENAI_MODELS = (
     "tts-1", "tts-1-hd", "tts-1-1106", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15",
     "whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "gpt-4o-transcribe-diarize",
     "gpt-realtime", "gpt-realtime-mini", "gpt-4o-realtime-preview-2025-06-03", "gpt-audio",
-    "gpt-4o-audio-preview", "gpt-4o", "gpt-4.1-mini", "gpt-5", "o3-mini",
+    "gpt-4o-audio-preview", "gpt-4o", "gpt-4.1-mini", "gpt-5", "o3-mini", "gpt-transcribe",
+    "gpt-live-transcribe",
 )  # fmt: skip
 OTHERS = ("text-embedding-3-small", "dall-e-3", "gpt-image-1", "gpt", "ada", "", "o3x", "tts-1\n")
 

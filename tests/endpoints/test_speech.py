@@ -137,8 +137,22 @@ def test_what_has_no_effect_is_taken_and_named(url):
         body = {**ASKED, "instructions": "Speak cheerfully.", "stream_format": stream_format}
         answer = httpx.post(f"{url}/v1/audio/speech", json=body)
         assert (answer.status_code, answer.headers["x-moss-ignored"]) == (200, "instructions")
-    answer = httpx.post(f"{url}/v1/audio/speech", json={**ASKED, "instructions": None})
-    assert answer.status_code == 200 and "x-moss-ignored" not in answer.headers
+
+
+AGENTS = {"model": "gpt-4o-mini-tts", "voice": "ash", "response_format": "pcm",
+          "instructions": None}  # fmt: skip
+LIVEKIT = {"model": "gpt-4o-mini-tts", "voice": "ash", "response_format": "mp3", "speed": 1.0,
+           "stream_format": "sse"}  # fmt: skip
+PIPECAT = {"model": "gpt-4o-mini-tts", "voice": "alloy", "response_format": "pcm"}
+WYOMING = {"model": "tts-1", "voice": "alloy", "response_format": "wav", "speed": 1.0}
+
+
+@pytest.mark.parametrize("asked", [AGENTS, LIVEKIT, PIPECAT, WYOMING])
+def test_what_well_known_clients_send_is_answered(url, asked):
+    """openai-agents 0.24, livekit-plugins-openai 1.8.9, pipecat-ai 1.14, wyoming-openai."""
+    answer = httpx.post(f"{url}/v1/audio/speech", json={**asked, "input": "Good morning."})
+    assert answer.status_code == 200 and len(answer.content) > 1000
+    assert "x-moss-ignored" not in answer.headers
 
 
 def test_without_a_seed_every_reply_has_its_own(client, service):

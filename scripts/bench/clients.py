@@ -1,0 +1,279 @@
+"""Programs that others wrote, unchanged in front of this one: an address and a key is all they get.
+
+Each is run by a Python that has its package (`--python`, several with commas between them), over
+the program in a process of its own, whose answers a scripted chat server thinks of. Model and voice
+names are those that the packages have built in.
+
+    version   of the package
+    works     whether it came to its end; `error` is its last line otherwise
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import soundfile
+
+from moss_engine.config import REPO_ROOT
+from scripts.bench.common import Report
+from scripts.bench.program import running
+
+SPOKEN = REPO_ROOT / "assets" / "samples" / "good_morning.flac"
+LIMIT_S = 120
+CLIENT = "from openai import OpenAI\nclient = OpenAI()\n"
+TOOL = """
+tools = [{"type": "function", "function": {"name": "get_weather", "description": "Of a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
+    "required": ["city"], "additionalProperties": False}, "strict": True}}]
+messages = [{"role": "user", "content": "What is the weather in Rome?"}]
+"""
+
+
+@dataclass(frozen=True)
+class Stock:
+    """`code` says what is done with `package`; RECORDING in it is a WAV file."""
+
+    package: str
+    code: str
+
+
+PROGRAMS: dict[str, Stock] = {
+    "speech": Stock("openai", CLIENT + """
+with client.audio.speech.with_streaming_response.create(
+    model="gpt-4o-mini-tts", voice="coral", input="Today is a wonderful day to build something!",
+    instructions="Speak in a cheerful and positive tone.",
+) as response:
+    response.stream_to_file("/dev/null")
+assert len(client.audio.speech.create(model="tts-1-hd", voice="alloy", input="Hi.", speed=2).read())
+"""),
+    "speech_events": Stock("openai", CLIENT + """
+with client.audio.speech.with_streaming_response.create(
+    model="gpt-4o-mini-tts", voice="nova", input="Good morning.", stream_format="sse",
+    response_format="pcm",
+) as response:
+    lines = [line for line in response.iter_lines() if line]
+assert "speech.audio.done" in lines[-1]
+"""),
+    "transcription": Stock("openai", CLIENT + """
+with open(RECORDING, "rb") as file:
+    assert client.audio.transcriptions.create(model="gpt-4o-transcribe", file=file).text
+for name in ("text", "srt", "vtt"):
+    with open(RECORDING, "rb") as file:
+        assert client.audio.transcriptions.create(
+            model="whisper-1", file=file, response_format=name, prompt="Names.", temperature=0.2)
+with open(RECORDING, "rb") as file:
+    found = client.audio.transcriptions.create(
+        file=file, model="whisper-1", response_format="verbose_json",
+        timestamp_granularities=["word"])
+assert found.words and found.words[0].end > 0
+with open(RECORDING, "rb") as file:
+    events = list(client.audio.transcriptions.create(
+        model="gpt-4o-mini-transcribe", file=file, response_format="text", stream=True))
+assert events[-1].type == "transcript.text.done"
+"""),
+    "chat": Stock("openai", CLIENT + """
+messages = [{"role": "developer", "content": "Talk like a pirate."},
+    {"role": "user", "content": "Are semicolons optional in JavaScript?"}]
+answer = client.chat.completions.create(
+    model="gpt-5", messages=messages, store=True, metadata={"a": "b"}, user="me",
+    prompt_cache_key="k", reasoning_effort="low")
+assert answer.choices[0].message.content
+chunks = client.chat.completions.create(model="gpt-4o", messages=messages, stream=True)
+assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+"""),
+    "chat_audio": Stock("openai", CLIENT + """
+import base64
+data = base64.b64encode(open(RECORDING, "rb").read()).decode()
+answer = client.chat.completions.create(
+    model="gpt-audio", modalities=["text", "audio"], audio={"voice": "alloy", "format": "wav"},
+    messages=[{"role": "user", "content": [
+        {"type": "text", "text": "What is in this recording?"},
+        {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}]}], store=True)
+assert base64.b64decode(answer.choices[0].message.audio.data)[:4] == b"RIFF"
+"""),
+    "chat_tools": Stock("openai", CLIENT + TOOL + """
+answer = client.chat.completions.create(model="gpt-4.1", messages=messages, tools=tools)
+call = answer.choices[0].message.tool_calls[0]
+messages += [answer.choices[0].message,
+    {"role": "tool", "tool_call_id": call.id, "content": "It is sunny."}]
+answer = client.chat.completions.create(model="gpt-4.1", messages=messages, tools=tools)
+assert answer.choices[0].message.content == "It is sunny."
+"""),
+    "realtime": Stock("openai", """
+import asyncio
+from openai import AsyncOpenAI
+async def main():
+    async with AsyncOpenAI().realtime.connect(model="gpt-realtime") as connection:
+        await connection.session.update(session={"type": "realtime", "output_modalities": ["text"]})
+        await connection.conversation.item.create(item={"type": "message", "role": "user",
+            "content": [{"type": "input_text", "text": "Say hello!"}]})
+        await connection.response.create()
+        async for event in connection:
+            assert event.type != "error", event
+            if event.type == "response.done":
+                break
+asyncio.run(main())
+"""),
+    "agents_voice": Stock("openai-agents", """
+import asyncio, wave
+import numpy as np
+from agents import Agent, function_tool, set_default_openai_api, set_tracing_disabled
+from agents.voice import AudioInput, SingleAgentVoiceWorkflow, VoicePipeline
+set_default_openai_api("chat_completions")
+set_tracing_disabled(True)
+@function_tool
+def get_weather(city: str) -> str:
+    "The weather of a city."
+    return "It is sunny."
+agent = Agent(name="Assistant", instructions="You are kind.", tools=[get_weather])
+with wave.open(RECORDING) as file:
+    rate = file.getframerate()
+    sound = np.frombuffer(file.readframes(file.getnframes()), np.int16)
+async def main():
+    pipeline = VoicePipeline(workflow=SingleAgentVoiceWorkflow(agent))
+    result = await pipeline.run(AudioInput(buffer=sound, frame_rate=rate))
+    heard = 0
+    async for event in result.stream():
+        if event.type == "voice_stream_event_error":
+            raise event.error
+        if event.type == "voice_stream_event_audio":
+            heard += len(event.data)
+    assert heard
+asyncio.run(main())
+"""),
+    "livekit": Stock("livekit-plugins-openai", """
+import asyncio, wave
+import aiohttp
+from livekit import rtc
+from livekit.agents import utils
+from livekit.plugins import openai
+async def main():
+    async with openai.TTS(instructions="Be calm.") as speech:
+        frames = [audio.frame async for audio in speech.synthesize("Good morning.")]
+    assert sum(frame.samples_per_channel for frame in frames)
+    with wave.open(RECORDING) as file:
+        frame = rtc.AudioFrame(file.readframes(file.getnframes()), file.getframerate(), 1,
+            file.getnframes())
+    found = await openai.STT(use_realtime=False).recognize([frame])
+    assert found.alternatives[0].text
+asyncio.run(main())
+"""),
+    "pipecat": Stock("pipecat-ai", """
+import asyncio
+from pipecat.frames.frames import EndFrame, TTSAudioRawFrame, TTSSpeakFrame
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.runner import PipelineRunner
+from pipecat.pipeline.task import PipelineTask
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.services.openai.tts import OpenAITTSService
+heard = []
+class Ear(FrameProcessor):
+    async def process_frame(self, frame, direction):
+        await super().process_frame(frame, direction)
+        if isinstance(frame, TTSAudioRawFrame):
+            heard.append(frame.audio)
+        await self.push_frame(frame, direction)
+async def main():
+    speech = OpenAITTSService(settings=OpenAITTSService.Settings(instructions="Be calm."))
+    task = PipelineTask(Pipeline([speech, Ear()]))
+    await task.queue_frames([TTSSpeakFrame("Good morning."), EndFrame()])
+    await PipelineRunner(handle_sigint=False).run(task)
+    assert sum(map(len, heard))
+asyncio.run(main())
+"""),
+}  # fmt: skip
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--python", default=sys.executable, metavar="PATHS", help="Pythons with the packages"
+    )
+    parser.add_argument("--port", type=int, default=7872)
+
+
+def run(args: argparse.Namespace, report: Report) -> None:
+    pythons = args.python.split(",")
+    brain_options = ("--brain-model", "any", "--brain")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        thinking() as brain,
+        running(args.port, *brain_options, brain) as page,
+    ):
+        recording = Path(folder) / "question.wav"
+        soundfile.write(recording, *soundfile.read(SPOKEN, dtype="int16"), subtype="PCM_16")
+        given = {"OPENAI_BASE_URL": f"{page.url}/v1", "OPENAI_API_KEY": "none"}
+        environment = {**os.environ, **given}
+        environment.pop("PYTHONPATH", None)
+        for name, stock in PROGRAMS.items():
+            found = tried(stock, recording, pythons, environment)
+            report.say(f"{name}: {found}")
+            report.add(**{name: found})
+
+
+def tried(
+    stock: Stock, recording: Path, pythons: list[str], environment: dict[str, str]
+) -> dict[str, Any]:
+    """Of a program: how it ended, in the first Python that has its package."""
+    tell = f"import importlib.metadata as m; print(m.version({stock.package!r}))"
+    for python in pythons:
+        version = subprocess.run([python, "-c", tell], capture_output=True, text=True)
+        if version.returncode == 0:
+            break
+    else:
+        return {"package": stock.package, "works": None, "error": "not installed"}
+    code = f"RECORDING = {str(recording)!r}\n{stock.code}"
+    found = {"package": stock.package, "version": version.stdout.strip()}
+    try:
+        done = subprocess.run(
+            [python, "-c", code], env=environment, capture_output=True, text=True, timeout=LIMIT_S
+        )
+    except subprocess.TimeoutExpired:
+        return {**found, "works": False, "error": f"no end after {LIMIT_S} s"}
+    if done.returncode == 0:
+        return {**found, "works": True}
+    return {**found, "works": False, "error": (done.stderr.strip().splitlines() or [""])[-1]}
+
+
+@contextmanager
+def thinking() -> Iterator[str]:
+    """The address of a chat server that calls the first function it is offered, and repeats what
+    came of it; without one it says hello."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            last = asked["messages"][-1]
+            delta: dict[str, Any] = {"content": "Hello there."}
+            if last["role"] == "tool":
+                delta = {"content": last["content"]}
+            elif asked.get("tools"):
+                name = asked["tools"][0]["function"]["name"]
+                call = {"name": name, "arguments": '{"city": "Rome"}'}
+                delta = {"tool_calls": [{"index": 0, "id": "call_1", "function": call}]}
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            event = json.dumps({"choices": [{"delta": delta}]})
+            self.wfile.write(f"data: {event}\n\ndata: [DONE]\n\n".encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()

@@ -57,7 +57,7 @@ function restoreDraft() {
 const TWICE_MS = 500;
 let sent = { text: "", at: -Infinity };
 const twice = () => performance.now() - sent.at < TWICE_MS;
-let example = null; // of a chip: {text, own}, with the controls that are its own
+let example = null; // of a chip: {text, own, ms}, with the controls that are its own, and when it was pressed
 function press(event) {
   const value = example?.text ?? box().value;
   const repeated = (twice() || window.liveAudio.asking) && (!value.trim() || value === sent.text);
@@ -67,7 +67,7 @@ function press(event) {
     return;
   }
   sent = { text: value, at: performance.now(), pointer: event.detail > 0 };
-  window.liveAudio.expect(value, event.timeStamp, example?.own);
+  window.liveAudio.expect(value, example?.ms ?? event.timeStamp, example?.own);
   if (!example) type("");
 }
 document.addEventListener("click", (event) => event.target.closest?.("#send") && press(event), true);
@@ -94,8 +94,8 @@ document.addEventListener("unasked", ({ detail: { question, replaced } }) => {
 });
 
 // An example is asked at once, and leaves the box and the mode as they are: where one talks, its answer is spoken, too.
-function askAtOnce(text, own) {
-  example = { text, own };
+function askAtOnce(text, own, ms) {
+  example = { text, own, ms };
   byId("send").click();
   example = null;
 }
@@ -103,6 +103,22 @@ function typedMode() {
   const { dataset } = notes().find((note) => note.dataset.mode === chosen());
   if (dataset.input === "text") return dataset.mode;
   return (notes().find((note) => note.dataset.input === "text" && note.dataset.output === "speech" && note.dataset.does === dataset.does) ?? notes().find((note) => note.dataset.input === "text")).dataset.mode;
+}
+// What was typed and asked before the page was there. What cannot be asked comes into the box.
+function takeOver() {
+  const { asked, text, at } = window.first.leave();
+  if (text) {
+    if (document.body.dataset.input !== "text") choose(typedMode());
+    type(text);
+  }
+  if (at) {
+    box().focus();
+    box().setSelectionRange(...at);
+  }
+  for (const { question, ms } of asked) {
+    if (mayAsk(question)) askAtOnce(question, { mode: typedMode() }, ms);
+    else document.dispatchEvent(new CustomEvent("unasked", { detail: { question } }));
+  }
 }
 document.addEventListener("click", ({ target }) => {
   const chip = target.closest?.(".chip, .la-example");

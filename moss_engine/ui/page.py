@@ -14,6 +14,7 @@ from moss_engine.api.controls import BY_NAME
 from moss_engine.ui.components.live_audio import LiveAudio
 from moss_engine.ui.components.panel import make_panel
 from moss_engine.ui.components.transcript import Transcript
+from moss_engine.ui.document import TITLE
 from moss_engine.ui.entrance.gradio_queue import Outboxes, slow_down
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.own_voices import OwnVoices
@@ -35,7 +36,6 @@ from moss_engine.ui.programs import offer
 from moss_engine.ui.replay import MAX_FILE_BYTES
 
 HERE = Path(__file__).resolve().parent
-TITLE = "MOSS-Speech Live"
 SCRIPTS = (
     "components/storage.js",
     "components/write.js",
@@ -120,10 +120,8 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
 
 
 def scripts() -> str:
-    """The page's own scripts, with the table of its Chinese."""
-    table = json.dumps(json.loads((HERE / "chinese.json").read_text("utf-8")), ensure_ascii=False)
-    parts = [(HERE / name).read_text(encoding="utf-8") for name in SCRIPTS]
-    return "\n".join([f"const CHINESE = {table};", *parts])
+    """The page's own scripts."""
+    return "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
 
 
 def wire_asking(parts: Parts) -> None:

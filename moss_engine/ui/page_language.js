@@ -1,5 +1,5 @@
 // The page in English or Chinese. Whoever writes a text writes it in English; it is replaced by the table's as soon as it
-// stands on the page. What visitors and models wrote is marked translate="no" and left alone. CHINESE is the table: in its
+// stands on the page. What visitors and models wrote is marked translate="no" and left alone. The table is a file: in its
 // keys {#} stands for a figure and {} for any words, which are translated, too, if the table has them.
 
 const LANGUAGES = { en: { code: "en", other: "中文" }, zh: { code: "zh-Hans", other: "English" } };
@@ -9,11 +9,14 @@ const WORTH_A_LOOK = /\p{L}{2}/u; // figures and signs need no translation
 const FIGURE = "([\\d.,:]+)";
 const plain = new Map();
 const shapes = []; // the most particular first
-for (const [english, chinese] of Object.entries(CHINESE)) {
-  if (/\{#?\}/.test(english)) shapes.push([shapeOf(english), chinese, english.length]);
-  else plain.set(english, chinese);
+async function loadTable() {
+  if (plain.size) return;
+  for (const [english, chinese] of Object.entries(await window.first.chinese())) {
+    if (/\{#?\}/.test(english)) shapes.push([shapeOf(english), chinese, english.length]);
+    else plain.set(english, chinese);
+  }
+  shapes.sort(([, , one], [, , other]) => other - one);
 }
-shapes.sort(([, , one], [, , other]) => other - one);
 
 function shapeOf(english) {
   const parts = english.split(/(\{#?\})/).map((part) => ({ "{}": "(.+?)", "{#}": FIGURE })[part] ?? part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
@@ -94,7 +97,8 @@ const changes = new MutationObserver((records) => {
   }
 });
 
-function speakTo(language) {
+async function speakTo(language) {
+  if (language === "zh") await loadTable();
   const chosenOne = LANGUAGES[language];
   document.documentElement.lang = chosenOne.code;
   document.body.dataset.language = language;

@@ -67,15 +67,20 @@ document.addEventListener("change", ({ target }) => {
   if (target.closest?.("#mode")) showMode();
   else if (target.closest?.(".switches")) combine(target);
 });
-const settled = new MutationObserver(() => {
+const settled = new MutationObserver(settle);
+let isSettled = false;
+function settle() {
   const parts = ["#examples .chips", "#mode-notes p", "#mode input:checked", "#text textarea", "#send", ".said-name"];
-  if (!parts.every((part) => document.querySelector(part))) return;
+  if (isSettled || !window.liveAudio?.ready || window.first.composing || !parts.every((part) => document.querySelector(part))) return;
+  isSettled = true;
   settled.disconnect();
   byId("mode").setAttribute("aria-label", "Mode");
   restoreDraft();
   showMode();
   firstMode();
   offerVoices();
+  takeOver();
   new MutationObserver(() => (showSettings(), offerVoices())).observe(byId("talk"), { childList: true, subtree: true });
-});
+}
+for (const name of ["liveready", "compositionend"]) document.addEventListener(name, () => setTimeout(settle));
 settled.observe(document.body, { childList: true, subtree: true });

@@ -30,6 +30,7 @@ from moss_engine.ui.audio_in.ingest import open_ingest
 from moss_engine.ui.components.recorder import Recorder
 from moss_engine.ui.components.voice_sample import VoiceSample
 from moss_engine.ui.config import LOOPBACK, PageConfig
+from moss_engine.ui.document import TITLE, make_document
 from moss_engine.ui.door import Door
 from moss_engine.ui.entrance.connections import bounded
 from moss_engine.ui.entrance.gradio_queue import Outboxes, Places
@@ -38,7 +39,7 @@ from moss_engine.ui.entrance.login import Login
 from moss_engine.ui.entrance.process import make_cache
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.page import HERE, TITLE, build_page
+from moss_engine.ui.page import HERE, build_page
 from moss_engine.ui.programs import access_of, open_endpoints, panel_of
 from moss_engine.ui.theme import make_theme
 
@@ -137,6 +138,7 @@ def launch(
         programs=panel_of(access, config, info, model),
     )
     login = make_login(config.auth) if config.auth is not None else None
+    document = make_document(facts, {block.get_block_name() for block in page.blocks.values()})
     guard = Middleware(
         Guard,
         calls=calls_of(page),
@@ -146,6 +148,8 @@ def launch(
         login=login,
         ingest=ingest,
         door=Door(handlers),
+        files=document.files,
+        rewrite=document.rewrite,
         endpoints=endpoints,
         is_session=Outboxes(page).knows,
         places=Places(page),

@@ -86,6 +86,7 @@ HOMES = {
     "gradio": ("ui", "serve"),
     "starlette": ("ui", "endpoints"),
     "uvicorn": ("ui.entrance.connections",),
+    "brotli": ("ui.entrance.asgi",),
     "pydantic": ("endpoints",),
     "prometheus_client": ("endpoints.figures",),
     "mcp": ("endpoints.tool",),

@@ -22,4 +22,5 @@ const knocking = setInterval(() => {
   clearInterval(knocking);
   openDoor();
   window.liveAudio.ready = true;
+  document.dispatchEvent(new Event("liveready"));
 }, 5);

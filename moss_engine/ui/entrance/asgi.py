@@ -1,4 +1,4 @@
-"""Small parts of ASGI: headers, bodies, answers, and what of these is compressed."""
+"""Small parts of ASGI: headers, bodies, answers, and texts that are compressed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,26 @@ import hashlib
 import json
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
+import brotli
+
 MAX_BODY_BYTES = 256 * 1024
-TEXTS = re.compile(r"/|/config/?|/gradio_api/info/?", re.ASCII)
+TEXTS = re.compile(
+    r"/|/config/?|/gradio_api/info/?|/theme\.css|/assets/[\w.@-]+\.(?:js|css)", re.ASCII
+)
 """What is answered with one text. Sound, files and messages that go on are none of these."""
-MIN_BYTES = 2000
-LEVEL = 6
-KEPT = 8  # texts: the same one under every name that the service is reached by
-TEXT_KINDS = (b"text/", b"application/json")
+MIN_BYTES = 500
+KEPT = 8  # documents: the same one under every name that the service is reached by
+KEPT_COMPRESSED = 200
+TEXT_KINDS = (b"text/", b"application/j")
+FOR_GOOD = b"public, max-age=31536000, immutable"
+NO_NEED = (b"etag", b"last-modified", b"accept-ranges")  # of what is never asked for again
+COMPRESS: dict[str, Callable[[bytes, bool], bytes]] = {
+    "br": lambda body, well: brotli.compress(body, quality=11 if well else 5),
+    "gzip": lambda body, well: gzip.compress(body, 9 if well else 6, mtime=0),
+}
 
 
 class Refused(Exception):
@@ -85,68 +96,102 @@ async def answer(send: Any, status: int, message: dict[str, Any]) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class Compressor:
-    """Compresses the page's document and other answers of one text: Gradio compresses its files
-    alone, and the document is larger than all of them. What was compressed is kept for the next
-    visitor. Used on one event loop."""
+class Texts:
+    """The page's document, style sheets and modules: each is one text, compressed for who can read
+    that. Gradio compresses its files anew for every visitor and in haste. Here it is done in haste
+    once, well beside that, and kept. `rewrite` makes this page's document of Gradio's. Used on one
+    event loop."""
 
-    def __init__(self) -> None:
-        self._kept: OrderedDict[bytes, bytes] = OrderedDict()
+    def __init__(self, rewrite: Callable[[bytes], bytes] | None = None) -> None:
+        self._rewrite = rewrite
+        self._documents: OrderedDict[bytes, bytes] = OrderedDict()
+        self._kept: OrderedDict[tuple[bytes, str], bytes] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def for_(self, scope: dict[str, Any], send: Any) -> Any:
-        """A `send` that compresses the answer to a request, where that is one text of some length
-        and who asks can read it."""
-        if not TEXTS.fullmatch(scope["path"]) or not _reads_gzip(scope):
-            return send
-        start: dict[str, Any] | None = None
+    async def pass_on(self, app: Any, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """What `app` answers; a text with a length of its own is compressed."""
+        if scope["method"] != "GET" or not TEXTS.fullmatch(scope["path"]):
+            await app(scope, receive, send)
+            return
+        plain = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
+        head: dict[str, Any] = {}
+        pieces: list[bytes] = []
 
         async def sending(message: Any) -> None:
-            nonlocal start
             if message["type"] == "http.response.start":
-                start = message
+                head.update(message)
                 return
-            if start is not None:
-                head, start = start, None
-                if _is_whole_text(head, message):
-                    message = {**message, "body": await self._compressed(message["body"])}
-                    head = _as_gzip(head, len(message["body"]))
-                await send(head)
-            await send(message)
+            pieces.append(message.get("body", b""))
+            if not message.get("more_body"):
+                await self._send(scope, head, b"".join(pieces), send)
 
-        return sending
+        await app({**scope, "headers": plain}, receive, sending)
 
-    async def _compressed(self, body: bytes) -> bytes:
+    async def send_file(self, scope: dict[str, Any], kind: bytes, body: bytes, send: Any) -> None:
+        """A file of the page's own."""
+        head = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]}
+        await self._send(scope, head, body, send)
+
+    async def _send(
+        self, scope: dict[str, Any], head: dict[str, Any], body: bytes, send: Any
+    ) -> None:
+        headers = {name.lower(): value for name, value in head["headers"]}
+        if head["status"] == 200:
+            if scope["path"] == "/" and self._rewrite:
+                body = self._rewritten(body)
+            if scope["path"].startswith("/assets/"):
+                headers = {name: headers[name] for name in headers if name not in NO_NEED}
+                headers[b"cache-control"] = FOR_GOOD
+            how = _encoding(scope)
+            kind = headers.get(b"content-type", b"")
+            if how and len(body) >= MIN_BYTES and kind.startswith(TEXT_KINDS):
+                body = await self._compressed(body, how)
+                headers |= {b"content-encoding": how.encode(), b"vary": b"Accept-Encoding"}
+        headers[b"content-length"] = str(len(body)).encode()
+        await send({**head, "headers": [*headers.items()]})
+        await send({"type": "http.response.body", "body": body})
+
+    def _rewritten(self, body: bytes) -> bytes:
+        key = _digest(body)
+        if key not in self._documents:
+            assert self._rewrite is not None
+            self._documents[key] = self._rewrite(body)
+            if len(self._documents) > KEPT:
+                self._documents.popitem(last=False)
+        return self._documents[key]
+
+    async def _compressed(self, body: bytes, how: str) -> bytes:
         """Beside the event loop, which serves others meanwhile."""
-        key = hashlib.blake2b(body, digest_size=16).digest()
+        key = _digest(body), how
         if key not in self._kept:
-            self._kept[key] = await asyncio.to_thread(gzip.compress, body, LEVEL, mtime=0)
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+            self._keep(key, await asyncio.to_thread(COMPRESS[how], body, False))
+            task = asyncio.create_task(self._compress_well(key, body, how))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._kept.move_to_end(key)
         return self._kept[key]
 
+    async def _compress_well(self, key: tuple[bytes, str], body: bytes, how: str) -> None:
+        self._keep(key, await asyncio.to_thread(COMPRESS[how], body, True))
 
-def _reads_gzip(scope: dict[str, Any]) -> bool:
+    def _keep(self, key: tuple[bytes, str], body: bytes) -> None:
+        self._kept[key] = body
+        if len(self._kept) > KEPT_COMPRESSED:
+            self._kept.popitem(last=False)
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=16).digest()
+
+
+def _encoding(scope: dict[str, Any]) -> str | None:
+    """The best that who asks can read."""
     accepted = header(scope, b"accept-encoding").lower().replace(" ", "").split(",")
-    return any(re.fullmatch(r"gzip(;q=(1|0\.\d*[1-9]\d*).*)?", kind) for kind in accepted)
-
-
-def _is_whole_text(head: dict[str, Any], message: dict[str, Any]) -> bool:
-    headers = {name.lower(): value for name, value in head["headers"]}
-    return (
-        head["status"] == 200
-        and message["type"] == "http.response.body"
-        and not message.get("more_body")
-        and len(message.get("body", b"")) >= MIN_BYTES
-        and b"content-encoding" not in headers
-        and headers.get(b"content-type", b"").startswith(TEXT_KINDS)
+    return next(
+        (
+            name
+            for name in COMPRESS
+            if any(re.fullmatch(rf"{name}(;q=(1|0\.\d*[1-9]\d*).*)?", kind) for kind in accepted)
+        ),
+        None,
     )
-
-
-def _as_gzip(head: dict[str, Any], num_bytes: int) -> dict[str, Any]:
-    kept = [(name, value) for name, value in head["headers"] if name.lower() != b"content-length"]
-    ours = [
-        (b"content-encoding", b"gzip"),
-        (b"content-length", str(num_bytes).encode()),
-        (b"vary", b"Accept-Encoding"),
-    ]
-    return {**head, "headers": [*kept, *ours]}

@@ -19,8 +19,8 @@ from urllib.parse import parse_qs
 from moss_engine.ui.audio_in import route
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.entrance.asgi import (
-    Compressor,
     Refused,
+    Texts,
     answer,
     header,
     read_body,
@@ -32,7 +32,8 @@ from moss_engine.ui.entrance.login import Login
 
 API = "/gradio_api"
 OPEN = re.compile(
-    r"/|/(?:config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)/?|/(?:assets|static)/[\w./@+-]+"
+    r"/|/(?:config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)/?|/pwa_icon/\d{1,3}"
+    r"|/(?:assets|static)/[\w./@+-]+"
     rf"|{API}/(?:info|app_id|user|login_check|startup-events|theme\.css|queue/join|queue/data|cancel|reset)/?"
     rf"|{API}/(?:heartbeat|run|call)/\w[\w-]*/?|{API}/call/\w+/\w+|{API}/custom_component/[\w./@+-]+"
     rf"|{API}/file=/[^\x00-\x1f\x7f]+",
@@ -52,6 +53,7 @@ SAFE = {
     b"referrer-policy": b"no-referrer",
     b"permissions-policy": b"microphone=(self), camera=(), geolocation=()",
 }
+FILE = {b"x-content-type-options": b"nosniff"}
 HEALTH = {
     "ready": "Requests are answered.",
     "draining": "The service is shutting down.",
@@ -93,8 +95,9 @@ class Guard:
     names (None: any); `frames` are the origins that may show the page inside theirs.
 
     `login` asks for a password, where there is one; `ingest` takes recordings, where the page does;
-    `door` is an ASGI app for the WebSockets of open tabs; `endpoints` is one that answers programs
-    on `ENDPOINTS`, with keys and limits of its own. `is_session` tells whether somebody asked
+    `door` is an ASGI app for the WebSockets of open tabs; `files` are the page's own by path, and
+    `rewrite` makes its document of Gradio's; `endpoints` is one that answers programs on
+    `ENDPOINTS`, with keys and limits of its own. `is_session` tells whether somebody asked
     something under a session's name; `places` bounds how many questions are asked at a time.
     """
 
@@ -109,6 +112,8 @@ class Guard:
         login: Login | None = None,
         ingest: AudioIngest | None = None,
         door: Any = None,
+        files: Mapping[str, tuple[bytes, bytes]] | None = None,
+        rewrite: Callable[[bytes], bytes] | None = None,
         endpoints: Any = None,
         is_session: Callable[[str], bool] | None = None,
         places: Places | None = None,
@@ -123,7 +128,8 @@ class Guard:
         self.hosts = hosts
         self.is_session = is_session
         self.places = places
-        self.compressor = Compressor()
+        self.files = files or {}
+        self.texts = Texts(rewrite)
         policy = " ".join(("frame-ancestors 'self'", *frames))
         self.headers = {**SAFE, b"content-security-policy": policy.encode()}
 
@@ -134,7 +140,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        send = with_headers(send, self.headers)
+        send = with_headers(send, FILE if scope["path"].startswith("/assets/") else self.headers)
         try:
             self._check_head(scope)
             await self._serve(scope, receive, send)
@@ -154,6 +160,8 @@ class Guard:
             await self.login.answer(scope, receive, send)
         elif path.startswith(route.PREFIX) and self.ingest is not None:
             await answer(send, *await route.answer(self.ingest, scope, receive))
+        elif path in self.files:
+            await self.texts.send_file(scope, *self.files[path], send)
         elif not OPEN.fullmatch(path):
             raise Refused(404, "There is nothing here.")
         else:
@@ -163,7 +171,7 @@ class Guard:
                 body = self._check_post(path, scope, body)
                 receive = replay(body, receive)
             with self._place(path):
-                await self.app(scope, receive, self.compressor.for_(scope, send))
+                await self.texts.pass_on(self.app, scope, receive, send)
 
     def _place(self, path: str) -> contextlib.AbstractContextManager[None]:
         """A place in the queue for what goes there."""

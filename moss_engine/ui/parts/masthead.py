@@ -12,6 +12,10 @@ UPSTREAM = "https://github.com/OpenMOSS/MOSS-Speech"
 
 
 def masthead(facts: PageInfo) -> str:
+    return f"{header(facts)}\n{about(facts)}"
+
+
+def header(facts: PageInfo) -> str:
     return f"""
 <header class="mast" data-limit="{facts.max_text_chars}">
   <svg class="mark" viewBox="0 0 32 32" aria-hidden="true">
@@ -24,8 +28,7 @@ def masthead(facts: PageInfo) -> str:
   <span class="tools"><button type="button" class="about-open" aria-haspopup="dialog">About</button>
   <button type="button" class="tongue" translate="no"></button>
   <button type="button" class="shade" aria-label="Switch between light and dark"></button></span>
-</header>
-{about(facts)}"""
+</header>"""
 
 
 def about(facts: PageInfo) -> str:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from moss_engine.api.errors import MossError
 from moss_engine.config import REPO_ROOT
@@ -196,8 +196,7 @@ def headlines() -> str:
         whole("hands_free", lambda: talk_part(reports)) if "hands_free" in reports else [],
         whole("turn_judge", lambda: judge_part(reports)) if "turn_judge" in reports else [],
         whole("turns", lambda: turns_part(reports)) if "turns" in reports else [],
-        pictures(),
-        bar_part(reports),
+        full_part(reports),
         side_by_side(reports),
     ]
     for name, report in reports.items():
@@ -319,74 +318,25 @@ def turns_part(reports: dict[str, Report]) -> list[str]:
     return [title, "", *table(head, rows)]
 
 
-def pictures() -> list[str]:
-    """The folder's pictures, for documents in docs/; dark ones where NAME_dark exists."""
-    lines = []
-    for path in sorted(FOLDER.glob("*.svg")):
-        if path.stem.endswith("_dark"):
-            continue
-        name, dark = f"../{path.relative_to(REPO_ROOT).as_posix()}", f"{path.stem}_dark.svg"
-        source = ""
-        if path.with_name(dark).exists():
-            srcset = name.replace(path.name, dark)
-            source = f'<source media="(prefers-color-scheme: dark)" srcset="{srcset}">'
-        image = f'<img alt="{path.stem.replace("_", " ")}" src="{name}">'
-        lines.append(f"<picture>{source}{image}</picture>")
-    return lines
-
-
-class Bar(NamedTuple):
-    """One bar: `measured` is None where nothing was; `lower` tells whether less is better."""
-
-    name: str
-    must: float
-    aim: float
-    measured: float | None
-    lower: bool = True
-
-    def verdict(self) -> str:
-        if self.measured is None:
-            return "not measured"
-        sign = 1 if self.lower else -1
-        if sign * self.measured <= sign * self.aim:
-            return "aim met"
-        return "met" if sign * self.measured <= sign * self.must else "missed"
-
-
-STEP_BARS = (  # milliseconds: name, must, aim, and the figure of the report
-    ("decode step, batch 1, ms", 4.7, 4.2, ("decode step, batch 1", "device", "bfloat16")),
-    ("decode step, float8, ms", 2.7, 2.2, ("decode step, batch 1", "device", "float8-all")),
-    ("decode step, batch 32, ms", 8, 6, ("decode step, batch 32", "device", "bfloat16")),
-    ("prefill of 512 rows, ms", 14, 11.5, ("prefill 512 rows on 0 cached", "wall", "bfloat16")),
-    ("64 rows on 2000 cached, ms", 8, 5, ("prefill 64 rows on 2000 cached", "wall", "bfloat16")),
-)
-
-
-def bars(reports: dict[str, Report]) -> list[Bar]:
-    """The bars of the full size on one H200, from the reports by name."""
-    full, codec, budget = (
-        reports.get(f"h200_{name}", {}) for name in ("full_size", "codec", "budget")
-    )
-    moss = reports.get("h100_moss", {})
-    one = next((load for load in loads_of(moss) if load["concurrency"] == 1), {})
-    sixteen = next((load for load in loads_of(moss) if load["concurrency"] == 16), {})
+def full_part(reports: dict[str, Report]) -> list[str]:
+    """The full size beside its steps: the codec, the memory, and how many are served."""
+    codec, budget = reports.get("h200_codec", {}), reports.get("h200_budget", {})
+    moss, stand_in = reports.get("h100_moss", {}), reports.get("h200_full_size", {})
     first, last = (codec.get(f"chunk_of_1_{part}_tenth_p50_ms") for part in ("first", "last"))
-    growth = last / first if first and last else None
-    return [
-        *(Bar(name, must, aim, figure_of(full, *found)) for name, must, aim, found in STEP_BARS),
-        Bar("24 GB card: everything, GB", 22, 22, budget.get("reserved_peak_gb")),
-        Bar("codec, 5 codes of one reply, ms", 25, 25, codec.get("chunk_of_1_p50_ms")),
-        Bar("codec, 5 codes of 16 replies, ms", 60, 60, codec.get("chunk_of_16_p50_ms")),
-        Bar("codec, end of 60 s against its start", 1.1, 1.0, growth),
-        Bar("codec, encode 10 s, ms", 25, 25, codec.get("encode_10_s_p50_ms")),
-        Bar("codec in 16 bit, MB", 1600, 1600, codec.get("float16_one_voice_one_reply_mb")),
-        Bar("4 s of speech to first sound, ms (H100)", 150, 80,
-            moss.get("speech_in_4_s_first_sound_p50_ms")),
-        Bar("RTF with the codec (H100)", 0.15, 0.15, one.get("worst_rtf")),
-        Bar("late chunks of 16 listeners (H100)", 0, 0, sixteen.get("late_chunks")),
-        Bar("listeners in real time (H100)", 64, 256, most_in_time(moss), lower=False),
-        Bar("listeners in real time, stand-in codec", 64, 256, most_in_time(full), lower=False),
-    ]  # fmt: skip
+    found = {
+        "everything within a 24 GB card, GB": budget.get("reserved_peak_gb"),
+        "codec, 5 codes of one reply, ms": codec.get("chunk_of_1_p50_ms"),
+        "codec, 5 codes of 16 replies, ms": codec.get("chunk_of_16_p50_ms"),
+        "codec, end of 60 s against its start": last / first if first and last else None,
+        "codec, encode 10 s, ms": codec.get("encode_10_s_p50_ms"),
+        "codec in 16 bit, MB": codec.get("float16_one_voice_one_reply_mb"),
+        "4 s of speech to first sound, ms (H100)": moss.get("speech_in_4_s_first_sound_p50_ms"),
+        "listeners in real time (H100)": most_in_time(moss),
+        "listeners in real time, stand-in codec": most_in_time(stand_in),
+    }
+    rows = [(name, shown(value)) for name, value in found.items() if value is not None]
+    title = "**The full size on one NVIDIA H200**, with random weights and the published codec"
+    return [title, "", *table(("what", "measured"), rows)] if rows else []
 
 
 def loads_of(report: Report) -> list[Report]:
@@ -411,22 +361,6 @@ def figure_of(report: Report, name: str, note: str, dtype: str) -> float | None:
         if (f["name"], f["note"], f["dtype"]) == (name, note, dtype):
             return f["median_ms"]
     return None
-
-
-def bar_part(reports: dict[str, Report]) -> list[str]:
-    """The full size against its bars."""
-    found = bars(reports)
-    if all(bar.measured is None for bar in found):
-        return []
-    rows = [
-        (bar.name, "" if bar.measured is None else f"{bar.measured:.4g}",
-         f"{'≤' if bar.lower else '≥'} {bar.must:g}", f"{'≤' if bar.lower else '≥'} {bar.aim:g}",
-         bar.verdict())
-        for bar in found
-    ]  # fmt: skip
-    title = "**The full size on one NVIDIA H200**, with random weights and the published codec"
-    lines = [f"{title}, against what it must reach and aims at", ""]
-    return [*lines, *table(("what", "measured", "must", "aim", ""), rows)]
 
 
 FORMATS = ("bfloat16", "float8-all")

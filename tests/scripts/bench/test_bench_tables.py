@@ -8,7 +8,7 @@ import re
 import pytest
 
 from moss_engine.api.errors import MossError
-from scripts.bench import plot, report
+from scripts.bench import report
 
 
 @pytest.fixture
@@ -122,27 +122,8 @@ def test_the_published_codec_is_the_full_size_and_the_stand_in_a_row_of_its_own(
     assert "**Listeners of the full size**, codec: a stand-in\n" in text
     assert "**Listeners of the full size**, codec: the published one\n" in text
     assert "| A, again | 256 | 0 | 0.8 |" in text
-    assert "| listeners in real time (H100) | 96 | ≥ 64 | ≥ 256 | met |" in text
-    assert "| listeners in real time, stand-in codec | 256 | ≥ 64 | ≥ 256 | aim met |" in text
-    assert "| decode step, batch 1, ms | 4.34 | ≤ 4.7 | ≤ 4.2 | met |" in text
-    assert "| decode step, batch 32, ms |  | ≤ 8 | ≤ 6 | not measured |" in text
-
-
-def test_the_codec_is_held_against_its_bars():
-    codec = {
-        "chunk_of_1_p50_ms": 20.0,
-        "chunk_of_16_p50_ms": 70.0,
-        "chunk_of_1_first_tenth_p50_ms": 20.0,
-        "chunk_of_1_last_tenth_p50_ms": 21.0,
-    }
-    moss = {"speech_in_4_s_first_sound_p50_ms": 90.0}
-    found = report.bars({"h200_codec": codec, "h100_moss": moss})
-    verdicts = {bar.name: bar.verdict() for bar in found}
-    assert verdicts["codec, 5 codes of one reply, ms"] == "aim met"
-    assert verdicts["codec, 5 codes of 16 replies, ms"] == "missed"
-    assert verdicts["codec, end of 60 s against its start"] == "met"
-    assert verdicts["4 s of speech to first sound, ms (H100)"] == "met"
-    assert verdicts["codec in 16 bit, MB"] == "not measured"
+    assert "| listeners in real time (H100) | 96 |" in text
+    assert "| listeners in real time, stand-in codec | 256 |" in text
 
 
 def test_two_gpus_stand_side_by_side(folder):
@@ -206,32 +187,3 @@ def test_a_file_that_is_no_measurement_is_named(folder, text):
     (folder / "bad.json").write_text(text)
     with pytest.raises(MossError, match=r"bad\.json is no measurement"):
         report.headlines()
-
-
-def test_the_picture_shows_what_was_measured(folder):
-    pytest.importorskip("matplotlib")
-    figures = [
-        *(step(f"decode step, batch {batch}", "device", 4.0 + batch, 3.0) for batch in (8, 1)),
-        step("decode step, batch 8", "wall", 13.0, 3.0),
-        step("decode step, batch 1", "device", 3.0, None, "float8"),
-        step("prefill 64 rows on 2000 cached", "wall", 6.0, 3.0),
-    ]
-    found = {"device": "A GPU", "figures": figures}
-    assert plot.decode_points(found) == {
-        "bfloat16": [(1, 5.0, 3.0), (8, 12.0, 3.0)],
-        "float8": [(1, 3.0, None)],
-    }
-    assert plot.shares(found) == {
-        "decode 8": {"bfloat16": 0.25},
-        "decode 1": {"bfloat16": 0.6},
-        "prefill 64 on 2000": {"bfloat16": 0.5},
-    }
-    bright, dark = (path.read_text() for path in plot.draw(found, folder / "full_size.svg"))
-    assert "prefill 64 on 2000" in bright and "bfloat16" in dark and len(bright) < 100_000
-    write(folder / "gpu.json", found)
-    assert report.headlines().startswith(
-        '<picture><source media="(prefers-color-scheme: dark)" srcset="../full_size_dark.svg">'
-        '<img alt="full size" src="../full_size.svg"></picture>'
-    )
-    with pytest.raises(MossError, match="decode"):
-        plot.draw({**found, "figures": []}, folder / "none.svg")

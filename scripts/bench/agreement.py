@@ -3,8 +3,7 @@
 The reference answers every prompt. Then each other runtime is led along the same rows, one at a
 time as in decode, and its logits are compared with the reference's, in the channel that is sampled;
 both draw with the same numbers, so the share of rows that differ is what the format changes in one
-step. Last it answers by itself: how soon does the reply differ? The reference itself, two sequences
-at a time, shows what mere rounding does.
+step. The reference itself, two sequences at a time, shows what mere rounding does.
 
 float8 needs a GPU, and scales from `scripts.quantize` or, with --calibrate, from a passing copy.
 """
@@ -79,18 +78,28 @@ def run(args: argparse.Namespace, report: Report) -> None:
         config = EngineConfig(
             checkpoint=folder, device=args.device, max_sessions=2, kv_rows=KV_ROWS
         )
-        comparison: Comparison | None = None
+        model = ModelConfig.from_file(folder / "config.json")
+        sequences: list[Sequence] = []
+        wanted: list[_Step] = []
+        found: list[Agreement] = []
         for dtype in (args.reference, *dtypes):
             runtime = make_runtime(replace(config, dtype=dtype))
             assert isinstance(runtime, LogitsRuntime), "logits are compared"
-            if comparison is None:
-                subject = subject_of(config, args.prompts, args.rows)
-                comparison = Comparison(subject, dtype, runtime)
+            if not sequences:
+                sequences = answers(runtime, config, model, args.prompts, args.rows)
+                wanted = led(runtime, model, sequences)
+                twice = led(runtime, model, sequences, copies=2)
+                found += compare(wanted, twice, f"{dtype}, two at a time")
             else:
-                comparison.add(dtype, runtime)
+                found += compare(wanted, led(runtime, model, sequences), dtype)
             runtime.close()
             del runtime
-            comparison.into(report)
+            report.add(
+                reference=args.reference,
+                prompts=len(sequences),
+                agreement=[asdict(agreement) for agreement in found],
+            )
+            report.say(str(found[-1]))
 
 
 @contextlib.contextmanager
@@ -122,35 +131,19 @@ class Agreement:
     rows_changed: float
 
 
-@dataclass(frozen=True)
-class FreeRun:
-    """A format's replies: share equal to the reference's, median rows until they differ."""
-
-    dtype: str
-    replies: int
-    equal: float
-    rows_until_different: float | None
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is examined: a network of this shape, by its replies to the `segments`."""
-
-    model: ModelConfig
-    segments: list[tuple[Segment, Sampling]]
-
-
-def subject_of(config: EngineConfig, count: int, reply_rows: int) -> Subject:
-    """Prompts of a checkpoint, as it is asked them."""
-    model = ModelConfig.from_file(config.checkpoint / "config.json")
+def answers(
+    runtime: LogitsRuntime, config: EngineConfig, model: ModelConfig, count: int, reply_rows: int
+) -> list[Sequence]:
+    """Prompts of a checkpoint, as it is asked them, with the runtime's own replies."""
     processor = load_processor(config.checkpoint, model, config.max_text_chars)
-    mode, segments = processor.default_mode.name, []
+    mode, found = processor.default_mode.name, []
     for number, text in enumerate(prompts_from(None, count)):
         sampling = replace(processor.default_sampling, seed=number)
         messages = (Message("user", Text(text)),)
         segment = processor.prepare(Request(f"{number}", "bench", messages, mode, sampling))[0]
-        segments.append((replace(segment, max_rows=min(segment.max_rows, reply_rows)), sampling))
-    return Subject(model, segments)
+        segment = replace(segment, max_rows=min(segment.max_rows, reply_rows))
+        found.append(answer(runtime, model.special, segment, sampling))
+    return found
 
 
 @dataclass
@@ -237,82 +230,23 @@ def _drawn(step: _Step) -> int | None:
     return step.row.text if step.modality is Modality.TEXT else step.row.audio
 
 
-def free_run(replies: list[list[int]], others: list[list[int]], dtype: str) -> FreeRun:
-    """Replies as what counts of each row: its text id in text mode, its code while speaking."""
-    until = []
-    for a, b in zip(replies, others, strict=True):
-        if a != b:
-            until.append(
-                next(
-                    (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y),
-                    min(len(a), len(b)),
-                )
-            )
-    return FreeRun(
-        dtype,
-        len(replies),
-        1 - len(until) / len(replies),
-        statistics.median(until) if until else None,
-    )
-
-
-class Comparison:
-    """The reference's replies, and what was found of each format that was held against them.
-
-    Runtimes are given one after another, so that one at a time need be in memory; they are not
-    closed.
-    """
-
-    def __init__(self, subject: Subject, reference: str, runtime: LogitsRuntime):
-        self._subject = subject
-        self._reference = reference
-        self._sequences = self._answers(runtime)
-        self._steps = self._led(runtime)
-        self._agreements = compare(
-            self._steps, self._led(runtime, 2), f"{reference}, two at a time"
+def led(
+    runtime: LogitsRuntime, model: ModelConfig, sequences: list[Sequence], copies: int = 1
+) -> list[_Step]:
+    """Every step of all sequences."""
+    return [
+        step
+        for sequence in sequences
+        for step in lead(
+            runtime,
+            model.special,
+            sequence.rows,
+            sequence.num_prompt_rows,
+            modalities_of(sequence, model),
+            sequence.sampling,
+            copies,
         )
-        self._free: list[FreeRun] = []
-
-    def add(self, dtype: str, runtime: LogitsRuntime) -> None:
-        self._agreements += compare(self._steps, self._led(runtime), dtype)
-        self._free.append(free_run(_ids(self._sequences), _ids(self._answers(runtime)), dtype))
-
-    def into(self, report: Report) -> None:
-        """What is known so far."""
-        report.add(
-            reference=self._reference,
-            prompts=len(self._sequences),
-            agreement=[asdict(a) for a in self._agreements],
-            free=[asdict(f) for f in self._free],
-        )
-        report.say(str(self._agreements[-1]))
-
-    def _answers(self, runtime: LogitsRuntime) -> list[Sequence]:
-        special = self._subject.model.special
-        return [
-            answer(runtime, special, segment, sampling)
-            for segment, sampling in self._subject.segments
-        ]
-
-    def _led(self, runtime: LogitsRuntime, copies: int = 1) -> list[_Step]:
-        return [
-            step
-            for sequence in self._sequences
-            for step in lead(
-                runtime,
-                self._subject.model.special,
-                sequence.rows,
-                sequence.num_prompt_rows,
-                modalities_of(sequence, self._subject.model),
-                sequence.sampling,
-                copies,
-            )
-        ]
-
-
-def _ids(sequences: list[Sequence]) -> list[list[int]]:
-    """What counts of the replies' rows."""
-    return [sequence.effective_ids[sequence.num_prompt_rows :] for sequence in sequences]
+    ]
 
 
 def modalities_of(sequence: Sequence, model: ModelConfig) -> list[Modality]:

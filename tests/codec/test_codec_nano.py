@@ -74,7 +74,7 @@ def with_windows(codec: NanoCodec, lengths: tuple[int, ...], generator=None) -> 
     return NanoCodec(codec._fsq, window, device)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(lengths=st.lists(st.integers(0, 12), min_size=1, max_size=6), seed=st.integers(0, 9))
 def test_any_pieces_give_the_samples_of_the_whole(folder, codec, lengths, seed):
     codes = some_codes(sum(lengths), seed)

@@ -81,7 +81,7 @@ def stream_in_pieces(
     return [*pieces, *vocoder.flush_together([stream])]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 9), min_size=1, max_size=6),
     chunks=st.lists(st.integers(1, 9), min_size=1, max_size=3),
@@ -231,7 +231,7 @@ def at_once(network: torch.nn.Module, mel: torch.Tensor) -> torch.Tensor:
     return wave_of(voiced + free, 16)[0, EDGE + left * HOP : EDGE + (left + mel.shape[1]) * HOP]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(lengths=st.lists(st.integers(0, 25), min_size=1, max_size=5), seed=st.integers(0, 3))
 def test_any_pieces_give_the_samples_of_one_run(folder, vocoder, lengths, seed):
     mel = speech_like_mel(sum(lengths), seed)

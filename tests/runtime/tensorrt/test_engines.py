@@ -42,7 +42,7 @@ from tests.runtime.tensorrt.support import (
     prefill,
 )
 
-NUM_ROWS = 12
+NUM_ROWS = 6
 """Of the built-in voice's replies."""
 
 

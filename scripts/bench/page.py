@@ -7,10 +7,6 @@ A scripted service says a known signal, and a tap listens at the end of the audi
                           graph's destination, on one clock; the sound card comes on top
     exact_runs            replies of which every sample heard equals the int16 that was sent
     blocked               replies while which the main thread was held for longer than 50 ms
-
-Then the built-in voice is visited, and its example heard:
-
-    key_to_ear            from the click to the first sound, as the page shows it
 """
 
 from __future__ import annotations
@@ -21,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from moss_engine.audio.pcm import to_pcm16
-from moss_engine.build import build_service
-from moss_engine.config import EngineConfig
 from scripts.bench.browser import served, tools
 from scripts.bench.common import Report, count, machine, spread
 
@@ -58,9 +52,6 @@ def run(args: argparse.Namespace, report: Report) -> None:
         f"{name}_runs" if name == "exact" else name: sum(visit[name] for visit in visits)
         for name in ("exact", "underruns", "blocked")
     })  # fmt: skip
-    with served(build_service(EngineConfig())) as url, browsing.chromium() as browser:
-        first_ms = [example_heard(browser, url) for _ in range(args.visits + 1)][1:]
-    report.add(**spread("key_to_ear", first_ms))
 
 
 def visited(browser: Any, url: str, service: Any) -> dict[str, float]:
@@ -86,14 +77,3 @@ def visited(browser: Any, url: str, service: Any) -> dict[str, float]:
     }
     tab.close()
     return found
-
-
-def example_heard(browser: Any, url: str) -> float:
-    """Milliseconds from the first click of a new visitor, on the example, to the first sound."""
-    tab = tools()[0].Visit(browser, url)
-    tab.page.wait_for_function("window.liveAudio?.ready && document.body.dataset.input")
-    tab.page.locator(".la-example").click()
-    tab.page.wait_for_function("liveAudio.state.heardAfterMs > 0")
-    heard_ms = float(tab.state("heardAfterMs"))
-    tab.close()
-    return heard_ms

@@ -1,0 +1,162 @@
+"""Somebody who is fast asks the built-in voice, which this process serves, in Chromium.
+
+Times are taken from outside the page's own code: from the event of the key to the first block of
+sound at the end of the audio graph, both on the machine's clock. The sound card comes on top.
+
+    from_rest      nothing is being said
+    over           a reply is being said: it falls silent, and the new one begins
+    fade           from the key until the old reply is silent
+    page_off       how far the page's own figure is from the clock outside
+    blocked        main thread held longer than 50 ms by a press, at the most
+    nodes          elements of the page that came with the replies
+    four_gaps      gaps in the replies of four pages that ask at once
+    quick_lost     of sentences typed and sent one after the other, 20 a second, those which
+                   were neither asked nor refused, nor are in the box
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from moss_engine.build import build_service
+from moss_engine.config import EngineConfig
+from scripts.bench.browser import served, tools
+from scripts.bench.common import Report, count, machine, spread
+
+LONG = "This is sentence number {}, which goes on for some seconds, so that somebody can cut in."
+SHORT = "And this is question number {}."
+READS = ".switches label:has([name=does][value=read])"
+REST_MS, OVER_MS = 700, 1500  # of silence before, and of the reply that is interrupted
+PAGES, QUICK, QUICK_MS = 4, 200, 50
+WATCH = """(() => {
+  const seen = (window.seen = { key: 0, long: 0, asked: new Set() });
+  addEventListener("keydown", (event) => {
+    if (event.key === "Enter") seen.key = performance.timeOrigin + event.timeStamp;
+  }, true);
+  new PerformanceObserver((list) => {
+    for (const { duration } of list.getEntries()) seen.long = Math.max(seen.long, duration);
+  }).observe({ type: "longtask" });
+})()"""
+# Sound begins where a block sounds behind one that does not.
+ONSETS = """() => {
+  const keep = tap.blocks.push.bind(tap.blocks);
+  Object.assign(tap, { onsets: [], silentAt: 0, sounding: false });
+  tap.blocks.push = (samples) => {
+    const sounding = samples.some((sample) => sample !== 0);
+    const now = Date.now();
+    if (sounding && !tap.sounding) tap.onsets.push(tap.lastAt);
+    if (!sounding && tap.sounding) tap.silentAt = now;
+    tap.sounding = sounding;
+    return tap.blocks.length;
+  };
+}"""
+HEARD = """(fade) => {
+  const onset = tap.onsets.find((at) => at > seen.key + fade);
+  return onset === undefined ? null : onset - seen.key;
+}"""
+FADE_MS = 60
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--replies", type=count, default=20, metavar="N",
+                        help="from rest, and as many over a running one (20)")  # fmt: skip
+
+
+def run(args: argparse.Namespace, report: Report) -> None:
+    report.add(machine=machine(), replies=args.replies)
+    browsing, _ = tools()
+    with served(build_service(EngineConfig())) as url, browsing.chromium() as browser:
+        tab = visit(browser, url)
+        ask(tab, "Good morning.")  # Python's first time is not the visitor's
+        fast(tab, args.replies, report)
+        tab.close()
+        report.add(four_gaps=four(browser, url, report))
+        report.add(quick_lost=quick(browser, url, report))
+
+
+def visit(browser: Any, url: str) -> Any:
+    tab = tools()[0].Visit(browser, url, init=WATCH)
+    tab.page.locator(READS).click()
+    tab.page.evaluate(ONSETS)
+    return tab
+
+
+def ask(tab: Any, text: str, *, over: bool = False) -> float:
+    """Milliseconds from the key to the first sound."""
+    tab.text.fill(text)
+    tab.page.evaluate("tap.onsets.length = 0")
+    tab.text.press("Enter")
+    return float(
+        tab.page.wait_for_function(HEARD, arg=FADE_MS if over else 0, polling=5).json_value()
+    )
+
+
+def fast(tab: Any, replies: int, report: Report) -> None:
+    found: dict[str, list[float]] = {"from_rest": [], "over": [], "fade": [], "page_off": []}
+    tab.page.evaluate("seen.long = 0")
+    nodes = tab.page.evaluate("document.querySelectorAll('*').length")
+    for number in range(replies):
+        tab.page.keyboard.press("Escape")
+        tab.page.wait_for_timeout(REST_MS)
+        found["from_rest"].append(ask(tab, LONG.format(number)))
+        off(tab, found)
+        tab.page.wait_for_timeout(OVER_MS)
+        found["over"].append(ask(tab, SHORT.format(number), over=True))
+        found["fade"].append(tab.page.evaluate("tap.silentAt - seen.key"))
+        off(tab, found)
+        report.say(f"{number + 1} of {replies}")
+    for name, values in found.items():
+        report.add(**spread(name, values))
+    report.add(
+        over_from_rest=round(float(np.median(found["over"]) / np.median(found["from_rest"])), 2),
+        blocked_ms=tab.page.evaluate("seen.long"),
+        nodes=tab.page.evaluate("document.querySelectorAll('*').length") - nodes,
+    )
+
+
+def off(tab: Any, found: dict[str, list[float]]) -> None:
+    """What the page says, without what it adds for the sound card, against what was heard."""
+    tab.page.wait_for_function("liveAudio.state.heardAfterMs > 0")
+    shown = tab.page.evaluate("liveAudio.state.heardAfterMs - liveAudio.state.latencyMs")
+    heard = found["over" if len(found["over"]) == len(found["from_rest"]) else "from_rest"][-1]
+    found["page_off"].append(abs(shown - heard))
+
+
+def four(browser: Any, url: str, report: Report) -> int:
+    """Gaps in 60 replies of as many pages at once."""
+    tabs = [visit(browser, url) for _ in range(PAGES)]
+    gaps = 0
+    for number in range(60 // PAGES):
+        for tab in tabs:
+            tab.text.fill(LONG.format(number))
+        for tab in tabs:
+            tab.text.press("Enter")
+        for tab in tabs:
+            tab.page.wait_for_function(
+                "liveAudio.state.ended && liveAudio.state.phase === 'done' && !liveAudio.asking"
+            )
+            gaps += tab.state("underruns")
+        report.say(f"{PAGES * (number + 1)} replies of {PAGES} pages, {gaps} gaps")
+    for tab in tabs:
+        tab.close()
+    return gaps
+
+
+def quick(browser: Any, url: str, report: Report) -> int:
+    """Sentences that are nowhere."""
+    tab = visit(browser, url)
+    for number in range(QUICK):
+        tab.text.type(f"N{number}.")
+        tab.text.press("Enter")
+        tab.page.wait_for_timeout(QUICK_MS)
+    tab.page.wait_for_function("liveAudio.state.phase === 'done' && !liveAudio.asking")
+    tab.page.wait_for_timeout(1000)
+    offered = tab.page.locator("#problem").inner_text()
+    said = tab.page.locator(".tr-list").inner_text() + tab.text.input_value() + offered
+    lost = sum(f"N{number}." not in said for number in range(QUICK))
+    report.say(f"{lost} of {QUICK} are nowhere; the page says {offered!r}")
+    tab.close()
+    return lost

@@ -72,8 +72,38 @@ function press(event) {
 }
 document.addEventListener("click", (event) => event.target.closest?.("#send") && press(event), true);
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.closest?.("#text")) press(event);
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing || !event.target.closest?.("#text")) return;
+  if ((event.ctrlKey || event.metaKey) && window.liveAudio.busy) askNext(event);
+  else press(event);
 }, true);
+
+// Enter cuts in; with Ctrl a question waits until the reply was heard. Where that is stopped, it is offered again.
+const next = []; // {text, mode}
+function askNext(event) {
+  event.stopImmediatePropagation();
+  event.preventDefault();
+  const text = box().value;
+  if (!mayAsk(text)) return;
+  next.push({ text, mode: typedMode() });
+  type("");
+  showNext();
+}
+function showNext() {
+  const line = document.querySelector(".next-asked");
+  line.hidden = next.length === 0;
+  line.querySelector("span").textContent = next.map(({ text }) => text).join(" · ");
+}
+document.addEventListener("liveaudio", ({ detail }) => {
+  document.body.toggleAttribute("data-busy", window.liveAudio.busy);
+  if (next.length === 0 || window.liveAudio.busy) return;
+  if (detail.phase === "done") {
+    const { text, mode } = next.shift();
+    askAtOnce(text, { mode });
+  } else if (["stopped", "failed", "lost"].includes(detail.phase)) {
+    for (const { text } of next.splice(0)) document.dispatchEvent(new CustomEvent("unasked", { detail: { question: text, replaced: true } }));
+  }
+  showNext();
+});
 // Stop stands where the press was: the second press of a double click does not mean it.
 document.addEventListener("click", (event) => {
   if (event.detail > 0 && sent.pointer && twice() && event.target.closest?.("#stop")) event.stopImmediatePropagation();

@@ -10,6 +10,7 @@ import pytest
 import soundfile
 
 from moss_engine.api.errors import BusyError
+from moss_engine.api.request import Text
 from moss_engine.audio.pcm import to_pcm16
 from tests.ui.page_support import Script, until
 
@@ -416,3 +417,24 @@ def test_a_long_text_is_counted_while_it_is_typed(tab):
     assert counter.inner_text() == "999 of 1,000 characters"
     tab.text.fill("a" * 1001)
     assert "over" in counter.get_attribute("class")
+
+
+def test_with_ctrl_a_question_waits_for_the_reply_and_is_offered_again_where_that_is_stopped(
+    service, tab
+):
+    service.script = Script(seconds=2.0, rtf=0.2)
+    tab.ask("First.")
+    tab.wait("speaking")
+    for text in ("Second.", "Third."):
+        tab.text.fill(text)
+        tab.text.press("Control+Enter")
+    assert tab.text.input_value() == ""
+    assert tab.page.locator(".next-asked").inner_text() == "Asked next: Second. · Third."
+    assert until(lambda: len(service.requests) == 2)
+    assert not service.cancelled, "the first reply was cut"
+    assert service.requests[1].messages[-1].content == Text("Second.")
+    tab.wait("speaking")
+    tab.page.keyboard.press("Escape")
+    offered = tab.page.locator("#problem .unasked .chip")
+    assert until(lambda: offered.all_inner_texts() == ["Third."])
+    assert tab.page.locator(".next-asked").is_hidden() and len(service.requests) == 2

@@ -8,6 +8,7 @@ window.liveAudio = {
   get file() { return file; },
   get state() { return live; },
   get asking() { return asked !== null; },
+  get busy() { return asked !== null || typed.length > 0 || BUSY.includes(live.phase); },
   wav: () => wavOf(pcm, rate),
   bars: (count) => barsOf(pcm, count),
   get text() { return captions.text; },

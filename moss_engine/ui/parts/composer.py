@@ -21,9 +21,11 @@ KEYS = (
     '<p class="keys">'
     '<span class="counter" hidden></span>'
     '<span class="k-type"><kbd>Enter</kbd> sends</span>'
+    '<span class="k-next"><kbd translate="no">Ctrl</kbd> <kbd>Enter</kbd> asks next</span>'
     '<span class="k-talk"><kbd>Space</kbd> talks</span> <span><kbd>Esc</kbd> stops</span></p>'
 )
 
+NEXT = '<div class="next-asked" role="status" hidden>Asked next: <span translate="no"></span></div>'
 PROBLEM = (
     '<p role="alert"></p>'
     '<div class="unasked chips" role="group" aria-label="Questions that were not asked"></div>'
@@ -73,7 +75,7 @@ def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Bu
             gr.HTML(KEYS, apply_default_css=False)
             stop = gr.Button("Stop", elem_id="stop", min_width=110, scale=0)
             send = gr.Button(verb, variant="primary", elem_id="send", min_width=110, scale=0)
-        gr.HTML(PROBLEM, elem_id="problem", apply_default_css=False)
+        gr.HTML(NEXT + PROBLEM, elem_id="problem", apply_default_css=False)
         voice = voices(facts)
     gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
     controls = {"text": text, "mode": mode, "utterance": recorder, **voice}

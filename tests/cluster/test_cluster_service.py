@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -38,7 +37,6 @@ from moss_engine.cluster.build import open_fleet
 from moss_engine.cluster.replica import fingerprint
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
-from moss_engine.options import from_values
 from moss_engine.ui.stream import View, fold
 from tests.cluster.cluster_support import (
     INFO,
@@ -228,13 +226,6 @@ def test_a_cluster_is_started_or_joined():
     assert not ClusterConfig().is_wanted and ClusterConfig(replicas=1).is_wanted
 
 
-def test_options_of_a_file_are_those_of_the_program(tmp_path):
-    config = from_values(EngineConfig, {"checkpoint": str(tmp_path), "max_sessions": 7})
-    assert (config.checkpoint, config.max_sessions) == (tmp_path, 7)
-    with pytest.raises(ConfigError, match="no option max_session;"):
-        from_values(EngineConfig, {"max_session": 7})
-
-
 def test_replicas_of_other_weights_or_numbers_are_told_apart(tmp_path):
     (tmp_path / "codec").mkdir()
     weights = tmp_path / "codec" / "weights.bin"
@@ -402,22 +393,6 @@ def test_a_cluster_that_does_not_start_says_so():
         late = ClusterService(cluster.fleet, start_s=0.3)
         with pytest.raises(ReplicasLostError, match="ready within"):
             late.start()
-        late.close()
-        cluster.fleet.closed = False
-
-
-def test_a_page_waits_for_a_cluster_that_starts_slowly():
-    with clustered(1) as cluster:
-        cluster.fleet.hidden.add("replica-0")
-        late = ClusterService(cluster.fleet)
-        with ThreadPoolExecutor() as pool:
-            starting = pool.submit(late.start)
-            asked = cluster.fleet.num_listed
-            wait_until(lambda: cluster.fleet.num_listed > asked + 2)
-            assert not starting.done()
-            cluster.fleet.hidden.clear()
-            starting.result()
-        assert_whole(hear(late, ask(session="s")))
         late.close()
         cluster.fleet.closed = False
 

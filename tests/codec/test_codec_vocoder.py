@@ -128,20 +128,6 @@ def test_folded_activations_are_the_same_function(activation, logscale):
     assert (after - before).abs().max() <= 2e-5 * before.abs().max()
 
 
-def test_the_trainers_activation_is_the_same_function():
-    from scripts.nano.vocoder.polyphase import use_polyphase
-
-    torch.manual_seed(0)
-    activation = build_generator(TINY_VOCODER, weight_norm=True).activation_post
-    for parameter in activation.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    x = torch.randn(2, 2, 50)
-    with torch.no_grad():
-        before = activation(x)
-        use_polyphase(torch.nn.ModuleList([activation]), compiled=False)
-        torch.testing.assert_close(activation(x), before, atol=1e-5, rtol=1e-5)
-
-
 def test_only_a_vocoder_that_uses_bigvgan_asks_for_it(monkeypatch):
     """The built-in voice speaks on a CPU without the package; its other vocoder names the command
     that installs it."""

@@ -69,18 +69,6 @@ def test_the_python_that_is_given_is_taken_or_refused():
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_python_without_venv_gets_the_remedy(tmp_path):
-    python = tmp_path / "python"
-    python.write_text(
-        f'#!/bin/sh\ncase "$*" in "-m venv"*|*ensurepip*) exit 1;; esac\n'
-        f'exec {sys.executable} "$@"\n'
-    )
-    python.chmod(0o755)
-    done = run_bash("make_venv", PYTHON=str(python), VENV=str(tmp_path / "venv"))
-    assert done.returncode == 1
-    assert re.search(r"apt-get install python3\.\d+-venv", done.stderr)
-
-
 def test_an_environment_that_cannot_be_made_is_named_with_the_reason(tmp_path):
     (tmp_path / "file").write_text("")
     done = run_bash("make_venv", PYTHON=sys.executable, VENV=str(tmp_path / "file" / "venv"))
@@ -114,12 +102,6 @@ def test_a_python_without_a_hash_of_cpu_torch_is_told_so_and_nothing_is_tried(tm
     assert done.returncode == 0 and not calls(tmp_path, "-m pip")
     assert "cp310-x86_64 is known here" in done.stdout and "set PYTHON" in done.stdout
     assert len(done.stdout.splitlines()) == 1 and "reached" not in done.stdout
-
-
-def test_a_failure_of_pip_is_not_blamed_on_the_index(recorder):
-    venv = recorder(**{"torch-cpu": 1})
-    done = run_bash("py=$(venv_python); install_cpu_torch", VENV=str(venv))
-    assert "reached" not in done.stdout and "its message above says why" in done.stdout
 
 
 EXPORT = (

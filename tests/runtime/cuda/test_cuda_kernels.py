@@ -10,12 +10,12 @@ pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
 from moss_engine.kernels.lm.few_rows import FewRows, has_few_rows  # noqa: E402
-from moss_engine.kernels.lm.float8 import quantise_rows, rescale  # noqa: E402
+from moss_engine.kernels.lm.float8 import quantise_rows  # noqa: E402
 from moss_engine.kernels.lm.matvec import matvec  # noqa: E402
 from moss_engine.kernels.lm.matvec8 import matvec8  # noqa: E402
 from moss_engine.kernels.lm.matvec_packed import matvec_packed  # noqa: E402
 from moss_engine.kernels.lm.packed_rows import PackedRows  # noqa: E402
-from moss_engine.kernels.lm.rows import embed, gate, rms_norm  # noqa: E402
+from moss_engine.kernels.lm.rows import embed  # noqa: E402
 from moss_engine.models.packed import group_of, quantise4, quantise8, widen4  # noqa: E402
 from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
 
@@ -58,20 +58,6 @@ def test_matvec(dtype, lanes, inputs, outputs):
     assert relative_error(out, residual.double() + product(x, weight)) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("lanes", "inputs", "outputs"), [(1, 48, 40), (2, 5000, 5)])
-def test_gated_matvec(dtype, lanes, inputs, outputs):
-    x, weight = (
-        normal(lanes, inputs, dtype=dtype, seed=1),
-        normal(lanes, 2 * outputs, inputs, dtype=dtype, seed=2),
-    )
-    norm = normal(lanes, inputs, dtype=dtype, seed=3) / inputs**0.5
-    out = torch.full((lanes, outputs), torch.nan, device=DEVICE, dtype=dtype)
-    matvec(x, weight, out, norm=norm, eps=1e-3, gated=True)
-    first, second = product(normed(x, norm, 1e-3), weight).chunk(2, -1)
-    assert relative_error(out, F.silu(first) * second) < TOLERANCE[dtype]
-
-
 @pytest.mark.parametrize("dtype", DTYPES[-1:])
 @pytest.mark.parametrize(
     ("lanes", "rows", "inputs", "outputs"), [(1, 2, 48, 100), (2, 9, 512, 72), (1, 64, 160, 8200)]
@@ -95,18 +81,6 @@ def test_products_of_few_rows(dtype, lanes, rows, inputs, outputs):
     few_rows(x, weight, out, gated=True)
     first, second = wanted.chunk(2, -1)
     assert relative_error(out, F.silu(first) * second) < TOLERANCE[dtype]
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_row_kernels(dtype):
-    x, weight = normal(2, 5, 90, dtype=dtype, seed=1), normal(2, 90, dtype=dtype, seed=2)
-    out = torch.full_like(x, torch.nan)
-    rms_norm(x, weight, 1e-3, out)
-    assert relative_error(out, normed(x, weight.unsqueeze(1), 1e-3)) < TOLERANCE[dtype]
-    gated = torch.full((2, 5, 45), torch.nan, device=DEVICE, dtype=dtype)
-    gate(x, gated)
-    first, second = x.double().chunk(2, -1)
-    assert relative_error(gated, F.silu(first) * second) < TOLERANCE[dtype]
 
 
 def test_embedding_selects_by_the_modality_pad():
@@ -143,30 +117,6 @@ def test_matvec_of_float8(lanes, inputs, outputs):
     matvec8(x, weight, scale, out, norm=norm, eps=1e-3, gated=True)
     first, second = product(normed(x, norm, 1e-3), widened).chunk(2, -1)
     assert relative_error(out, F.silu(first) * second) < 4 * FLOAT16
-
-
-def test_rescaling():
-    x, residual = (normal(5, 300, dtype=torch.float32, seed=seed) for seed in (1, 2))
-    row_scale, scale = (normal(size, dtype=torch.float32, seed=3) for size in (5, 300))
-    wanted = x.double() * row_scale.double()[:, None] * scale.double()
-    rescale(x, row_scale, scale, out := torch.full_like(x, torch.nan))
-    assert relative_error(out, wanted) < TOLERANCE[torch.float32]
-    rescale(x, row_scale, scale, residual_out := residual.clone(), residual=residual_out)
-    assert relative_error(residual_out, wanted + residual) < TOLERANCE[torch.float32]
-
-
-def test_rows_as_float8():
-    x = normal(7, 90, dtype=torch.float32, seed=5)
-    x[3] = 0
-    values, scale = (
-        torch.empty_like(x, dtype=torch.float8_e4m3fn),
-        torch.full((7,), torch.nan, device=DEVICE),
-    )
-    quantise_rows(x, values, scale)
-    assert (
-        relative_error(values.float() * scale[:, None], x) < 0.05
-    )  # 3 bits of mantissa, cut off by the interpreter
-    assert values[3].float().abs().max() == 0
 
 
 def packed(

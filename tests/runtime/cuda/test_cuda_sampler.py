@@ -135,23 +135,6 @@ def test_equal_scores_give_the_lowest_id_and_ties_are_all_kept():
         assert {row.text for row in drawn} <= {20, 30, 40} and {row.audio for row in drawn} == {0}
 
 
-def test_without_top_k_the_plain_rules_apply_to_the_same_history():
-    samplers = both(1)
-    few = ChannelSampling(0.9, 10, 0.9, 1.5)
-    for sampler in samplers:
-        sampler.add(
-            "a", random_rows(9, 4), Sampling(ChannelSampling(0.9, 0, 0.9, 1.5), few, 50, 0, 1)
-        )
-    for step in range(3):
-        plain, drawn = (
-            sampler.sample(random_logits(1, step), ["a"], [Modality.TEXT]) for sampler in samplers
-        )
-        assert plain == drawn
-    for sampler in samplers:
-        sampler.remove("a")
-        sampler.add("a", [], Sampling(few, few, 50, 0, 1))
-
-
 def test_only_allowed_text_is_drawn():
     """In those rows that have such; two ids, one, and an id that the plain rules would rank out."""
     samplers, names = both(len(CHOICES)), [f"sequence {i}" for i in range(len(CHOICES))]

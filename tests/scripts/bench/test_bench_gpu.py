@@ -4,12 +4,10 @@ whole service at tiny sizes, and refusals."""
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import math
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,21 +21,11 @@ from moss_engine.runtime.base import Limits
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from scripts.bench import budget, codec, full_size
 from scripts.bench.common import Report
-from scripts.bench.gpu import (
-    CONTEXT_ROWS,
-    Ceilings,
-    decode_limit_ms,
-    kv_row_bytes,
-    make_runtime,
-    needs_of,
-)
-from scripts.bench.random_weights import TINY_CONFIG, Parts, Sizes, random_service, stand_in_codec
-from tests.fakes import CONFIG, LIMITS, FakeRuntime, noisy
-from tests.fixtures.make_tiny_codec import TINY_VOCODER
+from scripts.bench.gpu import needs_of
+from scripts.bench.random_weights import TINY_CONFIG, Sizes
 from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT, make_tiny_moss
 
 ROOT = Path(__file__).resolve().parents[3]
-CEILINGS = Ceilings(4.5e12, 4e12, 7e14, 1e15)
 LAST_TEXT_LAYER = f"model.text_block.layers.{PUBLISHED.num_modality_layers - 1}."
 TINY = Sizes(TINY_FLOW, TINY_HIFT, TINY_CONFIG, voice_codes=10, history_codes=5)
 
@@ -83,17 +71,6 @@ def test_a_step_reads_the_weights_that_it_needs(text_logits):
     ):
         needs = needs_of(PUBLISHED, dtype, text_logits=text_logits)
         assert (needs.weights, needs.weight_bytes) == (all_read, num_bytes)
-
-
-def test_the_limit_of_a_step_is_that_of_what_it_reads():
-    limits = [
-        decode_limit_ms(PUBLISHED, CEILINGS, 32, CONTEXT_ROWS, "bfloat16", text_logits=text_logits)
-        for text_logits in (True, False)
-    ]
-    seconds = (2 * matrices(True) + 32 * CONTEXT_ROWS * kv_row_bytes(PUBLISHED)) / 4.5e12
-    assert limits[0] == pytest.approx(1e3 * seconds) and limits[0] > limits[1]
-    no_float8 = replace(CEILINGS, float8_flop_per_s=None)
-    assert decode_limit_ms(PUBLISHED, no_float8, 32, CONTEXT_ROWS, "float8") is None
 
 
 def test_the_codec_alone_is_measured(monkeypatch: pytest.MonkeyPatch):
@@ -143,53 +120,11 @@ def test_a_question_and_listeners_through_the_whole_service(tmp_path: Path, monk
     assert "published" in found["streams"]["codec"]
 
 
-def test_the_stand_in_speaks_at_the_published_codecs_rate():
-    speaks = stand_in_codec(torch.device("cpu"), 4, (3, 6), TINY_VOCODER)
-    assert (speaks.num_codes, speaks.code_rate_hz) == (16_384, 12.5)
-    runtime = FakeRuntime(noisy, replace(LIMITS, num_blocks=256, max_batch=8))
-    service = random_service(CONFIG, runtime, speaks, 9, 8)
-    service.start()
-    load = asyncio.run(full_size.one_level(options(full_size, "--codes", "8"), service, 0, 2, 2))
-    service.close()
-    assert load.figures["audio_s"]["min"] == 8 / 12.5
-
-
-def test_there_is_room_for_every_part():
-    def places_and_rows(*given: str, serves: bool = False) -> tuple[int, int]:
-        args = options(full_size, "--batches", "1,8", *given)
-        return full_size.room(args, serves=serves)
-
-    assert places_and_rows() == (8, 8 * 39 * 16)
-    listeners = ("--listeners", "300:300", "--prompt-rows", "64", "--codes", "64")
-    assert places_and_rows(*listeners, serves=True) == (300, 301 * 128)
-    assert places_and_rows(*listeners) == (8, 8 * 39 * 16)
-    assert places_and_rows("--arrivals", "5:9", "--listeners", "2:2", serves=True)[0] == 256
-
-
-def test_under_a_cap_a_question_is_encoded_and_everybody_is_spoken_to(monkeypatch):
-    speaks = Parts(TINY, torch.device("cpu")).codec(torch.float32, 2)
-    encoded, spoken = [], []
-    encode, push = speaks.encode, speaks.push_together
-    monkeypatch.setattr(speaks, "encode", lambda *args: encoded.append(args) or encode(*args))
-    monkeypatch.setattr(
-        speaks, "push_together", lambda work: spoken.append(len(work)) or push(work)
-    )
-    budget.talk(speaks, 2)
-    assert len(encoded) == 1 and len(encoded[0][0]) == 160_000 and spoken == [2]
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("bench", [full_size, budget])
 def test_without_a_gpu_it_says_so(bench):
     with pytest.raises(ConfigError, match="GPU"):
         bench.run(options(bench), Report())
-
-
-def test_too_little_memory_is_refused_with_the_numbers(monkeypatch: pytest.MonkeyPatch):
-    pytest.importorskip("triton", reason="Triton is not installed")
-    monkeypatch.setattr("moss_engine.runtime.memory.free_bytes", lambda _: 20 << 30)
-    with pytest.raises(ConfigError, match=r"needs 27\.9\d GiB .* 20\.00 GiB are free"):
-        make_runtime(PUBLISHED, 4, 65_536, "bfloat16", device=torch.device("cpu"))
 
 
 @pytest.mark.gpu

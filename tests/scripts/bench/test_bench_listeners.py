@@ -9,24 +9,14 @@ from dataclasses import replace
 import pytest
 
 from moss_engine.api.errors import MossError
-from moss_engine.api.metrics import Timeline, measure
 from moss_engine.api.request import Request
 from moss_engine.api.service import ReplyStream
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.service.local import ServiceCore
-from scripts.bench.listeners import (
-    Crowd,
-    Heard,
-    Submit,
-    arrivals,
-    closed_loop,
-    crowd,
-    load_line,
-    summarise,
-)
+from scripts.bench.listeners import Crowd, Heard, Submit, closed_loop, crowd, load_line
 from scripts.bench.random_weights import FixedSize, fixed_requests
-from scripts.bench.replicas import capacity, lateness, merged, ttfa_ms
+from scripts.bench.replicas import capacity, lateness, ttfa_ms
 from tests.fakes import CONFIG, LIMITS, FakeCodec, FakeRuntime, noisy
 
 ASK = fixed_requests(30, 0)
@@ -84,23 +74,6 @@ def test_a_closed_loop_answers_every_request_in_full():
     assert "3 at a time, 7 replies" in load_line(load)
 
 
-def test_a_listener_who_hears_replies_out_asks_again_when_they_are_over():
-    service = fake_service()
-    service.start()
-    load = asyncio.run(closed_loop(submit(service), ASK, 2, 4, hears_out=True))
-    service.close()
-    assert load.wall_s > 2 * 1.2 * 0.95  # two replies of 30 codes, one after another
-
-
-def test_arrivals_do_not_wait_for_answers():
-    service = fake_service()
-    service.start()
-    load = asyncio.run(arrivals(submit(service), ASK, 100.0, 20))
-    service.close()
-    assert load.replies == 20 and load.arrivals_per_s == 100.0 and load.concurrency > 8
-    assert "100 arrivals a second" in load_line(load)
-
-
 def test_chunks_that_come_late_are_counted():
     service = service_whose_codec_takes(0.3)
     service.start()
@@ -119,14 +92,6 @@ def test_a_reply_that_fails_is_no_measurement():
     service.close()
 
 
-def test_percentiles_of_every_figure_over_the_replies_that_have_it():
-    known = [replace(measure(Timeline()), ttfa_ms=float(i)) for i in range(101)]
-    figures = summarise([*known, measure(Timeline())])
-    shown = {"n": 101, "min": 0.0, "p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
-    assert figures["ttfa_ms"] == shown and "rtf" not in figures
-    assert figures["audio_s"]["n"] == 102
-
-
 def test_a_crowd_comes_plays_replies_out_and_asks_again():
     service = fake_service()
     service.start()
@@ -138,14 +103,6 @@ def test_a_crowd_comes_plays_replies_out_and_asks_again():
     for heard in first:
         assert heard.timeline.audio_s == pytest.approx(1.2) and heard.first_s is not None
         assert later[0].asked_s - heard.asked_s > 1.1
-
-
-def test_a_crowd_counts_who_was_refused():
-    async def refuse(_request: Request) -> ReplyStream:
-        raise MossError("full")
-
-    found = asyncio.run(crowd(refuse, ASK, 2, 1000.0, 0.1))
-    assert found.refused == 2 and not any(heard.chunks for heard in found.heard)
 
 
 def test_what_a_crowd_met_is_counted():
@@ -160,14 +117,3 @@ def test_what_a_crowd_met_is_counted():
     assert (found["chunks"], found["late_chunks"], found["longest_silence_s"]) == (4, 1, 0.4)
     assert found["cut"] == 1
     assert [one.replica_at(t) for t in (0.5, 2.0, 4.0)] == [None, "a", "b"]
-
-
-def test_the_listeners_of_several_pages_are_one_crowd():
-    from concurrent.futures import Future
-
-    pages: list[Future[Crowd]] = []
-    for number in range(2):
-        pages.append(Future())
-        pages[-1].set_result(Crowd([Heard(asked_s=number)], [float(number)], number))
-    whole = merged(pages)
-    assert (len(whole.heard), whole.arrivals_s, whole.refused) == (2, [0.0, 1.0], 1)

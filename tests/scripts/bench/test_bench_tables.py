@@ -126,62 +126,6 @@ def test_the_published_codec_is_the_full_size_and_the_stand_in_a_row_of_its_own(
     assert "| listeners in real time, stand-in codec | 256 |" in text
 
 
-def test_two_gpus_stand_side_by_side(folder):
-    for name, device, ms in (("h100", "NVIDIA H100 80GB", 5.9), ("h200", "NVIDIA H200", 4.35)):
-        figures = [
-            step("decode step, batch 1", "device", ms, 3.0),
-            step("transformers generate, static cache, a token", "wall", 12.4, 3.0, ""),
-            step("forward of one row, batch 1", "wall", 5.0, 3.0),
-        ]
-        write(folder / f"{name}_full_size.json", {"device": device, "figures": figures})
-    text = report.headlines()
-    assert "| ms, least time | H100, bfloat16 | H100, float8-all | H200, bfloat16 | H200, " in text
-    assert "| decode step, batch 1 | 5.90, 3.00 |  | 4.35, 3.00 |  |" in text
-    assert "| transformers generate, static cache, a token | 12.40, 3.00 |  | 12.40, 3.00 |" in text
-    assert "forward of one row" not in text
-    text = report.measurements()
-    assert "| decode step, batch 1 (device) | bfloat16 | 5.900 | 6.900 | 51% |" in text
-
-
-def test_voice_and_page_are_headlines(folder):
-    voice = {"recogniser": "ears 1", "wer_everyday_percent": 1.6, "wer_harvard_percent": 3.8}
-    write(folder / "nano.json", {**voice, "app_memory_mb": 502})
-    names = [f"{n}_{rank}_ms" for n in ("first_sound", "silence") for rank in ("median", "worst")]
-    write(folder / "hands_free.json", {"turns": 8, **dict.fromkeys(names, 60.1)})
-    text = report.headlines()
-    assert "- A recogniser (ears 1) mistakes 1.6 % of the words of everyday sentences and" in text
-    assert text.count(": 60 ms, at worst 60 ms in 8 turns.") == 2
-    write(folder / "hands_free.json", {"turns": 8})
-    with pytest.raises(MossError, match="is no measurement"):
-        report.headlines()
-
-
-def test_an_engine_file_is_shown_beside_torch_and_its_parity(folder):
-    theirs = [step(name, "device", 4.8, None) for name in ("decode step, batch 1", "prefill")]
-    write(
-        folder / "engine.json",
-        {
-            "device": "A GPU", "library": "tensorrt 8.6.0", "dtype": "float16", "layers": 3,
-            "weights": "bound", "build_s": 18.6, "load_s": 0.3,
-            "figures": [step("decode step, batch 1", "device", 6.0, None)],
-            "torch_runtime": {"figures": theirs},
-        },
-    )  # fmt: skip
-    check = {
-        "weights": "bound", "agreeing_rows": 199, "rows": 200, "largest_difference": 0.04,
-        "largest_logit": 43.625, "equal_replies": 14, "sentences": 20,
-    }  # fmt: skip
-    write(
-        folder / "parity.json",
-        {"dtype": "float16", "equal_words": {"bound": 19}, "parity": [check]},
-    )
-    text = report.headlines()
-    assert "A GPU, tensorrt 8.6.0, float16, 3 layers, weights bound: built in 19 s, loaded" in text
-    assert "| ms | engine file, float16 | torch runtime, bfloat16 |" in text
-    assert "| decode step, batch 1 (device) | 6.00 | 4.80 |" in text and "prefill" not in text
-    assert "| float16, bound | 199 of 200 | 0.04 of 43.6 | 14 of 20 | 19 |" in text
-
-
 @pytest.mark.parametrize("text", ["{", '{"load": [{}], "machine": {}}', "[]"])
 def test_a_file_that_is_no_measurement_is_named(folder, text):
     (folder / "bad.json").write_text(text)

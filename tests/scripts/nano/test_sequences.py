@@ -64,25 +64,6 @@ def test_chunks_hold_every_word_and_code_once(
     assert all(c.first_word < c.end_word and c.first_code < c.end_code for c in chunks)
 
 
-def test_chunks_start_short_and_end_at_marks() -> None:
-    words = "Nobody knew, as far as I could tell, why the clock had stopped.".split()
-    drawn = [
-        cut_chunks(words, [4 * i for i in range(len(words))], 60, random.Random(seed))
-        for seed in range(200)
-    ]
-    assert {chunks[0].end_word for chunks in drawn} == {1, 2}
-    assert all(c.end_word - c.first_word <= 6 for chunks in drawn for c in chunks)
-    at_mark = sum(any(c.end_word == 8 for c in chunks) for chunks in drawn)
-    assert at_mark > 140
-    short = [
-        cut_chunks(["A", "cat", "sat", "here."], [0, 3, 6, 9], 12, random.Random(s))[0]
-        for s in range(50)
-    ]
-    assert all(chunk.end_word == 2 for chunk in short), (
-        "one short word is too little for a first chunk"
-    )
-
-
 @given(utterances(), st.integers(0, 1000))
 @settings(deadline=None)
 def test_text_alone_is_laid_out_as_the_whole_reply_with_less_sound(

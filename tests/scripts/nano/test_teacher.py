@@ -7,20 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from scripts.nano.codes import batches_of, code_starts
+from scripts.nano.codes import code_starts
 from scripts.nano.prompts import draw_speed, draw_takes
 from scripts.nano.speech.second_voice import FRAME_SAMPLES, TRACT, convert, lower_hz, teacher_speed
-from scripts.nano.speech.teacher_voice import (
-    LEAD_S,
-    TAIL_S,
-    code_labels,
-    corrections,
-    join_words,
-    speech_bounds,
-    spelled_a,
-    with_output,
-    word_starts_s,
-)
+from scripts.nano.speech.teacher_voice import code_labels, join_words, spelled_a, word_starts_s
 from scripts.nano.speech.voices import MAX_RATE, MIN_RATE, RATE_TOKENS, RATES, rate_token
 
 KNOWN = frozenset("abcdefgh ,.!")
@@ -33,12 +23,6 @@ def test_words_begin_at_their_first_sound():
     )
     assert spoken.phonemes == "ab ,cd! e f."
     assert [spoken.phonemes[begin] for begin in spoken.word_begins] == ["a", "c", "e"]
-
-
-def test_a_word_of_punctuation_only_still_counts():
-    spoken = join_words([("ab", True), (".", True), ("cd", True)], KNOWN)
-    assert spoken.phonemes == "ab . cd"
-    assert spoken.word_begins == (0, 3, 5)
 
 
 def test_silent_word_begins_where_the_next_piece_does_and_unknown_phonemes_are_left_out():
@@ -66,38 +50,10 @@ def test_word_starts_are_the_durations_before_the_word():
     assert word_starts_s(durations, (0, 3)) == pytest.approx([0.25, 0.4])
 
 
-def test_silence_is_trimmed_to_a_little():
-    wave = np.zeros(24_000, np.float32)
-    wave[9_600:14_400] = 0.5
-    first, end = speech_bounds(wave)
-    assert first == 9_600 - round(LEAD_S * 24_000)
-    assert end == 14_400 + round(TAIL_S * 24_000)
-    assert speech_bounds(np.full(2_400, 0.5, np.float32)) == (0, 2_400)
-    assert speech_bounds(np.zeros(4_800, np.float32)) == (0, 0)
-    assert speech_bounds(np.ones(50, np.float32)) == (0, 0)
-
-
-def test_added_graph_output_is_well_formed():
-    added = with_output(b"model", "/Clip_output_0")[5:]
-    assert len(added) == 26
-    assert added[:2] == bytes([7 << 3 | 2, 24])
-    assert added[2:4] == bytes([12 << 3 | 2, 22])
-    assert b"\x0a\x0e/Clip_output_0" in added
-
-
 def test_first_word_keeps_its_onset_and_starts_never_fall():
     starts = code_starts((0.31, 0.42, 0.41, 9.0), num_codes=20)
     assert starts.dtype == np.uint16
     assert starts.tolist() == [0, 11, 11, 19]
-
-
-def test_batches_hold_everything_once_and_stay_small():
-    lengths = [5, 1, 9, 4, 4, 30]
-    batches = list(batches_of(lengths, max_samples=12))
-    assert sorted(i for batch in batches for i in batch) == list(range(6))
-    assert all(
-        len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= 12 for batch in batches
-    )
 
 
 def tone(f0_hz: float, frames: int) -> tuple[np.ndarray, np.ndarray]:
@@ -134,13 +90,6 @@ def test_parts_converted_alone_are_the_whole_converted():
     assert np.allclose(convert(np.stack([wave, noise]), f0).waves.sum(0), whole, atol=1e-5)
 
 
-def test_what_is_not_voiced_stays():
-    noise = np.random.default_rng(0).normal(size=40 * FRAME_SAMPLES) * 0.1
-    converted = convert(noise[None], np.zeros(40))
-    assert (converted.f0_hz == 0).all() and len(converted.pulses) == 0
-    assert converted.waves[0].std() == pytest.approx(0.1 * 1.2, rel=0.1)
-
-
 def test_a_speed_has_the_token_of_the_nearest_rate():
     assert [rate_token(rate) for rate in RATES] == list(RATE_TOKENS)
     assert rate_token(1.03) == "<rate:1.00>" and rate_token(1.05) == "<rate:1.08>"
@@ -149,7 +98,3 @@ def test_a_speed_has_the_token_of_the_nearest_rate():
     speeds = [draw_speed(rng) for _ in range(2000)]
     assert MIN_RATE - 0.001 <= min(speeds) < 0.7 and 1.5 < max(speeds) <= MAX_RATE + 0.001
     assert {voice for voice, _ in draw_takes("chat", rng)} == {"ada", "ben"}
-
-
-def test_words_that_the_teacher_says_wrongly_are_corrected():
-    assert corrections()["siobhan"] == "ʃəvˈɔn" and "table" not in corrections()

@@ -11,10 +11,9 @@ Everything runs in the caller's thread and in those of the service.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ import numpy as np
 from moss_engine.api.errors import ParameterError, error_of
 from moss_engine.api.events import AudioChunk, Event, Failed, TextDelta
 from moss_engine.api.info import ServiceInfo, ServiceStats
-from moss_engine.api.request import Message, Request, Text
-from moss_engine.api.service import SpeechService, stream
+from moss_engine.api.request import Text
+from moss_engine.api.service import SpeechService, request_of, stream
 from moss_engine.audio.pcm import save_wav, to_pcm16
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
@@ -88,14 +87,8 @@ class Client:
         names = [known.name for known in self.info.modes]
         if mode is not None and mode not in names:
             raise ParameterError(f"There is no mode {mode!r}; choose one of {', '.join(names)}.")
-        request = Request(
-            secrets.token_hex(16),
-            "client",
-            (Message("user", Text(text)),),
-            mode or self.info.default_mode.name,
-            replace(self.info.sampling, seed=seed),
-            voice,
-            speed=speed,
+        request = request_of(
+            self.info, Text(text), "client", mode=mode, voice=voice, speed=speed, seed=seed
         )
         events = stream(self._service, request)
         try:

@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-import secrets
 import sys
 import time
 import wave
@@ -27,7 +26,6 @@ from pathlib import Path
 from moss_engine.api import service as api
 from moss_engine.api.errors import (
     ConfigError,
-    ForeignTextError,
     MossError,
     ParameterError,
     UnsupportedModeError,
@@ -37,13 +35,13 @@ from moss_engine.api.events import AudioChunk, Failed, Finished, FinishReason, T
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import Message, Request, Speech, Text
-from moss_engine.api.service import SpeechService, stream
+from moss_engine.api.request import Request, Speech, Text
+from moss_engine.api.service import SpeechService, request_of, stream
 from moss_engine.audio.file import read_audio
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.options import add_options, from_args
-from moss_engine.text.language import doubt
+from moss_engine.text.language import check_language
 
 OUT = Path("reply.wav")
 
@@ -80,39 +78,6 @@ def choose_mode(info: ServiceInfo, name: str | None, *, hears: bool, speaks: boo
     if found[0].output == "text" and speaks:
         raise ConfigError(f"The mode {found[0].name!r} answers by text; omit --out.")
     return found[0]
-
-
-def check_language(mode: Mode, text: str) -> None:
-    """Raise ForeignTextError where the mode reads English and the text looks otherwise."""
-    found = doubt(text, mode.language) if mode.spell_out else None
-    if found is not None:
-        raise ForeignTextError(f"{found}; give --anyway to hear it nevertheless.")
-
-
-def make_request(
-    info: ServiceInfo,
-    content: Text | Speech,
-    mode: Mode,
-    *,
-    system: str | None = None,
-    voice: str | None = None,
-    speed: float = 1.0,
-    seed: int = 0,
-) -> Request:
-    """A request for one message, with the checkpoint's own sampling; raises ParameterError if the
-    mode's system turn is fixed and another is given."""
-    if system is not None and not mode.own_system:
-        raise ParameterError(f"The mode {mode.name!r} has a fixed system turn; omit --system.")
-    messages = () if system is None else (Message("system", Text(system)),)
-    return Request(
-        secrets.token_hex(16),
-        "say",
-        (*messages, Message("user", content)),
-        mode.name,
-        dataclasses.replace(info.sampling, seed=seed),
-        voice,
-        speed=speed,
-    )
 
 
 async def hear(service: SpeechService, path: Path, max_s: float) -> tuple[Speech, float]:
@@ -239,6 +204,8 @@ async def answer(
     encoded."""
     info, encode_ms = await service.describe(), None
     mode = choose_mode(info, args.mode, hears=args.speech is not None, speaks=args.out is not None)
+    if args.system is not None and not mode.own_system:
+        raise ParameterError(f"The mode {mode.name!r} has a fixed system turn; omit --system.")
     content: Text | Speech
     if args.speech is not None:
         content, encode_ms = await hear(service, args.speech, info.max_speech_s)
@@ -247,10 +214,9 @@ async def answer(
     else:
         content = Text(sys.stdin.read() if args.text == "-" else args.text)
         if not args.anyway:
-            check_language(mode, content.text)
-    request = make_request(
-        info, content, mode, system=args.system, voice=args.voice, speed=args.speed, seed=args.seed
-    )
+            check_language(mode, content.text, "give --anyway to hear it nevertheless")
+    options = {name: getattr(args, name) for name in ("system", "voice", "speed", "seed")}
+    request = request_of(info, content, "say", mode=mode.name, **options)
     out = (args.out or OUT) if mode.output == "speech" else None
     metrics, reason = await speak(service, request, out)
     if out is not args.out:

@@ -21,12 +21,14 @@ from moss_engine.api.errors import (
 )
 from moss_engine.api.events import FinishReason
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import Sampling, Speech, Text
+from moss_engine.api.request import Request, Sampling, Speech, Text
+from moss_engine.api.service import request_of
 from moss_engine.audio.pcm import write_wav
 from moss_engine.codec.base import samples_per_code
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.service.local import LocalService, ServiceCore
+from moss_engine.text.language import check_language
 from tests.fakes import GREEDY, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
 from tests.service.service_support import broken
 from tests.ui import page_support
@@ -63,8 +65,12 @@ def service(codec):
     service.close()
 
 
+def asking(content, mode: Mode, **options) -> Request:
+    return request_of(INFO, content, "say", mode=mode.name, **options)
+
+
 async def test_the_file_holds_what_was_spoken(service, tmp_path, capsys):
-    request = say.make_request(INFO, Text("hello"), SPEAK, seed=7)
+    request = asking(Text("hello"), SPEAK, seed=7)
     metrics, reason = await say.speak(service, request, tmp_path / "a.wav")
     assert request.mode == "speech" and request.sampling.seed == 7
     assert reason is FinishReason.STOP
@@ -81,7 +87,7 @@ async def test_the_file_holds_what_was_spoken(service, tmp_path, capsys):
     not Path("/dev/full").exists(), reason="this system has no disk that is always full"
 )
 async def test_a_full_disk_is_a_sentence(service):
-    request = say.make_request(INFO, Text("hello"), SPEAK)
+    request = asking(Text("hello"), SPEAK)
     with pytest.raises(
         MossError,
         match=r"/dev/full cannot be written \(No space left on device\); name another file",
@@ -91,7 +97,7 @@ async def test_a_full_disk_is_a_sentence(service):
 
 async def test_a_reply_that_fails_raises_the_error_of_its_code(service, codec, tmp_path):
     codec.before_push = broken(RuntimeError("secret"))
-    request = say.make_request(INFO, Text("hello"), SPEAK)
+    request = asking(Text("hello"), SPEAK)
     with pytest.raises(ReplyFaultError, match="ask again"):
         await say.speak(service, request, tmp_path / "a.wav")
 
@@ -102,19 +108,19 @@ def test_sound_is_not_mixed_with_the_text_on_standard_output():
 
 
 async def test_an_unknown_voice_is_refused(service, tmp_path):
-    request = say.make_request(INFO, Text("hello"), SPEAK, voice="nobody")
+    request = asking(Text("hello"), SPEAK, voice="nobody")
     with pytest.raises(ParameterError, match="plain"):
         await say.speak(service, request, tmp_path / "a.wav")
 
 
 async def test_a_folder_that_is_not_there_is_named(service, tmp_path):
-    request = say.make_request(INFO, Text("hello"), SPEAK)
+    request = asking(Text("hello"), SPEAK)
     with pytest.raises(MossError, match="--out"):
         await say.speak(service, request, tmp_path / "missing" / "a.wav")
 
 
 async def test_the_table_names_every_known_figure(service, tmp_path):
-    request = say.make_request(INFO, Text("hello"), SPEAK)
+    request = asking(Text("hello"), SPEAK)
     metrics, _ = await say.speak(service, request, tmp_path / "a.wav")
     named = {line.split()[0] for line in say.table(metrics).splitlines()}
     assert named == {
@@ -167,18 +173,19 @@ async def test_a_recording_is_answered(service, tmp_path):
     write_wav(tmp_path / "question.wav", np.full(24_000, 3277, np.int16), 24_000)
     content, encode_ms = await say.hear(service, tmp_path / "question.wav", 60.0)
     assert content == Speech((10,) * 25) and encode_ms > 0
-    request = say.make_request(INFO, content, LISTEN, system="Be brief.")
+    request = asking(content, LISTEN, system="Be brief.")
     assert [message.role for message in request.messages] == ["system", "user"]
     metrics, reason = await say.speak(service, request, tmp_path / "answer.wav")
     assert reason is FinishReason.STOP and metrics.audio_s > 0
     with pytest.raises(AudioFormatError):
         await say.hear(service, tmp_path / "missing.wav", 60.0)
+    args = say.parse(["hello", "--system", "Be brief."])[0]
     with pytest.raises(ParameterError, match="--system"):
-        say.make_request(INFO, content, SPEAK, system="Be brief.")
+        await say.answer(service, args)
 
 
 async def test_text_needs_no_file(service, capsys):
-    _, reason = await say.speak(service, say.make_request(INFO, Text("hello"), WRITE), None)
+    _, reason = await say.speak(service, asking(Text("hello"), WRITE), None)
     assert reason is FinishReason.STOP and capsys.readouterr().out == "ab\n"
 
 
@@ -188,12 +195,13 @@ def test_either_a_text_or_a_recording(arguments):
         say.parse(arguments)
 
 
-def test_a_text_that_the_voice_cannot_read_is_said_before_it_tries():
+async def test_a_text_that_the_voice_cannot_read_is_said_before_it_tries(service):
+    french = "Je ne sais pas où est la gare."
     with pytest.raises(ForeignTextError, match=r"looks like French.*--anyway"):
-        say.check_language(SPEAK, "Je ne sais pas où est la gare.")
-    say.check_language(SPEAK, "I do not know where the station is.")
+        await say.answer(service, say.parse([french])[0])
+    check_language(SPEAK, "I do not know where the station is.", "no")
     own_words = dataclasses.replace(SPEAK, spell_out=False)  # MOSS-Speech speaks Chinese, too
-    say.check_language(own_words, "今天天气很好。")
+    check_language(own_words, "今天天气很好。", "no")
 
 
 def test_a_recording_that_is_not_there_is_named_before_anything_is_loaded(tmp_path):

@@ -11,15 +11,16 @@ Everything that crosses it is a value, so that either side may live in another p
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from moss_engine.api.errors import AudioEmptyError, BusyError
 from moss_engine.api.events import Event
 from moss_engine.api.info import ServiceInfo, ServiceStats
-from moss_engine.api.request import Request, Speech
+from moss_engine.api.request import Message, Request, Speech, Text
 from moss_engine.api.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -192,6 +193,31 @@ class StartableService(SpeechService, Protocol):
     def close(self) -> None:
         """Stop everything now and give back what it holds; blocks."""
         ...
+
+
+def request_of(
+    info: ServiceInfo,
+    content: Text | Speech,
+    session_id: str,
+    *,
+    mode: str | None = None,
+    system: str | None = None,
+    voice: str | None = None,
+    speed: float = 1.0,
+    seed: int = 0,
+) -> Request:
+    """A request for one message, in the checkpoint's default mode unless another is named, with the
+    checkpoint's own sampling; `system` is a system turn of one's own."""
+    before = () if system is None else (Message("system", Text(system)),)
+    return Request(
+        secrets.token_hex(16),
+        session_id,
+        (*before, Message("user", content)),
+        mode or info.default_mode.name,
+        replace(info.sampling, seed=seed),
+        voice,
+        speed=speed,
+    )
 
 
 async def hear(service: SpeechService, wave: np.ndarray, sample_rate_hz: int) -> Speech:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 
-from moss_engine.api.errors import ForeignTextError, MossError, UnsupportedModeError
+from moss_engine.api.errors import MossError, UnsupportedModeError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
 from moss_engine.api.request import Content, Message, Reply, Request, Sampling, Speech, Tools
@@ -19,7 +19,6 @@ from moss_engine.endpoints.access import Access, Caller
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.figures import Figures
 from moss_engine.endpoints.names import Names
-from moss_engine.text.language import doubt
 
 MAX_SEED = 2**31 - 1
 
@@ -167,14 +166,6 @@ class Server:
             visitor=f"api-{caller.name}",
             tools=tools,
         )
-
-
-def check_language(mode: Mode, text: str, remedy: str) -> None:
-    """Raise ForeignTextError, with the remedy, where the mode reads English and the text looks
-    otherwise."""
-    found = doubt(text, mode.language) if mode.spell_out else None
-    if found is not None:
-        raise ForeignTextError(f"{found}; {remedy}.")
 
 
 def num_codes(content: Content, ids: SpecialIds) -> int:

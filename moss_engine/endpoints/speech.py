@@ -17,8 +17,9 @@ from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import OpenBody, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, server_sent, told
-from moss_engine.endpoints.server import Server, check_language
+from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.sound import MEDIA_TYPES, Format, open_encoder
+from moss_engine.text.language import check_language
 
 SLOWEST, FASTEST = 0.25, 4.0
 """OpenAI's speeds; a voice takes the nearest of its own."""

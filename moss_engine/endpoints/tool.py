@@ -21,8 +21,9 @@ from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import Body, parse, parse_value, read_body
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.replies import told, unless_gone
-from moss_engine.endpoints.server import Server, check_language
+from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.sound import MEDIA_TYPES, whole_file
+from moss_engine.text.language import check_language
 
 MAX_BYTES = 256 * 1024
 NAME = "say"

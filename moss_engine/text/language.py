@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from moss_engine.api.errors import ForeignTextError
 from moss_engine.api.modes import Mode
 from moss_engine.text.spoken.text import spoken_text
 
@@ -34,6 +35,14 @@ LANGUAGES = {"en": Language("English", "American English", spoken_text)}
 def said(mode: Mode, text: str) -> str:
     """A text as it is read in a mode: its spoken words where the mode spells out."""
     return LANGUAGES[mode.language].spoken_text(text) if mode.spell_out else text
+
+
+def check_language(mode: Mode, text: str, remedy: str) -> None:
+    """Raise ForeignTextError, with the remedy, where the mode spells out what it reads and the text
+    looks otherwise."""
+    found = doubt(text, mode.language) if mode.spell_out else None
+    if found is not None:
+        raise ForeignTextError(f"{found}; {remedy}.")
 
 
 def doubt(text: str, language: str = "en") -> str | None:

@@ -28,7 +28,7 @@ from moss_engine.api.request import (
     check_speed,
     check_text,
 )
-from moss_engine.text.language import doubt
+from moss_engine.text.language import check_language
 from moss_engine.ui.facts import PageInfo
 
 MAX_REMEMBERED = 256  # texts that were refused
@@ -178,10 +178,11 @@ class Doubts:
     def check(self, session_id: str, mode: Mode, text: str) -> None:
         """Raise ForeignTextError where `mode` reads English and `text` looks otherwise, unless this
         session was told so of this text before."""
-        if mode.input != "text" or not mode.spell_out:
+        key = session_id, hash(text.strip())
+        if mode.input != "text" or key in self._refused:
             return
-        found, key = doubt(text, mode.language), (session_id, hash(text.strip()))
-        if found is None or key in self._refused:
-            return
-        self._refused.append(key)
-        raise ForeignTextError(f"{found}; send it again to hear it anyway.")
+        try:
+            check_language(mode, text, "send it again to hear it anyway")
+        except ForeignTextError:
+            self._refused.append(key)
+            raise

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-import secrets
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -19,9 +18,8 @@ import numpy as np
 
 from moss_engine.api.errors import MossError
 from moss_engine.api.events import AudioChunk, Event, Failed, Finished, Placed
-from moss_engine.api.info import ServiceInfo
 from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
-from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.request import Request
 from moss_engine.api.service import ReplyStream
 from scripts.bench.common import PERCENTILES
 
@@ -77,14 +75,6 @@ class Heard:
         if not self.asked_s <= time_s < self.end_s:
             return None
         return next((name for since_s, name in reversed(self.replicas) if since_s <= time_s), None)
-
-
-def request_of(info: ServiceInfo, text: str, session: str, seed: int | None = None) -> Request:
-    """A typed text in the mode that the page opens with, for a session of that name."""
-    seed = secrets.randbelow(2**31) if seed is None else seed
-    sampling = dataclasses.replace(info.sampling, seed=seed)
-    messages = (Message("user", Text(text)),)
-    return Request(secrets.token_hex(16), session, messages, info.default_mode.name, sampling)
 
 
 async def hear(

@@ -14,14 +14,14 @@ import platform
 from typing import Any
 
 from moss_engine.api.info import RuntimeInfo
-from moss_engine.api.request import Request
-from moss_engine.api.service import StartableService
+from moss_engine.api.request import Request, Text
+from moss_engine.api.service import StartableService, request_of
 from moss_engine.build import build_service
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.options import add_options as add_config
 from moss_engine.options import from_args
 from scripts.bench.common import Report, count, cpu_name, levels, whole_numbers
-from scripts.bench.listeners import Load, arrivals, closed_loop, load_line, request_of
+from scripts.bench.listeners import Load, arrivals, closed_loop, load_line
 from scripts.sentences import sentence
 
 
@@ -76,7 +76,7 @@ async def level(
 
     def question(listener: int, index: int) -> Request:
         seed = 100_000 * number + index
-        return request_of(info, sentence(seed), f"{number}-{listener}", seed)
+        return request_of(info, Text(sentence(seed)), f"{number}-{listener}", seed=seed)
 
     if by_chance:
         return await arrivals(service.submit, question, many, replies)

@@ -36,12 +36,12 @@ from moss_engine.api.errors import ConfigError
 from moss_engine.api.events import AudioChunk, FinishReason
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Message, Request, Text
-from moss_engine.api.service import StartableService, stream
+from moss_engine.api.service import StartableService, request_of, stream
 from moss_engine.build import build_service, settled
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import EngineConfig, TalkConfig
 from scripts.bench.common import Report, count, cpu_name, cpu_s, machine
-from scripts.bench.listeners import Crowd, Heard, crowd, request_of
+from scripts.bench.listeners import Crowd, Heard, crowd
 from scripts.sentences import sentence
 
 REPLACED_S, SETTLE_S, WINDOW_S = 110.0, 4.0, 2.0
@@ -176,7 +176,7 @@ def application(args: argparse.Namespace, size: Size, version: int) -> Any:
 def question(size: Size, info: ServiceInfo, listener: int, number: int) -> Request:
     """No two have the same session, nor do those of two pages; random replies are as long."""
     seed = 1000 * listener + number
-    request = request_of(info, sentence(seed), f"{os.getpid()}-{listener}", seed)
+    request = request_of(info, Text(sentence(seed)), f"{os.getpid()}-{listener}", seed=seed)
     if size.checkpoint:
         return request
     sampling = replace(request.sampling, max_rows=size.codes, min_rows=size.codes + 2)

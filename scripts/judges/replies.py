@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,8 +11,8 @@ import numpy as np
 from moss_engine.api.errors import MossError
 from moss_engine.api.events import AudioChunk, Failed, Finished, FinishReason, TextDelta
 from moss_engine.api.metrics import RequestMetrics, Timeline, fold, measure
-from moss_engine.api.request import Message, Request, Text
-from moss_engine.api.service import SpeechService, stream
+from moss_engine.api.request import Text
+from moss_engine.api.service import SpeechService, request_of, stream
 
 SEED = 1
 
@@ -37,14 +35,7 @@ async def speak(
 ) -> Spoken:
     """One text in the default mode, with the checkpoint's sampling and a fixed seed."""
     info = await service.describe()
-    request = Request(
-        f"evaluate-{number}-{time.monotonic_ns()}",
-        f"evaluate-{number}",
-        (Message("user", Text(text)),),
-        info.default_mode.name,
-        dataclasses.replace(info.sampling, seed=seed),
-        voice,
-    )
+    request = request_of(info, Text(text), f"evaluate-{number}", voice=voice, seed=seed)
     timeline, caption, parts = Timeline(), "", []
     async for event in stream(service, request):
         timeline = fold(timeline, event)

@@ -1,8 +1,10 @@
 """Programs that others wrote, unchanged in front of this one: an address and a key is all they get.
 
-Each is run by a Python that has its package (`--python`, several with commas between them), over
-the program in a process of its own, whose answers a scripted chat server thinks of. Model and voice
-names are those that the packages have built in.
+Each is run by a Python that has its package (`--python`, several with commas between them), or by
+Node in a folder whose node_modules have it (`--node`), over the program in a process of its own,
+whose answers a scripted chat server thinks of; for Node it is served by https and wss, since the
+realtime client there speaks to nothing else. Names of models and voices are those that the packages
+have built in.
 
     version   of the package
     works     whether it came to its end; `error` is its last line otherwise
@@ -32,6 +34,10 @@ from scripts.bench.program import running
 
 SPOKEN = REPO_ROOT / "assets" / "samples" / "good_morning.flac"
 LIMIT_S = 120
+CERTIFICATE = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -days 2 -nodes "
+    "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
+).split()
 CLIENT = "from openai import OpenAI\nclient = OpenAI()\n"
 TOOL = """
 tools = [{"type": "function", "function": {"name": "get_weather", "description": "Of a city.",
@@ -194,56 +200,107 @@ async def main():
 asyncio.run(main())
 """),
 }  # fmt: skip
+NODE_PROGRAMS: dict[str, Stock] = {
+    "node": Stock("openai", """
+import OpenAI from "openai";
+import fs from "fs";
+const client = new OpenAI();
+const speech = await client.audio.speech.create({model: "gpt-4o-mini-tts", voice: "coral",
+    input: "Today is a wonderful day.", instructions: "Speak in a cheerful tone."});
+if (!(await speech.arrayBuffer()).byteLength) throw new Error("no speech");
+const found = await client.audio.transcriptions.create({
+    file: fs.createReadStream(process.env.RECORDING), model: "gpt-4o-transcribe"});
+if (!found.text) throw new Error("no words");
+const answer = await client.chat.completions.create({model: "gpt-5", store: true,
+    messages: [{role: "developer", content: "Be kind."}, {role: "user", content: "Hello."}]});
+if (!answer.choices[0].message.content) throw new Error("no answer");
+"""),
+    "node_realtime": Stock("openai", """
+import OpenAI from "openai";
+import { OpenAIRealtimeWS } from "openai/realtime/ws";
+const realtime = new OpenAIRealtimeWS({model: "gpt-realtime"}, new OpenAI());
+realtime.socket.on("open", () => {
+    realtime.send({type: "session.update",
+        session: {type: "realtime", model: "gpt-realtime", output_modalities: ["text"]}});
+    realtime.send({type: "conversation.item.create", item: {type: "message", role: "user",
+        content: [{type: "input_text", text: "Say a couple paragraphs!"}]}});
+    realtime.send({type: "response.create"});
+});
+realtime.on("error", (error) => { console.error(error.message); process.exit(1); });
+realtime.on("response.done", () => { realtime.close(); process.exit(0); });
+"""),
+}  # fmt: skip
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python", default=sys.executable, metavar="PATHS", help="Pythons with the packages"
     )
+    parser.add_argument("--node", type=Path, metavar="FOLDER", help="with node_modules")
     parser.add_argument("--port", type=int, default=7872)
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
     pythons = args.python.split(",")
-    brain_options = ("--brain-model", "any", "--brain")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        thinking() as brain,
-        running(args.port, *brain_options, brain) as page,
-    ):
-        recording = Path(folder) / "question.wav"
+    with tempfile.TemporaryDirectory() as place, thinking() as brain:
+        folder, options = Path(place), ("--brain", brain, "--brain-model", "any")
+        recording = folder / "question.wav"
         soundfile.write(recording, *soundfile.read(SPOKEN, dtype="int16"), subtype="PCM_16")
-        given = {"OPENAI_BASE_URL": f"{page.url}/v1", "OPENAI_API_KEY": "none"}
+        given = {"OPENAI_API_KEY": "none", "RECORDING": str(recording)}
         environment = {**os.environ, **given}
         environment.pop("PYTHONPATH", None)
-        for name, stock in PROGRAMS.items():
-            found = tried(stock, recording, pythons, environment)
+
+        def tell(name: str, found: dict[str, Any]) -> None:
             report.say(f"{name}: {found}")
             report.add(**{name: found})
 
+        with running(args.port, *options) as page:
+            environment["OPENAI_BASE_URL"] = f"{page.url}/v1"
+            for name, stock in PROGRAMS.items():
+                tell(name, by_python(stock, pythons, environment))
+        if args.node is None:
+            return
+        cert, key = folder / "cert.pem", folder / "key.pem"
+        subprocess.run([*CERTIFICATE, "-keyout", key, "-out", cert], check=True)
+        with running(args.port, *options, "--tls-cert", str(cert), "--tls-key", str(key)) as page:
+            environment["OPENAI_BASE_URL"] = f"{page.url}/v1"
+            environment["NODE_EXTRA_CA_CERTS"] = str(cert)
+            for name, stock in NODE_PROGRAMS.items():
+                tell(name, by_node(stock, args.node, environment))
 
-def tried(
-    stock: Stock, recording: Path, pythons: list[str], environment: dict[str, str]
-) -> dict[str, Any]:
-    """Of a program: how it ended, in the first Python that has its package."""
+
+def by_python(stock: Stock, pythons: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    """How a program ended, in the first Python that has its package."""
     tell = f"import importlib.metadata as m; print(m.version({stock.package!r}))"
     for python in pythons:
         version = subprocess.run([python, "-c", tell], capture_output=True, text=True)
         if version.returncode == 0:
-            break
-    else:
-        return {"package": stock.package, "works": None, "error": "not installed"}
-    code = f"RECORDING = {str(recording)!r}\n{stock.code}"
-    found = {"package": stock.package, "version": version.stdout.strip()}
+            code = f"import os\nRECORDING = os.environ['RECORDING']\n{stock.code}"
+            found = {"package": stock.package, "version": version.stdout.strip()}
+            return {**found, **ended([python, "-c", code], environment)}
+    return {"package": stock.package, "works": None, "error": "not installed"}
+
+
+def by_node(stock: Stock, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+    about = folder / "node_modules" / stock.package / "package.json"
+    version = json.loads(about.read_text(encoding="utf-8"))["version"]
+    command = ["node", "--input-type=module", "-e", stock.code]
+    found = {"package": f"npm {stock.package}", "version": version}
+    return {**found, **ended(command, environment, folder)}
+
+
+def ended(
+    command: list[str], environment: dict[str, str], folder: Path | None = None
+) -> dict[str, Any]:
     try:
         done = subprocess.run(
-            [python, "-c", code], env=environment, capture_output=True, text=True, timeout=LIMIT_S
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S
         )
     except subprocess.TimeoutExpired:
-        return {**found, "works": False, "error": f"no end after {LIMIT_S} s"}
+        return {"works": False, "error": f"no end after {LIMIT_S} s"}
     if done.returncode == 0:
-        return {**found, "works": True}
-    return {**found, "works": False, "error": (done.stderr.strip().splitlines() or [""])[-1]}
+        return {"works": True}
+    return {"works": False, "error": (done.stderr.strip().splitlines() or [""])[-1]}
 
 
 @contextmanager

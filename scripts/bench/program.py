@@ -59,7 +59,8 @@ def running(port: int, *options: str, files: int | None = None) -> Iterator[Prog
         command = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *command]
     with tempfile.NamedTemporaryFile() as log:
         process = subprocess.Popen(command, cwd=REPO_ROOT, stdout=log, stderr=log)
-        program = Program(f"http://127.0.0.1:{port}", process, log)
+        scheme = "https" if "--tls-cert" in options else "http"
+        program = Program(f"{scheme}://127.0.0.1:{port}", process, log)
         try:
             _wait(program)
             yield program
@@ -72,7 +73,7 @@ def _wait(program: Program) -> None:
     deadline_s = time.monotonic() + START_S
     while time.monotonic() < deadline_s and program.process.poll() is None:
         try:
-            if httpx.get(f"{program.url}/readyz").status_code == 200:
+            if httpx.get(f"{program.url}/readyz", verify=False).status_code == 200:
                 return
         except httpx.HTTPError:
             time.sleep(0.2)

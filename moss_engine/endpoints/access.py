@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -22,6 +23,9 @@ MINUTE_S = 60.0
 MAX_CONNECTIONS = 128
 """Realtime connections of one caller: each is a file handle, and everybody needs some."""
 MIN_KEY_CHARS = 16
+ISSUED = "ek_"
+"""How short-lived keys begin."""
+MAX_ISSUED = 1024
 SHAPE = "NAME KEY [places=N] [per_minute=N]"
 
 
@@ -99,6 +103,15 @@ class Caller:
             self.num_connections -= 1
 
 
+@dataclass(frozen=True)
+class Issued:
+    """A short-lived key's owner, and the settings of its sessions, until a time."""
+
+    caller: Caller
+    settings: dict[str, Any]
+    ends_s: float
+
+
 class Access:
     """`keys` of the operator; without any, everybody may call if `open_to_all`, that is if only
     this machine can reach the service, and nobody otherwise."""
@@ -107,6 +120,7 @@ class Access:
         self._keys = keys
         self._callers = {key.name: Caller(key.name, key.places, key.per_minute) for key in keys}
         self._local = Caller("local") if open_to_all and not keys else None
+        self._issued: dict[bytes, Issued] = {}
 
     @property
     def by_key(self) -> bool:
@@ -142,6 +156,35 @@ class Access:
                 "invalid_api_key",
             )
         return self._callers[found.name]
+
+    def issue(self, caller: Caller, settings: dict[str, Any], seconds: int) -> tuple[str, int]:
+        """A key that opens realtime sessions with these settings, and when it ends, in Unix time.
+        Raises ApiError (429) where there are many."""
+        now_s = time.time()
+        self._issued = {key: held for key, held in self._issued.items() if held.ends_s > now_s}
+        if len(self._issued) >= MAX_ISSUED:
+            raise ApiError(
+                429, f"{MAX_ISSUED} short-lived keys are out; ask again when some have ended.",
+                "secrets_exceeded", retry_after_s=60,
+            )  # fmt: skip
+        key, ends_s = f"{ISSUED}{secrets.token_urlsafe(32)}", int(now_s) + seconds
+        self._issued[digest_of(key)] = Issued(caller, settings, ends_s)
+        return key, ends_s
+
+    def of_realtime(self, scope: dict[str, Any]) -> tuple[Caller, dict[str, Any]]:
+        """Who opens a realtime session, and with which settings; a short-lived key opens one from
+        any page, since whoever may call asked for it. Raises ApiError."""
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        key = _key_in(headers)
+        if not key.startswith(ISSUED):
+            return self.caller(scope), {}
+        held = self._issued.get(digest_of(key))
+        if held is None or held.ends_s <= time.time():
+            raise ApiError(
+                401, "The short-lived key has ended, or is unknown; ask for another one.",
+                "invalid_api_key",
+            )  # fmt: skip
+        return held.caller, held.settings
 
 
 def digest_of(key: str) -> bytes:

@@ -23,6 +23,7 @@ from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.figures import MEDIA_TYPE
 from moss_engine.endpoints.memory import Memory
 from moss_engine.endpoints.openapi import document
+from moss_engine.endpoints.realtime.client_secrets import issue, issue_session
 from moss_engine.endpoints.realtime.connection import converse
 from moss_engine.endpoints.replies import IGNORED
 from moss_engine.endpoints.server import Server
@@ -76,6 +77,7 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         _route(server, f"{PREFIX}audio/transcriptions", transcription, method="POST"),
         _route(server, f"{PREFIX}chat/completions", chat, method="POST"),
     ]
+    routes += _secrets(server)
     if tool:
         routes.append(_route(server, TOOL_PATH, open_tool(server), method="POST"))
     routes += _watching_and_talking(server)
@@ -89,6 +91,22 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         exception_handlers=refusals,  # type: ignore[arg-type]
         middleware=[_for_pages_of(origins)] if origins else None,
     )
+
+
+def _secrets(server: Server) -> list[BaseRoute]:
+    """Short-lived keys for pages."""
+
+    async def secret(request: Request, caller: Caller) -> Response:
+        return await issue(server, request, caller)
+
+    async def session(request: Request, caller: Caller) -> Response:
+        return await issue_session(server, request, caller)
+
+    path = f"{PREFIX}realtime/"
+    return [
+        _route(server, f"{path}client_secrets", secret, method="POST"),
+        _route(server, f"{path}sessions", session, method="POST"),
+    ]
 
 
 def _watching_and_talking(server: Server) -> list[BaseRoute]:

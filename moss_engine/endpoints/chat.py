@@ -7,7 +7,7 @@ import dataclasses
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
@@ -433,11 +433,24 @@ async def make_request(
 def _tools(body: ChatBody) -> Tools | None:
     """What may be called; None where nothing may."""
     choice = body.tool_choice or "auto"
-    if not body.tools or choice == "none":
+    functions = [tool.function for tool in body.tools or ()]
+    chosen = choice.function.name if isinstance(choice, ChosenTool) else ""
+    wanted = "required" if isinstance(choice, ChosenTool) else choice
+    return offered(functions, wanted, chosen, parallel=body.parallel_tool_calls is not False)
+
+
+def offered(
+    functions: Sequence[Function],
+    choice: Literal["none", "auto", "required"],
+    chosen: str,
+    *,
+    parallel: bool = True,
+) -> Tools | None:
+    """The functions of a body, of which one is `chosen` or ""; raises ApiError."""
+    if not functions or choice == "none":
         return None
-    functions = []
-    for tool in body.tools:
-        said = tool.function
+    tools = []
+    for said in functions:
         try:
             schema = json.dumps(said.parameters, allow_nan=False) if said.parameters else ""
         except ValueError:
@@ -445,17 +458,15 @@ def _tools(body: ChatBody) -> Tools | None:
                 400, "tools hold a number that JSON has not; send numbers.", "invalid_value",
                 param="tools",
             ) from None  # fmt: skip
-        functions.append(Tool(said.name, said.description or "", schema))
-    if sum(len(f.description) + len(f.parameters) for f in functions) > MAX_TOOL_CHARS:
+        tools.append(Tool(said.name, said.description or "", schema))
+    if sum(len(tool.description) + len(tool.parameters) for tool in tools) > MAX_TOOL_CHARS:
         raise ApiError(
             400,
             f"tools have more than {MAX_TOOL_CHARS:,} characters; offer fewer.",
             "invalid_value",
             param="tools",
         )
-    chosen = choice.function.name if isinstance(choice, ChosenTool) else ""
-    wanted = "required" if isinstance(choice, ChosenTool) else choice
-    return Tools(tuple(functions), wanted, chosen, body.parallel_tool_calls is not False)
+    return Tools(tuple(tools), choice, chosen, parallel)
 
 
 def _value_of(call: ToolCall) -> Value:

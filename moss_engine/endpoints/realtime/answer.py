@@ -15,6 +15,7 @@ from moss_engine.api.errors import MossError
 from moss_engine.api.events import (
     Accepted,
     AudioChunk,
+    Called,
     Event,
     Failed,
     Finished,
@@ -23,15 +24,16 @@ from moss_engine.api.events import (
     Started,
     TextDelta,
 )
-from moss_engine.api.request import Request
+from moss_engine.api.request import Message, Request, Text
 from moss_engine.api.service import ReplyStream
 from moss_engine.api.tokens import Modality
+from moss_engine.audio.g711 import Encoder
+from moss_engine.audio.pcm import to_pcm16
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
-from moss_engine.endpoints.realtime.conversation import Conversation, Item
-from moss_engine.endpoints.realtime.session import PCM, Session
+from moss_engine.endpoints.realtime.conversation import Conversation, Item, char_places
+from moss_engine.endpoints.realtime.session import FORMATS, LAWS, Session
 from moss_engine.endpoints.server import Server, num_codes
-from moss_engine.endpoints.sound import pcm_bytes
 
 Emit = Callable[..., Awaitable[None]]
 
@@ -63,7 +65,7 @@ class Answer:
 
     `sent_s` seconds of sound were sent so far; `over`: nothing of it follows `response.done`;
     `unwanted` is set once it is cancelled. One that is made `ahead` of its time is not told, in a
-    conversation of its own, until it is released.
+    conversation of its own, until it is released. `ignored` names fields that had no effect on it.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Answer:
         emit: Emit,
         *,
         ahead: bool = False,
+        ignored: list[str] | None = None,
     ):
         self.id = f"resp_{secrets.token_hex(12)}"
         self.item = Item(f"item_{secrets.token_hex(12)}", "assistant", session.speaks)
@@ -92,11 +95,20 @@ class Answer:
         self._why_cancelled = ""
         self._request: Request | None = None
         self._shown = False
+        self._ignored = ignored or []
+        self._calls: list[Item] = []
+        law = LAWS.get(session.sounds_as)
+        self._encoder = Encoder(law, server.info.sample_rate_hz) if law else None
         self._prompt_rows = self._cached_rows = self._audio_rows = self._num_rows = 0
 
     @property
     def sent_s(self) -> float:
         return self.item.num_samples / self._server.info.sample_rate_hz
+
+    @property
+    def items(self) -> list[Item]:
+        """What it put into the conversation."""
+        return [*([self.item] if self._shown else []), *self._calls]
 
     @property
     def cancelled(self) -> bool:
@@ -114,8 +126,8 @@ class Answer:
         assert isinstance(self._emit, Held)
         self._caller.call()
         self._talk = talk
-        if self._shown:
-            talk.add(self.item)
+        for item in self.items:
+            talk.add(item)
         self._ahead = False
         self.first_sound_s = time.monotonic() if self.item.num_samples else None
         await self._emit.release()
@@ -124,7 +136,8 @@ class Answer:
 
     async def run(self) -> None:
         """Begin, answer and end; errors become the response's status."""
-        await self._emit("response.created", response=self._value("in_progress"))
+        told = {"warnings": self._ignored} if self._ignored else {}
+        await self._emit("response.created", response=self._value("in_progress"), **told)
         status, details = "failed", None
         try:
             if self.cancelled:  # before there was anything to answer
@@ -147,15 +160,24 @@ class Answer:
 
     async def _follow(self) -> Finished:
         """Every event of the reply; a cancelled one is followed to its end, for its rows."""
-        mode = self._server.mode_for(self._talk.last_said().spoken, speaks=self._session.speaks)
-        self._request = self._server.request(
+        session, server = self._session, self._server
+        if session.reads and server.reading_mode is not None:
+            mode, tools = server.reading_mode, None
+            messages = (Message("user", Text(session.instead)),)
+        else:
+            spoken = not session.instead and self._talk.last_said().spoken
+            mode, tools = server.mode_for(spoken, speaks=session.speaks), session.offered
+            messages = self._talk.messages(mode, session.instructions, session.instead)
+            server.check_tools(mode, messages, tools)
+        self._request = server.request(
             self._caller,
-            self._talk.messages(mode, self._session.instructions),
+            messages,
             mode,
             self._sampling(),
-            voice=self._session.voice,
-            speed=self._session.speed,
+            voice=session.voice,
+            speed=session.speed,
             truncate_history=True,
+            tools=tools,
         )
         if not self._ahead:
             self._caller.call()
@@ -163,12 +185,15 @@ class Answer:
         if self.cancelled:
             self._reply.cancel()
         try:
-            await self._show()
+            if self._request.tools is None:
+                await self._show()
             async with aclosing(self._reply.events(acknowledge=False)) as events:
                 async for event in events:
                     if isinstance(event, Failed):
                         raise of_failure(event.code, event.message)
                     if isinstance(event, Finished):
+                        if not self._calls:
+                            await self._show()
                         return event
                     await self._take(event)
         finally:
@@ -184,25 +209,62 @@ class Answer:
             self._audio_rows += event.modality is Modality.AUDIO
         elif self.cancelled:
             return
+        elif isinstance(event, Called):
+            await self._call(event)
         elif isinstance(event, TextDelta):
+            await self._show()
             await self._say(event)
         elif isinstance(event, AudioChunk):
+            await self._show()
             self.item.num_samples = event.start_sample + len(event.samples)
             if self.first_sound_s is None and not self._ahead:
                 self.first_sound_s = time.monotonic()
-            if self._session.speaks:
-                data = base64.b64encode(pcm_bytes(event.samples)).decode()
-                await self._part("response.output_audio.delta", delta=data)
+            pcm = to_pcm16(event.samples)
+            await self._sound(
+                self._encoder.push(pcm) if self._encoder else pcm.astype("<i2").tobytes()
+            )
             if self._reply is not None and not self._ahead:
                 self._reply.acknowledge(self.item.num_samples)
+
+    async def _sound(self, data: bytes) -> None:
+        if data and self._session.speaks:
+            delta = base64.b64encode(data).decode()
+            await self._part("response.output_audio.delta", delta=delta)
+
+    async def _call(self, event: Called) -> None:
+        """A function is called, in an item of its own."""
+        item = Item(f"item_{secrets.token_hex(12)}", "assistant", False, "in_progress")
+        item.call = event.call
+        before = self._talk.add(item)
+        place = {"response_id": self.id, "output_index": len(self.items)}
+        self._calls.append(item)
+        await self._emit("response.output_item.added", **place, item=item.value())
+        await self._emit("conversation.item.added", previous_item_id=before, item=item.value())
+        said = {**place, "item_id": item.id, "call_id": event.call.id}
+        kind, arguments = "response.function_call_arguments", event.call.arguments
+        await self._emit(f"{kind}.delta", **said, delta=arguments)
+        await self._emit(f"{kind}.done", **said, name=event.call.name, arguments=arguments)
+        item.status = "completed"
+        await self._emit("response.output_item.done", **place, item=item.value())
+        await self._emit("conversation.item.done", previous_item_id=before, item=item.value())
 
     async def _say(self, event: TextDelta) -> None:
         if self._session.speaks:
             self.item.words.append((event.start_sample, event.text))
-            await self._part("response.output_audio_transcript.delta", delta=event.text)
+            rate_hz = self._server.info.sample_rate_hz
+            start_ms = round(1000 * self._place_of_last() / rate_hz)
+            kind = "response.output_audio_transcript.delta"
+            await self._part(kind, delta=event.text, start_ms=start_ms)
         else:
             self.item.text += event.text
             await self._part("response.output_text.delta", delta=event.text)
+
+    def _place_of_last(self) -> float:
+        """The sample from which on the last words are spoken; several of them come at a time."""
+        start = self.item.words[-1][0]
+        words = [(at, text) for at, text in self.item.words if at == start]
+        places = char_places(words, self._server.info.sample_rate_hz, None)
+        return places[-1 - len(words[-1][1].lstrip())]
 
     def _end(self, finished: Finished) -> tuple[str, dict[str, Any] | None]:
         """Status and its details; what was sampled and not sent is forgotten."""
@@ -219,7 +281,9 @@ class Answer:
         return {"type": "cancelled", "reason": self._why_cancelled or "client_cancelled"}
 
     async def _show(self) -> None:
-        """The item and its one part appear."""
+        """The item and its one part appear, unless they did."""
+        if self._shown:
+            return
         self.item.status = "in_progress"
         before = self._talk.add(self.item)
         self._shown = True
@@ -234,6 +298,8 @@ class Answer:
     async def _close(self) -> None:
         """The item is told once more as a whole."""
         if self._session.speaks:
+            if self._encoder is not None and not self.cancelled:
+                await self._sound(self._encoder.flush())
             words = self.item.transcript
             await self._part("response.output_audio.done")
             await self._part("response.output_audio_transcript.done", transcript=words)
@@ -267,11 +333,11 @@ class Answer:
             "id": self.id,
             "status": status,
             "status_details": details,
-            "output": [self.item.value()] if over and self._shown else [],
+            "output": [item.value() for item in self.items] if over else [],
             "conversation_id": f"conv_{self._session.id}",
             "output_modalities": ["audio" if self._session.speaks else "text"],
             "max_output_tokens": "inf" if rows is None else rows,
-            "audio": {"output": {"format": PCM, "voice": voice}},
+            "audio": {"output": {"format": FORMATS[self._session.sounds_as], "voice": voice}},
             "usage": self._usage() if over else None,
             "metadata": self._session.metadata,
         }

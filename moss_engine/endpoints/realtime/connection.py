@@ -1,4 +1,4 @@
-"""One realtime WebSocket: the client's events in their order, and what they bring about."""
+"""One realtime session: the client's events in their order, and what they bring about."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ import secrets
 import time
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from moss_engine.api.errors import MossError
+from moss_engine.api.request import Message, Text, ToolCall
 from moss_engine.api.transcript import Transcript
+from moss_engine.audio.g711 import Decoder
 from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.turn_taking import FRAME_S, LEAST_SPEECH_S, MEANT_S, Change, interrupts
 from moss_engine.audio.voice_activity import Detector
 from moss_engine.endpoints.access import Caller
+from moss_engine.endpoints.bodies import without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
 from moss_engine.endpoints.realtime.answer import Answer, ended, first_of
 from moss_engine.endpoints.realtime.conversation import Conversation, Item, typed
@@ -29,22 +32,28 @@ from moss_engine.endpoints.realtime.fields import (
     BufferAppend,
     BufferClear,
     BufferCommit,
+    CallFields,
     ItemCreate,
     ItemDelete,
     ItemRetrieve,
     ItemTruncate,
+    MessageFields,
+    OutputClear,
+    OutputFields,
     ResponseCancel,
     ResponseCreate,
     SessionUpdate,
+    read_response,
 )
 from moss_engine.endpoints.realtime.listening import (
     RATE_HZ,
     Heard,
     Listening,
+    bytes_of,
     event_id_of,
     samples_of,
 )
-from moss_engine.endpoints.realtime.session import Session
+from moss_engine.endpoints.realtime.session import LAWS, Session, settled
 from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
 
@@ -60,10 +69,70 @@ WEIGH_EVERY_S = 0.16
 SAYING_CHARS = 200
 GONE = (WebSocketDisconnect, asyncio.TimeoutError)
 KINDS = {
-    "system": {"input_text"},
-    "user": {"input_text", "input_audio"},
-    "assistant": {"output_text"},
+    "system": ({"input_text"},),
+    "user": ({"input_text"}, {"input_audio"}),
+    "assistant": ({"output_text", "text"}, {"output_audio", "audio"}),
 }
+GREETING = "Hello."
+"""What is answered where somebody wants an answer before anything was said."""
+STILL_THERE = "Are you still there?"
+"""What is asked after `idle_timeout_ms` of silence."""
+IDLE_LOOK_S = 0.1
+EARLIER = {
+    "response.output_audio.delta": "response.audio.delta",
+    "response.output_audio.done": "response.audio.done",
+    "response.output_audio_transcript.delta": "response.audio_transcript.delta",
+    "response.output_audio_transcript.done": "response.audio_transcript.done",
+    "response.output_text.delta": "response.text.delta",
+    "response.output_text.done": "response.text.done",
+    "conversation.item.added": "conversation.item.created",
+}
+"""Names of events before the interface's general availability, for clients that ask for them."""
+EARLIER_PARTS = {"output_audio": "audio", "output_text": "text"}
+
+
+class Wire(Protocol):
+    """What events, and sound, come and go by."""
+
+    async def receive(self) -> str | bytes | np.ndarray | None:
+        """An event, or sound as int16 [n] at `RATE_HZ`; None once the client is gone."""
+        ...
+
+    async def send(self, event: dict[str, Any]) -> None:
+        """Raises one of `GONE`, or RuntimeError, once the client is gone."""
+        ...
+
+
+class SocketWire:
+    """A WebSocket; `earlier`: events have the names of before the general availability."""
+
+    def __init__(self, socket: WebSocket, *, earlier: bool = False):
+        self._socket = socket
+        self._earlier = earlier
+
+    async def receive(self) -> str | bytes | None:
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return None
+        return message.get("text") or message.get("bytes") or ""
+
+    async def send(self, event: dict[str, Any]) -> None:
+        if self._earlier:
+            if event["type"] == "conversation.item.done":
+                return
+            event = _earlier({**event, "type": EARLIER.get(event["type"], event["type"])})
+        await self._socket.send_text(json.dumps(event, ensure_ascii=False))
+
+
+def _earlier(value: Any) -> Any:
+    """With the earlier names of parts of items."""
+    if isinstance(value, list):
+        return [_earlier(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    told = {name: _earlier(inner) for name, inner in value.items()}
+    kind = told.get("type")
+    return {**told, "type": EARLIER_PARTS[kind]} if kind in EARLIER_PARTS else told
 
 
 @dataclass(frozen=True)
@@ -90,10 +159,13 @@ class Ahead:
 class Connection:
     """Serves a client until it leaves; whatever it asked for ends with it."""
 
-    def __init__(self, server: Server, caller: Caller, socket: WebSocket):
+    def __init__(
+        self, server: Server, caller: Caller, wire: Wire, settings: dict[str, Any] | None = None
+    ):
         self._server = server
         self._caller = caller
-        self._socket = socket
+        self._wire = wire
+        self._settings = settings or {}
         self._talk = Conversation()
         self._session = Session(f"sess_{secrets.token_hex(12)}", server.model)
         self._answer: Answer | None = None
@@ -101,7 +173,9 @@ class Connection:
         self._plays_until_s = 0.0
         self._asked: set[Item] = set()  # recordings that the client itself asked to be answered
         self._turns: set[asyncio.Task[None]] = set()  # found turns that are about to be answered
-        self._said: deque[str | bytes] = deque()  # the client's events that nothing was done about
+        self._said: deque[str | bytes | np.ndarray] = (
+            deque()
+        )  # the client's events that nothing was done about
         self._came = asyncio.Event()
         self._left = False
         self._listening = Listening(server, self._talk, self._emit, self._turn_over, self._pausing)
@@ -111,6 +185,9 @@ class Connection:
         self._doubted: Heard | None = None  # speech over an answer that may be a murmur
         self._weighing: asyncio.Task[None] | None = None
         self._saying: Answer | None = None  # what is heard, or was last
+        self._decoder: Decoder | None = None  # of what is not sent as PCM
+        self._quiet_since_s = 0.0  # when somebody spoke last
+        self._idling: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
         """Until the client leaves, which is noticed whatever its events wait for."""
@@ -122,7 +199,7 @@ class Connection:
             self._came.set()
             self._listening.close()
             ahead = self._ahead.task if self._ahead else None
-            found = filter(None, [self._answering, self._weighing, ahead])
+            found = filter(None, [self._answering, self._weighing, self._idling, ahead])
             tasks = [*serving, *self._turns, *self._thrown, *found]
             for task in tasks:
                 task.cancel()
@@ -133,8 +210,7 @@ class Connection:
 
     async def _read(self) -> None:
         """The client's events as they come, few enough of them to be held, until it leaves."""
-        while (message := await self._socket.receive())["type"] != "websocket.disconnect":
-            said = message.get("text") or message.get("bytes") or ""
+        while (said := await self._wire.receive()) is not None:
             while self._said and sum(map(len, self._said)) + len(said) > MAX_HELD:
                 self._came.set()
                 await asyncio.sleep(READ_AGAIN_S)
@@ -155,17 +231,24 @@ class Connection:
             judges = self._server.info.recogniser is not None
             self._session = replace(self._session, vad=True, judges=judges)
             self._find_turns(detector)
-        await self._emit("session.created", session=self._value())
+        ignored, refused = await self._settle(self._settings)
+        told = {"warnings": ignored} if ignored else {}
+        await self._emit("session.created", session=self._value(), **told)
+        for error in refused:
+            await self._refuse(error, None)
 
-    async def _take(self, said: str | bytes) -> None:
+    async def _take(self, said: str | bytes | np.ndarray) -> None:
         """One event of the client; what is wrong with it is told, and the session goes on."""
         event_id = None
         try:
+            if isinstance(said, np.ndarray):
+                await self._hear(said)
+                return
             event = CLIENT_EVENT.validate_json(said)
             event_id = event.event_id
             await self._act(event)
         except ValidationError as error:
-            await self._refuse(of_validation(error), event_id_of(said))
+            await self._refuse(of_validation(error), event_id_of(said))  # type: ignore[arg-type]
         except ApiError as error:
             await self._refuse(error, event_id)
         except MossError as error:
@@ -173,9 +256,11 @@ class Connection:
 
     async def _act(self, event: Any) -> None:
         if isinstance(event, BufferAppend):
-            await self._hear(event)
+            await self._hear(self._samples(event.audio))
         elif isinstance(event, BufferCommit):
             self._forget_turn()
+            if self._decoder is not None:
+                await self._hear(self._decoder.flush())
             await self._listening.commit()
         elif isinstance(event, BufferClear):
             self._forget_turn()
@@ -187,6 +272,8 @@ class Connection:
             await self._respond(event)
         elif isinstance(event, ResponseCancel):
             await self._cancel(event)
+        elif isinstance(event, OutputClear):
+            await self._stop("client_cancelled")
         else:
             await self._change_items(event)
 
@@ -205,30 +292,38 @@ class Connection:
             await self._emit("conversation.item.deleted", item_id=event.item_id)
 
     async def _update(self, event: SessionUpdate) -> None:
-        fields = event.session
-        if fields.model is not None:
-            self._server.check_model(fields.model)
-        session = self._session.updated(fields)
-        if session.voice is not None:
-            self._server.check_voice(session.voice, "session.audio.output.voice")
-        self._server.check_speed(session.speed, "session.audio.output.speed")
-        refused = None
-        if session.instructions and not self._server.own_system:
-            session, refused = replace(session, instructions=""), "session.instructions"
-        detector = await self._listening.detector(needed=session.vad) if session.vad else None
-        before, self._session = self._session, session
+        said, earlier = event.session, event.type == "transcription_session.update"
+        if earlier:
+            said = {**said, "type": "transcription"}
+        ignored, refused = await self._settle(said)
+        told = {"warnings": ignored} if ignored else {}
+        kind = "transcription_session.updated" if earlier else "session.updated"
+        await self._emit(kind, session=self._value(), **told)
+        for error in refused:
+            await self._refuse(error, event.event_id)
+
+    async def _settle(self, said: dict[str, Any]) -> tuple[list[str], list[ApiError]]:
+        """Take what a client says of the session, as far as it can be had; the fields without
+        effect, and what is wrong with others."""
+        before = self._session
+        session, ignored, refused = settled(self._server, before, said)
+        detector = None
+        if session.vad:
+            try:
+                detector = await self._listening.detector(needed=True)
+            except MossError as error:
+                refused.append(of_moss(error, "session.audio.input.turn_detection"))
+                session = replace(session, vad=False)
+        self._session = session
         if session.finding != before.finding:
             self._find_turns(detector)
+        if session.hears_as != before.hears_as:
+            law = LAWS.get(session.hears_as)
+            self._decoder = Decoder(law, RATE_HZ) if law else None
+        if session.idle_s is not None and self._idling is None:
+            self._idling = asyncio.create_task(self._ask_when_idle())
         self._listening.transcribes = session.transcribes
-        await self._emit("session.updated", session=self._value())
-        if refused:
-            sentence = (
-                f"The model {self._server.model!r} answers by a fixed system turn; "
-                "the instructions were left out, all else was taken."
-            )
-            await self._refuse(
-                ApiError(400, sentence, "fixed_system", param=refused), event.event_id
-            )
+        return ignored, refused
 
     def _find_turns(self, detector: Detector | None) -> None:
         session = self._session
@@ -243,10 +338,38 @@ class Connection:
         self._judged = self._doubted = None
         self._drop_ahead()
 
-    async def _hear(self, event: BufferAppend) -> None:
+    def _samples(self, audio: str) -> np.ndarray:
+        """int16 [n] at `RATE_HZ` of base64 in the session's format."""
+        if self._decoder is not None:
+            return self._decoder.push(bytes_of(audio))
+        return samples_of(audio)
+
+    async def _hear(self, pcm: np.ndarray) -> None:
         answering = self._answer is not None or time.monotonic() < self._plays_until_s
-        for heard in await self._listening.push(samples_of(event.audio), answering=answering):
+        for heard in await self._listening.push(pcm, answering=answering):
+            self._quiet_since_s = time.monotonic()
             await self._turn(heard)
+
+    async def _ask_when_idle(self) -> None:
+        """After the session's `idle_s` of silence behind an answer somebody is asked for a word."""
+        while True:
+            await asyncio.sleep(IDLE_LOOK_S)
+            idle_s, answered = self._session.idle_s, self._saying
+            if idle_s is None or answered is None or self._answer is not None or self._turns:
+                continue
+            since_s = max(self._quiet_since_s, self._plays_until_s)
+            if self._listening.microphone.talking or time.monotonic() - since_s < idle_s:
+                continue
+            self._quiet_since_s = time.monotonic()
+            now_ms = self._listening.microphone.now_ms
+            await self._emit(
+                "input_audio_buffer.timeout_triggered",
+                audio_start_ms=max(0, now_ms - round(1000 * idle_s)),
+                audio_end_ms=now_ms,
+                item_id=answered.item.id,
+            )
+            if self._session.answers and self._server.reading_mode is not None:
+                await self._begin(replace(self._session, instead=STILL_THERE, reads=True))
 
     async def _turn(self, heard: Heard) -> None:
         """Somebody began, paused or stopped to talk."""
@@ -348,7 +471,7 @@ class Connection:
             await ended(self._answering)
         behind = self._talk.items[self._talk.items.index(judged.item) :]
         for item in behind:
-            if item is judged.item or (answered is not None and item is answered.item):
+            if item is judged.item or (answered is not None and item in answered.items):
                 self._talk.delete(item.id)
                 await self._emit("conversation.item.deleted", item_id=item.id)
 
@@ -418,27 +541,52 @@ class Connection:
                 400, "A response is being made; cancel it, or wait for response.done.",
                 "conversation_already_has_active_response",
             )  # fmt: skip
-        session, fields = self._session, event.response
-        if fields is not None:
-            if fields.instructions and not self._server.own_system:
-                raise ApiError(
-                    400, "The system turn is fixed here; leave the instructions out.",
-                    "fixed_system", param="response.instructions",
-                )  # fmt: skip
+        session, ignored = self._session, list[str]()
+        if session.transcription:
+            raise ApiError(
+                400, "This session writes down what is said; open one of the type realtime for "
+                "answers.", "invalid_value", param="session.type",
+            )  # fmt: skip
+        own = self._server.own_system
+        instructions = ""
+        if event.response is not None:
+            fields = read_response(event.response)
+            ignored = without_effect(fields)
             output = fields.audio.output if fields.audio else None
             if output is not None and output.voice is not None:
                 self._server.check_voice(output.voice, "response.audio.output.voice")
+            instructions = fields.instructions or ""
+            if instructions and not own:
+                ignored.append("instructions")
             session = session.answering(fields)
-        asked = self._talk.last_asked()
-        self._asked.add(asked)
-        await self._begin(session, asked)
+            if not own:
+                session = replace(session, instructions="")
+        if instructions and own and not self._talk.is_asked:
+            # They are what is wanted, and not how an answer is to be given.
+            session = replace(
+                session, instead=instructions, instructions=self._session.instructions
+            )
+        asked = self._talk.last_of_user()
+        if asked is None:
+            session = replace(session, instead=session.instead or GREETING)
+        else:
+            self._asked.add(asked)
+        await self._begin(session, asked, ignored)
 
-    async def _begin(self, session: Session, asked: Item | None = None) -> None:
-        ahead = self._take_ahead()
+    async def _begin(
+        self, session: Session, asked: Item | None = None, ignored: list[str] | None = None
+    ) -> None:
+        if session == self._session:
+            ahead = self._take_ahead()
+        else:
+            ahead = None
+            self._drop_ahead()
         if ahead is not None:
             answer, running = ahead.answer, self._release(ahead)
         else:
-            answer = Answer(self._server, self._caller, session, self._talk, self._emit)
+            answer = Answer(
+                self._server, self._caller, session, self._talk, self._emit, ignored=ignored
+            )
             running = self._run(answer, asked)
         self._answer = self._saying = answer
         self._answering = asyncio.create_task(running)
@@ -453,8 +601,12 @@ class Connection:
             await self._refuse(error, None)
         finally:
             ahead.task.cancel()
-            self._plays_until_s = 0.0 if answer.cancelled else begun_s + answer.sent_s
-            self._answer = None
+            self._over(answer, begun_s)
+
+    def _over(self, answer: Answer, begun_s: float) -> None:
+        self._plays_until_s = 0.0 if answer.cancelled else begun_s + answer.sent_s
+        self._quiet_since_s = time.monotonic()
+        self._answer = None
 
     async def _run(self, answer: Answer, asked: Item | None) -> None:
         begun_s = time.monotonic()
@@ -465,8 +617,7 @@ class Connection:
                 await first_of(self._listening.understood(asked), answer.unwanted.wait())
             await answer.run()
         finally:
-            self._plays_until_s = 0.0 if answer.cancelled else begun_s + answer.sent_s
-            self._answer = None
+            self._over(answer, begun_s)
 
     async def _cancel(self, event: ResponseCancel) -> None:
         answer = self._answer
@@ -483,30 +634,47 @@ class Connection:
             await ended(self._answering)
 
     async def _create(self, event: ItemCreate) -> None:
-        said = event.item
+        said, after = event.item, event.previous_item_id
         name = said.id or f"item_{secrets.token_hex(12)}"
+        if isinstance(said, MessageFields):
+            await self._write(said, name, after)
+            return
+        mode = self._server.mode_for(False, speaks=self._session.speaks)
+        if isinstance(said, CallFields):
+            call = ToolCall(said.call_id, said.name, said.arguments)
+            item = Item(name, "assistant", False, call=call)
+        else:
+            assert isinstance(said, OutputFields)
+            item = Item(name, "tool", False, text=said.output)
+            item.call = ToolCall(said.call_id, "", "")
+        self._server.check_tools(mode, (Message("tool", Text(""), call_id=said.call_id),), None)
+        await self._listening.show(item, after)
+
+    async def _write(self, said: MessageFields, name: str, after: str | None) -> None:
         kinds = {part.type for part in said.content}
-        if len(kinds) > 1 or not kinds <= KINDS[said.role]:
+        if not any(kinds <= fitting for fitting in KINDS[said.role]):
             raise ApiError(
                 400, "An item holds text or one recording, of the kind of its role: input_text, "
                 "input_audio (user) or output_text (assistant).", "invalid_value",
                 param="item.content",
             )  # fmt: skip
-        if said.role == "system" and not self._server.own_system:
-            raise ApiError(
-                400, "The system turn is fixed here; leave the item out.", "fixed_system",
-                param="item.role",
-            )  # fmt: skip
         if kinds == {"input_audio"}:
             if len(said.content) > 1:
                 raise ApiError(400, "An item holds one recording; send several items.",
                                "invalid_value", param="item.content")  # fmt: skip
-            pcm = samples_of(said.content[0].audio)  # type: ignore[union-attr]
-            await self._listening.add(pcm, Item(name, said.role, True), event.previous_item_id)
+            audio = said.content[0].audio  # type: ignore[union-attr]
+            law = LAWS.get(self._session.hears_as)
+            if law:
+                decoder = Decoder(law, RATE_HZ)
+                pcm = np.concatenate([decoder.push(bytes_of(audio)), decoder.flush()])
+            else:
+                pcm = samples_of(audio)
+            await self._listening.add(pcm, Item(name, said.role, True), after)
             return
         text = "\n".join(part.text for part in said.content)  # type: ignore[union-attr]
         item = typed(name, said.role, text, self._server.info)
-        await self._listening.show(item, event.previous_item_id)
+        ignored = ["system"] if said.role == "system" and not self._server.own_system else []
+        await self._listening.show(item, after, ignored)
 
     async def _truncate(self, event: ItemTruncate) -> None:
         item, info = self._talk.find(event.item_id), self._server.info
@@ -537,23 +705,30 @@ class Connection:
         if self._left:
             raise WebSocketDisconnect(1006)
         event = {"type": kind, "event_id": f"event_{secrets.token_hex(10)}", **fields}
-        said = self._socket.send_text(json.dumps(event, ensure_ascii=False))
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            await asyncio.wait_for(said, SEND_S)
+            await asyncio.wait_for(self._wire.send(event), SEND_S)
+
+
+EARLIER_PROTOCOL = "openai-beta.realtime-v1"
 
 
 async def converse(server: Server, socket: WebSocket) -> None:
     """A WebSocket from its being asked for to its end; one that is refused gets an HTTP answer."""
+    asked = socket.query_params
     with contextlib.ExitStack() as held:
         try:
-            caller = server.access.caller(socket.scope)  # type: ignore[arg-type]
+            caller, settings = server.access.of_realtime(socket.scope)  # type: ignore[arg-type]
             caller.call()
-            server.check_model(socket.query_params.get("model", server.model))
+            server.check_model(asked.get("model", server.model))
             held.enter_context(caller.connection())
         except ApiError as error:
             server.refused(error)
             await socket.send_denial_response(error.response())
             return
+        if asked.get("intent") == "transcription":
+            settings = {"type": "transcription", **settings}
         offered = socket.scope.get("subprotocols", ())
+        earlier = EARLIER_PROTOCOL in offered or "openai-beta" in socket.headers
         await socket.accept("realtime" if "realtime" in offered else None)
-        await Connection(server, caller, socket).serve()
+        wire = SocketWire(socket, earlier=earlier)
+        await Connection(server, caller, wire, settings).serve()

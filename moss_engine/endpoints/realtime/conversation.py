@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from moss_engine.api.errors import InputError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import Content, Message, Reply, Speech, Text, check_text
+from moss_engine.api.request import Content, Message, Reply, Speech, Text, ToolCall, check_text
 from moss_engine.api.tokens import Row, rows_until_code
 from moss_engine.endpoints.errors import ApiError, of_moss
 
 MAX_ITEMS = 512
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
+CHARS_PER_S = 14.0
+"""How quickly words are said, where it is not known when the next ones are."""
 
 
 @dataclass(eq=False)
 class Item:
     """What was typed, said or answered. `speech` is a recording once it was heard; `words` of an
-    answer come with the first sample that they are spoken at, and `num_samples` were sent of it."""
+    answer come with the first sample that they are spoken at, and `num_samples` were sent of it.
+    `call` is a function that was called; with the role `tool` the item is what it gave."""
 
     id: str
     role: Role
@@ -31,6 +35,7 @@ class Item:
     words: list[tuple[int, str]] = field(default_factory=list)
     num_samples: int = 0
     not_understood: str = ""
+    call: ToolCall | None = None
 
     @property
     def transcript(self) -> str:
@@ -38,14 +43,28 @@ class Item:
         return "".join(text for start, text in self.words if not start or start < self.num_samples)
 
     def cut(self, num_samples: int, info: ServiceInfo) -> None:
-        """Only the first `num_samples` were heard."""
+        """Only the first `num_samples` were heard, and words of which they hold the half."""
+        ends = self.status == "completed"
+        left = heard_chars(self.words, num_samples, info.sample_rate_hz, self.num_samples, ends)
+        words, self.words = self.words, []
+        for start, text in words:
+            if kept := text[: max(0, left)]:
+                self.words.append((start, kept))
+            left -= len(text)
         self.num_samples = num_samples
         self.rows = rows_until_code(self.rows, info.num_codes(num_samples), info.ids)
-        if not num_samples:
-            self.words.clear()
 
     def value(self) -> dict[str, Any]:
         """The item as clients are told of it."""
+        value = {"id": self.id, "object": "realtime.item", "status": self.status}
+        if self.call is not None:
+            value["call_id"] = self.call.id
+            if self.role == "tool":
+                return {**value, "type": "function_call_output", "output": self.text}
+            call = {"name": self.call.name, "arguments": self.call.arguments}
+            if self.status == "in_progress":
+                call["arguments"] = ""
+            return {**value, "type": "function_call", **call}
         if self.role == "assistant":
             part: dict[str, Any] = {"type": "output_text", "text": self.text}
             if self.spoken:
@@ -55,15 +74,8 @@ class Item:
             part = {"type": "input_audio", "transcript": heard.text if heard else None}
         else:
             part = {"type": "input_text", "text": self.text}
-        empty = self.status == "in_progress"
-        return {
-            "id": self.id,
-            "object": "realtime.item",
-            "type": "message",
-            "status": self.status,
-            "role": self.role,
-            "content": [] if empty else [part],
-        }
+        content = [] if self.status == "in_progress" else [part]
+        return {**value, "type": "message", "role": self.role, "content": content}
 
     def content(self, mode: Mode) -> Content | None:
         """As a mode takes it; None where nothing of it was heard."""
@@ -129,7 +141,15 @@ class Conversation:
         self.items.remove(self.find(item_id))
 
     def last_of_user(self) -> Item | None:
-        return next((item for item in reversed(self.items) if item.role == "user"), None)
+        """What was said last, or given by a function."""
+        asked = (item for item in reversed(self.items) if item.role in ("user", "tool"))
+        return next(asked, None)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether something was said behind the last answer."""
+        said = [item.role for item in self.items if item.role != "system"]
+        return bool(said) and said[-1] != "assistant"
 
     def last_asked(self) -> Item:
         """The user's last item, understood or not; raises ApiError if there is none."""
@@ -144,21 +164,68 @@ class Conversation:
         """The user's item that is to be answered; raises ApiError if there is none, and where all
         that was said behind the last answer could not be heard."""
         last = self.last_asked()
-        asked = [item for item in self.items if item.role == "user" and not item.not_understood]
+        said = [item for item in self.items if item.role in ("user", "tool")]
+        asked = [item for item in said if not item.not_understood]
         answers = [place for place, item in enumerate(self.items) if item.role == "assistant"]
         behind = self.items[answers[-1] + 1 if answers else 0 :]
         if not asked or (last.not_understood and asked[-1] not in behind):
             raise ApiError(400, last.not_understood, "nothing_said")
         return asked[-1]
 
-    def messages(self, mode: Mode, instructions: str) -> tuple[Message, ...]:
-        """Everything up to the last thing that the user said, which is answered."""
-        upto = self.items.index(self.last_said()) + 1
+    def messages(self, mode: Mode, instructions: str, instead: str = "") -> tuple[Message, ...]:
+        """Everything up to the last thing that the user said, which is answered; or everything,
+        and `instead` as what the user says. Where a mode has its own, no system turn."""
+        upto = len(self.items) if instead else self.items.index(self.last_said()) + 1
         systems = [item.text for item in self.items[:upto] if item.role == "system"]
         system = "\n".join(text for text in (instructions, *systems) if text)
-        found = [
-            Message(item.role, content)
-            for item in self.items[:upto]
-            if item.role != "system" and not item.not_understood and (content := item.content(mode))
-        ]
-        return (*([Message("system", Text(system))] if system else []), *found)
+        found: list[Message] = []
+        for item in self.items[:upto]:
+            if item.role == "system" or item.not_understood:
+                continue
+            if item.call is None:
+                content = item.content(mode)
+                if content and (found or item.role == "user"):  # who asks begins
+                    found.append(Message(item.role, content))
+            elif item.role == "tool":
+                found.append(Message("tool", Text(item.text), call_id=item.call.id))
+            elif found and found[-1].role == "assistant":
+                found[-1] = replace(found[-1], calls=(*found[-1].calls, item.call))
+            else:
+                found.append(Message("assistant", Text(""), (item.call,)))
+        if instead:
+            found.append(Message("user", Text(instead)))
+        if system and mode.own_system:
+            found.insert(0, Message("system", Text(system)))
+        return tuple(found)
+
+
+def heard_chars(
+    words: list[tuple[int, str]], heard: int, rate_hz: int, num_samples: int, ends: bool
+) -> int:
+    """How many characters of an answer's words were heard within `heard` samples: whole words, of
+    which half or more was. `ends`: the last word ends with the last of all samples."""
+    text = "".join(word for _, word in words)
+    places = char_places(words, rate_hz, num_samples if ends else None)
+    kept, start = 0, 0
+    for end in [*(i for i in range(1, len(text)) if text[i].isspace()), len(text)]:
+        if places[start] + places[end] > 2 * heard:
+            break
+        kept = start = end
+    return kept
+
+
+def char_places(words: list[tuple[int, str]], rate_hz: int, end: int | None) -> list[float]:
+    """The sample at which each character of an answer's words begins, and the last one's end: they
+    come several at a place, and share the time until the next."""
+    starts = sorted({start for start, _ in words})
+    places: list[float] = []
+    for start in starts:
+        num_chars = sum(len(word) for at, word in words if at == start)
+        following = bisect_right(starts, start)
+        stop = starts[following] if following < len(starts) else end
+        if stop is None:
+            stop = start + num_chars * rate_hz / CHARS_PER_S
+        step = max(0.0, stop - start) / max(1, num_chars)
+        places += [start + i * step for i in range(num_chars)]
+        last = start + num_chars * step
+    return [*places, last] if places else [0.0]

@@ -1,126 +1,182 @@
-"""What a realtime client may send: OpenAI's events with the fields that are served."""
+"""What a realtime client may send: OpenAI's events with the fields that are served, of those with
+other names before its general availability, too."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, TypeAdapter
+from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, ValidationError
 
-from moss_engine.endpoints.bodies import Body, Rows, told_by
+from moss_engine.endpoints.bodies import Language, OpenBody, Rows, parse_value, told_by
+from moss_engine.endpoints.chat import MAX_TOOL_CHARS, MAX_TOOLS, Function, FunctionName
+from moss_engine.endpoints.errors import ApiError, of_validation
 
-Modalities = Annotated[list[Literal["text", "audio"]], Field(min_length=1, max_length=1)]
+Modalities = Annotated[list[Literal["text", "audio"]], Field(min_length=1, max_length=2)]
+"""A spoken answer comes with its words, with or without "text"."""
 MaxTokens = Annotated[
     Annotated[Rows, Tag("<number>")] | Annotated[Literal["inf"], Tag("<text>")],
     Discriminator(lambda value: "<text>" if isinstance(value, str) else "<number>"),
 ]
 MAX_AUDIO_CHARS = 4 * 1024 * 1024
 Base64 = Annotated[str, Field(max_length=MAX_AUDIO_CHARS)]
+Name = Annotated[str, Field(min_length=1, max_length=64)]
+
+FORMATS = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
+"""Earlier names of formats, and what they are called now."""
+EARLIER = {
+    "modalities": ("output_modalities",),
+    "max_response_output_tokens": ("max_output_tokens",),
+    "input_audio_format": ("audio", "input", "format"),
+    "input_audio_transcription": ("audio", "input", "transcription"),
+    "input_audio_noise_reduction": ("audio", "input", "noise_reduction"),
+    "turn_detection": ("audio", "input", "turn_detection"),
+    "output_audio_format": ("audio", "output", "format"),
+    "voice": ("audio", "output", "voice"),
+    "speed": ("audio", "output", "speed"),
+}
+"""Earlier names of a session's or a response's fields, and where they are now."""
 
 
-class PcmFormat(Body):
-    type: Literal["audio/pcm"]
-    rate: Literal[24000] = 24000
+def _format(value: Any) -> Any:
+    return {"type": FORMATS.get(value, value)} if isinstance(value, str) else value
 
 
-class ServerVad(Body):
+class AudioFormat(OpenBody):
+    """16-bit PCM at 24 kHz, or G.711 at 8 kHz."""
+
+    type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
+    rate: Literal[8000, 24000] | None = None
+
+
+Format = Annotated[AudioFormat, BeforeValidator(_format)]
+
+
+class Detection(OpenBody):
+    create_response: bool | None = None
+    interrupt_response: bool | None = None
+
+
+class ServerVad(Detection):
     """What is left out is the service's own, which `session.updated` tells."""
 
     type: Literal["server_vad"]
-    threshold: Annotated[float, Field(ge=0.05, le=0.95)] | None = None
+    threshold: Annotated[float, Field(ge=0, le=1)] | None = None
     prefix_padding_ms: Annotated[int, Field(ge=0, le=2000)] | None = None
     silence_duration_ms: Annotated[int, Field(ge=100, le=10_000)] | None = None
-    idle_timeout_ms: None = None
-    create_response: bool = True
-    interrupt_response: bool = True
+    idle_timeout_ms: Annotated[int, Field(ge=1000, le=600_000)] | None = None
 
 
-class SemanticVad(Body):
+class SemanticVad(Detection):
     """Words and melody decide how long a pause may be."""
 
     type: Literal["semantic_vad"]
-    eagerness: Literal["auto", "low", "medium", "high"] = "auto"
-    create_response: bool = True
-    interrupt_response: bool = True
+    eagerness: Literal["auto", "low", "medium", "high"] | None = None
 
 
-class Transcription(Body):
+class Transcription(OpenBody):
     """Whether to tell what was heard; who listens is the service's choice."""
 
     model: str | None = None
-    language: str | None = None
-    prompt: str | None = None
+    language: Language | None = None
 
 
-class AudioInput(Body):
-    format: PcmFormat | None = None
-    turn_detection: (
-        Annotated[
-            Annotated[ServerVad, Tag("<server_vad>")]
-            | Annotated[SemanticVad, Tag("<semantic_vad>")],
-            told_by("type"),
-        ]
-        | None
-    ) = None
+AnyVad = Annotated[
+    Annotated[ServerVad, Tag("<server_vad>")] | Annotated[SemanticVad, Tag("<semantic_vad>")],
+    told_by("type"),
+]
+
+
+class AudioInput(OpenBody):
+    format: Format | None = None
+    turn_detection: Annotated[
+        AnyVad | None, BeforeValidator(lambda value: None if value is False else value)
+    ] = None
     transcription: Transcription | None = None
-    noise_reduction: None = None
 
 
-class AudioOutput(Body):
-    format: PcmFormat | None = None
+class AudioOutput(OpenBody):
+    format: Format | None = None
     voice: str | None = None
-    speed: float | None = None
+    speed: Annotated[float, Field(gt=0, le=4)] | None = None
 
 
-class SessionAudio(Body):
+class SessionAudio(OpenBody):
     input: AudioInput | None = None
     output: AudioOutput | None = None
 
 
-class SessionFields(Body):
-    type: Literal["realtime"] = "realtime"
+class FunctionTool(Function):
+    type: Literal["function"]
+
+
+class ChosenTool(OpenBody):
+    type: Literal["function"]
+    name: FunctionName
+
+
+ToolFields = Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)]
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("<text>")]
+    | Annotated[ChosenTool, Tag("<function>")],
+    told_by("type"),
+]
+
+
+class SessionFields(OpenBody):
+    type: Literal["realtime", "transcription"] | None = None
     model: str | None = None
     instructions: str | None = None
     output_modalities: Modalities | None = None
     audio: SessionAudio | None = None
     max_output_tokens: MaxTokens | None = None
-    tools: Annotated[list[None], Field(max_length=0)] | None = None
-    tool_choice: Literal["none", "auto"] | None = None
-    tracing: None = None
-    truncation: Literal["auto"] | None = None
-    include: None = None
-    prompt: None = None
+    tools: ToolFields | None = None
+    tool_choice: ToolChoice | None = None
 
 
-class InputText(Body):
+class InputText(OpenBody):
     type: Literal["input_text"]
     text: str
 
 
-class InputAudio(Body):
-    """`audio`: base64 of 16-bit PCM at 24 kHz."""
+class InputAudio(OpenBody):
+    """`audio`: base64 of sound in the session's format."""
 
     type: Literal["input_audio"]
     audio: Base64
     transcript: str | None = None
 
 
-class OutputText(Body):
-    type: Literal["output_text"]
+class OutputText(OpenBody):
+    """Of an earlier answer."""
+
+    type: Literal["output_text", "text"]
     text: str
 
 
-class ItemFields(Body):
-    id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    object: Literal["realtime.item"] | None = None
+class OutputAudio(OpenBody):
+    """Of an earlier answer that was spoken; its words count."""
+
+    type: Literal["output_audio", "audio"]
+    transcript: str
+
+    @property
+    def text(self) -> str:
+        return self.transcript
+
+
+class MessageFields(OpenBody):
+    id: Name | None = None
     type: Literal["message"]
-    status: Literal["completed", "incomplete", "in_progress"] | None = None
     role: Literal["system", "user", "assistant"]
     content: Annotated[
         list[
             Annotated[
                 Annotated[InputText, Tag("<input_text>")]
                 | Annotated[InputAudio, Tag("<input_audio>")]
-                | Annotated[OutputText, Tag("<output_text>")],
+                | Annotated[OutputText, Tag("<output_text>")]
+                | Annotated[OutputText, Tag("<text>")]
+                | Annotated[OutputAudio, Tag("<output_audio>")]
+                | Annotated[OutputAudio, Tag("<audio>")],
                 told_by("type"),
             ]
         ],
@@ -128,33 +184,68 @@ class ItemFields(Body):
     ]
 
 
-class ResponseOutput(Body):
-    format: PcmFormat | None = None
+class CallFields(OpenBody):
+    """An earlier call of a function."""
+
+    id: Name | None = None
+    type: Literal["function_call"]
+    call_id: Name
+    name: FunctionName
+    arguments: Annotated[str, Field(max_length=MAX_TOOL_CHARS)]
+
+
+class OutputFields(OpenBody):
+    """What came back from a call."""
+
+    id: Name | None = None
+    type: Literal["function_call_output"]
+    call_id: Name
+    output: Annotated[str, Field(max_length=MAX_TOOL_CHARS)]
+
+
+ItemFields = Annotated[
+    Annotated[MessageFields, Tag("<message>")]
+    | Annotated[CallFields, Tag("<function_call>")]
+    | Annotated[OutputFields, Tag("<function_call_output>")],
+    told_by("type"),
+]
+
+
+class ResponseOutput(OpenBody):
+    format: Format | None = None
     voice: str | None = None
 
 
-class ResponseAudio(Body):
+class ResponseAudio(OpenBody):
     output: ResponseOutput | None = None
 
 
-class ResponseFields(Body):
+Metadata = dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]]
+
+
+class ResponseFields(OpenBody):
+    """`conversation` and `input` would make another answer than the one to what was said."""
+
     conversation: Literal["auto"] | None = None
+    input: Annotated[list[None], Field(max_length=0)] | None = None
     instructions: str | None = None
     output_modalities: Modalities | None = None
     audio: ResponseAudio | None = None
     max_output_tokens: MaxTokens | None = None
-    metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
-    tools: Annotated[list[None], Field(max_length=0)] | None = None
-    tool_choice: Literal["none", "auto"] | None = None
+    metadata: Annotated[Metadata, Field(max_length=16)] | None = None
+    tools: ToolFields | None = None
+    tool_choice: ToolChoice | None = None
 
 
-class Event(Body):
+class Event(OpenBody):
     event_id: Annotated[str, Field(max_length=512)] | None = None
 
 
 class SessionUpdate(Event):
-    type: Literal["session.update"]
-    session: SessionFields
+    """`session` is read by `read_session`, field by field."""
+
+    type: Literal["session.update", "transcription_session.update"]
+    session: dict[str, Any]
 
 
 class BufferAppend(Event):
@@ -168,6 +259,12 @@ class BufferCommit(Event):
 
 class BufferClear(Event):
     type: Literal["input_audio_buffer.clear"]
+
+
+class OutputClear(Event):
+    """What is not heard yet of an answer over WebRTC is dropped."""
+
+    type: Literal["output_audio_buffer.clear"]
 
 
 class ItemCreate(Event):
@@ -194,8 +291,10 @@ class ItemTruncate(Event):
 
 
 class ResponseCreate(Event):
+    """`response` is read by `read_response`."""
+
     type: Literal["response.create"]
-    response: ResponseFields | None = None
+    response: dict[str, Any] | None = None
 
 
 class ResponseCancel(Event):
@@ -205,9 +304,11 @@ class ResponseCancel(Event):
 
 ClientEvent = Annotated[
     Annotated[SessionUpdate, Tag("<session.update>")]
+    | Annotated[SessionUpdate, Tag("<transcription_session.update>")]
     | Annotated[BufferAppend, Tag("<input_audio_buffer.append>")]
     | Annotated[BufferCommit, Tag("<input_audio_buffer.commit>")]
     | Annotated[BufferClear, Tag("<input_audio_buffer.clear>")]
+    | Annotated[OutputClear, Tag("<output_audio_buffer.clear>")]
     | Annotated[ItemCreate, Tag("<conversation.item.create>")]
     | Annotated[ItemDelete, Tag("<conversation.item.delete>")]
     | Annotated[ItemRetrieve, Tag("<conversation.item.retrieve>")]
@@ -217,3 +318,68 @@ ClientEvent = Annotated[
     told_by("type"),
 ]
 CLIENT_EVENT: TypeAdapter[Any] = TypeAdapter(ClientEvent)
+MAX_REFUSED = 16
+"""Fields of one update that are told to be wrong; with more of them it is refused as a whole."""
+
+
+def read_session(said: dict[str, Any]) -> tuple[SessionFields, list[ApiError]]:
+    """A session's fields as far as they can be had, and what is wrong with the others."""
+    said, refused = _present(said), list[ApiError]()
+    while True:
+        try:
+            return SessionFields.model_validate(said), refused
+        except ValidationError as error:
+            refusal = of_validation(error)
+            refusal.param = f"session.{refusal.param}"
+            refusal.message = f"session.{refusal.message}"
+            refused.append(refusal)
+            place = error.errors(include_url=False, include_context=False)[0]["loc"]
+            if len(refused) > MAX_REFUSED or not _drop(said, place):
+                raise refusal from None
+
+
+def read_response(said: dict[str, Any]) -> ResponseFields:
+    """Raises ApiError for what would give another answer than was asked for."""
+    try:
+        return parse_value(_present(said), ResponseFields)
+    except ApiError as error:
+        error.param, error.message = f"response.{error.param}", f"response.{error.message}"
+        raise
+
+
+def _present(said: dict[str, Any]) -> dict[str, Any]:
+    """With the present names of fields, in dictionaries of its own."""
+    now = {name: value for name, value in said.items() if name not in EARLIER}
+    for name, (*inside, last) in EARLIER.items():
+        if name not in said:
+            continue
+        place = now
+        for step in inside:
+            inner = place.get(step)
+            place[step] = place = dict(inner) if isinstance(inner, dict) else {}
+        place.setdefault(last, said[name])
+    return _copied(now)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copied(inner) for name, inner in value.items()}
+    return [_copied(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _drop(said: Any, place: tuple[int | str, ...]) -> bool:
+    """Leave out what stands at a place, which also names members of unions, or what it is missing
+    in; False where that is everything."""
+    holder: Any = None
+    last: int | str = ""
+    for step in place:
+        known = isinstance(said, dict) and step in said
+        if known or (isinstance(said, list) and isinstance(step, int)):
+            holder, last = said, step
+            said = holder[step]
+        elif not (isinstance(step, str) and step.startswith("<")):
+            break
+    if holder is None:
+        return False
+    del holder[last]
+    return True

@@ -47,12 +47,19 @@ from moss_engine.endpoints.server import Server
 MAX_NAME_CHARS = 512
 
 
+def bytes_of(data: str) -> bytes:
+    """Raises AudioFormatError for what is no base64."""
+    try:
+        return b64decode(data, validate=True)
+    except ValueError:
+        raise AudioFormatError(
+            "The audio is no base64; send the bytes of its samples in base64."
+        ) from None
+
+
 def samples_of(data: str) -> np.ndarray:
     """base64 of 16-bit little-endian PCM -> int16 [n]; raises AudioFormatError."""
-    try:
-        raw = b64decode(data, validate=True)
-    except ValueError:
-        raw = b"\0"
+    raw = bytes_of(data)
     if len(raw) % 2:
         raise AudioFormatError("The audio is no base64 of 16-bit samples; send pcm16 at 24 kHz.")
     return np.frombuffer(raw, "<i2").astype(np.int16)
@@ -113,6 +120,15 @@ class Microphone:
         return self._num_held * 1000 // RATE_HZ
 
     @property
+    def talking(self) -> bool:
+        return self._turn.talking
+
+    @property
+    def now_ms(self) -> int:
+        """Sound that came so far, as far as the detector judged it."""
+        return self._num_seen * 1000 // RATE_HZ
+
+    @property
     def spoken_s(self) -> float:
         """Speech in the turn that is being said."""
         return self._turn.spoken_s
@@ -169,7 +185,7 @@ class Microphone:
             self._turn, probability, answering=answering, max_s=self._max_s, end_s=self.end_s,
             likely=self._likely,
         )  # fmt: skip
-        change, now_ms = self._turn.change, self._num_seen * 1000 // RATE_HZ
+        change, now_ms = self._turn.change, self.now_ms
         if change is Change.NONE:
             if silent_s < LOOK_S <= self._turn.silent_s:
                 return [Heard(Change.PAUSED, now_ms, self.sound)]
@@ -352,11 +368,15 @@ class Listening:
         await self.show(item, after)
         self._understand(pcm, item)
 
-    async def show(self, item: Item, after: str | None = None) -> None:
-        before = self._talk.add(item, after)
+    async def show(
+        self, item: Item, after: str | None = None, ignored: list[str] | None = None
+    ) -> None:
+        before, told = self._talk.add(item, after), {"warnings": ignored} if ignored else {}
         for kind in ("added", "done"):
             value = item.value()
-            await self._emit(f"conversation.item.{kind}", previous_item_id=before, item=value)
+            await self._emit(
+                f"conversation.item.{kind}", previous_item_id=before, item=value, **told
+            )
 
     async def understood(self, item: Item) -> None:
         """Wait until a recording was understood, or could not be."""
@@ -401,6 +421,7 @@ class Listening:
         if self.transcribes and transcript is not None:
             usage = {"type": "duration", "seconds": len(pcm) / RATE_HZ}
             words = transcript.text
+            await self._tell_later(f"{kind}.delta", **place, delta=words)
             await self._tell_later(f"{kind}.completed", **place, transcript=words, usage=usage)
         if found:
             self._turn_over(item)

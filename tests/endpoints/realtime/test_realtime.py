@@ -181,6 +181,13 @@ async def test_what_was_not_heard_is_cut(connect, service):
         )
         error = (await until(connection, "error"))[-1].error
         assert "has 90 ms of answered sound" in error.message
+        await connection.conversation.item.truncate(
+            item_id=item.id, content_index=0, audio_end_ms=1
+        )
+        await until(connection, "conversation.item.truncated")
+        await connection.conversation.item.retrieve(item_id=item.id)
+        item = (await until(connection, "conversation.item.retrieved"))[-1].item
+        assert item.content[0].transcript == ""
 
 
 async def test_items_are_put_read_and_deleted(connect, service):
@@ -342,29 +349,35 @@ async def test_hanging_up_stops_the_reply(connect, service):
         ({"type": "response.wait"}, "type", "^type is of a kind that is not served here"),
         ({"event": 1}, "type", "^type is missing; send it"),
         ({"type": "session.update"}, "session", "session is missing"),
-        ({"type": "session.update", "session": {"tools": [1]}}, "session.tools",
-         "is not served here; leave it out"),
+        ({"type": "session.update", "session": {"tools": [1]}}, "session.tools[0]", "must be"),
+        ({"type": "session.update", "session": {"tools": [{"type": "function", "name": "f"}]}},
+         "session.tools", "calls no functions; leave them out"),
+        ({"type": "session.update", "session": {"tools": [{"type": "mcp", "name": "f"}]}},
+         "session.tools[0].type", "send 'function'"),
         ({"type": "session.update", "session": {"audio": {"output": {"speed": 9}}}},
-         "session.audio.output.speed", "is 9; leave it at 1"),
+         "session.audio.output.speed", "less than or equal to 4"),
+        ({"type": "session.update", "session": {"audio": {"input": {"transcription": {
+            "language": "de"}}}}}, "session.audio.input.transcription.language", "en, the only"),
+        ({"type": "session.update", "session": {"type": "transcription"}}, "session.type",
+         "No recogniser listens"),
         ({"type": "session.update", "session": {"max_output_tokens": 50_000}},
          "session.max_output_tokens", "^session.max_output_tokens must be less than or equal to"),
         ({"type": "session.update", "session": {"max_output_tokens": "many"}},
          "session.max_output_tokens", "is 'many'; send 'inf'"),
         ({"type": "session.update", "session": {"model": "other"}}, "model", "ask for 'scripted'"),
         ({"type": "session.update", "session": {"audio": {"input": {"format": {
-            "type": "audio/pcmu"}}}}}, "session.audio.input.format.type", "send 'audio/pcm'"),
+            "type": "audio/x"}}}}}, "session.audio.input.format.type", "send 'audio/pcm'"),
         ({"type": "session.update", "session": {"audio": {"output": {"voice": "bob"}}}},
          "session.audio.output.voice", "no voice 'bob'; choose one of default"),
-        ({"type": "session.update", "session": {"output_modalities": ["audio", "text"]}},
-         "session.output_modalities", "holds too many; send 1 at most"),
         ({"type": "input_audio_buffer.append", "audio": "AAAA"}, None, "is no base64 of 16-bit"),
         ({"type": "input_audio_buffer.append", "audio": "%"}, None, "is no base64"),
         ({"type": "input_audio_buffer.commit"}, None, "holds 0 ms; append 100 ms"),
-        ({"type": "response.create"}, None, "Nothing was said yet"),
         ({"type": "response.create", "response": {"audio": {"output": {"voice": "bob"}}}},
          "response.audio.output.voice", "no voice 'bob'; choose one of default"),
         ({"type": "response.create", "response": {"conversation": "none"}},
          "response.conversation", "send 'auto'"),
+        ({"type": "response.create", "response": {"input": [1]}}, "response.input",
+         "is not served here"),
         ({"type": "conversation.item.truncate", "item_id": "x", "audio_end_ms": 0}, "item_id",
          "No item has the id 'x'"),
         ({"type": "conversation.item.create", "item": {"type": "message", "role": "user",

@@ -33,7 +33,9 @@ class Ears(FakeService):
 
     words = WHOLE
 
-    async def transcribe(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript:
+    async def transcribe(
+        self, wave: np.ndarray, sample_rate_hz: int, timed: bool = False
+    ) -> Transcript:
         self.encoded.append((wave, sample_rate_hz))
         return Transcript(self.words, "Scripted", len(wave) / sample_rate_hz)
 

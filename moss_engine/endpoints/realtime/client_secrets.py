@@ -1,0 +1,57 @@
+"""POST /v1/realtime/client_secrets: short-lived keys, with which a page opens a session."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from moss_engine.endpoints.access import Caller
+from moss_engine.endpoints.bodies import OpenBody, read_json
+from moss_engine.endpoints.realtime.session import Session, settled
+from moss_engine.endpoints.server import Server
+
+
+class ExpiresAfter(OpenBody):
+    anchor: Literal["created_at"] = "created_at"
+    seconds: Annotated[int, Field(ge=10, le=7200)] = 600
+
+
+class SecretBody(OpenBody):
+    """`session` is as in `session.update`, and holds from the session's beginning."""
+
+    expires_after: ExpiresAfter = ExpiresAfter()
+    session: dict[str, Any] = Field(default_factory=dict)
+
+
+class SessionBody(OpenBody):
+    """The same by an earlier name: the session's fields themselves."""
+
+
+async def issue(server: Server, request: Request, caller: Caller) -> Response:
+    body = await read_json(request, SecretBody)
+    told, key, ends_s = _issued(server, caller, body.session, body.expires_after.seconds)
+    return JSONResponse({"value": key, "expires_at": ends_s, "session": told})
+
+
+async def issue_session(server: Server, request: Request, caller: Caller) -> Response:
+    said = (await read_json(request, SessionBody)).model_extra or {}
+    told, key, ends_s = _issued(server, caller, said, ExpiresAfter().seconds)
+    return JSONResponse({**told, "client_secret": {"value": key, "expires_at": ends_s}})
+
+
+def _issued(
+    server: Server, caller: Caller, said: dict[str, Any], seconds: int
+) -> tuple[dict[str, Any], str, int]:
+    """The session as it will be, the key, and when it ends; raises ApiError for a field that
+    cannot be had."""
+    info = server.info
+    first = Session("", server.model, vad=info.hears, judges=info.recogniser is not None)
+    session, ignored, refused = settled(server, first, said)
+    if refused:
+        raise refused[0]
+    key, ends_s = server.access.issue(caller, said, seconds)
+    told = session.value(info.voices, info.recogniser)
+    return {**told, **({"warnings": ignored} if ignored else {})}, key, ends_s

@@ -1,0 +1,385 @@
+"""What stock clients send on their own, and what they need: settings, greetings, functions, the
+telephone's sound, sessions that only transcribe, keys for pages."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import httpx
+import numpy as np
+import openai
+import pytest
+import soxr
+import websockets
+
+from moss_engine.api.request import Text, ToolCall
+from moss_engine.audio import g711
+from moss_engine.audio.pcm import to_pcm16
+from moss_engine.endpoints import access
+from moss_engine.endpoints.access import Access, Key, digest_of
+from moss_engine.endpoints.realtime import connection as connections
+from moss_engine.talk.answer import Say
+from moss_engine.talk.modes import talking_modes
+from moss_engine.talk.service import TalkingService
+from tests.endpoints.endpoint_support import MODEL, running
+from tests.endpoints.realtime.test_realtime import (
+    MANUAL,
+    QUESTION,
+    base64_of,
+    begin,
+    pcm_of,
+    until,
+    write,
+)
+from tests.talk.talk_support import READER, Written
+from tests.ui.page_support import INFO, PATIENCE_S, FakeService, Script, signal
+
+PCM = {"type": "audio/pcm", "rate": 24000}
+SEMANTIC = {"type": "semantic_vad", "create_response": True, "interrupt_response": True}
+AGENTS = {
+    "type": "realtime", "model": "gpt-realtime-2.1", "output_modalities": ["audio"], "tools": [],
+    "audio": {
+        "input": {
+            "format": PCM, "transcription": {"model": "gpt-4o-mini-transcribe"},
+            "turn_detection": {"type": "semantic_vad", "interrupt_response": True},
+        },
+        "output": {"voice": "ash", "format": PCM},
+    },
+}  # fmt: skip
+TRACED = {"type": "realtime", "model": "gpt-realtime", "tracing": {"workflow_name": "Mine"}}
+AGENTS_JS = {
+    "type": "realtime", "instructions": "Be brief.", "model": "gpt-realtime",
+    "output_modalities": ["audio"], "tools": [], "tool_choice": "auto", "prompt": {"id": "pmpt_1"},
+    "audio": {
+        "input": {
+            "format": PCM, "noise_reduction": {"type": "near_field"},
+            "transcription": {"model": "gpt-4o-mini-transcribe"},
+            "turn_detection": {"type": "semantic_vad"},
+        },
+        "output": {"format": PCM, "voice": "marin", "speed": 1.2},
+    },
+}  # fmt: skip
+EARLIER = {
+    "modalities": ["text", "audio"], "voice": "alloy", "input_audio_format": "pcm16",
+    "output_audio_format": "pcm16", "input_audio_transcription": {"model": "whisper-1"},
+    "turn_detection": None, "tools": [], "tool_choice": "auto", "temperature": 0.8,
+    "max_response_output_tokens": 4096,
+}  # fmt: skip
+LIVEKIT = {
+    "type": "realtime", "model": "gpt-realtime", "output_modalities": ["audio"],
+    "audio": {
+        "input": {
+            "format": PCM, "noise_reduction": None, "turn_detection": {
+                **SEMANTIC, "eagerness": "medium"},
+            "transcription": {"model": "gpt-4o-mini-transcribe", "prompt": "Names: Ada"},
+        },
+        "output": {"format": PCM, "speed": 1.0, "voice": "marin"},
+    },
+    "max_output_tokens": "inf", "tool_choice": "auto", "tracing": None,
+    "truncation": {"type": "retention_ratio", "retention_ratio": 0.8}, "include": ["x"],
+}  # fmt: skip
+PIPECAT = {
+    "type": "realtime", "instructions": "Be brief.", "tools": [],
+    "audio": {"input": {"turn_detection": False, "transcription": {"model": "whisper-1"}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "warnings", "vad"),
+    [
+        (AGENTS, None, "semantic_vad"),
+        (TRACED, ["tracing"], "server_vad"),
+        (AGENTS_JS, ["prompt", "audio.input.noise_reduction", "audio.output.speed;used=1"],
+         "semantic_vad"),
+        (EARLIER, ["temperature"], None),
+        (LIVEKIT, ["truncation", "include", "audio.input.transcription.prompt"], "semantic_vad"),
+        (PIPECAT, None, None),
+    ],
+    ids=["agents", "traced", "agents-js", "earlier", "livekit", "pipecat"],
+)  # fmt: skip
+async def test_what_clients_set_at_first_is_taken(connect, settings, warnings, vad):
+    async with connect() as connection:
+        await until(connection, "session.created")
+        await connection.send({"type": "session.update", "session": settings})
+        told = (await until(connection, "session.updated", "error"))[-1]
+        assert told.type == "session.updated"
+        assert (told.model_extra or {}).get("warnings") == warnings
+        session = told.session
+        assert session.output_modalities == ["audio"]
+        found = session.audio.input.turn_detection
+        assert (found and found.type) == vad
+        assert session.instructions == settings.get("instructions", "")
+        await connection.send({"type": "response.create"})
+        assert (await until(connection, "response.done", "error"))[-1].type == "response.done"
+
+
+async def test_one_field_that_cannot_be_had_leaves_the_others(connect):
+    wrong = {
+        "instructions": "Be brief.", "tools": [{"type": "function", "name": "look"}], "model": "x",
+        "audio": {
+            "input": {"turn_detection": {"type": "server_vad", "threshold": 7,
+                                         "silence_duration_ms": 900}},
+            "output": {"voice": "bob"},
+        },
+    }  # fmt: skip
+    async with connect() as connection:
+        await until(connection, "session.created")
+        await connection.send({"type": "session.update", "event_id": "mine", "session": wrong})
+        session = (await until(connection, "session.updated"))[-1].session
+        assert session.instructions == "Be brief." and session.tools == []
+        assert session.audio.input.turn_detection.silence_duration_ms == 900
+        params = [(await until(connection, "error"))[-1].error for _ in range(4)]
+        assert {error.event_id for error in params} == {"mine"}
+        assert {error.param for error in params} == {
+            "session.audio.input.turn_detection.threshold", "model", "session.tools",
+            "session.audio.output.voice",
+        }  # fmt: skip
+
+
+async def test_a_reply_is_made_by_instructions_before_anything_was_said(connect, service):
+    async with connect() as connection:
+        await begin(connection, {**MANUAL, "instructions": "You are kind."})
+        for instructions in ("Greet the user.", "Say that it rains."):
+            asked = {"instructions": instructions, "metadata": {"client_event_id": "1"}}
+            await connection.send({"type": "response.create", "response": asked})
+            done = (await until(connection, "response.done"))[-1].response
+            assert done.status == "completed" and done.metadata == {"client_event_id": "1"}
+            said = [message.content for message in service.requests[-1].messages]
+            assert said[0] == Text("You are kind.") and said[-1] == Text(instructions)
+        await write(connection)
+        asked = {"instructions": "Be brief."}
+        await connection.send({"type": "response.create", "response": asked})
+        await until(connection, "response.done")
+        first, *_, last = service.requests[-1].messages
+        assert first.content == Text("Be brief.") and last.content == Text("How are you?")
+
+
+@asynccontextmanager
+async def connected(service, access=None):
+    with running(service, access) as url:
+        async with (
+            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client,
+            client.realtime.connect(model=MODEL) as connection,
+        ):
+            yield connection
+
+
+async def test_small_talk_greets_whoever_asks_it_to(service):
+    """It knows no instructions, says so, and answers a greeting; system items change nothing."""
+    fixed = tuple(replace(mode, own_system=False) for mode in INFO.modes)
+    small = FakeService(Script(seconds=0.4, rtf=0.02), replace(INFO, modes=fixed))
+    async with connected(small) as connection:
+        await until(connection, "session.created")
+        item = {
+            "type": "message",
+            "role": "system",
+            "content": [{"type": "input_text", "text": "x"}],
+        }
+        await connection.send({"type": "conversation.item.create", "item": item})
+        told = (await until(connection, "conversation.item.added"))[-1]
+        assert told.model_extra["warnings"] == ["system"]
+        asked = {"instructions": "Greet the user.", "tool_choice": "auto"}
+        await connection.send({"type": "response.create", "response": asked})
+        created = (await until(connection, "response.created"))[-1]
+        assert created.model_extra["warnings"] == ["instructions"]
+        assert (await until(connection, "response.done"))[-1].response.status == "completed"
+    assert [m.content for m in small.requests[-1].messages] == [Text("Hello.")]
+
+
+TOOL = {"type": "function", "name": "look", "description": "Looks.",
+        "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}  # fmt: skip
+
+
+async def test_functions_are_called_and_what_they_gave_is_spoken_about():
+    brain = Written([ToolCall("call_1", "look", '{"at": "sky"}')])
+    info = replace(READER, brain="scripted brain")
+    info = replace(info, modes=talking_modes(info))
+    below = FakeService(Script(seconds=0.4, first_s=0.01, rtf=0.01), READER)
+    async with connected(TalkingService(below, info, brain)) as connection:
+        await begin(connection, {**MANUAL, "instructions": "Help.", "tools": [TOOL]})
+        await write(connection, "What is up there?")
+        await connection.response.create()
+        events = await until(connection, "response.done")
+        assert [e.type for e in events if "conversation" not in e.type] == [
+            "response.created", "response.output_item.added",
+            "response.function_call_arguments.delta", "response.function_call_arguments.done",
+            "response.output_item.done", "response.done",
+        ]  # fmt: skip
+        (call,) = events[-1].response.output
+        assert (call.type, call.name, call.call_id) == ("function_call", "look", "call_1")
+        assert json.loads(call.arguments) == {"at": "sky"}
+        brain.parts = [Say("A bird.")]
+        output = {"type": "function_call_output", "call_id": "call_1", "output": "bird"}
+        await connection.conversation.item.create(item=output)
+        await until(connection, "conversation.item.done")
+        await connection.response.create()
+        events = await until(connection, "response.done")
+        assert events[-1].response.output[0].content[0].transcript == "A bird."
+        assert len(pcm_of(events)) > 0
+    assert brain.asked[0].tools.functions[0].name == "look" and brain.asked[0].system == "Help."
+    user, called, gave = brain.asked[1].turns
+    assert called.calls == (ToolCall("call_1", "look", '{"at": "sky"}'),)
+    assert (gave.role, gave.call_id, gave.content) == ("tool", "call_1", Text("bird"))
+    assert user.content == Text("What is up there?")
+
+
+def snr_db(heard: np.ndarray, sent: np.ndarray) -> float:
+    """Of int16 [n], at the delay and loudness that fit best."""
+    places = range(200)
+    sent = sent[: len(heard) - 200].astype(float)
+    errors = [np.square(heard[at : at + len(sent)] - sent).mean() for at in places]
+    return 10 * np.log10(np.square(sent).mean() / min(errors))
+
+
+@pytest.mark.parametrize(("kind", "law"), [("audio/pcmu", "mu"), ("g711_alaw", "a")])
+async def test_a_telephone_hears_and_is_heard(connect, service, kind, law):
+    tone = to_pcm16(0.5 * np.sin(2 * np.pi * 700 * np.arange(24_000) / 24_000))
+    called = g711.encode(soxr.resample(tone, 24_000, 8000), law)
+    settings = {"input_audio_format": kind, "output_audio_format": kind, "turn_detection": None}
+    async with connect() as connection:
+        await begin(connection, settings)
+        for start in range(0, len(called), 160):
+            block = base64.b64encode(called[start : start + 160]).decode()
+            await connection.input_audio_buffer.append(audio=block)
+        await connection.input_audio_buffer.commit()
+        await until(connection, "conversation.item.done")
+        await connection.response.create()
+        events = await until(connection, "response.done")
+    assert events[-1].response.audio.output.format.type == f"audio/pcm{law[0].replace('m', 'u')}"
+    wave, rate_hz = service.encoded[-1]
+    assert abs(len(wave) / rate_hz - 1) < 0.01
+    assert snr_db(np.pad(wave * 32768, (0, 400)), tone) > 25
+    deltas = [e.delta for e in events if e.type == "response.output_audio.delta"]
+    heard = g711.decode(b"".join(map(base64.b64decode, deltas)), law)
+    sent = to_pcm16(signal(1.2, seed=service.requests[-1].sampling.seed % 50))
+    assert abs(len(heard) - len(sent) / 3) < 10
+    assert snr_db(np.pad(heard, (0, 200)), soxr.resample(sent, 24_000, 8000)) > 25
+
+
+@pytest.mark.filterwarnings("ignore:'audioop' is deprecated")
+@pytest.mark.parametrize("law", ["mu", "a"])
+def test_g711_is_the_standard_s(law):
+    audioop = pytest.importorskip("audioop")
+    pcm, codes = np.arange(-32_768, 32_768).astype("<i2"), bytes(range(256))
+    name = {"mu": "ulaw", "a": "alaw"}[law]
+    to_law, from_law = getattr(audioop, f"lin2{name}"), getattr(audioop, f"{name}2lin")
+    assert g711.encode(pcm, law) == to_law(pcm.tobytes(), 2)
+    assert g711.decode(codes, law).astype("<i2").tobytes() == from_law(codes, 2)
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+async def test_a_session_may_only_write_down_what_is_said(earlier):
+    ears = FakeService(Script(), replace(INFO, recogniser="Scripted"))
+    with running(ears) as url:
+        address = f"{url.replace('http', 'ws')}/v1/realtime"
+        async with websockets.connect(f"{address}?intent=transcription") as socket:
+            created = json.loads(await socket.recv())
+            assert created["session"]["type"] == "transcription"
+            settings = {"input_audio_format": "pcm16", "turn_detection": None}
+            kind = "transcription_session" if earlier else "session"
+            await socket.send(json.dumps({"type": f"{kind}.update", "session": settings}))
+            assert json.loads(await socket.recv())["type"] == f"{kind}.updated"
+            for event in (
+                {"type": "input_audio_buffer.append", "audio": base64_of(QUESTION)},
+                {"type": "input_audio_buffer.commit"},
+            ):
+                await socket.send(json.dumps(event))
+            told = {}
+            while "conversation.item.input_audio_transcription.completed" not in told:
+                event = json.loads(await asyncio.wait_for(socket.recv(), PATIENCE_S))
+                told[event["type"]] = event
+            for name, field in (("delta", "delta"), ("completed", "transcript")):
+                event = told[f"conversation.item.input_audio_transcription.{name}"]
+                assert event[field] == "What time is it?"
+            await socket.send(json.dumps({"type": "response.create"}))
+            refused = json.loads(await asyncio.wait_for(socket.recv(), PATIENCE_S))
+            assert "writes down what is said" in refused["error"]["message"]
+    assert ears.requests == []
+
+
+KEY = "k" * 32
+
+
+async def test_a_page_gets_a_key_of_its_own_for_a_while(service, monkeypatch):
+    keys = Access((Key("ann", digest_of(KEY)),))
+    with running(service, keys) as url:
+        body = {
+            "expires_after": {"anchor": "created_at", "seconds": 60},
+            "session": {"type": "realtime", "model": "gpt-realtime", "instructions": "Be brief."},
+        }
+        path = f"{url}/v1/realtime/client_secrets"
+        assert httpx.post(path, json=body).status_code == 401
+        by_ann = {"Authorization": f"Bearer {KEY}"}
+        told = httpx.post(path, json=body, headers=by_ann).json()
+        assert told["value"].startswith("ek_") and told["session"]["instructions"] == "Be brief."
+        wrong = httpx.post(path, json={"session": {"voice": "bob"}}, headers=by_ann)
+        assert wrong.status_code == 400 and "no voice 'bob'" in wrong.text
+        earlier = httpx.post(
+            f"{url}/v1/realtime/sessions", json={"model": "gpt-4o-realtime-preview"}, headers=by_ann
+        ).json()
+        assert earlier["client_secret"]["value"].startswith("ek_")
+        by_key = {"Authorization": f"Bearer {told['value']}"}
+        assert httpx.get(f"{url}/v1/models", headers=by_key).status_code == 401
+        address = f"{url.replace('http', 'ws')}/v1/realtime?model=gpt-realtime"
+        page = {
+            "subprotocols": ["realtime", f"openai-insecure-api-key.{told['value']}"],
+            "origin": "https://elsewhere.example",
+        }
+        async with websockets.connect(address, **page) as socket:
+            session = json.loads(await socket.recv())["session"]
+            assert session["instructions"] == "Be brief."
+        now_s = access.time.time()
+        monkeypatch.setattr(access.time, "time", lambda: now_s + 61)
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            await websockets.connect(address, **page)
+        assert b"has ended" in refused.value.response.body
+
+
+async def test_earlier_clients_hear_events_by_their_names(served, service):
+    address = f"{served[1].replace('http', 'ws')}/v1/realtime?model=gpt-4o-realtime-preview"
+    headers = {"OpenAI-Beta": "realtime=v1"}
+    async with websockets.connect(address, additional_headers=headers) as socket:
+        part = {"type": "input_text", "text": "Hello."}
+        item = {"type": "message", "role": "user", "content": [part]}
+        await socket.send(json.dumps({"type": "conversation.item.create", "item": item}))
+        await socket.send(json.dumps({"type": "response.create"}))
+        told = {}
+        while "response.done" not in told:
+            event = json.loads(await asyncio.wait_for(socket.recv(), PATIENCE_S))
+            told[event["type"]] = event
+    assert {"conversation.item.created", "response.audio.delta", "response.audio.done"} <= set(told)
+    assert "response.audio_transcript.delta" in told and "conversation.item.done" not in told
+    assert told["response.done"]["response"]["output"][0]["content"][0]["type"] == "audio"
+
+
+async def test_who_says_nothing_for_long_is_asked(connect, service, monkeypatch):
+    pytest.importorskip("silero_vad")
+    service.script = Script(seconds=0.3, rtf=0.02)
+    detection = {"type": "server_vad", "idle_timeout_ms": 1000}
+    async with connect() as connection:
+        await begin(connection, {"audio": {"input": {"turn_detection": detection}}})
+        await write(connection)
+        await connection.response.create()
+        await until(connection, "response.done")
+        begun_s = asyncio.get_running_loop().time()
+        events = await until(connection, "response.created")
+        waited_s = asyncio.get_running_loop().time() - begun_s
+        assert events[0].type == "input_audio_buffer.timeout_triggered" and 0.9 < waited_s < 5
+        done = (await until(connection, "response.done"))[-1].response
+        assert done.output[0].content[0].transcript == connections.STILL_THERE
+    assert service.requests[-1].mode == "read"
+
+
+async def test_words_of_an_answer_come_with_their_times(connect, service):
+    async with connect() as connection:
+        await begin(connection)
+        await write(connection, "One two three four five six.")
+        await connection.response.create()
+        events = await until(connection, "response.done")
+    deltas = [e for e in events if e.type == "response.output_audio_transcript.delta"]
+    starts = [e.model_extra["start_ms"] for e in deltas]
+    assert starts == sorted(starts) and starts[0] == 0 and starts[-1] < 1200

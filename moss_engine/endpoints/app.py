@@ -26,6 +26,7 @@ from moss_engine.endpoints.openapi import document
 from moss_engine.endpoints.realtime.client_secrets import issue, issue_session
 from moss_engine.endpoints.realtime.connection import converse
 from moss_engine.endpoints.replies import IGNORED
+from moss_engine.endpoints.responses import ResponsesBody, respond
 from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.speech import SpeechBody, speak
 from moss_engine.endpoints.tool import open_tool
@@ -64,6 +65,9 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         body = await read_json(request, ChatBody, MAX_SOUND_BYTES)
         return complete(server, memory, body, caller)
 
+    async def response(request: Request, caller: Caller) -> Response:
+        return respond(server, memory, await read_json(request, ResponsesBody), caller)
+
     async def transcription(request: Request, caller: Caller) -> Response:
         with caller.place():
             return await transcribe(server, request)
@@ -76,6 +80,7 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         _route(server, f"{PREFIX}audio/speech", speech, method="POST"),
         _route(server, f"{PREFIX}audio/transcriptions", transcription, method="POST"),
         _route(server, f"{PREFIX}chat/completions", chat, method="POST"),
+        _route(server, f"{PREFIX}responses", response, method="POST"),
     ]
     routes += _secrets(server)
     if tool:

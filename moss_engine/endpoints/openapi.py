@@ -13,6 +13,7 @@ from pydantic.json_schema import models_json_schema
 import moss_engine
 from moss_engine.endpoints.chat import ChatBody
 from moss_engine.endpoints.realtime.client_secrets import SecretBody
+from moss_engine.endpoints.responses import ResponsesBody
 from moss_engine.endpoints.sound import MEDIA_TYPES
 from moss_engine.endpoints.speech import SpeechBody
 from moss_engine.endpoints.transcription import TranscriptionBody
@@ -70,6 +71,10 @@ OPERATIONS = (
     ),
     Operation(
         "post", "/v1/realtime/client_secrets", "A short-lived key for a page", SecretBody,
+    ),
+    Operation(
+        "post", "/v1/responses", "A conversation is answered in text", ResponsesBody,
+        answers=(JSON, EVENTS),
     ),
 )  # fmt: skip
 

@@ -99,6 +99,23 @@ assert answer.choices[0].message.content
 chunks = client.chat.completions.create(model="gpt-4o", messages=messages, stream=True)
 assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 """),
+    "responses": Stock("openai", CLIENT + """
+answer = client.responses.create(
+    model="gpt-5", input="Write a one-sentence bedtime story about a unicorn.",
+    instructions="Talk like a pirate.", reasoning={"effort": "low"}, store=True)
+assert answer.output_text
+events = list(client.responses.create(model="gpt-5", stream=True,
+    input=[{"role": "developer", "content": "Be kind."}, {"role": "user", "content": "Hello."}]))
+assert events[-1].type == "response.completed" and events[-1].response.output_text
+tools = [{"type": "function", "name": "get_weather", "parameters": {"type": "object",
+    "properties": {"city": {"type": "string"}}}, "strict": False}]
+said = [{"role": "user", "content": "What is the weather in Rome?"}]
+answer = client.responses.create(model="gpt-5", tools=tools, input=said)
+said += answer.output
+said.append({"type": "function_call_output", "call_id": answer.output[0].call_id,
+    "output": "It is sunny."})
+assert client.responses.create(model="gpt-5", tools=tools, input=said).output_text == "It is sunny."
+"""),
     "chat_audio": Stock("openai", CLIENT + """
 import base64
 data = base64.b64encode(open(RECORDING, "rb").read()).decode()
@@ -135,9 +152,8 @@ asyncio.run(main())
     "agents_voice": Stock("openai-agents", """
 import asyncio, wave
 import numpy as np
-from agents import Agent, function_tool, set_default_openai_api, set_tracing_disabled
+from agents import Agent, function_tool, set_tracing_disabled
 from agents.voice import AudioInput, SingleAgentVoiceWorkflow, VoicePipeline
-set_default_openai_api("chat_completions")
 set_tracing_disabled(True)
 @function_tool
 def get_weather(city: str) -> str:

@@ -7,7 +7,6 @@ import http.client
 import io
 import json
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -20,12 +19,7 @@ from moss_engine.api.errors import EngineFaultError
 from moss_engine.api.request import Reply, Speech, Text
 from moss_engine.audio.pcm import read_wav, to_pcm16, write_wav
 from moss_engine.endpoints import chat as complete
-from moss_engine.talk.llm import ChatServer, Llm
-from moss_engine.talk.modes import talking_modes
-from moss_engine.talk.service import TalkingService
 from tests.endpoints.endpoint_support import MODEL, running
-from tests.talk.talk_support import READER
-from tests.talk.test_llm import Chat
 from tests.ui.page_support import INFO, FakeService, Script, signal, until
 
 ASKED = [{"role": "user", "content": "How are you?"}]
@@ -210,38 +204,6 @@ WEATHER = {
         "strict": True,
     },
 }
-
-
-@pytest.fixture(scope="module")
-def thinking():
-    """The endpoints over a chat server that calls a function until it hears of its result."""
-    chat = Chat()
-
-    def script(handler) -> None:
-        chat.begin(handler)
-        told = chat.asked[-1]["messages"][-1]
-        if told["role"] == "tool":
-            chat.send(handler, {"choices": [{"delta": {"content": told["content"]}}]})
-        else:
-            for piece in (
-                {"index": 0, "id": "c1", "function": {"name": "get_weather", "arguments": ""}},
-                {"index": 0, "function": {"arguments": '{"city": '}},
-                {"index": 0, "function": {"arguments": '"Rome"}'}},
-                {"index": 1, "function": {"name": "get_weather", "arguments": "{}"}},
-            ):
-                chat.send(handler, {"choices": [{"delta": {"tool_calls": [piece]}}]})
-        handler.wfile.write(b"data: [DONE]\n\n")
-
-    chat.script = script
-    threading.Thread(target=chat.server.serve_forever, args=(0.02,), daemon=True).start()
-    below = FakeService(Script(seconds=0.4, first_s=0.01, rtf=0.01), READER)
-    info = replace(READER, brain="tiny")
-    info = replace(info, modes=talking_modes(info))
-    service = TalkingService(below, info, Llm(ChatServer(chat.url, "tiny")))  # type: ignore[arg-type]
-    with running(service) as url:
-        yield chat, url
-    chat.server.shutdown()
-    chat.server.server_close()
 
 
 @pytest.mark.parametrize("spoken", [False, True])

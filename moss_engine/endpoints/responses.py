@@ -1,0 +1,344 @@
+"""POST /v1/responses: a conversation is answered in text, as OpenAI's agents ask by default.
+
+Nothing is kept: who goes on sends the whole conversation again.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from moss_engine.api.errors import MossError
+from moss_engine.api.events import (
+    Accepted,
+    Called,
+    Event,
+    Finished,
+    FinishReason,
+    Started,
+    TextDelta,
+)
+from moss_engine.api.request import ToolCall
+from moss_engine.endpoints.access import Caller
+from moss_engine.endpoints.bodies import OpenBody, Rows, parse_value, told_by, without_effect
+from moss_engine.endpoints.chat import (
+    MAX_MESSAGES,
+    MAX_PARTS,
+    MAX_TOOLS,
+    ChatBody,
+    ChosenFunction,
+    Function,
+    make_request,
+)
+from moss_engine.endpoints.errors import ApiError, of_moss
+from moss_engine.endpoints.memory import Memory
+from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, told
+from moss_engine.endpoints.server import Server
+
+Value = dict[str, Any]
+
+
+class TextPart(OpenBody):
+    type: Literal["input_text", "output_text"]
+    text: str
+
+
+Words = Annotated[
+    Annotated[str, Tag("<text>")]
+    | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS), Tag("<parts>")],
+    told_by("type"),
+]
+
+
+class MessageItem(OpenBody):
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Words
+
+
+class CallItem(OpenBody):
+    """A function that was called."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+
+
+class OutputItem(OpenBody):
+    """What came back from a function."""
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: Words
+
+
+class ReasoningItem(OpenBody):
+    """Of another model; it is left out."""
+
+    type: Literal["reasoning"]
+
+
+def _kind(item: Any) -> str:
+    found = item.get("type") if isinstance(item, dict) else getattr(item, "type", None)
+    return f"<{found or 'message'}>"
+
+
+Item = Annotated[
+    Annotated[MessageItem, Tag("<message>")]
+    | Annotated[CallItem, Tag("<function_call>")]
+    | Annotated[OutputItem, Tag("<function_call_output>")]
+    | Annotated[ReasoningItem, Tag("<reasoning>")],
+    Discriminator(_kind),
+]
+Items = Annotated[list[Item], Field(min_length=1, max_length=MAX_MESSAGES)]
+
+
+class ResponseTool(Function):
+    type: Literal["function"]
+
+
+class ChosenResponseTool(ChosenFunction):
+    type: Literal["function"]
+
+
+class Format(OpenBody):
+    type: Literal["text"]
+
+
+class TextOptions(OpenBody):
+    format: Format | None = None
+
+
+class ResponsesBody(OpenBody):
+    """OpenAI's fields, of which those that are not here are taken without effect, except where the
+    answer would be none to what was asked."""
+
+    model: str
+    input: Annotated[
+        Annotated[str, Tag("<text>")] | Annotated[Items, Tag("<parts>")], told_by("type")
+    ]
+    instructions: str | None = None
+    stream: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: Rows | None = None
+    tools: Annotated[list[ResponseTool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: (
+        Annotated[
+            Annotated[Literal["none", "auto", "required"], Tag("<text>")]
+            | Annotated[ChosenResponseTool, Tag("<function>")],
+            told_by("type"),
+        ]
+        | None
+    ) = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    previous_response_id: None = None
+    conversation: None = None
+    background: Literal[False] | None = None
+
+
+def respond(server: Server, memory: Memory, body: ResponsesBody, caller: Caller) -> Streamed:
+    """The response; raises ApiError for what can be refused at once."""
+    server.check_model(body.model)
+    asked, ignored = _asked(body), without_effect(body)
+    media_type = EVENT_STREAM if body.stream else "application/json"
+    return Streamed(_parts(server, memory, body, asked, caller, ignored), media_type, ignored)
+
+
+async def _parts(
+    server: Server,
+    memory: Memory,
+    body: ResponsesBody,
+    asked: ChatBody,
+    caller: Caller,
+    ignored: list[str],
+) -> AsyncGenerator[bytes, None]:
+    """Events, or one whole response."""
+    answer, begun = Answer(server.model, body), False
+    with caller.place():
+        try:
+            request = await make_request(server, memory, asked, caller, ignored)
+            async with aclosing(told(server.service, request)) as events:
+                async for event in events:
+                    for part in answer.take(event):
+                        begun = True
+                        yield part
+            if not body.stream:
+                yield json.dumps(answer.value(), ensure_ascii=False).encode()
+        except (MossError, ApiError) as error:
+            refusal = of_moss(error, "input") if isinstance(error, MossError) else error
+            if not begun:
+                raise refusal from None
+            yield answer.failed(refusal)
+
+
+def _asked(body: ResponsesBody) -> ChatBody:
+    """The same as a chat completion asks for it."""
+    messages: list[Value] = []
+    if body.instructions:
+        messages.append({"role": "system", "content": body.instructions})
+    said = body.input
+    items = [MessageItem(role="user", content=said)] if isinstance(said, str) else said
+    for item in items:
+        if isinstance(item, MessageItem):
+            messages.append({"role": item.role, "content": _joined(item.content)})
+        elif isinstance(item, OutputItem):
+            content = _joined(item.output)
+            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
+        elif isinstance(item, CallItem):
+            if not messages or messages[-1]["role"] != "assistant":
+                messages.append({"role": "assistant", "content": None})
+            function = {"name": item.name, "arguments": item.arguments}
+            call = {"id": item.call_id, "type": "function", "function": function}
+            messages[-1].setdefault("tool_calls", []).append(call)
+    tools = [
+        {"type": "function", "function": tool.model_dump(include=set(Function.model_fields))}
+        for tool in body.tools or ()
+    ]
+    choice: Any = body.tool_choice
+    if isinstance(choice, ChosenResponseTool):
+        choice = {"type": "function", "function": {"name": choice.name}}
+    fields = {
+        "model": body.model,
+        "messages": messages,
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "max_completion_tokens": body.max_output_tokens,
+        "tools": tools,
+        "tool_choice": choice,
+        "parallel_tool_calls": body.parallel_tool_calls,
+    }
+    return parse_value(fields, ChatBody)
+
+
+class Answer:
+    """Folds the events of one reply."""
+
+    def __init__(self, model: str, body: ResponsesBody):
+        self._model = model
+        self._body = body
+        self._id = f"resp_{secrets.token_hex(16)}"
+        self._created_s = int(time.time())
+        self._message_id = f"msg_{secrets.token_hex(16)}"
+        self._words: list[str] = []
+        self._output: list[Value] = []
+        self._num_prompt_rows = self._num_cached_rows = 0
+        self._over: Finished | None = None
+        self._num_events = 0
+
+    def take(self, event: Event) -> Iterator[bytes]:
+        """What a stream says of an event; nothing, where the response is wanted whole."""
+        for value in self._told(event):
+            if self._body.stream:
+                yield self._sent(value)
+
+    def failed(self, error: ApiError) -> bytes:
+        """The last event of a stream that breaks off."""
+        told = error.value()
+        return self._sent({"type": "error", **{k: told[k] for k in ("code", "message", "param")}})
+
+    def value(self) -> Value:
+        """The response as it is by now."""
+        over = self._over
+        cut = over is not None and over.reason is FinishReason.LENGTH
+        num_rows = over.num_rows if over else 0
+        asked = self._body.model_dump(include={"tools", "tool_choice"}, exclude_none=True)
+        usage = {
+            "input_tokens": self._num_prompt_rows,
+            "input_tokens_details": {"cached_tokens": self._num_cached_rows},
+            "output_tokens": num_rows,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": self._num_prompt_rows + num_rows,
+        }
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created_s,
+            "status": "in_progress" if over is None else "incomplete" if cut else "completed",
+            "model": self._model,
+            "output": self._output,
+            "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "instructions": self._body.instructions,
+            "metadata": {},
+            "parallel_tool_calls": self._body.parallel_tool_calls is not False,
+            "temperature": self._body.temperature,
+            "top_p": self._body.top_p,
+            "tool_choice": asked.get("tool_choice", "auto"),
+            "tools": asked.get("tools", []),
+            "usage": usage if over else None,
+        }
+
+    def _told(self, event: Event) -> Iterator[Value]:
+        if isinstance(event, Accepted):
+            self._num_prompt_rows = event.num_prompt_rows
+            yield {"type": "response.created", "response": self.value()}
+            yield {"type": "response.in_progress", "response": self.value()}
+        elif isinstance(event, Started):
+            self._num_cached_rows = event.num_cached_rows
+        elif isinstance(event, TextDelta):
+            if not self._words:
+                message = {**self._message("in_progress"), "content": []}
+                yield {"type": "response.output_item.added", "output_index": 0, "item": message}
+                yield {**self._at("response.content_part.added"), "part": _part("")}
+            self._words.append(event.text)
+            yield {**self._at("response.output_text.delta"), "delta": event.text, "logprobs": []}
+        elif isinstance(event, Called):
+            yield from self._end_of_words()
+            yield from self._called(event.call)
+        elif isinstance(event, Finished):
+            yield from self._end_of_words()
+            self._over = event
+            whole = self.value()
+            yield {"type": f"response.{whole['status']}", "response": whole}
+
+    def _end_of_words(self) -> Iterator[Value]:
+        if not self._words or self._output:
+            return
+        text = "".join(self._words)
+        yield {**self._at("response.output_text.done"), "text": text, "logprobs": []}
+        yield {**self._at("response.content_part.done"), "part": _part(text)}
+        message = {**self._message("completed"), "content": [_part(text)]}
+        self._output.append(message)
+        yield {"type": "response.output_item.done", "output_index": 0, "item": message}
+
+    def _called(self, call: ToolCall) -> Iterator[Value]:
+        place, item_id = len(self._output), f"fc_{secrets.token_hex(16)}"
+        item = {"id": item_id, "type": "function_call", "call_id": call.id, "name": call.name}
+        begun = {**item, "arguments": "", "status": "in_progress"}
+        done = {**item, "arguments": call.arguments, "status": "completed"}
+        at = {"item_id": item_id, "output_index": place}
+        kind = "response.function_call_arguments"
+        yield {"type": "response.output_item.added", "output_index": place, "item": begun}
+        yield {"type": f"{kind}.delta", **at, "delta": call.arguments}
+        yield {"type": f"{kind}.done", **at, "name": call.name, "arguments": call.arguments}
+        self._output.append(done)
+        yield {"type": "response.output_item.done", "output_index": place, "item": done}
+
+    def _message(self, status: str) -> Value:
+        return {"id": self._message_id, "type": "message", "role": "assistant", "status": status}
+
+    def _at(self, kind: str) -> Value:
+        return {"type": kind, "item_id": self._message_id, "output_index": 0, "content_index": 0}
+
+    def _sent(self, value: Value) -> bytes:
+        value = {**value, "sequence_number": self._num_events}
+        self._num_events += 1
+        return f"event: {value['type']}\ndata: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
+
+
+def _part(text: str) -> Value:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _joined(content: Any) -> str:
+    """Text, or text parts, as one text."""
+    return content if isinstance(content, str) else "\n".join(part.text for part in content)

@@ -99,7 +99,7 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
 
 
 def _secrets(server: Server) -> list[BaseRoute]:
-    """Short-lived keys for pages."""
+    """Short-lived keys for pages, and their calls over WebRTC."""
 
     async def secret(request: Request, caller: Caller) -> Response:
         return await issue(server, request, caller)
@@ -107,8 +107,25 @@ def _secrets(server: Server) -> list[BaseRoute]:
     async def session(request: Request, caller: Caller) -> Response:
         return await issue_session(server, request, caller)
 
+    open_calls: list[Any] = []
+
+    async def call(request: Request) -> Response:
+        if not open_calls:
+            try:
+                from moss_engine.endpoints.realtime.calls import Calls
+            except ImportError:
+                raise ApiError(
+                    501,
+                    "Calls over WebRTC need a package that is not installed; run pip install "
+                    "aiortc, or talk by the WebSocket /v1/realtime.",
+                    "no_webrtc",
+                ) from None
+            open_calls.append(Calls())
+        return await open_calls[0].begin(server, request)
+
     path = f"{PREFIX}realtime/"
     return [
+        Route(f"{path}calls", call, methods=["POST"]),
         _route(server, f"{path}client_secrets", secret, method="POST"),
         _route(server, f"{path}sessions", session, method="POST"),
     ]
@@ -138,7 +155,7 @@ def _for_pages_of(origins: tuple[str, ...]) -> Middleware:
         allow_methods=("GET", "POST"),
         allow_headers=("*",),
         allow_private_network=True,
-        expose_headers=("Retry-After", IGNORED),
+        expose_headers=("Retry-After", "Location", IGNORED),
     )
 
 

@@ -101,6 +101,8 @@ HOMES = {
 }
 EVERYWHERE = {"numpy"}
 OPTIONAL = (
+    "aiortc",
+    "av",
     "triton",
     "tensorrt",
     "tensorrt_rtx",
@@ -120,7 +122,15 @@ OPTIONAL = (
 )
 # Imported in functions, once they are asked for: they need a package that not every machine has, or
 # start slowly.
-ON_DEMAND = ("runtime.cuda", "kernels", "runtime.tensorrt", "ui", "export", "cluster.serve")
+ON_DEMAND = (
+    "runtime.cuda",
+    "kernels",
+    "runtime.tensorrt",
+    "ui",
+    "export",
+    "cluster.serve",
+    "endpoints.realtime.calls",
+)
 WITHOUT_TORCH = (
     "api",
     "config",

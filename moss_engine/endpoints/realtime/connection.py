@@ -92,7 +92,10 @@ EARLIER_PARTS = {"output_audio": "audio", "output_text": "text"}
 
 
 class Wire(Protocol):
-    """What events, and sound, come and go by."""
+    """What events, and sound, come and go by. `plays`: it plays the answers itself, as PCM, and
+    knows how far it came."""
+
+    plays: bool
 
     async def receive(self) -> str | bytes | np.ndarray | None:
         """An event, or sound as int16 [n] at `RATE_HZ`; None once the client is gone."""
@@ -102,9 +105,16 @@ class Wire(Protocol):
         """Raises one of `GONE`, or RuntimeError, once the client is gone."""
         ...
 
+    def hush(self) -> int | None:
+        """Drop what is not played yet; the samples of the last answer that were, None where
+        nothing was dropped."""
+        ...
+
 
 class SocketWire:
     """A WebSocket; `earlier`: events have the names of before the general availability."""
+
+    plays = False
 
     def __init__(self, socket: WebSocket, *, earlier: bool = False):
         self._socket = socket
@@ -122,6 +132,9 @@ class SocketWire:
                 return
             event = _earlier({**event, "type": EARLIER.get(event["type"], event["type"])})
         await self._socket.send_text(json.dumps(event, ensure_ascii=False))
+
+    def hush(self) -> None:
+        """Clients play what they are sent."""
 
 
 def _earlier(value: Any) -> Any:
@@ -307,6 +320,9 @@ class Connection:
         effect, and what is wrong with others."""
         before = self._session
         session, ignored, refused = settled(self._server, before, said)
+        if self._wire.plays and session.sounds_as != "audio/pcm":
+            ignored.append("audio.output.format")
+            session = replace(session, sounds_as="audio/pcm")
         detector = None
         if session.vad:
             try:
@@ -409,7 +425,20 @@ class Connection:
             self._plays_until_s = 0.0
             if self._answer is not None:
                 self._answer.cancel("turn_detected")
+            await self._hush()
         await self._listening.tell(heard)
+
+    async def _hush(self) -> None:
+        """Nothing more of an answer is played, where the wire does that, and no more is history."""
+        played, saying = self._wire.hush(), self._saying
+        if played is None or saying is None:
+            return
+        item, info = saying.item, self._server.info
+        if item in self._talk.items and played < item.num_samples:
+            item.cut(played, info)
+            ms = played * 1000 // info.sample_rate_hz
+            place = {"item_id": item.id, "content_index": 0}
+            await self._emit("conversation.item.truncated", **place, audio_end_ms=ms)
 
     async def _weigh(self, doubted: Heard) -> None:
         """Speech over an answer interrupts it once its words, or its length, say that it is meant;
@@ -566,6 +595,8 @@ class Connection:
             session = replace(
                 session, instead=instructions, instructions=self._session.instructions
             )
+        if self._wire.plays:
+            session = replace(session, sounds_as="audio/pcm")
         asked = self._talk.last_of_user()
         if asked is None:
             session = replace(session, instead=session.instead or GREETING)
@@ -631,7 +662,8 @@ class Connection:
     async def _stop(self, reason: str) -> None:
         if self._answer is not None:
             self._answer.cancel(reason)
-            await ended(self._answering)
+        await self._hush()
+        await ended(self._answering)
 
     async def _create(self, event: ItemCreate) -> None:
         said, after = event.item, event.previous_item_id

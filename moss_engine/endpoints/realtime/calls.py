@@ -1,0 +1,269 @@
+"""POST /v1/realtime/calls: a realtime session over WebRTC. Sound comes and goes as tracks, events
+by the data channel."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable
+from fractions import Fraction
+from typing import Any
+
+import av
+import numpy as np
+from aiortc import (
+    MediaStreamTrack,
+    RTCConfiguration,
+    RTCDataChannel,
+    RTCPeerConnection,
+    RTCSessionDescription,
+)
+from aiortc.mediastreams import MediaStreamError
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.websockets import WebSocketDisconnect
+
+from moss_engine.endpoints.bodies import read_body
+from moss_engine.endpoints.errors import ApiError
+from moss_engine.endpoints.realtime.connection import Connection
+from moss_engine.endpoints.realtime.listening import RATE_HZ
+from moss_engine.endpoints.server import Server
+
+MAX_OFFER_BYTES = 512 * 1024
+SDP = "application/sdp"
+FRAME_S = 0.02
+FRAME = round(FRAME_S * RATE_HZ)
+MAX_WAITING = 1024
+"""Events and frames of a client that wait to be taken."""
+MAX_UNSENT_BYTES = 1 << 20
+CHANNEL = "oai-events"
+
+
+class Voice(MediaStreamTrack):
+    """What is said, a frame each 20 ms; silence where there is nothing. `drained` is called when
+    the last of an answer has gone out."""
+
+    kind = "audio"
+
+    def __init__(self, drained: Callable[[], None]):
+        super().__init__()
+        self._drained = drained
+        self._pcm = bytearray()
+        self._num_frames = 0
+        self._begun_s = 0.0
+        self._pushed = self._played = self._answer_at = 0
+        self.ends = False  # nothing more of the answer comes
+
+    def begin(self) -> None:
+        """What is pushed from now on belongs to another answer."""
+        self._answer_at, self.ends = self._pushed, False
+
+    def push(self, pcm: bytes) -> None:
+        """16-bit PCM at `RATE_HZ`."""
+        self._pcm += pcm
+        self._pushed += len(pcm) // 2
+
+    def hush(self) -> int | None:
+        """Drop what waits; how many samples of the answer went out, None where all did."""
+        if not self._pcm:
+            return None
+        self._pcm.clear()
+        self._pushed = self._played
+        return max(0, self._played - self._answer_at)
+
+    async def recv(self) -> av.AudioFrame:
+        if self.readyState != "live":
+            raise MediaStreamError
+        now_s = time.monotonic()
+        due_s = self._begun_s + self._num_frames * FRAME_S
+        if not self._num_frames or now_s - due_s > 1.0:  # late frames would come in a burst
+            self._begun_s = now_s - self._num_frames * FRAME_S
+        else:
+            await asyncio.sleep(max(0.0, due_s - now_s))
+        taken = bytes(self._pcm[: 2 * FRAME])
+        del self._pcm[: 2 * FRAME]
+        self._played += len(taken) // 2
+        samples = np.frombuffer(taken.ljust(2 * FRAME, b"\0"), np.int16)
+        frame = av.AudioFrame.from_ndarray(samples[None], "s16", "mono")
+        frame.sample_rate, frame.time_base = RATE_HZ, Fraction(1, RATE_HZ)
+        frame.pts = self._num_frames * FRAME
+        self._num_frames += 1
+        if taken and not self._pcm and self.ends:
+            self._drained()
+        return frame
+
+
+class Call:
+    """A `Wire` over one peer connection."""
+
+    plays = True
+
+    def __init__(self) -> None:
+        self.peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self._came: asyncio.Queue[str | bytes | np.ndarray | None] = asyncio.Queue()
+        self._channel: RTCDataChannel | None = None
+        self._opened = asyncio.Event()
+        self._voice = Voice(self._stopped)
+        self._response_id = ""
+        self._sounds = False
+        self._hearing: asyncio.Task[None] | None = None
+        self.peer.on("track", self._hear)
+        self.peer.on("datachannel", self._open)
+        self.peer.on("connectionstatechange", self._change)
+
+    async def answer(self, offer: str) -> str:
+        """The SDP of an offer's answer; raises ApiError for one that is none."""
+        try:
+            await self.peer.setRemoteDescription(RTCSessionDescription(offer, "offer"))
+            self.peer.addTrack(self._voice)
+            await self.peer.setLocalDescription(await self.peer.createAnswer())
+        except Exception as error:  # aiortc has no kind of its own for what it cannot read
+            await self.peer.close()
+            raise ApiError(
+                400,
+                f"The offer cannot be answered ({type(error).__name__}); send the SDP of an offer "
+                f"with an audio track and a data channel {CHANNEL!r}.",
+                "invalid_sdp",
+                param="sdp",
+            ) from None
+        return self.peer.localDescription.sdp
+
+    async def receive(self) -> str | bytes | np.ndarray | None:
+        return await self._came.get()
+
+    async def send(self, event: dict[str, Any]) -> None:
+        await self._opened.wait()
+        kind = event["type"]
+        if kind == "response.created":
+            self._response_id, self._sounds = event["response"]["id"], False
+            self._voice.begin()
+        elif kind == "response.output_audio.delta":
+            if not self._sounds:
+                self._sounds = True
+                self._tell("output_audio_buffer.started")
+            self._voice.push(base64.b64decode(event["delta"]))
+            return
+        elif kind == "response.done":
+            self._voice.ends = True
+        self._say(event)
+
+    def hush(self) -> int | None:
+        dropped = self._voice.hush()
+        if dropped is not None:
+            self._tell("output_audio_buffer.cleared")
+        return dropped
+
+    async def close(self) -> None:
+        if self._hearing is not None:
+            self._hearing.cancel()
+        await self.peer.close()
+
+    def _stopped(self) -> None:
+        with contextlib.suppress(WebSocketDisconnect):
+            self._tell("output_audio_buffer.stopped")
+
+    def _tell(self, kind: str) -> None:
+        name = f"event_{secrets.token_hex(10)}"
+        self._say({"type": kind, "event_id": name, "response_id": self._response_id})
+
+    def _say(self, event: dict[str, Any]) -> None:
+        channel = self._channel
+        if channel is None or channel.readyState != "open":
+            raise WebSocketDisconnect(1006)
+        if channel.bufferedAmount > MAX_UNSENT_BYTES:
+            raise asyncio.TimeoutError
+        channel.send(json.dumps(event, ensure_ascii=False))
+
+    def _open(self, channel: RTCDataChannel) -> None:
+        if self._channel is not None:
+            return
+        self._channel = channel
+        channel.on("message", self._take)
+        channel.on("close", self._leave)
+        self._opened.set()
+
+    def _hear(self, track: MediaStreamTrack) -> None:
+        if track.kind == "audio" and self._hearing is None:
+            self._hearing = asyncio.create_task(self._follow(track))
+
+    async def _follow(self, track: MediaStreamTrack) -> None:
+        resampler = av.AudioResampler("s16", "mono", RATE_HZ)
+        with contextlib.suppress(MediaStreamError):
+            while True:
+                for frame in resampler.resample(await track.recv()):  # type: ignore[arg-type]
+                    self._take(frame.to_ndarray()[0].copy())
+
+    def _take(self, said: str | bytes | np.ndarray) -> None:
+        if self._came.qsize() < MAX_WAITING:
+            self._came.put_nowait(said)
+
+    def _change(self) -> None:
+        if self.peer.connectionState in ("failed", "closed"):
+            self._leave()
+
+    def _leave(self) -> None:
+        self._came.put_nowait(None)
+
+
+class Calls:
+    """The calls that are open."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def begin(self, server: Server, request: Request) -> Response:
+        """Answer an offer; raises ApiError for what cannot be."""
+        with contextlib.ExitStack() as held:
+            caller, settings = server.access.of_realtime(request.scope)  # type: ignore[arg-type]
+            caller.call()
+            offer, said = await _read_offer(request)
+            server.check_model(request.query_params.get("model", server.model))
+            held.enter_context(caller.connection())
+            call = Call()
+            answer = await call.answer(offer)
+            session = Connection(server, caller, call, {**settings, **said})
+            task = asyncio.create_task(self._serve(session, call, held.pop_all()))
+            self._open.add(task)
+            task.add_done_callback(self._open.discard)
+        place = f"/v1/realtime/calls/rtc_{secrets.token_hex(12)}"
+        return Response(answer, 201, {"Location": place}, media_type=SDP)
+
+    @staticmethod
+    async def _serve(session: Connection, call: Call, held: contextlib.ExitStack) -> None:
+        with held:
+            try:
+                await session.serve()
+            finally:
+                await call.close()
+
+
+async def _read_offer(request: Request) -> tuple[str, dict[str, Any]]:
+    """The offer's SDP, and settings of the session."""
+    kind = request.headers.get("content-type", "").lower()
+    body = await read_body(request, MAX_OFFER_BYTES)
+    if kind.startswith(SDP):
+        return body.decode("utf-8", "replace"), {}
+
+    async def once() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    try:
+        if not kind.startswith("multipart/form-data"):
+            raise ValueError
+        form = await MultiPartParser(request.headers, once(), max_files=0, max_fields=8).parse()
+        offer, said = form["sdp"], json.loads(str(form.get("session", "{}")))
+        if not isinstance(said, dict):
+            raise ValueError
+    except (MultiPartException, KeyError, ValueError, RecursionError):
+        raise ApiError(
+            400,
+            f"The call is not understood; send an SDP offer as {SDP}, or a form with the fields "
+            "sdp and session (JSON).",
+            "invalid_form",
+        ) from None
+    return str(offer), said

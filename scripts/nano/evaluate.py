@@ -3,9 +3,9 @@ fixed seeds.
 
     python -m scripts.nano.evaluate [--checkpoint assets/nano] [--work WORK] [--out FILE]
 
-Prints a table of words misheard, sound and speed, and writes it as JSON. With --work the teacher is
-judged as well, and what vocoder and codec leave of its speech; that needs hibari-tts. Nothing else
-should run meanwhile: the speeds are those of this machine.
+Prints words misheard, sound and memory as JSON. With --work the teacher is judged as well, and what
+vocoder and codec leave of its speech; that needs hibari-tts. Its speed is what `scripts.bench load`
+measures.
 """
 
 from __future__ import annotations
@@ -16,16 +16,11 @@ import json
 import os
 import platform
 import re
-import resource
-import socket
-import statistics
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
 import numpy as np
 import torch
 
@@ -36,8 +31,9 @@ from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.nano.fsq import load_fsq
 from moss_engine.codec.vocoder.make import make_vocoder, pick_folder
-from moss_engine.config import NANO_CHECKPOINT, REPO_ROOT, EngineConfig
+from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.text.spoken.text import spoken_text
+from scripts.bench.program import running
 from scripts.judges.replies import SEED, Spoken, speak_all
 from scripts.judges.sentences import EVERYDAY, HARD, HARVARD, STRESS
 from scripts.judges.sound import SoundJudges
@@ -46,9 +42,7 @@ from scripts.judges.words import ErrorCount, Recogniser, count_errors, spoken_wo
 SUSPECT_GAP = 3
 """So many neighbouring words too few or too many count as skipped or repeated; fewer are the
 recogniser's slips."""
-REST = "old captain carried two silver keys across the bridge before sunrise."
-FIRST_WORDS = "My Our That This One Another Every His Her Your No Some".split()
-START_LIMIT_S = 120.0
+PORT = 7993
 
 
 def misheard(
@@ -179,109 +173,12 @@ def vocoded(mels: Sequence[torch.Tensor], config: EngineConfig) -> list[np.ndarr
     return waves
 
 
-def measure_speed(config: EngineConfig) -> dict[str, object]:
-    """Real-time factor and time to first audio of one warm stream, underruns of several streams,
-    and the peak of this process's memory."""
-    service = build_service(config)
-    service.start()
-    try:
-        asyncio.run(speak_all(service, [f"The {REST}"] * 2, 1))
-        texts = [f"{first} {REST}" for first in FIRST_WORDS]
-        alone = [reply.metrics for reply in asyncio.run(speak_all(service, texts, 1))]
-        rtf = [metrics.rtf for metrics in alone if metrics.rtf]
-        ttfa_ms = [metrics.ttfa_ms for metrics in alone if metrics.ttfa_ms]
-        figures: dict[str, object] = {
-            "rtf_median": round(statistics.median(rtf), 3),
-            "rtf_worst": round(max(rtf), 3),
-            "ttfa_median_ms": round(statistics.median(ttfa_ms), 1),
-            "ttfa_worst_ms": round(max(ttfa_ms), 1),
-        }
-        for streams in (2, 4):
-            texts = STRESS[60 : 60 + 4 * streams]
-            together = asyncio.run(speak_all(service, texts, streams))
-            figures[f"underruns_of_{streams}_streams"] = sum(r.metrics.underruns for r in together)
-    finally:
-        service.close()
-    figures["peak_memory_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-    return figures
-
-
-def speed_in_own_process(config: EngineConfig) -> dict[str, object]:
-    """`measure_speed` without the recogniser and the teacher in memory."""
-    command = [sys.executable, "-m", "scripts.nano.evaluate", "--only-speed"]
-    command += ["--checkpoint", str(config.checkpoint), "--vocoder", config.vocoder]
-    done = subprocess.run(command, cwd=REPO_ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise MossError(f"the speed could not be measured: {done.stderr.strip()[-400:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-def page_memory_mb(checkpoint: Path) -> int:
+def page_memory_mb(config: EngineConfig) -> int:
     """Peak resident memory of app.py, started and with its page fetched once."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "app.py", "--checkpoint", str(checkpoint), "--port", str(port)]
-    process = subprocess.Popen(
-        command, cwd=REPO_ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        deadline = time.monotonic() + START_LIMIT_S
-        while process.poll() is None and time.monotonic() < deadline:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as page:
-                    page.read()
-            except OSError:
-                time.sleep(0.5)
-                continue
-            status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-            return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) // 1024
-        raise MossError("app.py did not start; run it by hand to see why.")
-    finally:
-        process.terminate()
-        process.wait()
-
-
-SOUND_SETS = {
-    "teacher": "teacher",
-    "true_mel": "from true mels",
-    "copy_synthesis": "copy synthesis",
-    "harvard": "Harvard",
-    "everyday": "everyday",
-}
-ROWS = (
-    ("WER, 20 Harvard sentences", "wer_harvard_percent", "%", "<= 3.5"),
-    ("WER, 40 everyday sentences", "wer_everyday_percent", "%", "<= 1.2"),
-    ("WER, 60 hard sentences", "wer_hard_percent", "%", "<= teacher's + 4"),
-    ("the same, teacher", "wer_teacher_hard_percent", "%", ""),
-    ("WER, copy synthesis", "wer_copy_synthesis_percent", "%", "<= 5"),
-    ("WER, teacher", "wer_teacher_percent", "%", ""),
-    ("faithful of 100 prompts", "stress_faithful", "", ">= 95"),
-    ("stopped of 100 prompts", "stress_stopped", "", ""),
-    *(
-        (f"{judge}, {what}{worst}", f"{judge.lower()}_{key}{'_worst' * bool(worst)}", "", "")
-        for judge in ("DistillMOS", "DNSMOS")
-        for key, what in SOUND_SETS.items()
-        for worst in ("", ", worst")
-    ),
-    ("RTF, median", "rtf_median", "", "<= 0.18"),
-    ("TTFA, median", "ttfa_median_ms", "ms", "<= 130"),
-    ("underruns, 2 streams", "underruns_of_2_streams", "", "0"),
-    ("underruns, 4 streams", "underruns_of_4_streams", "", "0"),
-    ("peak memory, speaking, no page", "peak_memory_mb", "MB", "<= 500"),
-    ("peak memory, app.py started", "app_memory_mb", "MB", ""),
-)
-
-
-def table(figures: dict[str, object]) -> str:
-    """What was measured, beside its bar; what was not measured is left out."""
-    lines = [f"{'what':32s} {'measured':>12s}   bar"]
-    lines += [
-        f"{name:32s} {f'{figures[key]} {unit}'.strip():>12s}   {bar}"
-        for name, key, unit, bar in ROWS
-        if key in figures
-    ]
-    return "\n".join(lines)
+    with running(PORT, "--checkpoint", str(config.checkpoint)) as program:
+        httpx.get(program.url, timeout=60.0).raise_for_status()
+        status = Path(f"/proc/{program.process.pid}/status").read_text(encoding="utf-8")
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) // 1024
 
 
 def main() -> None:
@@ -294,15 +191,8 @@ def main() -> None:
     parser.add_argument("--vocoder", default="auto", help="as the program's option")
     parser.add_argument("--work", type=Path, help="keeps the teacher's sentences; judges them, too")
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
-    parser.add_argument(
-        "--only-speed", action="store_true", help="print the speeds as one line of JSON"
-    )
     args = parser.parse_args()
     config = EngineConfig(checkpoint=args.checkpoint, vocoder=args.vocoder)
-    if args.only_speed:
-        print(json.dumps(measure_speed(config)))
-        return
-    speed = speed_in_own_process(config)  # first: its peak counts this process's memory as well
     recogniser, judges = Recogniser(), SoundJudges()
     figures: dict[str, object] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
@@ -311,13 +201,12 @@ def main() -> None:
         "recogniser": "moonshine-voice 0.0.65 tiny-en",
         "vocoder": args.vocoder,
         "judges": "distillmos 0.9.1, speechmos 0.0.1.1 (DNSMOS)",
-        **speed,
-        "app_memory_mb": page_memory_mb(args.checkpoint),
+        "app_memory_mb": page_memory_mb(config),
         **reply_figures(config, recogniser, judges),
     }
     if args.work is not None:
         figures |= copy_figures(args.work, config, recogniser, judges)
-    print(table(figures))
+    print(json.dumps(figures, indent=1))
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(figures, indent=1) + "\n")

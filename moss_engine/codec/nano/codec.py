@@ -126,7 +126,7 @@ CHUNK_CODES = (6, 8, 10)
 """Codes of the first chunks and of every later one: the first is short so that sound starts early,
 but long enough that the next one is ready in time. With (4, 6, 10) sound came 26 ms earlier, and 3
 streams on 2 cores ran dry 25 times in 12 replies, with these 0 to 7 times (`python -m
-scripts.nano.evaluate --only-speed`)."""
+scripts.bench load`)."""
 CPU_CHUNK_CODES = (6, 6, 8, 10, 13, 16)
 """The same on a CPU, where half the cost of a run of ten codes is that of any run. The second one
 is ready sooner, for a first one that lost its silent lead, and each is only so much longer than the

@@ -175,6 +175,29 @@ async def main():
     assert heard
 asyncio.run(main())
 """),
+    "agents_realtime": Stock("openai-agents", """
+import asyncio, os
+from agents import function_tool, set_tracing_disabled
+from agents.realtime import RealtimeAgent, RealtimeRunner
+set_tracing_disabled(True)
+@function_tool
+def get_weather(city: str) -> str:
+    "The weather of a city."
+    return "It is sunny."
+async def main():
+    agent = RealtimeAgent(name="Assistant", instructions="You are kind.", tools=[get_weather])
+    url = "ws" + os.environ["OPENAI_BASE_URL"][4:] + "/realtime?model=gpt-realtime"
+    kinds = set()
+    async with await RealtimeRunner(agent).run(model_config={"url": url}) as session:
+        await session.send_message("What is the weather in Rome?")
+        async for event in session:
+            assert event.type != "error", event
+            kinds.add(event.type)
+            if event.type == "audio_end":
+                break
+    assert {"tool_end", "audio"} <= kinds, kinds
+asyncio.run(main())
+"""),
     "livekit": Stock("livekit-plugins-openai", """
 import asyncio, wave
 import aiohttp
@@ -190,6 +213,20 @@ async def main():
             file.getnframes())
     found = await openai.STT(use_realtime=False).recognize([frame])
     assert found.alternatives[0].text
+asyncio.run(main())
+"""),
+    "livekit_realtime": Stock("livekit-plugins-openai", """
+import asyncio
+from livekit.plugins import openai
+async def main():
+    session = openai.realtime.RealtimeModel(voice="marin").session()
+    reply = await session.generate_reply(instructions="Greet the user.")
+    heard = 0
+    async for message in reply.message_stream:
+        async for frame in message.audio_stream:
+            heard += frame.samples_per_channel
+    await session.aclose()
+    assert heard
 asyncio.run(main())
 """),
     "pipecat": Stock("pipecat-ai", """
@@ -244,6 +281,19 @@ realtime.socket.on("open", () => {
 });
 realtime.on("error", (error) => { console.error(error.message); process.exit(1); });
 realtime.on("response.done", () => { realtime.close(); process.exit(0); });
+"""),
+    "node_agents": Stock("@openai/agents-realtime", """
+import { OpenAIRealtimeWebSocket, RealtimeAgent, RealtimeSession } from "@openai/agents-realtime";
+const url = "ws" + process.env.OPENAI_BASE_URL.slice(4) + "/realtime?model=gpt-realtime";
+const session = new RealtimeSession(
+    new RealtimeAgent({name: "Assistant", instructions: "You are kind."}),
+    {transport: new OpenAIRealtimeWebSocket({url}), model: "gpt-realtime"});
+let heard = 0;
+session.on("audio", (event) => { heard += event.data.byteLength; });
+session.on("error", (error) => { console.error(JSON.stringify(error)); process.exit(1); });
+session.on("audio_stopped", () => process.exit(heard ? 0 : 1));
+await session.connect({apiKey: "none"});
+session.sendMessage("Hello there.");
 """),
 }  # fmt: skip
 

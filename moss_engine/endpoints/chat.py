@@ -220,6 +220,7 @@ class ChatBody(OpenBody):
         return "audio" in self.modalities
 
 
+SAMPLED = ("temperature", "top_p", "seed", "max_completion_tokens", "max_tokens")
 Value = dict[str, Any]
 
 
@@ -423,6 +424,8 @@ async def make_request(
         messages.insert(0, Message("system", Text("\n\n".join(system))))
     elif system:  # the mode has its own
         ignored.append("system")
+    if mode.through_text and not body.speaks:  # nothing is sampled here
+        ignored += [name for name in SAMPLED if getattr(body, name) is not None]
     tools = _tools(body)
     server.check_tools(mode, tuple(messages), tools)
     voice = body.audio.voice if body.audio else None

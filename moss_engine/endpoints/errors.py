@@ -104,6 +104,8 @@ def of_validation(error: ValidationError) -> ApiError:
     elif kind == "too_long":
         sentence = f"{param} holds too many; send {limits.get('max_length')} at most."
         code = "invalid_value"
+    elif kind == "string_pattern_mismatch":
+        sentence, code = f"{param} must match {limits.get('pattern')}; change it.", "invalid_value"
     elif kind == "literal_error":
         expected = limits.get("expected", "")
         sentence, code = f"{param} is {given!r}; send {expected}.", "invalid_value"

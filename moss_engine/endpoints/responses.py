@@ -145,6 +145,10 @@ class ResponsesBody(OpenBody):
     background: Literal[False] | None = None
 
 
+NAMES = {"max_completion_tokens": "max_output_tokens", "system": "instructions"}
+"""Of fields of a chat completion, what they are called here."""
+
+
 def respond(server: Server, memory: Memory, body: ResponsesBody, caller: Caller) -> Streamed:
     """The response; raises ApiError for what can be refused at once."""
     server.check_model(body.model)
@@ -166,6 +170,7 @@ async def _parts(
     with caller.place():
         try:
             request = await make_request(server, memory, asked, caller, ignored)
+            ignored[:] = [NAMES.get(name, name) for name in ignored]
             async with aclosing(told(server.service, request)) as events:
                 async for event in events:
                     for part in answer.take(event):

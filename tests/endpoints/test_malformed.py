@@ -80,7 +80,21 @@ CHAT = {
 }
 RECORDING = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
 HEARD = {"model": "scripted", "messages": [{"role": "user", "content": [RECORDING]}]}
-BODIES = (("audio/speech", SPEECH), ("chat/completions", CHAT), ("chat/completions", HEARD))
+RESULT = {"type": "function_call_output", "call_id": "c1", "output": "Sunny."}
+CALLED = {
+    "model": "scripted",
+    "instructions": "Be kind.",
+    "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hello."}]}, RESULT],
+    "tools": [{"type": "function", "name": "get", "parameters": {"type": "object"}}],
+    "tool_choice": {"type": "function", "name": "get"},
+    "stream": True,
+}
+BODIES = (
+    ("audio/speech", SPEECH),
+    ("chat/completions", CHAT),
+    ("chat/completions", HEARD),
+    ("responses", CALLED),
+)
 ITEM = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello."}]}
 EVENTS: tuple[dict[str, Any], ...] = (
     {"type": "session.update", "session": {"output_modalities": ["audio"], "audio": {

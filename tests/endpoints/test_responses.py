@@ -36,7 +36,7 @@ def test_a_text_is_answered(client, service):
     response = answer.parse()
     assert (response.output_text, response.status) == ("How are you?", "completed")
     assert response.usage.total_tokens == response.usage.input_tokens + 1
-    assert answer.headers["x-moss-ignored"] == "store, system"
+    assert answer.headers["x-moss-ignored"] == "store, instructions"
     assert [m.content for m in service.requests[-1].messages] == [Text("How are you?")]
 
 
@@ -82,6 +82,9 @@ def test_a_chat_server_calls_functions_and_hears_of_their_results(thinking, stre
     assert second.output_text == "It is sunny."
     roles = [m["role"] for m in chat.asked[-1]["messages"][1:]]
     assert roles == ["user", "assistant", "tool", "tool"]
+    body = {"model": MODEL, "input": ASKED, "temperature": 0.5, "max_output_tokens": 99}
+    answer = httpx.post(f"{url}/v1/responses", json=body, timeout=20)
+    assert answer.headers["x-moss-ignored"] == "temperature, max_output_tokens"
 
 
 @pytest.mark.parametrize(

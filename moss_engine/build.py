@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from moss_engine.api.errors import CheckpointError, ConfigError, MissingPackageError
@@ -15,7 +15,6 @@ from moss_engine.codec.base import samples_per_code
 from moss_engine.codec.load import load_cloner, load_codec, loaded_digest
 from moss_engine.config import EngineConfig, TalkConfig
 from moss_engine.engine.engine import Engine
-from moss_engine.engine.sequence import Preparer
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.recogniser.load import NONE, load_recogniser
@@ -37,10 +36,7 @@ CACHED_SHARE = 16
 def build_service(config: EngineConfig, *, clones_voices: bool = False) -> LocalService:
     """Everything that `config` asks for, joined but not started; with `clones_voices` it makes
     voices of recordings. Raises as `build_core` does."""
-    core, processor = build_core(config)
-    voices = _cloned_voices(core) if clones_voices else None
-    info = service_info(core, processor, clones_voices)
-    return LocalService(core, info, voices, machine=watch_machine(core))
+    return _built(config, None, clones_voices)[0]
 
 
 def build_listening_service(
@@ -48,7 +44,7 @@ def build_listening_service(
 ) -> LocalService:
     """The same with a recogniser, where the checkpoint understands no speech or `talk.transcribe`
     asks for it: what a replica is. Raises as `build_core` does."""
-    return _listening(config, talk, clones_voices)[0]
+    return _built(config, talk, clones_voices)[0]
 
 
 def build_talking_service(
@@ -57,27 +53,25 @@ def build_talking_service(
     """The same with somebody to talk to; `talk.brain` thinks of the answers. Raises as `build_core`
     does."""
     llm = open_brain(talk)
-    below, info = _listening(config, talk, clones_voices)
+    below, info = _built(config, talk, clones_voices)
     return talk_over(below, info, llm, config)
 
 
-def _listening(
-    config: EngineConfig, talk: TalkConfig, clones_voices: bool
+def _built(
+    config: EngineConfig, talk: TalkConfig | None, clones_voices: bool
 ) -> tuple[LocalService, ServiceInfo]:
+    """A service and its info; without `talk` there is no recogniser, nor a word about it."""
     core, processor = build_core(config)
-    voices = _cloned_voices(core) if clones_voices else None
-    info = service_info(core, processor, clones_voices)
-    wanted = talk.recogniser if talk.transcribe or not info.encodes else NONE
-    recogniser, why_not = load_recogniser(wanted)
-    hearing = Hearing(RecogniserWorker(recogniser), find_detector()) if recogniser else None
-    name = hearing.name if hearing else None
-    info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
+    info, voices, hearing = service_info(core, processor, clones_voices), None, None
+    if clones_voices:
+        voices = ClonedVoices(load_cloner(core.codec, config.codec or config.checkpoint))
+    if talk is not None:
+        wanted = talk.recogniser if talk.transcribe or not info.encodes else NONE
+        recogniser, why_not = load_recogniser(wanted)
+        hearing = Hearing(RecogniserWorker(recogniser), find_detector()) if recogniser else None
+        name = hearing.name if hearing else None
+        info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
     return LocalService(core, info, voices, hearing, watch_machine(core)), info
-
-
-def _cloned_voices(core: ServiceCore) -> ClonedVoices:
-    config = core.config
-    return ClonedVoices(load_cloner(core.codec, config.codec or config.checkpoint))
 
 
 def find_detector() -> Detector | None:
@@ -116,11 +110,8 @@ def open_brain(talk: TalkConfig) -> Llm | None:
     return Llm(ChatServer(talk.brain, talk.brain_model, os.environ.get("MOSS_BRAIN_KEY", "")))
 
 
-def build_core(
-    config: EngineConfig, *, wrap_processor: Callable[[Processor], Preparer] | None = None
-) -> tuple[ServiceCore, Processor]:
-    """The threads of a service, not started, and its processor; `wrap_processor` may put another in
-    front of it.
+def build_core(config: EngineConfig) -> tuple[ServiceCore, Processor]:
+    """The threads of a service, not started, and its processor.
 
     Small files are read first and weights last, so that what is missing is said at once. Raises a
     MossError: CheckpointError or MelSpecError for files, ConfigError for options that this machine
@@ -155,7 +146,7 @@ def build_core(
     runtime, on_cpu = make_runtime(config), device.type == "cpu"
     engine = Engine(
         runtime,
-        wrap_processor(processor) if wrap_processor else processor,
+        processor,
         config,
         samples_per_code=samples_per_code(codec),
         replays=on_cpu,

@@ -85,18 +85,11 @@ def initial_modality(last_prompt_row: Row, ids: SpecialIds) -> Modality:
     return Modality.AUDIO if is_audio_row(last_prompt_row, ids) else Modality.TEXT
 
 
-BOTH_TRANSITIONS = False
-"""Whether one row may both open a span of speech and close it, as in the authors' program: a `sosp`
-row whose audio sample, which nothing else reads, happens to be `eosp`. Here such a row opens its
-span."""
-
-
 def next_modality(modality: Modality, last_row: Row, ids: SpecialIds) -> Modality:
-    """Mode in which the row after `last_row` is sampled; see BOTH_TRANSITIONS."""
+    """Mode in which the row after `last_row` is sampled. A `sosp` row opens its span whatever its
+    audio sample is, which nothing else reads."""
     if modality is Modality.TEXT:
-        if last_row.text != ids.sosp or (BOTH_TRANSITIONS and last_row.audio == ids.eosp):
-            return Modality.TEXT
-        return Modality.AUDIO
+        return Modality.AUDIO if last_row.text == ids.sosp else Modality.TEXT
     return Modality.TEXT if last_row.audio == ids.eosp else Modality.AUDIO
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -19,6 +20,7 @@ from moss_engine.api.errors import (
     MossError,
     ShuttingDownError,
     UnknownVoiceError,
+    UnsupportedModeError,
 )
 from moss_engine.api.events import (
     Accepted,
@@ -29,13 +31,15 @@ from moss_engine.api.events import (
     Sampled,
     TextDelta,
 )
-from moss_engine.api.info import ServiceStats
+from moss_engine.api.info import MachineLimits, ServiceInfo, ServiceStats
 from moss_engine.api.request import Progress, Request, without_older_half
+from moss_engine.api.service import ClonedVoice, ReplyStream
 from moss_engine.api.tokens import SpecialIds, code_of
+from moss_engine.api.transcript import Transcript
 from moss_engine.codec.base import SpeechCodec, samples_per_code
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import FAULT, Engine, StepResult
-from moss_engine.service.recordings import SpeechEncoder
+from moss_engine.service.recordings import ClonedVoices, Hearing, SpeechEncoder
 from moss_engine.service.replies import CLOSED, OpenReplies, OpenReply, Replays
 from moss_engine.service.speech_worker import (
     LocalReplyStream,
@@ -44,20 +48,6 @@ from moss_engine.service.speech_worker import (
     Waiter,
     wake,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-import asyncio
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from moss_engine.api.errors import UnsupportedModeError
-from moss_engine.api.info import MachineLimits, ServiceInfo
-from moss_engine.api.service import ClonedVoice, ReplyStream
-from moss_engine.api.transcript import Transcript
-from moss_engine.service.recordings import ClonedVoices, Hearing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -256,7 +246,7 @@ class ServiceCore:
                     raise
                 left_out += num_messages
             else:
-                return dataclasses.replace(accepted, num_left_out=left_out)
+                return replace(accepted, num_left_out=left_out)
 
     def _fail(self, request_id: str, error: MossError) -> None:
         """End a reply with an error, and stop it in the engine."""
@@ -344,7 +334,7 @@ class EventRouter:
     def _route_row(self, event: Sampled, reply: OpenReply, waiters: list[Waiter]) -> None:
         reply.num_rows = event.num_rows
         if reply.stream.held_s:
-            event = dataclasses.replace(event, held_s=reply.stream.held_s)
+            event = replace(event, held_s=reply.stream.held_s)
         reply.stream.put(event, waiters)
         if reply.job is not None:
             self._add_codes(event, reply.job)
@@ -353,7 +343,7 @@ class EventRouter:
         reply.num_rows, job = event.num_rows, reply.job
         if isinstance(event, Finished) and reply.cancelled:
             # It ended by itself, but its sound was dropped.
-            event = dataclasses.replace(event, reason=FinishReason.CANCELLED)
+            event = replace(event, reason=FinishReason.CANCELLED)
         if isinstance(event, Finished) and not reply.cancelled and job and job.num_codes:
             job.ending = event
             self._worker.notify(job)
@@ -362,7 +352,7 @@ class EventRouter:
         else:
             if isinstance(event, TextDelta) and job is not None:
                 start_sample = max(0, event.start_sample - job.lead_samples)
-                event = dataclasses.replace(event, start_sample=start_sample)
+                event = replace(event, start_sample=start_sample)
             reply.stream.put(event, waiters)
 
     def _add_codes(self, event: Sampled, job: SpeechJob) -> None:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moss_engine.api import tokens
 from moss_engine.api.tokens import (
     Modality,
     Row,
@@ -61,14 +60,6 @@ def test_spans_alternate_and_all_their_codes_are_spoken():
 
 def test_an_ignored_eosp_in_a_sosp_row_does_not_close_the_span():
     _, modalities = run(Row(198, 512), [Row(MOSS.sosp, MOSS.eosp), Row(0, 3)])
-    assert modalities == [Modality.TEXT, Modality.AUDIO]
-
-
-def test_with_both_transitions_it_does_as_in_the_authors_program(monkeypatch):
-    monkeypatch.setattr(tokens, "BOTH_TRANSITIONS", True)
-    _, modalities = run(Row(198, 512), [Row(MOSS.sosp, MOSS.eosp), Row(0, 3)])
-    assert modalities == [Modality.TEXT, Modality.TEXT]
-    _, modalities = run(Row(198, 512), [Row(MOSS.sosp, 7), Row(0, 3)])
     assert modalities == [Modality.TEXT, Modality.AUDIO]
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.load import load_codec
-from moss_engine.codec.moss.load import CONFIG, FLOW_CHUNK, HIFT
+from moss_engine.codec.moss.load import CONFIG
 from moss_engine.codec.moss.voice import JSON_NAME
 from moss_engine.codec.nano.fsq import load_fsq
 from moss_engine.codec.vocoder.make import load_vocoder
@@ -97,15 +96,4 @@ def test_a_voice_with_a_code_that_the_codec_lacks_is_refused(moss):
     values["codes"][0] = 10**9
     path.write_text(json.dumps(values))
     with pytest.raises(CheckpointError, match=r"holds code 1000000000, but the codec has 64"):
-        load_codec(moss)
-
-
-@pytest.mark.parametrize("name", [FLOW_CHUNK, HIFT])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_no_numbers_are_refused(name, value, moss):
-    tensors = torch.load(moss / name, weights_only=True)
-    spoilt = next(key for key, tensor in tensors.items() if getattr(tensor, "ndim", 0) == 1)
-    tensors[spoilt][-1] = value
-    torch.save(tensors, moss / name)
-    with pytest.raises(CheckpointError, match="NaN or infinite"):
         load_codec(moss)

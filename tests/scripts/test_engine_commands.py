@@ -280,11 +280,3 @@ def test_a_build_that_fails_leaves_nothing(
     with pytest.raises(ConfigError, match=words):
         build(converted, tmp_path / "engine", "tensorrt", None, None, OPTIONS)
     assert not list((tmp_path / "engine").iterdir())
-
-
-def test_an_option_without_effect_on_the_engine_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        build_engine.main(["IN", str(tmp_path), "--backend=tensorrt", "--max-waiting", "1"])
-    assert "unrecognized arguments: --max-waiting 1" in capsys.readouterr().err

@@ -8,7 +8,6 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -67,18 +66,6 @@ def test_the_codec_may_lie_in_another_folder(tiny_checkpoint, tmp_path):
     info, stats = asyncio.run(service.describe()), asyncio.run(service.stats())
     assert info.sample_rate_hz == 24_000 and not stats.ready
     service.close()
-
-
-def test_a_started_service_is_ready_until_it_is_closed(tiny_checkpoint):
-    service = build_service(EngineConfig(checkpoint=tiny_checkpoint, device="cpu"))
-    service.start()
-    running = set(threading.enumerate())
-    service.start()
-    assert set(threading.enumerate()) <= running, "a second start does nothing"
-    stats = asyncio.run(service.stats())
-    assert stats.ready and stats.engine.blocks_used == 0
-    service.close()
-    assert not asyncio.run(service.stats()).ready
 
 
 @pytest.mark.parametrize(

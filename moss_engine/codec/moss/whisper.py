@@ -294,13 +294,12 @@ class EncoderGraphs:
         bands: int,
         frames_per_code: int,
         device: torch.device,
-        lengths: tuple[int, ...] = LENGTHS,
     ) -> None:
         self._encode, self._frames_per_code = encode, frames_per_code
         self._lock = threading.Lock()
         self._shapes: dict[int, tuple[Tensor, Tensor, Callable[[], None]]] = {}
         memory = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
-        for length in sorted(lengths, reverse=True):  # the longest takes the most memory
+        for length in reversed(LENGTHS):  # the longest takes the most memory
             features = torch.zeros(1, bands, length * frames_per_code, device=device)
             self._shapes[features.shape[2]] = features, *self._captured(features, memory)
 

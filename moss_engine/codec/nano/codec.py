@@ -277,7 +277,6 @@ def load_nano_codec(
     device: torch.device | str = "cpu",
     *,
     context_share: float = CONTEXT_SHARE,
-    chunk_codes: tuple[int, ...] | None = None,
 ) -> NanoCodec:
     """Read both folders and join them; MelSpecError where they were trained on different mels.
 
@@ -286,8 +285,7 @@ def load_nano_codec(
     weights.
     """
     device = torch.device(device)
-    if chunk_codes is None:
-        chunk_codes = CHUNK_CODES if device.type == "cuda" else CPU_CHUNK_CODES
+    chunk_codes = CHUNK_CODES if device.type == "cuda" else CPU_CHUNK_CODES
     mel, fsq = vocoder_mel(vocoder_folder), load_fsq(codec_folder, device)
     fsq.config.mel.check_equal(mel, ours=str(codec_folder), theirs=str(vocoder_folder))
     chunks = tuple(codes * fsq.config.frames_per_code for codes in chunk_codes)

@@ -197,11 +197,9 @@ class CudaVocoder:
         lengths: Sequence[int],
         max_together: int,
         device: torch.device,
-        dtype: torch.dtype = torch.float16,
     ) -> None:
-        self._network = network = network.to(
-            device, dtype
-        )  # graphs use its memory without holding it
+        # graphs use its memory without holding it
+        self._network = network = network.to(device, torch.float16)
         counts = [*(count for count in COUNTS if count < max_together), max_together]
         memory, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
@@ -212,7 +210,7 @@ class CudaVocoder:
         with torch.cuda.device(device), quick, torch.inference_mode():
             for frames in sorted(lengths, reverse=True):
                 for count in reversed(counts):
-                    mel = torch.zeros(count, num_mels, frames, device=device, dtype=dtype)
+                    mel = torch.zeros(count, num_mels, frames, device=device).half()
                     with torch.cuda.stream(stream):
                         # chooses algorithms and compiles kernels, which must not happen during
                         # capture

@@ -115,15 +115,6 @@ def test_an_engine_for_something_else_is_refused(tiny_checkpoint: Path, engine: 
             load(tiny_checkpoint, engine)
 
 
-@only_llm
-def test_another_plugin_library_is_refused(
-    tiny_checkpoint: Path, engine: Path, tmp_path: Path
-) -> None:
-    find_plugin(None).write_bytes(b"a newer plugin library")
-    with pytest.raises(EngineFileError, match=r"has plugin_digest .* use the plugin library"):
-        load(tiny_checkpoint, engine)
-
-
 def test_memory_that_an_engine_lacks_is_not_had_by_another_dtype(
     tiny_checkpoint: Path, engine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -15,18 +14,15 @@ import torch
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.codec.load import load_codec
-from moss_engine.models.checkpoint import expected_tensors
-from moss_engine.models.config import PUBLISHED, ModelConfig
+from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from scripts.bench import budget, codec, full_size
 from scripts.bench.common import Report
-from scripts.bench.gpu import needs_of
 from scripts.bench.random_weights import TINY_CONFIG, Sizes
 from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT, make_tiny_moss
 
 ROOT = Path(__file__).resolve().parents[3]
-LAST_TEXT_LAYER = f"model.text_block.layers.{PUBLISHED.num_modality_layers - 1}."
 TINY = Sizes(TINY_FLOW, TINY_HIFT, TINY_CONFIG, voice_codes=10, history_codes=5)
 
 
@@ -34,43 +30,6 @@ def options(bench, *given: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     bench.add_options(parser)
     return parser.parse_args(given)
-
-
-def is_read(name: str, *, text_logits: bool) -> bool:
-    """Whether a step needs a tensor."""
-    is_key_or_value = "k_proj" in name or "v_proj" in name
-    return text_logits or not (
-        name.startswith("text_lm_head")
-        or (name.startswith(LAST_TEXT_LAYER) and not is_key_or_value)
-    )
-
-
-def matrices(text_logits: bool, blocks: tuple[str, ...] = ("",)) -> int:
-    """Weights of the products of a step, of those tensors whose names begin with one of
-    `blocks`."""
-    return sum(
-        math.prod(shape)
-        for name, shape in expected_tensors(PUBLISHED).items()
-        if len(shape) == 2
-        and "embed" not in name
-        and name.startswith(blocks)
-        and is_read(name, text_logits=text_logits)
-    )
-
-
-@pytest.mark.parametrize("text_logits", [True, False])
-def test_a_step_reads_the_weights_that_it_needs(text_logits):
-    all_read, trunk = matrices(text_logits), matrices(text_logits, ("model.shared_block",))
-    heads = matrices(text_logits, ("text_lm_head", "audio_lm_head"))
-    for dtype, num_bytes in (
-        ("bfloat16", 2 * all_read),
-        ("float8-all", all_read),
-        ("float8", 2 * all_read - trunk),
-        ("int8", all_read),
-        ("int4", (all_read - heads) // 2 + heads),
-    ):
-        needs = needs_of(PUBLISHED, dtype, text_logits=text_logits)
-        assert (needs.weights, needs.weight_bytes) == (all_read, num_bytes)
 
 
 def test_the_codec_alone_is_measured(monkeypatch: pytest.MonkeyPatch):

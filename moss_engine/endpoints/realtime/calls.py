@@ -22,7 +22,9 @@ from aiortc import (
     RTCPeerConnection,
     RTCSessionDescription,
 )
+from aiortc.jitterbuffer import JitterFrame
 from aiortc.mediastreams import MediaStreamError
+from aiortc.rtp import RtpPacket
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import Response
@@ -37,16 +39,34 @@ from moss_engine.endpoints.server import Server
 MAX_OFFER_BYTES = 512 * 1024
 SDP = "application/sdp"
 FRAME_S = 0.02
+SILENT_S = 1.0
 FRAME = round(FRAME_S * RATE_HZ)
+LEAD = 64
+"""Samples before the first frame: with them no frame waits for the next one in Opus's resampler."""
 MAX_WAITING = 1024
 """Events and frames of a client that wait to be taken."""
 MAX_UNSENT_BYTES = 1 << 20
 CHANNEL = "oai-events"
 
 
+class AtOnce:
+    """In place of aiortc's jitter buffer, which holds frames back for 80 ms so that a listener
+    hears no gaps: here nobody plays them. A frame that comes late is left out."""
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+
+    def add(self, packet: RtpPacket) -> tuple[bool, JitterFrame | None]:
+        number = packet.sequence_number
+        if self._last is not None and (number - self._last - 1) % 65_536 >= 32_768:
+            return False, None
+        self._last = number
+        return False, JitterFrame(packet._data, packet.timestamp)  # type: ignore[attr-defined]
+
+
 class Voice(MediaStreamTrack):
-    """What is said, a frame each 20 ms; silence where there is nothing. `drained` is called when
-    the last of an answer has gone out."""
+    """What is said, a frame each 20 ms; where there is nothing, one of silence each second.
+    `drained` is called when the last of an answer has gone out."""
 
     kind = "audio"
 
@@ -54,8 +74,9 @@ class Voice(MediaStreamTrack):
         super().__init__()
         self._drained = drained
         self._pcm = bytearray()
-        self._num_frames = 0
-        self._begun_s = 0.0
+        self._pushing = asyncio.Event()
+        self._place = 0  # of the next frame, in frames since the beginning
+        self._begun_s = time.monotonic()
         self._pushed = self._played = self._answer_at = 0
         self.ends = False  # nothing more of the answer comes
 
@@ -66,6 +87,7 @@ class Voice(MediaStreamTrack):
     def push(self, pcm: bytes) -> None:
         """16-bit PCM at `RATE_HZ`."""
         self._pcm += pcm
+        self._pushing.set()
         self._pushed += len(pcm) // 2
 
     def hush(self) -> int | None:
@@ -79,20 +101,22 @@ class Voice(MediaStreamTrack):
     async def recv(self) -> av.AudioFrame:
         if self.readyState != "live":
             raise MediaStreamError
-        now_s = time.monotonic()
-        due_s = self._begun_s + self._num_frames * FRAME_S
-        if not self._num_frames or now_s - due_s > 1.0:  # late frames would come in a burst
-            self._begun_s = now_s - self._num_frames * FRAME_S
-        else:
-            await asyncio.sleep(max(0.0, due_s - now_s))
+        if not self._pcm:
+            self._pushing.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._pushing.wait(), SILENT_S)
+        now = (time.monotonic() - self._begun_s) / FRAME_S
+        await asyncio.sleep((self._place - now) * FRAME_S)
+        place = max(self._place, int(now))
         taken = bytes(self._pcm[: 2 * FRAME])
         del self._pcm[: 2 * FRAME]
         self._played += len(taken) // 2
         samples = np.frombuffer(taken.ljust(2 * FRAME, b"\0"), np.int16)
-        frame = av.AudioFrame.from_ndarray(samples[None], "s16", "mono")
+        lead = 0 if self._place else LEAD
+        frame = av.AudioFrame.from_ndarray(np.pad(samples, (lead, 0))[None], "s16", "mono")
         frame.sample_rate, frame.time_base = RATE_HZ, Fraction(1, RATE_HZ)
-        frame.pts = self._num_frames * FRAME
-        self._num_frames += 1
+        frame.pts = place * FRAME + LEAD - lead
+        self._place = place + 1
         if taken and not self._pcm and self.ends:
             self._drained()
         return frame
@@ -189,6 +213,9 @@ class Call:
 
     def _hear(self, track: MediaStreamTrack) -> None:
         if track.kind == "audio" and self._hearing is None:
+            for receiver in self.peer.getReceivers():
+                if receiver.track is track:  # aiortc has no name for this
+                    receiver._RTCRtpReceiver__jitter_buffer = AtOnce()  # type: ignore[attr-defined]
             self._hearing = asyncio.create_task(self._follow(track))
 
     async def _follow(self, track: MediaStreamTrack) -> None:

@@ -59,6 +59,12 @@ pip_locked() {
   "$py" -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --no-deps --only-binary :all: --require-hashes -r "$@"
 }
 
+# The same by uv, in seconds; where it cannot, as behind an index that only pip knows of, by pip, whose message is the one to read.
+install_locked() {
+  UV_INDEX_URL=${UV_INDEX_URL:-${PIP_INDEX_URL-}} "$py" -m uv pip install --quiet --no-config --python "$py" --no-deps \
+    --only-binary :all: --require-hashes -r "$@" 2>/dev/null || pip_locked "$@"
+}
+
 # uv writes a part of uv.lock down as pins that pip reads; its own hashes are in that lock, too.
 install_uv() {
   awk '/^\[\[package\]\]/ { name = "" }
@@ -102,10 +108,10 @@ install_cpu_torch() {
   fi
   why="PyTorch's index of CPU builds cannot be reached"
   if "$py" -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)' "$index/" 2>/dev/null; then
-    pip_locked "$venv/torch-cpu.txt" --index-url "$index" && return
+    install_locked "$venv/torch-cpu.txt" --index-url "$index" && return
     why="pip could not install torch's CPU build (its message above says why)"
   fi
-  pip_locked "$venv/torch-cpu.txt" 2>/dev/null && return # a mirror of one's own may have it
+  install_locked "$venv/torch-cpu.txt" 2>/dev/null && return # a mirror of one's own may have it
   say "$why; taking torch from pip's own index, which has the larger CUDA build."
 }
 
@@ -130,7 +136,7 @@ install() {
   if has_torch "$pin" && has_cpu_torch; then
     awk '/^[^ ]/ { wanted = !/^(torch|triton|nvidia-|cuda-)/ } wanted' "$pins" >"$pins.cpu" && mv "$pins.cpu" "$pins"
   fi
-  pip_locked "$pins" || fail "pip could not install the packages of $name; its message above says why."
+  install_locked "$pins" || fail "pip could not install the packages of $name; its message above says why."
   printf '%s\n' "$wanted" >"$stamp"
 }
 

@@ -80,9 +80,9 @@ def test_an_environment_that_cannot_be_made_is_named_with_the_reason(tmp_path):
 def test_cpu_torch_comes_from_its_own_index(recorder):
     venv = recorder(importlib=1)
     done = run_bash("py=$(venv_python); install_cpu_torch", VENV=str(venv))
-    (pip,) = calls(venv, "-m pip")
-    assert done.stdout == "" and "--no-deps --only-binary :all: --require-hashes" in pip
-    assert f"-r {venv}/torch-cpu.txt" in pip and pip.endswith("whl/cpu")
+    (call,) = calls(venv, "-m uv pip")
+    assert done.stdout == "" and "--no-deps --only-binary :all: --require-hashes" in call
+    assert f"-r {venv}/torch-cpu.txt" in call and call.endswith("whl/cpu")
     assert (venv / "torch-cpu.txt").read_text().count("--hash=sha256:") == 7
 
 
@@ -139,7 +139,7 @@ def test_a_failed_installation_is_tried_again(recorder):
     venv = recorder(page=1)
     for _ in range(2):
         assert "pip could not install" in run_bash(f"{EXPORT}install page", VENV=str(venv)).stderr
-    assert len(calls(venv, f"-r {venv}/page.txt")) == 2
+    assert len(calls(venv, f"-r {venv}/page.txt")) == 4, "by uv, then by pip, and both again"
 
 
 def test_a_missing_browser_is_said_in_one_sentence(tmp_path):

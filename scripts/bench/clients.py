@@ -282,6 +282,20 @@ realtime.socket.on("open", () => {
 realtime.on("error", (error) => { console.error(error.message); process.exit(1); });
 realtime.on("response.done", () => { realtime.close(); process.exit(0); });
 """),
+    "node_realtime_beta": Stock("openai-realtime-api", """
+import { RealtimeClient } from "openai-realtime-api";
+const url = "ws" + process.env.OPENAI_BASE_URL.slice(4) + "/realtime";
+const client = new RealtimeClient({url, apiKey: "none",
+    sessionConfig: {instructions: "You are kind.", voice: "alloy", modalities: ["text", "audio"]}});
+let heard = 0;
+client.on("error", (error) => { console.error(JSON.stringify(error)); process.exit(1); });
+client.on("conversation.updated", ({ delta }) => { heard += delta?.audio?.length || 0; });
+client.on("conversation.item.completed", ({ item }) => {
+    if (item.role === "assistant") process.exit(heard ? 0 : 1);
+});
+await client.connect();
+client.sendUserMessageContent([{type: "input_text", text: "Hello there."}]);
+"""),
     "node_agents": Stock("@openai/agents-realtime", """
 import { OpenAIRealtimeWebSocket, RealtimeAgent, RealtimeSession } from "@openai/agents-realtime";
 const url = "ws" + process.env.OPENAI_BASE_URL.slice(4) + "/realtime?model=gpt-realtime";

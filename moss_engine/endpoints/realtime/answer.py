@@ -263,8 +263,8 @@ class Answer:
         """The sample from which on the last words are spoken; several of them come at a time."""
         start = self.item.words[-1][0]
         words = [(at, text) for at, text in self.item.words if at == start]
-        places = char_places(words, self._server.info.sample_rate_hz, None)
-        return places[-1 - len(words[-1][1].lstrip())]
+        places = char_places(words, self._server.info.sample_rate_hz)
+        return places[-1 - len(words[-1][1])]
 
     def _end(self, finished: Finished) -> tuple[str, dict[str, Any] | None]:
         """Status and its details; what was sampled and not sent is forgotten."""

@@ -59,6 +59,8 @@ from moss_engine.endpoints.server import Server
 
 MAX_HELD = 16 << 20
 """Characters of a client's events that may wait for the ones before them."""
+MAX_SETTINGS = 512 * 1024
+"""Characters of an event that sets something, which is read several times."""
 READ_AGAIN_S = 0.02
 GOES_ON_S = 1.2
 """Who goes on so soon behind the judged end of a turn had not finished it."""
@@ -259,6 +261,11 @@ class Connection:
                 return
             event = CLIENT_EVENT.validate_json(said)
             event_id = event.event_id
+            if isinstance(event, SessionUpdate | ResponseCreate) and len(said) > MAX_SETTINGS:
+                raise ApiError(
+                    413, f"{event.type} is larger than {MAX_SETTINGS // 1024} kB; send less.",
+                    "body_too_large",
+                )  # fmt: skip
             await self._act(event)
         except ValidationError as error:
             await self._refuse(of_validation(error), event_id_of(said))  # type: ignore[arg-type]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import re
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Literal
 
 from moss_engine.api.errors import InputError
@@ -15,8 +16,12 @@ from moss_engine.endpoints.errors import ApiError, of_moss
 
 MAX_ITEMS = 512
 Role = Literal["system", "user", "assistant", "tool"]
-CHARS_PER_S = 14.0
-"""How quickly words are said, where it is not known when the next ones are."""
+LETTER_S, SPACE, LIGHT = 0.06, 0.5, 0.7
+"""How long a letter is said, what a space has of that, and a letter of the little words. Measured
+against a recogniser: 40 ms is the median error of where a word begins."""
+LITTLE = frozenset(
+    "the a an and of to in on at is was it that i he she we for with by this you are my".split()
+)
 
 
 @dataclass(eq=False)
@@ -44,8 +49,7 @@ class Item:
 
     def cut(self, num_samples: int, info: ServiceInfo) -> None:
         """Only the first `num_samples` were heard, and words of which they hold the half."""
-        ends = self.status == "completed"
-        left = heard_chars(self.words, num_samples, info.sample_rate_hz, self.num_samples, ends)
+        left = heard_chars(self.words, num_samples, info.sample_rate_hz)
         words, self.words = self.words, []
         for start, text in words:
             if kept := text[: max(0, left)]:
@@ -199,14 +203,12 @@ class Conversation:
         return tuple(found)
 
 
-def heard_chars(
-    words: list[tuple[int, str]], heard: int, rate_hz: int, num_samples: int, ends: bool
-) -> int:
+def heard_chars(words: list[tuple[int, str]], heard: int, rate_hz: int) -> int:
     """How many characters of an answer's words were heard within `heard` samples: whole words, of
-    which half or more was. `ends`: the last word ends with the last of all samples."""
+    which half or more was."""
     text = "".join(word for _, word in words)
-    places = char_places(words, rate_hz, num_samples if ends else None)
-    kept, start = 0, 0
+    places = char_places(words, rate_hz)
+    kept = start = 0
     for end in [*(i for i in range(1, len(text)) if text[i].isspace()), len(text)]:
         if places[start] + places[end] > 2 * heard:
             break
@@ -214,18 +216,19 @@ def heard_chars(
     return kept
 
 
-def char_places(words: list[tuple[int, str]], rate_hz: int, end: int | None) -> list[float]:
-    """The sample at which each character of an answer's words begins, and the last one's end: they
-    come several at a place, and share the time until the next."""
+def char_places(words: list[tuple[int, str]], rate_hz: int) -> list[float]:
+    """The sample at which each character of an answer's words begins, and the last one's end. Some
+    words come at a place: they are said one after the other, at the latest until the next place."""
     starts = sorted({start for start, _ in words})
-    places: list[float] = []
-    for start in starts:
-        num_chars = sum(len(word) for at, word in words if at == start)
-        following = bisect_right(starts, start)
-        stop = starts[following] if following < len(starts) else end
-        if stop is None:
-            stop = start + num_chars * rate_hz / CHARS_PER_S
-        step = max(0.0, stop - start) / max(1, num_chars)
-        places += [start + i * step for i in range(num_chars)]
-        last = start + num_chars * step
-    return [*places, last] if places else [0.0]
+    places = [0.0]
+    for start, following in zip(starts, [*starts[1:], None]):
+        text = "".join(word for at, word in words if at == start)
+        weights: list[float] = []
+        for piece in re.findall(r"\s+|\S+", text):
+            little = LIGHT if piece.strip(".,;:!?").lower() in LITTLE else 1.0
+            weights += [SPACE if c.isspace() else little if c.isalnum() else 0.0 for c in piece]
+        step = LETTER_S * rate_hz
+        if following is not None:
+            step = min(step, (following - start) / max(1.0, sum(weights)))
+        places[-1:] = [start + step * at for at in accumulate(weights, initial=0.0)]
+    return places

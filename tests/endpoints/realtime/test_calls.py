@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from contextlib import asynccontextmanager
 
 import httpx
 import numpy as np
 import pytest
 
+from tests.endpoints.endpoint_support import running
 from tests.endpoints.realtime.test_realtime import QUESTION
 from tests.ui.page_support import PATIENCE_S, Script, soon
 
@@ -128,6 +130,13 @@ async def test_an_answer_that_is_stopped_falls_silent_and_history_holds_what_was
         caller.heard.clear()
         await asyncio.sleep(0.5)
         assert sum(loud > QUIET for loud in caller.heard[-10:]) == 0
+
+
+def test_without_its_package_calls_say_how_to_get_it(service, monkeypatch):
+    monkeypatch.setitem(sys.modules, "moss_engine.endpoints.realtime.calls", None)
+    with running(service) as url:
+        answer = httpx.post(f"{url}/v1/realtime/calls", json={})
+    assert answer.status_code == 501 and "pip install aiortc" in answer.text
 
 
 async def test_what_is_no_offer_is_refused(url):

@@ -383,3 +383,20 @@ async def test_words_of_an_answer_come_with_their_times(connect, service):
     deltas = [e for e in events if e.type == "response.output_audio_transcript.delta"]
     starts = [e.model_extra["start_ms"] for e in deltas]
     assert starts == sorted(starts) and starts[0] == 0 and starts[-1] < 1200
+
+
+async def test_what_is_set_and_sent_back_is_bounded(connect):
+    async with connect() as connection:
+        await until(connection, "session.created")
+        for event, sentence in (
+            ({"type": "session.update", "session": {"instructions": "x" * 600_000}}, "larger than"),
+            ({"type": "session.update", "session": {str(n): n for n in range(99)}}, None),
+            ({"type": "session.update", "session": {"tools": list(range(99))}}, "must be"),
+            ({"type": "response.create", "response": {"metadata": {"a": "x" * 600}}}, "most 512"),
+        ):  # fmt: skip
+            await connection.send(event)
+            told = (await until(connection, "session.updated", "error"))[-1]
+            if sentence is None:
+                assert len(told.model_extra["warnings"]) == 16
+            else:
+                assert sentence in told.error.message

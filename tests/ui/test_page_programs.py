@@ -13,11 +13,11 @@ import websockets.exceptions
 import websockets.sync.client
 
 from moss_engine.api.events import AudioChunk
-from moss_engine.api.service import stream
+from moss_engine.api.service import request_of, stream
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
-from moss_engine.say import choose_mode, make_request
+from moss_engine.say import choose_mode
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.programs import access_of
 from moss_engine.ui.server import launch
@@ -43,7 +43,7 @@ async def said(service, seed: int) -> np.ndarray:
 
     info = await service.describe()
     mode = choose_mode(info, None, hears=False, speaks=True)
-    request = make_request(info, Text(TEXT), mode, seed=seed)
+    request = request_of(info, Text(TEXT), "say", mode=mode.name, seed=seed)
     events = [event async for event in stream(service, request)]
     return to_pcm16(np.concatenate([e.samples for e in events if isinstance(e, AudioChunk)]))
 

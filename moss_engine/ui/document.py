@@ -20,6 +20,7 @@ from typing import Any
 import gradio as gr
 
 from moss_engine.ui.facts import PageInfo
+from moss_engine.ui.modules import COMMENT, address, at_once, modules
 from moss_engine.ui.parts.composer import axes_of, switched, switches
 from moss_engine.ui.parts.masthead import header
 from moss_engine.ui.parts.words import WHAT, ask_words, invitation
@@ -28,6 +29,7 @@ HERE = Path(__file__).resolve().parent
 ASSETS = Path(gr.__file__).parent / "templates" / "frontend" / "assets"
 TITLE = "MOSS-Speech Live"
 TYPES = {".css": b"text/css; charset=utf-8", ".json": b"application/json", ".jpg": b"image/jpeg"}
+SCRIPT = b"text/javascript; charset=utf-8"
 
 PREVIEW = re.compile(r'\s*<meta\s+(?:property="og:|name="twitter:)[^>]*>')
 SETTINGS = re.compile(
@@ -44,7 +46,6 @@ NEEDED = re.compile(r"__vite__mapDeps\(\[([\d,]+)\]\)")
 ENTRY = re.compile(r"import\(`\./(?:Index|Blocks)-[^`]*`\)[^\[]*__vite__mapDeps\(\[[\d,]+\]\)")
 COMPONENT = r"[{{,]{}:\{{[^{{}}]*?component:[^{{}}]*\}}"
 UNUSED = ("Example-", "HistoryStorageControl-", "Image")  # whose style sheets dress nothing here
-COMMENT = re.compile(r"(?m)^[ \t]*//.*\n|^[ \t]+|(?<=[;{},)\]]) // [^\"'`\n]*$")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Document:
 
 def make_document(facts: PageInfo, components: Iterable[str]) -> Document:
     """The document of a page that consists of Gradio's `components`, by their block names."""
-    styles, modules = chunks(components)
+    styles, scripts = chunks(components)
     used = [name for name in styles if not name.startswith(UNUSED)]
     sheet = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in used)
     named = {
@@ -82,10 +83,10 @@ def make_document(facts: PageInfo, components: Iterable[str]) -> Document:
             preview(config["root"], paths["preview.jpg"]) + f'<style id="first-css">{css}</style>'
         )
         text = text.replace("<style>", f"{head}<style>", 1)
-        rest = ""
+        rest = preloads(at_once())
         if MAIN.search(text):  # a share link's page takes its files from elsewhere, as one
             text = MAIN.sub("", text)
-            rest = links(styles, modules, paths["page.css"])
+            rest = links(styles, scripts, paths["page.css"]) + rest
         theme = f"{config['root']}/theme.css?v={config['theme_hash']}"
         rest += f'<link rel="stylesheet" href="{html.escape(theme)}">'
         rest += settings_script(config)
@@ -93,6 +94,7 @@ def make_document(facts: PageInfo, components: Iterable[str]) -> Document:
         return APP.sub(lambda _: first, text, count=1).encode()
 
     files = {f"/{paths[name]}": (TYPES[Path(name).suffix], body) for name, body in named.items()}
+    files |= {f"/{address(name)}": (SCRIPT, body) for name, body in modules().items()}
     return Document(files, rewrite)
 
 
@@ -122,13 +124,17 @@ def preview(root: str, picture: str) -> str:
     return f'<title>{TITLE}</title>{tags}<link rel="icon" href="favicon.ico">'
 
 
-def links(styles: list[str], modules: list[str], sheet: str) -> str:
+def preloads(addresses: list[str]) -> str:
+    return "".join(
+        f'<link rel="modulepreload" crossorigin href="./{address}">' for address in addresses
+    )
+
+
+def links(styles: list[str], scripts: list[str], sheet: str) -> str:
     """All style sheets as one, and all modules at once. Gradio's loader asks for no style sheet
     that has a link, and a disabled one is not fetched."""
     return (
-        "".join(
-            f'<link rel="modulepreload" crossorigin href="./assets/{name}">' for name in modules
-        )
+        preloads([f"assets/{name}" for name in scripts])
         + f'<link rel="stylesheet" href="{sheet}">'
         + "".join(f'<link rel="stylesheet" href="./assets/{name}" disabled>' for name in styles)
     )
@@ -165,9 +171,8 @@ def settings_script(config: dict[str, Any]) -> str:
     """Gradio's settings without what only readers of sources need."""
     for component in config["components"]:
         props = component["props"]
-        for name in ("js_on_load", "css_template"):
-            if props.get(name):
-                props[name] = COMMENT.sub("", props[name])
+        if props.get("css_template"):
+            props["css_template"] = COMMENT.sub("", props["css_template"])
     told = json.dumps(config, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return f"<script>window.gradio_config = {told};window.gradio_api_info = {NO_API};</script>"
 

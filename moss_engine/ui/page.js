@@ -1,38 +1,23 @@
 // Keys, drafts, examples and the shade: what belongs to no single component.
 
+import { note, recall, write } from "./components/common.js";
+
+let shade, views; // since it was mounted
+let limit = Infinity; // characters of a question
 const byId = (id) => document.getElementById(id);
 const box = () => byId("text").querySelector("textarea");
-const shade = element.querySelector(".shade");
-const about = element.querySelector(".about");
 
 function paintShade(dark) {
   document.body.classList.toggle("dark", dark);
   shade.setAttribute("aria-pressed", dark);
 }
 
-const stored = recall("moss-shade");
-if (stored) paintShade(stored === "dark");
-shade.setAttribute("aria-pressed", document.body.classList.contains("dark"));
-shade.addEventListener("click", () => {
-  const dark = !document.body.classList.contains("dark");
-  note("moss-shade", dark ? "dark" : "light");
-  paintShade(dark);
-});
-
 // To listen, or to look at the engine: the last choice, unless the address says which.
-const views = [...element.querySelectorAll(".views button")];
 function look(name) {
   document.body.dataset.view = name;
   for (const button of views) button.setAttribute("aria-pressed", button.dataset.view === name);
 }
-for (const button of views) {
-  button.addEventListener("click", () => {
-    note("moss-view", button.dataset.view);
-    look(button.dataset.view);
-  });
-}
 const asked = (name) => views.some(({ dataset }) => dataset.view === name) && name;
-look(asked(location.hash.slice(1)) || asked(recall("moss-view")) || "listen");
 window.addEventListener("hashchange", () => asked(location.hash.slice(1)) && look(location.hash.slice(1)));
 
 document.addEventListener("keydown", (event) => {
@@ -181,6 +166,333 @@ function offerVoices() {
   }
 }
 
-// What this page is, for those who ask.
-element.querySelector(".about-open").addEventListener("click", () => about.showModal());
-about.addEventListener("click", (event) => event.target === about && about.close());
+// ---- what went wrong
+
+// The one place for what went wrong: under the box, kept until the next edit or the next accepted question.
+
+const problem = () => byId("problem").querySelector("p");
+let complained = -Infinity;
+
+function show(sentence) {
+  write(problem(), sentence);
+  if (sentence) complained = performance.now();
+}
+document.addEventListener("problem", ({ detail }) => show(detail));
+// It stays beside questions that were not asked, as it says why.
+document.addEventListener("input", ({ target }) => {
+  if (!target.closest?.("#composer, #settings") || byId("problem").querySelector(".unasked .chip")) return;
+  show("");
+});
+
+// Whether a question could be accepted, as far as the page knows; says what is to be changed. Nothing to say is no
+// mistake.
+function mayAsk(text) {
+  if (!text.trim()) {
+    box().focus();
+    return false;
+  }
+  const characters = [...text].length;
+  if (characters > limit) {
+    show(`The text has ${characters.toLocaleString("en")} characters, the limit is ${limit.toLocaleString("en")}; send it in parts.`);
+    return false;
+  }
+  const wrong = [...document.querySelectorAll("#settings input[type=number]")].find((input) => !within(input));
+  if (!wrong) return true;
+  const name = (wrong.getAttribute("aria-label") ?? "A number").replace("number input for ", "");
+  show(`${name} is ${wrong.value || "empty"}; give a number from ${wrong.min} to ${wrong.max} in the settings.`);
+  return false;
+}
+
+function within({ value, min, max, step }) {
+  const number = Number(value);
+  const whole = step !== "1" || Number.isInteger(number);
+  return value.trim() !== "" && whole && number >= Number(min) && number <= Number(max);
+}
+
+// How long the text is, once it is worth a look.
+const WORTH = 0.5;
+document.addEventListener("input", ({ target }) => {
+  if (!target.closest?.("#text")) return;
+  const characters = [...target.value].length;
+  const counter = document.querySelector(".counter");
+  counter.hidden = characters < limit * WORTH;
+  counter.classList.toggle("over", characters > limit);
+  counter.textContent = `${characters.toLocaleString("en")} of ${limit.toLocaleString("en")} characters`;
+});
+
+const TOAST = "[data-testid=toast-text]";
+// Gradio says some things in toasts over the page and some inside the label of the box; they are said here instead.
+const SOON_MS = 2000; // the page's own sentence about the same thing is the better one
+new MutationObserver(() => {
+  for (const told of document.querySelectorAll(`${TOAST}:not([data-told]), #text div.validation-error:not([data-told])`)) {
+    told.dataset.told = "";
+    const sentence = told.textContent.trim();
+    if (!problem().textContent || performance.now() - complained > SOON_MS) show(sentence);
+  }
+}).observe(document.body, { childList: true, subtree: true });
+
+// ---- modes
+
+// The chosen mode: its two switches, its sentence, its examples, its words.
+
+const notes = () => [...document.querySelectorAll("#mode-notes [data-mode]")];
+const chosen = () => document.querySelector("#mode input:checked")?.value;
+
+// What is said of settings: the chosen mode's own system turn, where another may be written, and which head the numbers
+// are of. Closed settings are not there yet.
+function showSettings() {
+  for (const head of ["speech", "text"]) {
+    byId(`${head}-sampling`)?.setAttribute("role", "group");
+    byId(`${head}-sampling`)?.setAttribute("aria-labelledby", `${head}-head`);
+  }
+  const system = byId("system")?.querySelector("textarea");
+  if (system) system.placeholder = notes().find((note) => note.dataset.mode === chosen()).dataset.system;
+}
+
+// The sentence and the examples of the chosen mode.
+function showMode() {
+  const mode = chosen();
+  for (const part of document.querySelectorAll("#talk [data-mode]")) part.hidden = part.dataset.mode !== mode;
+  const { dataset } = notes().find((note) => note.dataset.mode === mode);
+  document.body.dataset.input = dataset.input;
+  document.body.dataset.output = dataset.output;
+  document.querySelector(".said-name").textContent = dataset.does === "read" ? "Reading list" : "Conversation";
+  byId("send").textContent = dataset.verb;
+  box().placeholder = dataset.wish;
+  for (const fieldset of document.querySelectorAll(".switches fieldset:not([data-axis=does])")) fieldset.classList.toggle("away", dataset.does === "read");
+  const hint = document.querySelector(".la-hint");
+  if (hint && window.liveAudio?.state.run === null) hint.textContent = dataset.hint;
+  for (const axis of dataset.does === "read" ? ["does"] : ["does", "input", "output"]) {
+    const half = document.querySelector(`.switches input[name="${axis}"][value="${dataset[axis]}"]`);
+    if (half) half.checked = true;
+  }
+  showSettings();
+  document.dispatchEvent(new Event("modechange"));
+}
+
+function choose(mode) {
+  document.querySelector(`#mode input[value="${CSS.escape(mode)}"]`).click();
+  setTimeout(showMode); // a click before Gradio has settled is kept, but tells nobody
+}
+
+// Talking comes first where somebody answers and the browser has a microphone.
+const mayTalk = () => window.isSecureContext && navigator.mediaDevices;
+const first = (fits) => fits.find(({ dataset }) => mayTalk() && dataset.input === "speech" && dataset.output === "speech") ?? fits[0];
+
+// The mode that fits all switches; where there is none, the first that fits the switch that was pressed.
+function combine(pressed) {
+  const wanted = [...document.querySelectorAll(".switches input:checked")].filter(({ name }) => pressed.value !== "read" || name === "does");
+  const fits = notes().filter(({ dataset }) => dataset[pressed.name] === pressed.value && (pressed.name === "does" || dataset.does === "chat"));
+  const all = fits.filter(({ dataset }) => wanted.every(({ name, value }) => dataset[name] === value));
+  const { mode } = first(all.length ? all : fits).dataset;
+  choose(mode);
+  note("moss-mode", mode);
+}
+
+// A choice is remembered.
+function firstMode() {
+  if (!document.querySelector(".switches")) return;
+  const kept = notes().find((note) => note.dataset.mode === recall("moss-mode"));
+  const opens = document.querySelector(".switches").dataset.opens;
+  const talk = opens === "talk" && mayTalk() && notes().find(({ dataset }) => dataset.input === "speech" && dataset.output === "speech");
+  if (kept || talk) choose((kept ?? talk).dataset.mode);
+}
+
+document.addEventListener("change", ({ target }) => {
+  if (target.closest?.("#mode")) showMode();
+  else if (target.closest?.(".switches")) combine(target);
+});
+const settled = new MutationObserver(settle);
+let isSettled = false;
+function settle() {
+  const parts = ["#examples .chips", "#mode-notes p", "#mode input:checked", "#text textarea", "#send", ".said-name"];
+  if (isSettled || !window.liveAudio?.ready || window.first.composing || !parts.every((part) => document.querySelector(part))) return;
+  isSettled = true;
+  settled.disconnect();
+  byId("mode").setAttribute("aria-label", "Mode");
+  restoreDraft();
+  showMode();
+  firstMode();
+  offerVoices();
+  takeOver();
+  new MutationObserver(() => (showSettings(), offerVoices())).observe(byId("talk"), { childList: true, subtree: true });
+}
+for (const name of ["liveready", "compositionend"]) document.addEventListener(name, () => setTimeout(settle));
+
+// ---- the panel for programs: snippets with this page's own address, copied by one click
+
+// Without a secure context there is no clipboard to write to, only the one of what is marked.
+async function copied(code) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(code.textContent).then(() => true, () => false);
+  getSelection().selectAllChildren(code);
+  return document.execCommand("copy");
+}
+
+document.addEventListener("click", ({ target }) => target.closest?.(".programs-open") && document.querySelector(".programs").showModal());
+
+// ---- the page in English or Chinese
+
+// Whoever writes a text writes it in English; it is replaced by the table's as soon as it
+// stands on the page. What visitors and models wrote is marked translate="no" and left alone. The table is a file: in its
+// keys {#} stands for a figure and {} for any words, which are translated, too, if the table has them.
+
+const LANGUAGES = { en: { code: "en", other: "中文" }, zh: { code: "zh-Hans", other: "English" } };
+const SPOKEN_TO = ["aria-label", "aria-valuetext", "title", "placeholder"];
+const FOREIGN = '[translate="no"], script, style';
+const WORTH_A_LOOK = /\p{L}{2}/u; // figures and signs need no translation
+const FIGURE = "([\\d.,:]+)";
+const plain = new Map();
+const shapes = []; // the most particular first
+async function loadTable() {
+  if (plain.size) return;
+  for (const [english, chinese] of Object.entries(await window.first.chinese())) {
+    if (/\{#?\}/.test(english)) shapes.push([shapeOf(english), chinese, english.length]);
+    else plain.set(english, chinese);
+  }
+  shapes.sort(([, , one], [, , other]) => other - one);
+}
+
+function shapeOf(english) {
+  const parts = english.split(/(\{#?\})/).map((part) => ({ "{}": "(.+?)", "{#}": FIGURE })[part] ?? part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  return new RegExp(`^${parts.join("")}$`, "s");
+}
+
+// null where the table has no such text.
+function inChinese(text) {
+  const core = text.trim().replace(/\s+/g, " ");
+  if (!WORTH_A_LOOK.test(core)) return null;
+  const whole = plain.get(core) ?? shaped(core) ?? oneByOne(core);
+  return whole && text.replace(/\S[^]*\S|\S/, () => whole);
+}
+
+// Several sentences, each of which the table has.
+function oneByOne(core) {
+  const sentences = core.split(/(?<=[.!?]) (?=\p{Lu})/u);
+  const known = sentences.length > 1 ? sentences.map((one) => plain.get(one) ?? shaped(one)) : [null];
+  return known.every(Boolean) ? known.join("") : null;
+}
+
+function shaped(core) {
+  for (const [shape, chinese] of shapes) {
+    const found = shape.exec(core);
+    if (!found) continue;
+    const words = found.slice(1).map((word) => inChinese(word) ?? word);
+    return chinese.replace(/\{([#\d]?)\}/g, (_, place) => (Number(place) ? words[place - 1] : words.shift()));
+  }
+  return null;
+}
+
+const originals = new WeakMap(); // of every text that was replaced: {english, shown}, by attribute for elements
+
+// Replace one text, given how it is read and written, unless it is ours already.
+function replace(known, name, read, write) {
+  const now = read();
+  if (!now || known[name]?.shown === now) return;
+  const shown = inChinese(now);
+  if (shown) known[name] = { english: now, shown };
+  else delete known[name];
+  if (shown) write(shown);
+}
+
+function knownOf(node) {
+  if (!originals.has(node)) originals.set(node, {});
+  return originals.get(node);
+}
+
+function turn(node) {
+  if (node.nodeType === Node.TEXT_NODE) {
+    if (node.parentElement?.closest(FOREIGN)) return;
+    replace(knownOf(node), "text", () => node.data, (text) => (node.data = text));
+  } else if (node.nodeType === Node.ELEMENT_NODE) {
+    if (!node.matches(FOREIGN)) for (const name of SPOKEN_TO) turnAttribute(node, name);
+    for (const child of node.childNodes) turn(child);
+  }
+}
+
+function turnAttribute(node, name) {
+  if (node.hasAttribute(name)) replace(knownOf(node), name, () => node.getAttribute(name), (text) => node.setAttribute(name, text));
+}
+
+function turnBack(node) {
+  const known = originals.get(node) ?? {};
+  for (const [name, { english, shown }] of Object.entries(known)) {
+    if (name === "text" && node.data === shown) node.data = english;
+    else if (name !== "text" && node.getAttribute(name) === shown) node.setAttribute(name, english);
+  }
+  originals.delete(node);
+  for (const child of node.childNodes) turnBack(child);
+}
+
+const changes = new MutationObserver((records) => {
+  for (const { type, target, addedNodes, attributeName } of records) {
+    if (type === "attributes") turnAttribute(target, attributeName);
+    else if (type === "characterData") turn(target);
+    else for (const node of addedNodes) turn(node);
+  }
+});
+
+async function speakTo(language) {
+  if (language === "zh") await loadTable();
+  const chosenOne = LANGUAGES[language];
+  document.documentElement.lang = chosenOne.code;
+  document.body.dataset.language = language;
+  const other = document.querySelector(".tongue");
+  other.textContent = chosenOne.other;
+  other.lang = language === "zh" ? "en" : "zh-Hans";
+  if (language === "zh") {
+    turn(document.body);
+    changes.observe(document.body, { subtree: true, childList: true, characterData: true, attributes: true, attributeFilter: SPOKEN_TO });
+  } else {
+    changes.disconnect();
+    turnBack(document.body);
+  }
+}
+
+function mountLanguage() {
+  const preferred = navigator.languages.find((name) => /^(en|zh)\b/i.test(name)) ?? "en";
+  speakTo(recall("moss-language") ?? preferred.slice(0, 2).toLowerCase());
+  document.querySelector(".tongue").addEventListener("click", () => {
+    const language = document.body.dataset.language === "zh" ? "en" : "zh";
+    note("moss-language", language);
+    speakTo(language);
+  });
+}
+
+// ---- its place on the page
+
+export function mount(element) {
+  shade = element.querySelector(".shade");
+  const about = element.querySelector(".about");
+  const programs = element.querySelector(".programs");
+  mountLanguage();
+  const stored = recall("moss-shade");
+  if (stored) paintShade(stored === "dark");
+  shade.setAttribute("aria-pressed", document.body.classList.contains("dark"));
+  shade.addEventListener("click", () => {
+    const dark = !document.body.classList.contains("dark");
+    note("moss-shade", dark ? "dark" : "light");
+    paintShade(dark);
+  });
+  views = [...element.querySelectorAll(".views button")];
+  for (const button of views) {
+    button.addEventListener("click", () => {
+      note("moss-view", button.dataset.view);
+      look(button.dataset.view);
+    });
+  }
+  look(asked(location.hash.slice(1)) || asked(recall("moss-view")) || "listen");
+  // What this page is, for those who ask.
+  element.querySelector(".about-open").addEventListener("click", () => about.showModal());
+  about.addEventListener("click", (event) => event.target === about && about.close());
+  limit = Number(element.querySelector("[data-limit]").dataset.limit);
+  for (const code of programs?.querySelectorAll("code.way") ?? []) {
+    code.textContent = code.textContent.replaceAll("@address@", location.origin);
+  }
+  programs?.addEventListener("click", async ({ target }) => {
+    if (target === programs) programs.close();
+    const copy = target.closest(".way-copy");
+    if (!copy) return;
+    copy.textContent = (await copied(copy.parentElement.nextElementSibling.firstChild)) ? "Copied" : "Mark it and copy by hand";
+  });
+  settled.observe(document.body, { childList: true, subtree: true });
+}

@@ -17,6 +17,7 @@ from moss_engine.ui.components.transcript import Transcript
 from moss_engine.ui.document import TITLE
 from moss_engine.ui.entrance.gradio_queue import Outboxes, slow_down
 from moss_engine.ui.handlers import Handlers
+from moss_engine.ui.modules import mounts
 from moss_engine.ui.own_voices import OwnVoices
 from moss_engine.ui.parts.composer import composer
 from moss_engine.ui.parts.masthead import masthead, running
@@ -36,15 +37,6 @@ from moss_engine.ui.programs import offer
 from moss_engine.ui.replay import MAX_FILE_BYTES
 
 HERE = Path(__file__).resolve().parent
-SCRIPTS = (
-    "components/storage.js",
-    "components/write.js",
-    "page_language.js",
-    "page.js",
-    "page_problem.js",
-    "page_modes.js",
-    "page_programs.js",
-)
 MAX_QUEUE = 16
 
 ASK = f"(...values) => window.liveAudio.submit(values, {json.dumps([*BY_NAME])})"
@@ -88,7 +80,7 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
     """Everything in the order in which it is read; the style sheet finds the places."""
     facts = handlers.facts
     head = masthead(facts) + programs
-    gr.HTML(head, js_on_load=scripts(), elem_id="masthead", apply_default_css=False)
+    gr.HTML(head, js_on_load=mounts("page.js"), elem_id="masthead", apply_default_css=False)
     with gr.Row(elem_id="desk", equal_height=False):
         with gr.Column(elem_id="left"):
             with gr.Column(elem_id="talk"):
@@ -117,11 +109,6 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
     gr.HTML(foot, elem_id="notice", apply_default_css=False)
     controls = {name: {**asking, **inner}[name] for name in BY_NAME}
     return Parts(controls, send, stop, clear, own)
-
-
-def scripts() -> str:
-    """The page's own scripts."""
-    return "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
 
 
 def wire_asking(parts: Parts) -> None:

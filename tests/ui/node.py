@@ -1,4 +1,4 @@
-"""Scripts of the page in Node, for what is about nothing but their own state: no browser is needed,
+"""Modules of the page in Node, one by one, for what is about nothing but their own state: no browser is needed,
 and what it would be slow to do, a test does in the order that it wants."""
 
 from __future__ import annotations
@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import tempfile
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,9 +26,20 @@ def node() -> str | None:
     return shutil.which("node") or (str(wheel) if wheel and wheel.exists() else None)
 
 
-def source(*names: str) -> str:
-    """Scripts as the page joins them."""
-    return "\n".join((UI / "components" / name).read_text(encoding="utf-8") for name in names)
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """The modules, where Node takes them for such."""
+    made = tempfile.TemporaryDirectory()
+    shutil.copytree(UI, made.name, dirs_exist_ok=True, ignore=lambda _, names: {
+        name for name in names if "." in name and not name.endswith(".js")
+    })  # fmt: skip
+    Path(made.name, "package.json").write_text('{"type": "module"}', encoding="utf-8")
+    return made
+
+
+def module(name: str) -> str:
+    """The address of a module of the components, to import from."""
+    return Path(_folder().name, "components", name).as_uri()
 
 
 def in_node(function: str, *arguments: Any) -> Any:
@@ -35,7 +48,9 @@ def in_node(function: str, *arguments: Any) -> Any:
     if program is None:
         pytest.skip("node is not installed")
     call = f"({function})(...{json.dumps(arguments)})"
-    script = f"{call}.then((answer) => console.log(JSON.stringify(answer)));"
+    script = (
+        f"{call}.then((answer) => {{ console.log(JSON.stringify(answer)); process.exit(0); }});"
+    )
     done = subprocess.run(
         [program, "-"], input=script, capture_output=True, text=True, timeout=PATIENCE_S
     )

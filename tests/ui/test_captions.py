@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ui.node import in_node, source
+from tests.ui.node import in_node, module
 
 ENGLISH = "The sky is blue, because air scatters it.  No doubt. "
 CHINESE = "天空之所以是蓝色的，是因为空气！MOSS 说：“对。”"
 # An element as far as captions need one; the text comes in pieces, as a model makes it.
-WORDS = """async (script, text, piece) => {
+WORDS = """async (url, text, piece) => {
   const made = () => ({ textContent: "", classes: {}, children: [], append(child) { this.children.push(child); },
     replaceChildren(...children) { this.children = children; },
     classList: { said: false, toggle(name, on) { this[name] = on; } } });
-  const Captions = new Function("document", `${script}; return Captions`)({ createElement: made });
+  globalThis.document = { createElement: made };
+  const { Captions } = await import(url);
   const captions = new Captions(made());
   captions.follow = () => {};
   for (let at = 0; at < text.length; at += piece) captions.add(0, text.slice(at, at + piece));
@@ -27,7 +28,7 @@ WORDS = """async (script, text, piece) => {
 
 
 def words(text: str, piece: int = 3) -> dict:
-    return in_node(WORDS, source("live_audio_captions.js"), text, piece)
+    return in_node(WORDS, module("stage.js"), text, piece)
 
 
 @pytest.mark.parametrize("text", [ENGLISH, CHINESE])

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 import httpx
 import pytest
 
-MOST_REQUESTS = 40
+MOST_REQUESTS = 50
 
 
 def test_the_document_names_this_page_and_all_its_addresses_are_found(url):

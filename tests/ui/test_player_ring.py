@@ -46,7 +46,7 @@ LATE = [[0.0, 0.2], [0.6, 0.3], [0.7, 0.4], [0.9, 0.4]]  # by 0.4 s for who hear
 
 @pytest.fixture(scope="module")
 def play():
-    source = (HERE / "live_audio_worklet.js").read_text(encoding="utf-8")
+    source = (HERE / "player_worklet.js").read_text(encoding="utf-8")
     options = {
         "prebufferMs": PREBUFFER_MS,
         "maxPrebufferMs": 400,

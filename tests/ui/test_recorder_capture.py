@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ui.node import in_node, source
+from tests.ui.node import UI, in_node, module
 
 # A browser that gives a microphone when it is told to, and runs the recorder's own processor.
 BROWSER = """
@@ -21,11 +21,10 @@ const grant = async (...which) => { // to those that asked, in order
   await soon();
 };
 let Processor;
-new Function("AudioWorkletProcessor", "sampleRate", "registerProcessor", worklet.replaceAll("@rate@", "16000"))(
+new Function("AudioWorkletProcessor", "sampleRate", "registerProcessor", worklet)(
   class { port = {}; }, 48000, (_, made) => { Processor = made; });
 const world = {
-  window: { isSecureContext: true }, RECORDER_WORKLET: "", Blob: class {},
-  URL: { createObjectURL: () => "", revokeObjectURL() {} },
+  window: { isSecureContext: true },
   navigator: { mediaDevices: { getUserMedia: () => new Promise((resolve) => grants.push(resolve)) } },
   AudioContext: class {
     audioWorklet = { addModule: async () => {} };
@@ -37,17 +36,19 @@ const world = {
     }
   },
   AudioWorkletNode: class {
-    constructor() {
-      const processor = (this.processor = new Processor());
+    constructor(_context, _name, options) {
+      const processor = (this.processor = new Processor(options));
       this.port = { postMessage: (data) => processor.port.onmessage({ data }) };
       processor.port.postMessage = (data) => this.port.onmessage({ data });
       nodes.push(this);
     }
   },
 };
-const Capture = new Function(...Object.keys(world), `${script}; return Capture`)(...Object.values(world));
+for (const [name, value] of Object.entries(world)) Object.defineProperty(globalThis, name, { value });
+const { Capture } = await import(url);
 let heard = 0;
 const capture = new Capture(() => (heard += 1), () => {}, () => {});
+capture.rateHz = 16_000;
 const sound = () => { // one block of it for everyone who listens
   for (const { fed, processor } of nodes) if (fed) processor.process([[new Float32Array(3200)]]);
 };
@@ -57,7 +58,7 @@ const sound = () => { // one block of it for everyone who listens
 def captured(steps: str) -> dict:
     """What became of `steps`."""
     return in_node(
-        f"""async (script, worklet) => {{ {BROWSER} {steps}
+        f"""async (url, worklet) => {{ {BROWSER} {steps}
           const before = heard;
           sound();
           const blocks = heard - before;
@@ -65,8 +66,8 @@ def captured(steps: str) -> dict:
           return {{ blocks, running, opened: nodes.length, live: tracks.filter(({{ live }}) => live).length,
                     open: capture.open }};
         }}""",
-        source("recorder_capture.js"),
-        source("recorder_worklet.js"),
+        module("recorder.js"),
+        (UI / "components" / "recorder_worklet.js").read_text(encoding="utf-8"),
     )
 
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ui.node import in_node, source
+from tests.ui.node import in_node, module
 
 LOST = "The connection to the server was lost; check it and try again."
 SETTING = """
 const json = (answer, ok = true) => ({ ok, status: ok ? 200 : 502, json: async () => JSON.parse(answer) });
 const [sent, heard, failed, asked] = [[], [], [], []];
 const door = { send: (event) => sent.push(event), sound: (pcm) => sent.push([...new Set(pcm)]) };
-const window = { liveAudio: { state: { phase: "done" }, door } };
+const window = (globalThis.window = { liveAudio: { state: { phase: "done" }, door } });
 const answers = [];
-const fetch = async (address) => {
+globalThis.fetch = async (address) => {
   asked.push(address.split("/").at(-1));
   const answer = answers.shift();
   if (answer instanceof Error) throw answer;
   return answer;
 };
-const setTimeout = (go) => go();
-const Line = new Function("window", "fetch", "setTimeout", `${script}; return Line`)(window, fetch, setTimeout);
+globalThis.setTimeout = (go) => go();
+const { Line } = await import(url);
 const line = new Line((answer) => heard.push(answer.block), (sentence) => failed.push(sentence), () => "words");
 const block = (number) => new Int16Array(4).fill(number);
 """
@@ -29,8 +29,8 @@ const block = (number) => new Int16Array(4).fill(number);
 
 def happened(steps: str) -> dict:
     return in_node(
-        f"async (script) => {{ {SETTING} {steps} return {{ sent, heard, failed, asked }}; }}",
-        source("recorder_line.js"),
+        f"async (url) => {{ {SETTING} {steps} return {{ sent, heard, failed, asked }}; }}",
+        module("recorder.js"),
     )
 
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from tests.ui.node import in_node, source
+from tests.ui.node import in_node, module
 
-KEPT = """async (script, denied) => {
+KEPT = """async (url, denied) => {
   const storage = () => {
     const kept = new Map();
     return { getItem: (name) => kept.get(name) ?? null, setItem: (name, value) => kept.set(name, value),
       removeItem: (name) => kept.delete(name) };
   };
   const places = { localStorage: storage(), sessionStorage: storage() };
-  const window = {};
+  const window = (globalThis.window = {});
   for (const [name, place] of Object.entries(places)) {
     Object.defineProperty(window, name, { get() {
       if (denied) throw new Error("SecurityError");
       return place;
     } });
   }
-  const { recall, note } = new Function("window", `${script}; return { recall, note }`)(window);
+  const { recall, note } = await import(url);
   const seen = [recall("shade")];
   note("shade", "dark");
   note("tab", "1", "sessionStorage");
@@ -29,8 +29,8 @@ KEPT = """async (script, denied) => {
 
 
 def test_what_is_noted_is_recalled_until_it_is_forgotten():
-    assert in_node(KEPT, source("storage.js"), False) == [None, "dark", None, "1", None]
+    assert in_node(KEPT, module("common.js"), False) == [None, "dark", None, "1", None]
 
 
 def test_a_browser_that_keeps_nothing_forgets_without_a_fault():
-    assert in_node(KEPT, source("storage.js"), True) == [None] * 5
+    assert in_node(KEPT, module("common.js"), True) == [None] * 5

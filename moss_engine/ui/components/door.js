@@ -1,6 +1,8 @@
 // The way to the server: one WebSocket for this load of the page; `moss_engine/ui/door.py` says what passes it. A
 // connection that breaks is taken up where it broke, if that is soon; nothing is lost then, and nothing comes twice.
 
+import { randomName } from "./common.js";
+
 const RESUME_MS = 15_000; // the server waits no longer
 const TRY_MS = [100, 250, 500, 1000]; // between attempts, the last one again and again
 const OPEN_MS = 4000; // for an attempt
@@ -9,9 +11,7 @@ const SAID_MS = 1000; // a shorter break is no news
 const MOST_KEPT_BYTES = 4 * 2 ** 20; // of what the server may not have
 const REFUSED = [4002, 4013];
 
-const randomName = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
-
-class Door {
+export class Door {
   // `on` are functions: event(event, sound as ArrayBuffer or null), broken(), back(), lost(reason).
   constructor(url, key, on) {
     Object.assign(this, { url, key, on, visit: randomName(), last: -1, instance: null, attempts: 0, brokenAt: null, told: false, gaveUp: false });

@@ -1,14 +1,15 @@
-// Joins the Gradio component with player, captions and scope. `element`, `props` and `watch` come from gr.HTML.
+// The live reply: joins the Gradio component with door, player, captions and scope.
 // Other parts of the page follow along through the document's "liveaudio" events and window.liveAudio, and say what went
 // wrong through "problem" events, whose sentence the page shows in one place.
 
-const $ = (selector) => element.querySelector(selector);
-const rate = props.sample_rate;
-const remote = /\.(gradio\.live|hf\.space)$/.test(location.hostname);
-const captions = new Captions($(".la-text"));
-const scope = new Scope($(".la-scope"), rate);
-const player = new Player(rate, remote ? props.remote_prebuffer_ms : props.prebuffer_ms, hear, showSilence);
-const root = (window.gradio_config?.root || "").replace(/\/$/, "");
+import { complain, randomName, root } from "./common.js";
+import { Door } from "./door.js";
+import { considered, hold, wire } from "./live_audio_controls.js";
+import { barsOf, OpusReply, packetsOf, Player, SLOW_PREBUFFER_MS, soundWay, stretched, wavOf } from "./player.js";
+import { Captions, SAMPLE, Scope, TICK_MS } from "./stage.js";
+
+export let element, props, rate, captions, scope, player; // since it was mounted
+export const $ = (selector) => element.querySelector(selector);
 
 const blank = () => ({
   phase: null, // idle, sent, refused, waiting, thinking, speaking, stopped, done, failed, lost
@@ -20,18 +21,14 @@ const blank = () => ({
   recorded: false, complete: false, recipe: null, parts: [], pauses: [], // of a replay file, and what one is made of
   furthest: 0, // samples that reached the ear, wherever the listener is now
 });
-let live = blank(); // the reply that is shown; it makes room for the next one when that was accepted
+export let live = null; // the reply that is shown; it makes room for the next one when that was accepted
 let asked = null; // the question that was sent and is not accepted yet: {run, clickMs, byWords, seq, before}
-let pcm = []; // every chunk of the reply, for replay and download
+export let pcm = []; // every chunk of the reply, for replay and download
 let opus = null; // what decodes the reply, where it comes compressed
 let discard = true; // after Stop, until the next run begins
 let clock = null;
 let limits = null; // of the machine, once they are known
-const BUSY = ["sent", "waiting", "thinking", "speaking"];
-
-function complain(sentence) {
-  document.dispatchEvent(new CustomEvent("problem", { detail: sentence }));
-}
+export const BUSY = ["sent", "waiting", "thinking", "speaking"];
 
 // A question was accepted: the reply before it makes room.
 function begin({ run, clickMs, byWords, seq, recorded }) {
@@ -156,4 +153,393 @@ function finish(message) {
     phase("failed");
     complain(live.note);
   } else if (live.total === 0) phase(message.state === "stopped" ? "stopped" : "done");
+}
+
+// ---- asking and stopping
+
+// Asking and stopping: what the page calls, and what becomes of a question before its reply begins.
+
+let cut = ""; // the newest reply and how much of it was heard, where it was not heard whole
+const EXPECTED_MS = 1000; // the longest that a press may take to become a question
+const typed = []; // questions that were taken out of the box and are not on their way yet: {question, ms, own}
+let since = null; // from when the next question counts, where that is no press: {ms, words}
+
+// A click or key press that asks what was typed: it does so in a moment, when the page knows its settings, of
+// which some may be its `own`.
+function expect(question, ms, own = {}) {
+  player.unlock();
+  const pending = { question, ms, own };
+  typed.push(pending);
+  setTimeout(() => {
+    if (!typed.includes(pending)) return;
+    typed.splice(typed.indexOf(pending), 1);
+    giveBack(question);
+    complain(props.lost);
+  }, EXPECTED_MS);
+}
+
+// The next question counts from a press, or from the last word of somebody who spoke.
+function count(ms, words) {
+  since = { ms, words };
+}
+
+function submitTyped(values, names) {
+  const { question, ms, own } = typed.shift() ?? {};
+  if (question === undefined) return;
+  count(ms, false);
+  const meant = { ...own, text: question };
+  submit(names.map((name, i) => meant[name] ?? values[i]), names, question);
+}
+
+// Ask with the `values` of the controls of these `names`. A reply that still speaks falls silent, but all that is shown
+// stays until the question is accepted.
+function submit(values, names, question) {
+  ask({ type: "response.create", values: Object.fromEntries(names.map((name, i) => [name, values[i]])) }, { question });
+}
+
+export function ask(event, { question, recorded = false } = {}) {
+  noteCut();
+  player.unlock();
+  const way = soundWay(live);
+  const run = randomName().slice(0, 8);
+  const before = BUSY.includes(live.phase) ? "stopped" : live.phase;
+  const heardSoFar = cut;
+  door.send({ ...event, run, heard: heardSoFar, sound: way });
+  if (BUSY.includes(live.phase)) breakOff("stopped", true);
+  const { ms, words } = since ?? { ms: performance.now(), words: false };
+  since = null;
+  asked = { run, clickMs: ms, byWords: words, seq: -1, before, recorded, question };
+  player.wait(way === "opus" ? SLOW_PREBUFFER_MS : null);
+  phase("sent");
+  document.dispatchEvent(new Event("asked"));
+}
+
+// A question that was taken out of the box is not asked: it goes back, or beside the box where another one replaced it.
+function giveBack(question, replaced = false) {
+  if (question !== undefined) document.dispatchEvent(new CustomEvent("unasked", { detail: { question, replaced } }));
+}
+
+// Silence at once, and the server is told what was heard.
+function stop() {
+  for (const { question } of typed.splice(0)) giveBack(question);
+  if (!BUSY.includes(live.phase)) return;
+  breakOff("stopped");
+  door.send({ type: "response.cancel", heard: cut });
+}
+
+function clear() {
+  if (BUSY.includes(live.phase)) breakOff("stopped");
+  door.send({ type: "conversation.clear", heard: cut });
+}
+
+function breakOff(name, replaced = false) {
+  noteCut();
+  const back = takeBack(replaced);
+  if (back) return phase(back === "idle" ? name : back);
+  freeze(false);
+  player.reset();
+  discard = true;
+  live.buffered = 0;
+  live.ended = true;
+  phase(name);
+}
+
+// Nobody waits for an answer to the question any more; says what the page showed before it.
+function takeBack(replaced = false) {
+  const before = asked?.before;
+  giveBack(asked?.question, replaced);
+  asked = null;
+  return before;
+}
+
+function noteCut() {
+  if (asked) cut = `${asked.run}:0`;
+  else if (BUSY.includes(live.phase) && !live.again) cut = `${live.run}:${Math.ceil(Math.max(live.furthest, heard()))}`;
+}
+
+// There is no reply to this question: what was shown stays as it is.
+function refused(sentence) {
+  if (!asked) return;
+  phase(takeBack());
+  live.refused = true;
+  if (sentence) complain(sentence);
+  announce();
+}
+
+// Whether more is to come of a reply that is waited for: sound that has come is heard first.
+function waits() {
+  if (asked) return true;
+  const sounding = live.buffered > 0 && (clock?.running || player.silent);
+  return BUSY.includes(live.phase) && !live.ended && !sounding;
+}
+
+// The server knows nothing of this reply any more.
+function cutOff() {
+  if (asked || BUSY.includes(live.phase)) breakOff("lost");
+}
+
+// ---- what the server says
+
+// What comes through the door.
+
+const QUIET_MS = 4000; // while a reply is open, something comes four times a second
+const WATCH_MS = 1000;
+const GONE = "The connection to the server was lost. This page waits for it and then comes back by itself, with what you typed.";
+
+let lasting = { run: null }; // of the reply so far: of figures, stages and counts what changed is told
+const NOTHING_NEW = { text: [], ids: [], pieces: {}, head: null };
+function inFull({ run, seq, stages, figures, pool, ...news }) {
+  if (lasting.run !== run) lasting = { run, stages: {}, figures: {}, pool: {} };
+  Object.assign(lasting.stages, stages);
+  Object.assign(lasting.figures, figures);
+  Object.assign(lasting.pool, pool);
+  Object.assign(lasting, NOTHING_NEW, news);
+  return { ...lasting, seq };
+}
+
+const TAKES = {
+  "response.update": (event, sound) => take(inFull(event), sound),
+  "conversation.updated": ({ entries, whole }) => document.dispatchEvent(new CustomEvent("conversation", { detail: { entries, whole } })),
+  "replay.checked": ({ sentence }) => considered(sentence),
+  "input_audio_buffer.heard": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: event })),
+  "input_audio_buffer.failed": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: { ...event, failed: event.message } })),
+  error: ({ message }) => {
+    refused("");
+    complain(message);
+  },
+};
+
+let quietSince = performance.now();
+export let door = null;
+let gone = false; // the page says so
+function openDoor() {
+  const address = new URL(`${root()}/gradio_api/live`, location.href);
+  address.protocol = address.protocol.replace("http", "ws");
+  door = new Door(address, window.conversation.key(), {
+    event(event, sound) {
+      quietSince = performance.now();
+      TAKES[event.type]?.(event, sound);
+    },
+    broken() {
+      gone = true;
+      complain(GONE);
+    },
+    back(renewed) {
+      if (renewed) return location.reload(); // another program answers, whose page may be another one
+      if (gone) complain("");
+      gone = false;
+    },
+    refused: complain,
+    lost() {
+      cutOff();
+      complain(gone ? GONE : props.lost);
+    },
+  });
+  setInterval(() => {
+    const now = performance.now();
+    if (!waits() || !door.isOpen) quietSince = now;
+    else if (now - quietSince > QUIET_MS) door.renew();
+  }, WATCH_MS);
+}
+
+// ---- the ear
+
+// What the sound card says: where the ear is in the reply, and moving it elsewhere.
+
+let skipped = { samples: 0, underruns: 0, starved: 0 }; // before the place from which the player was last started
+
+let pace = 1; // of what sounds now: a reply that is over may be heard faster or slower
+
+function hear(report) {
+  if (report.first !== undefined) live.firstMs ??= player.toPageMs(report.first);
+  else if (report.onset !== undefined) live.onsetMs ??= player.toPageMs(report.onset);
+  else {
+    const { state, played, buffered, underruns, starved, target } = report;
+    Object.assign(live, {
+      played: skipped.samples + pace * played, buffered: pace * buffered, underruns: skipped.underruns + underruns,
+      starved: skipped.starved + starved, target: (1000 * target) / rate,
+    });
+    live.latencyMs = player.outputLatencyMs;
+    if (state === "done" && live.ended && live.phase === "speaking") phase("done");
+    clock = { played: live.played, at: performance.now(), running: state === "play" && !player.silent };
+  }
+  live.heardAfterMs = live.firstMs === null ? null : live.firstMs + player.outputLatencyMs - live.clickMs;
+  announce();
+}
+
+// Samples before the one that is at the ear now.
+export function heard() {
+  if (!clock || live.total === 0 || live.played === 0) return 0;
+  const since = clock.running ? performance.now() - clock.at : 0;
+  const lag = live.phase === "done" ? 0 : live.latencyMs;
+  return Math.max(0, Math.min(live.total, clock.played + ((since - lag) * rate * pace) / 1000));
+}
+
+function freeze(running) {
+  clock = { played: heard() + (live.latencyMs * rate * pace) / 1000, at: performance.now(), running };
+}
+
+// Whether there is sound to move in.
+export const seekable = () => live.total > 0 && !asked && ["speaking", "done", "stopped", "lost", "failed"].includes(live.phase);
+
+// Go on hearing from a sample on: of a reply that is still being made, too.
+export function playFrom(sample) {
+  const start = Math.max(0, Math.min(live.total, Math.round(sample)));
+  live.furthest = Math.max(live.furthest, heard());
+  live.again ||= live.phase !== "speaking";
+  player.unlock();
+  player.reset();
+  skipped = { samples: start, underruns: live.underruns, starved: live.starved };
+  live.played = start;
+  clock = start ? { played: start, at: performance.now(), running: false } : null;
+  pace = live.ended ? speed : 1;
+  if (pace === 1) pushFrom(start);
+  else pushStretched(start);
+  phase("speaking");
+}
+
+function pushFrom(start) {
+  let at = 0;
+  for (const chunk of pcm) {
+    if (at + chunk.length > start) player.push(chunk.slice(Math.max(0, start - at)));
+    at += chunk.length;
+  }
+  if (live.ended) player.end();
+}
+
+// ---- replays at another speed
+
+const PACES = [1, 1.25, 1.5, 0.75];
+let speed = 1; // of replays
+
+// A slice at a time, so that the page stays awake; a newer start ends an older one.
+function pushStretched(start) {
+  const sound = new Int16Array(live.total - start);
+  let at = -start;
+  for (const chunk of pcm) {
+    if (at + chunk.length > 0) sound.set(chunk.subarray(Math.max(0, -at)), Math.max(0, at));
+    at += chunk.length;
+  }
+  const slices = stretched(sound, pace, rate);
+  const { epoch } = player;
+  const next = () => {
+    if (player.epoch !== epoch) return;
+    const { value, done: over } = slices.next();
+    if (over) {
+      player.end();
+      return;
+    }
+    player.push(value);
+    setTimeout(next);
+  };
+  next();
+}
+
+// ---- what the visitor sees
+
+// What the visitor sees of the reply's state.
+
+const SAYS = {
+  idle: "Ready", sent: "Sending", waiting: "Waiting for a place", thinking: "Thinking",
+  speaking: "Speaking", stopped: "Stopped", done: "Finished", failed: "Failed", lost: "Cut off",
+};
+
+function phase(name) {
+  live.refused = false;
+  if (live.phase === name) return;
+  live.phase = name;
+  element.dataset.phase = document.body.dataset.livePhase = name;
+  document.body.classList.toggle("busy", BUSY.includes(name));
+  $(".la-status").textContent = SAYS[name];
+  element.classList.remove("la-paused");
+  if (player.silent) showSilence();
+  $(".la-pause").disabled = !seekable();
+  $(".la-save").disabled = live.total === 0;
+  $(".la-share").disabled = !live.ended;
+  $(".la-keep").disabled = !live.ended || !live.complete || !live.recipe;
+  announce();
+}
+
+// Whether it is held, by the visitor or by the browser, which may take the sound away at any time.
+export function showSilence() {
+  if (live.phase !== "speaking") return;
+  freeze(!player.silent);
+  element.classList.toggle("la-paused", player.silent);
+  $(".la-status").textContent = player.silent ? "Paused" : SAYS.speaking;
+}
+
+let announced = 0;
+let pendingAnnounce = 0;
+function announce() {
+  if (pendingAnnounce) return;
+  const wait = Math.max(0, TICK_MS - (performance.now() - announced));
+  pendingAnnounce = setTimeout(() => {
+    pendingAnnounce = 0;
+    announced = performance.now();
+    document.dispatchEvent(new CustomEvent("liveaudio", { detail: live }));
+  }, wait);
+}
+
+const stamp = (samples) => {
+  const seconds = samples / rate;
+  return `${Math.floor(seconds / 60)}:${(seconds % 60).toFixed(1).padStart(4, "0")}`;
+};
+
+let shown = "";
+function tick() {
+  const now = heard();
+  const whole = live.ended && (live.phase !== "speaking" || live.again);
+  const key = `${Math.round(now)} ${live.total} ${live.phase} ${captions.segments.length} ${whole}`;
+  if (key === shown) return;
+  shown = key;
+  const silent = !live.speaks || (live.ended && now >= live.total); // what is written after the sound is not heard
+  captions.show(silent ? Infinity : now, live.total, rate, live.ended);
+  scope.tick(now, whole);
+  $(".la-time").textContent = `${stamp(now)} / ${stamp(live.total)}`;
+  const place = $(".la-scope");
+  place.setAttribute("aria-valuemax", (live.total / rate).toFixed(1));
+  place.setAttribute("aria-valuenow", (now / rate).toFixed(1));
+  place.setAttribute("aria-valuetext", `${stamp(now)} of ${stamp(live.total)}`);
+}
+
+// ---- its place on the page
+
+export function mount(place, given) {
+  [element, props, rate] = [place, given, given.sample_rate];
+  live = blank();
+  captions = new Captions($(".la-text"));
+  scope = new Scope($(".la-scope"), rate);
+  const remote = /\.(gradio\.live|hf\.space)$/.test(location.hostname);
+  player = new Player(rate, remote ? props.remote_prebuffer_ms : props.prebuffer_ms, hear, showSilence);
+  wire();
+  $(".la-speed").addEventListener("click", () => {
+    speed = PACES[(PACES.indexOf(speed) + 1) % PACES.length];
+    $(".la-speed").textContent = `${speed}×`;
+    $(".la-speed").setAttribute("aria-label", `Replays at ${speed} times the speed`);
+    if (live.phase === "speaking" && live.ended && live.again) playFrom(heard());
+  });
+  element.classList.toggle("la-plain", !player.exact);
+  setInterval(tick, TICK_MS);
+  window.liveAudio = {
+    ready: false, submit, submitTyped, expect, count, stop, clear, hold, player, scope,
+    get door() { return door; },
+    get state() { return live; },
+    get asking() { return asked !== null; },
+    get busy() { return asked !== null || typed.length > 0 || BUSY.includes(live.phase); },
+    wav: () => wavOf(pcm, rate),
+    bars: (count) => barsOf(pcm, count),
+    get text() { return captions.text; },
+    get saying() { return captions.around(heard(), live.total, rate, live.ended); },
+    get heard() { return asked ? 0 : heard(); },
+  };
+  scope.showSample(SAMPLE);
+  phase("idle");
+  // The tab's name is known when the conversation is there.
+  const knocking = setInterval(() => {
+    if (!window.conversation) return;
+    clearInterval(knocking);
+    openDoor();
+    window.liveAudio.ready = true;
+    document.dispatchEvent(new Event("liveready"));
+  }, 5);
 }

@@ -8,35 +8,14 @@ a gap, while captions, waveform and mel follow what is heard.
 from __future__ import annotations
 
 import html
-import json
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from moss_engine.ui.modules import mounts
+
 HERE = Path(__file__).resolve().parent
-PARTS = (
-    "write.js",
-    "live_audio_mel.js",
-    "live_audio_player.js",
-    "live_audio_opus.js",
-    "live_audio_captions.js",
-    "live_audio_scope.js",
-    "live_audio_sample.js",
-    "live_audio.js",
-    "door.js",
-    "live_audio_ask.js",
-    "live_audio_door.js",
-    "live_audio_ear.js",
-    "live_audio_own.js",
-    "live_audio_show.js",
-    "live_audio_headline.js",
-    "live_audio_share.js",
-    "live_audio_speed.js",
-    "live_audio_controls.js",
-    "live_audio_keep.js",
-    "live_audio_start.js",
-)
 
 # Constant: a template that mentioned the value would be rebuilt for every chunk.
 TEMPLATE = """
@@ -123,13 +102,11 @@ class LiveAudio(gr.HTML):
         `remote_prebuffer_ms`. Before the first reply it shows `hint`, what this is, and a button that
         asks `example`, or `chinese` on a Chinese page. Replay files have `replay_bytes` at the
         most."""
-        worklet = (HERE / "live_audio_worklet.js").read_text(encoding="utf-8")
-        parts = [(HERE / name).read_text(encoding="utf-8") for name in PARTS]
         super().__init__(
             None,
             html_template=_fill(hint=hint, what=what, example=example, chinese=chinese or example),
             css_template=(HERE / "live_audio.css").read_text(encoding="utf-8"),
-            js_on_load="\n".join([f"const WORKLET_SOURCE = {json.dumps(worklet)};", *parts]),
+            js_on_load=mounts("components/live_audio.js"),
             apply_default_css=False,
             sample_rate=sample_rate,
             prebuffer_ms=prebuffer_ms,

@@ -1,9 +1,144 @@
-// Fills the status panel from the live player's state, at most ten times a second.
+// The status panel, filled from the live player's state, at most ten times a second.
+
+import { note, part, recall, write } from "./common.js";
+
+let element, roll, opener, versus, keeper; // since it was mounted
+const boxes = new Map(); // of every tile
+
+// A figure of a reply: an entry of TILES is all that a tile needs: where its value comes from, what it means, and for a
+// stage the least time that this machine could take for it.
+
+const NONE = "–";
+const RTF_SINCE_S = 2; // of sound: before, the time to the first of it outweighs the rest
+const SENT_AS = { pcm: "s of exact PCM", opus: "s of Opus" };
+
+// `only` tells whether there is such a tile at all. `show` gives the value, and where they change the words behind it and whether it is bad. `least` gives the milliseconds
+// that the stage takes and at least must take. What the server's own figures mean, it says itself.
+const TILES = [
+  {
+    key: "heard_after", name: "Heard after", unit: "ms", where: "browser",
+    meaning: "From your click or key press, or hands-free from the moment at which your turn was found to be over, to the first sample leaving the audio graph, plus the output latency that the browser reports.",
+    show: (live) => [number(live.heardAfterMs, 0)],
+  },
+  server("ttfa_ms", "First audio", "ms"),
+  {
+    ...server("prefill_ms", "Prefill", "ms"),
+    least: ({ figures, limits }) => [figures.prefill_ms, stepMs(limits, figures.num_prompt_rows - figures.num_cached_rows, figures.num_cached_rows)],
+  },
+  server("queue_wait_ms", "Queue", "ms"),
+  { ...server("rtf", "RTF", "", 2), bad: ({ figures }) => figures.rtf >= 1 && figures.audio_s >= RTF_SINCE_S },
+  { ...server("audio_rows_per_s", "Speech rows", "/s", 0), least: ({ figures, limits }) => rowMs(figures.audio_rows_per_s, figures, limits) },
+  { ...server("text_rows_per_s", "Text rows", "/s", 0), least: ({ figures, limits }) => rowMs(figures.text_rows_per_s, figures, limits) },
+  {
+    ...server("codec_ms", "Codec", "ms"),
+    show: ({ figures }) => [number(figures.codec_ms, 1), figures.codec_replies > 1 ? `ms for ${number(figures.codec_replies, 1)} replies` : "ms"],
+  },
+  {
+    key: "buffered", name: "Buffered", unit: "s", where: "browser",
+    meaning: "Sound that has arrived in the browser and was not played yet; as PCM, which is every sample as it was made, or compressed as Opus where the connection is too slow for that.",
+    show: (live) => [number(live.total ? live.buffered / live.rate : null, 1), SENT_AS[live.sound]],
+  },
+  {
+    key: "underruns", name: "Underruns", unit: "", where: "browser",
+    meaning: "How often the browser ran out of sound before the reply was over, with the silence that this put in.",
+    show: (live) => [live.total ? String(live.underruns) : NONE, live.underruns ? `${Math.round((1000 * live.starved) / live.rate)} ms` : ""],
+    bad: (live) => live.underruns > 0,
+  },
+  {
+    key: "prompt", name: "Prompt", unit: "rows", where: "server",
+    meaning: "Rows of the prompt, and how many of them were found in the prefix cache and not computed again.",
+    show: ({ figures }) => [number(figures.num_prompt_rows, 0), figures.num_cached_rows ? `rows, ${figures.num_cached_rows} cached` : "rows"],
+  },
+  {
+    key: "blocks", name: "KV used / free", unit: "", where: "server",
+    meaning: "Blocks of the key and value pool, the model's memory of what was said: used by running replies, and free for others; some of the free ones are kept for later turns until they are needed.",
+    show: ({ pool }) => (pool.used === undefined ? [NONE] : [`${pool.used} / ${pool.cached + pool.free}`, pool.cached ? `${pool.cached} kept` : ""]),
+  },
+  {
+    key: "seed", name: "Seed", unit: "", where: "server",
+    meaning: "The same seed and settings give the same rows again, in any batch.",
+    show: (live) => [live.seed === null ? NONE : String(live.seed)],
+  },
+  {
+    key: "replica", name: "Replica", unit: "", where: "server", only: ({ placed }) => Boolean(placed),
+    meaning: "Which copy of the service makes this reply: the one that keeps this conversation's earlier turns, or another one because that is full or gone; how often the reply went on elsewhere; and how many replies each copy makes now, of how many.",
+    show: ({ placed, pool }) => (placed ? [placed.replica, [placed.is_preferred ? "as before" : "new to it", ...moved(placed), ...loads(pool)].join(" · ")] : [NONE]),
+  },
+];
+
+function moved({ num_resumes: times }) {
+  return times ? [`moved ${times}×`] : [];
+}
+
+function loads({ replicas = [] }) {
+  return replicas.map((one) => `${one.name} ${one.running + one.waiting}/${one.places}`);
+}
+
+// A figure of the server's, by its own name and meaning.
+function server(key, name, unit, digits) {
+  return { key, name, unit, where: "server", show: ({ figures }) => [number(figures[key], digits ?? (figures[key] < 10 ? 1 : 0))] };
+}
+
+function number(value, digits) {
+  return value === null || value === undefined ? NONE : value.toFixed(digits);
+}
+
+// The least time of one step: the weights and the cached rows are read once, and every new row is multiplied.
+function stepMs(limits, rows, cached) {
+  if (!limits || !(rows > 0)) return null;
+  const reading = (limits.weight_bytes + cached * limits.row_bytes) / limits.read_bytes_per_s;
+  return 1000 * Math.max(reading, (rows * limits.row_operations) / limits.operations_per_s);
+}
+
+function rowMs(rowsPerS, figures, limits) {
+  return [rowsPerS ? 1000 / rowsPerS : null, stepMs(limits, 1, (figures.num_prompt_rows ?? 0) + figures.num_rows / 2)];
+}
+
+function cellOf(tile) {
+  const box = part("div", "tile");
+  box.dataset.key = tile.key;
+  const value = part("span", "tile-value");
+  value.append(part("b", "", NONE), part("small", "", tile.unit));
+  const tip = part("span", "tip", tile.meaning);
+  tip.id = `tip-${tile.key}`;
+  box.append(part("span", "tile-name", tile.name), value);
+  if (tile.least) {
+    const gauge = part("span", "tile-gauge");
+    gauge.append(part("i", ""), part("small", ""));
+    gauge.hidden = true;
+    box.append(gauge);
+  }
+  box.append(part("span", "tile-other"), part("span", "tile-where", tile.where), tip);
+  return box;
+}
+
+function showFigures(live) {
+  for (const tile of TILES) {
+    const box = boxes.get(tile.key);
+    const [text, note = tile.unit] = tile.show(live);
+    box.hidden = Boolean(tile.only) && !tile.only(live);
+    write(box.querySelector("b"), text);
+    write(box.querySelector("small"), note);
+    box.classList.toggle("none", text === NONE);
+    box.classList.toggle("bad", Boolean(tile.bad?.(live)));
+    if (tile.least) showGauge(box.querySelector(".tile-gauge"), ...tile.least(live));
+  }
+}
+
+// How near a stage comes to what this machine could do: 100 % would be all of its reading, or all of its multiplying.
+function showGauge(gauge, ms, least) {
+  const known = Boolean(ms && least);
+  gauge.hidden = !known;
+  if (!known) return;
+  const percent = Math.min(100, Math.round((100 * least) / ms));
+  gauge.querySelector("i").style.setProperty("--share", `${percent}%`);
+  write(gauge.querySelector("small"), `${percent} % of this machine's limit`);
+  gauge.title = `At least ${number(least, least < 10 ? 2 : 0)} ms, as this machine reads and multiplies; it took ${number(ms, ms < 10 ? 2 : 0)} ms.`;
+}
 
 const SHOWN_IDS = 240;
 const SIGNS = { "": "∅", " ": "␣", "\n": "↵", "\n\n": "↵↵", "\t": "⇥" };
 const SOMETIMES = ["listened", "brain", "sentence"]; // stages of those who talk to it
-const roll = element.querySelector(".ids-roll");
 let shownRun = null;
 let shownIds = 0;
 
@@ -78,37 +213,106 @@ function showIds(live) {
   if (following) roll.scrollTop = roll.scrollHeight;
 }
 
-const explain = element.querySelector(".explain");
-explain.addEventListener("click", () => {
-  explain.setAttribute("aria-expanded", element.classList.toggle("explained"));
-  if (element.classList.contains("folded")) fold(false);
-});
-
-const chooser = element.querySelector(".replay-file");
-element.querySelector(".open-replay").addEventListener("click", () => chooser.click());
-chooser.addEventListener("change", () => {
-  const [detail] = chooser.files;
-  if (detail) document.dispatchEvent(new CustomEvent("openreplay", { detail }));
-  chooser.value = "";
-});
-
 // Open by default where there is room; the choice is remembered.
 const ROOM_PX = 1000;
-const opener = element.querySelector(".details-open");
 function fold(folded) {
   element.classList.toggle("folded", folded);
   opener.setAttribute("aria-expanded", !folded);
 }
-const chosen = recall("moss-details");
-fold(chosen ? chosen === "folded" : innerWidth < ROOM_PX);
-opener.addEventListener("click", () => {
-  fold(!element.classList.contains("folded"));
-  note("moss-details", element.classList.contains("folded") ? "folded" : "open");
-});
 
-document.addEventListener("liveaudio", ({ detail }) => {
-  element.classList.toggle("begun", detail.run !== null);
-  showFigures(detail);
-  showWaterfall(detail);
-  showIds(detail);
-});
+// ---- two replies side by side: A, which was kept, and the one that is shown, B
+
+const other = new Audio();
+let keptReply = null; // {run, text, ids, fall, tiles: {key: text}, url}
+
+function keepReply() {
+  const live = window.liveAudio.state;
+  drop();
+  const tiles = Object.fromEntries([...element.querySelectorAll(".tile")].map((box) => [box.dataset.key, figureOf(box)]));
+  const url = live.total ? URL.createObjectURL(window.liveAudio.wav()) : "";
+  keptReply = { run: live.run, text: window.liveAudio.text.trim(), ids: [...live.ids], fall: waterfall(live), tiles, url };
+  other.src = url;
+  compareWith(live);
+}
+
+function drop() {
+  if (keptReply?.url) URL.revokeObjectURL(keptReply.url);
+  other.pause();
+  keptReply = null;
+  compareWith(window.liveAudio.state);
+}
+
+function figureOf(box) {
+  return [box.querySelector("b"), box.querySelector("small")].map((part) => part.textContent).join(" ").trim();
+}
+
+// The kept reply, while another one is shown.
+function otherThan(live) {
+  return keptReply && keptReply.run !== live.run ? keptReply : null;
+}
+
+function sameUpTo(ours, theirs) {
+  const at = ours.findIndex((id, i) => id !== theirs[i]);
+  return at < 0 ? Math.min(ours.length, theirs.length) : at;
+}
+
+function compareWith(live) {
+  const against = otherThan(live);
+  versus.hidden = !keptReply;
+  keeper.hidden = Boolean(keptReply) || !live.ended || live.run === null;
+  element.classList.toggle("comparing", Boolean(against));
+  for (const box of element.querySelectorAll(".tile")) box.querySelector(".tile-other").textContent = against ? `A ${against.tiles[box.dataset.key]}` : "";
+  if (!keptReply) return;
+  versus.querySelector(".versus-text").textContent = keptReply.text || "–";
+  versus.querySelector(".versus-play").disabled = !keptReply.url;
+  const same = against ? sameUpTo(live.ids, against.ids) : 0;
+  const all = against && live.ended && same === live.ids.length && same === against.ids.length;
+  const words = !against ? "Ask again, and the next reply stands beside this one." : all ? "All tokens are the same." : `The first ${same} tokens are the same.`;
+  write(versus.querySelector(".versus-same"), words);
+}
+
+export function mount(place, { meanings }) {
+  element = place;
+  [roll, opener, versus, keeper] = [".ids-roll", ".details-open", ".versus", ".compare"].map((name) => element.querySelector(name));
+  for (const tile of TILES) boxes.set(tile.key, cellOf({ meaning: meanings[tile.key], ...tile }));
+  element.querySelector(".tiles").append(...boxes.values());
+  const explain = element.querySelector(".explain");
+  explain.addEventListener("click", () => {
+    explain.setAttribute("aria-expanded", element.classList.toggle("explained"));
+    if (element.classList.contains("folded")) fold(false);
+  });
+  const chooser = element.querySelector(".replay-file");
+  element.querySelector(".open-replay").addEventListener("click", () => chooser.click());
+  chooser.addEventListener("change", () => {
+    const [detail] = chooser.files;
+    if (detail) document.dispatchEvent(new CustomEvent("openreplay", { detail }));
+    chooser.value = "";
+  });
+  const chosen = recall("moss-details");
+  fold(chosen ? chosen === "folded" : innerWidth < ROOM_PX);
+  opener.addEventListener("click", () => {
+    fold(!element.classList.contains("folded"));
+    note("moss-details", element.classList.contains("folded") ? "folded" : "open");
+  });
+  document.addEventListener("liveaudio", ({ detail }) => {
+    element.classList.toggle("begun", detail.run !== null);
+    showFigures(detail);
+    showWaterfall(detail);
+    showIds(detail);
+  });
+  keeper.addEventListener("click", keepReply);
+  versus.querySelector(".versus-end").addEventListener("click", drop);
+  versus.querySelector(".versus-play").addEventListener("click", () => {
+    if (!other.paused) return other.pause();
+    window.liveAudio.hold();
+    other.currentTime = 0;
+    other.play().catch(() => other.pause());
+  });
+  for (const name of ["play", "pause", "ended"]) {
+    other.addEventListener(name, () => versus.querySelector(".versus-play").setAttribute("aria-pressed", !other.paused));
+  }
+  document.addEventListener("liveaudio", ({ detail }) => {
+    if (detail.phase === "speaking" && !other.paused && !window.liveAudio.player.silent) other.pause();
+    compareWith(detail);
+  });
+}

@@ -7,7 +7,6 @@ its own.
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,9 @@ from typing import Any
 import gradio as gr
 
 from moss_engine.api.metrics import meanings
+from moss_engine.ui.modules import mounts
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("storage.js", "write.js", "panel_tiles.js", "panel.js", "panel_compare.js")
-
-
 TOKENS = (
     "The model takes one step for each of these: a text piece as it is written, or a number that "
     "names a short sound."
@@ -103,11 +100,11 @@ def fall_rows() -> str:
 
 def make_panel(running: Sequence[tuple[str, str]], **kwargs: Any) -> gr.HTML:
     """`running`: names and values of what runs."""
-    parts = [(HERE / name).read_text(encoding="utf-8") for name in PARTS]
     return gr.HTML(
         html_template=panel_html(running),
         css_template=(HERE / "panel.css").read_text(encoding="utf-8"),
-        js_on_load="\n".join([f"const MEANINGS = {json.dumps(meanings())};", *parts]),
+        js_on_load=mounts("components/panel.js"),
         apply_default_css=False,
+        meanings=meanings(),
         **kwargs,
     )

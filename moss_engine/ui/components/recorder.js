@@ -1,9 +1,180 @@
-// Joins the component with microphone and server. `element`, `props` and `trigger` come from gr.HTML; the page's player
+// The recorder: joins the component with microphone and server. `trigger` is gr.HTML's; the page's player
 // is window.liveAudio, and its "liveaudio" events say what becomes of a question.
 //
 //   off -> opening -> recording -> sending -> off                       a press begins, a press sends
 //   off -> opening -> listening <-> hearing                             hands-free, until it is switched off
 
+import { loadWorklet, root, write } from "./common.js";
+
+// ---- the microphone, as blocks of int16 at `rateHz`. It is open only while it is listened to.
+
+const LAST_BLOCK_MS = 100; // the longest that the end of a recording is waited for
+const MUTED_MS = 2000; // a shorter pause is no news: headsets mute themselves for a moment
+// Without gain control, which makes an echo that is left in a pause as loud as the visitor's voice.
+const WANTED = { echoCancellation: true, noiseSuppression: true, autoGainControl: false, channelCount: 1 };
+
+const close = (stream) => stream.getTracks().forEach((track) => track.stop());
+
+export class Capture {
+  constructor(listener, ended, muted) {
+    Object.assign(this, { listener, ended, muted, rateHz: null }); // (Int16Array, level), (), (whether it is)
+    this.turn = null; // of a recording, from its start to its stop
+  }
+
+  static get possible() {
+    return Boolean(window.isSecureContext && navigator.mediaDevices?.getUserMedia);
+  }
+
+  get open() {
+    return this.turn !== null;
+  }
+
+  // Rejects with the browser's DOMException where the visitor or the machine gives no microphone. One that was stopped, or
+  // followed by another, before the browser gave what it needs leaves nothing open.
+  async start() {
+    const mine = (this.turn = {});
+    if (navigator.audioSession) navigator.audioSession.type = "play-and-record";
+    this.context ??= new AudioContext({ latencyHint: "interactive" });
+    this.loaded ??= this.load(); // while the visitor is asked
+    const stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
+    if (this.turn !== mine) return close(stream);
+    this.stream = stream;
+    stream.getTracks().forEach((track) => this.watch(track));
+    await Promise.all([this.loaded, this.context.resume()]);
+    if (this.turn !== mine) return close(stream);
+    this.node = new AudioWorkletNode(this.context, "microphone", { numberOfOutputs: 0, processorOptions: { rate: this.rateHz } });
+    this.node.port.onmessage = ({ data }) => {
+      if (this.turn !== mine) return;
+      this.listener(data.pcm, data.level);
+      if (data.last) this.finished();
+    };
+    this.source = this.context.createMediaStreamSource(stream);
+    this.source.connect(this.node);
+  }
+
+  // A device may be unplugged, forbidden or switched off while it is listened to; `stop` is no news.
+  watch(track) {
+    const mine = () => this.open && this.stream?.getTracks().includes(track);
+    track.onended = () => mine() && this.ended();
+    track.onmute = () => setTimeout(() => mine() && track.muted && this.muted(true), MUTED_MS);
+    track.onunmute = () => mine() && this.muted(false);
+  }
+
+  load() {
+    return loadWorklet(this.context, new URL("./recorder_worklet.js", import.meta.url));
+  }
+
+  // Stop, but not before the last block was delivered, so that no word loses its end.
+  async finish() {
+    const mine = this.turn;
+    await new Promise((resolve) => {
+      this.finished = resolve;
+      this.node.port.postMessage("end");
+      setTimeout(resolve, LAST_BLOCK_MS);
+    });
+    if (this.turn === mine) this.stop();
+  }
+
+  stop() {
+    this.turn = null;
+    this.release();
+  }
+
+  release() {
+    this.source?.disconnect();
+    this.node?.port.postMessage("close");
+    if (this.stream) close(this.stream);
+    this.context?.suspend();
+    this.source = this.stream = this.node = null;
+    // While an iPhone records, it plays through the earpiece.
+    if (navigator.audioSession) navigator.audioSession.type = "playback";
+  }
+}
+
+// ---- the way to the server: what the microphone hears goes through the page's door, files by a request of their own
+const ATTEMPTS = 3;
+const LOST = "The connection to the server was lost; check it and try again.";
+const KEPT_TIMES = 256; // blocks of which is known when they ended
+
+export class Line {
+  constructor(heard, failed, saying) {
+    Object.assign(this, { heard, failed, saying, recording: 0, active: false, said: "", key: null });
+  }
+
+  get door() {
+    return window.liveAudio.door;
+  }
+
+  begin(handsFree) {
+    this.recording += 1;
+    Object.assign(this, { active: true, count: 0, ends: [] });
+    this.door.send({ type: "input_audio_buffer.begin", hands_free: handsFree, recording: this.recording });
+  }
+
+  push(pcm) {
+    if (!this.active) return;
+    const update = { answering: window.liveAudio.state.phase === "speaking", saying: this.saying() };
+    const said = JSON.stringify(update);
+    if (said !== this.said) this.door.send({ type: "input_audio_buffer.update", ...update });
+    this.said = said;
+    this.ends[this.count % KEPT_TIMES] = performance.now();
+    this.count += 1;
+    this.door.sound(pcm);
+  }
+
+  // When a block ended, on the page's clock.
+  endOf(block) {
+    return this.ends[block % KEPT_TIMES];
+  }
+
+  end() {
+    this.door.send({ type: "input_audio_buffer.commit" });
+  }
+
+  // What is still on its way belongs to nobody any more.
+  drop() {
+    if (this.active) this.door.send({ type: "input_audio_buffer.clear" });
+    this.active = false;
+  }
+
+  answered(answer) {
+    if (answer.recording !== this.recording || !this.active) return;
+    this.active = !(answer.last || answer.failed);
+    if (answer.failed) this.failed(answer.failed);
+    else this.heard(answer, answer.last);
+  }
+
+  // The key under which files are sent.
+  async open() {
+    const headers = { "Content-Type": "application/json" };
+    const answer = await fetch(`${root()}/gradio_api/run/listen`, { method: "POST", headers, body: '{"data": []}' }).catch(() => null);
+    const { data, error } = (await answer?.json().catch(() => null)) ?? {};
+    if (!answer?.ok || !data) throw new Error(error || LOST);
+    this.key = data[0];
+  }
+
+  async sendFile(file) {
+    for (let attempt = 1; ; attempt++) {
+      if (!this.key) await this.open();
+      let answer;
+      try {
+        answer = await fetch(`${root()}/gradio_api/hear/${this.key}/file`, { method: "POST", body: file });
+      } catch {
+        if (attempt === ATTEMPTS) throw new Error(LOST);
+        await new Promise((resolve) => setTimeout(resolve, 200 * attempt));
+        continue;
+      }
+      const message = await answer.json().catch(() => ({}));
+      if (answer.status === 404) this.key = null; // it was closed for want of use
+      if (answer.ok) return message;
+      if (answer.status !== 404 || attempt === ATTEMPTS) throw new Error(message.detail || LOST);
+    }
+  }
+}
+
+// ---- what it is doing
+
+let element, props, trigger; // since it was mounted
 const $ = (selector) => element.querySelector(selector);
 const BUSY = ["sent", "waiting", "thinking", "speaking"];
 const MAX_JOINED = 8;
@@ -35,6 +206,7 @@ const capture = new Capture((pcm, level) => {
   line.push(pcm);
 }, died, (muted) => (muted || sentence === MUTED) && note(muted ? MUTED : ""));
 const line = new Line(heard, failed, () => (held ? window.liveAudio.saying : "")); // an echo has its words
+
 const handsFree = () => !taker && $(".rec-free input").checked;
 
 // ---- talking
@@ -263,70 +435,72 @@ function lift({ timeStamp }) {
   if (downAt !== null && timeStamp - downAt >= HELD_MS && state === "recording" && !taker) send(timeStamp);
   downAt = null;
 }
-const talkButton = $(".rec-talk");
-talkButton.addEventListener("pointerdown", (event) => {
-  if (event.button !== 0 || talkButton.disabled) return;
-  talkButton.setPointerCapture(event.pointerId);
-  lower(event);
-});
-talkButton.addEventListener("pointerup", lift);
-talkButton.addEventListener("pointercancel", () => (downAt = null));
-talkButton.addEventListener("click", (event) => event.detail === 0 && press(event)); // by a key, or another program
-$(".rec-free input").addEventListener("change", () => (handsFree() ? start() : quiet()));
-$(".rec-file").addEventListener("click", () => $(".rec-input").click());
-$(".rec-input").addEventListener("change", ({ target }) => {
-  sendFile(target.files[0]);
-  target.value = "";
-});
-$(".rec-again").addEventListener("click", ask);
-const inUse = () => document.body.dataset.input === "speech";
-document.addEventListener("keydown", (event) => {
-  if (event.isComposing || document.querySelector("dialog[open]")) return;
-  if (event.key === "Escape" && state !== "off") stopAll();
-  if (event.key !== " " || event.repeat || !inUse() || !Capture.possible) return;
-  if (event.target.closest("input:not([type=radio]), textarea, select, button, summary, a, [contenteditable]")) return;
-  event.preventDefault();
-  lower(event);
-});
-document.addEventListener("keyup", (event) => event.key === " " && lift(event));
-document.addEventListener("click", ({ target }) => target.closest?.("#stop") && stopAll());
-document.addEventListener("dragover", (event) => inUse() && event.preventDefault());
-document.addEventListener("drop", (event) => {
-  if (!inUse() || event.dataTransfer.files.length === 0) return;
-  event.preventDefault();
-  sendFile(event.dataTransfer.files[0]);
-});
-document.addEventListener("heard", ({ detail }) => line.answered(detail));
-document.addEventListener("modechange", () => !inUse() && stopAll());
-document.addEventListener("liveaudio", ({ detail }) => {
-  if (gone && state === "off" && ["waiting", "thinking", "speaking"].includes(detail.phase)) {
-    gone = false;
-    note(GONE); // which made room for the question that was accepted
-  }
-  const missing = detail.refused || ["failed", "lost"].includes(detail.phase);
-  if (missing) gone = false;
-  if (live === detail.phase && unanswered === missing) return;
-  live = detail.phase;
-  unanswered = missing;
-  show();
-});
 
 // Stop ends hands-free talking too, or what is said next would be taken for a question.
 function stopAll() {
   carry = "";
   quiet();
 }
+const inUse = () => document.body.dataset.input === "speech";
 
-// ---- start
-
-if (!Capture.possible) {
-  $(".rec-talk").disabled = $(".rec-free input").disabled = true;
-  $(".rec-why").textContent = "Browsers give a microphone only to pages on https or localhost; open this page there, or choose a file.";
-} else if (props.no_hands_free) {
-  $(".rec-free input").disabled = true;
-  $(".rec-why").textContent = props.no_hands_free;
+export function mount(place, given, tell) {
+  [element, props, trigger] = [place, given, tell];
+  capture.rateHz = props.rate_hz;
+  const talkButton = $(".rec-talk");
+  talkButton.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0 || talkButton.disabled) return;
+    talkButton.setPointerCapture(event.pointerId);
+    lower(event);
+  });
+  talkButton.addEventListener("pointerup", lift);
+  talkButton.addEventListener("pointercancel", () => (downAt = null));
+  talkButton.addEventListener("click", (event) => event.detail === 0 && press(event)); // by a key, or another program
+  $(".rec-free input").addEventListener("change", () => (handsFree() ? start() : quiet()));
+  $(".rec-file").addEventListener("click", () => $(".rec-input").click());
+  $(".rec-input").addEventListener("change", ({ target }) => {
+    sendFile(target.files[0]);
+    target.value = "";
+  });
+  $(".rec-again").addEventListener("click", ask);
+  document.addEventListener("keydown", (event) => {
+    if (event.isComposing || document.querySelector("dialog[open]")) return;
+    if (event.key === "Escape" && state !== "off") stopAll();
+    if (event.key !== " " || event.repeat || !inUse() || !Capture.possible) return;
+    if (event.target.closest("input:not([type=radio]), textarea, select, button, summary, a, [contenteditable]")) return;
+    event.preventDefault();
+    lower(event);
+  });
+  document.addEventListener("keyup", (event) => event.key === " " && lift(event));
+  document.addEventListener("click", ({ target }) => target.closest?.("#stop") && stopAll());
+  document.addEventListener("dragover", (event) => inUse() && event.preventDefault());
+  document.addEventListener("drop", (event) => {
+    if (!inUse() || event.dataTransfer.files.length === 0) return;
+    event.preventDefault();
+    sendFile(event.dataTransfer.files[0]);
+  });
+  document.addEventListener("heard", ({ detail }) => line.answered(detail));
+  document.addEventListener("modechange", () => !inUse() && stopAll());
+  document.addEventListener("liveaudio", ({ detail }) => {
+    if (gone && state === "off" && ["waiting", "thinking", "speaking"].includes(detail.phase)) {
+      gone = false;
+      note(GONE); // which made room for the question that was accepted
+    }
+    const missing = detail.refused || ["failed", "lost"].includes(detail.phase);
+    if (missing) gone = false;
+    if (live === detail.phase && unanswered === missing) return;
+    live = detail.phase;
+    unanswered = missing;
+    show();
+  });
+  if (!Capture.possible) {
+    $(".rec-talk").disabled = $(".rec-free input").disabled = true;
+    $(".rec-why").textContent = "Browsers give a microphone only to pages on https or localhost; open this page there, or choose a file.";
+  } else if (props.no_hands_free) {
+    $(".rec-free input").disabled = true;
+    $(".rec-why").textContent = props.no_hands_free;
+  }
+  window.recorder = { ready: true, get state() { return state; }, get shown() { return shown(); },
+    get seconds() { return seconds; }, line, capture, possible: Capture.possible, send, sample,
+    sampleFile: (file, take) => { stopAll(); sendFile(file, take); } };
+  show();
 }
-window.recorder = { ready: true, get state() { return state; }, get shown() { return shown(); },
-  get seconds() { return seconds; }, line, capture, possible: Capture.possible, send, sample,
-  sampleFile: (file, take) => { stopAll(); sendFile(file, take); } };
-show();

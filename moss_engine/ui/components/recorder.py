@@ -7,16 +7,15 @@ left to send when the last word is over, and no format of a browser has to be un
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from moss_engine.audio.turn_taking import RATE_HZ
+from moss_engine.ui.modules import mounts
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("write.js", "recorder_capture.js", "recorder_line.js", "recorder.js")
 
 TEMPLATE = """
 <button type="button" class="rec-talk" aria-pressed="false" aria-label="Talk">
@@ -49,19 +48,14 @@ class Recorder(gr.HTML):
         no_hands_free: str | None = None,
         **kwargs: Any,
     ):
-        worklet = (
-            (HERE / "recorder_worklet.js")
-            .read_text(encoding="utf-8")
-            .replace("@rate@", str(RATE_HZ))
-        )
-        parts = [(HERE / name).read_text(encoding="utf-8") for name in PARTS]
         super().__init__(
             value,
             html_template=TEMPLATE,
             css_template=(HERE / "recorder.css").read_text(encoding="utf-8"),
-            js_on_load="\n".join([f"const RECORDER_WORKLET = {json.dumps(worklet)};", *parts]),
+            js_on_load=mounts("components/recorder.js", "spoken"),
             apply_default_css=False,
             max_s=max_s,
+            rate_hz=RATE_HZ,
             no_hands_free=no_hands_free,
             **kwargs,
         )

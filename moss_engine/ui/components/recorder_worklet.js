@@ -1,4 +1,4 @@
-// Microphone samples at the context's rate -> int16 at @rate@ Hz, on the audio thread.
+// Microphone samples at the context's rate -> int16 at `rate` Hz, on the audio thread.
 //
 // Messages in:  "end": what is there of a block is wanted now; "close": nothing more is wanted, and the processor may go
 // Messages out: {pcm: Int16Array, level, last}   BLOCK samples, fewer where they were asked for; `level` is the loudest
@@ -7,17 +7,16 @@
 // Resampled by a Hann-windowed sinc below both Nyquist rates, tabulated for PHASES positions between two input samples:
 // for the usual rates these are all there are.
 
-const RATE = @rate@;
 const BLOCK = 1024;
 const PHASES = 320;
 const ZEROS = 16;
 const ROLL_OFF = 0.94;
 
 class Microphone extends AudioWorkletProcessor {
-  constructor() {
+  constructor({ processorOptions: { rate } }) {
     super();
-    this.step = sampleRate / RATE; // input samples of one output sample
-    const cutoff = ROLL_OFF * Math.min(1, RATE / sampleRate);
+    this.step = sampleRate / rate; // input samples of one output sample
+    const cutoff = ROLL_OFF * Math.min(1, rate / sampleRate);
     this.reach = Math.ceil(ZEROS / cutoff);
     this.table = Array.from({ length: PHASES }, (_, phase) => this.makeTaps(phase / PHASES, cutoff));
     this.input = new Float32Array(this.reach); // silence before the first sample

@@ -1,12 +1,118 @@
-// The conversation. `element` comes from gr.HTML. One audio element plays every clip.
+// The conversation. One audio element plays every clip.
 
-const list = element.querySelector(".tr-list");
-const mould = element.querySelector("template");
+import { note, part, randomName, recall, root } from "./common.js";
+
+// The conversation of this tab in the browser's own storage, with its sound: it outlives a reload and a lost server. Kept
+// for a day, and deleted by "Clear all".
+
+const KEPT_MS = 24 * 3600_000;
+const MOST_SOUND_BYTES = 64 * 2 ** 20; // of one tab; the oldest go first
+const TAB = "moss-tab";
+
+// The secret name of this tab's conversation. While the tab is open no storage holds it, so that a duplicate of the tab
+// does not take it, too.
+function claimTab() {
+  const kept = recall(TAB, "sessionStorage");
+  note(TAB, null, "sessionStorage");
+  if (kept) return kept;
+  return randomName();
+}
+
+const done = (request) => new Promise((resolve, reject) => {
+  request.onsuccess = () => resolve(request.result);
+  request.onerror = () => reject(request.error);
+});
+
+class Store {
+  constructor() {
+    this.tab = claimTab();
+    this.written = new Map(); // id -> the entry as JSON, as it is kept
+    this.bytes = new Map(); // id -> of its sound, the oldest first
+    this.opened = this.open();
+    window.addEventListener("pagehide", () => note(TAB, this.tab, "sessionStorage"));
+    window.addEventListener("pageshow", () => note(TAB, null, "sessionStorage"));
+  }
+
+  async open() {
+    const request = indexedDB.open("moss-speech", 1);
+    request.onupgradeneeded = () => request.result.createObjectStore("turns", { keyPath: ["tab", "id"] });
+    this.database = await done(request);
+  }
+
+  turns(mode) {
+    return this.database.transaction("turns", mode).objectStore("turns");
+  }
+
+  // Everything of this tab, the oldest first: [{id, at, entry, sound}]. What other tabs left long ago goes.
+  async read() {
+    await this.opened;
+    const all = await done(this.turns("readonly").getAll());
+    const [now, mine] = [Date.now(), all.filter(({ tab }) => tab === this.tab).sort((a, b) => a.at - b.at)];
+    const old = all.filter(({ tab, at }) => tab !== this.tab && now - at > KEPT_MS);
+    for (const { tab, id } of old) this.turns("readwrite").delete([tab, id]);
+    for (const { id, entry, sound } of mine) {
+      this.written.set(id, JSON.stringify(entry));
+      this.bytes.set(id, sound?.byteLength ?? 0);
+    }
+    return mine;
+  }
+
+  // Keep an entry; `fetchSound` brings its WAV as an ArrayBuffer. Resolves to the record, or null where it is kept already.
+  async keep(entry, fetchSound) {
+    const text = JSON.stringify(entry);
+    if (this.written.get(entry.id) === text) return null;
+    this.written.set(entry.id, text);
+    await this.opened;
+    const before = await done(this.turns("readonly").get([this.tab, entry.id]));
+    const same = before?.entry.clip?.file.path === entry.clip?.file.path;
+    const sound = !entry.clip ? null : same && before?.sound ? before.sound : await fetchSound();
+    if (this.written.get(entry.id) !== text) return null; // cleared, or newer by now
+    const record = { tab: this.tab, id: entry.id, at: before?.at ?? this.stamp(), entry, sound };
+    await done(this.turns("readwrite").put(record));
+    this.bytes.set(entry.id, sound?.byteLength ?? 0);
+    await this.spare();
+    return record;
+  }
+
+  stamp() {
+    this.last = Math.max((this.last ?? 0) + 1, Date.now());
+    return this.last;
+  }
+
+  // No more sound than a tab may keep.
+  async spare() {
+    let bytes = [...this.bytes.values()].reduce((sum, size) => sum + size, 0);
+    for (const [id, size] of this.bytes) {
+      if (bytes <= MOST_SOUND_BYTES) return;
+      const record = size && (await done(this.turns("readonly").get([this.tab, id])));
+      if (record) await done(this.turns("readwrite").put({ ...record, sound: null }));
+      this.bytes.set(id, 0);
+      bytes -= size;
+    }
+  }
+
+  async forget(ids) {
+    for (const id of ids) {
+      this.written.delete(id);
+      this.bytes.delete(id);
+    }
+    await this.opened;
+    for (const id of ids) this.turns("readwrite").delete([this.tab, id]);
+  }
+
+  clear() {
+    return this.forget([...this.written.keys()]);
+  }
+}
+
+// ---- what is shown of it
+
+let element, list, mould; // since it was mounted
+const $ = (selector) => element.querySelector(selector);
 const FORGOTTEN = "The model no longer remembers what stands above.";
 const UNKEPT = "This browser keeps nothing for this page: a reload will forget the conversation.";
 const SAYS = { user: "You", assistant: "Answer", reading: "Read aloud" };
 const sound = new Audio();
-const $ = (selector) => element.querySelector(selector);
 const SPEEDS = [1, 1.25, 1.5, 0.75];
 let speed = 1;
 const SAME_S = 0.02;
@@ -18,7 +124,6 @@ let told = []; // what the server still knows, with all that it remembers
 let back = false; // the server has said what it knows of this tab
 const sounds = new Map(); // id -> address of its sound in this browser
 const store = new Store();
-const root = (window.gradio_config?.root || "").replace(/\/$/, "");
 const runOf = (id) => id.split(":")[0];
 const cleared = new Set(); // runs of which a word may still be on its way
 let playing = null; // the clip that is heard
@@ -26,13 +131,6 @@ let playing = null; // the clip that is heard
 function clock(seconds) {
   const whole = Math.max(1, Math.round(seconds));
   return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
-}
-
-function part(tag, className, text) {
-  const made = document.createElement(tag);
-  made.className = className;
-  made.textContent = text;
-  return made;
 }
 
 // A question that was read as it stands may be answered as well.
@@ -86,12 +184,6 @@ function sayItsSpeed(button) {
   button.textContent = `${speed}×`;
   button.setAttribute("aria-label", `Replays at ${speed} times the speed`);
 }
-list.addEventListener("click", ({ target }) => {
-  if (!target.closest(".clip-speed")) return;
-  speed = SPEEDS[(SPEEDS.indexOf(speed) + 1) % SPEEDS.length];
-  sound.playbackRate = sound.defaultPlaybackRate = speed;
-  for (const button of list.querySelectorAll(".clip-speed")) sayItsSpeed(button);
-});
 
 function clipOf({ file, seconds, bars }, id) {
   const clip = mould.content.firstElementChild.cloneNode(true);
@@ -143,12 +235,6 @@ function paint() {
   }
 }
 
-for (const name of ["play", "pause"]) sound.addEventListener(name, paint);
-sound.addEventListener("timeupdate", () => playing && sound.duration && follow(playing, sound.currentTime / sound.duration));
-sound.addEventListener("ended", rest);
-// One voice at a time: a clip holds the reply, and a reply that begins or goes on ends the clip.
-document.addEventListener("liveaudio", ({ detail }) => detail.phase === "speaking" && !sound.paused && !window.liveAudio.player.silent && sound.pause());
-
 // What the browser kept and the server knows no more stands before what it knows.
 function joined() {
   const known = new Set(told.map(({ id }) => id));
@@ -178,7 +264,7 @@ function show() {
 }
 
 function take(value) {
-  for (const { clip } of value) if (clip) clip.file.url = `${root}/gradio_api/file=${clip.file.path}`;
+  for (const { clip } of value) if (clip) clip.file.url = `${root()}/gradio_api/file=${clip.file.path}`;
   told = value.filter(({ id }) => !cleared.has(runOf(id)));
   show();
   for (const entry of told) keep(entry, () => soundOf(entry));
@@ -241,42 +327,55 @@ function unkept(error) {
   $(".tr-unkept").textContent = UNKEPT;
 }
 
-// A reply whose server is gone is kept as far as it came.
-document.addEventListener("liveaudio", ({ detail }) => {
-  const id = `${detail.run}:a`;
-  if (detail.phase !== "lost" || !detail.total || store.written.has(id)) return;
-  const clip = { file: { path: id, url: "" }, seconds: detail.total / detail.rate, bars: window.liveAudio.bars(BARS) };
-  const asked = kept.get(`${detail.run}:u`);
-  if (!asked) return;
-  keep({ id, role: "assistant", reads: asked.reads, text: window.liveAudio.text.trim(), note: CUT_OFF, clip }, () => window.liveAudio.wav().arrayBuffer()).then(show);
-});
-
-// Whoever clears the conversation clears it here, too.
-document.addEventListener("click", ({ target }) => {
-  if (!target.closest?.("#clear")) return;
-  for (const id of [...kept.keys(), ...store.written.keys(), ...told.map((entry) => entry.id)]) cleared.add(runOf(id));
-  cleared.add(window.liveAudio.state.run);
-  kept.clear();
-  for (const address of sounds.values()) URL.revokeObjectURL(address);
-  sounds.clear();
-  rest();
-  store.clear().catch(unkept);
-  take([]);
-});
-
-element.tabIndex = 0;
-element.setAttribute("role", "region");
-element.setAttribute("aria-label", "Conversation");
-window.conversation = { key: () => store.tab };
-document.addEventListener("conversation", ({ detail }) => {
-  back ||= detail.whole;
-  if (!detail.whole) forgetMended(detail.entries);
-  take(detail.entries);
-});
-store.read().then((records) => {
-  const late = kept; // what came meanwhile
-  kept = new Map();
-  for (const record of records) remember(record);
-  for (const [id, entry] of late) kept.set(id, entry);
-  show();
-}).catch(unkept);
+export function mount(place) {
+  element = place;
+  [list, mould] = [$(".tr-list"), $("template")];
+  list.addEventListener("click", ({ target }) => {
+    if (!target.closest(".clip-speed")) return;
+    speed = SPEEDS[(SPEEDS.indexOf(speed) + 1) % SPEEDS.length];
+    sound.playbackRate = sound.defaultPlaybackRate = speed;
+    for (const button of list.querySelectorAll(".clip-speed")) sayItsSpeed(button);
+  });
+  for (const name of ["play", "pause"]) sound.addEventListener(name, paint);
+  sound.addEventListener("timeupdate", () => playing && sound.duration && follow(playing, sound.currentTime / sound.duration));
+  sound.addEventListener("ended", rest);
+  // One voice at a time: a clip holds the reply, and a reply that begins or goes on ends the clip.
+  document.addEventListener("liveaudio", ({ detail }) => detail.phase === "speaking" && !sound.paused && !window.liveAudio.player.silent && sound.pause());
+  // A reply whose server is gone is kept as far as it came.
+  document.addEventListener("liveaudio", ({ detail }) => {
+    const id = `${detail.run}:a`;
+    if (detail.phase !== "lost" || !detail.total || store.written.has(id)) return;
+    const clip = { file: { path: id, url: "" }, seconds: detail.total / detail.rate, bars: window.liveAudio.bars(BARS) };
+    const asked = kept.get(`${detail.run}:u`);
+    if (!asked) return;
+    keep({ id, role: "assistant", reads: asked.reads, text: window.liveAudio.text.trim(), note: CUT_OFF, clip }, () => window.liveAudio.wav().arrayBuffer()).then(show);
+  });
+  // Whoever clears the conversation clears it here, too.
+  document.addEventListener("click", ({ target }) => {
+    if (!target.closest?.("#clear")) return;
+    for (const id of [...kept.keys(), ...store.written.keys(), ...told.map((entry) => entry.id)]) cleared.add(runOf(id));
+    cleared.add(window.liveAudio.state.run);
+    kept.clear();
+    for (const address of sounds.values()) URL.revokeObjectURL(address);
+    sounds.clear();
+    rest();
+    store.clear().catch(unkept);
+    take([]);
+  });
+  element.tabIndex = 0;
+  element.setAttribute("role", "region");
+  element.setAttribute("aria-label", "Conversation");
+  window.conversation = { key: () => store.tab };
+  document.addEventListener("conversation", ({ detail }) => {
+    back ||= detail.whole;
+    if (!detail.whole) forgetMended(detail.entries);
+    take(detail.entries);
+  });
+  store.read().then((records) => {
+    const late = kept; // what came meanwhile
+    kept = new Map();
+    for (const record of records) remember(record);
+    for (const [id, entry] of late) kept.set(id, entry);
+    show();
+  }).catch(unkept);
+}

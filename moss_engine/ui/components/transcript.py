@@ -13,8 +13,9 @@ from typing import Any
 
 import gradio as gr
 
+from moss_engine.ui.modules import mounts
+
 HERE = Path(__file__).resolve().parent
-PARTS = ("storage.js", "transcript_store.js", "transcript.js")
 
 TEMPLATE = """
 <p class="tr-empty">@empty@</p>
@@ -45,7 +46,7 @@ class Transcript(gr.HTML):
             None,
             html_template=TEMPLATE.replace("@empty@", empty),
             css_template=(HERE / "transcript.css").read_text(encoding="utf-8"),
-            js_on_load="\n".join((HERE / name).read_text(encoding="utf-8") for name in PARTS),
+            js_on_load=mounts("components/transcript.js"),
             apply_default_css=False,
             **kwargs,
         )

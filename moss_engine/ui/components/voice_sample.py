@@ -3,12 +3,11 @@ page's Recorder."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-HERE = Path(__file__).resolve().parent
+from moss_engine.ui.modules import mounts
 
 TEMPLATE = """
 <button type="button" class="vs-record" disabled>Record 5 seconds</button>
@@ -35,7 +34,7 @@ class VoiceSample(gr.HTML):
             html_template=TEMPLATE,
             css_template=CSS,
             apply_default_css=False,
-            js_on_load=(HERE / "voice_sample.js").read_text(encoding="utf-8"),
+            js_on_load=mounts("components/voice_sample.js", "sampled"),
             **kwargs,
         )
 

@@ -1,6 +1,8 @@
 // From int16 chunks to the loudspeaker. A worklet's ring buffer plays them where the page is a secure context;
 // elsewhere AudioBufferSourceNodes are scheduled end to end. Both report the same figures.
 
+import { loadWorklet } from "./common.js";
+
 const FADE_MS = 4;
 const MAX_PREBUFFER_MS = 400;
 const MAX_WAIT_MS = 1500; // for a reply of a machine that has been too slow
@@ -9,9 +11,7 @@ const SCHEDULE_AHEAD_S = 0.05;
 class WorkletSink {
   constructor(context, output, prebufferMs, listener) {
     this.waiting = [];
-    const url = URL.createObjectURL(new Blob([WORKLET_SOURCE], { type: "text/javascript" }));
-    this.ready = context.audioWorklet.addModule(url).then(() => {
-      URL.revokeObjectURL(url);
+    this.ready = loadWorklet(context, new URL("./player_worklet.js", import.meta.url)).then(() => {
       this.node = new AudioWorkletNode(context, "live-audio-ring", {
         numberOfInputs: 0,
         outputChannelCount: [1],
@@ -92,7 +92,7 @@ class ScheduledSink {
   }
 }
 
-class Player {
+export class Player {
   // `changed` is called when the browser gives sound or takes it away.
   constructor(rate, prebufferMs, listener, changed) {
     Object.assign(this, { rate, prebufferMs, changed, volume: 1, muted: false, epoch: 0 });
@@ -171,7 +171,7 @@ class Player {
 }
 
 // The same chunks as a WAV file.
-function wavOf(pcm, rate) {
+export function wavOf(pcm, rate) {
   const samples = pcm.reduce((sum, chunk) => sum + chunk.length, 0);
   const head = new DataView(new ArrayBuffer(44));
   const word = (at, text) => [...text].forEach((letter, i) => head.setUint8(at + i, letter.charCodeAt(0)));
@@ -184,7 +184,7 @@ function wavOf(pcm, rate) {
 }
 
 // How loud it is, in `count` bars of 0 to 100; its loudest stretch is 100.
-function barsOf(pcm, count) {
+export function barsOf(pcm, count) {
   const samples = pcm.reduce((sum, chunk) => sum + chunk.length, 0);
   const peaks = new Float64Array(count);
   let at = 0;
@@ -194,4 +194,142 @@ function barsOf(pcm, count) {
   }
   const loudest = Math.max(33, ...peaks);
   return Array.from(peaks, (peak) => Math.round((100 * peak) / loudest));
+}
+
+// Opus packets -> int16, for a link that is too slow for the samples themselves. What is heard is no longer what was made,
+// sample by sample, and the page says so.
+
+const PACKET_US = 20_000;
+const SAFETY = 2; // a link must carry so many times the samples, or they are compressed
+const AMPLE = 8; // times what the samples need
+const HERE = ["localhost", "127.0.0.1", "[::1]"]; // of this machine, there is no link
+export const SLOW_PREBUFFER_MS = 300; // what comes over a slow link comes unevenly
+const WORTH_MEASURING = 50_000; // bytes
+
+export class OpusReply {
+  // `head` is the stream's OpusHead; `take` gets int16 at `rate`, in order.
+  constructor(rate, head, take, failed) {
+    Object.assign(this, { rate, take, sent: 0 });
+    this.skip = head[10] + 256 * head[11]; // samples at 48 kHz that the encoder needed to begin
+    this.decoder = new AudioDecoder({ output: (data) => this.put(data), error: failed });
+    this.decoder.configure({ codec: "opus", sampleRate: 48_000, numberOfChannels: 1 }); // with the head, some skip by themselves
+  }
+
+  static get possible() {
+    return typeof AudioDecoder === "function";
+  }
+
+  push(packets) {
+    for (const data of packets) {
+      this.decoder.decode(new EncodedAudioChunk({ type: "key", timestamp: this.sent++ * PACKET_US, duration: PACKET_US, data }));
+    }
+  }
+
+  // Resolves when the last sample was taken.
+  end() {
+    return this.decoder.flush().then(() => this.decoder.close());
+  }
+
+  // Decoders give 48 kHz, in which nothing above the stream's own rate sounds: every so many samples are enough.
+  put(data) {
+    const samples = new Float32Array(data.numberOfFrames);
+    data.copyTo(samples, { planeIndex: 0, format: "f32-planar" });
+    const every = data.sampleRate / this.rate;
+    const first = Math.round((this.skip * data.sampleRate) / 48_000);
+    const pcm = new Int16Array(Math.max(0, Math.ceil((samples.length - first) / every)));
+    for (let i = 0; i < pcm.length; i++) pcm[i] = Math.max(-32768, Math.min(32767, Math.round(32768 * samples[first + i * every])));
+    this.skip -= (Math.min(first, samples.length) * 48_000) / data.sampleRate;
+    data.close();
+    if (pcm.length) this.take(pcm);
+  }
+}
+
+// Packets stand one behind the other, each behind its length.
+export function packetsOf(bytes) {
+  const packets = [];
+  for (let at = 0; at < bytes.length; ) {
+    const end = at + 2 + bytes[at] + 256 * bytes[at + 1];
+    packets.push(bytes.subarray(at + 2, end));
+    at = end;
+  }
+  return packets;
+}
+
+// The page itself comes anew at every visit, its files from the browser's cache. What scripts ask for are no files: a reply
+// comes no faster than it is made.
+const ASKED = ["fetch", "xmlhttprequest", "eventsource", "beacon"];
+const isFile = ({ initiatorType, transferSize, responseEnd }) => transferSize > 0 && responseEnd > 0 && !ASKED.includes(initiatorType);
+const loaded = () => ["navigation", "resource"].flatMap((type) => performance.getEntriesByType(type)).filter(isFile);
+
+// Bits a second of the file that came fastest; null where none was large. A machine that is busy holds up most of its own
+// files, but a link, such as a tunnel that ends here, holds up all of them.
+export function fastestFile() {
+  const large = loaded().filter(({ transferSize }) => transferSize > WORTH_MEASURING);
+  return large.length ? Math.max(...large.map(({ transferSize, responseStart, responseEnd }) => (8000 * transferSize) / Math.max(1, responseEnd - responseStart))) : null;
+}
+
+// Bits a second that came while the page was loaded; null where too little came.
+export function linkSpeed() {
+  const loads = loaded();
+  const bytes = loads.reduce((sum, { transferSize }) => sum + transferSize, 0);
+  if (bytes < WORTH_MEASURING) return null;
+  const spans = loads.map(({ responseStart, responseEnd }) => [responseStart, responseEnd]).sort(([a], [b]) => a - b);
+  let [busy, until] = [0, 0];
+  for (const [start, end] of spans) {
+    busy += Math.max(0, end - Math.max(start, until));
+    until = Math.max(until, end);
+  }
+  return (8000 * bytes) / Math.max(1, busy);
+}
+
+// How the next reply is sent: as its samples, or compressed where they would not come in time.
+let tooSlow = false; // a reply came later than it was made: from now on, they are compressed
+export function soundWay(before) {
+  const here = HERE.includes(location.hostname);
+  const speed = here ? fastestFile() : linkSpeed();
+  const needed = (before.rate * 16 * 4) / 3;
+  const ample = here || (speed !== null && speed > AMPLE * needed); // it was not the link that was late
+  tooSlow ||= !ample && before.underruns > (before.figures.underruns ?? 0);
+  return OpusReply.possible && (tooSlow || (speed !== null && speed < SAFETY * needed)) ? "opus" : "pcm";
+}
+
+// Replays at another speed and the same pitch: windows of the sound are put closer together or further apart, each where
+// it goes on most smoothly from the one before (WSOLA).
+
+const WINDOW_S = 0.04;
+const SEARCH_S = 0.008; // around the place where the next window is due
+const STRIDE = 4; // samples between those that are compared
+const SLICE_WINDOWS = 50; // that are made at a time
+
+// Where around `due` the sound is most like that at `after`, over half a window.
+function alike(sound, due, after, half, search) {
+  let [best, found] = [-Infinity, due];
+  for (let at = Math.max(0, due - search); at <= Math.min(sound.length - half, due + search); at += STRIDE) {
+    let sum = 0;
+    for (let i = 0; i < half; i += STRIDE) sum += sound[at + i] * sound[after + i];
+    if (sum > best) [best, found] = [sum, at];
+  }
+  return found;
+}
+
+// int16 -> slices of int16.
+export function* stretched(sound, by, rate) {
+  const half = Math.round((WINDOW_S * rate) / 2);
+  const search = Math.round(SEARCH_S * rate);
+  const rise = Float32Array.from({ length: half }, (_, i) => Math.sin((Math.PI * (i + 0.5)) / (2 * half)) ** 2);
+  let place = 0; // where the newest window was taken from; its second half is still to fade
+  for (let count = 1, due = 0; ; ) {
+    const slice = [];
+    for (let made = 0; made < SLICE_WINDOWS; made++, count++) {
+      due = Math.round(count * half * by);
+      if (due + 2 * half + search > sound.length) {
+        yield Int16Array.from([...slice, ...sound.subarray(place + half)]);
+        return;
+      }
+      const at = alike(sound, due, place + half, half, search);
+      for (let i = 0; i < half; i++) slice.push(Math.round((1 - rise[i]) * sound[place + half + i] + rise[i] * sound[at + i]));
+      place = at;
+    }
+    yield Int16Array.from(slice);
+  }
 }

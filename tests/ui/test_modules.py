@@ -1,0 +1,122 @@
+"""The page's modules: each opened alone in a browser, and all of them as the page's server gives
+them."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+from moss_engine.ui.modules import HERE, LATER, address, at_once, modules
+from tests.ui.node import in_node, module
+
+ALONE = [name for name in modules() if not name.endswith("_worklet.js")]
+
+PLAYS = """async (url) => {
+  const { Player, wavOf } = await import(url);
+  const reports = [];
+  const player = new Player(24000, 40, (report) => reports.push(report), () => {});
+  const pcm = Int16Array.from({ length: 12000 }, (_, i) => 8000 * Math.sin(i / 8));
+  await player.unlock();
+  player.push(pcm.slice());
+  player.end();
+  for (let i = 0; i < 500 && reports.at(-1)?.state !== "done"; i++) await new Promise((resolve) => setTimeout(resolve, 20));
+  const { played, underruns } = reports.at(-1);
+  return { played, underruns, heard: reports.some(({ onset }) => onset > 0), bytes: wavOf([pcm], 24000).size };
+}"""
+DECODES = """async (url) => {
+  const { OpusReply } = await import(url);
+  const [packets, heads] = [[], []];
+  const encoder = new AudioEncoder({
+    output(chunk, { decoderConfig } = {}) {
+      const data = new Uint8Array(chunk.byteLength);
+      chunk.copyTo(data);
+      packets.push(data);
+      if (decoderConfig?.description) heads.push(new Uint8Array(decoderConfig.description));
+    },
+    error: (fault) => { throw fault; },
+  });
+  encoder.configure({ codec: "opus", sampleRate: 48000, numberOfChannels: 1 });
+  const data = Float32Array.from({ length: 48000 }, (_, i) => 0.5 * Math.sin((2 * Math.PI * 440 * i) / 48000));
+  encoder.encode(new AudioData({ format: "f32", sampleRate: 48000, numberOfFrames: 48000, numberOfChannels: 1, timestamp: 0, data }));
+  await encoder.flush();
+  const made = [];
+  const reply = new OpusReply(24000, heads[0], (pcm) => made.push(...pcm), (fault) => { throw fault; });
+  reply.push(packets);
+  await reply.end();
+  return { samples: made.length, loudest: Math.max(...made) };
+}"""
+COMES_BACK = """async (url) => {
+  const sockets = [];
+  globalThis.window = { addEventListener() {} };
+  globalThis.WebSocket = class {
+    static OPEN = 1;
+    constructor() { this.sent = []; sockets.push(this); }
+    send(data) { this.sent.push(JSON.parse(data)); }
+    close() {}
+    opens(event) {
+      this.readyState = 1;
+      this.onopen();
+      this.onmessage({ data: JSON.stringify({ type: "session.opened", instance: "one", ...event }) });
+    }
+  };
+  const said = [];
+  const { Door } = await import(url);
+  const door = new Door("ws://page/", "key", { event: ({ n }) => said.push(n), broken() {}, back: () => said.push("back"), lost: () => said.push("lost") });
+  sockets[0].opens({ seen: 0, resumed: false });
+  for (const n of [1, 2]) door.send({ n });
+  sockets[0].onmessage({ data: '{"type": "x", "n": 0}' });
+  sockets[0].readyState = 3;
+  sockets[0].onclose({ code: 1006, reason: "" });
+  door.send({ n: 3 });
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  sockets[1].opens({ seen: 1, resumed: true });
+  return { said, last: sockets[1].sent[0].last, again: sockets[1].sent.slice(1).map(({ n }) => n) };
+}"""
+
+
+@pytest.fixture
+def alone(browser, url):
+    """A document of the server's that runs nothing by itself, to import a module into."""
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(f"{url}healthz")
+        yield page
+
+
+@pytest.mark.browser
+class TestAlone:
+    @pytest.mark.parametrize("name", ALONE)
+    def test_a_module_needs_no_other_than_it_imports(self, alone, name):
+        faults = []
+        alone.on("pageerror", lambda fault: faults.append(fault))
+        assert alone.evaluate("(url) => import(url).then(Object.keys)", f"/{address(name)}")
+        assert not faults
+
+    def test_the_player_plays_every_sample_once(self, alone):
+        seen = alone.evaluate(PLAYS, f"/{address('components/player.js')}")
+        assert seen == {"played": 12000, "underruns": 0, "heard": True, "bytes": 44 + 24000}
+
+    def test_opus_becomes_as_many_samples_as_were_spoken(self, alone):
+        seen = alone.evaluate(DECODES, f"/{address('components/player.js')}")
+        assert abs(seen["samples"] - 24_000) < 1_000 and 14_000 < seen["loudest"] < 19_000
+
+
+def test_a_door_goes_on_where_its_connection_broke():
+    seen = in_node(COMES_BACK, module("door.js"))
+    assert seen == {"said": [0, "back"], "last": 0, "again": [2, 3]}
+
+
+def test_modules_are_files_that_may_be_kept_for_good(url):
+    linked = re.findall(
+        r'<link rel="modulepreload" crossorigin href="\./([^"]+)"', httpx.get(url).text
+    )
+    assert set(at_once()) <= set(linked)
+    assert not any(name.endswith(f"{later}.js") for name in linked for later in LATER)
+    for name in modules():
+        answer = httpx.get(f"{url}{address(name)}")
+        assert answer.headers["content-type"].startswith("text/javascript")
+        assert "immutable" in answer.headers["cache-control"]
+        assert answer.content == modules()[name]
+    assert {HERE / name for name in modules()} == {*HERE.rglob("*.js")} - {HERE / "first.js"}

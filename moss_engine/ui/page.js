@@ -2,7 +2,7 @@
 
 import { note, recall, write } from "./components/common.js";
 
-let shade, views; // since it was mounted
+let shade, tongue, views; // since it was mounted
 let limit = Infinity; // characters of a question
 const byId = (id) => document.getElementById(id);
 const box = () => byId("text").querySelector("textarea");
@@ -436,9 +436,8 @@ async function speakTo(language) {
   const chosenOne = LANGUAGES[language];
   document.documentElement.lang = chosenOne.code;
   document.body.dataset.language = language;
-  const other = document.querySelector(".tongue");
-  other.textContent = chosenOne.other;
-  other.lang = language === "zh" ? "en" : "zh-Hans";
+  tongue.textContent = chosenOne.other;
+  tongue.lang = language === "zh" ? "en" : "zh-Hans";
   if (language === "zh") {
     turn(document.body);
     changes.observe(document.body, { subtree: true, childList: true, characterData: true, attributes: true, attributeFilter: SPOKEN_TO });
@@ -451,7 +450,7 @@ async function speakTo(language) {
 function mountLanguage() {
   const preferred = navigator.languages.find((name) => /^(en|zh)\b/i.test(name)) ?? "en";
   speakTo(recall("moss-language") ?? preferred.slice(0, 2).toLowerCase());
-  document.querySelector(".tongue").addEventListener("click", () => {
+  tongue.addEventListener("click", () => {
     const language = document.body.dataset.language === "zh" ? "en" : "zh";
     note("moss-language", language);
     speakTo(language);
@@ -462,6 +461,7 @@ function mountLanguage() {
 
 export function mount(element) {
   shade = element.querySelector(".shade");
+  tongue = element.querySelector(".tongue");
   const about = element.querySelector(".about");
   const programs = element.querySelector(".programs");
   mountLanguage();

@@ -62,7 +62,7 @@ ALLOWED = {
     # What becomes of a question: it knows the page's handlers, not its layout.
     "ui.audio_in": "api audio",
     "ui.entrance": "api ui.audio_in",
-    "ui.components": "api audio",
+    "ui.components": "api audio ui.modules",
     "ui.parts": "api ui ui.components",
     "export": "api models runtime runtime.tensorrt runtime.tensorrt_llm",
 }

@@ -23,7 +23,7 @@ from moss_engine.runtime.make import make_runtime, require_runtime, resolve_devi
 from moss_engine.runtime.roofline import limits_in_steps
 from moss_engine.service.local import LocalService, MachineWatch, ServiceCore
 from moss_engine.service.recordings import ClonedVoices, Hearing
-from moss_engine.talk.llm import ChatServer, Llm
+from moss_engine.talk.llm import ChatServer, Llm, find_local
 from moss_engine.talk.modes import talking_modes
 from moss_engine.talk.service import TalkingService
 from moss_engine.talk.small_talk import SmallTalk
@@ -101,13 +101,17 @@ def talk_over(
 
 
 def open_brain(talk: TalkConfig) -> Llm | None:
-    """The chat server that was asked for, None where none was; raises ConfigError for an address
-    without a model, a model without an address, and an address that cannot be used."""
+    """The chat server that was asked for, with auto one of this machine, None where none was; raises
+    ConfigError for an address without a model, a model without an address, an address that cannot
+    be used, and where auto finds none."""
+    key = os.environ.get("MOSS_BRAIN_KEY", "")
+    if talk.brain == "auto":
+        return Llm(find_local(talk.brain_model, key))
     if talk.brain is None and talk.brain_model is None:
         return None
     if talk.brain is None or talk.brain_model is None:
         raise ConfigError("A brain has an address and a model; give --brain and --brain-model.")
-    return Llm(ChatServer(talk.brain, talk.brain_model, os.environ.get("MOSS_BRAIN_KEY", "")))
+    return Llm(ChatServer(talk.brain, talk.brain_model, key))
 
 
 def build_core(config: EngineConfig) -> tuple[ServiceCore, Processor]:

@@ -173,12 +173,16 @@ class TalkConfig:
     brain: str | None = option(
         None,
         "address of a chat server that thinks of the answers, such as http://localhost:11434: any "
-        "that speaks OpenAI's chat completions; a key is taken from MOSS_BRAIN_KEY",
+        "that speaks OpenAI's chat completions; a key is taken from MOSS_BRAIN_KEY. auto looks for "
+        "one on this machine: Ollama, llama.cpp, LM Studio or vLLM at its usual port",
         group="talk",
         metavar="URL",
     )
     brain_model: str | None = option(
-        None, "the model that the brain is asked for", group="talk", metavar="NAME"
+        None,
+        "the model that the brain is asked for; with --brain auto its first one, unless given",
+        group="talk",
+        metavar="NAME",
     )
 
     def __post_init__(self) -> None:

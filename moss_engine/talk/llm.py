@@ -138,6 +138,44 @@ class ChatServer:
         return BrainError(f"The brain at {self.host} did not come to an end; ask for less.")
 
 
+LOCAL = {11434: "Ollama", 8080: "llama.cpp", 1234: "LM Studio", 8000: "vLLM"}
+"""Chat servers and the ports at which they listen unless told otherwise."""
+LOOK_S = 2.0
+_EMBEDS = re.compile(r"embed|rerank", re.I)  # models that answer nothing
+
+
+def find_local(model: str | None, key: str = "") -> ChatServer:
+    """The first chat server on this machine that offers `model`, or any model at all; raises
+    ConfigError where there is none. It is asked for nothing but the list of its models."""
+    offered: dict[str, list[str]] = {}
+    for port in LOCAL:
+        url = f"http://127.0.0.1:{port}"
+        offered[url] = [name for name in _models_of(url, key) if not _EMBEDS.search(name)]
+        if model in offered[url] or (model is None and offered[url]):
+            return ChatServer(url, model or offered[url][0], key)
+    known = ", ".join(name for names in offered.values() for name in names)
+    if known:
+        raise ConfigError(f"No chat server here has the model {model}; give --brain-model {known}.")
+    ports = ", ".join(f"{name} {port}" for port, name in LOCAL.items())
+    raise ConfigError(
+        f"--brain auto found no chat server with a model on this machine (looked for: {ports}); "
+        "start one, such as: ollama run llama3.2. Or give its address with --brain URL."
+    )
+
+
+def _models_of(url: str, key: str) -> list[str]:
+    """The models that a server lists; none where no chat server is."""
+    import httpx
+
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        with httpx.Client(timeout=LOOK_S, trust_env=False) as client:
+            listed = client.get(f"{url}/v1/models", headers=headers).json()["data"]
+        return [str(one["id"]) for one in listed]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return []  # another program's port, or nobody's
+
+
 def _host(url: str) -> str:
     """Host and port of an address; raises ConfigError where it is none."""
     wrong = ConfigError(f"--brain is {url!r}; give an address such as http://localhost:11434.")

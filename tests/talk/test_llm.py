@@ -16,6 +16,8 @@ import pytest
 from moss_engine.api.errors import BrainError, ConfigError
 from moss_engine.api.events import AudioChunk, Failed, Finished, FinishReason, Thought
 from moss_engine.api.service import stream
+from moss_engine.build import open_brain
+from moss_engine.config import TalkConfig
 from moss_engine.talk import llm as module
 from moss_engine.talk.answer import Question, Reached, Say
 from moss_engine.talk.llm import SYSTEM, ChatServer, Llm
@@ -31,6 +33,7 @@ class Chat:
     def __init__(self) -> None:
         self.script: Callable[[BaseHTTPRequestHandler], None] = self.tell
         self.pieces: list[str] = ["It is ", "noon. ", "Have a", " rest."]
+        self.models = ["nomic-embed-text", "tiny", "large"]
         self.asked: list[dict] = []
         self.headers: list[dict[str, str]] = []
         self.left = threading.Event()
@@ -46,6 +49,13 @@ class Chat:
                     chat.script(self)
                 except OSError:
                     chat.left.set()
+
+            def do_GET(self) -> None:
+                body = json.dumps({"data": [{"id": name} for name in chat.models]}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
                 """Nothing."""
@@ -287,6 +297,21 @@ def test_an_address_that_is_none_is_refused():
         with pytest.raises(ConfigError, match="--brain"):
             ChatServer(url, "tiny")
     assert ChatServer("http://me:word@[::1]:80/v1", "tiny").host == "[::1]:80"
+
+
+def test_auto_finds_a_chat_server_on_this_machine_or_says_what_to_do(chat, monkeypatch):
+    port = chat.server.server_port
+    monkeypatch.setattr(module, "LOCAL", {free_port(): "Ollama", port: "vLLM"})
+    assert open_brain(TalkConfig(brain="auto")).name == f"tiny at 127.0.0.1:{port}"
+    chosen = open_brain(TalkConfig(brain="auto", brain_model="large"))
+    assert chosen.name.startswith("large at 127.0.0.1")
+    with pytest.raises(ConfigError, match="--brain-model tiny, large"):
+        open_brain(TalkConfig(brain="auto", brain_model="huge"))
+    chat.models = []
+    with pytest.raises(ConfigError, match=f"vLLM {port}.*ollama run"):
+        open_brain(TalkConfig(brain="auto"))
+    assert chat.asked == []
+    assert open_brain(TalkConfig()) is None, "it is never looked for silently"
 
 
 def test_a_key_that_no_header_can_hold_is_refused():

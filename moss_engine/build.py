@@ -101,9 +101,9 @@ def talk_over(
 
 
 def open_brain(talk: TalkConfig) -> Llm | None:
-    """The chat server that was asked for, with auto one of this machine, None where none was; raises
-    ConfigError for an address without a model, a model without an address, an address that cannot
-    be used, and where auto finds none."""
+    """The chat server that was asked for, with auto one of this machine, None where none was.
+    Raises ConfigError for an address without a model, a model without an address, an address that
+    cannot be used, and where auto finds none."""
     key = os.environ.get("MOSS_BRAIN_KEY", "")
     if talk.brain == "auto":
         return Llm(find_local(talk.brain_model, key))

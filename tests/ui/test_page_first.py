@@ -8,6 +8,8 @@ from urllib.request import urlopen
 import httpx
 import pytest
 
+from tests.ui.node import UI
+
 MOST_REQUESTS = 50
 
 
@@ -73,3 +75,12 @@ def test_the_box_is_there_before_gradios_scripts_and_what_it_got_is_taken_over(
         r for r in own if r.endswith(".css") and "page-" not in r and "theme" not in r
     ]
     tab.close()
+
+
+def test_the_document_is_large_enough_to_measure_a_link_by(url):
+    """Of a visit with everything in the browser's cache it is all that comes."""
+    player = (UI / "components" / "player.js").read_text(encoding="utf-8")
+    (worth,) = re.findall(r"WORTH_MEASURING = ([\d_]+);", player)
+    request = httpx.Client().stream("GET", url, headers={"Accept-Encoding": "br"})
+    with request as answer:
+        assert sum(map(len, answer.iter_raw())) > int(worth)

@@ -67,8 +67,8 @@ def main() -> None:
         service, blocks = start(engine, talk, cluster, page, check)
         from moss_engine.ui.entrance.process import serve_until_signal
 
-    serve_until_signal(blocks, service)
-    service.close()
+        serve_until_signal(blocks, service)
+        service.close()
 
 
 def start(

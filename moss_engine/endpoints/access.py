@@ -7,7 +7,7 @@ import hmac
 import math
 import secrets
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +26,11 @@ MIN_KEY_CHARS = 16
 ISSUED = "ek_"
 """How short-lived keys begin."""
 MAX_ISSUED = 1024
+MAX_HELD = 32 << 20
+"""Characters of events that wait on all realtime connections of a caller."""
+GUESSES = 20
+"""Wrong keys of an address within a minute; it is asked to wait then."""
+MAX_ADDRESSES = 4096
 SHAPE = "NAME KEY [places=N] [per_minute=N]"
 
 
@@ -49,6 +54,7 @@ class Caller:
     clock: Callable[[], float] = time.monotonic
     num_open: int = 0
     num_connections: int = 0
+    num_held: int = 0
     _called_s: deque[float] = field(default_factory=deque)
 
     def call(self) -> None:
@@ -116,8 +122,17 @@ class Access:
     """`keys` of the operator; without any, everybody may call if `open_to_all`, that is if only
     this machine can reach the service, and nobody otherwise."""
 
-    def __init__(self, keys: tuple[Key, ...] = (), *, open_to_all: bool = False):
+    def __init__(
+        self,
+        keys: tuple[Key, ...] = (),
+        *,
+        open_to_all: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self._keys = keys
+        self._clock = clock
+        self._guessed_s: OrderedDict[str, deque[float]] = OrderedDict()
+        self._at_home: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._callers = {key.name: Caller(key.name, key.places, key.per_minute) for key in keys}
         self._local = Caller("local") if open_to_all and not keys else None
         self._issued: dict[bytes, Issued] = {}
@@ -132,7 +147,8 @@ class Access:
         return self.by_key or self._local is not None
 
     def caller(self, scope: dict[str, Any]) -> Caller:
-        """Who calls; raises ApiError (401, or 403 for a page of another origin)."""
+        """Who calls; raises ApiError (401, 403 for a page of another origin, or 429 where an
+        address tries many keys: one that was right there before goes on)."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         if self._local is not None:
             _refuse_other_origins(headers)
@@ -144,18 +160,37 @@ class Access:
                 "it with --api-key-file.",
                 "no_keys",
             )
-        digest = digest_of(_key_in(headers))
+        given, address = _key_in(headers), (scope.get("client") or ("",))[0]
+        digest = digest_of(given)
         found = None
         for key in self._keys:  # all of them, so that the time tells nothing
             if hmac.compare_digest(key.digest, digest):
                 found = key
+        if found is None or (address, found.name) not in self._at_home:
+            self._refuse_guessing(address)
         if found is None:
+            if given:
+                self._guessed_s[address].append(self._clock())
             raise ApiError(
                 401,
                 "The key is missing or unknown; send the header Authorization: Bearer KEY.",
                 "invalid_api_key",
             )
+        _note(self._at_home, (address, found.name), None)
         return self._callers[found.name]
+
+    def _refuse_guessing(self, address: str) -> None:
+        """Raises ApiError (429) for an address that tried many keys within a minute."""
+        _note(self._guessed_s, address, deque())
+        guessed_s, now_s = self._guessed_s[address], self._clock()
+        while guessed_s and now_s - guessed_s[0] >= MINUTE_S:
+            guessed_s.popleft()
+        if len(guessed_s) >= GUESSES:
+            wait_s = math.ceil(MINUTE_S - (now_s - guessed_s[0]))
+            raise ApiError(
+                429, f"Those were many wrong keys; try again in {wait_s} s.",
+                "rate_limit_exceeded", retry_after_s=wait_s,
+            )  # fmt: skip
 
     def issue(self, caller: Caller, settings: dict[str, Any], seconds: int) -> tuple[str, int]:
         """A key that opens realtime sessions with these settings, and when it ends, in Unix time.
@@ -185,6 +220,14 @@ class Access:
                 "invalid_api_key",
             )  # fmt: skip
         return held.caller, held.settings
+
+
+def _note(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    """Keep the newest MAX_ADDRESSES; what is known already keeps its value."""
+    known.setdefault(key, value)
+    known.move_to_end(key)
+    if len(known) > MAX_ADDRESSES:
+        known.popitem(last=False)
 
 
 def digest_of(key: str) -> bytes:

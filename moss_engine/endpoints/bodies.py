@@ -17,6 +17,9 @@ MAX_JSON_BYTES = 256 * 1024
 MAX_SOUND_BYTES = 16 * 1024 * 1024
 """Of a body that may hold recordings."""
 BODY_S = 30.0
+MAX_VALUES = 20_000
+"""Objects, lists and their values in a body: each costs far more time and memory than its
+bytes."""
 
 
 class Body(BaseModel):
@@ -137,10 +140,26 @@ async def read_json(request: Request, kind: type[Kind], limit: int = MAX_JSON_BY
 
 def parse(body: bytes | str, kind: type[Kind]) -> Kind:
     """JSON -> a value of `kind`; raises ApiError that names what is wrong with it."""
+    check_size(body)
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
         raise of_validation(error) from None
+
+
+def check_size(body: bytes | str) -> None:
+    """Raise ApiError (413) for JSON of more than MAX_VALUES, before anything is made of it."""
+    if len(body) <= MAX_VALUES:
+        return
+    raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    plain = raw.replace(rb"\\", b"").replace(rb"\"", b"")
+    pieces = plain.split(b'"', 4 * MAX_VALUES)  # every other one is a text
+    found = sum(piece.count(sign) for piece in pieces[::2] for sign in (b",", b"{", b"["))
+    if len(pieces) > 4 * MAX_VALUES or found > MAX_VALUES:
+        raise ApiError(
+            413, f"The JSON holds more than {MAX_VALUES:,} values; send less at a time.",
+            "body_too_large",
+        )  # fmt: skip
 
 
 def parse_value(value: Any, kind: type[Kind]) -> Kind:

@@ -133,14 +133,12 @@ async def _read_form(request: Request) -> tuple[TranscriptionBody, bytes]:
     async def once() -> AsyncGenerator[bytes, None]:
         yield body
 
+    parser = MultiPartParser(
+        request.headers, once(), max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES
+    )
+    parser.spool_max_size = MAX_SOUND_BYTES  # it is in memory already; a disk may be full
     try:
-        form = await MultiPartParser(
-            request.headers,
-            once(),
-            max_files=1,
-            max_fields=MAX_FIELDS,
-            max_part_size=MAX_FIELD_BYTES,
-        ).parse()
+        form = await parser.parse()
     except (MultiPartException, KeyError, ValueError):
         raise ApiError(
             400, "The form cannot be read; send one file and its fields.", "invalid_form"

@@ -3,6 +3,7 @@ sentence that says what is wrong with it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
@@ -50,7 +51,9 @@ class ChatServer:
                 "MOSS_BRAIN_KEY holds a line break or a letter that no key has; copy the key anew."
             )
         self._url = f"{base if base.endswith('/v1') else f'{base}/v1'}/chat/completions"
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._headers = {"Accept-Encoding": "identity"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
 
     async def stream(
         self, messages: list[dict[str, Any]], tools: Tools | None = None
@@ -67,9 +70,8 @@ class ChatServer:
         try:
             async with (
                 httpx.AsyncClient(timeout=limits, trust_env=False) as client,
-                client.stream("POST", self._url, json=body, headers=self._headers) as answer,
+                aclosing(await self._ask(client, body)) as answer,
             ):
-                await self._require_stream(answer)
                 left_s = WHOLE_S - (self._clock() - begun_s)
                 async with aclosing(self._events(answer, left_s)) as events:
                     async for event in events:
@@ -94,8 +96,27 @@ class ChatServer:
                 f"The brain at {self.host} broke off ({type(error).__name__}); ask again."
             ) from None
 
+    async def _ask(self, client: httpx.AsyncClient, body: dict[str, Any]) -> httpx.Response:
+        """The head of its answer, which is a stream; all of it comes within WHOLE_S."""
+        request = client.build_request("POST", self._url, json=body, headers=self._headers)
+
+        async def asked() -> httpx.Response:
+            answer = await client.send(request, stream=True)
+            await self._require_stream(answer)
+            return answer
+
+        try:
+            return await asyncio.wait_for(asked(), WHOLE_S)
+        except asyncio.TimeoutError:
+            raise self._endless() from None
+
     async def _require_stream(self, answer: httpx.Response) -> None:
         kind = answer.headers.get("content-type", "")
+        packed = answer.headers.get("content-encoding", "identity")
+        if packed != "identity":  # few bytes may become any number
+            raise BrainError(
+                f"The brain at {self.host} packs its answers ({packed[:20]}); switch that off."
+            )
         if answer.status_code == 200 and "text/event-stream" in kind:
             return
         quoted = (await _read(answer)).decode("utf-8", "replace")
@@ -117,7 +138,7 @@ class ChatServer:
         """The data of server-sent events, to [DONE] or the end; `left_s` is how long they may be
         waited for, not counting what is done with them in between."""
         rest, asked_s = b"", self._clock()
-        async for block in answer.aiter_bytes():
+        async for block in answer.aiter_raw():
             left_s -= self._clock() - asked_s
             if left_s < 0:
                 raise self._endless()
@@ -131,6 +152,7 @@ class ChatServer:
                     data = line[5:].strip().decode("utf-8", "replace")
                     if data == "[DONE]":
                         return
+                    await asyncio.sleep(0)  # many may come at once
                     yield data
             asked_s = self._clock()
 
@@ -192,7 +214,7 @@ def _host(url: str) -> str:
 async def _read(answer: httpx.Response) -> bytes:
     """The beginning of an answer that is no stream."""
     body = b""
-    async for block in answer.aiter_bytes():
+    async for block in answer.aiter_raw():
         body += block
         if len(body) > QUOTED_CHARS * 4:
             break
@@ -208,7 +230,7 @@ def _delta(data: str, host: str) -> dict[str, Any]:
     try:
         event: Any = json.loads(data)
         if "error" in event:
-            quoted = str(event["error"])[:QUOTED_CHARS]
+            quoted = _whole(str(event["error"]))[:QUOTED_CHARS]
             raise BrainError(f"The brain at {host} failed ({quoted}); ask again.")
         choices = event["choices"]
         delta = (choices[0].get("delta") or {}) if choices else {}
@@ -223,7 +245,12 @@ def _content(delta: dict[str, Any], host: str) -> str:
     text = delta.get("content")
     if text is not None and not isinstance(text, str):
         raise _no_answer(host)
-    return text or ""
+    return _whole(text or "")
+
+
+def _whole(text: str) -> str:
+    """With a sign in the place of half a character, which can be neither said nor sent."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 MAX_CALLS = 64
@@ -247,6 +274,7 @@ class _Calls:
                 texts = [piece.get("id") or "", said.get("name") or "", said.get("arguments") or ""]
                 if not all(isinstance(text, str) for text in texts):
                     raise TypeError("a call is made of texts")
+                texts = [_whole(text) for text in texts]
                 num_chars += sum(map(len, texts))
                 call = self._found.setdefault(place, ["", "", ""])
                 call[0], call[1] = call[0] or texts[0], call[1] or texts[1]
@@ -295,7 +323,8 @@ class Sentences:
         self._thinking = False
 
     def add(self, text: str) -> list[str]:
-        """Sentences that are complete; the beginning of the next one is kept."""
+        """Sentences that are complete, some of which may not be sayable; the beginning of the next
+        one is kept."""
         self._rest += text
         self._skip_thoughts()
         if self._thinking:
@@ -308,18 +337,14 @@ class Sentences:
             *complete, last = split_sentences(self._rest, MAX_SENTENCE_CHARS)
             found += complete
             self._rest = last + self._rest[len(self._rest.rstrip()) :]
-        return [sentence for sentence in found if is_sayable(sentence)]
+        return found
 
     def end(self) -> list[str]:
         """What is left."""
         rest, self._rest = self._rest.strip(), ""
         if self._thinking or not rest:
             return []
-        return [
-            sentence
-            for sentence in split_sentences(rest, MAX_SENTENCE_CHARS)
-            if is_sayable(sentence)
-        ]
+        return split_sentences(rest, MAX_SENTENCE_CHARS)
 
     def _skip_thoughts(self) -> None:
         """Some models think aloud before they answer; that is not said."""
@@ -366,11 +391,14 @@ class Llm:
                     called.append(piece)
                     continue
                 for sentence in sentences.add(piece):
+                    await asyncio.sleep(0)  # there may be thousands
+                    if not is_sayable(sentence):
+                        continue
                     if not said:
                         said = True
                         yield Reached("first_sentence")
                     yield Say(sentence, question.speed)
-        for sentence in sentences.end():
+        for sentence in filter(is_sayable, sentences.end()):
             if not said:
                 said = True
                 yield Reached("first_sentence")

@@ -187,7 +187,14 @@ def whole_reply(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
         except (MossError, ApiError) as error:
             raise gr.Error(str(error), print_exception=False) from None
         pcm, rate_hz = to_pcm16(np.concatenate(chunks)), handlers.facts.sample_rate_hz
-        clip = await asyncio.to_thread(write_clip, handlers.wav_folder, pcm, rate_hz)
+        try:
+            clip = await asyncio.to_thread(write_clip, handlers.wav_folder, pcm, rate_hz)
+        except OSError as error:
+            raise gr.Error(
+                f"The sound file cannot be written ({error.strerror}); ask by /v1/audio/speech, "
+                "which needs none.",
+                print_exception=False,
+            ) from None
         yield clip.message()["file"] | {"orig_name": clip.path.name, "mime_type": "audio/wav"}
 
     # What clients are told comes of the signature.

@@ -7,7 +7,6 @@ one apart, believing nothing.
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -21,6 +20,8 @@ from moss_engine.api.request import Message, Recorded, Request, Text
 from moss_engine.api.service import SpeechService
 from moss_engine.api.tokens import Row
 from moss_engine.ui.conversation import Conversation
+from moss_engine.ui.entrance.asgi import Refused
+from moss_engine.ui.entrance.guard import parse_json
 from moss_engine.ui.facts import PageInfo, PoolWatch
 from moss_engine.ui.stream import (
     ListenerTimeout,
@@ -35,6 +36,7 @@ from moss_engine.ui.stream import (
 FORMAT, VERSION = "moss-speech-reply", 1
 MAX_FILE_BYTES = 200 * 1024
 MAX_ROWS, MAX_TEXTS, MAX_TEXT_CHARS, MAX_PARTS = 30_000, 10_000, 40_000, 256
+MAX_SAMPLES = 1 << 31
 SHOWN_DIGITS = 12  # of a fingerprint
 DAMAGED = "This is no replay file, or a damaged one; choose one that this page has saved."
 
@@ -79,8 +81,8 @@ def read(file: Any, facts: PageInfo) -> Recording:
             "another one."
         )
     try:
-        found = json.loads(file)
-    except (ValueError, RecursionError):
+        found = parse_json(file.encode("utf-8", "surrogatepass"))
+    except Refused:
         raise InputError(DAMAGED) from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise InputError(DAMAGED)
@@ -142,7 +144,11 @@ def _texts(texts: Any) -> list[tuple[int, str]]:
 
 def _is_text(text: Any) -> bool:
     pair = isinstance(text, list) and len(text) == 2
-    return pair and type(text[0]) is int and text[0] >= 0 and isinstance(text[1], str)
+    return pair and _is_sample(text[0]) and isinstance(text[1], str)
+
+
+def _is_sample(value: Any) -> bool:
+    return type(value) is int and 0 <= value < MAX_SAMPLES
 
 
 def _pauses(pauses: Any, num_rows: int, facts: PageInfo) -> list[tuple[int, tuple[int, ...]]]:
@@ -175,7 +181,7 @@ def _parts(
     """The stretches of a reply; `parts` are the row and the sample at which each begins."""
     fine = isinstance(parts, list) and 0 < len(parts) <= MAX_PARTS
     pairs = fine and all(
-        isinstance(part, list) and len(part) == 2 and all(type(i) is int for i in part)
+        isinstance(part, list) and len(part) == 2 and all(_is_sample(i) for i in part)
         for part in parts
     )
     if not pairs or parts != sorted(parts) or parts[0] != [0, 0] or parts[-1][0] >= len(rows):

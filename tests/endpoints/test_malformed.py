@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +18,8 @@ import websockets.sync.client
 
 from moss_engine.api.errors import BrainError, BusyError, MossError, ParameterError, error_of
 from moss_engine.api.request import check_sampling
-from moss_engine.endpoints.bodies import parse, parse_value, without_effect
+from moss_engine.endpoints.bodies import check_size, parse, parse_value, without_effect
+from moss_engine.endpoints.chat import ChatBody
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
 from moss_engine.endpoints.speech import SpeechBody
 from moss_engine.endpoints.tool import Say
@@ -222,3 +224,22 @@ def test_messages_to_the_tool_are_refused_and_nothing_is_left(url, service, capl
             assert answer.status_code < 500, (message, answer.text)
             assert "Traceback" not in answer.text
     assert {200, 400} <= seen
+
+
+def test_many_values_are_counted_before_they_are_made():
+    message = b'{"role": "user", "content": "a, [b], {c}"}, '
+    assert check_size(b"[" + message * 5000 + b"]") is None
+    assert check_size(b'"' + b"," * 1_000_000 + b'"') is None, "a text has any signs"
+    for body in (
+        message * 300_000,
+        b"[" * 30_000,
+        b"1," * 30_000,
+        rb'"\\",' * 30_000,
+        b'"",' * 90_000,
+    ):
+        began_s = time.process_time()
+        with pytest.raises(ApiError, match="20,000 values"):
+            check_size(body)
+        assert time.process_time() - began_s < 0.5
+    with pytest.raises(ApiError, match="20,000 values"):
+        parse(b'{"model": "m", "messages": [' + message * 30_000 + b"]}", ChatBody)

@@ -13,7 +13,7 @@ from moss_engine.api.transcript import Word
 from moss_engine.audio.pcm import to_pcm16, write_wav
 from moss_engine.endpoints.captions import captions, vtt
 from tests.endpoints.endpoint_support import MODEL, running
-from tests.ui.page_support import INFO, FakeService, signal
+from tests.ui.page_support import INFO, FakeService, no_room, signal
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +153,11 @@ def test_forms_that_are_none_are_refused(url, content, kind):
 def test_a_file_that_is_no_sound_is_refused(client):
     with pytest.raises(openai.BadRequestError, match="no audio file that can be read"):
         client.audio.transcriptions.create(model=MODEL, file=("a.wav", b"not a sound"))
+
+
+def test_a_long_recording_needs_no_room_on_a_disk(client):
+    file = io.BytesIO()
+    write_wav(file, to_pcm16(signal(30.0)), 48_000)
+    with no_room():
+        answer = client.audio.transcriptions.create(model=MODEL, file=("a.wav", file.getvalue()))
+    assert answer.text == "What time is it?"

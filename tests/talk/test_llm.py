@@ -4,8 +4,10 @@ can be wrong with it."""
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -319,3 +321,58 @@ def test_a_key_that_no_header_can_hold_is_refused():
         with pytest.raises(ConfigError, match="MOSS_BRAIN_KEY") as told:
             ChatServer("http://localhost:9", "tiny", key)
         assert key not in str(told.value)
+
+
+def packed(handler) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/event-stream")
+    handler.send_header("Content-Encoding", "gzip")
+    handler.end_headers()
+    handler.wfile.write(gzip.compress(bytes(32 << 20)))
+
+
+async def test_few_bytes_that_become_many_are_not_unpacked(llm, chat):
+    chat.script = packed
+    with pytest.raises(BrainError, match=r"packs its answers \(gzip\)"):
+        await parts(llm)
+    assert chat.headers[0]["Accept-Encoding"] == "identity"
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 500 Oh\r\n\r\n"])
+async def test_a_head_or_a_refusal_that_trickles_has_an_end(llm, chat, monkeypatch, head):
+    monkeypatch.setattr(module, "WHOLE_S", 0.3)
+
+    def trickles(handler) -> None:
+        handler.wfile.write(head)
+        while not chat.go_on.wait(0.02):
+            handler.wfile.write(b"x")
+            handler.wfile.flush()
+
+    chat.script = trickles
+    monkeypatch.setattr(module, "QUOTED_CHARS", 10**6)
+    with pytest.raises(BrainError, match="did not come to an end"):
+        await asyncio.wait_for(parts(llm), PATIENCE_S / 2)
+
+
+async def test_half_a_character_is_said_as_a_sign(llm, chat):
+    chat.pieces = ["It is \ud800 noon."]
+    said = [part.text for part in await parts(llm) if isinstance(part, Say)]
+    assert said == ["It is \ufffd noon."]
+
+
+async def test_thousands_of_lines_leave_room_for_others(llm, chat, monkeypatch):
+    monkeypatch.setattr(module, "MAX_CHARS", 10_000)
+    chat.pieces = ["a b\n" * 1500]
+    longest_s = 0.0
+
+    async def watch() -> None:
+        nonlocal longest_s
+        while True:
+            began_s = time.monotonic()
+            await asyncio.sleep(0)
+            longest_s = max(longest_s, time.monotonic() - began_s)
+
+    watching = asyncio.ensure_future(watch())
+    await parts(llm)
+    watching.cancel()
+    assert longest_s < 0.25

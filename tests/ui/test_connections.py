@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 
 import pytest
@@ -14,7 +15,9 @@ from tests.ui.page_support import PATIENCE_S, free_port
 
 async def app(scope, receive, send):
     """Answers after the whole body with more than the system takes of an answer nobody reads."""
-    assert scope["type"] == "http"
+    if scope["type"] == "websocket":
+        await (accepted if scope["path"] == "/open" else refused)(receive, send)
+        return
     while (await receive()).get("more_body"):
         pass
     size = 16 * 1024 * 1024 if scope["path"] == "/large" else 2
@@ -24,6 +27,17 @@ async def app(scope, receive, send):
         block = b"x" * min(65536, size - start)
         more = start + len(block) < size
         await send({"type": "http.response.body", "body": block, "more_body": more})
+
+
+async def accepted(receive, send):
+    await send({"type": "websocket.accept"})
+    while (await receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def refused(receive, send):
+    await send({"type": "websocket.http.response.start", "status": 401, "headers": []})
+    await send({"type": "websocket.http.response.body", "body": b"{}"})
 
 
 @contextlib.asynccontextmanager
@@ -117,3 +131,55 @@ async def test_a_newcomer_takes_the_place_of_who_asked_nothing_for_longest(monke
         await over(first_reader)
         for _, writer in idle:
             writer.close()
+
+
+OPEN = (
+    b"GET /%s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n"
+)
+LONG = b"\x81\xff" + (1 << 20).to_bytes(8, "big") + b"mask"  # the head of a text of 1 MB
+
+
+async def opened(connect, path=b"open"):
+    reader, writer = await connect()
+    writer.write(OPEN % path)
+    return reader, writer, await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
+
+
+async def test_websockets_are_not_compressed_and_share_their_memory(monkeypatch):
+    async with served(monkeypatch, MAX_UNREAD_BYTES=2 << 20, FEW_BYTES=1024) as connect:
+        sockets = []
+        for _ in range(8):
+            reader, writer, head = await opened(connect)
+            assert b" 101 " in head and b"permessage-deflate" not in head
+            writer.write(LONG + bytes(500_000))
+            sockets.append((reader, writer))
+        closed = [asyncio.ensure_future(over(reader)) for reader, _ in sockets]
+        await asyncio.wait(closed, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0.2)
+        assert sum(end.done() for end in closed) == 4, "four times 500 kB fit into 2 MB"
+        for end in closed:
+            end.cancel()
+        await asyncio.gather(*closed, return_exceptions=True)
+        for _, writer in sockets:
+            writer.close()
+
+
+async def test_half_a_message_is_not_waited_for(monkeypatch):
+    async with served(monkeypatch, PIECE_S=0.2) as connect:
+        reader, writer, _ = await opened(connect)
+        writer.write(LONG + b"half")
+        assert await over(reader) < PATIENCE_S / 2
+        writer.close()
+
+
+async def test_a_refused_websocket_is_no_fault_in_the_log(monkeypatch, caplog):
+    async with served(monkeypatch) as connect:
+        with caplog.at_level(logging.ERROR, "uvicorn.error"):
+            logging.getLogger("uvicorn.error").addHandler(caplog.handler)
+            _, writer, head = await opened(connect, b"refused")
+            await asyncio.sleep(0.1)
+            logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
+        assert b" 401 " in head and not caplog.records
+        writer.close()

@@ -312,3 +312,24 @@ async def test_a_call_without_its_state_is_refused_before_gradio_tells_its_insid
     calls = {**GOOD, "fn_index": 2 if path == "run/stop" else 0, "data": GOOD["data"][:3]}
     status, body, *_ = await ask(f"/gradio_api/{path}", calls)
     assert status == 422 and b"takes" in body
+
+
+@pytest.mark.parametrize("path", ["/static/", "/assets/"])
+async def test_a_name_that_no_file_can_have_is_not_looked_for(path):
+    assert (await ask(path + "a" * 300))[0] == 404
+
+
+async def test_gradio_sees_neither_cookies_nor_other_pages():
+    seen = {}
+
+    async def app(scope, receive, send):
+        seen.update(scope)
+
+    async def state():
+        return "ready"
+
+    guard = Guard(app, calls=CALLS, state=state)
+    headers = [(b"host", b"x"), (b"cookie", b'a="' + b'\\"' * 7000)]
+    scope = {"type": "http", "path": "/config", "method": "GET", "headers": headers}
+    await guard({**scope, "query_string": b"page=x&deep_link=y"}, None, None)
+    assert seen["query_string"] == b"" and seen["headers"] == [(b"host", b"x")]

@@ -52,7 +52,8 @@ def test_another_checkpoint_is_refused_with_both_fingerprints():
         {"parts": [[0, 0], [9, 0]]}, {"parts": [[0, 0], [2, 5], [1, 9]]}, {"parts": [[0, "0"]]},
         {"pauses": None}, {"pauses": [[0]]}, {"pauses": [[9, [1]]]}, {"pauses": [[1, [9999]]]},
         {"pauses": [[2, [1]], [2, [1]]]}, {"pauses": [[0, [1] * 30_001]]}, {"text": None}, {"text": [[0]]}, {"text": [[-1, "a"]]}, {"text": [[5, "a"], [1, "b"]]},
-        {"text": [[0, 1]]}, {"text": [[0, "a" * 40_001]]},
+        {"text": [[0, "\ud800"]]}, {"text": [[10**30, "x"]]}, {"parts": [[0, 0], [3, 10**30]]},
+        {"settings": {"voice": "default", "seed": 1, "more": float("nan")}}, {"text": [[0, 1]]}, {"text": [[0, "a" * 40_001]]},
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_refused_with_a_sentence(changes):

@@ -108,3 +108,23 @@ def test_without_an_interrupt_nothing_changes():
     with breakable() as check:
         check()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+STARTING = """
+import os, signal
+from moss_engine.ui.entrance.process import breakable, make_cache
+with breakable():
+    print(make_cache(), flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_sigterm_before_anybody_waits_for_it_leaves_no_folder(temporary):
+    ended = subprocess.run(
+        [sys.executable, "-c", STARTING],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert ended.returncode == 128 + signal.SIGTERM
+    assert not os.path.exists(ended.stdout.strip())

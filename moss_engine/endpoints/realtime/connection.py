@@ -22,8 +22,9 @@ from moss_engine.audio.g711 import Decoder
 from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.turn_taking import FRAME_S, LEAST_SPEECH_S, MEANT_S, Change, interrupts
 from moss_engine.audio.voice_activity import Detector
+from moss_engine.endpoints import access
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.bodies import without_effect
+from moss_engine.endpoints.bodies import check_size, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
 from moss_engine.endpoints.realtime.answer import Answer, ended, first_of
 from moss_engine.endpoints.realtime.conversation import Conversation, Item, typed
@@ -219,6 +220,7 @@ class Connection:
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
+            self._caller.num_held -= sum(map(len, self._said))
         for end in ends:
             if isinstance(end, Exception) and not isinstance(end, GONE):
                 raise end
@@ -226,11 +228,21 @@ class Connection:
     async def _read(self) -> None:
         """The client's events as they come, few enough of them to be held, until it leaves."""
         while (said := await self._wire.receive()) is not None:
-            while self._said and sum(map(len, self._said)) + len(said) > MAX_HELD:
+            while self._said and (
+                sum(map(len, self._said)) + len(said) > MAX_HELD or not self._has_room(said)
+            ):
                 self._came.set()
                 await asyncio.sleep(READ_AGAIN_S)
+            if not self._has_room(said):
+                full = "Your connections hold many events that wait; send less at a time."
+                await self._refuse(ApiError(429, full, "events_exceeded"), None)
+                return
+            self._caller.num_held += len(said)
             self._said.append(said)
             self._came.set()
+
+    def _has_room(self, said: str | bytes | np.ndarray) -> bool:
+        return self._caller.num_held + len(said) <= access.MAX_HELD
 
     async def _act_on_all(self) -> None:
         await self._greet()
@@ -238,7 +250,11 @@ class Connection:
             await self._came.wait()
             self._came.clear()
             while self._said:
-                await self._take(self._said.popleft())
+                said = self._said.popleft()
+                try:
+                    await self._take(said)
+                finally:
+                    self._caller.num_held -= len(said)
 
     async def _greet(self) -> None:
         detector = await self._listening.detector()
@@ -259,6 +275,7 @@ class Connection:
             if isinstance(said, np.ndarray):
                 await self._hear(said)
                 return
+            check_size(said)
             event = CLIENT_EVENT.validate_json(said)
             event_id = event.event_id
             if isinstance(event, SessionUpdate | ResponseCreate) and len(said) > MAX_SETTINGS:

@@ -8,13 +8,15 @@ longest.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
 from typing import Any
 
-from uvicorn.config import HTTP_PROTOCOLS
+from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 try:
     import resource
@@ -31,6 +33,9 @@ MAX_CONNECTIONS = 1024
 OTHER_FILES = 96  # that the program itself opens
 SEND_BUFFER_BYTES = 128 * 1024  # what may be on its way at a time
 UNSENT_BYTES = 4 * 1024  # what waits for that, here and in the system
+MAX_UNREAD_BYTES = 32 << 20  # of messages on an address's WebSockets that nobody has taken yet
+FEW_BYTES = 64 * 1024  # of one WebSocket, which are always let in
+FRAME_BYTES = 64  # that a part of a message costs beside its content
 
 
 def max_connections() -> int:
@@ -47,12 +52,13 @@ def max_connections() -> int:
 def bounded() -> Iterator[None]:
     """uvicorn servers that are started meanwhile have bounded connections; Gradio starts its own
     with uvicorn's defaults."""
-    usual = HTTP_PROTOCOLS["auto"]
+    usual = HTTP_PROTOCOLS["auto"], WS_PROTOCOLS["auto"]
     HTTP_PROTOCOLS["auto"] = f"{__name__}:{Connection.__name__}"
+    WS_PROTOCOLS["auto"] = f"{__name__}:{Socket.__name__}"
     try:
         yield
     finally:
-        HTTP_PROTOCOLS["auto"] = usual
+        HTTP_PROTOCOLS["auto"], WS_PROTOCOLS["auto"] = usual
 
 
 class Connection(H11Protocol):
@@ -126,3 +132,83 @@ class Connection(H11Protocol):
         if self.cycle.more_body and not self.flow.read_paused:
             return now_s - self._began_s > BODY_S or now_s - self._heard_s > PIECE_S
         return self._unread_since_s is not None and now_s - self._unread_since_s > UNREAD_S
+
+
+class Socket(WebSocketsSansIOProtocol):
+    """One WebSocket of a uvicorn server. Nothing is compressed on it, since few bytes would become
+    many; what an address sends and nobody has taken yet is bounded over all its WebSockets."""
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        config.ws_per_message_deflate = False
+        super().__init__(config, *args, **kwargs)
+        self._unread_bytes = 0
+        self._began_s = self._heard_s = self.loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(CHECK_S, self._check)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a message has begun and not ended."""
+        return bool(self.frames or self.conn.reader.buffer)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_s = self.loop.time()
+        if not self.is_unfinished:
+            self._began_s = self._heard_s
+        self._unread_bytes += len(data)
+        super().data_received(data)
+        if self.queue.empty() and not self.is_unfinished:  # a ping, or the handshake
+            self._unread_bytes = 0
+        elif self._unread_bytes > FEW_BYTES and self._unread_of_address() > MAX_UNREAD_BYTES:
+            self._fail(
+                f"Over {MAX_UNREAD_BYTES >> 20} MB of messages are on their way; send less at once."
+            )
+
+    def handle_cont(self, event: Any) -> None:
+        self._unread_bytes += FRAME_BYTES
+        super().handle_cont(event)
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        if self.queue.empty():
+            self._unread_bytes = len(self.conn.reader.buffer)
+        return message
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True  # uvicorn logs a refusal as a fault otherwise
+
+    def _unread_of_address(self) -> int:
+        address = self.client and self.client[0]
+        return sum(
+            other._unread_bytes
+            for other in self.connections
+            if isinstance(other, Socket) and (other.client and other.client[0]) == address
+        )
+
+    def _check(self) -> None:
+        """Messages that stop in the middle are not waited for."""
+        now_s = self.loop.time()
+        late = now_s - self._began_s > BODY_S or now_s - self._heard_s > PIECE_S
+        if self.is_unfinished and late and not self.read_paused:
+            self._fail("The message did not arrive in time; send it again.")
+        elif not self.transport.is_closing():
+            self._timer = self.loop.call_later(CHECK_S, self._check)
+
+    def _fail(self, sentence: str) -> None:
+        if self.close_sent or not self.handshake_complete:
+            self.transport.abort()
+            return
+        self.conn.fail(1009, sentence)
+        self.handle_parser_exception()
+        self.frames, self._unread_bytes = [], 0
+        self.conn.reader.buffer.clear()

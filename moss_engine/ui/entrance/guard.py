@@ -33,9 +33,9 @@ from moss_engine.ui.entrance.login import Login
 API = "/gradio_api"
 OPEN = re.compile(
     r"/|/(?:config|theme\.css|favicon\.ico|manifest\.json|robots\.txt)/?|/pwa_icon/\d{1,3}"
-    r"|/(?:assets|static)/[\w./@+-]+"
+    r"|/(?:assets|static)/[\w./@+-]{1,200}"
     rf"|{API}/(?:info|app_id|user|login_check|startup-events|theme\.css|queue/join|queue/data|cancel|reset)/?"
-    rf"|{API}/(?:heartbeat|run|call)/\w[\w-]*/?|{API}/call/\w+/\w+|{API}/custom_component/[\w./@+-]+"
+    rf"|{API}/(?:heartbeat|run|call)/\w[\w-]*/?|{API}/call/\w+/\w+|{API}/custom_component/[\w./@+-]{{1,200}}"
     rf"|{API}/file=/[^\x00-\x1f\x7f]+",
     re.ASCII,
 )
@@ -170,6 +170,7 @@ class Guard:
                 body = await read_body(receive)
                 body = self._check_post(path, scope, body)
                 receive = replay(body, receive)
+            scope = _without_frills(scope)
             with self._place(path):
                 await self.texts.pass_on(self.app, scope, receive, send)
 
@@ -234,6 +235,14 @@ class Guard:
             query = parse_qs(scope["query_string"].decode("latin-1"))
             if not self.is_session(found["event"] or query.get("session_hash", [""])[0]):
                 raise Refused(404, "There is nothing to listen to; ask first.")
+
+
+def _without_frills(scope: dict[str, Any]) -> dict[str, Any]:
+    """Without what Gradio takes long over, or answers with a traceback: cookies, none of which are
+    its own, and in the page's address other pages and deep links, of which there are none."""
+    headers = [pair for pair in scope["headers"] if pair[0] != b"cookie"]
+    whole = scope["path"].rstrip("/") in ("", "/config")
+    return {**scope, "headers": headers, **({"query_string": b""} if whole else {})}
 
 
 def _is_own(scope: dict[str, Any]) -> bool:

@@ -47,27 +47,31 @@ LOOK_S = 0.5  # on Windows, handlers run when a wait is over
 
 @contextmanager
 def breakable() -> Iterator[Callable[[], None]]:
-    """Ctrl+C in this block ends the program with exit code 130, without a traceback.
+    """Ctrl+C in this block ends the program with exit code 130, without a traceback; another of
+    SIGNALS ends it with 128 and its number, and visitors' sound is removed.
 
     Libraries that are being imported may take the KeyboardInterrupt for a fault of their own and go
     on: the program ends where the yielded function is called next, or behind the block.
     """
-    pressed = False
+    code = 0
 
-    def press(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal pressed
-        pressed = True
-        raise KeyboardInterrupt
+    def press(number: int, _frame: FrameType | None) -> None:
+        nonlocal code
+        code = 128 + number
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(code)
 
     def check() -> None:
-        if pressed:
-            sys.exit(BROKEN_OFF)
+        if code:
+            sys.exit(code)
 
-    before = signal.signal(signal.SIGINT, press)
+    before = {name: signal.signal(name, press) for name in SIGNALS}
     try:
         yield check
     finally:
-        signal.signal(signal.SIGINT, before)
+        for name, handler in before.items():
+            signal.signal(name, handler)
         check()
 
 

@@ -361,8 +361,8 @@ async def test_half_a_character_is_said_as_a_sign(llm, chat):
 
 
 async def test_thousands_of_lines_leave_room_for_others(llm, chat, monkeypatch):
-    monkeypatch.setattr(module, "MAX_CHARS", 10_000)
-    chat.pieces = ["a b\n" * 1500]
+    monkeypatch.setattr(module, "MAX_CHARS", 100_000)
+    chat.pieces = ["".join(f"a{place} b{place}\n" for place in range(2000))]
     longest_s = 0.0
 
     async def watch() -> None:

@@ -1,0 +1,172 @@
+"""Callers who do their worst, each attack 32 at once, while another process asks for /healthz.
+
+p99_ms, worst_ms  of /healthz during an attack
+faults            answers of 500 and above, but for 503, which says that all places are taken
+unanswered        attempts without any answer
+tracebacks        in the program's log, of the whole run
+websockets        resident memory in MB: before, after 128 WebSockets with an unfinished message
+                  of 15 MB each, `stayed` of which were not closed meanwhile, the highest until
+                      then, and a minute after they were left
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+
+from moss_engine.api.errors import MossError
+from scripts.bench.common import Report
+from scripts.bench.program import Program, running
+
+AT_ONCE, SOCKETS, LIMIT_S, LEFT_S = 32, 128, 60.0, 60.0
+MESSAGE_BYTES, PIECE = 15 << 20, bytes(64 * 1024)
+PRIMES = [n for n in range(1009, 4000) if all(n % d for d in range(2, 64))][:360]
+MANY = b'{"model": "tts-1", "messages": [' + b'{"role":"user","content":"a"},' * 500_000
+WATCH = """
+import sys, time, httpx
+with httpx.Client(base_url=sys.argv[1], timeout=60) as client:
+    while True:
+        began_s = time.perf_counter()
+        client.get("/healthz")
+        print((time.perf_counter() - began_s) * 1000, flush=True)
+        time.sleep(0.01)
+"""
+UPGRADE = (
+    "GET /v1/realtime HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+JSON = {"Content-Type": "application/json"}
+
+
+def chat(text: str) -> tuple[str, str, bytes, dict[str, str]]:
+    messages = [{"role": "user", "content": text}]
+    body = json.dumps({"model": "gpt-4o", "messages": messages}).encode()
+    return "POST", "/v1/chat/completions", body, JSON
+
+
+def speech(text: str) -> tuple[str, str, bytes, dict[str, str]]:
+    body = json.dumps({"model": "tts-1", "voice": "alloy", "input": text}).encode()
+    return "POST", "/v1/audio/speech", body, JSON
+
+
+ATTACKS = {
+    "sum": chat("What is " + "+".join(f"1/{prime}^480" for prime in PRIMES)[:3900] + "?"),
+    "power": chat("What is " + "*".join(["9^900"] * 600) + "?"),
+    "doubt": speech("?!" * 2048),
+    "half_doubt": speech("½" * 4096),
+    "messages": ("POST", "/v1/chat/completions", MANY, JSON),
+    "cookie": ("GET", "/config", b"", {"Cookie": 'a="' + '\\"' * 7500 + '"'}),
+    "other_page": ("GET", "/?page=x", b"", {}),
+    "long_static": ("GET", "/static/" + "a" * 300, b"", {}),
+    "long_asset": ("GET", "/assets/" + "a" * 300, b"", {}),
+    "foreign_socket": (
+        "GET", "/v1/realtime", b"", {
+            "Origin": "https://elsewhere.example", "Connection": "Upgrade", "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+        },
+    ),
+}  # fmt: skip
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--port", type=int, default=7893)
+
+
+def run(args: argparse.Namespace, report: Report) -> None:
+    with running(args.port) as program:
+        httpx.post(f"{program.url}/v1/audio/speech", content=speech("Hello.")[2], headers=JSON)
+        for name, (method, path, body, headers) in ATTACKS.items():
+            report.say(name)
+            answers: list[int] = []
+            with watched(program) as waits_ms, ThreadPoolExecutor(AT_ONCE) as threads:
+                tries = [
+                    threads.submit(status, program.url + path, method, body, headers)
+                    for _ in range(AT_ONCE)
+                ]
+                answers += [attempt.result() for attempt in tries]
+            report.add(
+                **{name: {
+                    **figures(waits_ms),
+                    "faults": sum(code >= 500 and code != 503 for code in answers),
+                    "unanswered": answers.count(0),
+                    "answers": {str(code): answers.count(code) for code in sorted(set(answers))},
+                }}
+            )  # fmt: skip
+        report.say("websockets")
+        report.add(websockets=hostile_sockets(program, args.port))
+        report.add(tracebacks=program.written().count("Traceback"))
+
+
+def status(url: str, method: str, body: bytes, headers: dict[str, str]) -> int:
+    """Of the answer; 0 where none comes."""
+    try:
+        with httpx.stream(method, url, content=body, headers=headers, timeout=LIMIT_S) as answer:
+            return answer.status_code
+    except httpx.HTTPError:
+        return 0
+
+
+@contextlib.contextmanager
+def watched(program: Program) -> Iterator[list[float]]:
+    """How long /healthz took, each time; complete behind the block."""
+    found: list[float] = []
+    command = [sys.executable, "-c", WATCH, program.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stdout is not None
+        watcher.stdout.readline()  # it has begun
+        try:
+            yield found
+        finally:
+            time.sleep(0.5)
+            watcher.terminate()
+            found += [float(line) for line in watcher.stdout.read().split()]
+
+
+def figures(waits_ms: list[float]) -> dict[str, float]:
+    return {
+        "asked": len(waits_ms),
+        "p99_ms": round(float(np.percentile(waits_ms, 99)), 1),
+        "worst_ms": round(max(waits_ms), 1),
+    }
+
+
+def hostile_sockets(program: Program, port: int) -> dict[str, float]:
+    before, highest, sockets = program.counts()["rss_mb"], 0, list[socket.socket]()
+    with watched(program) as waits_ms:
+        for _ in range(SOCKETS):
+            with contextlib.suppress(OSError):
+                sockets.append(begin(port))
+            highest = max(highest, program.counts()["rss_mb"])
+        after = program.counts()["rss_mb"]
+    for left in sockets:
+        left.close()
+    time.sleep(LEFT_S)
+    told = {
+        "stayed": len(sockets),
+        "before": before,
+        "after": after,
+        "highest": max(highest, after),
+    }
+    return {**figures(waits_ms), **told, "minute_later": program.counts()["rss_mb"]}
+
+
+def begin(port: int) -> socket.socket:
+    """A WebSocket with all but the last byte of a message. Raises OSError where it is closed."""
+    opened = socket.create_connection(("127.0.0.1", port), timeout=5)
+    opened.sendall(UPGRADE.format(host=f"127.0.0.1:{port}").encode())
+    if b" 101 " not in opened.recv(4096):
+        raise MossError("A WebSocket was refused; the address is no program of today's.")
+    opened.sendall(b"\x81\xff" + MESSAGE_BYTES.to_bytes(8, "big") + b"mask")
+    for _ in range(MESSAGE_BYTES // len(PIECE) - 1):
+        opened.sendall(PIECE)
+    return opened

@@ -137,8 +137,8 @@ def features(pcm: np.ndarray) -> np.ndarray:
     return ((np.maximum(levels, levels.max() - 8.0) + 4.0) / 4.0).astype(np.float32)
 
 
-BOTH = (0.563, 0.596, -2.191)
-WORDS_ALONE = (0.695, -1.44)
+BOTH = (0.567, 0.601, -2.281)
+WORDS_ALONE = (0.724, -0.762)
 MELODY_ALONE = (0.764, -2.47)
 """What a unit of melody, of words, and nothing add to the log-odds; of `scripts.turns tune`."""
 LEVELS = (0.8, -3.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 from moss_engine.api.errors import CheckpointError, ConfigError, MissingPackageError
 from moss_engine.api.info import MachineLimits, MadeBy, ServiceInfo
 from moss_engine.api.service import StartableService
+from moss_engine.audio.turn_judge import WITHOUT_MELODY, find_melody
 from moss_engine.audio.voice_activity import Detector, load_detector
 from moss_engine.checkup import require_codec_tensors, require_network_tensors
 from moss_engine.codec.base import samples_per_code
@@ -28,6 +30,8 @@ from moss_engine.talk.modes import talking_modes
 from moss_engine.talk.service import TalkingService
 from moss_engine.talk.small_talk import SmallTalk
 from moss_engine.text.processor import Processor, load_processor
+
+logger = logging.getLogger(__name__)
 
 CACHED_SHARE = 16
 """On a CPU one block in so many may keep earlier turns: memory is taken as blocks are written."""
@@ -70,6 +74,8 @@ def _built(
         recogniser, why_not = load_recogniser(wanted)
         hearing = Hearing(RecogniserWorker(recogniser), find_detector()) if recogniser else None
         name = hearing.name if hearing else None
+        if hearing and find_melody() is None:
+            logger.info(WITHOUT_MELODY)
         info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
     return LocalService(core, info, voices, hearing, watch_machine(core)), info
 

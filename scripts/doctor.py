@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from moss_engine.api.errors import ConfigError, MissingPackageError
+from moss_engine.audio.turn_judge import WITHOUT_MELODY, find_melody
 from moss_engine.checkup import Finding, check_codec, check_network, check_together
 from moss_engine.codec.moss.flow.weights import flow_shapes, read_flow_config
 from moss_engine.codec.moss.load import CONFIG, VOICES_FOLDER, is_moss_codec
@@ -113,8 +114,13 @@ def advice(model: ModelConfig, free: int, codec: int, command: str) -> Iterator[
     yield f"Serve with: {command} --device cuda --dtype {best.dtype}{rows}"
 
 
-def check_machine() -> Iterator[Finding]:
-    """Whether the kernels of a GPU can be compiled here."""
+def check_machine(has_gpu: bool) -> Iterator[Finding]:
+    """Whether the end of a spoken turn is judged by all there is, and a GPU's kernels compile."""
+    yield Finding(
+        "ends of turns", "by words and melody" if find_melody() is not None else WITHOUT_MELODY
+    )
+    if not has_gpu:
+        return
     try:
         require_compiler()
         yield Finding("C compiler", "found, with Python's headers")
@@ -166,8 +172,7 @@ def main(argv: list[str] | None = None) -> int:
     faulty |= report(f"Codec {codec}", check_codec(codec, args.voices or codec / VOICES_FOLDER))
     faulty |= report("Together", check_together(args.checkpoint, codec))
     has_gpu = args.gpu_gb is None and torch.cuda.is_available()
-    if has_gpu:
-        faulty |= report("This machine", check_machine())
+    faulty |= report("This machine", check_machine(has_gpu))
     if faulty:
         print("Something is wrong; each line marked FAULT ends with what to do.")
         return 1

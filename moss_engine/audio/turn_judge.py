@@ -28,6 +28,7 @@ from moss_engine.audio.rate import FROM_HZ, Downsampler
 from moss_engine.audio.turn_taking import END_S, LOOK_S, RATE_HZ
 
 INSTALL = "pip install --no-deps pipecat-ai==1.14.0"
+WITHOUT_MELODY = f"Ends of turns are judged by words alone, which waits longer; better: {INSTALL}"
 MODEL = Path("audio", "turn", "smart_turn", "data", "smart-turn-v3.2-cpu.onnx")
 MELODY_S = 8
 _FILE = Path("assets", "turns", "words.npz")
@@ -86,13 +87,21 @@ class Melody:
         return math.log(sure / (1 - sure))
 
 
-@functools.cache
-def load_melody() -> Melody | None:
-    """None where the package is not installed."""
+def find_melody() -> Path | None:
+    """The model's file; None where a package that it needs is not installed."""
     found = importlib.util.find_spec("pipecat")  # not imported: its file is all that is needed
     folders = found.submodule_search_locations if found is not None else None
     path = Path(next(iter(folders))) / MODEL if folders else None
     if path is None or not path.is_file() or importlib.util.find_spec("onnxruntime") is None:
+        return None
+    return path
+
+
+@functools.cache
+def load_melody() -> Melody | None:
+    """None where `find_melody` finds none."""
+    path = find_melody()
+    if path is None:
         return None
     switch_off_telemetry()
     import onnxruntime

@@ -77,6 +77,13 @@ def test_without_a_gpu_it_says_so(whole, capsys, monkeypatch):
     assert status == 0 and "no NVIDIA GPU here" in said and "--device cpu" in said
 
 
+def test_it_says_how_the_end_of_a_turn_is_judged(whole, capsys, monkeypatch):
+    assert "by words and melody" in examine(whole, capsys)[1]
+    monkeypatch.setattr(doctor, "find_melody", lambda: None)
+    status, said = examine(whole, capsys)
+    assert status == 0 and "by words alone" in said and "pip install --no-deps pipecat-ai" in said
+
+
 def test_a_memory_that_no_gpu_has_is_refused(capsys):
     with pytest.raises(SystemExit, match="2"):
         doctor.parse(["folder", "--gpu-gb", "nan"])

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from moss_engine.text.spoken import dates, formulas, numbers, signs, text, units
 from moss_engine.text.spoken.cardinals import cardinal, digits, ordinal, year
 from moss_engine.text.spoken.numbers import numbers_to_words
+from moss_engine.text.spoken.rules import Rule, needs_of
 from moss_engine.text.spoken.sentences import as_sentence, split_sentences
 from moss_engine.text.spoken.text import MAX_WORD_LETTERS, spoken_text
 
@@ -33,6 +35,21 @@ def test_what_nobody_would_listen_to_is_not_read_out() -> None:
     assert spoken_text("Features\n++++++++\nIt reads.") == "Features. It reads."
     listed = ",".join(map(str, range(1, 101)))
     assert spoken_text(listed).startswith("one, two, three, four, five, six, seven, eight, nine")
+
+
+def test_a_rule_that_is_left_out_would_have_found_nothing() -> None:
+    tables = [
+        table
+        for module in (dates, formulas, numbers, signs, text, units)
+        for table in vars(module).values()
+        if isinstance(table, tuple) and table and isinstance(table[0], Rule)
+    ]
+    for pattern, _, needs in dict.fromkeys(rule for table in tables for rule in table):
+        for written in TABLE:
+            if pattern.search(written):
+                assert all(any(one in written for one in texts) for texts in needs), pattern.pattern
+    assert needs_of(re.compile(r"\bDr\.(?=\s+[A-Z])")) == (("Dr.",),)
+    assert needs_of(re.compile(r"(?i)a+|\d:(?:b|c)?")) == ()
 
 
 ALLOWED = re.compile(r"(?:[A-Za-z]+(?:['-][A-Za-z]+)*[.,?!;:]?(?: (?=[A-Za-z])|$))*")

@@ -5,6 +5,7 @@ Roman numerals, too."""
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from moss_engine.text.spoken import dates, units
 from moss_engine.text.spoken.cardinals import (
@@ -16,7 +17,7 @@ from moss_engine.text.spoken.cardinals import (
     pairs,
     spelled,
 )
-from moss_engine.text.spoken.rules import after, apply, before, rules
+from moss_engine.text.spoken.rules import Rule, Said, after, apply, before, rules
 from moss_engine.text.spoken.tables import CHAT_FIGURES
 from moss_engine.text.spoken.units import CURRENCY, NUMBER, UNIT, is_unit, of_unit
 
@@ -319,64 +320,88 @@ _DURATIONS = rules(
         lambda m: f"{m['before']}{m['s']} sec",
     ),
 )
-_RULES = rules(
-    (
-        r"(?<![\w.])(?P<degrees>\d{1,3}(?:\.\d+)?)\s?°\s?(?:(?P<minutes>\d{1,2})['\u2032]\s?)?"
-        r"(?:\d{1,2}(?:\.\d+)?(?:[\"\u2033]|'')\s?)?(?P<side>[NSEW])\b",
-        _coordinate,
-    ),
-    *_NAMES,
-    (_RATE, _rate),
-    (
-        rf"(?P<much>(?:{CURRENCY})\s?\d(?:[\d,.]{{0,15}}\d)?[kKmMbB]?)\s?/\s?"
-        r"(?P<by>[a-z]{3,20}\b(?!/)|\d{1,3}(?:[kKM]|,000)?(?=\s[a-z]))",
-        lambda m: f"{m['much']} per {m['by']}",
-    ),
-    *_DURATIONS,
-    *dates.RULES,
-    *units.MONEY,
-    *_CALLS,
-    (r"(?P<top>\d{1,2}(?:\.\d)?)\s?/\s?(?P<bottom>5|10)(?=\s+(?:stars|points)\b)", _out_of),
-    (
-        r"(?P<before>\b(?i:rat(?:e|es|ed|ing)|scor(?:e|es|ed|ing)|g[ai]ves?|given|solid)"
-        r"(?::|(?:\s[A-Za-z']{1,20}){0,3})\s)(?P<top>\d{1,3})/(?P<bottom>5|10|20|50|100)"
-        r"(?![\w/%]|\.\d|\sof\b)",
-        lambda m: m["before"] + _out_of(m),
-    ),
-    (
-        r"(?<![\w.,/])(?P<top>\d\.\d{1,2}|10(?=/10)|5(?=/5))/(?P<bottom>5|10)(?![\w/%]|\.\d)",
-        _out_of,
-    ),
-    (
-        r"(?<![\d/.,])(?:(?P<whole>\d+)(?:\s+|-(?=\d{1,2}/(?:2|3|4|8|16)(?!\d))))?"
-        r"(?P<top>\d{1,4})\s?/\s?(?P<bottom>\d{1,4})(?![\d/])"
-        rf"(?:\s?(?P<unit>{UNIT})(?![\w°²³/])(?:\.(?=\s[a-z]))?)?",
-        lambda m: _part_of(m) if m["unit"] else _fraction(m),
-    ),
-    (
-        r"(?<![\d.-])(?<!\d,)(?P<low>\d[\d,]*(?:\.\d+)?)\s?-\s?"
-        r"(?=(?P<high>\d(?:,?\d)*(?:\.\d+)?)(?![\d-]))",
-        _range,
-    ),
-    (r"(?<![\w.])(?P<one>\d{1,3}):(?=\d{1,3}(?!\w|\.\d))", _ratio),
-    (r"(?<![\w.])\d{1,3}(?:\.\d{3}){2,}(?![\w.])", lambda m: cardinal(int(m[0].replace(".", "")))),
-    (r"\d+(?:\.\d+){2,}", lambda m: " point ".join(integer(part) for part in m[0].split("."))),
-    *units.MEASURES,
-    (
-        rf"(?<![\w.,])(?P<amount>{NUMBER})x\b(?!\s*[-+*/=^]|\s+(?:plus|minus|equals)\b)",
-        lambda m: f"{amount(m['amount'])} times",
-    ),
-    (r"\b(?P<value>\d[1-9])ers\b", lambda m: f"{cardinal(int(m['value'])).removesuffix('e')}ers"),
-    (
-        r"(?i)(?<!\d)(?P<value>\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b",
-        lambda m: ordinal(int(m["value"].replace(",", ""))),
-    ),
-    (r"(?P<amount>\d{1,3}(?:,\d{3})+\.\d+|\d*\.\d+)", lambda m: amount(m["amount"])),
-    (r"\d{1,3}(?:,\d{3})+(?!\d)|\d+", lambda m: integer(m[0])),
+
+
+def _apart(m: re.Match[str], said: Said) -> str:
+    """With spaces between the words and letters or figures that touched the match."""
+    words = said(m) if callable(said) else said
+    if words == m[0]:
+        return words
+    opens = before(m, 1).isalnum() and not words.startswith(" ")
+    closes = after(m, 1).isalnum() and not words.endswith(" ")
+    return f"{' ' * opens}{words}{' ' * closes}"
+
+
+def _all_apart(*table: Rule) -> tuple[Rule, ...]:
+    return tuple(rule._replace(said=partial(_apart, said=rule.said)) for rule in table)
+
+
+_RULES = _all_apart(
+    *rules(
+        (
+            r"(?<![\w.])(?P<degrees>\d{1,3}(?:\.\d+)?)\s?°\s?(?:(?P<minutes>\d{1,2})['\u2032]\s?)?"
+            r"(?:\d{1,2}(?:\.\d+)?(?:[\"\u2033]|'')\s?)?(?P<side>[NSEW])\b",
+            _coordinate,
+        ),
+        *_NAMES,
+        (_RATE, _rate),
+        (
+            rf"(?P<much>(?:{CURRENCY})\s?\d(?:[\d,.]{{0,15}}\d)?[kKmMbB]?)\s?/\s?"
+            r"(?P<by>[a-z]{3,20}\b(?!/)|\d{1,3}(?:[kKM]|,000)?(?=\s[a-z]))",
+            lambda m: f"{m['much']} per {m['by']}",
+        ),
+        *_DURATIONS,
+        *dates.RULES,
+        *units.MONEY,
+        *_CALLS,
+        (r"(?P<top>\d{1,2}(?:\.\d)?)\s?/\s?(?P<bottom>5|10)(?=\s+(?:stars|points)\b)", _out_of),
+        (
+            r"(?P<before>\b(?i:rat(?:e|es|ed|ing)|scor(?:e|es|ed|ing)|g[ai]ves?|given|solid)"
+            r"(?::|(?:\s[A-Za-z']{1,20}){0,3})\s)(?P<top>\d{1,3})/(?P<bottom>5|10|20|50|100)"
+            r"(?![\w/%]|\.\d|\sof\b)",
+            lambda m: m["before"] + _out_of(m),
+        ),
+        (
+            r"(?<![\w.,/])(?P<top>\d\.\d{1,2}|10(?=/10)|5(?=/5))/(?P<bottom>5|10)(?![\w/%]|\.\d)",
+            _out_of,
+        ),
+        (
+            r"(?<![\d/.,])(?:(?P<whole>\d+)(?:\s+|-(?=\d{1,2}/(?:2|3|4|8|16)(?!\d))))?"
+            r"(?P<top>\d{1,4})\s?/\s?(?P<bottom>\d{1,4})(?![\d/])"
+            rf"(?:\s?(?P<unit>{UNIT})(?![\w°²³/])(?:\.(?=\s[a-z]))?)?",
+            lambda m: _part_of(m) if m["unit"] else _fraction(m),
+        ),
+        (
+            r"(?<![\d.-])(?<!\d,)(?P<low>\d[\d,]*(?:\.\d+)?)\s?-\s?"
+            r"(?=(?P<high>\d(?:,?\d)*(?:\.\d+)?)(?![\d-]))",
+            _range,
+        ),
+        (r"(?<![\w.])(?P<one>\d{1,3}):(?=\d{1,3}(?!\w|\.\d))", _ratio),
+        (
+            r"(?<![\w.])\d{1,3}(?:\.\d{3}){2,}(?![\w.])",
+            lambda m: cardinal(int(m[0].replace(".", ""))),
+        ),
+        (r"\d+(?:\.\d+){2,}", lambda m: " point ".join(integer(part) for part in m[0].split("."))),
+        *units.MEASURES,
+        (
+            rf"(?<![\w.,])(?P<amount>{NUMBER})x\b(?!\s*[-+*/=^]|\s+(?:plus|minus|equals)\b)",
+            lambda m: f"{amount(m['amount'])} times",
+        ),
+        (
+            r"\b(?P<value>\d[1-9])ers\b",
+            lambda m: f"{cardinal(int(m['value'])).removesuffix('e')}ers",
+        ),
+        (
+            r"(?i)(?<!\d)(?P<value>\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b",
+            lambda m: ordinal(int(m["value"].replace(",", ""))),
+        ),
+        (r"(?P<amount>\d{1,3}(?:,\d{3})+\.\d+|\d*\.\d+)", lambda m: amount(m["amount"])),
+        (r"\d{1,3}(?:,\d{3})+(?!\d)|\d+", lambda m: integer(m[0])),
+    )
 )
 
 
-_WITHOUT_FIGURES = (*dates.NOON, *units.ALONE)
+_WITHOUT_FIGURES = _all_apart(*dates.NOON, *units.ALONE)
 """Those that find something in a text without figures."""
 
 
@@ -384,19 +409,7 @@ def numbers_to_words(text: str) -> str:
     """Every figure in `text` written out; the result holds no ASCII digit."""
     has_figures = re.search(r"\d", text)
     text = apply(_POINTS, text) if has_figures else text
-    for pattern, said in _RULES if has_figures else _WITHOUT_FIGURES:
-        assert callable(said)
-        text = pattern.sub(lambda m, said=said: _apart(m, said(m)), text)
-    return text
-
-
-def _apart(m: re.Match[str], words: str) -> str:
-    """Spaces between the words and letters or figures that touched the match."""
-    if words == m[0]:
-        return words
-    opens = before(m, 1).isalnum() and not words.startswith(" ")
-    closes = after(m, 1).isalnum() and not words.endswith(" ")
-    return f"{' ' * opens}{words}{' ' * closes}"
+    return apply(_RULES if has_figures else _WITHOUT_FIGURES, text)
 
 
 _COUNTED = (

@@ -1,23 +1,143 @@
-"""Rules: a pattern, and what is said for what it finds."""
+"""Rules: a pattern, and what is said for what it finds.
+
+Most rules find nothing in most texts, and a look for some letters takes far less time than a
+search: each is tried on texts alone that hold the letters that it needs, as its pattern says.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
+from typing import Any, NamedTuple
+
+try:
+    from re import _parser as parser  # type: ignore[attr-defined]
+except ImportError:  # Python 3.10
+    import sre_parse as parser
 
 Said = str | Callable[[re.Match[str]], str]
-Rule = tuple[re.Pattern[str], Said]
 
 
-def rules(*written: tuple[str | re.Pattern[str], Said]) -> tuple[Rule, ...]:
-    return tuple((re.compile(pattern), said) for pattern, said in written)
+class Rule(NamedTuple):
+    """Wherever `pattern` finds something, one text of each of `needs` is there, too."""
+
+    pattern: re.Pattern[str]
+    said: Said
+    needs: tuple[tuple[str, ...], ...]
+
+
+def rules(*written: tuple[str | re.Pattern[str], Said] | Rule) -> tuple[Rule, ...]:
+    """Of patterns and what is said for them; rules of other tables may be among them."""
+    return tuple(one if isinstance(one, Rule) else _rule(*one) for one in written)
+
+
+def _rule(written: str | re.Pattern[str], said: Said) -> Rule:
+    pattern = re.compile(written)
+    return Rule(pattern, said, needs_of(pattern))
 
 
 def apply(table: Iterable[Rule], text: str) -> str:
     """The text after every rule, one after the other."""
-    for pattern, said in table:
-        text = pattern.sub(said, text)
+    for pattern, said, needs in table:
+        for texts in needs:
+            for needed in texts:
+                if needed in text:
+                    break
+            else:
+                break
+        else:
+            text = pattern.sub(said, text)
     return text
+
+
+MAX_TEXTS = 24
+"""Of which one is needed; to look for more takes as long as the search."""
+REPEATS = (parser.MAX_REPEAT, parser.MIN_REPEAT)
+WITHOUT_WIDTH = (parser.AT, parser.ASSERT, parser.ASSERT_NOT)
+
+
+def needs_of(pattern: re.Pattern[str]) -> tuple[tuple[str, ...], ...]:
+    """What every text has in which a pattern finds something, the rarest first."""
+    tree = parser.parse(pattern.pattern, pattern.flags)
+    found = dict.fromkeys(_needs(tree, caseless=bool(pattern.flags & re.I)))
+    return tuple(sorted(found, key=lambda texts: -min(map(len, texts))))
+
+
+def _needs(tree: Any, *, caseless: bool) -> Iterator[tuple[str, ...]]:
+    """Of a sequence: of the texts that stand side by side in it, and of its parts."""
+    side_by_side = [""]
+    for kind, value in tree:
+        texts = _texts(kind, value, caseless=caseless)
+        if texts is not None and len(side_by_side) * len(texts) <= MAX_TEXTS:
+            side_by_side = [first + text for first, text in product(side_by_side, texts)]
+            continue
+        yield from _parts_needs(kind, value, caseless=caseless)
+        if kind not in WITHOUT_WIDTH:
+            yield from _shortest(side_by_side)
+            side_by_side = texts or [""]
+    yield from _shortest(side_by_side)
+
+
+def _shortest(texts: list[str]) -> Iterator[tuple[str, ...]]:
+    """Without those that hold another one."""
+    if all(texts):
+        kept = [text for text in texts if not any(o in text and o != text for o in texts)]
+        yield tuple(dict.fromkeys(kept))
+
+
+def _texts(kind: Any, value: Any, *, caseless: bool) -> list[str] | None:
+    """All that a part of a pattern may stand for; None where those are too many."""
+    if kind is parser.LITERAL:
+        sign = chr(value)
+        return None if caseless and sign.lower() != sign.upper() else [sign]
+    found: list[str] | None = None
+    if kind is parser.IN and all(one is parser.LITERAL for one, _ in value):
+        found = _all_texts([[one] for one in value], caseless=caseless)
+    elif kind is parser.BRANCH:
+        found = _all_texts(value[1], caseless=caseless)
+    elif kind is parser.SUBPATTERN:
+        found = _all_texts([value[3]], caseless=_caseless(value, caseless))
+    elif kind in REPEATS and value[:2] == (0, 1):
+        found = _all_texts([value[2], []], caseless=caseless)
+    return None if found is None or len(found) > MAX_TEXTS else found
+
+
+def _all_texts(branches: list[Any], *, caseless: bool) -> list[str] | None:
+    found: list[str] = []
+    for branch in branches:
+        texts = [""]
+        for kind, value in branch:
+            part = _texts(kind, value, caseless=caseless)
+            if part is None or len(texts) * len(part) > MAX_TEXTS:
+                return None
+            texts = [first + text for first, text in product(texts, part)]
+        found += texts
+    return found
+
+
+def _parts_needs(kind: Any, value: Any, *, caseless: bool) -> Iterator[tuple[str, ...]]:
+    """What a part needs whose texts are too many to be listed."""
+    if kind is parser.SUBPATTERN:
+        yield from _needs(value[3], caseless=_caseless(value, caseless))
+    elif kind is parser.ASSERT:
+        yield from _needs(value[1], caseless=caseless)
+    elif kind in REPEATS and value[0]:
+        yield from _needs(value[2], caseless=caseless)
+    elif kind is parser.BRANCH:
+        each = [list(_needs(branch, caseless=caseless)) for branch in value[1]]
+        if all(each):
+            best = [
+                max(needs, key=lambda texts: (min(map(len, texts)), -len(texts))) for needs in each
+            ]
+            texts = list(dict.fromkeys(text for needs in best for text in needs))
+            if len(texts) <= MAX_TEXTS:
+                yield from _shortest(texts)
+
+
+def _caseless(subpattern: tuple[Any, int, int, Any], outside: bool) -> bool:
+    _, added, taken, _ = subpattern
+    return bool(added & re.I) or (outside and not taken & re.I)
 
 
 def before(m: re.Match[str], size: int = 60) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, ValidationError
@@ -20,6 +21,11 @@ BODY_S = 30.0
 MAX_VALUES = 20_000
 """Objects, lists and their values in a body: each costs far more time and memory than its
 bytes."""
+
+
+AT_ONCE_BYTES = 16 * 1024
+"""A larger body is read beside the event loop: it takes milliseconds."""
+_READING = ThreadPoolExecutor(1, "bodies")
 
 
 class Body(BaseModel):
@@ -100,8 +106,9 @@ def told_by(key: str) -> Discriminator:
     return Discriminator(kind_of)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """All of it; raises ApiError for one that is too large (413) or comes too slowly (408)."""
+async def read_body(request: Request, limit: int, *, is_json: bool = False) -> bytes:
+    """All of it; raises ApiError for one that is too large (413) or comes too slowly (408), and for
+    JSON whose beginning holds too many values, before the rest has come."""
     too_large = ApiError(
         413, f"The body is larger than {limit // 1024:,} kB; send less at a time.", "body_too_large"
     )
@@ -110,11 +117,14 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise too_large
 
     async def read() -> bytes:
-        body = bytearray()
+        body, unchecked = bytearray(), is_json
         async for part in request.stream():
             body += part
             if len(body) > limit:
                 raise too_large
+            if unchecked and len(body) >= MAX_JSON_BYTES:
+                unchecked = False
+                await _beside(check_size, bytes(body[:MAX_JSON_BYTES]))
         return bytes(body)
 
     try:
@@ -135,7 +145,13 @@ async def read_json(request: Request, kind: type[Kind], limit: int = MAX_JSON_BY
             400, "The body must be JSON; send the header Content-Type: application/json.",
             "content_type",
         )  # fmt: skip
-    return parse(await read_body(request, limit), kind)
+    body = await read_body(request, limit, is_json=True)
+    return parse(body, kind) if len(body) <= AT_ONCE_BYTES else await _beside(parse, body, kind)
+
+
+async def _beside(work: Callable[..., Any], *given: Any) -> Any:
+    """Beside the event loop, one after the other: with many threads all wait for Python's lock."""
+    return await asyncio.get_running_loop().run_in_executor(_READING, work, *given)
 
 
 def parse(body: bytes | str, kind: type[Kind]) -> Kind:
@@ -151,11 +167,12 @@ def check_size(body: bytes | str) -> None:
     """Raise ApiError (413) for JSON of more than MAX_VALUES, before anything is made of it."""
     if len(body) <= MAX_VALUES:
         return
-    for part in (body[:MAX_JSON_BYTES], body):  # the beginning of a hostile one is enough
-        raw = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        plain = raw.replace(rb"\\", b"").replace(rb"\"", b"")
-        pieces = plain.split(b'"', 4 * MAX_VALUES)  # every other one is a text
-        found = sum(piece.count(sign) for piece in pieces[::2] for sign in (b",", b"{", b"["))
+    raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    for part in (raw[:MAX_JSON_BYTES], raw):  # the beginning of a hostile one is enough
+        plain = part.replace(rb"\\", b"").replace(rb"\"", b"")
+        pieces = plain.split(b'"', 4 * MAX_VALUES)
+        outside = b"".join(pieces[::2])  # every other one is a text
+        found = sum(map(outside.count, (b",", b"{", b"[")))
         if len(pieces) > 4 * MAX_VALUES or found > MAX_VALUES:
             raise ApiError(
                 413, f"The JSON holds more than {MAX_VALUES:,} values; send less at a time.",

@@ -94,6 +94,8 @@ class ServiceCore:
         self._worker = SpeechWorker(codec, finish=finish, fail=self._fail, on_first_sound=wake)
         self._router = EventRouter(self._replies, self._worker, engine.processor.ids)
         self._replays = Replays(engine.processor.ids, self.samples_per_code, self.lead_samples)
+        # One at a time: in many threads they would hold Python's lock against the event loop.
+        self.accepting = ThreadPoolExecutor(1, "accepting")
         self._encoder = SpeechEncoder(codec.encode, on_fault=self._stop_with_fault)
         self._leases_checked_s = begun_s = clock()
         self._codec_settled = threading.Event()
@@ -207,6 +209,7 @@ class ServiceCore:
         self._engine_wake.set()
         self._worker.wake()
         self._encoder.close()
+        self.accepting.shutdown(cancel_futures=True)
         for thread in filter(lambda thread: thread.ident, self._threads):
             thread.join(STALL_S)
         if not any(thread.is_alive() for thread in self._threads):
@@ -390,7 +393,7 @@ class LocalService:
         self._voices = voices
         self._hearing = hearing
         self._machine = machine
-        # One at a time: in asyncio's own few threads they would keep requests from being accepted.
+        # One at a time: in the core's thread they would keep requests from being accepted.
         self._voice_thread = ThreadPoolExecutor(1, "voices")
         self._started = False
 
@@ -417,7 +420,11 @@ class LocalService:
 
     async def submit(self, request: Request) -> ReplyStream:
         """As `SpeechService.submit`; the text is prepared beside the event loop."""
-        submitted = asyncio.ensure_future(asyncio.to_thread(self._core.submit, request))
+        loop = asyncio.get_running_loop()
+        try:
+            submitted = loop.run_in_executor(self._core.accepting, self._core.submit, request)
+        except RuntimeError:  # of a closed executor
+            raise ShuttingDownError(CLOSED) from None
         try:
             return await asyncio.shield(submitted)
         except asyncio.CancelledError:

@@ -12,6 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from moss_engine.api.errors import ForeignTextError
 from moss_engine.api.modes import Mode
@@ -56,33 +57,34 @@ def doubt(text: str, language: str = "en") -> str | None:
 MIN_FOREIGN_SHARE = 0.34
 """Of a text's letters: that much of another script is more than a name or a formula."""
 
-_SCRIPTS = (
-    ("HIRAGANA", "Japanese"),
-    ("KATAKANA", "Japanese"),
-    ("HANGUL", "Korean"),
-    ("CJK", "Chinese"),
-    ("CYRILLIC", "Cyrillic script"),
-    ("GREEK", "Greek"),
-    ("ARABIC", "Arabic script"),
-    ("HEBREW", "Hebrew"),
-    ("DEVANAGARI", "Devanagari script"),
-    ("BENGALI", "Bengali"),
-    ("TAMIL", "Tamil"),
-    ("TELUGU", "Telugu"),
-    ("THAI", "Thai"),
-    ("GEORGIAN", "Georgian"),
-    ("ARMENIAN", "Armenian"),
-    ("ETHIOPIC", "Ethiopic script"),
-    ("KHMER", "Khmer"),
-    ("LAO", "Lao"),
-    ("MYANMAR", "Burmese"),
-    ("GUJARATI", "Gujarati"),
-    ("GURMUKHI", "Punjabi"),
-    ("KANNADA", "Kannada"),
-    ("MALAYALAM", "Malayalam"),
-    ("SINHALA", "Sinhala"),
-    ("TIBETAN", "Tibetan"),
-)
+_SCRIPTS = {
+    "HIRAGANA": "Japanese",
+    "KATAKANA": "Japanese",
+    "HANGUL": "Korean",
+    "CJK": "Chinese",
+    "CYRILLIC": "Cyrillic script",
+    "GREEK": "Greek",
+    "ARABIC": "Arabic script",
+    "HEBREW": "Hebrew",
+    "DEVANAGARI": "Devanagari script",
+    "BENGALI": "Bengali",
+    "TAMIL": "Tamil",
+    "TELUGU": "Telugu",
+    "THAI": "Thai",
+    "GEORGIAN": "Georgian",
+    "ARMENIAN": "Armenian",
+    "ETHIOPIC": "Ethiopic script",
+    "KHMER": "Khmer",
+    "LAO": "Lao",
+    "MYANMAR": "Burmese",
+    "GUJARATI": "Gujarati",
+    "GURMUKHI": "Punjabi",
+    "KANNADA": "Kannada",
+    "MALAYALAM": "Malayalam",
+    "SINHALA": "Sinhala",
+    "TIBETAN": "Tibetan",
+}
+"""By how the names of their letters begin, which of them a text may be in."""
 _WHOLE_WORDS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")  # one letter of others is mathematics
 # Frequent words of each language that English has not; in capitals those that are also parts of
 # names, which do not count alone.
@@ -159,36 +161,50 @@ def foreign(text: str) -> str | None:
 
 
 def _script(text: str) -> str | None:
-    letters = [c for c in text if c.isalpha()]
+    if text.isascii():
+        return None
     found: Counter[str] = Counter()
     for word in _WORD.findall(text):
-        names = [unicodedata.name(c, "LATIN").removeprefix("HALFWIDTH ") for c in word]
-        if len(word) > 1 or names[0].startswith(_WHOLE_WORDS):
-            found.update(
-                said for name in names for prefix, said in _SCRIPTS if name.startswith(prefix)
-            )
-    if found.total() < 2 or found.total() < MIN_FOREIGN_SHARE * len(letters):
+        if len(word) > 1 or _script_of(word).startswith(_WHOLE_WORDS):
+            found.update(map(_script_of, word))
+    del found[""]
+    if found.total() < 2 or found.total() < MIN_FOREIGN_SHARE * sum(map(str.isalpha, text)):
         return None
-    if found["Japanese"] and found["Chinese"]:
+    languages = Counter[str]()
+    for prefix, count in found.items():
+        languages[_SCRIPTS[prefix]] += count
+    if languages["Japanese"] and languages["Chinese"]:
         return "Japanese"
-    return found.most_common(1)[0][0]
+    return languages.most_common(1)[0][0]
+
+
+@lru_cache(maxsize=4096)
+def _script_of(letter: str) -> str:
+    """How the names of a script's letters begin; "" where it is Latin, or unknown."""
+    name = unicodedata.name(letter, "").removeprefix("HALFWIDTH ")
+    return next((prefix for prefix in _SCRIPTS if name.startswith(prefix)), "")
 
 
 def _language(text: str) -> str | None:
     prose = " ".join(part for part in text.split() if not _CODE.search(part))
-    words = [word.lower().replace("’", "'") for word in _WORD.findall(prose)]
-    if len(words) < 2:
+    words = Counter(word.lower().replace("’", "'") for word in _WORD.findall(prose))
+    num_words = words.total()
+    if num_words < 2:
         return None
-    english = sum(word in _ENGLISH for word in words)
+    english = _count(words, _ENGLISH)
     best = max(_WORDS_OF, key=lambda name: _hits(words, name))
     hits = _hits(words, best)
-    distinct = len({word for word in words if word in _WORDS_OF[best][0]})
-    accented = any(not c.isascii() for word in words for c in word)
-    enough = distinct >= (2 if len(words) < 8 or accented else 3)
-    return best if enough and hits >= 0.25 * len(words) and hits > 2 * english else None
+    distinct = len(words.keys() & _WORDS_OF[best][0])
+    accented = not all(map(str.isascii, words))
+    enough = distinct >= (2 if num_words < 8 or accented else 3)
+    return best if enough and hits >= 0.25 * num_words and hits > 2 * english else None
 
 
-def _hits(words: list[str], language: str) -> float:
+def _hits(words: Counter[str], language: str) -> float:
     frequent, in_names = _WORDS_OF[language]
-    plain = sum(word in frequent for word in words)
-    return plain + 0.5 * sum(word in in_names for word in words) if plain else 0
+    plain = _count(words, frequent)
+    return plain + 0.5 * _count(words, in_names) if plain else 0
+
+
+def _count(words: Counter[str], known: frozenset[str]) -> int:
+    return sum(words[word] for word in words.keys() & known)

@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import ssl
+import sys
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
@@ -47,6 +48,9 @@ WARM_UP_S = 30.0
 SMALL_KV_ROWS = 1024
 WARM_UP_ROWS = 64
 WARM_UP_HZ = 16_000  # one second of silence for the encoder
+SWITCH_S = 0.001
+"""For which a thread may keep Python's lock from the others: the event loop takes it many times for
+an answer, of whose wait texts that are being prepared would make a fifth of a second."""
 Result = TypeVar("Result")
 
 SPACE_FRAMES = ("https://huggingface.co",)
@@ -171,6 +175,7 @@ def try_out(service: SpeechService, facts: PageInfo) -> None:
 
 def serve(page: gr.Blocks, config: PageConfig, settings: dict[str, Any]) -> None:
     """Launch the page; raises ConfigError where that cannot be done."""
+    sys.setswitchinterval(SWITCH_S)
     try:
         with bounded():
             page.launch(**settings)

@@ -3,6 +3,7 @@ with something of them changed, and bytes that are none at all."""
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import random
@@ -15,10 +16,19 @@ from typing import Any
 import httpx
 import pytest
 import websockets.sync.client
+from starlette.requests import Request
 
 from moss_engine.api.errors import BrainError, BusyError, MossError, ParameterError, error_of
 from moss_engine.api.request import check_sampling
-from moss_engine.endpoints.bodies import check_size, parse, parse_value, without_effect
+from moss_engine.endpoints.bodies import (
+    MAX_JSON_BYTES,
+    MAX_SOUND_BYTES,
+    check_size,
+    parse,
+    parse_value,
+    read_json,
+    without_effect,
+)
 from moss_engine.endpoints.chat import ChatBody
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
 from moss_engine.endpoints.speech import SpeechBody
@@ -243,3 +253,17 @@ def test_many_values_are_counted_before_they_are_made():
         assert time.process_time() - began_s < 0.5
     with pytest.raises(ApiError, match="20,000 values"):
         parse(b'{"model": "m", "messages": [' + message * 30_000 + b"]}", ChatBody)
+
+
+async def test_a_hostile_body_is_refused_by_its_beginning():
+    async def receive() -> dict[str, Any]:
+        if not came:
+            await asyncio.Event().wait()  # the rest never comes
+        return {"type": "http.request", "body": came.pop(), "more_body": True}
+
+    came = [b"[" + b"1," * MAX_JSON_BYTES]
+    request = Request(
+        {"type": "http", "headers": [(b"content-type", b"application/json")]}, receive
+    )
+    with pytest.raises(ApiError, match="20,000 values"):
+        await asyncio.wait_for(read_json(request, ChatBody, MAX_SOUND_BYTES), 5)

@@ -47,6 +47,7 @@ def served(
     )
     service = ServiceCore(engine, codec or FakeCodec(), config)
     service.start()
+    service.accepting.submit(int).result()  # its thread is there, before another service's
     try:
         yield service
         if not engine.fault:

@@ -15,8 +15,9 @@ HTML = (b"Content-Type", b"text/html; charset=utf-8")
 
 
 async def sent(
-    pieces=(TEXT,), path="/", accepts=b"gzip, deflate, br", headers=(HTML,), status=200, by=None
-):
+    pieces=(TEXT,), path="/", accepts=b"gzip, deflate, br", headers=(HTML,), status=200, by=None,
+    host=b"here",
+):  # fmt: skip
     """The messages of an answer, as they leave."""
     told = []
 
@@ -30,7 +31,8 @@ async def sent(
             more = place < len(pieces)
             await send({"type": "http.response.body", "body": piece, "more_body": more})
 
-    scope = {"method": "GET", "path": path, "headers": [(b"accept-encoding", accepts)]}
+    asked = [(b"host", host), (b"accept-encoding", accepts)]
+    scope = {"method": "GET", "path": path, "headers": asked}
     await (by or Texts()).pass_on(app, scope, None, send)
     return told
 
@@ -94,3 +96,13 @@ async def test_files_whose_name_changes_with_them_are_kept_for_good():
     )
     assert b"immutable" in dict(start["headers"])[b"cache-control"]
     assert b"cache-control" not in dict((await sent())[0]["headers"])
+
+
+async def test_a_document_is_made_once_for_every_name_of_the_service():
+    texts = Texts()
+    first = await sent(by=texts, accepts=b"")
+    again = await sent((b"made anew",), by=texts, accepts=b"")
+    other = await sent((b"made anew",), by=texts, accepts=b"", host=b"there")
+    assert [told[1]["body"] for told in (first, again, other)] == [TEXT, TEXT, b"made anew"]
+    failed = [await sent((str(n).encode(),), status=500, by=texts, host=b"x") for n in range(2)]
+    assert [told[1]["body"] for told in failed] == [b"0", b"1"], "what is no document is not kept"

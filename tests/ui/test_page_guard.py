@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moss_engine.ui.entrance.asgi import MAX_BODY_BYTES, Refused
+from moss_engine.ui.entrance.asgi import MAX_BODY_BYTES, Refused, answer
 from moss_engine.ui.entrance.guard import MAX_HEAD_BYTES, Calls, Guard, parse_json
 
 CALLS = Calls(
@@ -324,12 +324,16 @@ async def test_gradio_sees_neither_cookies_nor_other_pages():
 
     async def app(scope, receive, send):
         seen.update(scope)
+        await answer(send, 200, {})
 
     async def state():
         return "ready"
 
+    async def send(message):
+        pass
+
     guard = Guard(app, calls=CALLS, state=state)
     headers = [(b"host", b"x"), (b"cookie", b'a="' + b'\\"' * 7000)]
     scope = {"type": "http", "path": "/config", "method": "GET", "headers": headers}
-    await guard({**scope, "query_string": b"page=x&deep_link=y"}, None, None)
+    await guard({**scope, "query_string": b"page=x&deep_link=y"}, None, send)
     assert seen["query_string"] == b"" and seen["headers"] == [(b"host", b"x")]

@@ -21,6 +21,8 @@ TEXTS = re.compile(
 MIN_BYTES = 500
 KEPT = 8  # documents: the same one under every name that the service is reached by
 KEPT_COMPRESSED = 200
+NAMING = (b"host", b"x-forwarded-host", b"x-forwarded-proto", b"x-gradio-server")
+"""Headers of which Gradio makes the addresses in a document."""
 TEXT_KINDS = (b"text/", b"application/j")
 FOR_GOOD = b"public, max-age=31536000, immutable"
 NO_NEED = (b"etag", b"last-modified", b"accept-ranges")  # of what is never asked for again
@@ -106,26 +108,27 @@ class Texts:
         self._rewrite = rewrite
         self._documents: OrderedDict[bytes, bytes] = OrderedDict()
         self._kept: OrderedDict[tuple[bytes, str], bytes] = OrderedDict()
+        self._made: OrderedDict[str, tuple[dict[str, Any], bytes]] = OrderedDict()
+        self._asking = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def pass_on(self, app: Any, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """What `app` answers; a text with a length of its own is compressed."""
-        if scope["method"] != "GET" or not TEXTS.fullmatch(scope["path"]):
+        """What `app` answers; a text with a length of its own is compressed. Gradio takes long over
+        its documents: it makes one at a time, and each once for every name of the service."""
+        path = scope["path"]
+        if scope["method"] != "GET" or not TEXTS.fullmatch(path):
             await app(scope, receive, send)
-            return
-        plain = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
-        head: dict[str, Any] = {}
-        pieces: list[bytes] = []
-
-        async def sending(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                head.update(message)
-                return
-            pieces.append(message.get("body", b""))
-            if not message.get("more_body"):
-                await self._send(scope, head, b"".join(pieces), send)
-
-        await app({**scope, "headers": plain}, receive, sending)
+        elif path.startswith("/assets/"):
+            await self._send(scope, *await _asked(app, scope, receive), send)
+        else:
+            named = [pair for pair in scope["headers"] if pair[0] in NAMING]
+            key = repr((path, scope.get("query_string"), scope.get("scheme"), named))
+            async with self._asking:
+                if (made := self._made.get(key)) is None:
+                    made = await _asked(app, scope, receive)
+                    if made[0]["status"] == 200:
+                        _keep(self._made, key, made, KEPT)
+            await self._send(scope, *made, send)
 
     async def send_file(self, scope: dict[str, Any], kind: bytes, body: bytes, send: Any) -> None:
         """A file of the page's own."""
@@ -155,16 +158,15 @@ class Texts:
         key = _digest(body)
         if key not in self._documents:
             assert self._rewrite is not None
-            self._documents[key] = self._rewrite(body)
-            if len(self._documents) > KEPT:
-                self._documents.popitem(last=False)
+            _keep(self._documents, key, self._rewrite(body), KEPT)
         return self._documents[key]
 
     async def _compressed(self, body: bytes, how: str) -> bytes:
         """Beside the event loop, which serves others meanwhile."""
         key = _digest(body), how
         if key not in self._kept:
-            self._keep(key, await asyncio.to_thread(COMPRESS[how], body, False))
+            packed = await asyncio.to_thread(COMPRESS[how], body, False)
+            _keep(self._kept, key, packed, KEPT_COMPRESSED)
             task = asyncio.create_task(self._compress_well(key, body, how))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -172,12 +174,29 @@ class Texts:
         return self._kept[key]
 
     async def _compress_well(self, key: tuple[bytes, str], body: bytes, how: str) -> None:
-        self._keep(key, await asyncio.to_thread(COMPRESS[how], body, True))
+        _keep(self._kept, key, await asyncio.to_thread(COMPRESS[how], body, True), KEPT_COMPRESSED)
 
-    def _keep(self, key: tuple[bytes, str], body: bytes) -> None:
-        self._kept[key] = body
-        if len(self._kept) > KEPT_COMPRESSED:
-            self._kept.popitem(last=False)
+
+async def _asked(app: Any, scope: dict[str, Any], receive: Any) -> tuple[dict[str, Any], bytes]:
+    """The head and the whole body of an answer, not compressed."""
+    plain = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
+    head: dict[str, Any] = {}
+    body = bytearray()
+
+    async def sending(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            head.update(message)
+        else:
+            body.extend(message.get("body", b""))
+
+    await app({**scope, "headers": plain}, receive, sending)
+    return head, bytes(body)
+
+
+def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any, at_most: int) -> None:
+    kept[key] = value
+    if len(kept) > at_most:
+        kept.popitem(last=False)
 
 
 def _digest(body: bytes) -> bytes:

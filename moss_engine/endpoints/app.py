@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from moss_engine.api.errors import MossError
@@ -35,7 +35,6 @@ from moss_engine.endpoints.transcription import transcribe
 PREFIX = "/v1/"
 TOOL_PATH = "/mcp"
 Endpoint = Callable[[Request, Caller], Awaitable[Response]]
-Refused = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = ()) -> Starlette:
@@ -43,7 +42,7 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
     shape, too. `tool`: also /mcp, which raises as `open_tool` does. Pages of `origins` may read the
     answers.
     """
-    begun_s, memory = int(time.time()), Memory()
+    begun_s, memory, calls = int(time.time()), Memory(), _Calls(server)
 
     async def models(request: Request, caller: Caller) -> Response:
         return JSONResponse({"object": "list", "data": [_model(server.model, begun_s)]})
@@ -72,45 +71,58 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         with caller.place():
             return await transcribe(server, request)
 
-    routes: list[BaseRoute] = [
-        _route(server, f"{PREFIX}models", models),
-        _route(server, f"{PREFIX}models/{{model:path}}", model),
-        _route(server, f"{PREFIX}openapi.json", openapi),
-        _route(server, f"{PREFIX}audio/voices", voices),
-        _route(server, f"{PREFIX}audio/speech", speech, method="POST"),
-        _route(server, f"{PREFIX}audio/transcriptions", transcription, method="POST"),
-        _route(server, f"{PREFIX}chat/completions", chat, method="POST"),
-        _route(server, f"{PREFIX}responses", response, method="POST"),
-    ]
-    routes += _secrets(server)
-    if tool:
-        routes.append(_route(server, TOOL_PATH, open_tool(server), method="POST"))
-    routes += _watching_and_talking(server)
-    refusals = {
-        ApiError: _refused(server),
-        MossError: _refused_by_service(server),
-        HTTPException: _not_there(server),
-    }
-    return Starlette(
-        routes=routes,
-        exception_handlers=refusals,  # type: ignore[arg-type]
-        middleware=[_for_pages_of(origins)] if origins else None,
-    )
-
-
-def _secrets(server: Server) -> list[BaseRoute]:
-    """Short-lived keys for pages, and their calls over WebRTC."""
-
     async def secret(request: Request, caller: Caller) -> Response:
         return await issue(server, request, caller)
 
     async def session(request: Request, caller: Caller) -> Response:
         return await issue_session(server, request, caller)
 
-    open_calls: list[Any] = []
+    async def metrics(request: Request) -> Response:
+        """Counts against nobody's calls."""
+        server.access.caller(request.scope)  # type: ignore[arg-type]
+        stats = await server.service.stats()
+        text = server.figures.text(server.info, server.model, stats)
+        return Response(text, media_type=MEDIA_TYPE)
 
-    async def call(request: Request) -> Response:
-        if not open_calls:
+    async def realtime(socket: WebSocket) -> None:
+        await converse(server, socket)
+
+    endpoints: list[tuple[str, str, Endpoint]] = [
+        ("GET", f"{PREFIX}models", models),
+        ("GET", f"{PREFIX}models/{{model:path}}", model),
+        ("GET", f"{PREFIX}openapi.json", openapi),
+        ("GET", f"{PREFIX}audio/voices", voices),
+        ("POST", f"{PREFIX}audio/speech", speech),
+        ("POST", f"{PREFIX}audio/transcriptions", transcription),
+        ("POST", f"{PREFIX}chat/completions", chat),
+        ("POST", f"{PREFIX}responses", response),
+        ("POST", f"{PREFIX}realtime/client_secrets", secret),
+        ("POST", f"{PREFIX}realtime/sessions", session),
+    ]
+    if tool:
+        endpoints.append(("POST", TOOL_PATH, open_tool(server)))
+    refused = _refusing(server)
+    return Starlette(
+        routes=[
+            *(_route(server, *endpoint) for endpoint in endpoints),
+            Route(f"{PREFIX}realtime/calls", calls.begin, methods=["POST"]),
+            WebSocketRoute(f"{PREFIX}realtime", realtime),
+            Route("/metrics", metrics),
+        ],
+        exception_handlers={ApiError: refused, MossError: refused, HTTPException: refused},
+        middleware=[_for_pages_of(origins)] if origins else None,
+    )
+
+
+class _Calls:
+    """Calls over WebRTC, whose package is imported for the first of them."""
+
+    def __init__(self, server: Server):
+        self._server = server
+        self._open: Any = None
+
+    async def begin(self, request: Request) -> Response:
+        if self._open is None:
             try:
                 from moss_engine.endpoints.realtime.calls import Calls
             except ImportError:
@@ -120,30 +132,8 @@ def _secrets(server: Server) -> list[BaseRoute]:
                     "aiortc, or talk by the WebSocket /v1/realtime.",
                     "no_webrtc",
                 ) from None
-            open_calls.append(Calls())
-        return await open_calls[0].begin(server, request)
-
-    path = f"{PREFIX}realtime/"
-    return [
-        Route(f"{path}calls", call, methods=["POST"]),
-        _route(server, f"{path}client_secrets", secret, method="POST"),
-        _route(server, f"{path}sessions", session, method="POST"),
-    ]
-
-
-def _watching_and_talking(server: Server) -> list[BaseRoute]:
-    """/metrics, which counts against nobody's calls, and the realtime interface."""
-
-    async def metrics(request: Request) -> Response:
-        server.access.caller(request.scope)  # type: ignore[arg-type]
-        stats = await server.service.stats()
-        text = server.figures.text(server.info, server.model, stats)
-        return Response(text, media_type=MEDIA_TYPE)
-
-    async def realtime(socket: WebSocket) -> None:
-        await converse(server, socket)
-
-    return [Route("/metrics", metrics), WebSocketRoute(PREFIX + "realtime", realtime)]
+            self._open = Calls()
+        return await self._open.begin(self._server, request)
 
 
 def _for_pages_of(origins: tuple[str, ...]) -> Middleware:
@@ -159,7 +149,7 @@ def _for_pages_of(origins: tuple[str, ...]) -> Middleware:
     )
 
 
-def _route(server: Server, path: str, endpoint: Endpoint, *, method: str = "GET") -> Route:
+def _route(server: Server, method: str, path: str, endpoint: Endpoint) -> Route:
     """A route for those who may call."""
 
     async def answer(request: Request) -> Response:
@@ -181,35 +171,19 @@ def _voices(server: Server) -> list[dict[str, Any]]:
     ]
 
 
-def _refused(server: Server) -> Refused:
+def _refusing(server: Server) -> Callable[[Request, Exception], Awaitable[Response]]:
     """Answers with a refusal, and counts it."""
 
     async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ApiError)
-        server.refused(error)
-        return error.response()
-
-    return refused
-
-
-def _refused_by_service(server: Server) -> Refused:
-    async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, MossError)
-        server.refused(error)
-        return of_moss(error).response()
-
-    return refused
-
-
-def _not_there(server: Server) -> Refused:
-    async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        place = f"{request.method} {request.url.path}"
-        refusal = ApiError(
-            error.status_code,
-            f"There is nothing at {place[:80]!r}; docs/api.md lists what there is.",
-            "not_found" if error.status_code == 404 else "method_not_allowed",
-        )
+        if isinstance(error, HTTPException):
+            place = f"{request.method} {request.url.path}"
+            error = ApiError(
+                error.status_code,
+                f"There is nothing at {place[:80]!r}; docs/api.md lists what there is.",
+                "not_found" if error.status_code == 404 else "method_not_allowed",
+            )
+        refusal = of_moss(error) if isinstance(error, MossError) else error
+        assert isinstance(refusal, ApiError)
         server.refused(refusal)
         return refusal.response()
 

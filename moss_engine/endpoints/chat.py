@@ -7,8 +7,7 @@ import dataclasses
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -22,8 +21,6 @@ from moss_engine.api.events import (
     Event,
     Finished,
     FinishReason,
-    Sampled,
-    Started,
     TextDelta,
 )
 from moss_engine.api.modes import Mode
@@ -35,25 +32,27 @@ from moss_engine.api.request import (
     Sampling,
     Speech,
     Text,
-    Tool,
     ToolCall,
-    Tools,
 )
-from moss_engine.api.tokens import Modality
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import OpenBody, Rows, told_by, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss
+from moss_engine.endpoints.functions import (
+    MAX_CALLS,
+    MAX_TOOL_CHARS,
+    AnyChoice,
+    FunctionName,
+    FunctionTools,
+    offered,
+    value_of,
+)
 from moss_engine.endpoints.memory import Memory
-from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, server_sent, told
-from moss_engine.endpoints.server import Server, num_codes
+from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, Usage, answered, server_sent
+from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.sound import from_base64, heard, pcm_bytes, whole_file
 
 MAX_MESSAGES = 512
 MAX_PARTS = 16
-MAX_TOOLS = 128
-MAX_CALLS = 64
-MAX_TOOL_CHARS = 256 * 1024
-"""Of all functions that are offered, and of what comes back from one."""
 
 
 class TextPart(OpenBody):
@@ -78,6 +77,9 @@ UserPart = Annotated[
     Annotated[TextPart, Tag("<text>")] | Annotated[AudioPart, Tag("<input_audio>")], told_by("type")
 ]
 UserParts = Annotated[list[UserPart], Field(min_length=1, max_length=MAX_PARTS)]
+Asked = Annotated[
+    Annotated[str, Tag("<text>")] | Annotated[UserParts, Tag("<parts>")], told_by("type")
+]
 Words = Annotated[
     Annotated[str, Tag("<text>")] | Annotated[TextParts, Tag("<parts>")], told_by("type")
 ]
@@ -90,9 +92,7 @@ class SystemMessage(OpenBody):
 
 class UserMessage(OpenBody):
     role: Literal["user"]
-    content: Annotated[
-        Annotated[str, Tag("<text>")] | Annotated[UserParts, Tag("<parts>")], told_by("type")
-    ]
+    content: Asked
 
 
 class EarlierAudio(OpenBody):
@@ -102,9 +102,6 @@ class EarlierAudio(OpenBody):
     data: str | None = None
     expires_at: int | None = None
     transcript: str | None = None
-
-
-FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
 
 class FunctionCall(OpenBody):
@@ -161,28 +158,6 @@ class ResponseFormat(OpenBody):
     type: Literal["text"]
 
 
-class Function(OpenBody):
-    """`parameters` is a JSON Schema."""
-
-    name: FunctionName
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
-class FunctionTool(OpenBody):
-    type: Literal["function"]
-    function: Function
-
-
-class ChosenFunction(OpenBody):
-    name: FunctionName
-
-
-class ChosenTool(OpenBody):
-    type: Literal["function"]
-    function: ChosenFunction
-
-
 class ChatBody(OpenBody):
     """OpenAI's fields, of which those that are not here are taken without effect, except where the
     answer would be none to what was asked. `mode` is ours: one of the checkpoint's modes, instead
@@ -199,15 +174,8 @@ class ChatBody(OpenBody):
     top_p: float | None = None
     max_completion_tokens: Rows | None = None
     max_tokens: Rows | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
-    tool_choice: (
-        Annotated[
-            Annotated[Literal["none", "auto", "required"], Tag("<text>")]
-            | Annotated[ChosenTool, Tag("<function>")],
-            told_by("type"),
-        ]
-        | None
-    ) = None
+    tools: FunctionTools | None = None
+    tool_choice: AnyChoice | None = None
     parallel_tool_calls: bool | None = None
     mode: str | None = None
     n: Literal[1] | None = None
@@ -225,11 +193,11 @@ Value = dict[str, Any]
 
 
 class Answer:
-    """Folds the events of one reply. `over`: the terminal event was taken."""
+    """Chunks as server-sent events, or one whole completion."""
 
     def __init__(self, server: Server, memory: Memory, body: ChatBody):
-        self.over: Finished | None = None
-        self._server = server
+        self.usage = Usage(server.info.ids)
+        self._rate_hz = server.info.sample_rate_hz
         self._memory = memory
         self._body = body
         self._head = {
@@ -241,60 +209,48 @@ class Answer:
         self._words: list[str] = []
         self._calls: list[ToolCall] = []
         self._chunks: list[np.ndarray] = [np.empty(0, np.float32)]
-        self._num_prompt_rows = self._num_cached_rows = self._num_audio_rows = 0
         self._sounds = False
 
-    def take(self, event: Event) -> Iterator[bytes]:
-        """What a stream says of an event; nothing, where the answer is wanted whole."""
+    async def take(self, event: Event) -> AsyncIterator[bytes]:
         delta: Value | None = None
         if isinstance(event, Accepted):
-            self._num_prompt_rows = event.num_prompt_rows
             delta = {"role": "assistant", "content": None if self._body.speaks else ""}
-        elif isinstance(event, Started):
-            self._num_cached_rows = event.num_cached_rows
-        elif isinstance(event, Sampled):
-            self._num_audio_rows += event.modality is Modality.AUDIO
         elif isinstance(event, TextDelta):
             self._words.append(event.text)
             delta = self._spoken(transcript=event.text) or {"content": event.text}
         elif isinstance(event, Called):
-            call = {"index": len(self._calls), **_value_of(event.call)}
-            delta = {"tool_calls": [call]}
+            delta = {"tool_calls": [{"index": len(self._calls), **value_of(event.call)}]}
             self._calls.append(event.call)
         elif isinstance(event, AudioChunk):
             self._sounds = True
             if not self._body.stream and self._body.speaks:
                 self._chunks.append(event.samples)
-            data = base64.b64encode(pcm_bytes(event.samples)).decode()
-            delta = self._spoken(data=data)
+            delta = self._spoken(data=base64.b64encode(pcm_bytes(event.samples)).decode())
         elif isinstance(event, Finished):
-            self.over = event
+            yield await self._last(event)
         if self._body.stream and delta is not None:
             yield self._chunk(delta)
 
-    async def last(self, request: Request) -> bytes:
+    def failed(self, error: ApiError) -> bytes:
+        return server_sent({"error": error.value()})
+
+    async def _last(self, over: Finished) -> bytes:
         """The end of a stream, or the whole completion."""
-        assert self.over is not None
         if self._sounds and self._body.speaks:
-            self._memory.keep(self._audio_id, self.over.rows, "".join(self._words).strip())
-        usage = self._usage(request)
+            self._memory.keep(self._audio_id, over.rows, "".join(self._words).strip())
+        why = "length" if over.reason is FinishReason.LENGTH else "stop"
+        why = "tool_calls" if self._calls else why
         if not self._body.stream:
-            message = await self._message()
-            choice = {"index": 0, "message": message, "logprobs": None}
-            choices = [{**choice, "finish_reason": self._why()}]
-            whole = {"object": "chat.completion", "choices": choices, "usage": usage}
+            choice = {"index": 0, "message": await self._message(), "logprobs": None}
+            choices = [{**choice, "finish_reason": why}]
+            whole = {"object": "chat.completion", "choices": choices, "usage": self._usage()}
             return json.dumps({**self._head, **whole}, ensure_ascii=False).encode()
         end = (self._sounds and self._spoken(expires_at=self._memory.expires_at())) or {}
-        parts = [self._chunk(end, self._why())]
+        parts = [self._chunk(end, why)]
         if self._body.stream_options and self._body.stream_options.include_usage:
-            chunk = {"object": "chat.completion.chunk", "choices": [], "usage": usage}
+            chunk = {"object": "chat.completion.chunk", "choices": [], "usage": self._usage()}
             parts.append(server_sent({**self._head, **chunk}))
         return b"".join([*parts, b"data: [DONE]\n\n"])
-
-    @staticmethod
-    def failed(error: ApiError) -> bytes:
-        """The last event of a stream that breaks off."""
-        return server_sent({"error": error.value()})
 
     def _spoken(self, **audio: Any) -> Value | None:
         return {"audio": {"id": self._audio_id, **audio}} if self._body.speaks else None
@@ -309,13 +265,12 @@ class Answer:
         message: Value = {"role": "assistant", "content": words, "refusal": None}
         if self._calls:
             message["content"] = words or None
-            message["tool_calls"] = [_value_of(call) for call in self._calls]
+            message["tool_calls"] = [value_of(call) for call in self._calls]
         if not self._body.speaks or not (self._sounds or not self._calls):
             return message
         name = self._body.audio.format if self._body.audio else "wav"
-        rate_hz = self._server.info.sample_rate_hz
         samples = np.concatenate(self._chunks)
-        data = await whole_file(samples, "pcm" if name == "pcm16" else name, rate_hz)
+        data = await whole_file(samples, "pcm" if name == "pcm16" else name, self._rate_hz)
         audio = {
             "id": self._audio_id,
             "data": base64.b64encode(data).decode(),
@@ -324,33 +279,15 @@ class Answer:
         }
         return {**message, "content": None, "audio": audio}
 
-    def _why(self) -> str:
-        assert self.over is not None
-        if self._calls:
-            return "tool_calls"
-        return "length" if self.over.reason is FinishReason.LENGTH else "stop"
-
-    def _usage(self, request: Request) -> Value:
+    def _usage(self) -> Value:
         """Rows by their channel."""
-        assert self.over is not None
-        heard = sum(
-            num_codes(message.content, self._server.info.ids) for message in request.messages
-        )
-        num_rows = self.over.num_rows
+        usage = self.usage
         return {
-            "prompt_tokens": self._num_prompt_rows,
-            "completion_tokens": num_rows,
-            "total_tokens": self._num_prompt_rows + num_rows,
-            "prompt_tokens_details": {
-                "audio_tokens": heard,
-                "text_tokens": max(0, self._num_prompt_rows - heard),
-                "cached_tokens": self._num_cached_rows,
-            },
-            "completion_tokens_details": {
-                "audio_tokens": self._num_audio_rows,
-                "text_tokens": num_rows - self._num_audio_rows,
-                "reasoning_tokens": 0,
-            },
+            "prompt_tokens": usage.prompt,
+            "completion_tokens": usage.sampled,
+            "total_tokens": usage.total,
+            "prompt_tokens_details": usage.asked,
+            "completion_tokens_details": {**usage.answered, "reasoning_tokens": 0},
         }
 
 
@@ -363,35 +300,12 @@ def complete(server: Server, memory: Memory, body: ChatBody, caller: Caller) -> 
     server.check_model(body.model)
     _check_audio(body)
     answer, ignored = Answer(server, memory, body), without_effect(body)
+
+    async def asked() -> Request:
+        return await make_request(server, memory, body, caller, ignored)
+
     media_type = EVENT_STREAM if body.stream else "application/json"
-    return Streamed(_parts(server, memory, body, caller, answer, ignored), media_type, ignored)
-
-
-async def _parts(
-    server: Server,
-    memory: Memory,
-    body: ChatBody,
-    caller: Caller,
-    answer: Answer,
-    ignored: list[str],
-) -> AsyncGenerator[bytes, None]:
-    """Chunks as server-sent events, or one whole completion."""
-    begun = False
-    with caller.place():
-        try:
-            request = await make_request(server, memory, body, caller, ignored)
-            async with aclosing(told(server.service, request)) as events:
-                async for event in events:
-                    for part in answer.take(event):
-                        begun = True
-                        yield part
-                    if answer.over and (last := await answer.last(request)):
-                        yield last
-        except (MossError, ApiError) as error:
-            refusal = of_moss(error, "messages") if isinstance(error, MossError) else error
-            if not begun:
-                raise refusal from None
-            yield answer.failed(refusal)
+    return Streamed(answered(server, caller, answer, asked, "messages"), media_type, ignored)
 
 
 async def make_request(
@@ -410,7 +324,7 @@ async def make_request(
     heard_s = 0.0
     for place, said in enumerate(body.messages):
         if isinstance(said, SystemMessage):
-            system.append(_joined(said.content))
+            system.append(joined(said.content))
             continue
         for message in await _messages(server, memory, mode, place, said):
             messages.append(message)
@@ -426,79 +340,28 @@ async def make_request(
         ignored.append("system")
     if mode.through_text and not body.speaks:  # nothing is sampled here
         ignored += [name for name in SAMPLED if getattr(body, name) is not None]
-    tools = _tools(body)
+    parallel = body.parallel_tool_calls is not False
+    functions = [tool.function for tool in body.tools or ()]
+    tools = offered(functions, body.tool_choice, parallel=parallel)
     server.check_tools(mode, tuple(messages), tools)
     voice = body.audio.voice if body.audio else None
     sampling = _sampling(server, body)
     return server.request(caller, tuple(messages), mode, sampling, voice=voice, tools=tools)
 
 
-def _tools(body: ChatBody) -> Tools | None:
-    """What may be called; None where nothing may."""
-    choice = body.tool_choice or "auto"
-    functions = [tool.function for tool in body.tools or ()]
-    chosen = choice.function.name if isinstance(choice, ChosenTool) else ""
-    wanted = "required" if isinstance(choice, ChosenTool) else choice
-    return offered(functions, wanted, chosen, parallel=body.parallel_tool_calls is not False)
-
-
-def offered(
-    functions: Sequence[Function],
-    choice: Literal["none", "auto", "required"],
-    chosen: str,
-    *,
-    parallel: bool = True,
-) -> Tools | None:
-    """The functions of a body, of which one is `chosen` or ""; raises ApiError."""
-    if not functions or choice == "none":
-        return None
-    tools = []
-    for said in functions:
-        try:
-            schema = json.dumps(said.parameters, allow_nan=False) if said.parameters else ""
-        except ValueError:
-            raise ApiError(
-                400, "tools hold a number that JSON has not; send numbers.", "invalid_value",
-                param="tools",
-            ) from None  # fmt: skip
-        tools.append(Tool(said.name, said.description or "", schema))
-    if sum(len(tool.description) + len(tool.parameters) for tool in tools) > MAX_TOOL_CHARS:
-        raise ApiError(
-            400,
-            f"tools have more than {MAX_TOOL_CHARS:,} characters; offer fewer.",
-            "invalid_value",
-            param="tools",
-        )
-    return Tools(tuple(tools), choice, chosen, parallel)
-
-
-def _value_of(call: ToolCall) -> Value:
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.id, "type": "function", "function": function}
-
-
 def _check_audio(body: ChatBody) -> None:
+    param = sentence = ""
     if body.audio is not None and not body.speaks:
-        raise ApiError(
-            400,
-            'audio is for spoken answers; send "modalities": ["text", "audio"] with it.',
-            "invalid_value",
-            param="audio",
-        )
-    if body.stream and body.audio and body.audio.format not in ("pcm16", "pcm"):
-        raise ApiError(
-            400,
-            'A stream carries samples; send "format": "pcm16", or leave "stream" out.',
-            "invalid_value",
-            param="audio.format",
-        )
-    if body.stream_options and not body.stream:
-        raise ApiError(
-            400,
-            'stream_options is for streams; send "stream": true with it.',
-            "invalid_value",
-            param="stream_options",
-        )
+        param = "audio"
+        sentence = 'audio is for spoken answers; send "modalities": ["text", "audio"] with it.'
+    elif body.stream and body.audio and body.audio.format not in ("pcm16", "pcm"):
+        param = "audio.format"
+        sentence = 'A stream carries samples; send "format": "pcm16", or leave "stream" out.'
+    elif body.stream_options and not body.stream:
+        param = "stream_options"
+        sentence = 'stream_options is for streams; send "stream": true with it.'
+    if sentence:
+        raise ApiError(400, sentence, "invalid_value", param=param)
 
 
 def _sampling(server: Server, body: ChatBody) -> Sampling:
@@ -525,7 +388,7 @@ async def _messages(
         if isinstance(said, AssistantMessage):
             return [_answered(memory, mode, said)]
         assert isinstance(said, ToolMessage)
-        text = _joined(said.content)
+        text = joined(said.content)
         if len(text) > MAX_TOOL_CHARS:
             raise ApiError(
                 400, f"It has more than {MAX_TOOL_CHARS:,} characters; send less.", "invalid_value"
@@ -548,10 +411,10 @@ async def _asked(server: Server, said: UserMessage) -> list[Content]:
             texts.append(part)
             continue
         if texts:
-            found.append(Text(_joined(texts)))
+            found.append(Text(joined(texts)))
         texts = []
         found.append(await heard(server, from_base64(part.input_audio.data)))
-    return [*found, Text(_joined(texts))] if texts else found
+    return [*found, Text(joined(texts))] if texts else found
 
 
 def _answered(memory: Memory, mode: Mode, said: AssistantMessage) -> Message:
@@ -563,7 +426,7 @@ def _answered(memory: Memory, mode: Mode, said: AssistantMessage) -> Message:
         return Message("assistant", memory.find(said.audio.id).content(mode), calls)
     if said.content is None and not calls:
         raise ApiError(400, "An earlier answer needs its content, or its audio.", "missing_field")
-    return Message("assistant", Text(_joined(said.content or "")), calls)
+    return Message("assistant", Text(joined(said.content or "")), calls)
 
 
 def _is_spoken(said: object) -> bool:
@@ -584,7 +447,7 @@ def _seconds(server: Server, content: Content) -> float:
     return max(known_s, samples / server.info.sample_rate_hz)
 
 
-def _joined(content: object) -> str:
+def joined(content: object) -> str:
     """Text, or text parts, as one text."""
     if isinstance(content, str):
         return content

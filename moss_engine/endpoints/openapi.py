@@ -12,13 +12,14 @@ from pydantic.json_schema import models_json_schema
 
 import moss_engine
 from moss_engine.endpoints.chat import ChatBody
-from moss_engine.endpoints.realtime.client_secrets import SecretBody
+from moss_engine.endpoints.realtime.client_secrets import SecretBody, SessionBody
 from moss_engine.endpoints.responses import ResponsesBody
 from moss_engine.endpoints.sound import MEDIA_TYPES
 from moss_engine.endpoints.speech import SpeechBody
 from moss_engine.endpoints.transcription import TranscriptionBody
 
-JSON, EVENTS = "application/json", "text/event-stream"
+JSON, EVENTS, SDP = "application/json", "text/event-stream", "application/sdp"
+FORM = "multipart/form-data"
 LISTS = ("languages", "timestamp_granularities")
 """Fields of a form that programs write with [] behind their name."""
 ERROR = {
@@ -41,17 +42,30 @@ ERROR = {
 
 @dataclass(frozen=True)
 class Operation:
-    """`body` is what it takes, as JSON or, with `form`, as a form with a file; `answers` are the
-    media types of what it gives."""
+    """`body` is what it takes, as JSON, or schemas by their media types; `answers` are the media
+    types of what it gives."""
 
     method: str
     path: str
     summary: str
-    body: type[BaseModel] | None = None
-    form: bool = False
+    body: type[BaseModel] | dict[str, Any] | None = None
     answers: Sequence[str] = (JSON,)
+    status: str = "200"
 
 
+def _form() -> dict[str, Any]:
+    """Of a recording and the fields about it."""
+    schema = TranscriptionBody.model_json_schema()
+    fields = {
+        f"{name}[]" if name in LISTS else name: value
+        for name, value in schema["properties"].items()
+    }
+    fields["file"] = {"type": "string", "format": "binary"}
+    return {**schema, "properties": fields, "required": [*schema["required"], "file"]}
+
+
+TEXT = {"type": "string"}
+OFFER = {"type": "object", "properties": {"sdp": TEXT, "session": TEXT}, "required": ["sdp"]}
 OPERATIONS = (
     Operation("get", "/v1/models", "The model that is here"),
     Operation("get", "/v1/models/{model}", "The model that a name stands for"),
@@ -62,8 +76,8 @@ OPERATIONS = (
         answers=(*MEDIA_TYPES.values(), EVENTS),
     ),
     Operation(
-        "post", "/v1/audio/transcriptions", "A sound file becomes its words", TranscriptionBody,
-        form=True, answers=(JSON, "text/plain", "text/vtt", EVENTS),
+        "post", "/v1/audio/transcriptions", "A sound file becomes its words", {FORM: _form()},
+        answers=(JSON, "text/plain", "text/vtt", EVENTS),
     ),
     Operation(
         "post", "/v1/chat/completions", "A conversation is answered in text or speech", ChatBody,
@@ -71,6 +85,13 @@ OPERATIONS = (
     ),
     Operation(
         "post", "/v1/realtime/client_secrets", "A short-lived key for a page", SecretBody,
+    ),
+    Operation(
+        "post", "/v1/realtime/sessions", "The same, by its earlier name", SessionBody,
+    ),
+    Operation(
+        "post", "/v1/realtime/calls", "An offer of WebRTC is answered", {SDP: TEXT, FORM: OFFER},
+        answers=(SDP,), status="201",
     ),
     Operation(
         "post", "/v1/responses", "A conversation is answered in text", ResponsesBody,
@@ -82,7 +103,7 @@ OPERATIONS = (
 @cache
 def document() -> dict[str, Any]:
     """OpenAPI 3.1."""
-    kinds = [operation.body for operation in OPERATIONS if operation.body is not None]
+    kinds = [operation.body for operation in OPERATIONS if isinstance(operation.body, type)]
     _, found = models_json_schema(
         [(kind, "validation") for kind in kinds], ref_template="#/components/schemas/{model}"
     )
@@ -117,27 +138,17 @@ def _operation(operation: Operation) -> dict[str, Any]:
     told: dict[str, Any] = {
         "summary": operation.summary,
         "responses": {
-            "200": answer,
+            operation.status: answer,
             "default": {"description": "A refusal", "content": {JSON: refusal}},
         },
     }
     if "{model}" in operation.path:
         name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
         told["parameters"] = [name]
-    if operation.body is not None:
-        schema = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
-        media_type = JSON
-        if operation.form:
-            schema, media_type = _form(operation.body), "multipart/form-data"
-        told["requestBody"] = {"required": True, "content": {media_type: {"schema": schema}}}
+    taken = operation.body
+    if isinstance(taken, type):
+        taken = {JSON: {"$ref": f"#/components/schemas/{taken.__name__}"}}
+    if taken is not None:
+        content = {media_type: {"schema": schema} for media_type, schema in taken.items()}
+        told["requestBody"] = {"required": True, "content": content}
     return told
-
-
-def _form(body: type[BaseModel]) -> dict[str, Any]:
-    schema = body.model_json_schema()
-    fields = {
-        f"{name}[]" if name in LISTS else name: value
-        for name, value in schema["properties"].items()
-    }
-    fields["file"] = {"type": "string", "format": "binary"}
-    return {**schema, "properties": fields, "required": [*schema["required"], "file"]}

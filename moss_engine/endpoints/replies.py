@@ -7,16 +7,28 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 from starlette.responses import Response
 
 from moss_engine.api.errors import MossError, ShuttingDownError
-from moss_engine.api.events import AudioChunk, Event, Failed, Finished, FinishReason
-from moss_engine.api.request import Request
+from moss_engine.api.events import (
+    Accepted,
+    AudioChunk,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Sampled,
+    Started,
+)
+from moss_engine.api.request import Request, Speech, Text
 from moss_engine.api.service import SpeechService
-from moss_engine.endpoints.errors import ApiError, of_failure
+from moss_engine.api.tokens import Modality, SpecialIds, spoken_codes
+from moss_engine.endpoints.access import Caller
+from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
+from moss_engine.endpoints.server import Server
 
 EVENT_STREAM = "text/event-stream"
 IGNORED = "x-moss-ignored"
@@ -42,6 +54,100 @@ async def told(service: SpeechService, request: Request) -> AsyncGenerator[Event
             yield event
             if isinstance(event, AudioChunk):
                 reply.acknowledge(event.start_sample + len(event.samples))
+
+
+class Usage:
+    """Rows of one reply by their kind, folded from its events; `request` is what it answers."""
+
+    def __init__(self, ids: SpecialIds):
+        self.request: Request | None = None
+        self.prompt = self.cached = self.audio = self.sampled = 0
+        self._ids = ids
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, Accepted):
+            self.prompt = event.num_prompt_rows
+        elif isinstance(event, Started):
+            self.cached = event.num_cached_rows
+        elif isinstance(event, Sampled):
+            self.audio += event.modality is Modality.AUDIO
+        elif isinstance(event, Finished):
+            self.sampled = event.num_rows
+
+    @property
+    def total(self) -> int:
+        return self.prompt + self.sampled
+
+    @property
+    def text(self) -> int:
+        """Of what was sampled."""
+        return max(0, self.sampled - self.audio)
+
+    @property
+    def heard(self) -> int:
+        """Rows of the prompt that are speech."""
+        return sum(
+            len(content.codes)
+            if isinstance(content, Speech)
+            else len(spoken_codes(content.rows, self._ids))
+            for message in (self.request.messages if self.request else ())
+            if not isinstance(content := message.content, Text)
+        )
+
+    @property
+    def asked(self) -> dict[str, int]:
+        """The prompt's rows in OpenAI's words."""
+        heard = self.heard
+        return {
+            "audio_tokens": heard,
+            "text_tokens": max(0, self.prompt - heard),
+            "cached_tokens": self.cached,
+        }
+
+    @property
+    def answered(self) -> dict[str, int]:
+        return {"audio_tokens": self.audio, "text_tokens": self.text}
+
+
+class Answer(Protocol):
+    """What a program is sent of one reply."""
+
+    usage: Usage
+
+    def take(self, event: Event) -> AsyncIterator[bytes]:
+        """What is sent of an event, of which the last is `Finished`."""
+        ...
+
+    def failed(self, error: ApiError) -> bytes | None:
+        """The end of an answer that breaks off behind its beginning; None where that can only be
+        seen from the connection, which is closed."""
+        ...
+
+
+async def answered(
+    server: Server,
+    caller: Caller,
+    answer: Answer,
+    asked: Callable[[], Awaitable[Request]],
+    param: str,
+) -> AsyncGenerator[bytes, None]:
+    """What `answer` makes of the reply to the request that `asked` gives; what the service refuses
+    or fails at is told of the field `param`."""
+    begun = False
+    with caller.place():
+        try:
+            answer.usage.request = request = await asked()
+            async with contextlib.aclosing(told(server.service, request)) as events:
+                async for event in events:
+                    answer.usage.take(event)
+                    async for part in answer.take(event):
+                        begun = True
+                        yield part
+        except (MossError, ApiError) as error:
+            refusal = of_moss(error, param) if isinstance(error, MossError) else error
+            if not begun or (last := answer.failed(refusal)) is None:
+                raise refusal from None
+            yield last
 
 
 class Streamed(Response):

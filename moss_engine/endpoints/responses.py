@@ -8,37 +8,20 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from moss_engine.api.errors import MossError
-from moss_engine.api.events import (
-    Accepted,
-    Called,
-    Event,
-    Finished,
-    FinishReason,
-    Started,
-    TextDelta,
-)
-from moss_engine.api.request import ToolCall
+from moss_engine.api.events import Accepted, Called, Event, Finished, FinishReason, TextDelta
+from moss_engine.api.request import Request, ToolCall
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import OpenBody, Rows, parse_value, told_by, without_effect
-from moss_engine.endpoints.chat import (
-    MAX_MESSAGES,
-    MAX_PARTS,
-    MAX_TOOLS,
-    ChatBody,
-    ChosenFunction,
-    Function,
-    make_request,
-)
-from moss_engine.endpoints.errors import ApiError, of_moss
+from moss_engine.endpoints.chat import MAX_MESSAGES, MAX_PARTS, ChatBody, joined, make_request
+from moss_engine.endpoints.errors import ApiError
+from moss_engine.endpoints.functions import AnyFlatChoice, FlatChoice, FlatTools, Function
 from moss_engine.endpoints.memory import Memory
-from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, told
+from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, Usage, answered
 from moss_engine.endpoints.server import Server
 
 Value = dict[str, Any]
@@ -100,14 +83,6 @@ Item = Annotated[
 Items = Annotated[list[Item], Field(min_length=1, max_length=MAX_MESSAGES)]
 
 
-class ResponseTool(Function):
-    type: Literal["function"]
-
-
-class ChosenResponseTool(ChosenFunction):
-    type: Literal["function"]
-
-
 class Format(OpenBody):
     type: Literal["text"]
 
@@ -129,15 +104,8 @@ class ResponsesBody(OpenBody):
     temperature: float | None = None
     top_p: float | None = None
     max_output_tokens: Rows | None = None
-    tools: Annotated[list[ResponseTool], Field(max_length=MAX_TOOLS)] | None = None
-    tool_choice: (
-        Annotated[
-            Annotated[Literal["none", "auto", "required"], Tag("<text>")]
-            | Annotated[ChosenResponseTool, Tag("<function>")],
-            told_by("type"),
-        ]
-        | None
-    ) = None
+    tools: FlatTools | None = None
+    tool_choice: AnyFlatChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     previous_response_id: None = None
@@ -152,40 +120,18 @@ NAMES = {"max_completion_tokens": "max_output_tokens", "system": "instructions"}
 def respond(server: Server, memory: Memory, body: ResponsesBody, caller: Caller) -> Streamed:
     """The response; raises ApiError for what can be refused at once."""
     server.check_model(body.model)
-    asked, ignored = _asked(body), without_effect(body)
-    media_type = EVENT_STREAM if body.stream else "application/json"
-    return Streamed(_parts(server, memory, body, asked, caller, ignored), media_type, ignored)
+    chat, ignored = _as_chat(body), without_effect(body)
+
+    async def asked() -> Request:
+        request = await make_request(server, memory, chat, caller, ignored)
+        ignored[:] = [NAMES.get(name, name) for name in ignored]
+        return request
+
+    answer, media_type = Answer(server, body), EVENT_STREAM if body.stream else "application/json"
+    return Streamed(answered(server, caller, answer, asked, "input"), media_type, ignored)
 
 
-async def _parts(
-    server: Server,
-    memory: Memory,
-    body: ResponsesBody,
-    asked: ChatBody,
-    caller: Caller,
-    ignored: list[str],
-) -> AsyncGenerator[bytes, None]:
-    """Events, or one whole response."""
-    answer, begun = Answer(server.model, body), False
-    with caller.place():
-        try:
-            request = await make_request(server, memory, asked, caller, ignored)
-            ignored[:] = [NAMES.get(name, name) for name in ignored]
-            async with aclosing(told(server.service, request)) as events:
-                async for event in events:
-                    for part in answer.take(event):
-                        begun = True
-                        yield part
-            if not body.stream:
-                yield json.dumps(answer.value(), ensure_ascii=False).encode()
-        except (MossError, ApiError) as error:
-            refusal = of_moss(error, "input") if isinstance(error, MossError) else error
-            if not begun:
-                raise refusal from None
-            yield answer.failed(refusal)
-
-
-def _asked(body: ResponsesBody) -> ChatBody:
+def _as_chat(body: ResponsesBody) -> ChatBody:
     """The same as a chat completion asks for it."""
     messages: list[Value] = []
     if body.instructions:
@@ -194,9 +140,9 @@ def _asked(body: ResponsesBody) -> ChatBody:
     items = [MessageItem(role="user", content=said)] if isinstance(said, str) else said
     for item in items:
         if isinstance(item, MessageItem):
-            messages.append({"role": item.role, "content": _joined(item.content)})
+            messages.append({"role": item.role, "content": joined(item.content)})
         elif isinstance(item, OutputItem):
-            content = _joined(item.output)
+            content = joined(item.output)
             messages.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
         elif isinstance(item, CallItem):
             if not messages or messages[-1]["role"] != "assistant":
@@ -209,7 +155,7 @@ def _asked(body: ResponsesBody) -> ChatBody:
         for tool in body.tools or ()
     ]
     choice: Any = body.tool_choice
-    if isinstance(choice, ChosenResponseTool):
+    if isinstance(choice, FlatChoice):
         choice = {"type": "function", "function": {"name": choice.name}}
     fields = {
         "model": body.model,
@@ -225,43 +171,42 @@ def _asked(body: ResponsesBody) -> ChatBody:
 
 
 class Answer:
-    """Folds the events of one reply."""
+    """Events, or one whole response."""
 
-    def __init__(self, model: str, body: ResponsesBody):
-        self._model = model
+    def __init__(self, server: Server, body: ResponsesBody):
+        self.usage = Usage(server.info.ids)
+        self._model = server.model
         self._body = body
         self._id = f"resp_{secrets.token_hex(16)}"
         self._created_s = int(time.time())
         self._message_id = f"msg_{secrets.token_hex(16)}"
         self._words: list[str] = []
         self._output: list[Value] = []
-        self._num_prompt_rows = self._num_cached_rows = 0
         self._over: Finished | None = None
         self._num_events = 0
 
-    def take(self, event: Event) -> Iterator[bytes]:
-        """What a stream says of an event; nothing, where the response is wanted whole."""
+    async def take(self, event: Event) -> AsyncIterator[bytes]:
         for value in self._told(event):
             if self._body.stream:
                 yield self._sent(value)
+        if isinstance(event, Finished) and not self._body.stream:
+            yield json.dumps(self._value(), ensure_ascii=False).encode()
 
     def failed(self, error: ApiError) -> bytes:
-        """The last event of a stream that breaks off."""
         told = error.value()
         return self._sent({"type": "error", **{k: told[k] for k in ("code", "message", "param")}})
 
-    def value(self) -> Value:
+    def _value(self) -> Value:
         """The response as it is by now."""
         over = self._over
         cut = over is not None and over.reason is FinishReason.LENGTH
-        num_rows = over.num_rows if over else 0
         asked = self._body.model_dump(include={"tools", "tool_choice"}, exclude_none=True)
         usage = {
-            "input_tokens": self._num_prompt_rows,
-            "input_tokens_details": {"cached_tokens": self._num_cached_rows},
-            "output_tokens": num_rows,
+            "input_tokens": self.usage.prompt,
+            "input_tokens_details": {"cached_tokens": self.usage.cached},
+            "output_tokens": self.usage.sampled,
             "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": self._num_prompt_rows + num_rows,
+            "total_tokens": self.usage.total,
         }
         return {
             "id": self._id,
@@ -284,11 +229,8 @@ class Answer:
 
     def _told(self, event: Event) -> Iterator[Value]:
         if isinstance(event, Accepted):
-            self._num_prompt_rows = event.num_prompt_rows
-            yield {"type": "response.created", "response": self.value()}
-            yield {"type": "response.in_progress", "response": self.value()}
-        elif isinstance(event, Started):
-            self._num_cached_rows = event.num_cached_rows
+            yield {"type": "response.created", "response": self._value()}
+            yield {"type": "response.in_progress", "response": self._value()}
         elif isinstance(event, TextDelta):
             if not self._words:
                 message = {**self._message("in_progress"), "content": []}
@@ -302,7 +244,7 @@ class Answer:
         elif isinstance(event, Finished):
             yield from self._end_of_words()
             self._over = event
-            whole = self.value()
+            whole = self._value()
             yield {"type": f"response.{whole['status']}", "response": whole}
 
     def _end_of_words(self) -> Iterator[Value]:
@@ -342,8 +284,3 @@ class Answer:
 
 def _part(text: str) -> Value:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _joined(content: Any) -> str:
-    """Text, or text parts, as one text."""
-    return content if isinstance(content, str) else "\n".join(part.text for part in content)

@@ -12,9 +12,8 @@ from functools import cached_property
 from moss_engine.api.errors import MossError, UnsupportedModeError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
-from moss_engine.api.request import Content, Message, Reply, Request, Sampling, Speech, Tools
+from moss_engine.api.request import Message, Request, Sampling, Tools
 from moss_engine.api.service import SpeechService
-from moss_engine.api.tokens import SpecialIds, spoken_codes
 from moss_engine.endpoints.access import Access, Caller
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.figures import Figures
@@ -166,13 +165,6 @@ class Server:
             visitor=f"api-{caller.name}",
             tools=tools,
         )
-
-
-def num_codes(content: Content, ids: SpecialIds) -> int:
-    """How many rows of a message are speech."""
-    if isinstance(content, Speech):
-        return len(content.codes)
-    return len(spoken_codes(content.rows, ids)) if isinstance(content, Reply) else 0
 
 
 def _goes(mode: Mode, given: Medium, output: Medium | None) -> bool:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from moss_engine.api.errors import MossError, UnsupportedModeError
-from moss_engine.api.events import Accepted, AudioChunk, Finished
+from moss_engine.api.events import AudioChunk, Event, Finished
 from moss_engine.api.modes import Mode
 from moss_engine.api.request import MAX_SEED, Message, Request, Text
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import OpenBody, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss
-from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, server_sent, told
+from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, Usage, answered, server_sent
 from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.sound import MEDIA_TYPES, Format, open_encoder
 from moss_engine.text.language import check_language
@@ -52,18 +51,19 @@ def speak(server: Server, body: SpeechBody, caller: Caller) -> Streamed:
             check_language(mode, body.input, 'send "anyway": true to hear it nevertheless')
     except MossError as error:
         raise of_moss(error, "input") from None
-    messages = (Message("user", Text(body.input)),)
     speed, ignored = server.nearest_speed(body.speed), without_effect(body)
     if speed != body.speed:
         ignored.append(f"speed;used={speed:g}")
-    request = server.request(
-        caller, messages, mode, server.sampling(body.seed), voice=body.voice, speed=speed
-    )
-    if body.stream_format == "sse":
-        events = _events(server, request, caller, body.response_format)
-        return Streamed(events, EVENT_STREAM, ignored)
-    parts = _parts(server, request, caller, body.response_format)
-    return Streamed(parts, MEDIA_TYPES[body.response_format], ignored)
+
+    async def asked() -> Request:
+        messages = (Message("user", Text(body.input)),)
+        sampling = server.sampling(body.seed)
+        return server.request(caller, messages, mode, sampling, voice=body.voice, speed=speed)
+
+    as_events = body.stream_format == "sse"
+    answer = Sound(server, body.response_format, as_events=as_events)
+    media_type = EVENT_STREAM if as_events else MEDIA_TYPES[body.response_format]
+    return Streamed(answered(server, caller, answer, asked, "input"), media_type, ignored)
 
 
 def _mode(server: Server, name: str | None) -> Mode:
@@ -77,63 +77,37 @@ def _mode(server: Server, name: str | None) -> Mode:
     return server.reading_mode
 
 
-async def _parts(
-    server: Server, request: Request, caller: Caller, name: Format
-) -> AsyncGenerator[bytes, None]:
-    """The bytes of a sound file; raises a MossError for a reply without any sound."""
-    encoder, spoken = open_encoder(name, server.info.sample_rate_hz), False
-    with caller.place():
-        try:
-            async with aclosing(told(server.service, request)) as events:
-                async for event in events:
-                    if isinstance(event, AudioChunk):
-                        spoken = True
-                        if part := await encoder.push(event.samples):
-                            yield part
-        except MossError as error:
-            raise of_moss(error, "input") from None
-    if not spoken:
-        raise MossError("The reply has no sound; ask again.")
-    if last := await encoder.flush():
-        yield last
+class Sound:
+    """The bytes of a sound file, or events that carry them: `speech.audio.delta` with base64 of the
+    next ones, then `speech.audio.done`. A reply without any sound is no file."""
 
+    def __init__(self, server: Server, name: Format, *, as_events: bool):
+        self.usage = Usage(server.info.ids)
+        self._encoder = open_encoder(name, server.info.sample_rate_hz)
+        self._as_events = as_events
+        self._spoken = False
 
-async def _events(
-    server: Server, request: Request, caller: Caller, name: Format
-) -> AsyncGenerator[bytes, None]:
-    """`speech.audio.delta` with base64 of the file's next bytes, then `speech.audio.done`."""
-    encoder = open_encoder(name, server.info.sample_rate_hz)
-    num_prompt_rows, begun = 0, False
-    with caller.place():
-        try:
-            async with aclosing(told(server.service, request)) as events:
-                async for event in events:
-                    if isinstance(event, Accepted):
-                        num_prompt_rows = event.num_prompt_rows
-                    if isinstance(event, AudioChunk) and (
-                        part := await encoder.push(event.samples)
-                    ):
-                        begun = True
-                        yield _delta(part)
-                    if isinstance(event, Finished):
-                        if last := await encoder.flush():
-                            yield _delta(last)
-                        yield _done(num_prompt_rows, event.num_rows)
-        except (MossError, ApiError) as error:
-            refusal = of_moss(error, "input") if isinstance(error, MossError) else error
-            if not begun:
-                raise refusal from None
-            yield server_sent({"type": "error", "error": refusal.value()})
+    async def take(self, event: Event) -> AsyncIterator[bytes]:
+        part = b""
+        if isinstance(event, AudioChunk):
+            self._spoken = True
+            part = await self._encoder.push(event.samples)
+        elif isinstance(event, Finished):
+            if not self._spoken and not self._as_events:
+                raise MossError("The reply has no sound; ask again.")
+            part = await self._encoder.flush()
+        if part and self._as_events:
+            delta = base64.b64encode(part).decode()
+            yield server_sent({"type": "speech.audio.delta", "audio": delta})
+        elif part:
+            yield part
+        if isinstance(event, Finished) and self._as_events:
+            usage = {
+                "input_tokens": self.usage.prompt,
+                "output_tokens": self.usage.sampled,
+                "total_tokens": self.usage.total,
+            }
+            yield server_sent({"type": "speech.audio.done", "usage": usage})
 
-
-def _delta(part: bytes) -> bytes:
-    return server_sent({"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()})
-
-
-def _done(num_prompt_rows: int, num_rows: int) -> bytes:
-    usage = {
-        "input_tokens": num_prompt_rows,
-        "output_tokens": num_rows,
-        "total_tokens": num_prompt_rows + num_rows,
-    }
-    return server_sent({"type": "speech.audio.done", "usage": usage})
+    def failed(self, error: ApiError) -> bytes | None:
+        return server_sent({"type": "error", "error": error.value()}) if self._as_events else None

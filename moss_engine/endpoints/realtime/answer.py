@@ -13,27 +13,24 @@ from typing import Any
 
 from moss_engine.api.errors import MossError
 from moss_engine.api.events import (
-    Accepted,
     AudioChunk,
     Called,
     Event,
     Failed,
     Finished,
     FinishReason,
-    Sampled,
-    Started,
     TextDelta,
 )
-from moss_engine.api.request import Message, Request, Text
+from moss_engine.api.request import Message, Text
 from moss_engine.api.service import ReplyStream
-from moss_engine.api.tokens import Modality
 from moss_engine.audio.g711 import Encoder
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
 from moss_engine.endpoints.realtime.conversation import Conversation, Item, char_places
 from moss_engine.endpoints.realtime.session import FORMATS, LAWS, Session
-from moss_engine.endpoints.server import Server, num_codes
+from moss_engine.endpoints.replies import Usage
+from moss_engine.endpoints.server import Server
 
 Emit = Callable[..., Awaitable[None]]
 
@@ -93,13 +90,12 @@ class Answer:
         self.failed = False
         self._reply: ReplyStream | None = None
         self._why_cancelled = ""
-        self._request: Request | None = None
         self._shown = False
         self._ignored = ignored or []
         self._calls: list[Item] = []
         law = LAWS.get(session.sounds_as)
         self._encoder = Encoder(law, server.info.sample_rate_hz) if law else None
-        self._prompt_rows = self._cached_rows = self._audio_rows = self._num_rows = 0
+        self._usage = Usage(server.info.ids)
 
     @property
     def sent_s(self) -> float:
@@ -169,7 +165,7 @@ class Answer:
             mode, tools = server.mode_for(spoken, speaks=session.speaks), session.offered
             messages = self._talk.messages(mode, session.instructions, session.instead)
             server.check_tools(mode, messages, tools)
-        self._request = server.request(
+        request = self._usage.request = server.request(
             self._caller,
             messages,
             mode,
@@ -181,14 +177,15 @@ class Answer:
         )
         if not self._ahead:
             self._caller.call()
-        self._reply = await self._server.service.submit(self._request)
+        self._reply = await self._server.service.submit(request)
         if self.cancelled:
             self._reply.cancel()
         try:
-            if self._request.tools is None:
+            if request.tools is None:
                 await self._show()
             async with aclosing(self._reply.events(acknowledge=False)) as events:
                 async for event in events:
+                    self._usage.take(event)
                     if isinstance(event, Failed):
                         raise of_failure(event.code, event.message)
                     if isinstance(event, Finished):
@@ -201,15 +198,9 @@ class Answer:
         raise AssertionError("a reply ended without its last event")
 
     async def _take(self, event: Event) -> None:
-        if isinstance(event, Accepted):
-            self._prompt_rows = event.num_prompt_rows
-        elif isinstance(event, Started):
-            self._cached_rows = event.num_cached_rows
-        elif isinstance(event, Sampled):
-            self._audio_rows += event.modality is Modality.AUDIO
-        elif self.cancelled:
+        if self.cancelled:
             return
-        elif isinstance(event, Called):
+        if isinstance(event, Called):
             await self._call(event)
         elif isinstance(event, TextDelta):
             await self._show()
@@ -268,7 +259,7 @@ class Answer:
 
     def _end(self, finished: Finished) -> tuple[str, dict[str, Any] | None]:
         """Status and its details; what was sampled and not sent is forgotten."""
-        self._num_rows, self.item.rows = finished.num_rows, finished.rows
+        self.item.rows = finished.rows
         if finished.reason is FinishReason.CANCELLED:
             if self._session.speaks:
                 self.item.cut(self.item.num_samples, self._server.info)
@@ -338,27 +329,18 @@ class Answer:
             "output_modalities": ["audio" if self._session.speaks else "text"],
             "max_output_tokens": "inf" if rows is None else rows,
             "audio": {"output": {"format": FORMATS[self._session.sounds_as], "voice": voice}},
-            "usage": self._usage() if over else None,
+            "usage": self._counted() if over else None,
             "metadata": self._session.metadata,
         }
 
-    def _usage(self) -> dict[str, Any]:
-        messages = self._request.messages if self._request else ()
-        heard = sum(num_codes(message.content, self._server.info.ids) for message in messages)
+    def _counted(self) -> dict[str, Any]:
+        usage = self._usage
         return {
-            "total_tokens": self._prompt_rows + self._num_rows,
-            "input_tokens": self._prompt_rows,
-            "output_tokens": self._num_rows,
-            "input_token_details": {
-                "text_tokens": max(0, self._prompt_rows - heard),
-                "audio_tokens": heard,
-                "image_tokens": 0,
-                "cached_tokens": self._cached_rows,
-            },
-            "output_token_details": {
-                "text_tokens": max(0, self._num_rows - self._audio_rows),
-                "audio_tokens": self._audio_rows,
-            },
+            "total_tokens": usage.total,
+            "input_tokens": usage.prompt,
+            "output_tokens": usage.sampled,
+            "input_token_details": {**usage.asked, "image_tokens": 0},
+            "output_token_details": usage.answered,
         }
 
 

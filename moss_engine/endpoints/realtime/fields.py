@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, ValidationError
 
 from moss_engine.endpoints.bodies import Language, OpenBody, Rows, parse_value, told_by
-from moss_engine.endpoints.chat import MAX_TOOL_CHARS, MAX_TOOLS, Function, FunctionName
 from moss_engine.endpoints.errors import ApiError, of_validation
+from moss_engine.endpoints.functions import MAX_TOOL_CHARS, AnyFlatChoice, FlatTools, FunctionName
 
 Modalities = Annotated[list[Literal["text", "audio"]], Field(min_length=1, max_length=2)]
 """A spoken answer comes with its words, with or without "text"."""
@@ -105,23 +105,6 @@ class SessionAudio(OpenBody):
     output: AudioOutput | None = None
 
 
-class FunctionTool(Function):
-    type: Literal["function"]
-
-
-class ChosenTool(OpenBody):
-    type: Literal["function"]
-    name: FunctionName
-
-
-ToolFields = Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)]
-ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("<text>")]
-    | Annotated[ChosenTool, Tag("<function>")],
-    told_by("type"),
-]
-
-
 class SessionFields(OpenBody):
     type: Literal["realtime", "transcription"] | None = None
     model: str | None = None
@@ -129,8 +112,8 @@ class SessionFields(OpenBody):
     output_modalities: Modalities | None = None
     audio: SessionAudio | None = None
     max_output_tokens: MaxTokens | None = None
-    tools: ToolFields | None = None
-    tool_choice: ToolChoice | None = None
+    tools: FlatTools | None = None
+    tool_choice: AnyFlatChoice | None = None
 
 
 class InputText(OpenBody):
@@ -233,8 +216,8 @@ class ResponseFields(OpenBody):
     audio: ResponseAudio | None = None
     max_output_tokens: MaxTokens | None = None
     metadata: Annotated[Metadata, Field(max_length=16)] | None = None
-    tools: ToolFields | None = None
-    tool_choice: ToolChoice | None = None
+    tools: FlatTools | None = None
+    tool_choice: AnyFlatChoice | None = None
 
 
 class Event(OpenBody):

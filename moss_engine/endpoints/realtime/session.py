@@ -10,13 +10,11 @@ from moss_engine.api.request import Tools
 from moss_engine.audio.g711 import Law
 from moss_engine.audio.turn_taking import END_S, LEAD_S, LIKELY
 from moss_engine.endpoints.bodies import without_effect
-from moss_engine.endpoints.chat import offered
 from moss_engine.endpoints.errors import ApiError
+from moss_engine.endpoints.functions import FlatChoice, FlatTool, offered
 from moss_engine.endpoints.realtime.fields import (
     AudioInput,
     AudioOutput,
-    ChosenTool,
-    FunctionTool,
     ResponseFields,
     SemanticVad,
     ServerVad,
@@ -63,8 +61,8 @@ class Session:
     metadata: dict[str, str] | None = None
     hears_as: str = "audio/pcm"
     sounds_as: str = "audio/pcm"
-    tools: tuple[FunctionTool, ...] = ()
-    tool_choice: str | ChosenTool = "auto"
+    tools: tuple[FlatTool, ...] = ()
+    tool_choice: str | FlatChoice = "auto"
     transcription: bool = False
     idle_s: float | None = None
     instead: str = ""
@@ -174,10 +172,7 @@ class Session:
     @property
     def offered(self) -> Tools | None:
         """The functions that may be called; raises ApiError."""
-        choice = self.tool_choice
-        if isinstance(choice, ChosenTool):
-            return offered(self.tools, "required", choice.name)
-        return offered(self.tools, choice, "")  # type: ignore[arg-type]
+        return offered(self.tools, self.tool_choice)
 
     def value(self, voices: tuple[str, ...], recogniser: str | None) -> dict[str, Any]:
         """The session as `session.created` and `session.updated` tell it."""
@@ -206,7 +201,7 @@ class Session:
             "output_modalities": ["audio" if self.speaks else "text"],
             "instructions": self.instructions,
             "tools": [tool.model_dump(exclude_none=True) for tool in self.tools],
-            "tool_choice": choice.model_dump() if isinstance(choice, ChosenTool) else choice,
+            "tool_choice": choice.model_dump() if isinstance(choice, FlatChoice) else choice,
             "max_output_tokens": "inf" if self.max_rows is None else self.max_rows,
             "tracing": None,
             "truncation": "auto",

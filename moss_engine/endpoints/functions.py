@@ -1,0 +1,96 @@
+"""Functions that a chat server may call: as programs offer them, in either of OpenAI's shapes, and
+as a request takes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Tag
+
+from moss_engine.api.request import Tool, ToolCall, Tools
+from moss_engine.endpoints.bodies import OpenBody, told_by
+from moss_engine.endpoints.errors import ApiError
+
+MAX_TOOLS = 128
+MAX_CALLS = 64
+MAX_TOOL_CHARS = 256 * 1024
+"""Of all functions that are offered, and of what comes back from one."""
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+
+
+class Function(OpenBody):
+    """`parameters` is a JSON Schema."""
+
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class FlatTool(Function):
+    """As responses and realtime sessions offer it."""
+
+    type: Literal["function"]
+
+
+class FunctionTool(OpenBody):
+    """As a chat completion offers it."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class Chosen(OpenBody):
+    name: FunctionName
+
+
+class FlatChoice(Chosen):
+    type: Literal["function"]
+
+
+class FunctionChoice(OpenBody):
+    type: Literal["function"]
+    function: Chosen
+
+
+FlatTools = Annotated[list[FlatTool], Field(max_length=MAX_TOOLS)]
+FunctionTools = Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)]
+How = Annotated[Literal["none", "auto", "required"], Tag("<text>")]
+AnyFlatChoice = Annotated[How | Annotated[FlatChoice, Tag("<function>")], told_by("type")]
+AnyChoice = Annotated[How | Annotated[FunctionChoice, Tag("<function>")], told_by("type")]
+
+
+def offered(
+    functions: Sequence[Function],
+    choice: str | FlatChoice | FunctionChoice | None,
+    *,
+    parallel: bool = True,
+) -> Tools | None:
+    """What may be called; None where nothing may. Raises ApiError."""
+    if not functions or choice == "none":
+        return None
+    tools = []
+    for said in functions:
+        try:
+            schema = json.dumps(said.parameters, allow_nan=False) if said.parameters else ""
+        except ValueError:
+            raise _wrong("tools hold a number that JSON has not; send numbers.") from None
+        tools.append(Tool(said.name, said.description or "", schema))
+    if sum(len(tool.description) + len(tool.parameters) for tool in tools) > MAX_TOOL_CHARS:
+        raise _wrong(f"tools have more than {MAX_TOOL_CHARS:,} characters; offer fewer.")
+    if isinstance(choice, FunctionChoice):
+        return Tools(tuple(tools), "required", choice.function.name, parallel)
+    if isinstance(choice, FlatChoice):
+        return Tools(tuple(tools), "required", choice.name, parallel)
+    return Tools(tuple(tools), "required" if choice == "required" else "auto", "", parallel)
+
+
+def _wrong(sentence: str) -> ApiError:
+    return ApiError(400, sentence, "invalid_value", param="tools")
+
+
+def value_of(call: ToolCall) -> dict[str, Any]:
+    """A call as chat completions tell it."""
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}

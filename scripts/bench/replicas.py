@@ -109,9 +109,9 @@ def make_service(size: Size) -> StartableService:
         return build_service(cpu_config(size.checkpoint))
     import torch
 
-    from moss_engine.api.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
     from moss_engine.models.config import PUBLISHED
     from moss_engine.service.local import LocalService
+    from moss_engine.text.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
     from scripts.bench.full_size import make_codec
     from scripts.bench.gpu import make_runtime
     from scripts.bench.random_weights import random_service

@@ -13,11 +13,11 @@ import numpy as np
 
 from moss_engine.api.events import Accepted, AudioChunk, Event, Finished, FinishReason
 from moss_engine.api.info import EngineStats, RuntimeInfo, ServiceInfo, ServiceStats
-from moss_engine.api.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
 from moss_engine.api.request import Request, Text
 from moss_engine.api.tokens import SpecialIds
 from moss_engine.cluster.fleet import Card
 from moss_engine.cluster.replica import ReplicaServer
+from moss_engine.text.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
 
 RATE_HZ, CHUNK_SAMPLES = 24_000, 9_600  # ten codes, as the built-in voice sends them
 CHUNK_S = CHUNK_SAMPLES / RATE_HZ

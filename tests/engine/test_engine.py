@@ -21,7 +21,6 @@ from moss_engine.api.events import (
     Started,
     TextDelta,
 )
-from moss_engine.api.modes import read_default_sampling, read_modes
 from moss_engine.api.request import Message, Reply, Request, Text
 from moss_engine.api.tokens import Row, code_of, text_rows
 from moss_engine.config import EngineConfig
@@ -29,7 +28,9 @@ from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.make import make_runtime
-from moss_engine.text.processor import Processor, TextTokenizer
+from moss_engine.text.modes import read_default_sampling, read_modes
+from moss_engine.text.processor import Processor
+from moss_engine.text.tokenizer import TextTokenizer
 from tests.fakes import (
     HEADER,
     IDS,

@@ -71,7 +71,7 @@ ALLOWED = {
 HOMES = {
     "torch": ("models", "runtime", "kernels", "codec", "service", "build", "export"),
     "safetensors": ("models",),
-    "tokenizers": ("text.processor",),
+    "tokenizers": ("text.tokenizer",),
     "soxr": ("audio.g711",),
     "aiortc": ("endpoints.realtime.calls",),
     "av": ("endpoints.realtime.calls",),

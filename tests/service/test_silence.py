@@ -15,13 +15,14 @@ import pytest
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.api.events import Event, Finished, TextDelta
-from moss_engine.api.modes import Mode, Modes, Pauses, read_modes
+from moss_engine.api.modes import Mode
 from moss_engine.api.request import Request
 from moss_engine.api.tokens import Row
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment
 from moss_engine.service.local import ServiceCore
+from moss_engine.text.modes import Modes, Pauses, read_modes
 from moss_engine.text.processor import parts_to_read
 from tests.fakes import SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
 from tests.service.service_support import ask, heard, listen, sound_of

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from moss_engine.api.modes import PUBLISHED_MODES
 from moss_engine.text.language import LANGUAGES, Language, doubt, said
+from moss_engine.text.modes import PUBLISHED_MODES
 from moss_engine.text.spoken.text import spoken_text
 from tests.text.test_spoken_text import TABLE
 

@@ -19,17 +19,18 @@ from moss_engine.api.errors import (
     TextTooLongError,
     UnsupportedModeError,
 )
-from moss_engine.api.modes import (
+from moss_engine.api.request import ChannelSampling, Message, Reply, Request, Sampling, Speech, Text
+from moss_engine.api.tokens import Row
+from moss_engine.models.config import PUBLISHED, ModelConfig
+from moss_engine.text.language import LANGUAGES
+from moss_engine.text.modes import (
     PUBLISHED_MODES,
     PUBLISHED_SAMPLING,
     read_default_sampling,
     read_modes,
 )
-from moss_engine.api.request import ChannelSampling, Message, Reply, Request, Sampling, Speech, Text
-from moss_engine.api.tokens import Row
-from moss_engine.models.config import PUBLISHED, ModelConfig
-from moss_engine.text.language import LANGUAGES
-from moss_engine.text.processor import Processor, TextTokenizer, load_processor
+from moss_engine.text.processor import Processor, load_processor
+from moss_engine.text.tokenizer import TextTokenizer
 from tests.fakes import CONFIG
 
 SPECIALS = "<|im_start|> <|im_end|> <|endoftext|> <|sosp|> <|audio|> <read> <chat>".split()

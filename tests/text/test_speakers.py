@@ -18,7 +18,8 @@ from moss_engine.build import build_service
 from moss_engine.config import EngineConfig
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import write_manifest
-from moss_engine.text.processor import Processor, TextTokenizer, load_processor
+from moss_engine.text.processor import Processor, load_processor
+from moss_engine.text.tokenizer import TextTokenizer
 from tests.fixtures.make_tiny_checkpoint import CHAT, READ
 
 VOICES = [

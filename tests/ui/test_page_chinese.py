@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from moss_engine.api.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING, read_modes
+from moss_engine.text.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING, read_modes
 from tests.ui.page_support import INFO, FakeService, Script, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ WORD = re.compile(r"[A-Za-z]{2,}")
 HAN = re.compile(r"[\u4e00-\u9fff]")
 # Where the sentences come from that a visitor may be told.
 TOLD = (
-    "api/request.py", "api/modes.py", "audio/file.py", "engine/engine.py",
+    "api/request.py", "text/modes.py", "audio/file.py", "engine/engine.py",
     "engine/scheduler.py", "service/*.py", "talk/*.py", "talk/brain/*.py", "text/processor.py",
     "ui/audio_in/*.py", "ui/replay.py", "ui/own_voices.py", "ui/form.py", "ui/handlers.py",
 )  # fmt: skip

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from moss_engine.api.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
 from moss_engine.api.request import Text
+from moss_engine.text.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
 from tests.ui.page_support import INFO, FakeService, Script, until
 
 pytestmark = pytest.mark.browser

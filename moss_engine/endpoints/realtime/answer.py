@@ -28,7 +28,7 @@ from moss_engine.audio.pcm import to_pcm16
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
 from moss_engine.endpoints.realtime.conversation import Conversation, Item, char_places
-from moss_engine.endpoints.realtime.session import FORMATS, LAWS, Session
+from moss_engine.endpoints.realtime.session import FORMATS, LAWS, Session, warning
 from moss_engine.endpoints.replies import Usage
 from moss_engine.endpoints.server import Server
 
@@ -132,8 +132,8 @@ class Answer:
 
     async def run(self) -> None:
         """Begin, answer and end; errors become the response's status."""
-        told = {"warnings": self._ignored} if self._ignored else {}
-        await self._emit("response.created", response=self._value("in_progress"), **told)
+        told = self._value("in_progress")
+        await self._emit("response.created", response=told, **warning(self._ignored))
         status, details = "failed", None
         try:
             if self.cancelled:  # before there was anything to answer
@@ -226,18 +226,21 @@ class Answer:
         """A function is called, in an item of its own."""
         item = Item(f"item_{secrets.token_hex(12)}", "assistant", False, "in_progress")
         item.call = event.call
-        before = self._talk.add(item)
-        place = {"response_id": self.id, "output_index": len(self.items)}
+        before, index = self._talk.add(item), len(self.items)
         self._calls.append(item)
-        await self._emit("response.output_item.added", **place, item=item.value())
-        await self._emit("conversation.item.added", previous_item_id=before, item=item.value())
-        said = {**place, "item_id": item.id, "call_id": event.call.id}
+        await self._tell_item("added", item, before, index)
+        said = {"response_id": self.id, "output_index": index}
+        said |= {"item_id": item.id, "call_id": event.call.id}
         kind, arguments = "response.function_call_arguments", event.call.arguments
         await self._emit(f"{kind}.delta", **said, delta=arguments)
         await self._emit(f"{kind}.done", **said, name=event.call.name, arguments=arguments)
         item.status = "completed"
-        await self._emit("response.output_item.done", **place, item=item.value())
-        await self._emit("conversation.item.done", previous_item_id=before, item=item.value())
+        await self._tell_item("done", item, before, index)
+
+    async def _tell_item(self, how: str, item: Item, before: str | None, index: int = 0) -> None:
+        told, place = item.value(), {"response_id": self.id, "output_index": index}
+        await self._emit(f"response.output_item.{how}", **place, item=told)
+        await self._emit(f"conversation.item.{how}", previous_item_id=before, item=told)
 
     async def _say(self, event: TextDelta) -> None:
         if self._session.speaks:
@@ -278,10 +281,7 @@ class Answer:
         self.item.status = "in_progress"
         before = self._talk.add(self.item)
         self._shown = True
-        item = self.item.value()
-        place = {"response_id": self.id, "output_index": 0}
-        await self._emit("response.output_item.added", **place, item=item)
-        await self._emit("conversation.item.added", previous_item_id=before, item=item)
+        await self._tell_item("added", self.item, before)
         kind = {"type": "audio", "transcript": ""} if self._session.speaks else None
         part = kind or {"type": "text", "text": ""}
         await self._part("response.content_part.added", part=part)
@@ -299,11 +299,8 @@ class Answer:
             await self._part("response.output_text.done", text=self.item.text)
             part = {"type": "text", "text": self.item.text}
         await self._part("response.content_part.done", part=part)
-        item, place = self.item.value(), {"response_id": self.id, "output_index": 0}
-        await self._emit("response.output_item.done", **place, item=item)
         known = self.item in self._talk.items
-        before = self._talk.before(self.item) if known else None
-        await self._emit("conversation.item.done", previous_item_id=before, item=item)
+        await self._tell_item("done", self.item, self._talk.before(self.item) if known else None)
 
     async def _part(self, kind: str, **fields: Any) -> None:
         place = {"response_id": self.id, "item_id": self.item.id}

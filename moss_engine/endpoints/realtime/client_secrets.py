@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import OpenBody, read_json
-from moss_engine.endpoints.realtime.session import Session, settled
+from moss_engine.endpoints.realtime.session import Session, settled, warning
 from moss_engine.endpoints.server import Server
 
 
@@ -53,5 +53,4 @@ def _issued(
     if refused:
         raise refused[0]
     key, ends_s = server.access.issue(caller, said, seconds)
-    told = session.value(info.voices, info.recogniser)
-    return {**told, **({"warnings": ignored} if ignored else {})}, key, ends_s
+    return {**session.value(info.voices, info.recogniser), **warning(ignored)}, key, ends_s

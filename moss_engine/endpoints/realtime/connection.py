@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import secrets
 import time
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -53,8 +52,10 @@ from moss_engine.endpoints.realtime.listening import (
     bytes_of,
     event_id_of,
     samples_of,
+    whole_samples,
 )
-from moss_engine.endpoints.realtime.session import LAWS, Session, settled
+from moss_engine.endpoints.realtime.session import LAWS, Session, settled, warning
+from moss_engine.endpoints.realtime.wire import GONE, SocketWire, Wire
 from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
 
@@ -70,7 +71,6 @@ UNHEARD_S = 0.6
 WEIGH_EVERY_S = 0.16
 """Speech over an answer between two looks at its words."""
 SAYING_CHARS = 200
-GONE = (WebSocketDisconnect, asyncio.TimeoutError)
 KINDS = {
     "system": ({"input_text"},),
     "user": ({"input_text"}, {"input_audio"}),
@@ -81,74 +81,6 @@ GREETING = "Hello."
 STILL_THERE = "Are you still there?"
 """What is asked after `idle_timeout_ms` of silence."""
 IDLE_LOOK_S = 0.1
-EARLIER = {
-    "response.output_audio.delta": "response.audio.delta",
-    "response.output_audio.done": "response.audio.done",
-    "response.output_audio_transcript.delta": "response.audio_transcript.delta",
-    "response.output_audio_transcript.done": "response.audio_transcript.done",
-    "response.output_text.delta": "response.text.delta",
-    "response.output_text.done": "response.text.done",
-    "conversation.item.added": "conversation.item.created",
-}
-"""Names of events before the interface's general availability, for clients that ask for them."""
-EARLIER_PARTS = {"output_audio": "audio", "output_text": "text"}
-
-
-class Wire(Protocol):
-    """What events, and sound, come and go by. `plays`: it plays the answers itself, as PCM, and
-    knows how far it came."""
-
-    plays: bool
-
-    async def receive(self) -> str | bytes | np.ndarray | None:
-        """An event, or sound as int16 [n] at `RATE_HZ`; None once the client is gone."""
-        ...
-
-    async def send(self, event: dict[str, Any]) -> None:
-        """Raises one of `GONE`, or RuntimeError, once the client is gone."""
-        ...
-
-    def hush(self) -> int | None:
-        """Drop what is not played yet; the samples of the last answer that were, None where
-        nothing was dropped."""
-        ...
-
-
-class SocketWire:
-    """A WebSocket; `earlier`: events have the names of before the general availability."""
-
-    plays = False
-
-    def __init__(self, socket: WebSocket, *, earlier: bool = False):
-        self._socket = socket
-        self._earlier = earlier
-
-    async def receive(self) -> str | bytes | None:
-        message = await self._socket.receive()
-        if message["type"] == "websocket.disconnect":
-            return None
-        return message.get("text") or message.get("bytes") or ""
-
-    async def send(self, event: dict[str, Any]) -> None:
-        if self._earlier:
-            if event["type"] == "conversation.item.done":
-                return
-            event = _earlier({**event, "type": EARLIER.get(event["type"], event["type"])})
-        await self._socket.send_text(json.dumps(event, ensure_ascii=False))
-
-    def hush(self) -> None:
-        """Clients play what they are sent."""
-
-
-def _earlier(value: Any) -> Any:
-    """With the earlier names of parts of items."""
-    if isinstance(value, list):
-        return [_earlier(inner) for inner in value]
-    if not isinstance(value, dict):
-        return value
-    told = {name: _earlier(inner) for name, inner in value.items()}
-    kind = told.get("type")
-    return {**told, "type": EARLIER_PARTS[kind]} if kind in EARLIER_PARTS else told
 
 
 @dataclass(frozen=True)
@@ -262,11 +194,7 @@ class Connection:
             judges = self._server.info.recogniser is not None
             self._session = replace(self._session, vad=True, judges=judges)
             self._find_turns(detector)
-        ignored, refused = await self._settle(self._settings)
-        told = {"warnings": ignored} if ignored else {}
-        await self._emit("session.created", session=self._value(), **told)
-        for error in refused:
-            await self._refuse(error, None)
+        await self._update("session.created", self._settings)
 
     async def _take(self, said: str | bytes | np.ndarray) -> None:
         """One event of the client; what is wrong with it is told, and the session goes on."""
@@ -304,7 +232,9 @@ class Connection:
             self._listening.clear()
             await self._emit("input_audio_buffer.cleared")
         elif isinstance(event, SessionUpdate):
-            await self._update(event)
+            said, earlier = event.session, event.type == "transcription_session.update"
+            said = {**said, "type": "transcription"} if earlier else said
+            await self._update(f"{event.type}d", said, event.event_id)
         elif isinstance(event, ResponseCreate):
             await self._respond(event)
         elif isinstance(event, ResponseCancel):
@@ -328,16 +258,11 @@ class Connection:
             self._talk.delete(event.item_id)
             await self._emit("conversation.item.deleted", item_id=event.item_id)
 
-    async def _update(self, event: SessionUpdate) -> None:
-        said, earlier = event.session, event.type == "transcription_session.update"
-        if earlier:
-            said = {**said, "type": "transcription"}
+    async def _update(self, told: str, said: dict[str, Any], event_id: str | None = None) -> None:
         ignored, refused = await self._settle(said)
-        told = {"warnings": ignored} if ignored else {}
-        kind = "transcription_session.updated" if earlier else "session.updated"
-        await self._emit(kind, session=self._value(), **told)
+        await self._emit(told, session=self._value(), **warning(ignored))
         for error in refused:
-            await self._refuse(error, event.event_id)
+            await self._refuse(error, event_id)
 
     async def _settle(self, said: dict[str, Any]) -> tuple[list[str], list[ApiError]]:
         """Take what a client says of the session, as far as it can be had; the fields without
@@ -719,12 +644,7 @@ class Connection:
                 raise ApiError(400, "An item holds one recording; send several items.",
                                "invalid_value", param="item.content")  # fmt: skip
             audio = said.content[0].audio  # type: ignore[union-attr]
-            law = LAWS.get(self._session.hears_as)
-            if law:
-                decoder = Decoder(law, RATE_HZ)
-                pcm = np.concatenate([decoder.push(bytes_of(audio)), decoder.flush()])
-            else:
-                pcm = samples_of(audio)
+            pcm = whole_samples(audio, LAWS.get(self._session.hears_as))
             await self._listening.add(pcm, Item(name, said.role, True), after)
             return
         text = "\n".join(part.text for part in said.content)  # type: ignore[union-attr]

@@ -27,6 +27,7 @@ from moss_engine.api.errors import (
 from moss_engine.api.request import Speech
 from moss_engine.api.service import hear
 from moss_engine.api.transcript import Transcript
+from moss_engine.audio.g711 import Decoder, Law
 from moss_engine.audio.rate import FROM_HZ, Downsampler
 from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.turn_taking import (
@@ -42,6 +43,7 @@ from moss_engine.audio.turn_taking import (
 from moss_engine.audio.voice_activity import Detector, load_detector
 from moss_engine.endpoints.errors import of_moss
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
+from moss_engine.endpoints.realtime.session import warning
 from moss_engine.endpoints.server import Server
 
 MAX_NAME_CHARS = 512
@@ -55,6 +57,14 @@ def bytes_of(data: str) -> bytes:
         raise AudioFormatError(
             "The audio is no base64; send the bytes of its samples in base64."
         ) from None
+
+
+def whole_samples(data: str, law: Law | None) -> np.ndarray:
+    """base64 of a whole recording -> int16 [n] at `RATE_HZ`; raises AudioFormatError."""
+    if law is None:
+        return samples_of(data)
+    decoder = Decoder(law, RATE_HZ)
+    return np.concatenate([decoder.push(bytes_of(data)), decoder.flush()])
 
 
 def samples_of(data: str) -> np.ndarray:
@@ -304,6 +314,9 @@ class Listening:
         except MossError:
             return None
 
+    async def _heard(self, pcm: np.ndarray) -> Speech:
+        return await hear(self._server.service, pcm.astype(np.float32) / 32768.0, RATE_HZ)
+
     async def _look_at(self, item: Item, pcm: np.ndarray) -> None:
         judge, microphone = self.judge, self._microphone
         melody = asyncio.ensure_future(judge.melody(pcm, RATE_HZ)) if judge is not None else None
@@ -321,9 +334,8 @@ class Listening:
         """The words, if they are known; what is refused is refused once the turn is over."""
         info = self._server.info
         if info.encodes:
-            wave = pcm.astype(np.float32) / 32768.0
             with contextlib.suppress(MossError):
-                item.speech = await hear(self._server.service, wave, RATE_HZ)
+                item.speech = await self._heard(pcm)
             words = item.speech.transcript if item.speech else None
             return words.text if words else None
         found = await self.heard_so_far(pcm)
@@ -371,7 +383,7 @@ class Listening:
     async def show(
         self, item: Item, after: str | None = None, ignored: list[str] | None = None
     ) -> None:
-        before, told = self._talk.add(item, after), {"warnings": ignored} if ignored else {}
+        before, told = self._talk.add(item, after), warning(ignored)
         for kind in ("added", "done"):
             value = item.value()
             await self._emit(
@@ -411,8 +423,7 @@ class Listening:
             if look is not None and item.speech is None:
                 await asyncio.wait({look.task})
             if item.speech is None:
-                wave = pcm.astype(np.float32) / 32768.0
-                item.speech = await hear(self._server.service, wave, RATE_HZ)
+                item.speech = await self._heard(pcm)
         except MossError as error:
             item.not_understood = str(error)
             await self._tell_later(f"{kind}.failed", **place, error=of_moss(error).value())

@@ -16,8 +16,8 @@ from moss_engine.endpoints.realtime.fields import (
     AudioInput,
     AudioOutput,
     ResponseFields,
+    ResponseOutput,
     SemanticVad,
-    ServerVad,
     SessionFields,
     read_session,
 )
@@ -70,24 +70,20 @@ class Session:
 
     def updated(self, fields: SessionFields) -> Session:
         """With what a client set; fields that it left out stay as they are."""
-        given = fields.model_fields_set
-        session = self
-        if fields.type is not None:
-            session = replace(session, transcription=fields.type == "transcription")
-        if fields.output_modalities is not None:
-            session = replace(session, speaks="audio" in fields.output_modalities)
-        if fields.instructions is not None:
-            session = replace(session, instructions=fields.instructions)
-        if fields.tools is not None:
-            session = replace(session, tools=tuple(fields.tools))
-        if fields.tool_choice is not None:
-            session = replace(session, tool_choice=fields.tool_choice)
-        if "max_output_tokens" in given:
+        said, heard = fields.output_modalities, fields.audio and fields.audio.input
+        session = self._with(
+            transcription=fields.type and fields.type == "transcription",
+            speaks=said and "audio" in said,
+            instructions=fields.instructions,
+            tools=None if fields.tools is None else tuple(fields.tools),
+            tool_choice=fields.tool_choice,
+            **_sound((fields.audio and fields.audio.output) or AudioOutput()),
+        )
+        if "max_output_tokens" in fields.model_fields_set:
             session = replace(session, max_rows=rows_of(fields.max_output_tokens))
-        if fields.audio is not None and fields.audio.input is not None:
-            session = session._listening(fields.audio.input)
-        if fields.audio is not None and fields.audio.output is not None:
-            session = session._speaking(fields.audio.output)
+        if heard is not None:
+            session = replace(session, **_turns(heard))
+            session = session._with(hears_as=heard.format and heard.format.type)
         if session.transcription:
             session = replace(session, transcribes=True, answers=False)
         return session
@@ -95,56 +91,26 @@ class Session:
     def answering(self, fields: ResponseFields) -> Session:
         """As one response is asked for; fields that were left out are as the session has them."""
         said, max_tokens = fields.output_modalities, fields.max_output_tokens
-        output = fields.audio.output if fields.audio else None
-        return replace(
-            self,
-            speaks=self.speaks if said is None else "audio" in said,
-            sounds_as=output.format.type if output and output.format else self.sounds_as,
-            tools=self.tools if fields.tools is None else tuple(fields.tools),
-            tool_choice=fields.tool_choice or self.tool_choice,
-            instructions=self.instructions if fields.instructions is None else fields.instructions,
-            voice=(output.voice if output else None) or self.voice,
-            max_rows=self.max_rows if max_tokens is None else rows_of(max_tokens),
-            metadata=fields.metadata,
+        session = self._with(
+            speaks=said and "audio" in said,
+            instructions=fields.instructions,
+            tools=None if fields.tools is None else tuple(fields.tools),
+            tool_choice=fields.tool_choice,
+            max_rows=rows_of(max_tokens),
+            **_sound((fields.audio and fields.audio.output) or ResponseOutput()),
         )
+        if max_tokens == "inf":
+            session = replace(session, max_rows=None)
+        return replace(session, metadata=fields.metadata)
 
-    def _listening(self, said: AudioInput) -> Session:
-        session = self
-        if "turn_detection" in said.model_fields_set:
-            vad = said.turn_detection
-            session = replace(
-                session,
-                vad=vad is not None,
-                judges=isinstance(vad, SemanticVad),
-                answers=vad is None or vad.create_response is not False,
-                interrupts=vad is None or vad.interrupt_response is not False,
-                idle_s=None,
-            )
-            if isinstance(vad, SemanticVad):
-                session = replace(session, eagerness=vad.eagerness or "auto")
-            elif vad is not None:
-                session = session._by_levels(vad)
-        if said.format is not None:
-            session = replace(session, hears_as=said.format.type)
-        if "transcription" in said.model_fields_set:
-            session = replace(session, transcribes=said.transcription is not None)
-        return session
+    def _with(self, **changes: Any) -> Session:
+        """What is None stays as it is."""
+        return replace(self, **{name: new for name, new in changes.items() if new is not None})
 
     @property
     def finding(self) -> tuple[bool, bool, str, float, float, float]:
         """How the ends of turns are found."""
         return self.vad, self.judges, self.eagerness, self.threshold, self.lead_s, self.end_s
-
-    def _by_levels(self, vad: ServerVad) -> Session:
-        lead_ms, end_ms = vad.prefix_padding_ms, vad.silence_duration_ms
-        level, idle_ms = vad.threshold, vad.idle_timeout_ms
-        return replace(
-            self,
-            idle_s=None if idle_ms is None else idle_ms / 1000,
-            threshold=LIKELY if level is None else min(max(level, LEAST_LEVEL), MOST_LEVEL),
-            lead_s=LEAD_S if lead_ms is None else lead_ms / 1000,
-            end_s=END_S if end_ms is None else end_ms / 1000,
-        )
 
     def _detection(self) -> dict[str, Any] | None:
         if not self.vad:
@@ -160,14 +126,6 @@ class Session:
             "idle_timeout_ms": None if self.idle_s is None else round(1000 * self.idle_s),
             **reacts,
         }
-
-    def _speaking(self, said: AudioOutput) -> Session:
-        return replace(
-            self,
-            sounds_as=said.format.type if said.format else self.sounds_as,
-            voice=self.voice if said.voice is None else said.voice,
-            speed=self.speed if said.speed is None else said.speed,
-        )
 
     @property
     def offered(self) -> Tools | None:
@@ -209,6 +167,48 @@ class Session:
             "include": None,
             "audio": {"input": listening, "output": speaking},
         }
+
+
+def _sound(said: AudioOutput | ResponseOutput) -> dict[str, Any]:
+    speed = said.speed if isinstance(said, AudioOutput) else None
+    return {"sounds_as": said.format and said.format.type, "voice": said.voice, "speed": speed}
+
+
+def _turns(said: AudioInput) -> dict[str, Any]:
+    """How turns are found, and whether they are written down, as far as that is said."""
+    changes: dict[str, Any] = {}
+    if "transcription" in said.model_fields_set:
+        changes["transcribes"] = said.transcription is not None
+    if "turn_detection" not in said.model_fields_set:
+        return changes
+    vad = said.turn_detection
+    changes |= {
+        "vad": vad is not None,
+        "judges": isinstance(vad, SemanticVad),
+        "answers": vad is None or vad.create_response is not False,
+        "interrupts": vad is None or vad.interrupt_response is not False,
+        "idle_s": None,
+    }
+    if isinstance(vad, SemanticVad):
+        changes["eagerness"] = vad.eagerness or "auto"
+    elif vad is not None:
+        level = LIKELY if vad.threshold is None else vad.threshold
+        changes |= {
+            "idle_s": _seconds(vad.idle_timeout_ms, None),
+            "threshold": min(max(level, LEAST_LEVEL), MOST_LEVEL),
+            "lead_s": _seconds(vad.prefix_padding_ms, LEAD_S),
+            "end_s": _seconds(vad.silence_duration_ms, END_S),
+        }
+    return changes
+
+
+def _seconds(ms: int | None, usual_s: float | None) -> float | None:
+    return usual_s if ms is None else ms / 1000
+
+
+def warning(ignored: list[str] | None) -> dict[str, list[str]]:
+    """What tells of fields that have no effect."""
+    return {"warnings": ignored} if ignored else {}
 
 
 def rows_of(max_tokens: int | str | None) -> int | None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from moss_engine.text.processor import TextTokenizer
 from moss_engine.text.spoken.text import spoken_text
+from moss_engine.text.tokenizer import TextTokenizer
 from scripts.judges.sentences import EVERYDAY, HARD, HARVARD, STRESS
 from scripts.nano.lm.sequences import PieceTable, nano_config
 from scripts.nano.prompts import Judged

@@ -35,7 +35,8 @@ PATIENCE_MS = 60_000  # how long a test waits for what must happen; a busy machi
 TAP = """
 (() => {
   const connect = AudioNode.prototype.connect;
-  const tap = (window.tap = { blocks: [], firstAt: null, lastAt: null });
+  const tap = (window.tap = { blocks: [], firstAt: null, lastAt: null, asked: 0 });
+  document.addEventListener("asked", () => (tap.asked += 1));
   const keep = (samples, now) => {
     const sounding = samples.some((sample) => sample !== 0);
     if (sounding) { tap.firstAt ??= now; tap.lastAt = now; }
@@ -220,16 +221,22 @@ class Visit:
         self.page.wait_for_function(
             "liveAudio.player.context?.state === 'running' && liveAudio.player.sink.ready"
         )
+        self.send()
+
+    def send(self) -> None:
+        """Press Enter in the box. On return the question is on its way, so that the phase is that
+        of its reply, or it stands in the box still, as the page refused it."""
+        asked = self.page.evaluate("tap.asked")
         self.text.press("Enter")
+        self.page.wait_for_function(
+            "(asked) => tap.asked > asked || document.querySelector('#text textarea').value",
+            arg=asked,
+        )
 
     def hear(self, text: str) -> None:
         """Ask, and listen to the end."""
-        before = self.state("run")
         self.ask(text)
-        self.page.wait_for_function(
-            "(before) => liveAudio.state.run !== before && liveAudio.state.phase === 'done'",
-            arg=before,
-        )
+        self.wait("done")
 
     def wait(self, *phases: str) -> None:
         self.page.wait_for_function(f"{list(phases)}.includes(liveAudio.state.phase)")

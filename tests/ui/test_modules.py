@@ -47,7 +47,7 @@ DECODES = """async (url) => {
   await reply.end();
   return { samples: made.length, loudest: Math.max(...made) };
 }"""
-COMES_BACK = """async (url) => {
+COMES_BACK = """async (url, resumed) => {
   const sockets = [];
   globalThis.window = { addEventListener() {} };
   globalThis.WebSocket = class {
@@ -71,7 +71,7 @@ COMES_BACK = """async (url) => {
   sockets[0].onclose({ code: 1006, reason: "" });
   door.send({ n: 3 });
   await new Promise((resolve) => setTimeout(resolve, 200));
-  sockets[1].opens({ seen: 1, resumed: true });
+  sockets[1].opens({ seen: 1, resumed });
   return { said, last: sockets[1].sent[0].last, again: sockets[1].sent.slice(1).map(({ n }) => n) };
 }"""
 
@@ -104,8 +104,13 @@ class TestAlone:
 
 
 def test_a_door_goes_on_where_its_connection_broke():
-    seen = in_node(COMES_BACK, module("door.js"))
+    seen = in_node(COMES_BACK, module("door.js"), True)
     assert seen == {"said": [0, "back"], "last": 0, "again": [2, 3]}
+
+
+def test_a_server_that_begins_anew_is_sent_nothing_that_the_page_gave_back():
+    seen = in_node(COMES_BACK, module("door.js"), False)
+    assert seen == {"said": [0, "lost", "back"], "last": 0, "again": []}
 
 
 def test_modules_are_files_that_may_be_kept_for_good(url):

@@ -117,7 +117,7 @@ def test_a_cut_connection_is_said_and_the_page_comes_back_with_what_was_typed(
     tab.page.wait_for_function("liveAudio.door.isOpen")
     assert tab.text.input_value() == "And this one is heard."
     service.reset()
-    tab.text.press("Enter")
+    tab.send()
     tab.wait("done")
     assert tab.page.locator(".la-text").inner_text() == "And this one is heard."
     assert not tab.page.locator("#problem p").is_visible()
@@ -163,7 +163,7 @@ def test_a_question_that_cannot_leave_is_said_and_kept(service, tab):
     tab.context.set_offline(False)
     tab.page.wait_for_function("liveAudio.door.isOpen")
     assert until(lambda: tab.page.wait_for_timeout(50) or not problem.inner_text())
-    tab.text.press("Enter")
+    tab.send()
     tab.wait("done")
     assert [request.messages[-1].content.text for request in service.requests] == [
         "Nobody takes this."

@@ -15,7 +15,7 @@ export class Door {
   // `on` are functions: event(event, sound as ArrayBuffer or null), broken(), back(), lost(reason).
   constructor(url, key, on) {
     Object.assign(this, { url, key, on, visit: randomName(), last: -1, instance: null, attempts: 0, brokenAt: null, told: false, gaveUp: false });
-    this.frames = []; // {data, written}, those from number `first` on
+    this.frames = []; // those from number `first` on
     this.first = 0;
     this.open();
     setInterval(() => this.acknowledge(), GOT_MS);
@@ -38,9 +38,9 @@ export class Door {
   }
 
   put(data) {
-    this.frames.push({ data, written: this.isOpen });
+    this.frames.push(data);
     if (this.isOpen) this.socket.send(data);
-    const size = ({ data }) => data.byteLength ?? data.length;
+    const size = (data) => data.byteLength ?? data.length;
     for (let bytes = this.frames.reduce((sum, frame) => sum + size(frame), 0); bytes > MOST_KEPT_BYTES; this.first += 1) bytes -= size(this.frames.shift());
   }
 
@@ -108,7 +108,7 @@ export class Door {
     this.on.event(event, sound);
   }
 
-  // Where the server goes on, it gets what it has not; where it begins anew, only what never left.
+  // Where the server goes on, it gets what it has not. Where it begins anew, what was asked of the one before is nobody's.
   opened({ instance, seen, resumed }) {
     clearTimeout(this.trying);
     const again = this.instance !== null;
@@ -120,14 +120,11 @@ export class Door {
     if (resumed) this.seen(seen);
     else {
       this.last = this.acknowledged = -1;
-      this.frames = this.frames.filter(({ written }) => !written);
+      if (again) this.frames = [];
       this.first = 0;
       if (again) this.on.lost();
     }
-    for (const frame of this.frames) {
-      this.socket.send(frame.data);
-      frame.written = true;
-    }
+    for (const data of this.frames) this.socket.send(data);
     if (again) this.on.back(renewed);
     this.told = this.gaveUp = false;
   }

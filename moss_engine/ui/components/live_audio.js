@@ -273,9 +273,9 @@ function waits() {
   return BUSY.includes(live.phase) && !live.ended && !sounding;
 }
 
-// The server knows nothing of this reply any more.
+// The server knows nothing of this reply any more; one that has come whole is heard to its end.
 function cutOff() {
-  if (asked || BUSY.includes(live.phase)) breakOff("lost");
+  if (asked || (BUSY.includes(live.phase) && !live.ended)) breakOff("lost");
 }
 
 // ---- what the server says

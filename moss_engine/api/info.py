@@ -82,6 +82,11 @@ class ServiceInfo:
         return next((mode for mode in self.modes if mode.default), self.modes[0])
 
     @property
+    def reading_mode(self) -> Mode | None:
+        """The mode that says a text as it stands."""
+        return next((mode for mode in self.modes if mode.reads), None)
+
+    @property
     def hears(self) -> bool:
         """Whether a mode takes speech."""
         return any(mode.input == "speech" for mode in self.modes)

@@ -39,6 +39,15 @@ class Mode:
     through_text: bool = False
     language: str = "en"
 
+    @property
+    def reads(self) -> bool:
+        """Whether it says a text as it stands."""
+        return self.split_sentences and self.goes("text", "speech")
+
+    def goes(self, given: Medium, output: Medium | None) -> bool:
+        """Whether it goes from one medium to another (None: to any)."""
+        return self.input == given and output in (None, self.output)
+
     def __post_init__(self) -> None:
         types = {"str": str, "bool": bool, "str | None": (str, type(None)), "Medium": str}
         for field in fields(self):

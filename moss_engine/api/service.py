@@ -197,7 +197,7 @@ class StartableService(SpeechService, Protocol):
 
 def request_of(
     info: ServiceInfo,
-    content: Text | Speech,
+    said: Text | Speech | tuple[Message, ...],
     session_id: str,
     *,
     mode: str | None = None,
@@ -206,13 +206,14 @@ def request_of(
     speed: float = 1.0,
     seed: int = 0,
 ) -> Request:
-    """A request for one message, in the checkpoint's default mode unless another is named, with the
-    checkpoint's own sampling; `system` is a system turn of one's own."""
+    """A request for a message, or a conversation, with the checkpoint's own sampling, and in its
+    default mode unless another is named; `system` is a system turn of one's own."""
     before = () if system is None else (Message("system", Text(system)),)
+    messages = said if isinstance(said, tuple) else (Message("user", said),)
     return Request(
         secrets.token_hex(16),
         session_id,
-        (*before, Message("user", content)),
+        (*before, *messages),
         mode or info.default_mode.name,
         replace(info.sampling, seed=seed),
         voice,

@@ -66,26 +66,16 @@ class Caller:
             self._called_s.popleft()
         if len(self._called_s) >= self.per_minute:
             wait_s = math.ceil(MINUTE_S - (now_s - self._called_s[0]))
-            raise ApiError(
-                429,
-                f"The key of {self.name} allows {self.per_minute} calls a minute; "
-                f"try again in {wait_s} s.",
-                "rate_limit_exceeded",
-                retry_after_s=wait_s,
-            )
+            allowed = f"The key of {self.name} allows {self.per_minute} calls a minute"
+            raise _later(f"{allowed}; try again in {wait_s} s.", "rate_limit_exceeded", wait_s)
         self._called_s.append(now_s)
 
     @contextmanager
     def place(self) -> Iterator[None]:
         """Held while a reply is open; raises ApiError (429) if all places of the key are taken."""
         if self.places is not None and self.num_open >= self.places:
-            raise ApiError(
-                429,
-                f"The key of {self.name} allows {self.places} replies at a time; "
-                "wait until one is over.",
-                "places_exceeded",
-                retry_after_s=1,
-            )
+            allowed = f"The key of {self.name} allows {self.places} replies at a time"
+            raise _later(f"{allowed}; wait until one is over.", "places_exceeded", 1)
         self.num_open += 1
         try:
             yield
@@ -96,12 +86,8 @@ class Caller:
     def connection(self) -> Iterator[None]:
         """Held while a realtime connection is open; raises ApiError (429) if there are many."""
         if self.num_connections >= MAX_CONNECTIONS:
-            raise ApiError(
-                429,
-                f"{MAX_CONNECTIONS} realtime connections are open; close one of them.",
-                "connections_exceeded",
-                retry_after_s=1,
-            )
+            full = f"{MAX_CONNECTIONS} realtime connections are open; close one of them."
+            raise _later(full, "connections_exceeded", 1)
         self.num_connections += 1
         try:
             yield
@@ -187,10 +173,8 @@ class Access:
             guessed_s.popleft()
         if len(guessed_s) >= GUESSES:
             wait_s = math.ceil(MINUTE_S - (now_s - guessed_s[0]))
-            raise ApiError(
-                429, f"Those were many wrong keys; try again in {wait_s} s.",
-                "rate_limit_exceeded", retry_after_s=wait_s,
-            )  # fmt: skip
+            many = f"Those were many wrong keys; try again in {wait_s} s."
+            raise _later(many, "rate_limit_exceeded", wait_s)
 
     def issue(self, caller: Caller, settings: dict[str, Any], seconds: int) -> tuple[str, int]:
         """A key that opens realtime sessions with these settings, and when it ends, in Unix time.
@@ -198,10 +182,8 @@ class Access:
         now_s = time.time()
         self._issued = {key: held for key, held in self._issued.items() if held.ends_s > now_s}
         if len(self._issued) >= MAX_ISSUED:
-            raise ApiError(
-                429, f"{MAX_ISSUED} short-lived keys are out; ask again when some have ended.",
-                "secrets_exceeded", retry_after_s=60,
-            )  # fmt: skip
+            full = f"{MAX_ISSUED} short-lived keys are out; ask again when some have ended."
+            raise _later(full, "secrets_exceeded", 60)
         key, ends_s = f"{ISSUED}{secrets.token_urlsafe(32)}", int(now_s) + seconds
         self._issued[digest_of(key)] = Issued(caller, settings, ends_s)
         return key, ends_s
@@ -220,6 +202,10 @@ class Access:
                 "invalid_api_key",
             )  # fmt: skip
         return held.caller, held.settings
+
+
+def _later(sentence: str, code: str, wait_s: int) -> ApiError:
+    return ApiError(429, sentence, code, retry_after_s=wait_s)
 
 
 def _note(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:

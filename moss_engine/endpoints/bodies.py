@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, ValidationError
+from starlette.datastructures import FormData
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from moss_engine.api.controls import BY_NAME
@@ -17,6 +19,8 @@ from moss_engine.endpoints.errors import ApiError, of_validation
 MAX_JSON_BYTES = 256 * 1024
 MAX_SOUND_BYTES = 16 * 1024 * 1024
 """Of a body that may hold recordings."""
+MAX_FIELD_BYTES = 512 * 1024
+"""Of a form."""
 BODY_S = 30.0
 MAX_VALUES = 20_000
 """Objects, lists and their values in a body: each costs far more time and memory than its
@@ -147,6 +151,27 @@ async def read_json(request: Request, kind: type[Kind], limit: int = MAX_JSON_BY
         )  # fmt: skip
     body = await read_body(request, limit, is_json=True)
     return parse(body, kind) if len(body) <= AT_ONCE_BYTES else await _beside(parse, body, kind)
+
+
+async def read_form(
+    request: Request, limit: int, refusal: ApiError, *, max_files: int, max_fields: int = 16
+) -> FormData:
+    """The fields and files of a form; raises `refusal` for what is none. It stays in memory, as the
+    body does: a disk may be full."""
+    body = await read_body(request, limit)
+
+    async def once() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    try:
+        parser = MultiPartParser(
+            request.headers, once(), max_files=max_files, max_fields=max_fields,
+            max_part_size=MAX_FIELD_BYTES,
+        )  # fmt: skip
+        parser.spool_max_size = limit
+        return await parser.parse()
+    except (MultiPartException, KeyError, ValueError):
+        raise refusal from None
 
 
 async def _beside(work: Callable[..., Any], *given: Any) -> Any:

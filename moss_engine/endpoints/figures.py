@@ -4,7 +4,7 @@ page's last look at its replicas."""
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from prometheus_client import (
@@ -43,77 +43,74 @@ class Figures:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
 
-        def seconds(name: str, help: str) -> Histogram:
-            return Histogram(f"{PREFIX}_{name}_seconds", help, buckets=WAITS_S, registry=registry)
+        def histogram(name: str, buckets: Sequence[float], help: str) -> Histogram:
+            return Histogram(f"{PREFIX}_{name}", help, buckets=buckets, registry=registry)
 
-        self.queue_wait = seconds("queue_wait", "From a request being accepted to its prefill.")
-        self.prefill = seconds("prefill", "From the first prefill step to the first row.")
-        self.ttfa = seconds("ttfa", "From a request being accepted to its first samples.")
-        self.rtf = Histogram(
-            f"{PREFIX}_rtf", "Working time of a reply divided by the length of its sound.",
-            buckets=FACTORS, registry=registry,
-        )  # fmt: skip
-        self.lateness = Histogram(
-            f"{PREFIX}_chunk_lateness_seconds",
+        def counter(name: str, help: str, *labels: str) -> Counter:
+            return Counter(f"{PREFIX}_{name}", help, labels, registry=registry)
+
+        def gauge(name: str, help: str, *labels: str) -> Gauge:
+            return Gauge(f"{PREFIX}_{name}", help, labels, registry=registry)
+
+        self.queue_wait = histogram(
+            "queue_wait_seconds", WAITS_S, "From a request being accepted to its prefill."
+        )
+        self.prefill = histogram(
+            "prefill_seconds", WAITS_S, "From the first prefill step to the first row."
+        )
+        self.ttfa = histogram(
+            "ttfa_seconds", WAITS_S, "From a request being accepted to its first samples."
+        )
+        self.rtf = histogram(
+            "rtf", FACTORS, "Working time of a reply divided by the length of its sound."
+        )
+        self.lateness = histogram(
+            "chunk_lateness_seconds", LATENESS_S,
             "How long a listener who plays from the first chunk on waited for a later one.",
-            buckets=LATENESS_S, registry=registry,
         )  # fmt: skip
-        self.replies = Counter(
-            f"{PREFIX}_replies", "Replies by how they ended.", ["outcome"], registry=registry
+        self.replies = counter("replies", "Replies by how they ended.", "outcome")
+        self.refusals = counter(
+            "refusals",
+            "Requests that were refused, or failed before their answer, by code.",
+            "code",
         )
-        self.refusals = Counter(
-            f"{PREFIX}_refusals",
-            "Requests that were refused, or failed before their answer, by code.", ["code"],
-            registry=registry,
-        )  # fmt: skip
-        self.underruns = Counter(
-            f"{PREFIX}_underruns", "Gaps that such a listener heard.", registry=registry
-        )
-        self.audio = Counter(
-            f"{PREFIX}_audio_seconds", "Seconds of sound that were made.", registry=registry
-        )
-        self.ahead = Counter(
-            f"{PREFIX}_ahead",
+        self.underruns = counter("underruns", "Gaps that such a listener heard.")
+        self.audio = counter("audio_seconds", "Seconds of sound that were made.")
+        self.ahead = counter(
+            "ahead",
             "Answers that were begun before their turn was over: released, or thrown_away.",
-            ["outcome"], registry=registry,
-        )  # fmt: skip
-        self.ahead_wasted = Counter(
-            f"{PREFIX}_ahead_wasted_seconds", "Time for which the latter ran.", registry=registry
+            "outcome",
         )
-        self.mended = Counter(
-            f"{PREFIX}_turns_mended",
-            "Turns that went on behind their judged end and were answered as one.",
-            registry=registry,
+        self.ahead_wasted = counter("ahead_wasted_seconds", "Time for which the latter ran.")
+        self.mended = counter(
+            "turns_mended", "Turns that went on behind their judged end and were answered as one."
         )
-        self._replicas = ReplicaFigures(registry)
-        self._add_gauges()
+        self.listeners = gauge("listeners", "Replies that somebody listens to.")
+        self.places = gauge("places", "Replies that run or wait, and how many may.", "state")
+        self.blocks = gauge(
+            "kv_blocks", "Blocks of the KV pool; reserved ones are cached or free.", "state"
+        )
+        self.ready = gauge("ready", "1 while requests are accepted and all threads are alive.")
+        self.progress_age = gauge(
+            "progress_age_seconds", "Since the slowest thread last came around."
+        )
+        self.build = gauge(
+            "build_info", "What runs here.", "version", "model", "runtime", "device", "dtype"
+        )
+        self.replica_replies = gauge(
+            "replica_replies", "Replies that run or wait at a replica.", "replica", "state"
+        )
+        self.replica_places = gauge("replica_places", "Replies that a replica can run.", "replica")
+        self.replica_blocks = gauge(
+            "replica_kv_blocks", "KV blocks in use at a replica.", "replica"
+        )
+        self.cluster_replies = gauge(
+            "cluster_replies",
+            "Replies of this page: placed, at the replica that knows their conversation "
+            "(preferred), and gone on elsewhere (resumed).",
+            "what",
+        )
         self.watches: set[Watch] = set()
-
-    def _add_gauges(self) -> None:
-        registry = self.registry
-        self.listeners = Gauge(
-            f"{PREFIX}_listeners", "Replies that somebody listens to.", registry=registry
-        )
-        self.places = Gauge(
-            f"{PREFIX}_places", "Replies that run or wait, and how many may.", ["state"],
-            registry=registry,
-        )  # fmt: skip
-        self.blocks = Gauge(
-            f"{PREFIX}_kv_blocks", "Blocks of the KV pool; reserved ones are cached or free.",
-            ["state"], registry=registry,
-        )  # fmt: skip
-        self.ready = Gauge(
-            f"{PREFIX}_ready", "1 while requests are accepted and all threads are alive.",
-            registry=registry,
-        )  # fmt: skip
-        self.progress_age = Gauge(
-            f"{PREFIX}_progress_age_seconds", "Since the slowest thread last came around.",
-            registry=registry,
-        )  # fmt: skip
-        self.build = Gauge(
-            f"{PREFIX}_build_info", "What runs here.",
-            ["version", "model", "runtime", "device", "dtype"], registry=registry,
-        )  # fmt: skip
 
     def text(self, info: ServiceInfo, model: str, stats: ServiceStats) -> bytes:
         """Prometheus's text format, with the counts of this moment."""
@@ -127,7 +124,7 @@ class Figures:
             self.blocks.labels(state).set(getattr(engine, f"blocks_{state}"))
         self.blocks.labels("leaked").set(engine.leaked_blocks)
         self.ready.set(stats.ready)
-        self._replicas.take(stats.cluster)
+        self.take(stats.cluster)
         self.progress_age.set(stats.progress_age_s)
         runtime = info.runtime
         self.build.labels(
@@ -135,6 +132,22 @@ class Figures:
             runtime.dtype,
         ).set(1)  # fmt: skip
         return generate_latest(self.registry)
+
+    def take(self, cluster: ClusterStats | None) -> None:
+        """A cluster's values of this moment; replicas that are gone are told no more, and nothing
+        is where there is no cluster."""
+        if cluster is None:
+            return
+        for gauge in (self.replica_replies, self.replica_places, self.replica_blocks):
+            gauge.clear()
+        for replica in cluster.replicas:
+            self.replica_replies.labels(replica.name, "running").set(replica.running)
+            self.replica_replies.labels(replica.name, "waiting").set(replica.waiting)
+            self.replica_places.labels(replica.name).set(replica.places)
+            self.replica_blocks.labels(replica.name).set(replica.blocks_used)
+        for what in ("placed", "preferred", "resumes"):
+            told = self.cluster_replies.labels(what.replace("resumes", "resumed"))
+            told.set(getattr(cluster, f"num_{what}"))
 
     def all_in_store(self) -> bool:
         """Whether every listener has IN_STORE_S of sound that was not played yet."""
@@ -184,41 +197,6 @@ class Watch:
                 histogram.observe(ms / 1000)
         if found.rtf is not None:
             figures.rtf.observe(found.rtf)
-
-
-class ReplicaFigures:
-    """Nothing is told where there is no cluster."""
-
-    def __init__(self, registry: CollectorRegistry):
-        def gauge(name: str, help: str, *labels: str) -> Gauge:
-            return Gauge(f"{PREFIX}_{name}", help, labels, registry=registry)
-
-        self._replies = gauge(
-            "replica_replies", "Replies that run or wait at a replica.", "replica", "state"
-        )
-        self._places = gauge("replica_places", "Replies that a replica can run.", "replica")
-        self._blocks = gauge("replica_kv_blocks", "KV blocks in use at a replica.", "replica")
-        self._counts = gauge(
-            "cluster_replies",
-            "Replies of this page: placed, at the replica that knows their conversation "
-            "(preferred), and gone on elsewhere (resumed).",
-            "what",
-        )
-
-    def take(self, cluster: ClusterStats | None) -> None:
-        """The values of this moment; replicas that are gone are told no more."""
-        if cluster is None:
-            return
-        for gauge in (self._replies, self._places, self._blocks):
-            gauge.clear()
-        for replica in cluster.replicas:
-            self._replies.labels(replica.name, "running").set(replica.running)
-            self._replies.labels(replica.name, "waiting").set(replica.waiting)
-            self._places.labels(replica.name).set(replica.places)
-            self._blocks.labels(replica.name).set(replica.blocks_used)
-        self._counts.labels("placed").set(cluster.num_placed)
-        self._counts.labels("preferred").set(cluster.num_preferred)
-        self._counts.labels("resumed").set(cluster.num_resumes)
 
 
 class WatchedReply(ReplyWrapper):

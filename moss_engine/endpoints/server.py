@@ -7,13 +7,12 @@ import dataclasses
 import secrets
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
-from functools import cached_property
 
 from moss_engine.api.errors import MossError, UnsupportedModeError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Medium, Mode
 from moss_engine.api.request import Message, Request, Sampling, Tools
-from moss_engine.api.service import SpeechService
+from moss_engine.api.service import SpeechService, request_of
 from moss_engine.endpoints.access import Access, Caller
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.figures import Figures
@@ -64,29 +63,17 @@ class Server:
                 param=param,
             )
 
-    def check_speed(self, speed: float, param: str) -> None:
-        """Raise ApiError for one that the model has not."""
-        slowest, fastest = self.info.speeds or (1.0, 1.0)
-        if not slowest <= speed <= fastest:
-            remedy = f"send {slowest:g} to {fastest:g}" if self.info.speeds else "leave it at 1"
-            raise ApiError(400, f"{param} is {speed:g}; {remedy}.", "invalid_value", param=param)
-
     def nearest_speed(self, speed: float) -> float:
         """The speaking rate of the voices that is nearest to one of OpenAI's."""
         slowest, fastest = self.info.speeds or (1.0, 1.0)
         return min(max(speed, slowest), fastest)
-
-    @cached_property
-    def reading_mode(self) -> Mode | None:
-        """The mode that says a text as it stands."""
-        return next((mode for mode in self.info.modes if _reads(mode)), None)
 
     def mode(self, name: str, given: Medium, output: Medium | None) -> Mode:
         """The mode of that name; raises UnsupportedModeError unless it goes from `given` to
         `output` (None: anywhere)."""
         found = [mode for mode in self.info.modes if mode.name == name]
         if not found or found[0].input != given or output not in (None, found[0].output):
-            fitting = [m.name for m in self.info.modes if _goes(m, given, output)]
+            fitting = [m.name for m in self.info.modes if m.goes(given, output)]
             raise UnsupportedModeError(
                 f"There is no mode {name[:40]!r} from {given} to {output or 'any answer'} here; "
                 + (f"choose one of {', '.join(fitting)}." if fitting else "leave it out.")
@@ -95,7 +82,7 @@ class Server:
 
     def answering_mode(self, given: Medium, output: Medium) -> Mode:
         """The mode that answers what is said; raises UnsupportedModeError if there is none."""
-        fitting = [m for m in self.info.modes if _goes(m, given, output) and not _reads(m)]
+        fitting = [m for m in self.info.modes if m.goes(given, output) and not m.reads]
         if not fitting:
             raise UnsupportedModeError(
                 f"The model {self.model!r} has no answer from {given} to {output}; its modes are "
@@ -118,7 +105,7 @@ class Server:
     @property
     def own_system(self) -> bool:
         """Whether a conversation may bring a system turn."""
-        return any(mode.own_system for mode in self.info.modes if not _reads(mode))
+        return any(mode.own_system for mode in self.info.modes if not mode.reads)
 
     def check_tools(self, mode: Mode, messages: tuple[Message, ...], tools: Tools | None) -> None:
         """Raise ApiError for functions where nobody could call them, or knows of their calls."""
@@ -153,23 +140,11 @@ class Server:
     ) -> Request:
         """A request in a session of its own, since a session has one reply at a time; places and
         queue are shared by callers."""
-        return Request(
-            secrets.token_hex(16),
-            f"api-{secrets.token_hex(8)}",
-            messages,
-            mode.name,
-            sampling,
-            None if voice is None else self.known.voice(voice) or voice,
-            truncate_history,
-            speed,
-            visitor=f"api-{caller.name}",
-            tools=tools,
-        )
-
-
-def _goes(mode: Mode, given: Medium, output: Medium | None) -> bool:
-    return mode.input == given and output in (None, mode.output)
-
-
-def _reads(mode: Mode) -> bool:
-    return mode.split_sentences and _goes(mode, "text", "speech")
+        request = request_of(
+            self.info, messages, f"api-{secrets.token_hex(8)}", mode=mode.name, speed=speed,
+            voice=None if voice is None else self.known.voice(voice) or voice,
+        )  # fmt: skip
+        return dataclasses.replace(
+            request, sampling=sampling, truncate_history=truncate_history,
+            visitor=f"api-{caller.name}", tools=tools,
+        )  # fmt: skip

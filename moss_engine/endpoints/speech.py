@@ -69,12 +69,12 @@ def speak(server: Server, body: SpeechBody, caller: Caller) -> Streamed:
 def _mode(server: Server, name: str | None) -> Mode:
     if name is not None:
         return server.mode(name, "text", "speech")
-    if server.reading_mode is None:
+    if server.info.reading_mode is None:
         raise UnsupportedModeError(
             f"The model {server.model!r} answers texts and reads none aloud; to hear an answer, "
             "name a mode, or ask /v1/chat/completions."
         )
-    return server.reading_mode
+    return server.info.reading_mode
 
 
 class Sound:

@@ -56,7 +56,7 @@ def open_tool(server: Server) -> Callable[[Request, Caller], Awaitable[Response]
         raise MissingPackageError(
             "--mcp needs the package mcp; run: pip install 'mcp>=1.21,<2'"
         ) from None
-    if server.reading_mode is None:
+    if server.info.reading_mode is None:
         raise ConfigError(
             f"--mcp offers to read texts aloud, which {server.model!r} cannot; omit it."
         )
@@ -130,7 +130,7 @@ def make_tool(server: Server, caller: Caller) -> Any:
 
 async def say(server: Server, caller: Caller, asked: Say) -> tuple[str, bytes]:
     """A sentence about the sound, and its WAV file. Raises a MossError or ApiError."""
-    mode = server.reading_mode
+    mode = server.info.reading_mode
     assert mode is not None
     check_language(mode, asked.text, "send English")
     messages = (Message("user", Text(asked.text)),)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -20,16 +18,13 @@ from moss_engine.endpoints.bodies import (
     Language,
     Languages,
     OpenBody,
-    read_body,
+    read_form,
     without_effect,
 )
 from moss_engine.endpoints.captions import Caption, captions, srt, vtt
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
 from moss_engine.endpoints.replies import EVENT_STREAM, server_sent, told_ignored, unless_gone
 from moss_engine.endpoints.server import Server
-
-MAX_FIELDS = 16
-MAX_FIELD_BYTES = 64 * 1024
 
 
 class TranscriptionBody(OpenBody):
@@ -44,7 +39,7 @@ class TranscriptionBody(OpenBody):
     languages: Languages | None = None
     stream: bool = False
     timestamp_granularities: Annotated[
-        tuple[Literal["word", "segment"], ...], Field(max_length=MAX_FIELDS)
+        tuple[Literal["word", "segment"], ...], Field(max_length=16)
     ] = ("segment",)
 
 
@@ -128,21 +123,9 @@ async def _read_form(request: Request) -> tuple[TranscriptionBody, bytes]:
             "The recording comes as a form; send multipart/form-data with file and model.",
             "content_type",
         )
-    body = await read_body(request, MAX_SOUND_BYTES)
-
-    async def once() -> AsyncGenerator[bytes, None]:
-        yield body
-
-    parser = MultiPartParser(
-        request.headers, once(), max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES
-    )
-    parser.spool_max_size = MAX_SOUND_BYTES  # it is in memory already; a disk may be full
-    try:
-        form = await parser.parse()
-    except (MultiPartException, KeyError, ValueError):
-        raise ApiError(
-            400, "The form cannot be read; send one file and its fields.", "invalid_form"
-        ) from None
+    unreadable = "The form cannot be read; send one file and its fields."
+    refusal = ApiError(400, unreadable, "invalid_form")
+    form = await read_form(request, MAX_SOUND_BYTES, refusal, max_files=1)
     file = form.get("file")
     if not isinstance(file, UploadFile):
         raise ApiError(400, "file is missing; send the sound file.", "missing_field", param="file")

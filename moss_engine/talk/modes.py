@@ -12,17 +12,11 @@ CHAT = "chat"
 TALK, TALK_WRITTEN, CHAT_WRITTEN = "talk", "talk-written", "chat-written"
 
 
-def reading_mode(info: ServiceInfo) -> Mode | None:
-    """The mode that says a text as it stands, word for word."""
-    return next((mode for mode in info.modes if mode.split_sentences and mode.spell_out), None)
-
-
 def talking_modes(info: ServiceInfo) -> tuple[Mode, ...]:
     """The modes of `info` and those that talking adds: by voice where a recogniser listens, by
     keyboard in any case; the answer spoken or written. A checkpoint that reads nothing, or one
     that understands speech by itself, gets none."""
-    reading = reading_mode(info)
-    if reading is None or info.encodes:
+    if info.reading_mode is None or info.encodes:
         return info.modes
     note = thinks(info)
     added = [_mode(info, CHAT, "Small talk", "text", "speech", f"Type, and hear {note}")]

@@ -39,7 +39,6 @@ from moss_engine.api.request import (
 from moss_engine.api.service import ReplyStream, ReplyWrapper, ServiceWrapper, StartableService
 from moss_engine.api.transcript import Transcript
 from moss_engine.talk.answer import Answerer, Part, Question, Role, Spoken
-from moss_engine.talk.modes import reading_mode
 from moss_engine.talk.reply import TalkReply
 
 POLL_S = 0.05
@@ -66,7 +65,7 @@ class TalkingService(ServiceWrapper):
         self._info = info
         self._answerer = answerer
         self._drain_s = drain_s
-        self._reading = reading_mode(info)
+        self._reading = info.reading_mode
         self._places = info.max_sessions + info.max_waiting
         self._lock = threading.Lock()
         self._open: dict[str, tuple[str, TalkReply]] = {}  # by request: session and reply

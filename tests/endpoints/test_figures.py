@@ -9,12 +9,12 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from moss_engine.api.errors import BusyError, TextEmptyError
 from moss_engine.api.info import ClusterStats, ReplicaStats
-from moss_engine.endpoints.figures import ReplicaFigures
+from moss_engine.endpoints.figures import Figures
 from tests.endpoints.endpoint_support import MODEL
 from tests.ui.page_support import Script, until
 
@@ -122,18 +122,17 @@ def test_dashboard_and_alerts_ask_for_what_there_is(url, service):
     assert len(asked_for()) > 10 and not asked_for() - there
 
 
-def told(figures: tuple[CollectorRegistry, ReplicaFigures], cluster: ClusterStats | None) -> str:
-    figures[1].take(cluster)
-    return generate_latest(figures[0]).decode()
-
-
 def test_replicas_that_are_gone_are_told_no_more():
-    registry = CollectorRegistry()
-    figures = registry, ReplicaFigures(registry)
-    assert "moss_speech_replica_replies{" not in told(figures, None)
+    figures = Figures()
+
+    def told(cluster: ClusterStats | None) -> str:
+        figures.take(cluster)
+        return generate_latest(figures.registry).decode()
+
+    assert "moss_speech_replica_replies{" not in told(None)
     a, b = (ReplicaStats(name, "ready", 2, 1, 4, 9) for name in "ab")
-    both = told(figures, ClusterStats((a, b), 7, 6, 1))
+    both = told(ClusterStats((a, b), 7, 6, 1))
     assert 'moss_speech_replica_replies{replica="b",state="running"} 2.0' in both
     assert 'moss_speech_replica_kv_blocks{replica="a"} 9.0' in both
     assert 'moss_speech_cluster_replies{what="resumed"} 1.0' in both
-    assert 'replica="b"' not in told(figures, ClusterStats((a,), 7, 6, 1))
+    assert 'replica="b"' not in told(ClusterStats((a,), 7, 6, 1))

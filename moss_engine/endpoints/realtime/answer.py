@@ -157,8 +157,8 @@ class Answer:
     async def _follow(self) -> Finished:
         """Every event of the reply; a cancelled one is followed to its end, for its rows."""
         session, server = self._session, self._server
-        if session.reads and server.reading_mode is not None:
-            mode, tools = server.reading_mode, None
+        if session.reads and server.info.reading_mode is not None:
+            mode, tools = server.info.reading_mode, None
             messages = (Message("user", Text(session.instead)),)
         else:
             spoken = not session.instead and self._talk.last_said().spoken

@@ -9,7 +9,7 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -25,12 +25,11 @@ from aiortc import (
 from aiortc.jitterbuffer import JitterFrame
 from aiortc.mediastreams import MediaStreamError
 from aiortc.rtp import RtpPacket
-from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect
 
-from moss_engine.endpoints.bodies import read_body
+from moss_engine.endpoints.bodies import read_body, read_form
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.realtime.connection import Connection
 from moss_engine.endpoints.realtime.listening import RATE_HZ
@@ -272,25 +271,21 @@ class Calls:
 async def _read_offer(request: Request) -> tuple[str, dict[str, Any]]:
     """The offer's SDP, and settings of the session."""
     kind = request.headers.get("content-type", "").lower()
-    body = await read_body(request, MAX_OFFER_BYTES)
     if kind.startswith(SDP):
-        return body.decode("utf-8", "replace"), {}
-
-    async def once() -> AsyncGenerator[bytes, None]:
-        yield body
-
+        return (await read_body(request, MAX_OFFER_BYTES)).decode("utf-8", "replace"), {}
+    refusal = ApiError(
+        400,
+        f"The call is not understood; send an SDP offer as {SDP}, or a form with the fields sdp "
+        "and session (JSON).",
+        "invalid_form",
+    )
+    if not kind.startswith("multipart/form-data"):
+        raise refusal
+    form = await read_form(request, MAX_OFFER_BYTES, refusal, max_files=0)
     try:
-        if not kind.startswith("multipart/form-data"):
-            raise ValueError
-        form = await MultiPartParser(request.headers, once(), max_files=0, max_fields=8).parse()
         offer, said = form["sdp"], json.loads(str(form.get("session", "{}")))
-        if not isinstance(said, dict):
-            raise ValueError
-    except (MultiPartException, KeyError, ValueError, RecursionError):
-        raise ApiError(
-            400,
-            f"The call is not understood; send an SDP offer as {SDP}, or a form with the fields "
-            "sdp and session (JSON).",
-            "invalid_form",
-        ) from None
+    except (KeyError, ValueError, RecursionError):
+        raise refusal from None
+    if not isinstance(said, dict):
+        raise refusal
     return str(offer), said

@@ -333,7 +333,7 @@ class Connection:
                 audio_end_ms=now_ms,
                 item_id=answered.item.id,
             )
-            if self._session.answers and self._server.reading_mode is not None:
+            if self._session.answers and self._server.info.reading_mode is not None:
                 await self._begin(replace(self._session, instead=STILL_THERE, reads=True))
 
     async def _turn(self, heard: Heard) -> None:

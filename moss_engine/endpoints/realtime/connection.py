@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from moss_engine.api.errors import MossError
 from moss_engine.api.request import Message, Text, ToolCall
-from moss_engine.api.transcript import Transcript
 from moss_engine.audio.g711 import Decoder
-from moss_engine.audio.turn_judge import Judge
-from moss_engine.audio.turn_taking import FRAME_S, LEAST_SPEECH_S, MEANT_S, Change, interrupts
-from moss_engine.audio.voice_activity import Detector
 from moss_engine.endpoints import access
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.bodies import check_size, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
-from moss_engine.endpoints.realtime.answer import Answer, ended, first_of
 from moss_engine.endpoints.realtime.conversation import Conversation, Item, typed
 from moss_engine.endpoints.realtime.fields import (
     CLIENT_EVENT,
@@ -47,14 +42,14 @@ from moss_engine.endpoints.realtime.fields import (
 )
 from moss_engine.endpoints.realtime.listening import (
     RATE_HZ,
-    Heard,
-    Listening,
     bytes_of,
     event_id_of,
     samples_of,
     whole_samples,
 )
+from moss_engine.endpoints.realtime.responding import Responses
 from moss_engine.endpoints.realtime.session import LAWS, Session, settled, warning
+from moss_engine.endpoints.realtime.turns import Turns
 from moss_engine.endpoints.realtime.wire import GONE, SocketWire, Wire
 from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
@@ -64,13 +59,6 @@ MAX_HELD = 16 << 20
 MAX_SETTINGS = 512 * 1024
 """Characters of an event that sets something, which is read several times."""
 READ_AGAIN_S = 0.02
-GOES_ON_S = 1.2
-"""Who goes on so soon behind the judged end of a turn had not finished it."""
-UNHEARD_S = 0.6
-"""Nor had who goes on over the beginning of the answer."""
-WEIGH_EVERY_S = 0.16
-"""Speech over an answer between two looks at its words."""
-SAYING_CHARS = 200
 KINDS = {
     "system": ({"input_text"},),
     "user": ({"input_text"}, {"input_audio"}),
@@ -81,27 +69,6 @@ GREETING = "Hello."
 STILL_THERE = "Are you still there?"
 """What is asked after `idle_timeout_ms` of silence."""
 IDLE_LOOK_S = 0.1
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A turn that ended at `ended_ms`, int16 [n]."""
-
-    item: Item
-    pcm: np.ndarray
-    ended_ms: int
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """An answer that was begun at a pause, to `item` behind the items `before`."""
-
-    answer: Answer
-    task: asyncio.Task[None]
-    item: Item
-    before: tuple[Item, ...]
-    session: Session
-    begun_s: float
 
 
 class Connection:
@@ -115,26 +82,13 @@ class Connection:
         self._wire = wire
         self._settings = settings or {}
         self._talk = Conversation()
-        self._session = Session(f"sess_{secrets.token_hex(12)}", server.model)
-        self._answer: Answer | None = None
-        self._answering: asyncio.Task[None] | None = None
-        self._plays_until_s = 0.0
-        self._asked: set[Item] = set()  # recordings that the client itself asked to be answered
-        self._turns: set[asyncio.Task[None]] = set()  # found turns that are about to be answered
-        self._said: deque[str | bytes | np.ndarray] = (
-            deque()
-        )  # the client's events that nothing was done about
+        session = Session(f"sess_{secrets.token_hex(12)}", server.model)
+        self._responses = Responses(server, caller, wire, self._talk, self._emit, session)
+        self._turns = Turns(server, self._talk, self._emit, self._responses)
+        self._said: deque[str | bytes | np.ndarray] = deque()  # events that wait to be done
         self._came = asyncio.Event()
         self._left = False
-        self._listening = Listening(server, self._talk, self._emit, self._turn_over, self._pausing)
-        self._ahead: Ahead | None = None
-        self._thrown: set[asyncio.Task[None]] = set()  # answers ahead that end without a trace
-        self._judged: Judged | None = None  # the last turn, which may go on yet
-        self._doubted: Heard | None = None  # speech over an answer that may be a murmur
-        self._weighing: asyncio.Task[None] | None = None
-        self._saying: Answer | None = None  # what is heard, or was last
         self._decoder: Decoder | None = None  # of what is not sent as PCM
-        self._quiet_since_s = 0.0  # when somebody spoke last
         self._idling: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
@@ -145,10 +99,9 @@ class Connection:
         finally:
             self._left = True
             self._came.set()
-            self._listening.close()
-            ahead = self._ahead.task if self._ahead else None
-            found = filter(None, [self._answering, self._weighing, self._idling, ahead])
-            tasks = [*serving, *self._turns, *self._thrown, *found]
+            self._turns.listening.close()
+            found = filter(None, (self._turns.weighing, self._idling))
+            tasks = [*serving, *self._responses.tasks(), *found]
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -189,11 +142,12 @@ class Connection:
                     self._caller.num_held -= len(said)
 
     async def _greet(self) -> None:
-        detector = await self._listening.detector()
+        detector = await self._turns.listening.detector()
         if detector is not None:
             judges = self._server.info.recogniser is not None
-            self._session = replace(self._session, vad=True, judges=judges)
-            self._find_turns(detector)
+            session = replace(self._responses.session, vad=True, judges=judges)
+            self._responses.session = session
+            self._turns.find(detector)
         await self._update("session.created", self._settings)
 
     async def _take(self, said: str | bytes | np.ndarray) -> None:
@@ -201,7 +155,7 @@ class Connection:
         event_id = None
         try:
             if isinstance(said, np.ndarray):
-                await self._hear(said)
+                await self._turns.hear(said)
                 return
             check_size(said)
             event = CLIENT_EVENT.validate_json(said)
@@ -221,15 +175,15 @@ class Connection:
 
     async def _act(self, event: Any) -> None:
         if isinstance(event, BufferAppend):
-            await self._hear(self._samples(event.audio))
+            await self._turns.hear(self._samples(event.audio))
         elif isinstance(event, BufferCommit):
-            self._forget_turn()
+            self._turns.forget()
             if self._decoder is not None:
-                await self._hear(self._decoder.flush())
-            await self._listening.commit()
+                await self._turns.hear(self._decoder.flush())
+            await self._turns.listening.commit()
         elif isinstance(event, BufferClear):
-            self._forget_turn()
-            self._listening.clear()
+            self._turns.forget()
+            self._turns.listening.clear()
             await self._emit("input_audio_buffer.cleared")
         elif isinstance(event, SessionUpdate):
             said, earlier = event.session, event.type == "transcription_session.update"
@@ -240,7 +194,7 @@ class Connection:
         elif isinstance(event, ResponseCancel):
             await self._cancel(event)
         elif isinstance(event, OutputClear):
-            await self._stop("client_cancelled")
+            await self._responses.stop("client_cancelled")
         else:
             await self._change_items(event)
 
@@ -253,8 +207,11 @@ class Connection:
             item = self._talk.find(event.item_id)
             await self._emit("conversation.item.retrieved", item=item.value())
         elif isinstance(event, ItemDelete):
-            if self._answer is not None and event.item_id == self._answer.item.id:
-                await self._stop("client_cancelled")
+            if (
+                self._responses.answer is not None
+                and event.item_id == self._responses.answer.item.id
+            ):
+                await self._responses.stop("client_cancelled")
             self._talk.delete(event.item_id)
             await self._emit("conversation.item.deleted", item_id=event.item_id)
 
@@ -267,7 +224,7 @@ class Connection:
     async def _settle(self, said: dict[str, Any]) -> tuple[list[str], list[ApiError]]:
         """Take what a client says of the session, as far as it can be had; the fields without
         effect, and what is wrong with others."""
-        before = self._session
+        before = self._responses.session
         session, ignored, refused = settled(self._server, before, said)
         if self._wire.plays and session.sounds_as != "audio/pcm":
             ignored.append("audio.output.format")
@@ -275,33 +232,20 @@ class Connection:
         detector = None
         if session.vad:
             try:
-                detector = await self._listening.detector(needed=True)
+                detector = await self._turns.listening.detector(needed=True)
             except MossError as error:
                 refused.append(of_moss(error, "session.audio.input.turn_detection"))
                 session = replace(session, vad=False)
-        self._session = session
+        self._responses.session = session
         if session.finding != before.finding:
-            self._find_turns(detector)
+            self._turns.find(detector)
         if session.hears_as != before.hears_as:
             law = LAWS.get(session.hears_as)
             self._decoder = Decoder(law, RATE_HZ) if law else None
         if session.idle_s is not None and self._idling is None:
             self._idling = asyncio.create_task(self._ask_when_idle())
-        self._listening.transcribes = session.transcribes
+        self._turns.listening.transcribes = session.transcribes
         return ignored, refused
-
-    def _find_turns(self, detector: Detector | None) -> None:
-        session = self._session
-        self._listening.judge = Judge(session.eagerness) if session.judges else None
-        self._listening.use(
-            detector, likely=session.threshold, lead_s=session.lead_s, end_s=session.end_s
-        )
-        self._forget_turn()
-
-    def _forget_turn(self) -> None:
-        """What is being said is no turn that the service finds any more."""
-        self._judged = self._doubted = None
-        self._drop_ahead()
 
     def _samples(self, audio: str) -> np.ndarray:
         """int16 [n] at `RATE_HZ` of base64 in the session's format."""
@@ -309,217 +253,36 @@ class Connection:
             return self._decoder.push(bytes_of(audio))
         return samples_of(audio)
 
-    async def _hear(self, pcm: np.ndarray) -> None:
-        answering = self._answer is not None or time.monotonic() < self._plays_until_s
-        for heard in await self._listening.push(pcm, answering=answering):
-            self._quiet_since_s = time.monotonic()
-            await self._turn(heard)
-
     async def _ask_when_idle(self) -> None:
         """After the session's `idle_s` of silence behind an answer somebody is asked for a word."""
+        responses, listening = self._responses, self._turns.listening
         while True:
             await asyncio.sleep(IDLE_LOOK_S)
-            idle_s, answered = self._session.idle_s, self._saying
-            if idle_s is None or answered is None or self._answer is not None or self._turns:
+            idle_s, answered = responses.session.idle_s, responses.saying
+            if idle_s is None or answered is None or listening.microphone.talking:
                 continue
-            since_s = max(self._quiet_since_s, self._plays_until_s)
-            if self._listening.microphone.talking or time.monotonic() - since_s < idle_s:
+            if responses.idle_s < idle_s:
                 continue
-            self._quiet_since_s = time.monotonic()
-            now_ms = self._listening.microphone.now_ms
+            responses.spoken()
+            now_ms = listening.microphone.now_ms
             await self._emit(
                 "input_audio_buffer.timeout_triggered",
                 audio_start_ms=max(0, now_ms - round(1000 * idle_s)),
                 audio_end_ms=now_ms,
                 item_id=answered.item.id,
             )
-            if self._session.answers and self._server.info.reading_mode is not None:
-                await self._begin(replace(self._session, instead=STILL_THERE, reads=True))
-
-    async def _turn(self, heard: Heard) -> None:
-        """Somebody began, paused or stopped to talk."""
-        if heard.change is Change.BEGAN:
-            await self._began(heard)
-        elif self._doubted is not None:
-            if heard.change in (Change.ENDED, Change.DROPPED):
-                await self._end_of_doubt(heard)
-        elif heard.change is Change.PAUSED and heard.pcm is not None:
-            self._listening.look(heard.pcm)
-        elif heard.change is Change.WENT_ON:
-            self._listening.stop_looking()
-            self._drop_ahead()
-        else:
-            await self._ended(heard)
-
-    async def _ended(self, heard: Heard) -> None:
-        await self._listening.tell(heard)
-        if heard.pcm is not None:
-            self._judged = Judged(self._listening.item, heard.pcm, heard.ms)
-
-    async def _began(self, heard: Heard) -> None:
-        session = self._session
-        answering = self._answer is not None or time.monotonic() < self._plays_until_s
-        if self._goes_on(heard):
-            await self._mend(heard)
-        elif answering and session.judges and session.interrupts and self._server.info.recogniser:
-            self._doubted = heard
-            self._weighing = asyncio.create_task(self._weigh(heard))
-        else:
-            await self._interrupt(heard)
-
-    async def _interrupt(self, heard: Heard) -> None:
-        """No sound follows what tells of an interruption."""
-        self._doubted = None
-        if self._session.interrupts:
-            self._plays_until_s = 0.0
-            if self._answer is not None:
-                self._answer.cancel("turn_detected")
-            await self._hush()
-        await self._listening.tell(heard)
-
-    async def _hush(self) -> None:
-        """Nothing more of an answer is played, where the wire does that, and no more is history."""
-        played, saying = self._wire.hush(), self._saying
-        if played is None or saying is None:
-            return
-        item, info = saying.item, self._server.info
-        if item in self._talk.items and played < item.num_samples:
-            item.cut(played, info)
-            ms = played * 1000 // info.sample_rate_hz
-            place = {"item_id": item.id, "content_index": 0}
-            await self._emit("conversation.item.truncated", **place, audio_end_ms=ms)
-
-    async def _weigh(self, doubted: Heard) -> None:
-        """Speech over an answer interrupts it once its words, or its length, say that it is meant;
-        until then nothing is told of it."""
-        microphone, weighed_s = self._listening.microphone, 0.0
-        while self._doubted is doubted:
-            spoken_s = microphone.spoken_s
-            if spoken_s < weighed_s + WEIGH_EVERY_S:
-                await asyncio.sleep(FRAME_S)
-                continue
-            weighed_s = spoken_s
-            found = await self._listening.heard_so_far(microphone.sound)
-            if self._doubted is doubted and self._meant(found, spoken_s):
-                await self._interrupt(doubted)
-
-    def _meant(self, found: Transcript | None, spoken_s: float) -> bool:
-        if found is None:
-            return spoken_s >= MEANT_S
-        saying = self._saying.item.transcript if self._saying else ""
-        return interrupts(found.text, spoken_s, saying[-SAYING_CHARS:])
-
-    async def _end_of_doubt(self, heard: Heard) -> None:
-        doubted, spoken_s = self._doubted, heard.spoken_s
-        self._doubted = None
-        if doubted is None or heard.pcm is None or spoken_s < LEAST_SPEECH_S:
-            return
-        if self._meant(await self._listening.heard_so_far(heard.pcm), spoken_s):
-            await self._interrupt(doubted)
-            await self._ended(heard)
-
-    def _goes_on(self, heard: Heard) -> bool:
-        """Whether the last turn was not over when it was judged to be."""
-        judged, answer = self._judged, self._answer
-        if judged is None or not self._session.judges or not self._session.interrupts:
-            return False
-        if judged.item in self._asked or judged.item is not self._talk.last_of_user():
-            return False
-        if len(judged.pcm) > self._listening.microphone.max_s * RATE_HZ / 2:
-            return False
-        soon = heard.ms - judged.ended_ms <= 1000 * GOES_ON_S
-        first_s = answer.first_sound_s if answer else None
-        unheard = answer is not None and first_s is None
-        return soon or unheard or (first_s is not None and time.monotonic() - first_s <= UNHEARD_S)
-
-    async def _mend(self, heard: Heard) -> None:
-        """Both parts become one turn, as if the first one had not been answered."""
-        judged, answer = self._judged, self._answer
-        assert judged is not None
-        self._judged = None
-        self._server.figures.mended.inc()
-        for turn in self._turns:
-            turn.cancel()
-        self._listening.forget(judged.item)
-        self._drop_ahead()
-        self._listening.microphone.continues(judged.pcm)
-        answered = answer or self._saying
-        await self._interrupt(heard)
-        if answer is not None:
-            await ended(self._answering)
-        behind = self._talk.items[self._talk.items.index(judged.item) :]
-        for item in behind:
-            if item is judged.item or (answered is not None and item in answered.items):
-                self._talk.delete(item.id)
-                await self._emit("conversation.item.deleted", item_id=item.id)
-
-    async def _pausing(self, item: Item) -> None:
-        """The turn was understood as far as it goes: its answer is begun, but not told. Never
-        where somebody waits for a place, or has no sound in store."""
-        session = self._session
-        if not (session.vad and session.answers) or self._answer is not None or self._doubted:
-            return
-        engine = (await self._server.service.stats()).engine
-        if engine.waiting or engine.running >= self._server.info.max_sessions:
-            return
-        if item in self._talk.items or not self._server.figures.all_in_store():
-            return
-        talk = Conversation()
-        talk.items = [*self._talk.items, item]
-        answer = Answer(self._server, self._caller, session, talk, self._emit, ahead=True)
-        self._drop_ahead()
-        task = asyncio.create_task(answer.run())
-        self._ahead = Ahead(answer, task, item, tuple(self._talk.items), session, time.monotonic())
-
-    def _drop_ahead(self) -> None:
-        """As if it had never been."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            ahead.answer.cancel("turn_detected")
-            self._thrown.add(ahead.task)
-            ahead.task.add_done_callback(self._thrown.discard)
-            self._server.figures.ahead.labels("thrown_away").inc()
-            self._server.figures.ahead_wasted.inc(time.monotonic() - ahead.begun_s)
-
-    def _take_ahead(self) -> Ahead | None:
-        """The answer that was begun to what is asked now."""
-        ahead = self._ahead
-        fits = (
-            ahead is not None
-            and ahead.session is self._session
-            and tuple(self._talk.items) == (*ahead.before, ahead.item)
-            and not ahead.answer.failed
-        )
-        if not fits:
-            self._drop_ahead()
-            return None
-        self._ahead = None
-        self._server.figures.ahead.labels("released").inc()
-        return ahead
-
-    def _turn_over(self, item: Item) -> None:
-        """A turn that was found by the service was understood: it is answered when its time comes,
-        unless the client asked for that itself."""
-        if self._session.vad and self._session.answers and item not in self._asked:
-            turn = asyncio.create_task(self._answer_turn(item))
-            self._turns.add(turn)
-            turn.add_done_callback(self._turns.discard)
-
-    async def _answer_turn(self, item: Item) -> None:
-        while self._answer is not None:  # another turn may have waited for it, too
-            await ended(self._answering)
-        if item in self._talk.items:
-            await self._begin(self._session)
+            if responses.session.answers and self._server.info.reading_mode is not None:
+                responses.begin(replace(responses.session, instead=STILL_THERE, reads=True))
 
     async def _respond(self, event: ResponseCreate) -> None:
-        if self._answer is not None and self._answer.over:
-            await ended(self._answering)
-        if self._answer is not None:
+        if self._responses.answer is not None and self._responses.answer.over:
+            await self._responses.over()
+        if self._responses.answer is not None:
             raise ApiError(
                 400, "A response is being made; cancel it, or wait for response.done.",
                 "conversation_already_has_active_response",
             )  # fmt: skip
-        session, ignored = self._session, list[str]()
+        session, ignored = self._responses.session, list[str]()
         if session.transcription:
             raise ApiError(
                 400, "This session writes down what is said; open one of the type realtime for "
@@ -542,7 +305,7 @@ class Connection:
         if instructions and own and not self._talk.is_asked:
             # They are what is wanted, and not how an answer is to be given.
             session = replace(
-                session, instead=instructions, instructions=self._session.instructions
+                session, instead=instructions, instructions=self._responses.session.instructions
             )
         if self._wire.plays:
             session = replace(session, sounds_as="audio/pcm")
@@ -550,69 +313,18 @@ class Connection:
         if asked is None:
             session = replace(session, instead=session.instead or GREETING)
         else:
-            self._asked.add(asked)
-        await self._begin(session, asked, ignored)
-
-    async def _begin(
-        self, session: Session, asked: Item | None = None, ignored: list[str] | None = None
-    ) -> None:
-        if session == self._session:
-            ahead = self._take_ahead()
-        else:
-            ahead = None
-            self._drop_ahead()
-        if ahead is not None:
-            answer, running = ahead.answer, self._release(ahead)
-        else:
-            answer = Answer(
-                self._server, self._caller, session, self._talk, self._emit, ignored=ignored
-            )
-            running = self._run(answer, asked)
-        self._answer = self._saying = answer
-        self._answering = asyncio.create_task(running)
-
-    async def _release(self, ahead: Ahead) -> None:
-        answer, begun_s = ahead.answer, time.monotonic()
-        try:
-            await answer.release(self._talk)
-            await ahead.task
-        except ApiError as error:
-            answer.cancel("client_cancelled")
-            await self._refuse(error, None)
-        finally:
-            ahead.task.cancel()
-            self._over(answer, begun_s)
-
-    def _over(self, answer: Answer, begun_s: float) -> None:
-        self._plays_until_s = 0.0 if answer.cancelled else begun_s + answer.sent_s
-        self._quiet_since_s = time.monotonic()
-        self._answer = None
-
-    async def _run(self, answer: Answer, asked: Item | None) -> None:
-        begun_s = time.monotonic()
-        try:
-            if self._thrown:  # the place that they held is needed
-                await asyncio.wait(set(self._thrown))
-            if asked is not None:
-                await first_of(self._listening.understood(asked), answer.unwanted.wait())
-            await answer.run()
-        finally:
-            self._over(answer, begun_s)
+            self._responses.asked.add(asked)
+        ready = None if asked is None else partial(self._turns.listening.understood, asked)
+        self._responses.begin(session, ready, ignored)
 
     async def _cancel(self, event: ResponseCancel) -> None:
-        answer = self._answer
+        answer = self._responses.answer
         if answer is None or answer.over or event.response_id not in (None, answer.id):
             raise ApiError(
                 400, "There is no such response in progress; nothing was cancelled.",
                 "response_cancel_not_active",
             )  # fmt: skip
-        await self._stop("client_cancelled")
-
-    async def _stop(self, reason: str) -> None:
-        if self._answer is not None:
-            self._answer.cancel(reason)
-        await self._hush()
-        await ended(self._answering)
+        await self._responses.stop("client_cancelled")
 
     async def _create(self, event: ItemCreate) -> None:
         said, after = event.item, event.previous_item_id
@@ -620,7 +332,7 @@ class Connection:
         if isinstance(said, MessageFields):
             await self._write(said, name, after)
             return
-        mode = self._server.mode_for(False, speaks=self._session.speaks)
+        mode = self._server.mode_for(False, speaks=self._responses.session.speaks)
         if isinstance(said, CallFields):
             call = ToolCall(said.call_id, said.name, said.arguments)
             item = Item(name, "assistant", False, call=call)
@@ -629,7 +341,7 @@ class Connection:
             item = Item(name, "tool", False, text=said.output)
             item.call = ToolCall(said.call_id, "", "")
         self._server.check_tools(mode, (Message("tool", Text(""), call_id=said.call_id),), None)
-        await self._listening.show(item, after)
+        await self._turns.listening.show(item, after)
 
     async def _write(self, said: MessageFields, name: str, after: str | None) -> None:
         kinds = {part.type for part in said.content}
@@ -644,18 +356,18 @@ class Connection:
                 raise ApiError(400, "An item holds one recording; send several items.",
                                "invalid_value", param="item.content")  # fmt: skip
             audio = said.content[0].audio  # type: ignore[union-attr]
-            pcm = whole_samples(audio, LAWS.get(self._session.hears_as))
-            await self._listening.add(pcm, Item(name, said.role, True), after)
+            pcm = whole_samples(audio, LAWS.get(self._responses.session.hears_as))
+            await self._turns.listening.add(pcm, Item(name, said.role, True), after)
             return
         text = "\n".join(part.text for part in said.content)  # type: ignore[union-attr]
         item = typed(name, said.role, text, self._server.info)
         ignored = ["system"] if said.role == "system" and not self._server.own_system else []
-        await self._listening.show(item, after, ignored)
+        await self._turns.listening.show(item, after, ignored)
 
     async def _truncate(self, event: ItemTruncate) -> None:
         item, info = self._talk.find(event.item_id), self._server.info
-        if self._answer is not None and item is self._answer.item:
-            await self._stop("client_cancelled")
+        if self._responses.answer is not None and item is self._responses.answer.item:
+            await self._responses.stop("client_cancelled")
         num_samples = event.audio_end_ms * info.sample_rate_hz // 1000
         if item.role != "assistant" or not item.spoken or num_samples > item.num_samples:
             made = item.num_samples * 1000 // info.sample_rate_hz
@@ -669,7 +381,7 @@ class Connection:
 
     def _value(self) -> dict[str, Any]:
         info = self._server.info
-        return self._session.value(info.voices, info.recogniser)
+        return self._responses.session.value(info.voices, info.recogniser)
 
     async def _refuse(self, error: ApiError, event_id: str | None) -> None:
         self._server.refused(error)

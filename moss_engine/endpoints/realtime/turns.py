@@ -1,0 +1,178 @@
+"""Turns of a realtime session that the service finds: what follows when somebody begins, pauses,
+goes on or ends, and whether speech over an answer is meant to stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from moss_engine.api.transcript import Transcript
+from moss_engine.audio.turn_judge import Judge
+from moss_engine.audio.turn_taking import FRAME_S, LEAST_SPEECH_S, MEANT_S, Change, interrupts
+from moss_engine.audio.voice_activity import Detector
+from moss_engine.endpoints.realtime.answer import Emit
+from moss_engine.endpoints.realtime.conversation import Conversation, Item
+from moss_engine.endpoints.realtime.listening import RATE_HZ, Heard, Listening
+from moss_engine.endpoints.realtime.responding import Responses
+from moss_engine.endpoints.server import Server
+
+GOES_ON_S = 1.2
+"""Who goes on so soon behind the judged end of a turn had not finished it."""
+UNHEARD_S = 0.6
+"""Nor had who goes on over the beginning of the answer."""
+WEIGH_EVERY_S = 0.16
+"""Speech over an answer between two looks at its words."""
+SAYING_CHARS = 200
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A turn that ended at `ended_ms`, int16 [n]."""
+
+    item: Item
+    pcm: np.ndarray
+    ended_ms: int
+
+
+class Turns:
+    """`listening` is the session's microphone and recordings, whose answers are `responses`."""
+
+    def __init__(self, server: Server, talk: Conversation, emit: Emit, responses: Responses):
+        self.listening = Listening(server, talk, emit, responses.turn_over, self._pausing)
+        self.weighing: asyncio.Task[None] | None = None
+        self._server = server
+        self._talk = talk
+        self._emit = emit
+        self._responses = responses
+        self._judged: Judged | None = None  # the last turn, which may go on yet
+        self._doubted: Heard | None = None  # speech over an answer that may be a murmur
+
+    def find(self, detector: Detector | None) -> None:
+        """As the session says how."""
+        session = self._responses.session
+        self.listening.judge = Judge(session.eagerness) if session.judges else None
+        self.listening.use(
+            detector, likely=session.threshold, lead_s=session.lead_s, end_s=session.end_s
+        )
+        self.forget()
+
+    def forget(self) -> None:
+        """What is being said is no turn that the service finds any more."""
+        self._judged = self._doubted = None
+        self._responses.drop_ahead()
+
+    async def hear(self, pcm: np.ndarray) -> None:
+        """More sound, int16 [n] at `RATE_HZ`."""
+        for heard in await self.listening.push(pcm, answering=self._responses.playing):
+            self._responses.spoken()
+            await self._turn(heard)
+
+    async def _turn(self, heard: Heard) -> None:
+        """Somebody began, paused or stopped to talk."""
+        if heard.change is Change.BEGAN:
+            await self._began(heard)
+        elif self._doubted is not None:
+            if heard.change in (Change.ENDED, Change.DROPPED):
+                await self._end_of_doubt(heard)
+        elif heard.change is Change.PAUSED and heard.pcm is not None:
+            self.listening.look(heard.pcm)
+        elif heard.change is Change.WENT_ON:
+            self.listening.stop_looking()
+            self._responses.drop_ahead()
+        else:
+            await self._ended(heard)
+
+    async def _pausing(self, item: Item) -> None:
+        if not self._doubted:
+            await self._responses.begin_ahead(item)
+
+    async def _ended(self, heard: Heard) -> None:
+        await self.listening.tell(heard)
+        if heard.pcm is not None:
+            self._judged = Judged(self.listening.item, heard.pcm, heard.ms)
+
+    async def _began(self, heard: Heard) -> None:
+        session = self._responses.session
+        judges = session.judges and session.interrupts and self._server.info.recogniser
+        if self._goes_on(heard):
+            await self._mend(heard)
+        elif judges and self._responses.playing:
+            self._doubted = heard
+            self.weighing = asyncio.create_task(self._weigh(heard))
+        else:
+            await self._interrupt(heard)
+
+    async def _interrupt(self, heard: Heard) -> None:
+        """No sound follows what tells of an interruption."""
+        self._doubted = None
+        if self._responses.session.interrupts:
+            await self._responses.interrupt()
+        await self.listening.tell(heard)
+
+    async def _weigh(self, doubted: Heard) -> None:
+        """Speech over an answer interrupts it once its words, or its length, say that it is meant;
+        until then nothing is told of it."""
+        microphone, weighed_s = self.listening.microphone, 0.0
+        while self._doubted is doubted:
+            spoken_s = microphone.spoken_s
+            if spoken_s < weighed_s + WEIGH_EVERY_S:
+                await asyncio.sleep(FRAME_S)
+                continue
+            weighed_s = spoken_s
+            found = await self.listening.heard_so_far(microphone.sound)
+            if self._doubted is doubted and self._meant(found, spoken_s):
+                await self._interrupt(doubted)
+
+    def _meant(self, found: Transcript | None, spoken_s: float) -> bool:
+        if found is None:
+            return spoken_s >= MEANT_S
+        saying = self._responses.saying
+        words = saying.item.transcript if saying else ""
+        return interrupts(found.text, spoken_s, words[-SAYING_CHARS:])
+
+    async def _end_of_doubt(self, heard: Heard) -> None:
+        doubted, spoken_s = self._doubted, heard.spoken_s
+        self._doubted = None
+        if doubted is None or heard.pcm is None or spoken_s < LEAST_SPEECH_S:
+            return
+        if self._meant(await self.listening.heard_so_far(heard.pcm), spoken_s):
+            await self._interrupt(doubted)
+            await self._ended(heard)
+
+    def _goes_on(self, heard: Heard) -> bool:
+        """Whether the last turn was not over when it was judged to be."""
+        judged, answer = self._judged, self._responses.answer
+        session = self._responses.session
+        if judged is None or not session.judges or not session.interrupts:
+            return False
+        if judged.item in self._responses.asked or judged.item is not self._talk.last_of_user():
+            return False
+        if len(judged.pcm) > self.listening.microphone.max_s * RATE_HZ / 2:
+            return False
+        soon = heard.ms - judged.ended_ms <= 1000 * GOES_ON_S
+        first_s = answer.first_sound_s if answer else None
+        unheard = answer is not None and first_s is None
+        return soon or unheard or (first_s is not None and time.monotonic() - first_s <= UNHEARD_S)
+
+    async def _mend(self, heard: Heard) -> None:
+        """Both parts become one turn, as if the first one had not been answered."""
+        judged, answer = self._judged, self._responses.answer
+        assert judged is not None
+        self._judged = None
+        self._server.figures.mended.inc()
+        self._responses.forget_turns()
+        self.listening.forget(judged.item)
+        self._responses.drop_ahead()
+        self.listening.microphone.continues(judged.pcm)
+        answered = answer or self._responses.saying
+        await self._interrupt(heard)
+        if answer is not None:
+            await self._responses.over()
+        behind = self._talk.items[self._talk.items.index(judged.item) :]
+        for item in behind:
+            if item is judged.item or (answered is not None and item in answered.items):
+                self._talk.delete(item.id)
+                await self._emit("conversation.item.deleted", item_id=item.id)

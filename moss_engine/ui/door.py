@@ -54,7 +54,7 @@ from moss_engine.ui.entrance.asgi import Refused, address_of
 from moss_engine.ui.entrance.guard import parse_json
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.replay import Replays
-from moss_engine.ui.stream import TICKS_S, ListenerTimeout, Wire
+from moss_engine.ui.stream import TICKS_S, Wire
 
 HELLO_S = 10.0  # for the first event
 RESUME_S = 15.0  # for a broken connection to come back
@@ -233,9 +233,7 @@ class Tab:
         values = form.read(event.get("values"), self._handlers.facts)
         values["heard"] = _text(event, "heard")
         run, conversation = form.run_name(event.get("run")), self.conversation
-        answer = self._handlers.answer(
-            values, run, conversation, self._timeout(), tick_s=_tick_s(event)
-        )
+        answer = self._handlers.answer(values, run, conversation, tick_s=_tick_s(event))
         async with aclosing(answer) as messages:
             async for message in messages:
                 yield message
@@ -243,17 +241,10 @@ class Tab:
     async def _replay(self, event: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         conversation, run = self.conversation, form.run_name(event.get("run"))
         await asyncio.to_thread(conversation.cut, _text(event, "heard"))
-        replay = self._replays.replay(
-            _text(event, "file"), run, conversation, self._timeout(), _tick_s(event)
-        )
+        replay = self._replays.replay(_text(event, "file"), run, conversation, _tick_s(event))
         async with aclosing(replay) as messages:
             async for message in messages:
                 yield message
-
-    def _timeout(self) -> ListenerTimeout:
-        """A tab that is away for RESUME_S ends by itself; one that takes nothing has no more."""
-        timeout_s = max(self._handlers.facts.lease_s, RESUME_S)
-        return ListenerTimeout(lambda: len(self.outbox), timeout_s)
 
     async def _cancel(self, heard: str) -> None:
         await self._handlers.stop(heard, self.conversation, self._session_id)
@@ -361,14 +352,12 @@ class Door:
         if tab.socket is not socket:  # another connection took it over
             return
         tab.socket = None
-        await _close(socket, GONE_CODE)
         visit = next((name for name, known in self._tabs.items() if known is tab), None)
-        if visit is None:
-            return
-        if left or tab.outbox.is_full:
+        if visit is not None and (left or tab.outbox.is_full):
             self._end(visit, tab)
-        else:
+        elif visit is not None:
             tab.ending = asyncio.get_running_loop().call_later(RESUME_S, self._end, visit, tab)
+        await _close(socket, GONE_CODE)
 
     def _end(self, visit: str, tab: Tab) -> None:
         if self._tabs.get(visit) is tab:

@@ -22,23 +22,12 @@ from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import Conversation, PlaybackPosition, Sessions, Turn, settle
 from moss_engine.ui.facts import PageInfo, PoolWatch
 from moss_engine.ui.replay import recipe
-from moss_engine.ui.stream import (
-    TICK_S,
-    ListenerTimeout,
-    Messages,
-    ReplyClock,
-    Shared,
-    View,
-    halt,
-    messages,
-    take,
-    whole,
-)
+from moss_engine.ui.stream import TICK_S, Messages, ReplyClock, View, halt, messages, take, whole
 
 ACCEPTED_SEQ = 2  # of the view behind the message that says so
 
 
-class Handlers(Shared):
+class Handlers:
     """`wav_folder` is where finished replies are put for download; `ingest` is None where no mode
     takes speech."""
 
@@ -64,7 +53,6 @@ class Handlers(Shared):
         values: dict[str, Any],
         run: str,
         conversation: Conversation,
-        timeout: ListenerTimeout,
         *,
         tick_s: float = TICK_S,
     ) -> AsyncGenerator[dict[str, Any], None]:
@@ -80,7 +68,7 @@ class Handlers(Shared):
         clock = ReplyClock()
 
         def told(view: View) -> Messages:
-            return self._told(values, view, clock, conversation, timeout, tick_s)
+            return self._told(values, view, clock, conversation, tick_s)
 
         async with aclosing(whole(view, clock, told)) as messages:
             async for message in messages:
@@ -92,7 +80,6 @@ class Handlers(Shared):
         view: View,
         clock: ReplyClock,
         conversation: Conversation,
-        timeout: ListenerTimeout,
         tick_s: float,
     ) -> AsyncGenerator[dict[str, Any], None]:
         form.check(values, self.facts, conversation.voice)
@@ -115,7 +102,7 @@ class Handlers(Shared):
             return
         try:
             reply = await self._submit(values, view, conversation, turn)
-            told = messages(reply, view, clock, self.pool.counts, timeout, tick_s)
+            told = messages(reply, view, clock, self.pool.counts, tick_s)
             async with aclosing(told) as stream:
                 async for message, view in stream:
                     turn.take(message, view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -11,21 +12,17 @@ from moss_engine.api.errors import MossError, ParameterError, UnsupportedModeErr
 from moss_engine.api.service import ClonedVoice, SpeechService
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.stream import Shared
 
 UNKNOWN = "The page was away for too long; load it again, then make the voice."
 
 
-class OwnVoices(Shared):
-    """Of the visitors whom `handlers` answer."""
+def take_sample(handlers: Handlers) -> Callable[..., Any]:
+    """What answers the visitors of `handlers`."""
 
-    def __init__(self, handlers: Handlers):
-        self._handlers = handlers
-
-    async def take(self, consent: bool, utterance: str, key: str) -> tuple[Any, str]:
+    async def take(consent: bool, utterance: str, key: str) -> tuple[Any, str]:
         """Make a voice of a recording whose speaker agreed, for the tab of that key, and choose it;
         answers with the voices to choose from, and a sentence for the visitor."""
-        handlers, facts = self._handlers, self._handlers.facts
+        facts = handlers.facts
         conversation = handlers.sessions.conversations.find(key)
         if conversation is None:
             raise gr.Error(UNKNOWN, print_exception=False)
@@ -41,6 +38,8 @@ class OwnVoices(Shared):
         choices = [*facts.voices, ("Your voice", conversation.voice)]
         chosen = gr.Radio(choices=choices, value=conversation.voice, interactive=True)
         return chosen, told
+
+    return take
 
 
 async def make_voice(

@@ -18,7 +18,7 @@ from moss_engine.ui.document import TITLE
 from moss_engine.ui.entrance.gradio_queue import Outboxes, slow_down
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.modules import mounts
-from moss_engine.ui.own_voices import OwnVoices
+from moss_engine.ui.own_voices import take_sample
 from moss_engine.ui.parts.composer import composer
 from moss_engine.ui.parts.masthead import masthead, running
 from moss_engine.ui.parts.programs import OPEN_PROGRAMS
@@ -132,7 +132,7 @@ def wire_settings(handlers: Handlers, parts: Parts) -> None:
     consent, sample = parts.own
     key = gr.Textbox("", show_label=False, label="Tab", visible=False)
     made = sample.sampled(
-        OwnVoices(handlers).take,
+        take_sample(handlers),
         [consent, sample, key],
         [controls["voice"], sample],
         js="(consent, sample) => [consent, sample, window.conversation.key()]",

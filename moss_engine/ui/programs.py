@@ -1,5 +1,5 @@
 """Programs on the page's port: their endpoints, as the options have them, and what Gradio's own
-protocol offers: /reply, /stream, /stop and /listen."""
+protocol offers: /reply, /stream and /stop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from moss_engine.ui.conversation import write_clip
 from moss_engine.ui.entrance.gradio_queue import Outboxes
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.programs import programs
-from moss_engine.ui.stream import ListenerTimeout, ticking, to_wire
+from moss_engine.ui.stream import ticking, to_wire
 
 BEAT_S = 0.1  # how late Gradio notices that nobody waits any more
 
@@ -78,8 +78,40 @@ def offer(handlers: Handlers, outboxes: Outboxes, limit: int) -> None:
     gr.api(whole_reply(handlers, outboxes), api_name="reply", **engine)
     gr.api(stream(handlers, outboxes), api_name="stream", **engine)
     gr.api(stop(handlers), api_name="stop", queue=False)
-    if handlers.facts.hears:
-        gr.api(listen(handlers), api_name="listen", queue=False)
+
+
+class ListenerTimeout:
+    """Whether somebody takes the messages of a reply: `put` counts those that were made,
+    `num_untaken` those that nobody took yet, and `drop` forgets these."""
+
+    def __init__(
+        self,
+        num_untaken: Callable[[], int],
+        timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        drop: Callable[[], None] = lambda: None,
+    ):
+        self._num_untaken = num_untaken
+        self._timeout_s = timeout_s
+        self._clock, self._drop = clock, drop
+        self._num_put = self._num_taken = 0
+        self._taken_s = clock()
+
+    def put(self) -> None:
+        """One more message is made."""
+        self._num_put += 1
+
+    def is_over(self) -> bool:
+        """Whether nothing was taken for `timeout_s`, although something waits; to be asked after
+        every message."""
+        num = self._num_untaken()
+        if num == 0 or self._num_put - num > self._num_taken:
+            self._taken_s = self._clock()
+        self._num_taken = max(self._num_taken, self._num_put - num)
+        over = self._clock() - self._taken_s > self._timeout_s
+        if over:
+            self._drop()
+        return over
 
 
 def _session(handlers: Handlers, request: gr.Request) -> tuple[str, str]:
@@ -109,9 +141,12 @@ def stream(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
         timeout = _timeout_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
         run = form.run_name(values["run"])
         message: dict[str, Any] = {}
-        async with aclosing(handlers.answer(values, run, conversation, timeout)) as messages:
+        async with aclosing(handlers.answer(values, run, conversation)) as messages:
             async for message in messages:
+                timeout.put()
                 yield to_wire(message)
+                if timeout.is_over():
+                    return
         if message["state"] == "failed":
             raise gr.Error(message["note"], print_exception=False)
 
@@ -137,20 +172,6 @@ def stop(handlers: Handlers) -> Callable[..., Any]:
         return [] if conversation is None else await handlers.entries(conversation)
 
     return stop
-
-
-def listen(handlers: Handlers) -> Callable[..., Any]:
-    """The function /listen: a key for sending recordings. POST them to /gradio_api/hear/KEY/file,
-    and name the utterance to /stream."""
-
-    async def listen(request: gr.Request) -> str:
-        assert handlers.ingest is not None
-        try:
-            return handlers.ingest.open(_session(handlers, request)[1])
-        except MossError as error:
-            raise gr.Error(str(error), print_exception=False) from None
-
-    return listen
 
 
 def whole_reply(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:

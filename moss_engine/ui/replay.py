@@ -23,15 +23,7 @@ from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.entrance.asgi import Refused
 from moss_engine.ui.entrance.guard import parse_json
 from moss_engine.ui.facts import PageInfo, PoolWatch
-from moss_engine.ui.stream import (
-    ListenerTimeout,
-    Messages,
-    ReplyClock,
-    Shared,
-    View,
-    messages,
-    whole,
-)
+from moss_engine.ui.stream import Messages, ReplyClock, View, messages, whole
 
 FORMAT, VERSION = "moss-speech-reply", 1
 MAX_FILE_BYTES = 200 * 1024
@@ -197,7 +189,7 @@ def _parts(
     )
 
 
-class Replays(Shared):
+class Replays:
     """What becomes of replay files that visitors open."""
 
     def __init__(self, service: SpeechService, facts: PageInfo, pool: PoolWatch):
@@ -215,32 +207,21 @@ class Replays(Shared):
         return ""
 
     async def replay(
-        self,
-        file: str,
-        run: str,
-        conversation: Conversation,
-        timeout: ListenerTimeout,
-        tick_s: float,
+        self, file: str, run: str, conversation: Conversation, tick_s: float
     ) -> AsyncGenerator[dict[str, Any], None]:
         """The messages of a reply that a file holds, called `run`. It is no part of the
         conversation."""
         clock = ReplyClock()
 
         def told(view: View) -> Messages:
-            return self._told(file, view, clock, conversation, timeout, tick_s)
+            return self._told(file, view, clock, conversation, tick_s)
 
         async with aclosing(whole(View(run=run, seed=0), clock, told)) as messages:
             async for message in messages:
                 yield message
 
     async def _told(
-        self,
-        file: str,
-        view: View,
-        clock: ReplyClock,
-        conversation: Conversation,
-        timeout: ListenerTimeout,
-        tick_s: float,
+        self, file: str, view: View, clock: ReplyClock, conversation: Conversation, tick_s: float
     ) -> AsyncGenerator[dict[str, Any], None]:
         facts, recording = self._facts, read(file, self._facts)
         await self._service.cancel_session(conversation.session_id)
@@ -256,7 +237,7 @@ class Replays(Shared):
                 visitor=conversation.visitor,
             )
         )
-        told = messages(reply, view, clock, self._pool.counts, timeout, tick_s)
+        told = messages(reply, view, clock, self._pool.counts, tick_s)
         async with aclosing(told) as stream:
             async for message, _ in stream:
                 yield message | {

@@ -38,6 +38,7 @@ from moss_engine.ui.entrance.gradio_queue import Outboxes, Places
 from moss_engine.ui.entrance.guard import Calls, Guard
 from moss_engine.ui.entrance.login import Login
 from moss_engine.ui.entrance.process import make_cache
+from moss_engine.ui.entrance.upload import Upload
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.page import HERE, build_page
@@ -150,7 +151,7 @@ def launch(
         hosts=frozenset(LOOPBACK) if config.local else None,
         frames=SPACE_FRAMES if "SPACE_ID" in os.environ else (),
         login=login,
-        ingest=ingest,
+        upload=Upload(ingest, handlers.names.visitor) if ingest is not None else None,
         door=Door(handlers),
         files=document.files,
         rewrite=document.rewrite,

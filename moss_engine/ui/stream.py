@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -297,56 +297,17 @@ class ReplyClock:
         return self.listened_s[0] - self._accepted_s, self.listened_s[1] - self._accepted_s
 
 
-class ListenerTimeout:
-    """Whether somebody takes the messages of a reply: `put` counts those that were made,
-    `num_untaken` those that nobody took yet, and `drop` forgets these."""
-
-    def __init__(
-        self,
-        num_untaken: Callable[[], int],
-        timeout_s: float,
-        clock: Callable[[], float] = time.monotonic,
-        drop: Callable[[], None] = lambda: None,
-    ):
-        self._num_untaken = num_untaken
-        self._timeout_s = timeout_s
-        self._clock, self._drop = clock, drop
-        self._num_put = self._num_taken = 0
-        self._taken_s = clock()
-
-    def put(self) -> None:
-        """One more message is made."""
-        self._num_put += 1
-
-    def is_over(self) -> bool:
-        """Whether nothing was taken for `timeout_s`, although something waits; to be asked after
-        every message."""
-        num = self._num_untaken()
-        if num == 0 or self._num_put - num > self._num_taken:
-            self._taken_s = self._clock()
-        self._num_taken = max(self._num_taken, self._num_put - num)
-        over = self._clock() - self._taken_s > self._timeout_s
-        if over:
-            self._drop()
-        return over
-
-
 async def messages(
-    reply: ReplyStream,
-    view: View,
-    clock: ReplyClock,
-    pool: Pool,
-    timeout: ListenerTimeout,
-    tick_s: float = TICK_S,
+    reply: ReplyStream, view: View, clock: ReplyClock, pool: Pool, tick_s: float = TICK_S
 ) -> AsyncGenerator[tuple[dict[str, Any], View], None]:
-    """Every message of a reply with the view after it; the last one has `end`. They end early where
-    nobody takes them. Between those that are urgent there are at least `tick_s`.
+    """Every message of a reply with the view after it; the last one has `end`. Between
+    those that are urgent there are at least `tick_s`.
 
     Leaving early, by break or cancellation, stops the reply.
     """
     sent_s = time.monotonic()
     async with contextlib.aclosing(ticking(reply.events(acknowledge=False), TICK_S)) as ticks:
-        while not view.over and not timeout.is_over():
+        while not view.over:
             due = False
             reply.acknowledge(view.heard_samples(clock.elapsed_s()))
             event = await anext(ticks)
@@ -365,7 +326,6 @@ async def messages(
             ):
                 message, view = take(view, clock.elapsed_s(), await pool(now=view.over))
                 sent_s = time.monotonic()
-                timeout.put()
                 yield message, view
 
 
@@ -480,14 +440,3 @@ async def whole(
         failed = replace(fail(view, str(error)), seq=message["seq"] + 1)
         message, _ = take(failed, clock.elapsed_s())
         yield message
-
-
-Itself = TypeVar("Itself", bound="Shared")
-
-
-class Shared:
-    """Gradio copies the page's description for every visitor, with the methods that answer; who
-    answers is not copied."""
-
-    def __deepcopy__(self: Itself, memo: dict) -> Itself:
-        return self

@@ -145,7 +145,13 @@ class Visits:
         self._open: list[Visit] = []
 
     def make(
-        self, url: str, init: str = "", link: str = FAST_LINK, view: str = "engine", **options
+        self,
+        url: str,
+        init: str = "",
+        link: str = FAST_LINK,
+        view: str = "engine",
+        edit: tuple[str, str, str] | None = None,
+        **options,
     ) -> Visit:
         """A tab of somebody who was never here, or comes beside the tabs that are open."""
         key = json.dumps(options, sort_keys=True)
@@ -156,7 +162,14 @@ class Visits:
             context.clear_cookies()
             context.set_offline(False)
         opened = Visit(
-            self.browser, url, init, link, context=context, forgets=not context.pages, view=view
+            self.browser,
+            url,
+            init,
+            link,
+            context=context,
+            forgets=not context.pages,
+            view=view,
+            edit=edit,
         )
         self._open.append(opened)
         return opened
@@ -175,7 +188,8 @@ def new_context(browser: Browser, **options) -> BrowserContext:
 
 
 class Visit:
-    """A tab on the page, which runs `init` and `link` first. `problems` collects what the console complains about, `requests` every
+    """A tab on the page, which runs `init` and `link` first; `edit` is a module of it, and what
+    stands there instead of what. `problems` collects what the console complains about, `requests` every
     address asked for. In a `context` of others it is closed alone, and `forgets` first what the
     browser keeps for the page."""
 
@@ -188,6 +202,7 @@ class Visit:
         context: BrowserContext | None = None,
         forgets: bool = False,
         view: str = "engine",
+        edit: tuple[str, str, str] | None = None,
         **options,
     ):
         self.context = context or new_context(browser, **options)
@@ -206,6 +221,8 @@ class Visit:
         )
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
+        if edit is not None:
+            self._edit(*edit)
         self.page.add_init_script(TAP)
         self.page.add_init_script(link or "0")
         self.page.add_init_script(init or "0")
@@ -213,6 +230,16 @@ class Visit:
         self.page.wait_for_function("window.liveAudio?.ready")
         self.page.wait_for_selector("#mode input:checked", state="attached")
         self.text = self.page.locator("#text textarea")
+
+    def _edit(self, module: str, old: str, new: str) -> None:
+        """The page's module comes with something else in a place."""
+
+        def answer(route) -> None:
+            text = route.fetch().text()
+            assert old in text, f"{module} does not hold {old}"
+            route.fulfill(body=text.replace(old, new), content_type="text/javascript")
+
+        self.page.route(f"**/{module}", answer)
 
     def ask(self, text: str) -> None:
         """Type, wait until the sound system is awake, and press Enter."""

@@ -13,9 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from moss_engine.ui import door as door_module
-from moss_engine.ui.config import PageConfig
-from moss_engine.ui.server import launch
-from tests.ui.page_support import FakeService, Script, free_port, until
+from tests.ui.page_support import FakeService, Script, until
 
 WAIT_S = 30.0
 
@@ -68,23 +66,9 @@ class Browser:
             self.socket.close()
 
 
-@pytest.fixture(scope="module")
-def served():
-    service, port = FakeService(), free_port()
-    page = launch(service, PageConfig(port=port))
-    yield service, page.local_url
-    page.close(verbose=False)
-
-
 @pytest.fixture
-def service(served):
-    served[0].reset()
-    return served[0]
-
-
-@pytest.fixture
-def tab(served, service):
-    tab = Browser(served[1])
+def tab(url, service):
+    tab = Browser(url)
     tab.open()
     tab.until("conversation.updated", whole=True)
     yield tab
@@ -208,8 +192,7 @@ def test_a_refusal_is_the_replys_last_word(service, tab):
     assert last["state"] == "failed" and "There is no voice 'nobody'" in last["note"]
 
 
-def test_the_page_of_another_site_is_not_let_in(served):
-    url = served[1]
+def test_the_page_of_another_site_is_not_let_in(url):
     for origin in ("http://evil.example", None, "null", url.rstrip("/") + "0"):
         assert_refused(url, origin)
 
@@ -217,19 +200,19 @@ def test_the_page_of_another_site_is_not_let_in(served):
 @pytest.mark.parametrize(
     "change", [{"visit": "short"}, {"key": None}, {"type": "response.create"}, {"visit": ["x"]}]
 )
-def test_who_does_not_say_who_they_are_is_sent_away(served, change):
-    tab = Browser(served[1])
+def test_who_does_not_say_who_they_are_is_sent_away(url, change):
+    tab = Browser(url)
     with pytest.raises(ConnectionClosed):
         tab.open(**change)
 
 
-def test_one_address_has_so_many_tabs_and_is_told_so(served, monkeypatch):
+def test_one_address_has_so_many_tabs_and_is_told_so(url, monkeypatch):
     monkeypatch.setattr(door_module, "MAX_TABS_OF_VISITOR", 2)
-    tabs = [Browser(served[1]) for _ in range(8)]
+    tabs = [Browser(url) for _ in range(8)]
     opened = [tab for tab in tabs if _is_let_in(tab)]
     assert 0 < len(opened) <= 2
     with pytest.raises(ConnectionClosed, match="All places of this page"):
-        Browser(served[1]).open()
+        Browser(url).open()
     for tab in opened:
         tab.socket.close()
 
@@ -247,9 +230,6 @@ def test_a_browser_that_takes_nothing_is_left(service, tab, monkeypatch):
     assert until(lambda: service.cancelled)
 
 
-def test_behind_a_password_it_opens_for_those_who_have_it():
-    page = launch(FakeService(), PageConfig(port=free_port(), auth="me:secret"))
-    try:
-        assert_refused(page.local_url, page.local_url.rstrip("/"))
-    finally:
-        page.close(verbose=False)
+def test_behind_a_password_it_opens_for_those_who_have_it(serve):
+    url = serve(FakeService(), auth="me:secret")
+    assert_refused(url, url.rstrip("/"))

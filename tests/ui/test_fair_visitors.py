@@ -4,6 +4,7 @@ being sent, conversations."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from moss_engine.ui.audio_in import ingest as module
 from moss_engine.ui.audio_in import recordings
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Recordings
-from moss_engine.ui.audio_in.route import answer
 from moss_engine.ui.conversation import Conversations, Sessions
 from tests.ui.page_support import FakeService, soon
 
@@ -53,25 +53,19 @@ async def test_who_opens_many_microphones_closes_own_unused_ones(ingest, clock):
     for _ in range(module.MAX_OF_VISITOR + 4):
         clock.now_s += module.IN_USE_S
         ingest.open("many")
-    assert ingest.knows(other) and not any(ingest.knows(key) for key in mine)
+    assert other.is_open and not any(one.is_open for one in mine)
 
 
 async def test_a_full_house_has_a_microphone_for_a_newcomer(ingest, clock):
-    crowd = module.MAX_SESSIONS // module.MAX_OF_VISITOR
+    crowd = module.MAX_MICROPHONES // module.MAX_OF_VISITOR
     for name in range(crowd):
         for _ in range(module.MAX_OF_VISITOR):
             ingest.open(f"visitor {name}")
     with pytest.raises(BusyError):
         ingest.open("newcomer")
     clock.now_s = module.IN_USE_S
-    assert ingest.knows(ingest.open("newcomer"))
-
-
-async def test_a_microphone_that_is_left_alone_is_closed_by_itself(monkeypatch):
-    monkeypatch.setattr(module, "SESSION_IDLE_S", -1.0)  # at the next turn of the loop
-    ingest = AudioIngest(hear, None, max_s=5.0)
-    key = ingest.open()
-    assert await soon(lambda: not ingest.knows(key))
+    ingest.close(ingest.open("newcomer"))
+    assert ingest.open("newcomer").is_open
 
 
 async def test_many_recordings_of_one_visitor_leave_those_of_another(clock, monkeypatch):
@@ -119,35 +113,16 @@ async def test_one_visitor_cannot_fill_the_queue_of_what_waits_to_be_understood(
     assert (await kept.said(other.key)).codes == (1,)
 
 
-async def test_half_sent_files_are_few_and_leave_room_for_others(ingest):
-    async def send(key: str, receive):
-        scope = {
-            "path": f"/gradio_api/hear/{key}/file",
-            "method": "POST",
-            "headers": [],
-            "query_string": b"",
-        }
-        return await answer(ingest, scope, receive)
-
-    gate = asyncio.Event()
-
-    async def half() -> dict:
-        await gate.wait()
-        return {"type": "http.disconnect"}
-
-    async def nothing() -> dict:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    key = ingest.open("many")
-    waiting = [
-        asyncio.ensure_future(send(key, half)) for _ in range(module.MAX_RECEIVING_OF_VISITOR)
-    ]
-    await asyncio.sleep(0)
-    assert (await send(key, half))[0] == 503
-    assert (await send(ingest.open("other"), nothing))[0] == 422
-    gate.set()
-    assert [status for status, _ in await asyncio.gather(*waiting)] == [422] * len(waiting)
-    assert (await send(key, nothing))[0] == 422
+def test_half_sent_files_are_few_and_leave_room_for_others(ingest):
+    with contextlib.ExitStack() as sending:
+        for _ in range(module.MAX_RECEIVING_OF_VISITOR):
+            sending.enter_context(ingest.receiving("many"))
+        with pytest.raises(BusyError), ingest.receiving("many"):
+            pass
+        with ingest.receiving("other"):
+            pass
+    with ingest.receiving("many"):
+        pass
 
 
 def test_many_sessions_of_one_visitor_push_out_their_own(clock, monkeypatch):

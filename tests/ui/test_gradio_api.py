@@ -1,52 +1,47 @@
-"""/reply of Gradio's own protocol: a whole reply as one file, with every choice left open."""
+"""Gradio's own protocol: /reply with a whole reply as one file, /stream, /stop, and its queue."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 import soundfile
+from gradio.queueing import Queue
 from gradio_client import Client
 
+from moss_engine.api.errors import ALL_TAKEN
 from moss_engine.audio.pcm import to_pcm16
+from moss_engine.ui import form
 from moss_engine.ui.config import PageConfig
+from moss_engine.ui.facts import PageInfo
+from moss_engine.ui.page import MAX_QUEUE
 from moss_engine.ui.server import launch
-from tests.ui.page_support import FakeService, Script, free_port, signal, until
+from tests.ui.page_support import INFO, FakeService, Script, free_port, signal, until
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def scripted():
-    service, port = FakeService(), free_port()
-    page = launch(service, PageConfig(port=port))
-    yield service, f"http://127.0.0.1:{port}"
-    page.close(verbose=False)
-
-
-@pytest.fixture
-def service(scripted):
-    scripted[0].reset()
-    return scripted[0]
-
-
-@pytest.fixture
-def url(scripted):
-    return scripted[1]
-
-
-@pytest.fixture(scope="module")
-def client(scripted):
-    client = Client(scripted[1], verbose=False)
+def client(url):
+    client = Client(url, verbose=False)
     yield client
     client.close()
 
 
 def called(url: str, data: list) -> tuple[str, list]:
     """What `curl` gets: the last event of a call, and its data."""
-    call = httpx.post(f"{url}/gradio_api/call/reply", json={"data": data})
+    call = httpx.post(f"{url}gradio_api/call/reply", json={"data": data})
     assert call.status_code == 200, call.text
-    told = httpx.get(f"{url}/gradio_api/call/reply/{call.json()['event_id']}", timeout=60).text
+    told = httpx.get(f"{url}gradio_api/call/reply/{call.json()['event_id']}", timeout=60).text
     name, value = told.strip().split("\n\n")[-1].split("\n")
     return name.removeprefix("event: "), json.loads(value.removeprefix("data: "))
 
@@ -62,7 +57,7 @@ def test_all_but_the_text_may_be_left_out(service, client, url):
     assert client.predict("Hello.", api_name="/reply").endswith(".wav")
     name, data = called(url, ["Hello."])
     assert name == "complete"
-    sound = httpx.get(data[0].get("url") or f"{url}/gradio_api/file={data[0]['path']}")
+    sound = httpx.get(data[0].get("url") or f"{url}gradio_api/file={data[0]['path']}")
     assert sound.status_code == 200 and sound.content[:4] == b"RIFF"
     seeds = [request.sampling.seed for request in service.requests]
     assert len(set(seeds)) == len(seeds) == 2
@@ -77,8 +72,8 @@ def test_what_is_chosen_is_asked_for(service, client):
 
 
 def test_what_clients_are_told_is_true(client, url):
-    told = httpx.get(f"{url}/gradio_api/info").json()["named_endpoints"]
-    assert set(told) == {"/reply", "/stream", "/stop", "/listen"}
+    told = httpx.get(f"{url}gradio_api/info").json()["named_endpoints"]
+    assert set(told) == {"/reply", "/stream", "/stop"}
     fields = {p["parameter_name"]: p["parameter_has_default"] for p in told["/reply"]["parameters"]}
     assert fields == {"text": False, "voice": True, "speed": True, "mode": True, "seed": True}
     assert all(p["parameter_has_default"] for p in told["/stream"]["parameters"])
@@ -105,7 +100,7 @@ def test_what_is_wrong_is_said(service, client, given, sentence):
 
 
 def test_a_call_without_its_text_is_refused(url, service):
-    answer = httpx.post(f"{url}/gradio_api/call/reply", json={"data": []})
+    answer = httpx.post(f"{url}gradio_api/call/reply", json={"data": []})
     assert answer.status_code == 422 and "5 arguments" in answer.json()["detail"]
     assert service.requests == []
 
@@ -122,9 +117,197 @@ def test_stop_ends_it(service, client):
 
 def test_who_hangs_up_stops_the_reply(service, url):
     service.script = Script(seconds=60.0, rtf=0.9)
-    call = httpx.post(f"{url}/gradio_api/call/reply", json={"data": ["A long one."]})
-    address = f"{url}/gradio_api/call/reply/{call.json()['event_id']}"
+    call = httpx.post(f"{url}gradio_api/call/reply", json={"data": ["A long one."]})
+    address = f"{url}gradio_api/call/reply/{call.json()['event_id']}"
     with httpx.stream("GET", address, timeout=60) as answer:
         next(answer.iter_raw())
         assert until(lambda: service.open)
     assert until(lambda: not service.open) and len(service.cancelled) == 1
+
+
+def pcm_of(outputs: list) -> np.ndarray:
+    return np.frombuffer(b"".join(base64.b64decode(message["pcm"]) for message in outputs), "<i2")
+
+
+def test_a_program_gets_the_same_sound(service, client):
+    job = client.submit("Over the wire.", seed=11, new_seed=False, api_name="/stream")
+    job.result(timeout=120)
+    assert np.array_equal(pcm_of(job.outputs()), to_pcm16(signal(service.script.seconds, seed=11)))
+    assert [message["seq"] for message in job.outputs()] == sorted(
+        message["seq"] for message in job.outputs()
+    )
+    assert [entry["role"] for entry in client.predict(api_name="/stop")] == ["user", "assistant"]
+
+
+def test_a_program_can_stop_its_reply(service, client):
+    service.script = Script(seconds=30.0, rtf=0.5)
+    job = client.submit("A long one.", api_name="/stream")
+    assert until(lambda: service.open)
+    client.predict(api_name="/stop")
+    assert until(lambda: not service.open)
+    assert until(job.done) and job.outputs()[-1]["state"] == "stopped"
+
+
+def test_a_program_hears_why_it_was_refused(service, client):
+    with pytest.raises(Exception, match="There is nothing to say; type a sentence"):
+        client.predict("  ", api_name="/stream")
+    assert service.requests == []
+
+
+def test_the_wire_refuses_what_is_no_call(service, url):
+    data = [*{**form.defaults(PageInfo.of(INFO)), "text": "hi"}.values()]
+    with httpx.Client(base_url=url) as http:
+        functions = http.get("/config").json()["dependencies"]
+        index = next(fn["id"] for fn in functions if fn["api_name"] == "stream")
+        join = {"fn_index": index, "session_hash": "abcdefgh", "data": data}
+        assert (
+            http.post("/gradio_api/queue/join", json={**join, "data": data[1:]}).status_code == 422
+        )
+        assert http.post("/gradio_api/queue/join", json={**join, "fn_index": 99}).status_code == 404
+        nan = json.dumps(join).replace("0.7", "NaN")
+        assert http.post("/gradio_api/queue/join", content=nan).status_code == 400
+        assert http.post("/gradio_api/run/reply", json=join).status_code == 404
+        assert http.get("/monitoring/summary").status_code == 404
+        assert http.get("/gradio_api/file=/etc/passwd").status_code == 403
+        assert http.get("/gradio_api/file=app.py").status_code == 404
+        assert http.get("/", headers={"Host": "rebound.example"}).status_code == 403
+        assert (
+            http.get("/favicon.ico").content
+            == (ROOT / "moss_engine" / "ui" / "icon.png").read_bytes()
+        )
+        for answer in (
+            http.get("/"),
+            http.get("/healthz"),
+            http.get("/readyz"),
+            http.get("/config"),
+        ):
+            assert (
+                answer.status_code == 200 and answer.headers["x-content-type-options"] == "nosniff"
+            )
+    assert service.requests == []
+
+
+# What is asked and not waited for, and more than there are places for.
+
+FEW = replace(INFO, max_sessions=1, max_waiting=1, lease_s=600.0)
+PLACES = FEW.max_sessions + FEW.max_waiting + MAX_QUEUE
+ASKED = 60
+
+
+def test_gradio_looks_for_calls_a_few_times_a_second_where_nobody_asks(monkeypatch):
+    page = launch(FakeService(), PageConfig(port=free_port()))
+    looks = []
+
+    def size(queue) -> int:
+        looks.append(queue)
+        return 0
+
+    monkeypatch.setattr(Queue, "__len__", size)
+    try:
+        time.sleep(2.0)
+    finally:
+        page.close(verbose=False)
+    assert 1 < looks.count(page._queue) < 60
+
+
+def test_of_many_questions_at_once_as_many_are_taken_as_there_are_places():
+    service, port = FakeService(info=FEW), free_port()
+    page = launch(service, PageConfig(port=port))
+    service.script = Script(first_s=600.0)
+    try:
+        taken, told, later = asyncio.run(_ask(f"http://127.0.0.1:{port}", service))
+    finally:
+        page.close(verbose=False)
+    assert taken == PLACES and told == {ALL_TAKEN} and later == 200
+
+
+async def _ask(base: str, service: FakeService) -> tuple[int, set[str], int]:
+    async with httpx.AsyncClient(base_url=base, timeout=60.0) as client:
+        data = [*{**form.defaults(PageInfo.of(FEW)), "text": "One of many."}.values()]
+        functions = (await client.get("/config")).json()["dependencies"]
+        index = next(fn["id"] for fn in functions if fn["api_name"] == "stream")
+
+        async def join(number: int) -> httpx.Response:
+            body = {"fn_index": index, "session_hash": f"many{number}", "data": data}
+            return await client.post("/gradio_api/queue/join", json=body)
+
+        answers = await asyncio.gather(*(join(number) for number in range(ASKED)))
+        assert {answer.status_code for answer in answers} == {200, 429}
+        refused = [answer for answer in answers if answer.status_code == 429]
+        told = {answer.json()["detail"] for answer in refused}
+        first = next(n for n, answer in enumerate(answers) if answer.status_code == 200)
+        await client.post(
+            "/gradio_api/cancel",
+            json={
+                "session_hash": f"many{first}",
+                "fn_index": index,
+                "event_id": answers[first].json()["event_id"],
+            },
+        )
+        for _ in range(600):
+            later = (await join(ASKED)).status_code
+            if later == 200:
+                break
+            await asyncio.sleep(0.05)
+        return ASKED - len(refused), told, later
+
+
+LEASE_S = 1.0
+LONG = Script(seconds=120.0, first_s=0.01, rtf=0.001)
+
+
+@pytest.fixture(scope="module")
+def leased() -> Iterator[tuple[FakeService, int]]:
+    service, port = FakeService(LONG, replace(INFO, lease_s=LEASE_S)), free_port()
+    page = launch(service, PageConfig(port=port))
+    yield service, port
+    page.close(verbose=False)
+
+
+@pytest.fixture
+def abandoned(leased) -> FakeService:
+    leased[0].reset(LONG)
+    return leased[0]
+
+
+def assert_begins_and_is_ended(service: FakeService) -> None:
+    assert until(lambda: service.requests), "it did not begin"
+    assert until(lambda: service.cancelled and not service.open), "it holds its place"
+
+
+def ask(port: int, session: str) -> None:
+    """A reply is asked for, as a program does before it opens the stream of messages."""
+    base = f"http://127.0.0.1:{port}"
+    data = [*{**form.defaults(PageInfo.of(INFO)), "text": "A long one."}.values()]
+    functions = httpx.get(f"{base}/config", timeout=60).json()["dependencies"]
+    index = next(fn["id"] for fn in functions if fn["api_name"] == "stream")
+    body = {"fn_index": index, "session_hash": session, "data": data}
+    answer = httpx.post(f"{base}/gradio_api/queue/join", json=body, timeout=60)
+    answer.raise_for_status()
+
+
+def test_a_reply_that_nobody_opens_ends_with_its_lease(abandoned, leased):
+    _, port = leased
+    ask(port, "never")
+    assert_begins_and_is_ended(abandoned)
+
+
+def test_a_reply_whose_socket_nobody_reads_ends_with_its_lease(abandoned, leased):
+    _, port = leased
+    ask(port, "unread")
+    with socket.socket() as visitor:
+        visitor.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        visitor.connect(("127.0.0.1", port))
+        visitor.sendall(
+            b"GET /gradio_api/queue/data?session_hash=unread HTTP/1.1\r\n"
+            + f"Host: 127.0.0.1:{port}\r\n\r\n".encode()
+        )
+        assert_begins_and_is_ended(abandoned)
+
+
+def test_a_whole_reply_that_nobody_takes_ends_with_its_lease(abandoned, leased):
+    _, port = leased
+    abandoned.reset(replace(LONG, rtf=0.1))  # it is still made when the timeout ends
+    url = f"http://127.0.0.1:{port}/gradio_api/call/reply"
+    httpx.post(url, json={"data": ["A long one."]}, timeout=60).raise_for_status()
+    assert_begins_and_is_ended(abandoned)

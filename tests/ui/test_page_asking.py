@@ -42,9 +42,6 @@ SPELLED = """(box) => { // the key that ends the choice among Chinese words
 }"""
 
 
-DRAFT = "I am not done with this"
-
-
 def said(tab, who: str) -> list[str]:
     return tab.page.locator(f"#chat .tr-{who}").all_inner_texts()
 
@@ -237,19 +234,6 @@ def test_a_refusal_that_the_page_knows_leaves_a_speaking_reply_alone(service, ta
     assert len(service.requests) == 1 and service.cancelled == [] and tab.problems == []
 
 
-def test_what_is_not_refused_replaces_a_speaking_reply(service, tab):
-    service.script = Script(seconds=60.0, rtf=0.2)
-    tab.ask("Guten Morgen, wie geht es Ihnen heute?")
-    assert until(lambda: tab.page.wait_for_timeout(20) or "German" in problem(tab))
-    tab.ask("Replaced by the next one.")
-    tab.page.wait_for_function("liveAudio.heard > 4000")
-    tab.ask("Guten Morgen, wie geht es Ihnen heute?")
-    assert until(lambda: len(service.requests) == 2)
-    assert service.requests[-1].messages[-1].content.text.startswith("Guten")
-    tab.page.wait_for_function("liveAudio.heard > 4000")
-    tab.text.press("Escape")
-
-
 def test_a_refusal_leaves_a_finished_reply_alone_and_may_be_asked_again(service, tab):
     tab.ask("   ")
     tab.page.locator("#send").click()
@@ -304,22 +288,6 @@ def test_a_refused_example_leaves_the_draft_where_it_is(service, tab):
     tab.text.press("Enter")
     tab.wait("done")
     assert service.requests[-1].messages[-1].content.text == "I am not done with this"
-
-
-def test_two_examples_while_a_reply_speaks_leave_a_draft_alone(service, tab):
-    service.script = Script(seconds=60.0, rtf=0.2)
-    tab.ask("Replaced by an example.")
-    tab.page.wait_for_function("liveAudio.heard > 4000")
-    tab.text.fill("I am not done with this")
-    tab.page.evaluate("""() => { // the second before the first has left
-      const chips = [...document.querySelectorAll(".chip")].filter((chip) => chip.checkVisibility());
-      chips[0].click();
-      setTimeout(() => chips[1].click());
-    }""")
-    assert until(lambda: tab.page.wait_for_timeout(20) or len(service.requests) == 3)
-    assert service.requests[-1].messages[-1].content.text.startswith("The quick brown fox")
-    assert tab.text.input_value() == "I am not done with this"
-    tab.text.press("Escape")
 
 
 def test_an_answer_can_be_heard_again_and_kept(service, tab):

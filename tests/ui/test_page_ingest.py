@@ -20,12 +20,11 @@ from moss_engine.api.errors import (
 )
 from moss_engine.api.request import Speech
 from moss_engine.audio.turn_taking import END_S, LEAD_S, RATE_HZ
-from moss_engine.ui.audio_in import ingest as module
 from moss_engine.ui.audio_in import recordings
 from moss_engine.ui.audio_in.follower import TAIL_S
-from moss_engine.ui.audio_in.ingest import AudioIngest
-from moss_engine.ui.audio_in.route import MAX_BLOCK_BYTES, MAX_FILE_BYTES
+from moss_engine.ui.audio_in.ingest import AudioIngest, MicSession
 from moss_engine.ui.entrance.guard import Calls, Guard
+from moss_engine.ui.entrance.upload import MAX_FILE_BYTES, Upload
 
 
 class Loud:
@@ -62,20 +61,23 @@ def file_of(pcm: np.ndarray, rate_hz: int = RATE_HZ, form: str = "WAV") -> bytes
     return file.getvalue()
 
 
-async def record(ingest: AudioIngest, *blocks: np.ndarray, ear: str | None = None, **flags) -> list:
+async def record(
+    ingest: AudioIngest,
+    *blocks: np.ndarray,
+    ear: MicSession | None = None,
+    hands_free: bool = False,
+) -> list:
     """All answers to blocks that are sent in order; the last one ends the recording unless it is
     hands-free."""
     ear = ear or ingest.open()
-    options = {"hands_free": False, "answering": False, **flags}
+    ear.begin(hands_free=hands_free)
     return [
-        await ingest.hear(
-            ear,
-            seq,
+        await ear.hear(
             block.astype("<i2").tobytes(),
-            **options,
-            end=not options["hands_free"] and seq == len(blocks) - 1,
+            answering=False,
+            end=not hands_free and number == len(blocks),
         )
-        for seq, block in enumerate(blocks)
+        for number, block in enumerate(blocks, 1)
     ]
 
 
@@ -87,20 +89,12 @@ async def test_push_to_talk_keeps_every_sample(ingest):
     assert np.array_equal(said.pcm, np.concatenate(blocks)) and said.codes == (90, 30)
 
 
-async def test_a_block_sent_again_counts_once(ingest):
-    ear, block = ingest.open(), tone(0.3).tobytes()
-    options = {"hands_free": False, "answering": False}
-    await ingest.hear(ear, 0, block, **options, end=False)
-    first = await ingest.hear(ear, 1, block, **options, end=True)
-    assert await ingest.hear(ear, 1, block, **options, end=True) == first
-    assert (await ingest.said(first.utterance)).seconds == pytest.approx(0.6)
-    with pytest.raises(ParameterError, match="lost"):
-        await ingest.hear(ear, 3, block, **options, end=True)
-
-
 async def test_a_new_recording_forgets_a_dropped_one(ingest):
     ear = ingest.open()
-    await ingest.hear(ear, 0, tone(1.0).tobytes(), hands_free=False, answering=False, end=False)
+    ear.begin(hands_free=False)
+    await ear.hear(tone(1.0).tobytes(), answering=False, end=False)
+    with pytest.raises(ParameterError, match="lost"):
+        await ear.hear(b"abc", answering=False, end=False)
     (answer,) = await record(ingest, tone(0.4, 0.1), ear=ear)
     assert (await ingest.said(answer.utterance)).codes == (10, 40)
 
@@ -140,7 +134,7 @@ async def test_all_turns_of_a_late_block_are_one_message(ingest):
 async def test_silence_is_not_kept(ingest):
     ear = ingest.open()
     await record(ingest, *[silence(1.0)] * 60, ear=ear, hands_free=True)
-    assert sum(map(len, ingest._sessions[ear].follower.frames)) <= (LEAD_S + END_S) * RATE_HZ
+    assert sum(map(len, ear._follower.frames)) <= (LEAD_S + END_S) * RATE_HZ
 
 
 async def test_a_turn_ends_at_the_limit(ingest):
@@ -151,11 +145,11 @@ async def test_a_turn_ends_at_the_limit(ingest):
 
 @pytest.mark.parametrize(("said_s", "count"), [(0.8, 1), (0.15, 0)])
 async def test_a_microphone_that_ends_in_mid_sentence_completes_the_turn(ingest, said_s, count):
-    ear, options = ingest.open(), {"hands_free": True, "answering": False}
-    wave = np.concatenate([silence(0.5), tone(said_s)]).astype("<i2")
-    before = await ingest.hear(ear, 0, wave.tobytes(), **options, end=False)
+    ear = ingest.open()
+    wave = np.concatenate([silence(0.5), tone(said_s)])
+    (before,) = await record(ingest, wave, ear=ear, hands_free=True)
     assert before.talking and not before.utterance
-    last = await ingest.hear(ear, 1, b"", **options, end=True)
+    last = await ear.hear(b"", answering=False, end=True)
     assert not last.talking and bool(last.utterance) is bool(count)
     if count:
         said = await ingest.said(last.utterance)
@@ -173,7 +167,7 @@ async def test_without_a_detector_only_the_button_works():
     ("rate_hz", "form"), [(8_000, "WAV"), (44_100, "FLAC"), (48_000, "OGG"), (96_000, "WAV")]
 )
 async def test_files_of_any_rate_are_encoded_at_their_own(ingest, rate_hz, form):
-    answer = await ingest.read_file(ingest.open(), file_of(tone(1.0, 0.5, rate_hz), rate_hz, form))
+    answer = await ingest.read_file("visitor", file_of(tone(1.0, 0.5, rate_hz), rate_hz, form))
     said = await ingest.said(answer.utterance)
     assert (
         said.rate_hz == rate_hz
@@ -194,7 +188,7 @@ async def test_files_of_any_rate_are_encoded_at_their_own(ingest, rate_hz, form)
 )
 async def test_bad_files_are_refused(ingest, data, error):
     with pytest.raises(error):
-        await ingest.read_file(ingest.open(), data)
+        await ingest.read_file("visitor", data)
 
 
 async def test_utterances_are_joined_in_order(ingest):
@@ -208,40 +202,22 @@ async def test_utterances_are_joined_in_order(ingest):
     for wrong in ("", "nothing", f"{keys[0]}+", "+".join(keys * 5)):
         with pytest.raises(ParameterError, match="not known"):
             await ingest.said(wrong)
-    file = await ingest.read_file(ingest.open(), file_of(tone(1.0, 0.5, 8000), 8000))
+    file = await ingest.read_file("visitor", file_of(tone(1.0, 0.5, 8000), 8000))
     with pytest.raises(ParameterError, match="sample rates"):
         await ingest.said(f"{keys[0]}+{file.utterance}")
-
-
-async def test_old_recordings_are_forgotten():
-    now = [0.0]
-    ingest = AudioIngest(hear, None, max_s=5.0, clock=lambda: now[0])
-    first = (await record(ingest, tone(0.5)))[-1].utterance
-    now[0] = recordings.KEPT_S + 1
-    second = (await record(ingest, tone(0.5)))[-1].utterance
-    assert (await ingest.said(second)).codes
-    with pytest.raises(ParameterError):
-        await ingest.said(first)
 
 
 async def test_recordings_are_bounded_together(ingest, monkeypatch):
     monkeypatch.setattr(recordings, "KEPT_BYTES", 3 * RATE_HZ)
     keys = [(await record(ingest, tone(1.0)))[-1].utterance for _ in range(4)]
-    assert list(ingest._recordings._recordings) == keys[-2:]
+    assert list(ingest.recordings._recordings) == keys[-2:]
 
 
-async def test_ears_are_bounded_and_given_back():
-    now = [0.0]
-    ingest = AudioIngest(hear, None, max_s=5.0, clock=lambda: now[0])
-    first = ingest.open()
-    for number in range(module.MAX_SESSIONS - 1):
-        ingest.open(f"visitor {number}")
-    with pytest.raises(BusyError):
-        ingest.open("newcomer")
-    now[0] = module.SESSION_IDLE_S + 1
-    assert ingest.open()
+async def test_a_microphone_that_was_closed_hears_nothing(ingest):
+    ear = ingest.open()
+    ingest.close(ear)
     with pytest.raises(ParameterError, match="closed"):
-        await ingest.hear(first, 0, b"", hands_free=False, answering=False, end=False)
+        await record(ingest, tone(0.5), ear=ear)
 
 
 async def test_the_event_loop_goes_on_while_somebody_listens():
@@ -277,16 +253,7 @@ async def unused(scope, receive, send):
     pytest.fail("the request went on to Gradio")
 
 
-async def post(
-    ingest: AudioIngest,
-    path: str,
-    body: bytes = b"",
-    *,
-    query: str = "",
-    method: str = "POST",
-    length: int | None = None,
-    saying: bytes = b"",
-) -> tuple[int, dict]:
+async def post(ingest: AudioIngest, body: bytes = b"", *more, method="POST") -> tuple[int, dict]:
     """Status and JSON of a request through the guard."""
     pieces, sent = [body[: len(body) // 2], body[len(body) // 2 :]], []
 
@@ -296,80 +263,28 @@ async def post(
     async def send(message):
         sent.append(message)
 
-    headers = [
-        (b"host", b"localhost"),
-        (b"content-length", str(len(body) if length is None else length).encode()),
-        (b"x-saying", saying),
-    ]
     scope = {
         "type": "http",
-        "path": path,
+        "path": "/gradio_api/hear",
         "method": method,
-        "headers": headers,
-        "query_string": query.encode(),
+        "headers": [(b"host", b"localhost"), *more],
+        "query_string": b"",
     }
-    await Guard(unused, calls=Calls({}, {}, frozenset()), state=unused, ingest=ingest)(
+    upload = Upload(ingest, lambda address: address)
+    await Guard(unused, calls=Calls({}, {}, frozenset()), state=unused, upload=upload)(
         scope, receive, send
     )
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
-async def test_the_wire_takes_blocks_and_files(ingest):
-    ear = ingest.open()
-    status, answer = await post(
-        ingest, f"/gradio_api/hear/{ear}", tone(0.5).tobytes(), query="seq=0&end=1"
-    )
-    assert status == 200 and (await ingest.said(answer["utterance"])).seconds == pytest.approx(0.5)
-    status, answer = await post(ingest, f"/gradio_api/hear/{ear}/file", file_of(tone(0.5)))
+async def test_a_file_comes_in_and_what_is_none_is_refused(ingest):
+    status, answer = await post(ingest, file_of(tone(0.5)))
     assert status == 200 and answer["seconds"] == pytest.approx(0.5)
-
-
-async def test_the_wire_takes_the_words_of_the_answer(ingest, monkeypatch):
-    heard, hear = [], ingest.hear
-
-    async def noting(key, **given):
-        heard.append(given["saying"])
-        return await hear(key, **given)
-
-    monkeypatch.setattr(ingest, "hear", noting)
-    path, body = f"/gradio_api/hear/{ingest.open()}", tone(0.5).tobytes()
-    said = b"It%20is%20caf%C3%A9%20time."
-    assert (await post(ingest, path, body, query="seq=0", saying=said))[0] == 200
-    assert heard == ["It is café time."]
-
-
-@pytest.mark.parametrize(
-    ("query", "body", "status"),
-    [
-        ("", b"", 422),
-        ("seq=x", b"", 422),
-        ("seq=-1", b"", 422),
-        ("seq=0&end=2", b"", 422),
-        ("seq=0", b"abc", 422),
-        ("seq=7", b"ab", 422),
-        ("seq=0&end=1", silence(1.0).tobytes(), 422),
-        ("seq=0", bytes(MAX_BLOCK_BYTES + 2), 413),
-        ("seq=0&end=1", tone(6.0).tobytes(), 413),
-    ],
-)
-async def test_the_wire_refuses_what_is_no_block(ingest, query, body, status):
-    known, answer = await post(ingest, f"/gradio_api/hear/{ingest.open()}", body, query=query)
-    assert known == status and answer["detail"].endswith(".")
-
-
-async def test_the_wire_refuses_what_is_no_file(ingest):
-    path = f"/gradio_api/hear/{ingest.open()}/file"
-    status, answer = await post(ingest, path, b"<html>" * 50)
+    assert (await ingest.said(answer["utterance"])).codes == (50, 50)
+    status, answer = await post(ingest, b"<html>" * 50)
     assert (status, answer["code"]) == (422, "E_AUDIO_FORMAT")
-    assert (await post(ingest, path, b"RIFF", length=MAX_FILE_BYTES + 1))[0] == 413
-    assert (await post(ingest, path, b"RIFF" + bytes(MAX_FILE_BYTES)))[0] == 413
-
-
-@pytest.mark.parametrize("path", ["", "unknown-unknown-unknown", "../../etc/passwd", "a" * 200])
-async def test_the_wire_knows_open_ears_only(ingest, path):
-    assert (await post(ingest, f"/gradio_api/hear/{path}", tone(0.5).tobytes(), query="seq=0"))[
-        0
-    ] == 404
-    assert (await post(ingest, f"/gradio_api/hear/{ingest.open()}", query="seq=0", method="GET"))[
-        0
-    ] == 404
+    size = str(MAX_FILE_BYTES + 1).encode()
+    assert (await post(ingest, b"RIFF", (b"content-length", size)))[0] == 413
+    assert (await post(ingest, b"RIFF" + bytes(MAX_FILE_BYTES)))[0] == 413
+    assert (await post(ingest, method="GET"))[0] == 405
+    assert (await post(ingest, b"RIFF", (b"origin", b"https://evil.example")))[0] == 403

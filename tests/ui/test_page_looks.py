@@ -8,32 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from moss_engine.api.errors import ConfigError
-from scripts.dev import screenshot
 from tests.ui.page_support import INFO, MODES, FakeService, Script, until
 
 pytestmark = pytest.mark.browser
 
-WIDTHS = [
-    320,
-    360,
-    390,
-    430,
-    480,
-    540,
-    600,
-    700,
-    768,
-    820,
-    900,
-    960,
-    1024,
-    1100,
-    1280,
-    1440,
-    1680,
-    1920,
-]
+WIDTHS = [320, 390, 540, 700, 820, 960, 1100, 1280, 1920]
 # At 200 %, the page has half of the window's width and two dots for each of its pixels.
 ZOOMED = [640, 720, 1280]
 
@@ -366,17 +345,3 @@ def test_what_the_checkpoint_cannot_do_is_shown_with_the_reason(visit, serve):
     tab.page.keyboard.press("Escape")
     assert not closed.first.is_visible()
     assert not tab.page.locator("#recorder").is_visible() and tab.problems == []
-
-
-def test_a_picture_needs_a_folder_to_go_to(monkeypatch, tmp_path):
-    monkeypatch.setattr("sys.argv", ["screenshot", "--out", str(tmp_path / "missing" / "page.png")])
-    monkeypatch.setattr(
-        screenshot,
-        "take",
-        lambda *_: pytest.fail("the picture was taken before its place was known"),
-    )
-    with pytest.raises(
-        ConfigError,
-        match=r"There is no folder .*missing; make it, or name another file with --out\.",
-    ):
-        screenshot.main()

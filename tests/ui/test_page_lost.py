@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from moss_engine.ui import door
 from tests.ui.page_support import RATE_HZ, FakeService, Script, until
 from tests.ui.wire import Wire
 
@@ -49,17 +50,22 @@ def port_of(url: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def wires(url, insecure_url):
-    """The network to the page, and to the same by a name that browsers do not trust."""
-    wires = [Wire(port_of(address)) for address in (url, insecure_url)]
-    yield wires
-    for wire in wires:
-        wire.cut()
+def wire(url):
+    """The network to the page."""
+    wire = Wire(port_of(url))
+    yield wire
+    wire.cut()
+
+
+# A page and a server that wait for each other for a shorter time.
+SOON_S = 3
+IMPATIENT = ("door.js", "RESUME_MS = 15_000", f"RESUME_MS = {SOON_S}_000")
 
 
 @pytest.fixture
-def wired(visit, wires):
-    return visit(f"http://127.0.0.1:{wires[0].port}/")
+def wired(visit, wire, monkeypatch):
+    monkeypatch.setattr(door, "RESUME_S", SOON_S)
+    return visit(f"http://127.0.0.1:{wire.port}/", edit=IMPATIENT)
 
 
 def status(tab) -> str:
@@ -91,10 +97,8 @@ def loaded_anew(tab) -> None:
     arrived(tab)
 
 
-def test_a_cut_connection_is_said_and_the_page_comes_back_with_what_was_typed(
-    service, wires, wired
-):
-    tab, wire = wired, wires[0]
+def test_a_cut_connection_is_said_and_the_page_comes_back_with_what_was_typed(service, wire, wired):
+    tab = wired
     service.script = LONG
     tab.ask("This answer is cut off.")
     tab.wait("speaking")
@@ -123,34 +127,32 @@ def test_a_cut_connection_is_said_and_the_page_comes_back_with_what_was_typed(
     assert not tab.page.locator("#problem p").is_visible()
 
 
-def test_an_answer_goes_on_behind_a_connection_that_carries_nothing_any_more(service, visit, wires):
-    """Where the sound goes through a worklet, and where it is scheduled."""
-    for host, wire in zip(("127.0.0.1", "speech.test"), wires, strict=True):
-        service.reset(Script(seconds=6.0, rtf=0.9))
-        tab = visit(f"http://{host}:{wire.port}/")
-        tab.ask("Nobody says that this is not over.")
-        tab.wait("speaking")
-        wire.swallow()
-        tab.wait("done", "lost")
-        assert tab.state("phase") == "done" and tab.state("total") == 6 * RATE_HZ
-        assert len(service.requests) == 1 and service.cancelled == []
-        tab.close()
+def test_an_answer_goes_on_behind_a_connection_that_carries_nothing_any_more(service, visit, wire):
+    service.script = Script(seconds=6.0, rtf=0.9)
+    tab = visit(f"http://127.0.0.1:{wire.port}/")
+    tab.ask("Nobody says that this is not over.")
+    tab.wait("speaking")
+    wire.swallow()
+    tab.wait("done", "lost")
+    assert tab.state("phase") == "done" and tab.state("total") == 6 * RATE_HZ
+    assert len(service.requests) == 1 and service.cancelled == []
 
 
-def test_a_reply_is_heard_to_the_sample_over_a_connection_that_breaks(service, wires, wired):
+def test_a_reply_is_heard_to_the_sample_over_a_connection_that_breaks(service, wire, wired):
     service.script = Script(seconds=4.0, rtf=0.9)
     wired.buffer_whole_replies()
     wired.ask("This one breaks off twice, and nobody hears it.")
     for share in (0.2, 0.5):
         wired.page.wait_for_function(f"liveAudio.state.total > {share * 4 * RATE_HZ}")
-        wires[0].cut()
-        wires[0].mend()
+        wire.cut()
+        wire.mend()
     wired.wait("done")
     wired.assert_heard(service.sent())
     assert len(service.requests) == 1 and service.cancelled == []
 
 
-def test_a_question_that_cannot_leave_is_said_and_kept(service, tab):
+def test_a_question_that_cannot_leave_is_said_and_kept(service, wired):
+    tab = wired
     problem = tab.page.locator("#problem")
     tab.page.mouse.click(5, 5)
     tab.context.set_offline(True)
@@ -255,11 +257,14 @@ def test_the_model_goes_on_where_it_was_before_the_reload(service, tab):
     assert_listed(tab, "You:", "Answer:", "You:\n\nWhat is", "Answer:\n\nWhat is")
 
 
-def test_a_reply_that_a_lost_server_cut_off_is_kept_and_said_to_be_forgotten(visit, serve):
+def test_a_reply_that_a_lost_server_cut_off_is_kept_and_said_to_be_forgotten(
+    visit, serve, monkeypatch
+):
+    monkeypatch.setattr(door, "RESUME_S", SOON_S)
     service = FakeService()
     first, second = serve(service), serve(service)
     wire = Wire(port_of(first))
-    tab = visit(f"http://127.0.0.1:{wire.port}/")
+    tab = visit(f"http://127.0.0.1:{wire.port}/", edit=IMPATIENT)
     try:
         tab.page.locator("#mode label", has_text="Small talk").click()
         service.script = Script(seconds=8.0, rtf=0.9)

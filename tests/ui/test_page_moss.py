@@ -85,11 +85,8 @@ async def direct(service, request) -> np.ndarray:
     return to_pcm16(np.concatenate(chunks))
 
 
-def upload(client: Client, url: str) -> str:
-    key = client.predict(api_name="/listen")
-    answer = httpx.post(
-        f"{url}/gradio_api/hear/{key}/file", content=QUESTION.read_bytes(), timeout=60
-    )
+def upload(url: str) -> str:
+    answer = httpx.post(f"{url}/gradio_api/hear", content=QUESTION.read_bytes(), timeout=60)
     assert answer.status_code == 200, answer.text
     return answer.json()["utterance"]
 
@@ -105,7 +102,7 @@ def pcm_of(outputs: list[dict]) -> np.ndarray:
 
 
 def test_a_program_asks_by_voice_and_hears_the_answer(service, requests, url, client):
-    outputs = ask(client, utterance=upload(client, url))
+    outputs = ask(client, utterance=upload(url))
     assert outputs[-1]["state"] in ("done", "length")
     content = requests[0].messages[-1].content
     assert isinstance(content, Speech) and len(content.codes) > 40
@@ -120,22 +117,22 @@ def test_a_later_turn_finds_the_earlier_ones_in_the_prefix_cache(
     monkeypatch.setattr(
         service._core.codec._encoder, "encode", lambda *wave: calls.append(1) or encode(*wave)
     )
-    ask(client, utterance=upload(client, url))
+    ask(client, utterance=upload(url))
     outputs = ask(client, mode="text-to-speech", text="Why?")
     figures = outputs[-1]["figures"]
     assert [type(message.content) for message in requests[1].messages[:2]] == [Speech, Reply]
     before = len(requests[0].messages[0].content.codes) + len(requests[1].messages[1].content.rows)
     assert figures["num_cached_rows"] > 0.8 * before, "the conversation was computed again"
-    ask(client, utterance=upload(client, url))
+    ask(client, utterance=upload(url))
     assert len(calls) == 2, "a recording was encoded again"
 
 
 def test_after_an_interruption_only_what_was_heard_is_remembered_and_found_again(
     service, requests, url, client
 ):
-    outputs = ask(client, utterance=upload(client, url), max_rows=200, seed=5)
+    outputs = ask(client, utterance=upload(url), max_rows=200, seed=5)
     client.predict(heard=f"{outputs[-1]['run']}:{2 * 1920 + 1}", api_name="/stop")
-    figures = ask(client, utterance=upload(client, url))[-1]["figures"]
+    figures = ask(client, utterance=upload(url))[-1]["figures"]
     question, answer, _ = requests[1].messages
     codes = [
         row
@@ -148,7 +145,7 @@ def test_after_an_interruption_only_what_was_heard_is_remembered_and_found_again
 
 def test_the_answer_may_be_text(service, requests, url, client):
     outputs = ask(
-        client, utterance=upload(client, url), mode="speech-to-text", system="Answer in one word."
+        client, utterance=upload(url), mode="speech-to-text", system="Answer in one word."
     )
     assert (
         not outputs[-1]["speaks"]

@@ -3,21 +3,13 @@ wherever the service runs."""
 
 from __future__ import annotations
 
-import asyncio
 import io
 import wave
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from moss_engine.api.events import Accepted, AudioChunk, Event, Finished, FinishReason
-from moss_engine.api.info import ServiceInfo
-from moss_engine.api.request import Message, Request, Text
-from moss_engine.api.service import stream
-from moss_engine.audio.pcm import to_pcm16
-from tests.ui.page_support import DEFAULTS, IDS, PATIENCE_S, RATE_HZ, FakeService, Script, until
-from tests.ui.remote_service import RemoteService
+from tests.ui.page_support import RATE_HZ, FakeService, Script, until
 
 pytestmark = pytest.mark.browser
 
@@ -39,20 +31,6 @@ def speak(tab, service: FakeService, text: str) -> None:
         tab.buffer_whole_replies()
     assert tab.state("underruns") == 0, "a reply that was there starved"
     tab.assert_heard(service.sent())
-
-
-@pytest.fixture(scope="module")
-def remote(serve):
-    """The service in another process, whose clock is a day ahead."""
-    service = RemoteService()
-    yield service, serve(service)
-    service.close()
-
-
-@pytest.fixture
-def elsewhere(remote):
-    remote[0].reset()
-    return remote[0]
 
 
 def follows(service, tab) -> None:
@@ -97,22 +75,6 @@ def test_what_is_heard_is_what_was_sent_and_the_page_follows(service, tab):
     assert len(tab.sound()) == 0 and tab.problems == []
 
 
-def test_it_is_the_same_with_the_service_in_another_process(remote, elsewhere, visit):
-    tab = visit(remote[1])
-    follows(elsewhere, tab)
-    elsewhere.script = Script(seconds=20.0, rtf=0.3)
-    tab.ask("Stopped there.")
-    tab.wait("speaking")
-    tab.page.wait_for_function("liveAudio.heard > 8000")
-    tab.text.press("Escape")
-    tab.wait("stopped")
-    assert until(lambda: elsewhere.cancelled and not elsewhere.open)
-    tab.ask("Gone before the end.")
-    tab.wait("speaking")
-    tab.page.close()
-    assert until(lambda: len(elsewhere.cancelled) == 2 and not elsewhere.open)
-
-
 def test_captions_follow_the_ear_and_not_the_model(service, tab):
     service.script = Script(seconds=3.0, rtf=0.05)
     tab.ask("one two three four five six seven eight nine ten eleven twelve")
@@ -124,12 +86,6 @@ def test_captions_follow_the_ear_and_not_the_model(service, tab):
     assert words == 12 and 2 <= said <= 10
     tab.wait("done")
     assert until(lambda: tab.page.locator(".la-text .said").count() == 12)
-
-
-def test_many_small_chunks_at_once_arrive_in_order(service, tab):
-    service.script = Script(seconds=1.2, chunk_s=0.02, rtf=0.05)
-    speak(tab, service, "A hundred chunks in a moment.")
-    assert tab.state("lost") == 0
 
 
 def test_a_starved_reply_fades_out_and_in_and_loses_nothing(service, visit):
@@ -171,18 +127,6 @@ def test_stop_silences_the_page_and_frees_the_reply(service, visit):
     assert tab.problems == []
 
 
-def test_stop_before_the_first_sound(service, visit):
-    service.script = Script(seconds=2.0, first_s=20.0)
-    tab = visit()
-    tab.ask("Never mind.")
-    tab.wait("thinking")
-    tab.page.locator("#stop").click()
-    tab.wait("stopped")
-    assert until(lambda: not service.open)
-    assert len(tab.sound()) == 0
-    assert until(lambda: "Stopped." in tab.page.locator("#chat").inner_text())
-
-
 def test_two_tabs_speak_at_the_same_time(service, visit):
     service.script = Script(seconds=2.5, rtf=0.3, together=2)
     tabs = {"The first of us.": visit(), "The second of us.": visit()}
@@ -196,15 +140,6 @@ def test_two_tabs_speak_at_the_same_time(service, visit):
     for text, tab in tabs.items():
         tab.assert_heard(service.sent(asked.index(text)))
         assert tab.problems == []
-
-
-def test_closing_the_tab_ends_its_reply(service, visit):
-    service.script = Script(seconds=20.0, rtf=0.9)
-    tab = visit()
-    tab.ask("Gone before the end.")
-    tab.wait("speaking")
-    tab.close()
-    assert until(lambda: service.cancelled and not service.open)
 
 
 def test_without_a_secure_context_sound_is_scheduled_and_still_exact(service, visit, insecure_url):
@@ -239,36 +174,6 @@ def test_pause_replay_and_save(service, visit):
         pcm = np.frombuffer(saved.readframes(saved.getnframes()), "<i2")
         assert saved.getframerate() == 24_000
     assert np.array_equal(np.trim_zeros(pcm, "f"), service.sent())
-
-
-async def converse(service: RemoteService) -> tuple[list[Event], ServiceInfo]:
-    request = Request("r", "s", (Message("user", Text("hello")),), "read", DEFAULTS)
-    events = [event async for event in stream(service, request)]
-    return events, await service.describe()
-
-
-async def stop_before_listening(service: RemoteService) -> list[Event]:
-    request = Request("r", "s", (Message("user", Text("hello")),), "read", DEFAULTS)
-    reply = await service.submit(request)
-    await service.cancel_session("s")
-    return [event async for event in reply.events()]
-
-
-def test_a_reply_is_stopped_before_anybody_listens_to_it(elsewhere):
-    with ThreadPoolExecutor(1) as thread:
-        events = thread.submit(asyncio.run, stop_before_listening(elsewhere)).result(PATIENCE_S)
-    assert isinstance(events[-1], Finished) and events[-1].reason is FinishReason.CANCELLED
-    assert elsewhere.cancelled == ["r"]
-
-
-def test_a_reply_crosses_the_boundary_by_value(elsewhere):
-    with ThreadPoolExecutor(1) as thread:  # the browser's event loop runs in this one
-        events, info = thread.submit(asyncio.run, converse(elsewhere)).result(PATIENCE_S)
-    assert events[0] == Accepted("r", 0.0, 0, 21) and isinstance(events[-1], Finished)
-    assert all(0.0 <= event.time_s < PATIENCE_S for event in events), "a clock crossed the boundary"
-    samples = np.concatenate([e.samples for e in events if isinstance(e, AudioChunk)])
-    assert np.array_equal(np.trim_zeros(to_pcm16(samples), "f"), elsewhere.sent())
-    assert info.ids == IDS
 
 
 # A slow link carries compressed sound, and the page says so.

@@ -67,17 +67,6 @@ DIES = """() => {
 }"""
 
 
-DIES_IN_A_SENTENCE = f"""() => {{
-  window.asks = 0;
-  document.addEventListener("asked", () => (asks += 1));
-  document.addEventListener("recorder", ({{ detail }}) => {{
-    if (window.before !== undefined || detail.state !== "hearing" || detail.seconds < 0.8) return;
-    window.before = asks;
-    ({DIES})();
-  }});
-}}"""
-
-
 LARGE = """(input) => {
   const files = new DataTransfer();
   files.items.add(new File([new Uint8Array(17 * 1024 * 1024)], "large.wav", { type: "audio/wav" }));
@@ -392,14 +381,6 @@ def test_a_recording_is_sent_before_it_is_too_long(serve, visit):
     assert not tab.page.evaluate("recorder.capture.open") and tab.problems == []
 
 
-def test_a_file_is_sent_although_the_server_has_forgotten_the_key(service, speaker):
-    tab = speaker()
-    tab.page.evaluate("recorder.line.key = 'forgotten-by-the-server'")
-    tab.page.locator(".rec-input").set_input_files(question())
-    assert until(lambda: len(service.requests) == 1)
-    tab.wait("done")
-
-
 def test_a_question_that_found_no_place_can_be_sent_again(service, speaker):
     service.script = Script(error=BusyError("All places are taken; try again in a moment."))
     tab = speaker()
@@ -465,24 +446,6 @@ def test_what_was_recorded_until_the_microphone_died_is_asked_and_the_next_one_w
     tab.page.locator(".rec-talk").click()
     assert until(lambda: len(service.requests) == 2)
     assert tab.problems == []
-
-
-def test_hands_free_asks_what_was_said_until_the_microphone_died_and_can_be_started_again(
-    service, speaker
-):
-    pytest.importorskip("silero_vad")
-    service.script = Script(seconds=0.5, rtf=0.1)
-    tab = speaker()
-    tab.page.evaluate(DIES_IN_A_SENTENCE)
-    tab.page.locator(".rec-free").click()
-    tab.page.wait_for_function("window.asks === window.before + 1")
-    tab.wait("done")
-    assert until(lambda: told(tab).startswith(DISCONNECTED)) and len(service.encoded) >= 1
-    shown(tab, "off")
-    assert closed(tab)
-    tab.page.locator(".rec-free").click()
-    shown(tab, "hearing")
-    assert told(tab) == "" and tab.problems == []
 
 
 def test_a_microphone_that_dies_before_anything_was_said_or_stays_muted_is_told(service, speaker):

@@ -53,12 +53,12 @@ async def feed(
     ingest: AudioIngest, wave: np.ndarray, *, answering: bool = False, saying: str = ""
 ) -> list:
     """Every answer, block by block, as a microphone sends them."""
-    key, answers = ingest.open(), []
-    given = {"hands_free": True, "answering": answering, "saying": saying}
+    microphone, answers = ingest.open(), []
+    microphone.begin(hands_free=True)
     size = round(BLOCK_S * RATE_HZ)
-    for seq, start in enumerate(range(0, len(wave), size)):
+    for start in range(0, len(wave), size):
         body = wave[start : start + size].astype("<i2").tobytes()
-        answers.append(await ingest.hear(key, seq, body, end=False, **given))
+        answers.append(await microphone.hear(body, answering=answering, end=False, saying=saying))
         await asyncio.sleep(0)
         working = asyncio.all_tasks() - {asyncio.current_task()}
         if working:

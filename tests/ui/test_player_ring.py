@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from moss_engine.ui.components.live_audio import HERE
-
-browsing = pytest.importorskip("tests.ui.page_browser", reason="playwright is not installed")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(browsing.CHROMIUM is None, reason="chromium is not installed"),
-]
+from tests.ui.node import in_node
 
 RATE_HZ, BLOCK = 24_000, 128
 PREBUFFER_MS, MAX_WAIT_MS = 40, 1500
-RUN = """([source, rate, block, replies, options]) => {
+RUN = """async (source, rate, block, replies, options) => {
   let made, clock = 0;
   const posted = [];
   class Port { postMessage(message) { posted.push(message); } }
@@ -44,26 +37,25 @@ IN_TIME = [[0.0, 0.2], [0.1, 0.3], [0.2, 0.4], [0.4, 0.4]]
 LATE = [[0.0, 0.2], [0.6, 0.3], [0.7, 0.4], [0.9, 0.4]]  # by 0.4 s for who hears the first at once
 
 
-@pytest.fixture(scope="module")
-def play():
+OPTIONS = {
+    "prebufferMs": PREBUFFER_MS,
+    "maxPrebufferMs": 400,
+    "maxWaitMs": MAX_WAIT_MS,
+    "fadeMs": 4,
+}
+
+
+def play(*replies) -> list[dict]:
     source = (HERE / "player_worklet.js").read_text(encoding="utf-8")
-    options = {
-        "prebufferMs": PREBUFFER_MS,
-        "maxPrebufferMs": 400,
-        "maxWaitMs": MAX_WAIT_MS,
-        "fadeMs": 4,
-    }
-    with browsing.chromium() as browser:
-        page = browser.new_page()
-        yield lambda *replies: page.evaluate(RUN, [source, RATE_HZ, BLOCK, replies, options])
+    return in_node(RUN, source, RATE_HZ, BLOCK, replies, OPTIONS)
 
 
-def test_what_comes_in_time_sounds_at_once(play):
+def test_what_comes_in_time_sounds_at_once():
     for heard in play(IN_TIME, IN_TIME):
         assert heard["gaps"] == 0 and heard["sounds_s"] < 0.02
 
 
-def test_after_a_reply_that_came_late_the_next_one_waits_and_has_no_gap(play):
+def test_after_a_reply_that_came_late_the_next_one_waits_and_has_no_gap():
     first, second, third = play(LATE, LATE, LATE)
     assert first["gaps"] == 1 and first["sounds_s"] < 0.02
     assert second["gaps"] == third["gaps"] == 0
@@ -71,25 +63,25 @@ def test_after_a_reply_that_came_late_the_next_one_waits_and_has_no_gap(play):
     assert first["played"] == second["played"] == round(1.3 * RATE_HZ)
 
 
-def test_after_one_that_came_a_little_late_the_next_one_waits_a_little(play):
+def test_after_one_that_came_a_little_late_the_next_one_waits_a_little():
     late = [[0.0, 0.2], [0.25, 0.3], [0.35, 0.4]]
     first, second = play(late, late)
     assert first["gaps"] == 1 and second["gaps"] == 0
     assert 0.05 < second["sounds_s"] < 0.15
 
 
-def test_after_one_that_had_hardly_enough_the_next_one_does_not_run_dry(play):
+def test_after_one_that_had_hardly_enough_the_next_one_does_not_run_dry():
     nearly, late = [[0.0, 0.2], [0.18, 0.3]], [[0.0, 0.2], [0.21, 0.3]]
     assert [heard["gaps"] for heard in play(nearly, late)] == [0, 0]
 
 
-def test_a_machine_that_has_become_fast_is_not_waited_for(play):
+def test_a_machine_that_has_become_fast_is_not_waited_for():
     *_, last = play(LATE, *[IN_TIME] * 8)
     assert last["gaps"] == 0 and last["sounds_s"] < 0.03
     at_once = [[0.0, 2.0]]
     assert play(LATE, at_once)[1]["sounds_s"] < 0.02, "enough is there"
 
 
-def test_nobody_waits_for_ever(play):
+def test_nobody_waits_for_ever():
     never = [[0.0, 0.2], [9.0, 0.3], [9.1, 0.4]]
     assert play(never, never)[1]["sounds_s"] <= MAX_WAIT_MS / 1000 + 0.02

@@ -1,5 +1,4 @@
 import base64
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -152,11 +151,6 @@ def test_a_gap_in_the_sound_and_an_event_after_the_end_are_our_bugs():
         fold(folded(REPLY[:6]), chunk(0.7, 301, np.zeros(5)))
     with pytest.raises(AssertionError, match="terminal"):
         fold(folded(REPLY), REPLY[0])
-
-
-def test_the_pool_is_passed_through():
-    message, _ = take(replace(View("run", 0)), 0.0, {"used": 3})
-    assert message["pool"] == {"used": 3}
 
 
 def test_the_replica_that_makes_a_reply_is_told_with_every_message():

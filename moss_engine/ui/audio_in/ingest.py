@@ -1,21 +1,19 @@
 """What visitors say: microphones streamed block by block, files, and their codes.
 
-A visitor opens a *session*, whose random key is the right to use it. Blocks of 16-bit PCM or whole
-files go in; out come *recordings*, which the service understands from the moment they are
-complete. A request names an *utterance*: one recording or several, joined. Nothing is written to
-disk, and all of it is bounded: sessions, bytes, seconds and waiting work.
+Blocks of 16-bit PCM or whole files go in; out come *recordings*, which the service understands from
+the moment they are complete. A request names an *utterance*: one recording or several, joined.
+Nothing is written to disk, and all of it is bounded: microphones, bytes, seconds and waiting work.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -46,9 +44,8 @@ from moss_engine.ui.audio_in.follower import Follower, SpokenTurn
 from moss_engine.ui.audio_in.partial import Partial, TranscribePartial
 from moss_engine.ui.audio_in.recordings import JOIN, Hear, Recordings, Utterance
 
-MAX_SESSIONS = 64
+MAX_MICROPHONES = 64
 MAX_OF_VISITOR = 16  # whole offices are one address
-SESSION_IDLE_S = 120.0
 IN_USE_S = 5.0  # a microphone that sent something so recently is not closed for another
 MAX_READING = 4  # files decoded at a time
 MAX_RECEIVING, MAX_RECEIVING_OF_VISITOR = 8, 3  # files that are being sent
@@ -79,29 +76,6 @@ class Pause:
     melody: asyncio.Task[float | None]
 
 
-@dataclass(eq=False)
-class MicSession:
-    """One microphone. `frames` [FRAME_SAMPLES] are those of the recording, or of the moment before
-    it may begin; `follower` finds the turns where that is asked for; `visitor` speaks. `saying`
-    are the words of the answer that were last said."""
-
-    used_s: float
-    visitor: str = ""
-    partial: Partial | None = None
-    follower: Follower | None = None
-    seq: int = -1
-    saying: str = ""
-    frames: list[np.ndarray] = field(default_factory=list)
-    last: BlockResult = BlockResult()
-    busy: bool = False
-    pause: Pause | None = None
-
-    def begin(self, follower: Follower | None) -> None:
-        self.follower, self.frames, self.pause = follower, [], None
-        if self.partial is not None:
-            self.partial.begin()
-
-
 class AudioIngest:
     """`hear` is `api.service.hear` of the service, and `transcribe_partial` the service's own where
     a recogniser listens; with `by_words` that is all there is to hear. `detector` is None where
@@ -118,103 +92,48 @@ class AudioIngest:
         clock: Callable[[], float] = time.monotonic,
     ):
         self.max_s = max_s
-        self._transcribe_partial = transcribe_partial
-        self._by_words = by_words
-        self._recordings = Recordings(hear, clock)
-        self._detector = detector
-        self._judge = Judge()
-        self._clock = clock
-        self._sessions: dict[str, MicSession] = {}
+        self.by_words = by_words
+        self.transcribe_partial = transcribe_partial
+        self.detector = detector
+        self.recordings = Recordings(hear, clock)
+        self.judge = Judge()
+        self.clock = clock
+        self._microphones: list[MicSession] = []
         self._num_reading = 0
         self._receiving: Counter[str] = Counter()  # files, by visitor
 
-    def open(self, visitor: str = "") -> str:
-        """A new session, which is closed when it was not used for SESSION_IDLE_S. Where there are
-        too many, the visitor who has most loses one that is not in use. Raises BusyError where all
-        are."""
-        self._close_unused()
+    def open(self, visitor: str = "") -> MicSession:
+        """A microphone, until it is closed. Where there are too many, the visitor who has most
+        loses one that is not in use. Raises BusyError where all are."""
         self._make_room(visitor)
-        key = secrets.token_urlsafe(16)
-        partial = Partial(self._transcribe_partial) if self._transcribe_partial else None
-        self._sessions[key] = MicSession(self._clock(), visitor, partial)
-        asyncio.get_running_loop().call_later(SESSION_IDLE_S + 1.0, self._close_unused)
-        return key
+        self._microphones.append(MicSession(self, visitor))
+        return self._microphones[-1]
 
-    def _close_unused(self) -> None:
-        now_s = self._clock()
-        for key, session in list(self._sessions.items()):
-            if now_s - session.used_s >= SESSION_IDLE_S:
-                del self._sessions[key]
+    def close(self, microphone: MicSession) -> None:
+        microphone.is_open = False
+        if microphone in self._microphones:
+            self._microphones.remove(microphone)
 
     def _make_room(self, visitor: str) -> None:
-        """For one more session of a visitor; raises BusyError where there is none."""
-        count = Counter(session.visitor for session in self._sessions.values())
+        """For one more microphone of a visitor; raises BusyError where there is none."""
+        count = Counter(one.visitor for one in self._microphones)
         most = max(count, key=lambda name: (count[name], name == visitor), default=visitor)
         if count[visitor] >= MAX_OF_VISITOR:
             most = visitor
-        elif len(self._sessions) < MAX_SESSIONS:
+        elif len(self._microphones) < MAX_MICROPHONES:
             return
-        unused_s = self._clock() - IN_USE_S
+        unused_s = self.clock() - IN_USE_S
         unused = [
-            (session.used_s, key)
-            for key, session in self._sessions.items()
-            if session.visitor == most and session.used_s <= unused_s
+            one for one in self._microphones if one.visitor == most and one.used_s <= unused_s
         ]
         if not unused:
             raise BusyError("All microphones of this page are in use; try again in a moment.")
-        del self._sessions[min(unused)[1]]
-
-    def knows(self, session: str) -> bool:
-        return session in self._sessions
-
-    async def hear(
-        self,
-        key: str,
-        seq: int,
-        body: bytes,
-        *,
-        hands_free: bool,
-        answering: bool,
-        end: bool,
-        saying: str = "",
-    ) -> BlockResult:
-        """Take the next block of int16 PCM at 16 kHz; the one with `seq` 0 begins a recording,
-        `end` completes it.
-
-        A block that is sent again gets the same answer. Hands-free, turns are found and completed
-        by themselves, and `end` ends the one that goes on; `answering` says that the page is
-        talking meanwhile, and `saying` its last words. Raises an InputError where nothing was
-        said.
-        """
-        session = self._use(key)
-        if seq == session.seq and seq > 0:
-            return session.last
-        if session.busy or seq not in (0, session.seq + 1) or len(body) % 2:
-            raise ParameterError("A block of the recording was lost; record it again.")
-        if hands_free and self._detector is None:
-            raise ParameterError(
-                "Hands-free talking is not installed here; press the button to talk."
-            )
-        if seq == 0:
-            detector = self._detector if hands_free else None
-            session.begin(Follower(detector.open(), self.max_s) if detector else None)
-        session.seq, session.busy = seq, True
-        session.saying = saying or session.saying
-        try:
-            pcm = np.frombuffer(body, "<i2").astype(np.int16)
-            if session.follower is None:
-                session.last = self._record(session, pcm, end)
-            else:
-                session.last = await self._follow(session, session.follower, pcm, answering, end)
-        finally:
-            session.busy = False
-        return session.last
+        self.close(min(unused, key=lambda one: one.used_s))
 
     @contextmanager
-    def receiving(self, key: str) -> Iterator[None]:
+    def receiving(self, visitor: str) -> Iterator[None]:
         """While a file is being sent, which may take its time and much memory; raises BusyError
         where many are."""
-        visitor = self._use(key).visitor
         many = self._receiving.total() >= MAX_RECEIVING
         if many or self._receiving[visitor] >= MAX_RECEIVING_OF_VISITOR:
             raise BusyError(READING)
@@ -225,67 +144,109 @@ class AudioIngest:
             self._receiving[visitor] -= 1
             self._receiving += Counter()  # forget those who send nothing
 
-    async def read_file(self, key: str, data: bytes) -> BlockResult:
+    async def read_file(self, visitor: str, data: bytes) -> BlockResult:
         """Take a whole audio file; raises the errors of `read_audio`, or BusyError."""
-        session = self._use(key)
         if self._num_reading >= MAX_READING:
             raise BusyError(READING)
         self._num_reading += 1
         try:
-            read = await asyncio.to_thread(_read, data, self.max_s)
-            return self._keep(session, *read)
+            pcm, rate_hz, wave = await asyncio.to_thread(_read, data, self.max_s)
         finally:
             self._num_reading -= 1
+        recording = self.recordings.keep(pcm, rate_hz, wave, visitor=visitor)
+        return BlockResult(False, recording.key, recording.seconds)
 
     async def said(self, value: str) -> Utterance:
         """As `Recordings.said`."""
-        return await self._recordings.said(value)
+        return await self.recordings.said(value)
 
-    def _use(self, key: str) -> MicSession:
-        session = self._sessions.get(key)
-        if session is None:
+
+class MicSession:
+    """One microphone of a visitor, recording after recording."""
+
+    def __init__(self, ingest: AudioIngest, visitor: str):
+        self.visitor = visitor
+        self.used_s = ingest.clock()
+        self.is_open = True
+        self._ingest = ingest
+        find = ingest.transcribe_partial
+        self._partial = Partial(find) if find else None
+        self._follower: Follower | None = None  # where turns are found
+        self._frames: list[np.ndarray] = []  # of the recording, where they are not
+        self._saying = ""  # the words of the answer that were last said
+        self._pause: Pause | None = None
+
+    def begin(self, *, hands_free: bool) -> None:
+        """A new recording; what was not completed is forgotten."""
+        ingest = self._ingest
+        if hands_free and ingest.detector is None:
+            raise ParameterError(
+                "Hands-free talking is not installed here; press the button to talk."
+            )
+        detector = ingest.detector if hands_free else None
+        self._follower = Follower(detector.open(), ingest.max_s) if detector else None
+        self._frames, self._pause = [], None
+        if self._partial is not None:
+            self._partial.begin()
+
+    async def hear(
+        self, body: bytes, *, answering: bool, end: bool, saying: str = ""
+    ) -> BlockResult:
+        """Take the next int16 PCM at 16 kHz; `end` completes the recording.
+
+        Hands-free, turns are found and completed by themselves, and `end` ends the one that goes
+        on; `answering` says that the page is talking meanwhile, and `saying` its last words. Raises
+        an InputError where nothing was said.
+        """
+        if not self.is_open:
             raise ParameterError("This microphone was closed; start it again.")
-        session.used_s = self._clock()
-        return session
+        if len(body) % 2:
+            raise ParameterError("A block of the recording was lost; record it again.")
+        self.used_s = self._ingest.clock()
+        self._saying = saying or self._saying
+        pcm = np.frombuffer(body, "<i2").astype(np.int16)
+        if self._follower is None:
+            return self._record(pcm, end)
+        return await self._follow(self._follower, pcm, answering, end)
 
-    def _record(self, session: MicSession, pcm: np.ndarray, end: bool) -> BlockResult:
+    def _record(self, pcm: np.ndarray, end: bool) -> BlockResult:
         """Push to talk: everything counts, from the first block to the last."""
-        session.frames.append(pcm)
-        num_samples = sum(map(len, session.frames))
-        if num_samples > self.max_s * RATE_HZ:
-            session.begin(None)
-            raise AudioLongError(f"The recording is longer than {self.max_s:g} s; say it in parts.")
+        self._frames.append(pcm)
+        num_samples, max_s = sum(map(len, self._frames)), self._ingest.max_s
+        if num_samples > max_s * RATE_HZ:
+            self.begin(hands_free=False)
+            raise AudioLongError(f"The recording is longer than {max_s:g} s; say it in parts.")
         if not end:
-            if session.partial is not None:
-                session.partial.look(session.frames, num_samples, 0.0)
-            text = session.partial.text if session.partial else ""
+            if self._partial is not None:
+                self._partial.look(self._frames, num_samples, 0.0)
+            text = self._partial.text if self._partial else ""
             return BlockResult(True, seconds=num_samples / RATE_HZ, text=text)
-        whole = np.concatenate(session.frames)
-        session.begin(None)
+        whole = np.concatenate(self._frames)
+        self.begin(hands_free=False)
         if len(whole) < MIN_S * RATE_HZ:
             raise AudioEmptyError("That was too short to hold a word; talk, then press again.")
         if np.abs(whole.astype(np.int32)).max() < SILENCE_PEAK * 32768:
             raise AudioEmptyError("We heard nothing; check the microphone and speak a sentence.")
-        return self._keep(session, whole, RATE_HZ)
+        return self._keep(whole)
 
     async def _follow(
-        self, session: MicSession, follower: Follower, pcm: np.ndarray, answering: bool, end: bool
+        self, follower: Follower, pcm: np.ndarray, answering: bool, end: bool
     ) -> BlockResult:
         """Hands-free: the turns that a block completes, or the end of the microphone."""
-        partial = session.partial
-        follower.end_s = self._end_s(session, follower)
+        partial = self._partial
+        follower.end_s = self._end_s(follower)
         turns = await asyncio.to_thread(follower.take, pcm, answering)
         turns += follower.finish() if end else []
-        kept = [found for turn in turns if (found := await self._keep_turn(session, turn, turns))]
+        kept = [found for turn in turns if (found := await self._keep_turn(turn, turns))]
         if partial is not None and (turns or not follower.talking):
             partial.begin()
         elif partial is not None:
             partial.look(follower.frames, follower.num_spoken, follower.silent_s)
-        self._listen_to_the_melody(session, follower)
+        self._listen_to_the_melody(follower)
         sure, text = True, partial.text if partial is not None else ""
         if partial is not None and follower.interrupts:
-            sure = interrupts(text, follower.spoken_s, session.saying)
-            if is_echo(text, session.saying):
+            sure = interrupts(text, follower.spoken_s, self._saying)
+            if is_echo(text, self._saying):
                 follower.was_echo()
         return BlockResult(
             follower.talking,
@@ -297,51 +258,48 @@ class AudioIngest:
             follower.talking and follower.silent_s >= LOOK_S,
         )
 
-    def _end_s(self, session: MicSession, follower: Follower) -> float:
+    def _end_s(self, follower: Follower) -> float:
         """The silence that ends the turn that goes on: the usual one until its words are known and
         its melody was judged."""
-        partial, pause = session.partial, session.pause
+        partial, pause = self._partial, self._pause
         if pause is None or pause.num_spoken != follower.num_spoken or not pause.melody.done():
             return END_S
         if partial is not None and not partial.covers(follower.num_spoken):
             return END_S
         if partial is not None and follower.interrupts and is_murmur(partial.text):
             return PAUSE_MURMUR_S
-        return self._judge.wait_s(partial.text if partial else None, pause.melody.result())
+        judge = self._ingest.judge
+        return judge.wait_s(partial.text if partial else None, pause.melody.result())
 
-    def _listen_to_the_melody(self, session: MicSession, follower: Follower) -> None:
+    def _listen_to_the_melody(self, follower: Follower) -> None:
         """Once in a pause."""
-        pause, num_spoken = session.pause, follower.num_spoken
+        pause, num_spoken = self._pause, follower.num_spoken
         if not follower.talking or follower.silent_s < LOOK_S:
             return
         if pause is None or pause.num_spoken != num_spoken:
             pcm = np.concatenate(follower.frames)
-            melody = asyncio.ensure_future(self._judge.melody(pcm, RATE_HZ))
-            session.pause = Pause(num_spoken, melody)
+            melody = asyncio.ensure_future(self._ingest.judge.melody(pcm, RATE_HZ))
+            self._pause = Pause(num_spoken, melody)
 
-    async def _keep_turn(
-        self, session: MicSession, turn: SpokenTurn, turns: list[SpokenTurn]
-    ) -> BlockResult | None:
+    async def _keep_turn(self, turn: SpokenTurn, turns: list[SpokenTurn]) -> BlockResult | None:
         """A turn that is over; None where it held no words, but a cough or a murmur."""
-        known, partial = None, session.partial
-        if partial is not None and turn is turns[0]:
-            known = await partial.settled(turn.num_spoken)
-        if known is not None and not self._by_words and not known.sure:
+        known, by_words = None, self._ingest.by_words
+        if self._partial is not None and turn is turns[0]:
+            known = await self._partial.settled(turn.num_spoken)
+        if known is not None and not by_words and not known.sure:
             known = None  # another language than the recogniser's is none to the checkpoint
         if known is not None and is_murmur(known.text):
             return None
-        said, saying = turn.spoken_s, session.saying
+        said, saying = turn.spoken_s, self._saying
         if known is not None and turn.interrupts and not interrupts(known.text, said, saying):
             return None
-        heard = known is not None and known.sure and self._by_words
-        speech = Speech((), known) if heard else None  # else it is heard once more, or refused
-        recording = self._recordings.keep(turn.pcm, RATE_HZ, known=speech, visitor=session.visitor)
-        return BlockResult(False, recording.key, recording.seconds)
+        heard = known is not None and known.sure and by_words
+        # What is not known is heard once more, or refused.
+        return self._keep(turn.pcm, Speech((), known) if heard else None)
 
-    def _keep(
-        self, session: MicSession, pcm: np.ndarray, rate_hz: int, wave: np.ndarray | None = None
-    ) -> BlockResult:
-        recording = self._recordings.keep(pcm, rate_hz, wave, visitor=session.visitor)
+    def _keep(self, pcm: np.ndarray, known: Speech | None = None) -> BlockResult:
+        recordings = self._ingest.recordings
+        recording = recordings.keep(pcm, RATE_HZ, known=known, visitor=self.visitor)
         return BlockResult(False, recording.key, recording.seconds)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from moss_engine.api.errors import MossError
-from moss_engine.ui.audio_in.ingest import AudioIngest
+from moss_engine.ui.audio_in.ingest import AudioIngest, MicSession
 
 MAX_LOOK_BYTES = 128 * 1024  # four seconds
 MAX_WAITING_BYTES = 4 << 20
@@ -34,7 +34,7 @@ class Microphone:
         self._ingest = ingest
         self._visitor = visitor
         self._tell = tell
-        self._key = ""
+        self._session: MicSession | None = None
         self._looking: asyncio.Task[None] | None = None
         self._answering, self._saying = False, ""
         self._reset(0, hands_free=False)
@@ -72,12 +72,15 @@ class Microphone:
         self.drop()
         if self._looking is not None:
             self._looking.cancel()
+        if self._session is not None:
+            self._ingest.close(self._session)
 
     def _reset(self, recording: int, hands_free: bool) -> None:
         self._recording = recording
         self._hands_free = hands_free
         self._blocks: deque[Block] = deque()
-        self._pushed = self._waiting = self._seq = 0
+        self._pushed = self._waiting = 0
+        self._is_begun = False
         self._ending, self._active = False, True
 
     def _look(self) -> None:
@@ -90,13 +93,8 @@ class Microphone:
             blocks = self._take()
             last = self._ending and not self._blocks
             try:
-                if self._seq == 0 and not (self._key and self._ingest.knows(self._key)):
-                    self._key = self._ingest.open(self._visitor)
-                heard = await self._ingest.hear(
-                    self._key,
-                    self._seq,
+                heard = await self._begun().hear(
                     b"".join(block.pcm for block in blocks),
-                    hands_free=self._hands_free,
                     answering=any(block.answering for block in blocks),
                     end=last,
                     saying=next((b.saying for b in reversed(blocks) if b.saying), ""),
@@ -107,11 +105,20 @@ class Microphone:
                 continue
             if recording != self._recording:
                 continue
-            self._seq += 1
             self._active = not last
             block = blocks[-1].number if blocks else self._pushed - 1
             told = {"recording": recording, "block": block, "last": last, **asdict(heard)}
             self._tell("input_audio_buffer.heard", **told)
+
+    def _begun(self) -> MicSession:
+        """The session that hears this recording."""
+        if not self._is_begun:
+            if self._session is None or not self._session.is_open:
+                self._session = self._ingest.open(self._visitor)
+            self._session.begin(hands_free=self._hands_free)
+            self._is_begun = True
+        assert self._session is not None, "a recording has begun"
+        return self._session
 
     def _take(self) -> list[Block]:
         """The next blocks, during which the page either answered or did not."""

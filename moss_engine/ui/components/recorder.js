@@ -98,7 +98,7 @@ const KEPT_TIMES = 256; // blocks of which is known when they ended
 
 export class Line {
   constructor(heard, failed, saying) {
-    Object.assign(this, { heard, failed, saying, recording: 0, active: false, said: "", key: null });
+    Object.assign(this, { heard, failed, saying, recording: 0, active: false, said: "" });
   }
 
   get door() {
@@ -144,30 +144,19 @@ export class Line {
     else this.heard(answer, answer.last);
   }
 
-  // The key under which files are sent.
-  async open() {
-    const headers = { "Content-Type": "application/json" };
-    const answer = await fetch(`${root()}/gradio_api/run/listen`, { method: "POST", headers, body: '{"data": []}' }).catch(() => null);
-    const { data, error } = (await answer?.json().catch(() => null)) ?? {};
-    if (!answer?.ok || !data) throw new Error(error || LOST);
-    this.key = data[0];
-  }
-
   async sendFile(file) {
     for (let attempt = 1; ; attempt++) {
-      if (!this.key) await this.open();
       let answer;
       try {
-        answer = await fetch(`${root()}/gradio_api/hear/${this.key}/file`, { method: "POST", body: file });
+        answer = await fetch(`${root()}/gradio_api/hear`, { method: "POST", body: file });
       } catch {
         if (attempt === ATTEMPTS) throw new Error(LOST);
         await new Promise((resolve) => setTimeout(resolve, 200 * attempt));
         continue;
       }
       const message = await answer.json().catch(() => ({}));
-      if (answer.status === 404) this.key = null; // it was closed for want of use
-      if (answer.ok) return message;
-      if (answer.status !== 404 || attempt === ATTEMPTS) throw new Error(message.detail || LOST);
+      if (answer.ok && message.utterance) return message;
+      throw new Error(message.detail || LOST);
     }
   }
 }

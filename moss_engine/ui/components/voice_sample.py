@@ -44,7 +44,7 @@ class VoiceSample(gr.HTML):
     def api_info(self) -> dict[str, Any]:
         return {
             "type": "string",
-            "description": "the utterance that /gradio_api/hear/KEY/file answered with",
+            "description": "the utterance that /gradio_api/hear answered with",
         }
 
     def example_payload(self) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import brotli
 
 MAX_BODY_BYTES = 256 * 1024
+TOO_LARGE = f"The request is larger than {MAX_BODY_BYTES // 1024} kB."
 TEXTS = re.compile(
     r"/|/config/?|/gradio_api/info/?|/theme\.css|/assets/[\w.@-]+\.(?:js|css)", re.ASCII
 )
@@ -51,16 +52,25 @@ def header(scope: dict[str, Any], name: bytes) -> str:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 
-async def read_body(receive: Any) -> bytes:
-    """A whole body; raises Refused for one that is cut off or larger than MAX_BODY_BYTES."""
+def is_foreign(scope: dict[str, Any]) -> bool:
+    """Whether a browser says that another site's page asks for this."""
+    site = header(scope, b"sec-fetch-site")
+    if site:
+        return site not in ("same-origin", "none")
+    origin = header(scope, b"origin") or header(scope, b"referer")
+    return bool(origin) and origin.split("/")[2:3] != [header(scope, b"host")]
+
+
+async def read_body(receive: Any, limit: int = MAX_BODY_BYTES, too_large: str = TOO_LARGE) -> bytes:
+    """A whole body; raises Refused for one that is cut off or larger than `limit`."""
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise Refused(400, "The request was cut off.")
         body += message.get("body", b"")
-        if len(body) > MAX_BODY_BYTES:
-            raise Refused(413, f"The request is larger than {MAX_BODY_BYTES // 1024} kB.")
+        if len(body) > limit:
+            raise Refused(413, too_large)
         if not message.get("more_body"):
             return bytes(body)
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
-from moss_engine.ui.audio_in import route
-from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.entrance.asgi import (
     Refused,
     Texts,
@@ -29,6 +27,7 @@ from moss_engine.ui.entrance.asgi import (
 )
 from moss_engine.ui.entrance.gradio_queue import Places
 from moss_engine.ui.entrance.login import Login
+from moss_engine.ui.entrance.upload import PATH as UPLOAD
 
 API = "/gradio_api"
 OPEN = re.compile(
@@ -94,11 +93,12 @@ class Guard:
     """Wraps an ASGI app. `state` tells how the service is, one of HEALTH; `hosts` are the Host
     names (None: any); `frames` are the origins that may show the page inside theirs.
 
-    `login` asks for a password, where there is one; `ingest` takes recordings, where the page does;
-    `door` is an ASGI app for the WebSockets of open tabs; `files` are the page's own by path, and
-    `rewrite` makes its document of Gradio's; `endpoints` is one that answers programs on
-    `ENDPOINTS`, with keys and limits of its own. `is_session` tells whether somebody asked
-    something under a session's name; `places` bounds how many questions are asked at a time.
+    `login` asks for a password, where there is one; `upload` and `door` are ASGI apps for
+    audio files, where the page takes them, and for the WebSockets of open tabs; `files` are the
+    page's own by path, and `rewrite` makes its document of Gradio's; `endpoints` is an ASGI app
+    that answers programs on `ENDPOINTS`, with keys and limits of its own. `is_session` tells
+    whether somebody asked something under a session's name; `places` bounds how many questions are
+    asked at a time.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Guard:
         hosts: frozenset[str] | None = None,
         frames: tuple[str, ...] = (),
         login: Login | None = None,
-        ingest: AudioIngest | None = None,
+        upload: Any = None,
         door: Any = None,
         files: Mapping[str, tuple[bytes, bytes]] | None = None,
         rewrite: Callable[[bytes], bytes] | None = None,
@@ -122,7 +122,7 @@ class Guard:
         self.endpoints = endpoints
         self.door = door
         self.login = login
-        self.ingest = ingest
+        self.upload = upload
         self.calls = calls
         self.state = state
         self.hosts = hosts
@@ -158,8 +158,8 @@ class Guard:
             await self.endpoints(scope, receive, send)
         elif self.login is not None and not self.login.knows(scope):
             await self.login.answer(scope, receive, send)
-        elif path.startswith(route.PREFIX) and self.ingest is not None:
-            await answer(send, *await route.answer(self.ingest, scope, receive))
+        elif path == UPLOAD and self.upload is not None:
+            await self.upload(scope, receive, send)
         elif path in self.files:
             await self.texts.send_file(scope, *self.files[path], send)
         elif not OPEN.fullmatch(path):

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
-from moss_engine.ui.entrance.asgi import Refused, address_of, header, read_body
+from moss_engine.ui.entrance.asgi import Refused, address_of, header, is_foreign, read_body
 
 MAX_TOKENS = 4096
 GUESSES = 10
@@ -77,7 +77,7 @@ class Login:
     async def answer(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Answer a request that may not pass. Raises Refused."""
         path = scope["path"].rstrip("/")
-        if path in ("/login", "/logout") and _is_foreign(scope):
+        if path in ("/login", "/logout") and is_foreign(scope):
             raise Refused(403, "This is asked for by another page; open this one.")
         if path == "/logout":
             for token in self._tokens_of(scope):
@@ -132,15 +132,6 @@ class Login:
     def _tokens_of(self, scope: dict[str, Any]) -> list[str]:
         found = re.findall(rf"{self._cookie}(?:-plain)?=([\w-]{{43}})", header(scope, b"cookie"))
         return [token for token in found if token in self._tokens]
-
-
-def _is_foreign(scope: dict[str, Any]) -> bool:
-    """Whether a browser says that another site's page asks for this."""
-    site = header(scope, b"sec-fetch-site")
-    if site:
-        return site not in ("same-origin", "none")
-    origin = header(scope, b"origin") or header(scope, b"referer")
-    return bool(origin) and origin.split("/")[2:3] != [header(scope, b"host")]
 
 
 def _wants_html(scope: dict[str, Any]) -> bool:

@@ -1,0 +1,41 @@
+"""Where audio files come in, beside Gradio: POST a file as it is to PATH, behind whatever password
+the page has, and name the `utterance` of the answer to ask by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moss_engine.api.errors import MossError
+from moss_engine.ui.audio_in.ingest import AudioIngest
+from moss_engine.ui.entrance.asgi import Refused, address_of, answer, header, is_foreign, read_body
+
+PATH = "/gradio_api/hear"
+MAX_FILE_BYTES = 16 << 20
+TOO_LARGE = f"The limit is {MAX_FILE_BYTES >> 20} MB; send a shorter recording."
+
+
+class Upload:
+    """An ASGI app for PATH. `visitor_of` names who has a network address."""
+
+    def __init__(self, ingest: AudioIngest, visitor_of: Callable[[str], str]):
+        self._ingest = ingest
+        self._visitor_of = visitor_of
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["method"] != "POST":
+            raise Refused(405, "Send an audio file by POST.")
+        if is_foreign(scope):
+            raise Refused(403, "This is asked for by another page; open this one.")
+        declared = header(scope, b"content-length")
+        if declared.isdigit() and int(declared) > MAX_FILE_BYTES:
+            raise Refused(413, TOO_LARGE)
+        visitor = self._visitor_of(address_of(scope))
+        try:
+            with self._ingest.receiving(visitor):
+                body = await read_body(receive, MAX_FILE_BYTES, TOO_LARGE)
+            heard = await self._ingest.read_file(visitor, body)
+        except MossError as error:
+            await answer(send, error.http_status, {"detail": str(error), "code": error.code})
+            return
+        await answer(send, 200, {"utterance": heard.utterance, "seconds": heard.seconds})

@@ -1,0 +1,234 @@
+"""The program from its start to its end: addresses, certificates, links, signals, and Windows as far as
+another system can tell."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal as signals
+import socket
+import ssl
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+import websockets.sync.client
+from gradio_client import Client
+
+from moss_engine.api.errors import ConfigError, ContextError
+from moss_engine.ui.config import PageConfig
+from moss_engine.ui.server import launch
+from tests.ui.page_support import INFO, FakeService, Script, free_port, until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_app(*arguments: str, **environment: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "app.py", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_without_a_checkpoint_the_program_says_what_is_missing(tmp_path):
+    process = run_app("--checkpoint", str(tmp_path))
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 1 and out == ""
+    assert error.count("\n") == 1 and "holds no checkpoint" in error
+
+
+def test_a_page_that_cannot_be_opened_ends_the_program_with_a_sentence(tmp_path):
+    """With the built-in voice, whose threads are busy by then."""
+    process = run_app("--port", str(free_port()), "--api-key-file", str(tmp_path / "keys"))
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 1, error
+    assert error.count("\n") == 1 and "--api-key-file" in error
+
+
+def test_a_taken_port_is_told_before_anything_is_loaded(tiny_checkpoint):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        process = run_app("--checkpoint", str(tiny_checkpoint), "--port", port)
+        _, error = process.communicate(timeout=120)
+    assert process.returncode == 1, error
+    assert error.count("\n") == 1 and f"Port {port} is taken" in error
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")
+def test_a_start_that_is_broken_off_ends_without_a_traceback():
+    terminal, process_end = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "app.py", "--port", str(free_port())],
+        cwd=ROOT,
+        stderr=process_end,
+        stdout=process_end,
+    )
+    os.close(process_end)
+    said = os.fdopen(terminal, "rb")
+    try:
+        assert said.readline() == b"Loading nano.\r\n"
+        process.send_signal(signals.SIGINT)
+        assert process.wait(timeout=120) == 130
+        with contextlib.suppress(OSError):  # Linux says so that nobody is left to write
+            assert said.read() == b""
+    finally:
+        process.kill()
+        process.wait()
+        said.close()
+
+
+def test_a_signal_lets_the_open_reply_end_and_leaves_no_sound(tiny_checkpoint, tmp_path):
+    """SIGTERM; that Ctrl+C ends it, too, is tried where there are no signals of Unix."""
+    port = free_port()
+    process = run_app(
+        "--checkpoint",
+        str(tiny_checkpoint),
+        "--port",
+        str(port),
+        "--device",
+        "cpu",
+        "--drain-s",
+        "1",
+        TMPDIR=str(tmp_path),
+    )
+    try:
+        line = process.stdout.readline()
+        assert f"127.0.0.1:{port}" in line and "tiny-random" in line
+        client = Client(f"http://127.0.0.1:{port}", verbose=False)
+        job = client.submit(" ".join(["Hello world and you."] * 150), api_name="/stream")
+        assert until(lambda: len(job.outputs()) > 3)
+        process.send_signal(signals.SIGTERM)
+        assert until(job.done) and job.outputs()[-1]["end"]
+        assert process.wait(timeout=120) == 0
+        assert not list(tmp_path.glob("moss-speech-*"))
+        client.close()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_public_link_that_cannot_be_made_stops_the_start(monkeypatch):
+    def no_tunnel(*_, **__):
+        raise RuntimeError("no network")
+
+    monkeypatch.setattr("gradio.networking.setup_tunnel", no_tunnel)
+    port = free_port()
+    with pytest.raises(ConfigError, match=r"No public link could be made.*omit --share"):
+        launch(FakeService(), PageConfig(port=port, share=True))
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://127.0.0.1:{port}/healthz")
+
+
+@pytest.mark.parametrize("host", ["300.1.1.1", "192.0.2.1"])
+def test_an_address_of_another_machine_is_refused(host):
+    with pytest.raises(ConfigError, match=f"{host} is no address of this machine"):
+        launch(FakeService(), PageConfig(host=host, port=free_port()))
+
+
+def test_a_pool_too_small_to_speak_with_is_refused_at_start():
+    service = FakeService(
+        Script(error=ContextError("The conversation needs 18 rows.")), replace(INFO, kv_rows=64)
+    )
+    with pytest.raises(
+        ConfigError, match="--kv-rows 64 is too small to speak with; give 1024 or more"
+    ):
+        launch(service, PageConfig(port=free_port()))
+
+
+# By https and wss.
+
+MAKE = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -days 2 -subj /CN=localhost"
+NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+NO_OPENSSL = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    out = ["-nodes", "-keyout", str(key), "-out", str(cert), "-addext", NAMES]
+    subprocess.run([*MAKE.split(), *out], check=True, capture_output=True)
+    return cert, key
+
+
+@NO_OPENSSL
+def test_page_and_programs_are_served_by_https(files):
+    cert, key = files
+    port = free_port()
+    page = launch(FakeService(), PageConfig(port=port, tls_cert=cert, tls_key=key), model="tiny")
+    try:
+        assert page.local_url == f"https://127.0.0.1:{port}/"
+        trusted = ssl.create_default_context(cafile=str(cert))
+        with httpx.Client(base_url=page.local_url, verify=trusted) as http:
+            assert http.get("/").status_code == 200
+            assert http.get("/v1/models").json()["data"][0]["id"] == "tiny"
+            asked = {"model": "tts-1", "voice": "alloy", "input": "Hello."}
+            assert http.post("/v1/audio/speech", json=asked).status_code == 200
+        with websockets.sync.client.connect(
+            f"wss://127.0.0.1:{port}/v1/realtime?model=gpt-realtime", ssl=trusted
+        ) as socket:
+            assert json.loads(socket.recv(timeout=20))["type"] == "session.created"
+    finally:
+        page.close(verbose=False)
+
+
+@NO_OPENSSL
+def test_what_is_no_certificate_is_refused(files, tmp_path):
+    cert, key = files
+    with pytest.raises(ConfigError, match="belong together; give both"):
+        PageConfig(tls_cert=cert)
+    with pytest.raises(ConfigError, match="omit --tls-cert"):
+        PageConfig(tls_cert=cert, tls_key=key, share=True)
+    for wrong in (cert, tmp_path / "nothing"):
+        with pytest.raises(ConfigError, match="no certificate and its key"):
+            launch(FakeService(), PageConfig(port=free_port(), tls_cert=cert, tls_key=wrong))
+
+
+# Without the modules, signals and user numbers that Windows has not.
+
+PROGRAM = """
+import importlib, os, pkgutil, signal, sys
+for name in ("fcntl", "resource"):
+    sys.modules[name] = None
+del os.getuid, signal.SIGHUP, signal.SIGQUIT
+import app, moss_engine.ui
+for module in pkgutil.walk_packages(moss_engine.ui.__path__, "moss_engine.ui."):
+    importlib.import_module(module.name)
+app.run()
+"""
+WINDOWS_PATIENCE_S = 240.0
+
+
+def test_the_page_is_served_speaks_and_ends(tmp_path):
+    port = free_port()
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "--port", str(port), "--drain-s", "1"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        told = program.stdout.readline()
+        assert told.startswith("Serving "), program.communicate()[1]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WINDOWS_PATIENCE_S) as http:
+            assert "MOSS-Speech Live" in http.get("/").text
+            asked = http.post("/gradio_api/call/reply", json={"data": ["It speaks."]}).json()
+            reply = http.get(f"/gradio_api/call/reply/{asked['event_id']}").text
+        assert "event: complete" in reply and ".wav" in reply
+        program.send_signal(signals.SIGINT)
+        assert program.wait(WINDOWS_PATIENCE_S) == 0
+        assert not list(tmp_path.glob("moss-speech-*")), "visitors' sound is still there"
+    finally:
+        program.kill()
+        program.communicate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
+import openai
 import pytest
 
 from moss_engine.talk.llm import ChatServer, Llm
@@ -32,6 +33,12 @@ def service(served):
 @pytest.fixture
 def url(served, service):
     return served[1]
+
+
+@pytest.fixture
+def client(url):
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

@@ -27,12 +27,6 @@ SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "default", "format
 QUESTION = signal(1.0)
 
 
-@pytest.fixture
-def client(url):
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        yield client
-
-
 def ask(client, messages=ASKED, **fields):
     return client.chat.completions.create(model=MODEL, messages=messages, **fields)
 

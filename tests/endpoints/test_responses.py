@@ -23,12 +23,6 @@ WEATHER = {
 }
 
 
-@pytest.fixture
-def client(url):
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        yield client
-
-
 def test_a_text_is_answered(client, service):
     answer = client.responses.with_raw_response.create(
         model="gpt-5", input="How are you?", instructions="Be kind.", store=True

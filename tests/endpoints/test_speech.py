@@ -26,12 +26,6 @@ ASKED = {"model": MODEL, "input": "Good morning to you.", "voice": "default"}
 SEED = {"seed": 7}
 
 
-@pytest.fixture
-def client(url):
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        yield client
-
-
 def sent(service) -> np.ndarray:
     return to_pcm16(signal(service.script.seconds, seed=7))
 

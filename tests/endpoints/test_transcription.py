@@ -29,12 +29,6 @@ def recording() -> bytes:
     return file.getvalue()
 
 
-@pytest.fixture
-def client(url):
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        yield client
-
-
 def test_a_recording_becomes_its_words(client, recording):
     answer = client.audio.transcriptions.create(model=MODEL, file=("a.wav", recording))
     assert answer.text == "What time is it?" and answer.usage.seconds == 1.0

@@ -33,7 +33,6 @@ from moss_engine.endpoints.chat import ChatBody
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
 from moss_engine.endpoints.speech import SpeechBody
 from moss_engine.endpoints.tool import Say
-from tests.endpoints.endpoint_support import running
 from tests.ui.page_support import INFO, FakeService, Script, until
 
 SAMPLING = INFO.sampling
@@ -120,13 +119,6 @@ EVENTS: tuple[dict[str, Any], ...] = (
     {"type": "response.create", "response": {"output_modalities": ["text"]}},
     {"type": "response.cancel", "response_id": "x"},
 )  # fmt: skip
-MESSAGES: tuple[dict[str, Any], ...] = (
-    {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
-        "name": "say", "arguments": {"text": "Hello.", "voice": "default"}}},
-    {"jsonrpc": "2.0", "id": 3, "method": "initialize", "params": {
-        "protocolVersion": "2025-06-18", "capabilities": {},
-        "clientInfo": {"name": "x", "version": "1"}}},
-)  # fmt: skip
 ODD: tuple[Any, ...] = (
     None, True, 0, -1, 1.5, 10**30, "", "x", "\u0000", "😀" * 50, "\ud800", "a" * 5000, [], {},
     [[]], [None], {"x": 1}, [{"type": "text"}], float("nan"), float("inf"), "../../etc/passwd",
@@ -167,13 +159,6 @@ def changed(value: Any, draw: random.Random) -> bytes:
         elif isinstance(inside, dict) or last < len(inside):
             inside[last] = copy.deepcopy(draw.choice(ODD))
     return json.dumps(value).encode()
-
-
-@pytest.fixture(scope="module")
-def served():
-    service = FakeService()
-    with running(service, tool=True) as url:
-        yield service, url
 
 
 @contextmanager
@@ -221,19 +206,6 @@ def test_realtime_events_are_refused_and_nothing_is_left(url, service, caplog):
                         assert event["error"]["type"] != "server_error", event
                         assert event["error"]["message"].endswith("."), event
     assert errors > 50
-
-
-def test_messages_to_the_tool_are_refused_and_nothing_is_left(url, service, caplog):
-    draw, seen = random.Random(19), set()
-    kind = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    with left_as_it_was(service, caplog), httpx.Client(headers=kind, timeout=20) as http:
-        for _ in range(30):
-            message = changed(draw.choice(MESSAGES), draw)
-            answer = http.post(f"{url}/mcp", content=message)
-            seen.add(answer.status_code)
-            assert answer.status_code < 500, (message, answer.text)
-            assert "Traceback" not in answer.text
-    assert {200, 400} <= seen
 
 
 def test_many_values_are_counted_before_they_are_made():

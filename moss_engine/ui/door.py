@@ -403,10 +403,15 @@ async def _write(tab: Tab, socket: WebSocket, first: int) -> None:
         if outbox.is_full:
             return
         kind = "text" if isinstance(frame, str) else "bytes"
-        try:
-            await asyncio.wait_for(socket.send({"type": "websocket.send", kind: frame}), SEND_S)
-        except (WebSocketDisconnect, RuntimeError, OSError, asyncio.TimeoutError):
+        sending = asyncio.ensure_future(socket.send({"type": "websocket.send", kind: frame}))
+        try:  # `wait_for` of Python 3.11 forgets to be cancelled where the frame has just left
+            if not (await asyncio.wait({sending}, timeout=SEND_S))[0]:
+                return
+            sending.result()
+        except (WebSocketDisconnect, RuntimeError, OSError):
             return
+        finally:
+            sending.cancel()
 
 
 async def _close(socket: WebSocket, code: int) -> None:

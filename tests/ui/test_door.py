@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import socket
 from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -138,6 +140,21 @@ def test_a_tab_that_is_closed_stops_its_reply_at_once(service, tab, leave):
     else:
         tab.socket.close(1001)
     assert until(lambda: not service.open) and len(service.cancelled) == 1
+
+
+async def test_a_tab_that_is_closed_as_a_frame_leaves_is_written_to_no_more():
+    tab, sent = SimpleNamespace(outbox=door_module.Outbox()), asyncio.Event()
+
+    async def send(message):
+        await sent.wait()
+
+    tab.outbox.put({"type": "error"})
+    writing = asyncio.ensure_future(door_module._write(tab, SimpleNamespace(send=send), 0))
+    await asyncio.sleep(0)  # the frame is on its way
+    await asyncio.sleep(0)
+    sent.set()
+    asyncio.get_running_loop().call_soon(writing.cancel)
+    assert (await asyncio.wait({writing}, timeout=1.0))[0] and writing.cancelled()
 
 
 def test_a_second_question_takes_the_place_of_the_first(service, tab):

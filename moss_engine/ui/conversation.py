@@ -191,7 +191,8 @@ class Turn:
 @dataclass(eq=False)
 class Conversation:
     """`forgotten` turns, from the first on, are history no longer; `voice` is the visitor's own; it
-    was last used at `used_s`."""
+    was last used at `used_s`. `stopped` are runs that are unwanted, even if their question is still
+    on its way."""
 
     turns: list[Turn] = field(default_factory=list)
     session_id: str = ""
@@ -199,6 +200,7 @@ class Conversation:
     forgotten: int = 0
     voice: str = ""
     used_s: float = 0.0
+    stopped: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_STOPPED))
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
     def follow(self, earlier: Conversation) -> None:
@@ -227,6 +229,11 @@ class Conversation:
             self.turns = [
                 other for other in self.turns if not other.utterances & turn.utterances
             ] + [turn]
+
+    def note_stop(self, heard: str) -> None:
+        """The reply of which so much was `heard`, as a PlaybackPosition, is unwanted."""
+        if position := PlaybackPosition.read(heard):
+            self.stopped.append(position.run)
 
     def cut(self, heard: str) -> None:
         """Note what was heard of a reply, where `heard` is a PlaybackPosition."""
@@ -308,7 +315,7 @@ def _entry(role: str, text: str, note: str = "", clip: Clip | None = None) -> di
 
 SETTLE_S = 1.0  # how long is waited for a stopped reply's handler to close its books
 MAX_CONVERSATIONS = 512
-MAX_STOPPED = 256
+MAX_STOPPED = 16
 SWEEP_S = 30.0
 
 
@@ -339,10 +346,6 @@ class Conversations:
         found.session_id, found.visitor = session_id, visitor
         found.used_s = self._clock()
         return found
-
-    def get(self, session_id: str) -> Conversation | None:
-        """The conversation of a session, if it has one."""
-        return self._of_session.get(session_id)
 
     def find(self, key: str) -> Conversation | None:
         """What the tab of this name said before it was loaded anew."""
@@ -409,15 +412,12 @@ class SecretNames:
 
 
 class Sessions:
-    """Who asks: the conversations of sessions, what they stopped, and that they leave. Used on one
-    event loop."""
+    """Who asks: the conversations of sessions, and that they leave. Used on one event loop."""
 
     def __init__(self, service: SpeechService):
         self.conversations = Conversations(on_forget=self._forget)
         self.names = SecretNames()
         self._service = service
-        # Sessions and their runs that are unwanted, the newest ones.
-        self._stopped: deque[tuple[str, str]] = deque(maxlen=MAX_STOPPED)
         self._sweeping: asyncio.TimerHandle | None = None
         self._leaving: set[asyncio.Future[None]] = set()
 
@@ -437,13 +437,6 @@ class Sessions:
             else None
         )
         self._sweeping = again
-
-    def note_stop(self, session_id: str, run: str) -> None:
-        """A run is unwanted, even if its question is still on its way."""
-        self._stopped.append((session_id, run))
-
-    def was_stopped(self, session_id: str, run: str) -> bool:
-        return (session_id, run) in self._stopped
 
     def _forget(self, conversation: Conversation) -> None:
         leaving = asyncio.ensure_future(self.leave(conversation.session_id))

@@ -247,7 +247,7 @@ class Tab:
                 yield message
 
     async def _cancel(self, heard: str) -> None:
-        await self._handlers.stop(heard, self.conversation, self._session_id)
+        await self._handlers.stop(heard, self.conversation)
         await self._tell_conversation()
 
     async def _clear(self, heard: str) -> None:

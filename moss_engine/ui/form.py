@@ -7,8 +7,10 @@ import re
 import secrets
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from moss_engine.api import service
 from moss_engine.api.controls import BY_NAME, CONTROLS, MAX_PAGE_SEED
 from moss_engine.api.errors import (
     ForeignTextError,
@@ -142,18 +144,16 @@ def request_of(
     talking computes nothing again.
     """
     own = values["system"]
-    system = (Message("system", Text(own)),) if own.strip() else ()
-    messages = (*system, *history, Message("user", said))
-    return Request(
-        secrets.token_urlsafe(16),
+    asked = service.request_of(
+        facts,
+        (*history, Message("user", said)),
         session_id,
-        messages,
-        values["mode"],
-        sampling_of(values, facts, seed),
-        values["voice"],
-        truncate_history=True,
+        mode=values["mode"],
+        system=own if own.strip() else None,
+        voice=values["voice"],
         speed=values["speed"],
     )
+    return replace(asked, sampling=sampling_of(values, facts, seed), truncate_history=True)
 
 
 def _whole(value: Any) -> Any:

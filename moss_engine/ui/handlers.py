@@ -19,7 +19,7 @@ from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Utterance
-from moss_engine.ui.conversation import Conversation, PlaybackPosition, Sessions, Turn, settle
+from moss_engine.ui.conversation import Conversation, Sessions, Turn, settle
 from moss_engine.ui.facts import PageInfo, PoolWatch
 from moss_engine.ui.replay import recipe
 from moss_engine.ui.stream import TICK_S, Messages, ReplyClock, View, halt, messages, take, whole
@@ -92,12 +92,12 @@ class Handlers:
             asked, mode.history, view.speaks, mode.split_sentences, through_text=mode.through_text
         )
         await asyncio.to_thread(conversation.cut, values["heard"])
-        self._note_stop(conversation.session_id, values["heard"])
+        conversation.note_stop(values["heard"])
         if (
             isinstance(turn.asked, Utterance) or values["heard"]
         ):  # a new utterance stops the old reply
             await self.service.cancel_session(conversation.session_id)
-        if self.is_stopped(conversation, view):  # before the question came
+        if view.run in conversation.stopped:  # before the question came
             yield take(halt(view), None)[0]
             return
         try:
@@ -122,10 +122,6 @@ class Handlers:
             return known
         limits = asdict(self.pool.limits) if self.pool.limits else None
         return known | {"recipe": recipe(values, self.facts, view.seed), "limits": limits}
-
-    def is_stopped(self, conversation: Conversation, view: View) -> bool:
-        """Whether Stop was pressed for this very reply."""
-        return self.sessions.was_stopped(conversation.session_id, view.run)
 
     async def _asked(self, values: dict[str, Any]) -> str | Utterance:
         """What was typed, or what was said, with its codes."""
@@ -155,14 +151,13 @@ class Handlers:
         """The conversation so far, for the page's Transcript."""
         return await asyncio.to_thread(conversation.entries, self.wav_folder)
 
-    async def stop(self, heard: str, conversation: Conversation | None, session_id: str) -> None:
-        """Stop a session's reply at once. `heard` may say, as the reply's run and a number of
-        samples, how much of it reached the ear: in a conversation, the rest was never said."""
-        self._note_stop(session_id, heard)
-        await self.service.cancel_session(session_id)
-        if conversation is not None:
-            await settle(conversation)
-            await asyncio.to_thread(conversation.cut, heard)
+    async def stop(self, heard: str, conversation: Conversation) -> None:
+        """Stop a conversation's reply at once. `heard` may say, as the reply's run and a number of
+        samples, how much of it reached the ear: the rest was never said."""
+        conversation.note_stop(heard)
+        await self.service.cancel_session(conversation.session_id)
+        await settle(conversation)
+        await asyncio.to_thread(conversation.cut, heard)
 
     async def come_back(self, key: str, conversation: Conversation) -> None:
         """A page was loaded: its conversation goes on where that of the same tab ended before, of
@@ -177,11 +172,6 @@ class Handlers:
     async def clear(self, heard: str, conversation: Conversation) -> Conversation:
         """A new conversation in the place of this one, with the same voice; `heard` as for
         `stop`."""
-        self._note_stop(conversation.session_id, heard)
+        conversation.note_stop(heard)
         await self.service.cancel_session(conversation.session_id)
         return self.sessions.conversations.renew(conversation)
-
-    def _note_stop(self, session_id: str, heard: str) -> None:
-        """A run is unwanted, even if its question is still on its way."""
-        if position := PlaybackPosition.read(heard):
-            self.sessions.note_stop(session_id, position.run)

@@ -11,9 +11,9 @@ from typing import Any
 import gradio as gr
 
 from moss_engine.api.controls import BY_NAME
-from moss_engine.ui.components.live_audio import LiveAudio
+from moss_engine.ui.components.live_audio import live_audio
 from moss_engine.ui.components.panel import make_panel
-from moss_engine.ui.components.transcript import Transcript
+from moss_engine.ui.components.transcript import transcript
 from moss_engine.ui.document import TITLE
 from moss_engine.ui.entrance.gradio_queue import Outboxes, slow_down
 from moss_engine.ui.handlers import Handlers
@@ -80,6 +80,8 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
     """Everything in the order in which it is read; the style sheet finds the places."""
     facts = handlers.facts
     head = masthead(facts) + programs
+    mode = facts.default_mode
+    example = TO_READ[0] if mode.split_sentences else TO_ASK[0]
     gr.HTML(head, js_on_load=mounts("page.js"), elem_id="masthead", apply_default_css=False)
     with gr.Row(elem_id="desk", equal_height=False):
         with gr.Column(elem_id="left"):
@@ -92,17 +94,17 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
                     clear = gr.Button(
                         "Clear all", size="sm", elem_id="clear", min_width=60, scale=0
                     )
-                Transcript(elem_id="chat", label="Conversation", empty="Nothing said yet")
+                transcript(elem_id="chat", label="Conversation", empty="Nothing said yet")
         with gr.Column(elem_id="right"):
-            LiveAudio(
+            live_audio(
                 sample_rate=facts.sample_rate_hz,
                 elem_id="live",
                 label="Live",
-                hint=invitation(facts.default_mode),
+                hint=invitation(mode),
                 what=WHAT,
-                example=TO_READ[0] if facts.default_mode.split_sentences else TO_ASK[0],
+                example=example,
+                chinese=example if mode.spell_out else TO_ASK_CHINESE[0],
                 replay_bytes=MAX_FILE_BYTES,
-                chinese="" if facts.default_mode.spell_out else TO_ASK_CHINESE[0],
             )
             make_panel(running(facts), elem_id="panel")
     foot = f"<p>{html.escape(NOTICE)}</p>{OPEN_PROGRAMS if programs else ''}"

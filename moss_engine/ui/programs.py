@@ -166,10 +166,9 @@ def stop(handlers: Handlers) -> Callable[..., Any]:
     """The function /stop: ends the session's reply, and answers with the conversation so far."""
 
     async def stop(request: gr.Request, heard: str = "") -> list[dict]:
-        session_id, _ = _session(handlers, request)
-        conversation = handlers.sessions.conversations.get(session_id)
-        await handlers.stop(heard, conversation, session_id)
-        return [] if conversation is None else await handlers.entries(conversation)
+        conversation = handlers.sessions.of(*_session(handlers, request))
+        await handlers.stop(heard, conversation)
+        return await handlers.entries(conversation)
 
     return stop
 

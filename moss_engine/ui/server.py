@@ -28,8 +28,6 @@ from moss_engine.api.request import Speech, Text
 from moss_engine.api.service import SpeechService, stream
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import open_ingest
-from moss_engine.ui.components.recorder import Recorder
-from moss_engine.ui.components.voice_sample import VoiceSample
 from moss_engine.ui.config import LOOPBACK, PageConfig
 from moss_engine.ui.document import TITLE, make_document
 from moss_engine.ui.door import Door
@@ -78,8 +76,7 @@ KINDS = {
     gr.Slider: "number",
     gr.Number: "number",
     gr.Checkbox: "flag",
-    Recorder: "text",
-    VoiceSample: "text",
+    gr.HTML: "text",
 }
 
 

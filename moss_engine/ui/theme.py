@@ -5,29 +5,8 @@ from __future__ import annotations
 
 import gradio as gr
 
-SANS = [
-    "-apple-system",
-    "BlinkMacSystemFont",
-    "Segoe UI Variable Text",
-    "Segoe UI",
-    "Roboto",
-    "Noto Sans",
-    "Ubuntu",
-    "Cantarell",
-    "Liberation Sans",
-    "Helvetica Neue",
-    "Arial",
-    "sans-serif",
-]
-MONO = [
-    "ui-monospace",
-    "SFMono-Regular",
-    "Menlo",
-    "Cascadia Mono",
-    "Consolas",
-    "Liberation Mono",
-    "monospace",
-]
+SANS = ["system-ui", "Liberation Sans", "Helvetica Neue", "Arial", "sans-serif"]
+MONO = ["ui-monospace", "Menlo", "Consolas", "Liberation Mono", "monospace"]
 
 BOTH = {
     "body_background_fill": "var(--paper)",

@@ -144,7 +144,7 @@ def test_a_conversation_that_is_not_used_is_forgotten(clock):
     clock.now_s = sessions_module.STATE_S + 1.0
     kept.of("used")
     kept.sweep()
-    assert gone == [old] and kept.get("old") is None and kept.get("used") is used
+    assert gone == [old] and kept.of("used") is used and kept.of("old") is not old
 
 
 async def test_conversations_are_looked_through_as_long_as_there_are_some(monkeypatch):

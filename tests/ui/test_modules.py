@@ -125,3 +125,65 @@ def test_modules_are_files_that_may_be_kept_for_good(url):
         assert "immutable" in answer.headers["cache-control"]
         assert answer.content == modules()[name]
     assert {HERE / name for name in modules()} == {*HERE.rglob("*.js")} - {HERE / "first.js"}
+
+
+KEPT = """async (url, denied) => {
+  const storage = () => {
+    const kept = new Map();
+    return { getItem: (name) => kept.get(name) ?? null, setItem: (name, value) => kept.set(name, value),
+      removeItem: (name) => kept.delete(name) };
+  };
+  const places = { localStorage: storage(), sessionStorage: storage() };
+  const window = (globalThis.window = {});
+  for (const [name, place] of Object.entries(places)) {
+    Object.defineProperty(window, name, { get() {
+      if (denied) throw new Error("SecurityError");
+      return place;
+    } });
+  }
+  const { recall, note } = await import(url);
+  const seen = [recall("shade")];
+  note("shade", "dark");
+  note("tab", "1", "sessionStorage");
+  seen.push(recall("shade"), recall("tab"), recall("tab", "sessionStorage"));
+  note("shade", null);
+  return [...seen, recall("shade")];
+}"""
+
+
+def test_what_is_noted_is_recalled_until_it_is_forgotten():
+    assert in_node(KEPT, module("common.js"), False) == [None, "dark", None, "1", None]
+
+
+def test_a_browser_that_keeps_nothing_forgets_without_a_fault():
+    assert in_node(KEPT, module("common.js"), True) == [None] * 5
+
+
+MEASURED = """async (url, name, entries) => {
+  const value = { getEntriesByType: (type) => (type === "resource" ? entries : []) };
+  Object.defineProperty(globalThis, "performance", { value });
+  return (await import(url))[name]();
+}"""
+FILE = {
+    "initiatorType": "script",
+    "transferSize": 1_500_000,
+    "responseStart": 100,
+    "responseEnd": 400,
+}
+
+
+@pytest.mark.parametrize("name", ["linkSpeed", "fastestFile"])
+def test_replies_are_no_files(name):
+    replies = [
+        {
+            "initiatorType": "fetch",
+            "transferSize": 700_000,
+            "responseStart": 20_000 * number,
+            "responseEnd": 20_000 * number + 10_000,
+        }
+        for number in range(1, 7)
+    ]
+    script = module("player.js")
+    assert in_node(MEASURED, script, name, [FILE]) == pytest.approx(40e6)
+    assert in_node(MEASURED, script, name, [FILE, *replies]) == pytest.approx(40e6)
+    assert in_node(MEASURED, script, name, replies) is None

@@ -116,7 +116,7 @@ async def test_stop_ends_the_reply_of_its_own_session_only(handlers, service):
     assert await soon(
         lambda: len(service.open) == 2 and conversation.turns and any(conversation.turns[0].pcm)
     )
-    await handlers.stop("", conversation, "tab")
+    await handlers.stop("", conversation)
     chat = await handlers.entries(conversation)
     assert chat[1]["note"] == "Stopped." and len(service.open) == 1
     assert (await mine)[-1]["state"] == "stopped"
@@ -141,7 +141,7 @@ async def test_a_full_disk_costs_the_sound_of_what_was_heard_and_no_question(han
         again = {"run": "00000002", "heard": "00000001:9600"}
         shown = await collect(reply(handlers, conversation, mode="chat", **again))
         assert shown[-1]["state"] == "done"
-        await handlers.stop("00000002:9600", conversation, conversation.session_id)
+        await handlers.stop("00000002:9600", conversation)
     entries = await handlers.entries(conversation)
     for answer in entries[1::2]:
         assert answer["clip"] is None and "cannot be heard again: File too large" in answer["note"]
@@ -158,7 +158,7 @@ async def test_turns_are_history_only_for_modes_that_have_one(handlers, service)
 
 async def test_stop_may_come_before_its_question(handlers, service):
     conversation = Conversation(session_id="tab")
-    await handlers.stop("0123abcd:0", None, "tab")
+    await handlers.stop("0123abcd:0", conversation)
     shown = await collect(reply(handlers, conversation, run="0123abcd"))
     assert [message["state"] for message in shown] == ["waiting", "stopped"] and shown[-1]["end"]
     assert service.requests == [] and conversation.turns == []

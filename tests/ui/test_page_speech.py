@@ -136,7 +136,7 @@ async def stop_at(
             conversation.turns and conversation.turns[0].num_samples > samples + 2 * CODE_SAMPLES
         )
     )
-    await handlers.stop(f"{conversation.turns[0].run}:{samples}", conversation, "tab")
+    await handlers.stop(f"{conversation.turns[0].run}:{samples}", conversation)
     await task
     return conversation, await handlers.entries(conversation)
 
@@ -169,7 +169,7 @@ async def test_a_reply_that_was_over_is_cut_too(handlers, service):
     shown = await listen(handlers, conversation)
     await handlers.entries(conversation)
     assert conversation.turns[0].over
-    await handlers.stop(f"{shown[-1]['run']}:4800", conversation, "tab")
+    await handlers.stop(f"{shown[-1]['run']}:4800", conversation)
     chat = await handlers.entries(conversation)
     with wave.open(chat[-1]["clip"]["file"]["path"]) as file:
         assert file.getnframes() == 4800
@@ -191,7 +191,7 @@ async def test_what_is_said_about_another_reply_changes_nothing(handlers, heard)
     conversation = Conversation(session_id="tab")
     await listen(handlers, conversation)
     rows = conversation.history(INFO)[1].content.rows
-    await handlers.stop(heard, conversation, "tab")
+    await handlers.stop(heard, conversation)
     assert conversation.history(INFO)[1].content.rows == rows
 
 

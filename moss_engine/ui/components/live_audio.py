@@ -16,6 +16,8 @@ import gradio as gr
 from moss_engine.ui.modules import mounts
 
 HERE = Path(__file__).resolve().parent
+PREBUFFER_MS = 40  # of sound, with which it starts
+REMOTE_PREBUFFER_MS = 150  # behind a share link or on a Space
 
 # Constant: a template that mentioned the value would be rebuilt for every chunk.
 TEMPLATE = """
@@ -75,54 +77,33 @@ LOST = (
 WORDLESS = "This answer is speech alone: no text was written for it."
 
 
-def _fill(**words: str) -> str:
-    filled = TEMPLATE
+def live_audio(
+    *,
+    sample_rate: int,
+    hint: str,
+    what: str,
+    example: str,
+    chinese: str,
+    replay_bytes: int,
+    **kwargs: Any,
+) -> gr.HTML:
+    """Before the first reply it shows `hint`, what this is, and a button that asks `example`, or
+    `chinese` on a Chinese page. Replay files have `replay_bytes` at the most."""
+    template = TEMPLATE
+    words = {"hint": hint, "what": what, "example": example, "chinese": chinese}
     for name, text in words.items():
-        filled = filled.replace(f"@{name}@", html.escape(text))
-    return filled
-
-
-class LiveAudio(gr.HTML):
-    """It has no value: what it plays comes by the WebSocket."""
-
-    def __init__(
-        self,
-        *,
-        sample_rate: int = 24_000,
-        prebuffer_ms: int = 40,
-        remote_prebuffer_ms: int = 150,
-        hint: str = "",
-        what: str = "",
-        example: str = "",
-        chinese: str = "",
-        replay_bytes: int = 0,
-        **kwargs: Any,
-    ):
-        """Sound starts when `prebuffer_ms` of it are there; behind a share link or on a Space
-        `remote_prebuffer_ms`. Before the first reply it shows `hint`, what this is, and a button that
-        asks `example`, or `chinese` on a Chinese page. Replay files have `replay_bytes` at the
-        most."""
-        super().__init__(
-            None,
-            html_template=_fill(hint=hint, what=what, example=example, chinese=chinese or example),
-            css_template=(HERE / "live_audio.css").read_text(encoding="utf-8"),
-            js_on_load=mounts("components/live_audio.js"),
-            apply_default_css=False,
-            sample_rate=sample_rate,
-            prebuffer_ms=prebuffer_ms,
-            remote_prebuffer_ms=remote_prebuffer_ms,
-            hint=hint,
-            replay_bytes=replay_bytes,
-            wordless=WORDLESS,
-            lost=LOST,
-            **kwargs,
-        )
-
-    def get_block_name(self) -> str:
-        return "html"
-
-    def api_info(self) -> dict[str, Any]:
-        return {}
-
-    def example_payload(self) -> Any:
-        return None
+        template = template.replace(f"@{name}@", html.escape(text))
+    return gr.HTML(
+        html_template=template,
+        css_template=(HERE / "live_audio.css").read_text(encoding="utf-8"),
+        js_on_load=mounts("components/live_audio.js"),
+        apply_default_css=False,
+        sample_rate=sample_rate,
+        prebuffer_ms=PREBUFFER_MS,
+        remote_prebuffer_ms=REMOTE_PREBUFFER_MS,
+        hint=hint,
+        replay_bytes=replay_bytes,
+        wordless=WORDLESS,
+        lost=LOST,
+        **kwargs,
+    )

@@ -37,37 +37,16 @@ TEMPLATE = """
 """
 
 
-class Recorder(gr.HTML):
+def recorder(*, max_s: float, no_hands_free: str | None, **kwargs: Any) -> gr.HTML:
     """`no_hands_free` is the sentence that says why hands-free talking is not offered, or None."""
-
-    def __init__(
-        self,
-        value: str = "",
-        *,
-        max_s: float = 60.0,
-        no_hands_free: str | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(
-            value,
-            html_template=TEMPLATE,
-            css_template=(HERE / "recorder.css").read_text(encoding="utf-8"),
-            js_on_load=mounts("components/recorder.js", "spoken"),
-            apply_default_css=False,
-            max_s=max_s,
-            rate_hz=RATE_HZ,
-            no_hands_free=no_hands_free,
-            **kwargs,
-        )
-
-    def get_block_name(self) -> str:
-        return "html"
-
-    def api_info(self) -> dict[str, Any]:
-        return {
-            "type": "string",
-            "description": "the utterance that /gradio_api/hear answered with",
-        }
-
-    def example_payload(self) -> Any:
-        return ""
+    return gr.HTML(
+        "",
+        html_template=TEMPLATE,
+        css_template=(HERE / "recorder.css").read_text(encoding="utf-8"),
+        js_on_load=mounts("components/recorder.js", "spoken"),
+        apply_default_css=False,
+        max_s=max_s,
+        rate_hz=RATE_HZ,
+        no_hands_free=no_hands_free,
+        **kwargs,
+    )

@@ -38,24 +38,12 @@ TEMPLATE = """
 """
 
 
-class Transcript(gr.HTML):
+def transcript(*, empty: str, **kwargs: Any) -> gr.HTML:
     """`empty` is shown while nothing was said."""
-
-    def __init__(self, *, empty: str = "", **kwargs: Any):
-        super().__init__(
-            None,
-            html_template=TEMPLATE.replace("@empty@", empty),
-            css_template=(HERE / "transcript.css").read_text(encoding="utf-8"),
-            js_on_load=mounts("components/transcript.js"),
-            apply_default_css=False,
-            **kwargs,
-        )
-
-    def get_block_name(self) -> str:
-        return "html"
-
-    def api_info(self) -> dict[str, Any]:
-        return {}
-
-    def example_payload(self) -> Any:
-        return None
+    return gr.HTML(
+        html_template=TEMPLATE.replace("@empty@", empty),
+        css_template=(HERE / "transcript.css").read_text(encoding="utf-8"),
+        js_on_load=mounts("components/transcript.js"),
+        apply_default_css=False,
+        **kwargs,
+    )

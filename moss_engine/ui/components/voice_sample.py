@@ -25,27 +25,13 @@ button:disabled { color: var(--quiet); cursor: default; }
 """
 
 
-class VoiceSample(gr.HTML):
+def voice_sample(**kwargs: Any) -> gr.HTML:
     """Its value names the recording."""
-
-    def __init__(self, value: str = "", **kwargs: Any):
-        super().__init__(
-            value,
-            html_template=TEMPLATE,
-            css_template=CSS,
-            apply_default_css=False,
-            js_on_load=mounts("components/voice_sample.js", "sampled"),
-            **kwargs,
-        )
-
-    def get_block_name(self) -> str:
-        return "html"
-
-    def api_info(self) -> dict[str, Any]:
-        return {
-            "type": "string",
-            "description": "the utterance that /gradio_api/hear answered with",
-        }
-
-    def example_payload(self) -> Any:
-        return ""
+    return gr.HTML(
+        "",
+        html_template=TEMPLATE,
+        css_template=CSS,
+        apply_default_css=False,
+        js_on_load=mounts("components/voice_sample.js", "sampled"),
+        **kwargs,
+    )

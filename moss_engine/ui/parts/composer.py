@@ -8,7 +8,7 @@ import gradio as gr
 
 from moss_engine.api.controls import BY_NAME, Control
 from moss_engine.api.modes import Mode
-from moss_engine.ui.components.recorder import Recorder
+from moss_engine.ui.components.recorder import recorder
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.parts.words import ask_words, examples_of, invitation
 
@@ -60,7 +60,7 @@ def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Bu
             autofocus=True,
             elem_id="text",
         )
-        recorder = Recorder(
+        talk = recorder(
             max_s=facts.max_speech_s,
             no_hands_free=facts.no_hands_free,
             elem_id="recorder",
@@ -78,7 +78,7 @@ def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Bu
         gr.HTML(NEXT + PROBLEM, elem_id="problem", apply_default_css=False)
         voice = voices(facts)
     gr.HTML(examples(facts), elem_id="examples", apply_default_css=False)
-    controls = {"text": text, "mode": mode, "utterance": recorder, **voice}
+    controls = {"text": text, "mode": mode, "utterance": talk, **voice}
     return {**controls, "heard": heard, "run": run}, send, stop
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gradio as gr
 
 from moss_engine.api.controls import BY_NAME, MAX_PAGE_SEED
-from moss_engine.ui.components.voice_sample import VoiceSample
+from moss_engine.ui.components.voice_sample import voice_sample
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.parts.composer import slider
 from moss_engine.ui.parts.words import CONSENT
 
-Own = tuple[gr.Checkbox, VoiceSample]
+Own = tuple[gr.Checkbox, gr.HTML]
 
 HEADS = (
     (
@@ -93,5 +93,5 @@ def own_voice(facts: PageInfo) -> Own | None:
         gr.HTML("<h3>Your own voice</h3>", apply_default_css=False)
         return (
             gr.Checkbox(False, label=CONSENT, elem_id="consent"),
-            VoiceSample(elem_id="voice-sample", label="Voice sample"),
+            voice_sample(elem_id="voice-sample", label="Voice sample"),
         )

@@ -52,7 +52,6 @@ DEFAULTS = Sampling(
     seed=0,
 )
 
-
 READ = Mode(
     "read",
     "Read aloud",

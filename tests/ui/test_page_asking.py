@@ -18,7 +18,6 @@ pytestmark = pytest.mark.browser
 
 AT_POINT = "([x, y]) => document.elementFromPoint(x, y)?.closest('#problem') ?? false"
 
-
 SHOWN = """() => ({
   run: liveAudio.state.run, phase: liveAudio.state.phase, total: liveAudio.state.total,
   caption: document.querySelector(".la-text").innerText,
@@ -27,15 +26,12 @@ SHOWN = """() => ({
   turns: document.querySelectorAll("#chat li").length,
 })"""
 
-
 BUSY = BusyError("All places are taken; try again in a moment.")
-
 
 COUNT = """() => {
   window.stops = 0;
   document.getElementById("stop").addEventListener("click", () => (stops += 1));
 }"""
-
 
 SPELLED = """(box) => { // the key that ends the choice among Chinese words
   box.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", isComposing: true, bubbles: true }));

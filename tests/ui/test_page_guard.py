@@ -221,12 +221,6 @@ async def test_health_is_answered_without_gradio(state, alive, ready):
     assert (await ask("/readyz", state=state))[0] == ready
 
 
-async def test_a_listener_of_nothing_is_refused_in_a_sentence():
-    for query, status in (("session_hash=known", 200), ("session_hash=other", 404), ("", 404)):
-        assert (await ask("/gradio_api/queue/data", query=query))[0] == status
-    assert (await ask("/gradio_api/call/reply/other"))[0] == 404
-
-
 async def headers_that_pass(*more, hosts=None):
     passed = {}
 
@@ -305,13 +299,6 @@ async def test_a_websocket_is_closed():
     scope = {"type": "websocket", "path": "/", "headers": [(b"host", b"localhost")]}
     await Guard(app, calls=CALLS, state=None)(scope, receive, send)
     assert [message["type"] for message in sent] == ["websocket.close"]
-
-
-@pytest.mark.parametrize("path", ["queue/join", "run/stop"])
-async def test_a_call_without_its_state_is_refused_before_gradio_tells_its_insides(path):
-    calls = {**GOOD, "fn_index": 2 if path == "run/stop" else 0, "data": GOOD["data"][:3]}
-    status, body, *_ = await ask(f"/gradio_api/{path}", calls)
-    assert status == 422 and b"takes" in body
 
 
 @pytest.mark.parametrize("path", ["/static/", "/assets/"])

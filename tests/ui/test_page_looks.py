@@ -58,7 +58,6 @@ FAULTS = """() => {
   return [...new Set(faults)];
 }"""
 
-
 FOUND = """axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
   violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(" ")).join(", ")}`))"""
 

@@ -14,19 +14,10 @@ from tests.ui.wire import Wire
 pytestmark = pytest.mark.browser
 
 LONG = Script(seconds=60.0, rtf=0.9)
-
-
 SENTENCE = "The connection to the server was lost"
-
-
 WAITS = f"{SENTENCE}. This page waits for it and then comes back by itself, with what you typed."
-
-
 BACK_S = 1.0  # the longest from the page being there to the conversation being there
-
-
 LISTED = "[...document.querySelectorAll('#chat li')].map((item) => item.innerText.trim())"
-
 
 KEPT = """async () => {
   const open = indexedDB.open("moss-speech");
@@ -36,7 +27,6 @@ KEPT = """async () => {
   open.result.close();
   return all.result.map(({ entry, sound }) => [entry.text, sound?.byteLength ?? 0]);
 }"""
-
 
 DENIED = """(() => { // as browsers do that were told to let pages keep nothing
   const deny = () => { throw new DOMException("Access is denied for this document.", "SecurityError"); };

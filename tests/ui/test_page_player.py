@@ -17,7 +17,6 @@ pytestmark = pytest.mark.browser
 
 PAGE = "({span: liveAudio.scope.span, start: liveAudio.scope.pageStart, total: liveAudio.scope.seconds})"
 
-
 OVERPRINTED = """() => {
   const { axes, width, height } = liveAudio.scope;
   const ratio = axes.width / axes.clientWidth;
@@ -25,7 +24,6 @@ OVERPRINTED = """() => {
     .getImageData(x * ratio, 0, across * ratio, (height - 18) * ratio).data.some((value) => value > 0);
   return [painted(0, width), painted(width, axes.clientWidth - width)];
 }"""
-
 
 DROP = """([name, text]) => {
   const files = new DataTransfer();

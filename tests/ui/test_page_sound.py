@@ -181,7 +181,6 @@ def test_pause_replay_and_save(service, visit):
 TILE = '[data-key="buffered"] .tile-value small'
 LINK_BITS_S, DELAY_MS = 300_000, 200
 
-
 MEASURED_SLOW, ONLY_THE_PAGE_CAME = (
     f"""(() => {{
   const entries = performance.getEntriesByType.bind(performance);

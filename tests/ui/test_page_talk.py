@@ -30,14 +30,11 @@ RAW = """() => {
     audio: { echoCancellation: false, noiseSuppression: false, autoGainControl: false } });
 }"""
 
-
 NO_MICROPHONE = """() => {
   navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException("no", "NotAllowedError"));
 }"""
 
-
 DEAF = "recorder.capture.listener = () => {}"  # the microphone gives no sound at all
-
 
 SAID_BY_SERVER = (
     """((said) => recorder.line.heard({ utterance: "", seconds: 0.6, text: "", ...said }, false))"""
@@ -47,13 +44,11 @@ SAID = f"""async (bytes) => {{ // as if the server had found the turn in what it
   {SAID_BY_SERVER}({{ utterance, talking: false, sure: true }});
 }}"""
 
-
 DIES = """() => {
   const [track] = recorder.capture.stream.getTracks();
   track.stop();
   track.dispatchEvent(new Event("ended"));
 }"""
-
 
 LARGE = """(input) => {
   const files = new DataTransfer();

@@ -36,7 +36,6 @@ RUN = """async (source, rate, block, replies, options) => {
 IN_TIME = [[0.0, 0.2], [0.1, 0.3], [0.2, 0.4], [0.4, 0.4]]
 LATE = [[0.0, 0.2], [0.6, 0.3], [0.7, 0.4], [0.9, 0.4]]  # by 0.4 s for who hears the first at once
 
-
 OPTIONS = {
     "prebufferMs": PREBUFFER_MS,
     "maxPrebufferMs": 400,

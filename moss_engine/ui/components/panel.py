@@ -22,7 +22,6 @@ TOKENS = (
     "names a short sound."
 )
 
-
 STAGES = [
     (
         "sent",

@@ -7,6 +7,8 @@ then N replicas with the same --out, which holds what one service carries (or gi
     hold:SHARE      so many stay as this share of what N single services carry
     kill:SHARE      a replica is killed under them
     upgrade:SHARE   all replicas are replaced under them, one after another
+    deaths:ROUNDS   so often: --one listeners of each service ask once, a replica is killed under
+                    them, and its successor is waited for
     way:N           N listeners of one replica that computes nothing: from a chunk being made to
                     its listener, and what that costs; alone in --parts
 
@@ -19,6 +21,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -41,13 +44,16 @@ from moss_engine.build import build_service, settled
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import EngineConfig, TalkConfig
 from scripts.bench.common import Report, count, cpu_name, cpu_s, machine
-from scripts.bench.listeners import Crowd, Heard, crowd
+from scripts.bench.listeners import Crowd, Heard, crowd, hear
 from scripts.sentences import sentence
 
 REPLACED_S, SETTLE_S, WINDOW_S = 110.0, 4.0, 2.0
+SENTENCES = 5
+"""Of a question that is asked once: about 15 s of speech."""
 SAFE = 0.9
 """Of the listeners at whom the first chunk came late: so many are held without one."""
 LATE_SHARE = 0.01
+WHOLE = {"", FinishReason.STOP.value, FinishReason.LENGTH.value}
 
 
 @dataclass(frozen=True)
@@ -173,10 +179,13 @@ def application(args: argparse.Namespace, size: Size, version: int) -> Any:
     return as_deployment(RandomReplica, args.gpus, most, resources).bind(size, version)
 
 
-def question(size: Size, info: ServiceInfo, listener: int, number: int) -> Request:
+def question(
+    size: Size, info: ServiceInfo, listener: int, number: int, sentences: int = 1
+) -> Request:
     """No two have the same session, nor do those of two pages; random replies are as long."""
     seed = 1000 * listener + number
-    request = request_of(info, Text(sentence(seed)), f"{os.getpid()}-{listener}", seed=seed)
+    text = " ".join(sentence(seed + i) for i in range(sentences))
+    request = request_of(info, Text(text), f"{os.getpid()}-{listener}", seed=seed)
     if size.checkpoint:
         return request
     sampling = replace(request.sampling, max_rows=size.codes, min_rows=size.codes + 2)
@@ -205,6 +214,11 @@ class Run:
             self._pages.submit(listen_on_page, self.size, share, per_s / pages, stay_s)
             for share in shares
         ]
+
+    def ask_once(self, num: int, number: int) -> Sequence[Future[list[Heard]]]:
+        """A long reply for each of so many listeners, from the first page."""
+        assert self._pages is not None
+        return [self._pages.submit(listen_once_on_page, self.size, num, number)]
 
     def cards(self) -> list[Any]:
         assert isinstance(self.service, ClusterService)
@@ -235,6 +249,16 @@ async def listen(
     return found
 
 
+async def listen_once(service: StartableService, size: Size, num: int, number: int) -> list[Heard]:
+    """So many long replies, all asked for at once."""
+    info = await service.describe()
+    asked = [question(size, info, index, number, SENTENCES) for index in range(num)]
+    found = await asyncio.gather(*(hear(service.submit, request) for request in asked))
+    for heard in found:
+        heard.end = None
+    return list(found)
+
+
 _page: ClusterService | None = None
 
 
@@ -244,6 +268,7 @@ def open_page(address: str) -> None:
     from moss_engine.cluster.serve.connect import join_fleet
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     _page = ClusterService(join_fleet(address))
     _page.start()
 
@@ -251,6 +276,11 @@ def open_page(address: str) -> None:
 def listen_on_page(size: Size, num: int, per_s: float, stay_s: float) -> Crowd:
     assert _page is not None
     return asyncio.run(listen(_page, size, num, per_s, stay_s))
+
+
+def listen_once_on_page(size: Size, num: int, number: int) -> list[Heard]:
+    assert _page is not None
+    return asyncio.run(listen_once(_page, size, num, number))
 
 
 def replicated(args: argparse.Namespace, size: Size, one: int, report: Report) -> None:
@@ -279,6 +309,8 @@ def replicated(args: argparse.Namespace, size: Size, one: int, report: Report) -
                     found = hold(run_, num)
                 elif name == "kill":
                     found = kill(run_, num)
+                elif name == "deaths":
+                    found = deaths(run_, args.gpus * one, int(share))
                 else:
                     new = application(args, size, version)
                     found = upgrade(run_, num, lambda: serve.run(new, name=NAME, route_prefix=None))  # noqa: B023
@@ -339,6 +371,40 @@ def kill(run: Run, num: int) -> dict[str, Any]:
         "resumed": len(resumed_ms),
         "last_resumed_ms": round(max(resumed_ms, default=0)),
         "others": lateness([h for h in heard if id(h) not in known], killed_s, end_s),
+    }
+
+
+def deaths(run: Run, num: int, rounds: int) -> dict[str, Any]:
+    """One death a round, under so many replies that were begun together."""
+    found = []
+    for number in range(rounds):
+        while len(run.cards()) < run.gpus:
+            time.sleep(0.2)
+        time.sleep(SETTLE_S)
+        hearing = run.ask_once(num, number)
+        time.sleep(SETTLE_S)
+        doomed, killed_s = run.cards()[0], time.monotonic()
+        os.kill(doomed.pid, signal.SIGKILL)
+        heard = [one for page in hearing for one in page.result()]
+        theirs = [h for h in heard if h.replica_at(killed_s) == doomed.name]
+        found.append(
+            {
+                "of_the_dead": len(theirs),
+                "longest_silence_s": round(max(h.longest_gap_s(killed_s) for h in heard), 3),
+                "theirs_s": [round(h.longest_gap_s(killed_s), 3) for h in theirs],
+                "placed_again_ms": [
+                    [round(1000 * (since_s - killed_s)) for since_s, _ in h.replicas[1:]]
+                    for h in theirs
+                ],
+                "cut": sum(h.ending not in WHOLE for h in heard),
+            }
+        )
+        print(json.dumps(found[-1]), flush=True)
+    return {
+        "listeners": num,
+        "longest_silence_s": max(one["longest_silence_s"] for one in found),
+        "cut": sum(one["cut"] for one in found),
+        "rounds": found,
     }
 
 
@@ -436,12 +502,11 @@ def lateness(heard: Iterable[Heard], start_s: float, end_s: float) -> dict[str, 
     heard = list(heard)
     chunks = [gap for h in heard for came_s, gap in h.chunks if start_s <= came_s < end_s]
     silences = [h.silence_s(start_s, end_s) for h in heard]
-    whole = {"", FinishReason.STOP.value, FinishReason.LENGTH.value}
     return {
         "replies": len([h for h in heard if h.end_s > start_s and h.asked_s < end_s]),
         "chunks": len(chunks),
         "late_chunks": sum(gap > 0 for gap in chunks),
         "replies_with_silence": sum(silence > 0 for silence in silences),
         "longest_silence_s": round(max(silences, default=0.0), 3),
-        "cut": sum(h.ending not in whole for h in heard),
+        "cut": sum(h.ending not in WHOLE for h in heard),
     }

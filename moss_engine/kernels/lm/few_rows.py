@@ -21,7 +21,7 @@ from moss_engine.kernels.launch import interpreted, next_power_of_2, options, wa
 
 MOST_ROWS = 64
 _SMALLEST_DOT = 16
-_LINE = tl.constexpr(128)  # bytes
+LINE_BYTES = tl.constexpr(128)
 # Bytes of tiles on their way in one program: two or three programs share an SM.
 _STAGED = 72 << 10
 _AHEAD = 256  # columns
@@ -84,7 +84,7 @@ def has_few_rows() -> bool:
 
 
 @triton.jit
-def _read_ahead(lines):
+def read_ahead(lines):
     """Cache lines of global memory into L2."""
     tl.inline_asm_elementwise("{ prefetch.global.L2 [$1]; mov.u32 $0, 0; }", "=r,l", [lines],
                               dtype=tl.int32, is_pure=False, pack=1)
@@ -151,13 +151,13 @@ def _few_rows_kernel(x_tiles, weight_tiles, weight_ptr, row_scale_ptr, scale_ptr
     first_weight = lane * num_outputs * (2 if GLU else 1) + first
     begin = split * (K // SPLITS)
     if OVERLAP:
-        PER_LINE: tl.constexpr = _LINE // (weight_ptr.dtype.element_ty.primitive_bitwidth // 8)
+        PER_LINE: tl.constexpr = LINE_BYTES // (weight_ptr.dtype.element_ty.primitive_bitwidth // 8)
         lines = tl.minimum(begin + tl.arange(0, AHEAD // PER_LINE) * PER_LINE, K - 1)
         existing = first_weight + tl.where(valid, tl.arange(0, R), 0)
         weight_rows = weight_ptr + existing.to(tl.int64)[:, None] * K + lines[None, :]
-        _read_ahead(weight_rows)
+        read_ahead(weight_rows)
         if GLU:
-            _read_ahead(weight_rows + num_outputs.to(tl.int64) * K)
+            read_ahead(weight_rows + num_outputs.to(tl.int64) * K)
     wait_for_previous(OVERLAP)
     acc = tl.zeros([R, N], tl.float32)
     acc_up = tl.zeros([R, N], tl.float32)

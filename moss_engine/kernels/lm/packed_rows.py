@@ -20,8 +20,8 @@ from moss_engine.kernels.launch import (
     shared_memory_bytes,
     wait_for_previous,
 )
-from moss_engine.kernels.lm.few_rows import add_up_splits
-from moss_engine.kernels.lm.packed import widen_4, widen_8
+from moss_engine.kernels.lm.few_rows import LINE_BYTES, add_up_splits, read_ahead
+from moss_engine.kernels.lm.packed import quarters, widen_4, widen_8, widen_words
 
 _SMALLEST_DOT = 16
 # Few rows with fewer outputs than this are split along their columns over so many programs.
@@ -29,32 +29,64 @@ _FEW_OUTPUTS, _SPLITS, _SPLIT_ROWS = 8192, 4, 64
 
 
 class RowsTuning(NamedTuple):
-    """Outputs and rows of a tile, warps, pipeline stages, and whether scales of groups multiply
-    weights rather than sums, which leaves registers for larger tiles."""
+    """Outputs and rows of a tile, warps, pipeline stages, whether scales of groups multiply weights
+    rather than sums, which leaves registers for larger tiles, and whether weights are loaded as
+    words of 32 bits (`_word_products`)."""
 
     outputs: int
     rows: int
     warps: int
     stages: int
     scaled: bool = False
+    words: bool = False
 
 
+_AHEAD = 2  # cache lines of each row of weights
 _LARGE_MEMORY = 220_000  # bytes of shared memory that an H100 has
 
 
-def rows_tuning(rows: int, num_outputs: int, *, gated: bool, size: int = 2) -> RowsTuning:
-    """For so many rows, whose values have `size` bytes, and outputs, as measured on an H200, within
-    this device's shared memory; more than 64 rows of float32 go in several tiles."""
+def rows_tuning(rows: int, num_outputs: int, k: int, bits: int, *, gated: bool,
+                size: int = 2) -> RowsTuning:
+    """For so many rows, whose values have `size` bytes, and a weight's outputs, inputs and bits, as
+    measured on an H200, within this device's shared memory; more than 64 rows of float32 go in
+    several tiles."""
     rows = min(rows, _SPLIT_ROWS) if size > 2 else rows
+    padded = max(_SMALLEST_DOT, next_power_of_2(rows))
+    is_large = shared_memory_bytes() >= _LARGE_MEMORY
+    if bits == 8 and size == 2 and is_large and (rows <= 32 or (gated and rows <= 64)):
+        if gated:
+            return RowsTuning(*((128, padded, 4, 5) if rows <= 32 else (256, 64, 8, 5)), words=True)
+        return RowsTuning(*((64, padded, 4, 5) if k > num_outputs else (128, padded, 4, 4)),
+                          words=True)
+    if bits == 4 and size == 2 and is_large and 16 < rows <= 32 and not gated:
+        return RowsTuning(128, 32, 8, 3, words=True)
     if rows <= 32:
-        return RowsTuning(64, max(_SMALLEST_DOT, next_power_of_2(rows)), 4, 4)
+        return RowsTuning(64, padded, 4, 4)
     if rows <= 64:
         return RowsTuning(128, 64, 4, 3) if gated else RowsTuning(64, 64, 4, 4, True)
-    if shared_memory_bytes() < _LARGE_MEMORY or rows <= 128:
+    if not is_large or rows <= 128:
         return RowsTuning(128, 128, 8, 2, True)
     if num_outputs <= _FEW_OUTPUTS:
         return RowsTuning(64, 256, 4, 3, True)
     return RowsTuning(128, 256, 8, 3, True)
+
+
+@triton.jit
+def _word_products(x_rows, weight_rows, column, COLUMNS: tl.constexpr, BITS: tl.constexpr,
+                   ASM: tl.constexpr, acc):
+    """As `_tile_products`, from weights that are loaded as int32, which have the place in registers
+    that the tensor cores want; each place in the word is a product of its own."""
+    WORDS: tl.constexpr = COLUMNS * BITS // 32
+    dtype = x_rows.dtype.element_ty
+    words = tl.load(weight_rows[:, None] + (column * BITS // 32 + tl.arange(0, WORDS))[None, :])
+    wide = widen_words(words, dtype, BITS, ASM)
+    PART: tl.constexpr = COLUMNS * BITS // 8
+    for part in tl.static_range(8 // BITS):
+        columns = column + part * PART + tl.arange(0, PART)
+        xs = quarters(tl.load(x_rows[:, None] + columns[None, :]))
+        for i in tl.static_range(4):
+            acc = tl.dot(wide[4 * part + i], xs[i].T, acc, input_precision="ieee")
+    return acc
 
 
 @triton.jit
@@ -81,18 +113,23 @@ def _tile_products(x_rows, weight_rows, scale, column, COLUMNS: tl.constexpr, BI
 
 
 @triton.jit
-def _add_columns(acc, x_rows, weight_rows, scale_rows, column, K: tl.constexpr, GROUP: tl.constexpr,
+def _add_columns(acc, x_rows, weight_rows, scale, column, K: tl.constexpr, GROUP: tl.constexpr,
                  COLUMNS: tl.constexpr, BITS: tl.constexpr, SCALED: tl.constexpr,
-                 ASM: tl.constexpr):
-    """acc [R, N] plus the products of COLUMNS columns, with the scale of their group, if any."""
-    if GROUP == K:
-        return _tile_products(x_rows, weight_rows, 1.0, column, COLUMNS, BITS, False, ASM, acc)
-    scale = tl.load(scale_rows + column // GROUP).to(tl.float32)
-    if SCALED:
-        return _tile_products(x_rows, weight_rows, scale, column, COLUMNS, BITS, True, ASM, acc)
-    part = tl.zeros(acc.shape, tl.float32)
-    part = _tile_products(x_rows, weight_rows, scale, column, COLUMNS, BITS, False, ASM, part)
-    return acc + scale[:, None] * part
+                 WORDS: tl.constexpr, ASM: tl.constexpr):
+    """acc [R, N] plus the products of COLUMNS columns, times the scale [R] of their group, if any.
+    """
+    part = acc if GROUP == K or SCALED else tl.zeros(acc.shape, tl.float32)
+    if WORDS:
+        part = _word_products(x_rows, weight_rows, column, COLUMNS, BITS, ASM, part)
+    else:
+        part = _tile_products(x_rows, weight_rows, scale, column, COLUMNS, BITS, SCALED, ASM, part)
+    return part if GROUP == K or SCALED else acc + scale[:, None] * part
+
+
+@triton.jit
+def _load_scales(scale_rows, column, K: tl.constexpr, GROUP: tl.constexpr):
+    """The scales [R] of the group that `column`, or else the last, is in."""
+    return tl.load(scale_rows + tl.minimum(column, K - GROUP) // GROUP).to(tl.float32)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -100,14 +137,17 @@ def _packed_rows_kernel(x_ptr, weight_ptr, scale_ptr, residual_ptr, out_ptr, par
                         rows, num_outputs, weight_lane, scale_lane, K: tl.constexpr,
                         GROUP: tl.constexpr, BITS: tl.constexpr, R: tl.constexpr, N: tl.constexpr,
                         COLUMNS: tl.constexpr, SPLITS: tl.constexpr, STAGES: tl.constexpr,
-                        SCALED: tl.constexpr, GLU: tl.constexpr, RESIDUAL: tl.constexpr,
-                        ASM: tl.constexpr, OVERLAP: tl.constexpr):
+                        AHEAD: tl.constexpr, SCALED: tl.constexpr, WORDS: tl.constexpr,
+                        GLU: tl.constexpr, RESIDUAL: tl.constexpr, ASM: tl.constexpr,
+                        OVERLAP: tl.constexpr):
     """R outputs of N rows a program, over one of SPLITS parts of the columns.
 
-    Programs of the same outputs are neighbours. What a tile holds past a lane's last row or output
-    is a copy of another, and never stored.
+    Before the previous kernel has ended, the first AHEAD cache lines of each row of weights are
+    read into the L2 cache. The scales of a group are loaded one tile before their use. Programs of
+    the same outputs are neighbours. What a tile holds past a lane's last row or output is a copy of
+    another, and never stored.
     """
-    BYTES: tl.constexpr = K * BITS // 8
+    BYTES: tl.constexpr = K * BITS // (32 if WORDS else 8)
     GROUPS: tl.constexpr = K // GROUP
     lane, split = tl.program_id(2) // SPLITS, tl.program_id(2) % SPLITS
     outputs = tl.program_id(1) * R + tl.arange(0, R)
@@ -119,25 +159,43 @@ def _packed_rows_kernel(x_ptr, weight_ptr, scale_ptr, residual_ptr, out_ptr, par
     scale_rows = scale_ptr + lane.to(tl.int64) * scale_lane + existing * GROUPS
     up = num_outputs.to(tl.int64)
     begin = split * (K // SPLITS)
+    if OVERLAP:
+        ELEMENT: tl.constexpr = weight_ptr.dtype.element_ty.primitive_bitwidth // 8
+        lines = begin * BITS // (8 * ELEMENT) + tl.arange(0, AHEAD) * (LINE_BYTES // ELEMENT)
+        first_lines = weight_rows[:, None] + tl.minimum(lines, BYTES - 1)[None, :]
+        read_ahead(first_lines)
+        if GLU:
+            read_ahead(first_lines + up * BYTES)
+    scale, scale_up = _load_scales(scale_rows, begin, K, GROUP), 1.0
+    if GLU:
+        scale_up = _load_scales(scale_rows + up * GROUPS, begin, K, GROUP)
     wait_for_previous(OVERLAP)
     acc = tl.zeros([R, N], tl.float32)
     acc_up = tl.zeros([R, N], tl.float32)
     for column in tl.range(begin, begin + K // SPLITS, COLUMNS, num_stages=STAGES):
-        acc = _add_columns(acc, x_rows, weight_rows, scale_rows, column, K, GROUP, COLUMNS, BITS,
-                           SCALED, ASM)
+        then, then_up = scale, scale_up
+        if GROUP < K:  # tiles of scaled weights have no registers for more
+            later = column + (0 if SCALED else COLUMNS)
+            then = _load_scales(scale_rows, later, K, GROUP)
+            if GLU:
+                then_up = _load_scales(scale_rows + up * GROUPS, later, K, GROUP)
+        if SCALED:
+            scale, scale_up = then, then_up
+        acc = _add_columns(acc, x_rows, weight_rows, scale, column, K, GROUP, COLUMNS, BITS, SCALED,
+                           WORDS, ASM)
         if GLU:
-            acc_up = _add_columns(acc_up, x_rows, weight_rows + up * BYTES,
-                                  scale_rows + up * GROUPS, column, K, GROUP, COLUMNS, BITS, SCALED,
-                                  ASM)
+            acc_up = _add_columns(acc_up, x_rows, weight_rows + up * BYTES, scale_up, column, K,
+                                  GROUP, COLUMNS, BITS, SCALED, WORDS, ASM)
+        scale, scale_up = then, then_up
     is_last = True
     if SPLITS > 1:
         tile = lane * tl.num_programs(1) + tl.program_id(1)
         is_last, acc = add_up_splits(acc, part_ptr, counter_ptr, tile, split, SPLITS)
     if is_last:
         if GROUP == K:
-            acc *= tl.load(scale_rows).to(tl.float32)[:, None]
+            acc *= scale[:, None]
             if GLU:
-                acc_up *= tl.load(scale_rows + up).to(tl.float32)[:, None]
+                acc_up *= scale_up[:, None]
         if GLU:
             acc = acc / (1.0 + tl.exp(-acc)) * acc_up
         at = (lane * rows + n).to(tl.int64)[None, :] * num_outputs + outputs[:, None]
@@ -145,6 +203,45 @@ def _packed_rows_kernel(x_ptr, weight_ptr, scale_ptr, residual_ptr, out_ptr, par
         if RESIDUAL:
             acc += tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
         tl.store(out_ptr + at, acc.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _widen_kernel(weight_ptr, scale_ptr, out_ptr, scale_row, K: tl.constexpr, GROUP: tl.constexpr,
+                  BITS: tl.constexpr, TILE: tl.constexpr, ASM: tl.constexpr,
+                  OVERLAP: tl.constexpr):
+    """TILE bytes of one row of weights, times their scales, as values of out's type.
+
+    Weights and scales do not change, but what the last product reads is overwritten here.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    BYTES: tl.constexpr = K * BITS // 8
+    inside = at < BYTES
+    dtype: tl.constexpr = out_ptr.dtype.element_ty
+    values = tl.load(weight_ptr + row * BYTES + at, mask=inside, other=0)
+    group = at * 8 // (BITS * GROUP)
+    scale = tl.load(scale_ptr + row * scale_row + group, mask=inside, other=0.0).to(tl.float32)
+    wait_for_previous(OVERLAP)
+    if BITS == 8:
+        wide = widen_8(values, dtype, ASM).to(tl.float32) * scale
+        tl.store(out_ptr + row * K + at, wide.to(dtype), mask=inside)
+    else:
+        low, high = widen_4(values, dtype, ASM)
+        HALF: tl.constexpr = GROUP // 2
+        first = out_ptr + row * K + group * GROUP + at % HALF
+        tl.store(first, (low.to(tl.float32) * scale).to(dtype), mask=inside)
+        tl.store(first + HALF, (high.to(tl.float32) * scale).to(dtype), mask=inside)
+
+
+def widen(weight: Tensor, scale: Tensor, out: Tensor) -> None:
+    """Packed weights [outputs, bytes] times float16 scales [outputs, groups] -> out [outputs, K]:
+    more than MOST_ROWS rows are sooner multiplied with these by the library, but by gates."""
+    outputs, k = out.shape
+    bits = 8 if weight.dtype is torch.int8 else 4
+    tile = min(2048, next_power_of_2(weight.shape[1]))
+    _widen_kernel[(outputs, triton.cdiv(weight.shape[1], tile))](
+        weight, scale, out, scale.stride(0), K=k, GROUP=k // scale.shape[1], BITS=bits, TILE=tile,
+        ASM=not interpreted() and out.dtype is torch.bfloat16, **options(4))
 
 
 class PackedRows:
@@ -170,17 +267,21 @@ class PackedRows:
         assert weight.shape == (lanes, num_outputs * (1 + gated), k * bits // 8)
         assert weight.stride(2) == 1 and weight.stride(1) == weight.shape[2], "no rows of weights"
         assert x.is_contiguous() and out.is_contiguous(), "tensors must be contiguous"
-        tuning = tuning or rows_tuning(rows, num_outputs, gated=gated, size=x.element_size())
+        tuning = tuning or rows_tuning(rows, num_outputs, k, bits, gated=gated,
+                                       size=x.element_size())
         columns = group if group < k else min(128, k & -k)
         tile = tuning.outputs // 2 if gated and tuning.outputs > 16 else tuning.outputs
         is_split = (not gated and num_outputs < _FEW_OUTPUTS and rows <= _SPLIT_ROWS
                     and k % (_SPLITS * columns) == 0)
         splits = _SPLITS if is_split else 1
         grid = (triton.cdiv(rows, tuning.rows), triton.cdiv(num_outputs, tile), lanes * splits)
+        words = tuning.words and columns * bits >= 512
+        if words:
+            weight = weight.view(torch.int32)
         _packed_rows_kernel[grid](
             x, weight, scale, out if residual is None else residual, out, self._parts,
             self._counters, rows, num_outputs, weight.stride(0), scale.stride(0), K=k, GROUP=group,
             BITS=bits, R=tile, N=tuning.rows, COLUMNS=columns, SPLITS=splits, STAGES=tuning.stages,
-            SCALED=tuning.scaled, GLU=gated, RESIDUAL=residual is not None,
-            ASM=not interpreted() and x.dtype is torch.bfloat16,
+            AHEAD=_AHEAD, SCALED=tuning.scaled and group < k, WORDS=words, GLU=gated,
+            RESIDUAL=residual is not None, ASM=not interpreted() and x.dtype is torch.bfloat16,
             **options(tuning.warps, tuning.stages))

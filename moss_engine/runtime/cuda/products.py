@@ -11,7 +11,7 @@ from moss_engine.kernels.lm.float8 import quantise_rows, rescale
 from moss_engine.kernels.lm.matvec import matvec
 from moss_engine.kernels.lm.matvec8 import matvec8
 from moss_engine.kernels.lm.matvec_packed import matvec_packed
-from moss_engine.kernels.lm.packed_rows import PackedRows
+from moss_engine.kernels.lm.packed_rows import PackedRows, widen
 from moss_engine.kernels.lm.rows import gate, rms_norm
 from moss_engine.runtime.cuda.weights import LaneLinear, Weights
 
@@ -30,7 +30,8 @@ class Products:
     sums split in two nor a Triton product that ends in the gate is faster. Where float8 weights
     multiply more than one row, the rows are rounded to float8 as well, each with its own scale; up
     to 16 such rows are 15 % faster by our kernels, 64 of them 6 %. Weights of 8 and 4 bits multiply
-    any number of 16-bit rows in kernels of our own.
+    up to 64 rows, and gates any number, in kernels of our own; more rows meet a copy widened to 16
+    bits, which costs less time than tiles that each widen the same weights.
 
     Prefetching weights into the L2 cache while attention waits or a product ends does not pay: a
     step of one row on an H200 gained nothing from 4 or 8 MB and lost 5 % with 16.
@@ -51,7 +52,12 @@ class Products:
             else None
         )
         self._normed = scratch(2 * max_rows * hidden, table.dtype)
-        self._gate_up = scratch(2 * max_rows * 2 * ffn, table.dtype)
+        gate_up = 2 * max_rows * 2 * ffn
+        self._widened_size = 0
+        if layer.down.is_packed:
+            self._widened_size = max(hidden * ffn, layer.qkv.weight.shape[1] * hidden)
+        # where gates are not needed, widened weights are
+        self._gate_up = scratch(max(gate_up, self._widened_size), table.dtype)
         self._packed_rows = PackedRows(weights.branches.lanes, table.device)
         if layer.qkv.weight.dtype is torch.float8_e4m3fn:
             self._float8_rows = scratch(
@@ -91,9 +97,14 @@ class Products:
             _one_row(x, linear, out, norm=norm, eps=self._eps, gated=True)
             return
         normed = _view(self._normed, x.shape)
-        if linear.is_packed and x.shape[1] <= MOST_ROWS:
+        if linear.is_packed:
             rms_norm(x, norm, self._eps, normed)
-            self._packed(normed, linear, out, gated=True)
+            if x.shape[1] <= MOST_ROWS:
+                self._packed_rows(normed, linear.weight, linear.scale, out, gated=True)
+                return
+            gate_up = _view(self._gate_up, (*out.shape[:2], 2 * out.shape[2]))
+            self._packed_rows(normed, linear.weight, linear.scale, gate_up)
+            gate(gate_up, out)
             return
         if (few_rows := self._few_rows_for(x, linear)) is not None:
             if linear.scale is not None:
@@ -132,16 +143,23 @@ class Products:
             rescale(product, self._row_scale, linear.scale[lane], out[lane], residual=out[lane])
 
     def _packed(
-        self,
-        x: Tensor,
-        linear: LaneLinear,
-        out: Tensor,
-        *,
-        residual: Tensor | None = None,
-        gated: bool = False,
+        self, x: Tensor, linear: LaneLinear, out: Tensor, *, residual: Tensor | None = None
     ) -> None:
-        assert linear.scale is not None, "packed weights have scales"
-        self._packed_rows(x, linear.weight, linear.scale, out, residual=residual, gated=gated)
+        """A product with packed weights: of few rows, or of a head, by our kernels, of more with a
+        widened copy of the weights."""
+        weight, scale = linear.weight, linear.scale
+        assert scale is not None, "packed weights have scales"
+        shape = weight.shape[1], x.shape[2]
+        if x.shape[1] <= MOST_ROWS or shape[0] * shape[1] > self._widened_size:
+            self._packed_rows(x, weight, scale, out, residual=residual)
+            return
+        wide = _view(self._gate_up, shape)
+        for lane in range(len(x)):
+            widen(weight[lane], scale[lane], wide)
+            if residual is None:
+                _product(x[lane, None], wide[None], out[lane, None])
+            else:
+                torch.addmm(residual[lane], x[lane], wide.T, out=out[lane])
 
     def _few_rows_for(self, x: Tensor, linear: LaneLinear) -> FewRows | None:
         """Our own kernels for few rows, where they are the faster ones and can do it."""

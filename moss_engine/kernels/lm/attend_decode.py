@@ -200,5 +200,5 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     if SPLIT and (num_active > 1):
         is_last, acc, total = add_up_parts(
             acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr,
-            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, DP, 4)
+            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, DP)
     _store_attended(out_ptr, acc, total, row * KV + kv_head, is_last, G, D, M, DP)

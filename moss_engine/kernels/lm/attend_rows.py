@@ -117,6 +117,6 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out
     if SPLIT and (num_active > 1):
         is_last, acc, total = add_up_parts(
             acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr,
-            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, DP, 1)
+            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, DP)
     tl.store(out_ptr + offsets, (acc / total[:, None]).to(out_ptr.dtype.element_ty),
              mask=inside & is_last)

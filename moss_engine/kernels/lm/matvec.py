@@ -25,8 +25,7 @@ _CHUNK = 4096  # columns in registers at a time
 # Products with few outputs are faster as a stream through a fixed number of programs than as one
 # program a tile.
 _STREAM_OUTPUTS = 8192
-_STREAM_TILE, _STREAM_WARPS, _STREAM_PROGRAMS = 2, 8, 4
-_GATED, _USUAL = (2, 4), (4, 8)  # outputs of a tile, warps
+_STREAM_TILE, _STREAM_WARPS, _STREAM_PROGRAMS = 4, 8, 2
 
 
 @triton.jit
@@ -138,6 +137,6 @@ def matvec(x: Tensor, weight: Tensor, out: Tensor, *, norm: Tensor | None = None
         _matvec_stream_kernel[(max(programs, 1), lanes)](*pointers, R=_STREAM_TILE, CHUNK=chunk,
                                                          **flags, **options(_STREAM_WARPS))
         return
-    tile, warps = _GATED if gated else _USUAL
+    tile, warps = (2, 4) if gated else (4, 8)
     _matvec_kernel[(triton.cdiv(num_outputs, tile), lanes)](*pointers, R=tile, CHUNK=chunk,
                                                             GLU=gated, **flags, **options(warps))

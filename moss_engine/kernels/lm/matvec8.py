@@ -1,8 +1,9 @@
 """Float8 matrix times one vector: `matvec` for e4m3 weights with a scale per output.
 
 Eight weights travel as one 64-bit integer. They are widened to pairs of float16 and multiplied two
-at a time, four products of each pair are summed as float16, everything else as float32. The vector is
-scaled by its largest value first, so that no such sum can overflow: 4 * 448 is far below 65504.
+at a time, four products of each pair are summed as float16, everything else as float32. The vector
+is divided by its largest value first, so that no such sum can overflow (4 * 448 is far below
+65504).
 """
 
 from __future__ import annotations
@@ -20,45 +21,27 @@ from moss_engine.kernels.launch import (
 )
 
 _CHUNK = 4096
-# Outputs of a tile, warps, and programs on a multiprocessor, as measured on an H200: for more
-# inputs than a chunk, for gates, for few outputs and for many.
-_MANY = 16384
-_TUNINGS = {"long": (4, 8, 2), "gated": (2, 4, 4), "few": (4, 4, 4), "many": (4, 4, 4)}
-# Sign, exponent and fraction of e4m3 a place further right are those of float16, but for an exponent
-# that is 8 less: the vector makes up for it. Conversions by instruction wait for their own unit.
 _DOT = tl.constexpr("""
 {
-    .reg .b32 low, high, t<4>, m<4>, w<4>, sum;
-    .reg .b16 first, second;
+    .reg .b16 a<4>;
+    .reg .b32 w<4>, sum;
+    .reg .b16 low, high;
     .reg .f32 x, y;
-    mov.b64 {low, high}, $1;
-    prmt.b32 t0, low, 0, 0x1404;
-    prmt.b32 t1, low, 0, 0x3424;
-    prmt.b32 t2, high, 0, 0x1404;
-    prmt.b32 t3, high, 0, 0x3424;
-    shr.u32 m0, t0, 1;
-    shr.u32 m1, t1, 1;
-    shr.u32 m2, t2, 1;
-    shr.u32 m3, t3, 1;
-    and.b32 m0, m0, 0x3f803f80;
-    and.b32 m1, m1, 0x3f803f80;
-    and.b32 m2, m2, 0x3f803f80;
-    and.b32 m3, m3, 0x3f803f80;
-    lop3.b32 w0, t0, 0x80008000, m0, 0xea;
-    lop3.b32 w1, t1, 0x80008000, m1, 0xea;
-    lop3.b32 w2, t2, 0x80008000, m2, 0xea;
-    lop3.b32 w3, t3, 0x80008000, m3, 0xea;
+    mov.b64 {a0, a1, a2, a3}, $1;
+    cvt.rn.f16x2.e4m3x2 w0, a0;
+    cvt.rn.f16x2.e4m3x2 w1, a1;
+    cvt.rn.f16x2.e4m3x2 w2, a2;
+    cvt.rn.f16x2.e4m3x2 w3, a3;
     mul.rn.f16x2 sum, w0, $2;
     fma.rn.f16x2 sum, w1, $3, sum;
     fma.rn.f16x2 sum, w2, $4, sum;
     fma.rn.f16x2 sum, w3, $5, sum;
-    mov.b32 {first, second}, sum;
-    cvt.f32.f16 x, first;
-    cvt.f32.f16 y, second;
+    mov.b32 {low, high}, sum;
+    cvt.f32.f16 x, low;
+    cvt.f32.f16 y, high;
     add.f32 $0, x, y;
 }
 """)
-_SHIFT = tl.constexpr(256.0)  # 8 of the exponent
 
 
 @triton.jit
@@ -118,7 +101,7 @@ def _load_vector(x_ptr, norm_ptr, lane, eps, K: tl.constexpr, CHUNK: tl.constexp
             squares += tl.sum(x * x, 0)
             x *= tl.load(norm_ptr + lane * K + k, mask=k < K, other=0.0).to(tl.float32)
         largest = tl.maximum(largest, tl.max(tl.abs(x), 0))
-    shrink = _SHIFT / largest
+    shrink = 1.0 / largest
     pairs = ()
     for start in tl.static_range(0, K, CHUNK):
         k = start + columns
@@ -183,8 +166,7 @@ def matvec8(x: Tensor, weight: Tensor, scale: Tensor, out: Tensor, *, norm: Tens
     assert x.is_contiguous() and weight.is_contiguous() and out.is_contiguous(
     ), "matvec8 takes contiguous tensors"
     chunk = min(_CHUNK, next_power_of_2(k))
-    kind = "long" if k > chunk else "gated" if gated else "few" if num_outputs < _MANY else "many"
-    tile, warps, programs = _TUNINGS[kind]
+    tile, warps, programs = (4, 8, 2) if k > chunk else (2, 4, 4) if gated else (4, 4, 4)
     programs = min(triton.cdiv(num_outputs, tile), num_multiprocessors() * programs // lanes)
     _matvec8_kernel[(max(programs, 1), lanes)](
         x, weight.view(torch.int64), scale, x if norm is None else norm,

@@ -48,26 +48,26 @@ _LARGE_MEMORY = 220_000  # bytes of shared memory that an H100 has
 def rows_tuning(rows: int, num_outputs: int, k: int, bits: int, *, gated: bool,
                 size: int = 2) -> RowsTuning:
     """For so many rows, whose values have `size` bytes, and a weight's outputs, inputs and bits, as
-    measured on an H200, within this device's shared memory; more than 64 rows of float32 go in
-    several tiles."""
+    measured in whole steps on an H200, within this device's shared memory; more than 64 rows of
+    float32 go in several tiles."""
     rows = min(rows, _SPLIT_ROWS) if size > 2 else rows
     padded = max(_SMALLEST_DOT, next_power_of_2(rows))
     is_large = shared_memory_bytes() >= _LARGE_MEMORY
-    if bits == 8 and size == 2 and is_large and (rows <= 32 or (gated and rows <= 64)):
-        if gated:
-            return RowsTuning(*((128, padded, 4, 5) if rows <= 32 else (256, 64, 8, 5)), words=True)
-        return RowsTuning(*((64, padded, 4, 5) if k > num_outputs else (128, padded, 4, 4)),
-                          words=True)
-    if bits == 4 and size == 2 and is_large and 16 < rows <= 32 and not gated:
+    has_words = size == 2 and is_large
+    if has_words and bits == 8 and rows <= 32:
+        outputs = 64 if k > num_outputs else 128
+        return RowsTuning(outputs, padded, 4, 5 if gated or outputs == 64 else 4, words=True)
+    if has_words and bits == 8 and rows <= 64 and gated:
+        return RowsTuning(256, 64, 8, 5, words=True)
+    if has_words and bits == 4 and 16 < rows <= 32 and not gated:
         return RowsTuning(128, 32, 8, 3, words=True)
     if rows <= 32:
-        return RowsTuning(64, padded, 4, 4)
+        is_small = bits == 4 and rows <= 16 and not gated and num_outputs <= _FEW_OUTPUTS
+        return RowsTuning(32 if is_small else 64, padded, 4, 4)
     if rows <= 64:
         return RowsTuning(128, 64, 4, 3) if gated else RowsTuning(64, 64, 4, 4, True)
     if not is_large or rows <= 128:
         return RowsTuning(128, 128, 8, 2, True)
-    if num_outputs <= _FEW_OUTPUTS:
-        return RowsTuning(64, 256, 4, 3, True)
     return RowsTuning(128, 256, 8, 3, True)
 
 

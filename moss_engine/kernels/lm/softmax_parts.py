@@ -22,9 +22,8 @@ def split_length(num_positions, num_splits, T: tl.constexpr):
 
 @triton.jit
 def add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split,
-                 num_active, num_splits, M: tl.constexpr, DP: tl.constexpr, AT_ONCE: tl.constexpr):
-    """Store this split's part; the last program to arrive returns (True, the sum of all), of which
-    AT_ONCE are on their way together."""
+                 num_active, num_splits, M: tl.constexpr, DP: tl.constexpr):
+    """Store this split's part; the last program to arrive returns (True, the sum of all)."""
     rows = tl.arange(0, M)
     columns = tl.arange(0, DP)
     tile = rows[:, None] * DP + columns[None, :]
@@ -40,19 +39,13 @@ def add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, gro
         acc = tl.zeros([M, DP], tl.float32)
         total = tl.zeros([M], tl.float32)
         top = tl.full([M], LOWEST, tl.float32)
-        for first in tl.range(0, num_active, AT_ONCE):
-            loaded = ()
-            for i in tl.static_range(AT_ONCE):
-                there = first + i < num_active
-                stats = part_stats_ptr + (base + first + i) * 2 * M + rows
-                cells = part_acc_ptr + (base + first + i) * M * DP + tile
-                loaded += ((tl.load(stats, mask=there, other=LOWEST),
-                            tl.load(stats + M, mask=there, other=0.0),
-                            tl.load(cells, mask=there, other=0.0)),)
-            for i in tl.static_range(AT_ONCE):
-                new_top = tl.maximum(top, loaded[i][0])
-                keep, add = tl.exp2(top - new_top), tl.exp2(loaded[i][0] - new_top)
-                acc = acc * keep[:, None] + loaded[i][2] * add[:, None]
-                total = total * keep + loaded[i][1] * add
-                top = new_top
+        for part in tl.range(0, num_active):
+            part_top = tl.load(part_stats_ptr + (base + part) * 2 * M + rows)
+            part_total = tl.load(part_stats_ptr + (base + part) * 2 * M + M + rows)
+            new_top = tl.maximum(top, part_top)
+            keep, add = tl.exp2(top - new_top), tl.exp2(part_top - new_top)
+            acc = acc * keep[:, None] + tl.load(part_acc_ptr +
+                                                (base + part) * M * DP + tile) * add[:, None]
+            total = total * keep + part_total * add
+            top = new_top
     return is_last, acc, total

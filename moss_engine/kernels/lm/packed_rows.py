@@ -54,15 +54,16 @@ def rows_tuning(rows: int, num_outputs: int, k: int, bits: int, *, gated: bool,
     padded = max(_SMALLEST_DOT, next_power_of_2(rows))
     is_large = shared_memory_bytes() >= _LARGE_MEMORY
     has_words = size == 2 and is_large
+    has_few_outputs, is_long = num_outputs <= _FEW_OUTPUTS, k > num_outputs
     if has_words and bits == 8 and rows <= 32:
-        outputs = 64 if k > num_outputs else 128
-        return RowsTuning(outputs, padded, 4, 5 if gated or outputs == 64 else 4, words=True)
-    if has_words and bits == 8 and rows <= 64 and gated:
-        return RowsTuning(256, 64, 8, 5, words=True)
+        return RowsTuning(64 if has_few_outputs else 128, padded, 4, 5, words=True)
+    if has_words and bits == 8 and rows <= 64 and (gated or is_long or not has_few_outputs):
+        outputs, warps, stages = (256, 8, 4) if gated else (128, 8, 5) if is_long else (128, 4, 4)
+        return RowsTuning(outputs, 64, warps, stages, words=True)
     if has_words and bits == 4 and 16 < rows <= 32 and not gated:
         return RowsTuning(128, 32, 8, 3, words=True)
     if rows <= 32:
-        is_small = bits == 4 and rows <= 16 and not gated and num_outputs <= _FEW_OUTPUTS
+        is_small = bits == 4 and rows <= 16 and not gated and has_few_outputs
         return RowsTuning(32 if is_small else 64, padded, 4, 4)
     if rows <= 64:
         return RowsTuning(128, 64, 4, 3) if gated else RowsTuning(64, 64, 4, 4, True)

@@ -198,6 +198,7 @@ def headlines() -> str:
         whole("turns", lambda: turns_part(reports)) if "turns" in reports else [],
         full_part(reports),
         side_by_side(reports),
+        whole("h200_packed", lambda: packed_part(reports)) if "h200_packed" in reports else [],
     ]
     for name, report in reports.items():
         if "streams" in report:
@@ -397,6 +398,17 @@ def side_by_side(reports: dict[str, Report]) -> list[str]:
     heads = [f"{report['device'].split()[1]}, {dtype}" for report, dtype in columns]
     title = f"**The full size on {len(full)} GPUs**, each beside its own rates"
     return [title, "", *table(("ms, least time", *heads), rows)]
+
+
+def packed_part(reports: dict[str, Report]) -> list[str]:
+    """Steps of the full size with weights of 8 and 4 bits."""
+    found = reports["h200_packed"]
+    rows = [
+        (step["what"], *(f"{step[f'{name}_ms']:.2f}" for name in ("bfloat16", "int8", "int4")))
+        for step in found["steps"]
+    ]
+    title = f"**8 and 4 bits at full size**, one start of one {found['device']}"
+    return [title, "", *table(("ms", "bfloat16", "int8", "int4"), rows)]
 
 
 def stream_part(streams: Report) -> list[str]:

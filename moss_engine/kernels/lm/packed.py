@@ -149,7 +149,8 @@ _WIDEN_WORDS_8 = tl.constexpr("""
     fma.rn.bf16x2 $3, w3, one, s3;
 }
 """)
-# The same for eight values of 4 bits in each int32: lower halves of the four bytes, then upper ones.
+# The same for eight values of 4 bits in each int32: lower halves of the four bytes, then upper
+# ones.
 _WIDEN_WORDS_4 = tl.constexpr("""
 {
     .reg .b32 t<4>, u<4>, w<8>, one, bias;

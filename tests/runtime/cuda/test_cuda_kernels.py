@@ -14,7 +14,7 @@ from moss_engine.kernels.lm.float8 import quantise_rows  # noqa: E402
 from moss_engine.kernels.lm.matvec import matvec  # noqa: E402
 from moss_engine.kernels.lm.matvec8 import matvec8  # noqa: E402
 from moss_engine.kernels.lm.matvec_packed import matvec_packed  # noqa: E402
-from moss_engine.kernels.lm.packed_rows import PackedRows  # noqa: E402
+from moss_engine.kernels.lm.packed_rows import PackedRows, RowsTuning, widen  # noqa: E402
 from moss_engine.kernels.lm.rows import embed  # noqa: E402
 from moss_engine.models.packed import group_of, quantise4, quantise8, widen4  # noqa: E402
 from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
@@ -185,6 +185,24 @@ def test_rows_of_packed_weights(dtype, lanes, rows, inputs, outputs, bits):
     out = torch.full((lanes, rows, outputs - 4), torch.nan, device=DEVICE, dtype=dtype)
     product_of(x, weight[:, 4:outputs], scale[:, 4:outputs], out)
     assert relative_error(out, wanted[..., 4:outputs]) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_packed_weights_by_words_and_in_a_widened_copy(bits):
+    dtype, words = DTYPES[-1], RowsTuning(32, 16, 4, 5, words=True)
+    weight, scale, wide = packed(1, 40, 512, bits)
+    x = normal(1, 5, 512, dtype=dtype, seed=1) / 512**0.5
+    wanted = torch.einsum("lrk,lnk->lrn", x.double(), wide)
+    product_of = PackedRows(1, torch.device(DEVICE))
+    out = torch.full((1, 5, 40), torch.nan, device=DEVICE, dtype=dtype)
+    product_of(x, weight, scale, out, tuning=words)
+    assert relative_error(out, wanted) < TOLERANCE[dtype]
+    out = torch.full((1, 5, 20), torch.nan, device=DEVICE, dtype=dtype)
+    product_of(x, weight, scale, out, gated=True, tuning=words)
+    first, second = wanted.chunk(2, -1)
+    assert relative_error(out, F.silu(first) * second) < 2 * TOLERANCE[dtype]
+    widen(weight[0], scale[0], copy := torch.full((40, 512), torch.nan, device=DEVICE, dtype=dtype))
+    assert relative_error(copy, wide[0]) < TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize(

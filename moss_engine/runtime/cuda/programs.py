@@ -161,7 +161,7 @@ class DeviceInputs:
         self._views[name][0][:count] = given
 
     def _pool_rows(self, sequence: ScheduledSequence, start: int, end: int) -> array[int]:
-        """Places in the pool, block * block_size + offset, of a sequence's rows from start to end."""
+        """Places in the pool (block * block_size + offset) of a sequence's rows start to end."""
         size, found = self._block_size, array("i")
         for index in range(start // size, -(-end // size)):
             first = index * size

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-GRAPH_BATCHES = (1, 2, 4, 8, 16)
+GRAPH_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 """Batch sizes with a CUDA graph of their own; a batch runs in the next larger one."""
 
 

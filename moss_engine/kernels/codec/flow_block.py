@@ -1,7 +1,8 @@
 """A transformer of the flow's estimator around its attention, in three kernels.
 
-Norm and queries; output projection; norm and feed-forward. Rows and parts are described in
-`flow_rows`, `meta` in `flow_meta`.
+Norm and queries; output projection; norm and feed-forward. Of many rows, whose tiles have no
+columns, the library makes the products. Rows and parts are described in `flow_rows`, `meta` in
+`flow_meta`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn.functional import gelu, linear
 
 from moss_engine.kernels.codec.flow_meta import BRANCHES, WIDTH, Chunks, Tiles, precision
 from moss_engine.kernels.codec.flow_rows import mish, normed, summed
@@ -39,16 +41,18 @@ def settled(x: Tensor) -> Stream:
 def _query_kernel(x_ptr, parts_ptr, mish_gain_ptr, mish_shift_ptr, straight_ptr, straight_stride,
                   gain_ptr, shift_ptr, weight_ptr, x_out_ptr, out_ptr, anchor_ptr, meta_ptr, layer,
                   count, frames, size, outputs, eps, PARTS: tl.constexpr, STRAIGHTS: tl.constexpr,
-                  TILE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+                  NOTES: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
                   PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
     """With STRAIGHTS, x is the second convolution of a stage, to be normed, bent and put on the
-    straight path, which has so many parts."""
+    straight path, which has so many parts. Without COLS the norm itself goes out; with NOTES it is
+    kept for later chunks, too."""
     dtype = out_ptr.dtype.element_ty
     columns = tl.arange(0, TILE)
     inside = columns < size
-    cols = tl.program_id(0) * COLS + tl.arange(0, COLS)
-    weight = tl.load(weight_ptr + cols[:, None] * size + columns[None, :],
-                     mask=(cols < outputs)[:, None] & inside[None, :], other=0.0)
+    if COLS:
+        cols = tl.program_id(0) * COLS + tl.arange(0, COLS)
+        weight = tl.load(weight_ptr + cols[:, None] * size + columns[None, :],
+                         mask=(cols < outputs)[:, None] & inside[None, :], other=0.0)
     gain = tl.load(gain_ptr + columns, mask=inside, other=0.0)
     shift = tl.load(shift_ptr + columns, mask=inside, other=0.0)
     if STRAIGHTS:
@@ -56,11 +60,12 @@ def _query_kernel(x_ptr, parts_ptr, mish_gain_ptr, mish_shift_ptr, straight_ptr,
         mish_shift = tl.load(mish_shift_ptr + columns, mask=inside, other=0.0)
     wait_for_previous(OVERLAP)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    stream, branch = rows // (frames * BRANCHES), (rows // frames) % BRANCHES
-    fields, asks = meta_ptr + stream * WIDTH, (rows < count) & (tl.program_id(0) == 0)
-    notes = tl.multiple_of(tl.load(fields, mask=asks, other=0), 16)
-    capacity, slot = tl.load(fields + 1, mask=asks, other=0), tl.load(fields + 2, mask=asks,
-                                                                      other=0)
+    if NOTES:
+        stream, branch = rows // (frames * BRANCHES), (rows // frames) % BRANCHES
+        fields, asks = meta_ptr + stream * WIDTH, (rows < count) & (tl.program_id(0) == 0)
+        notes = tl.multiple_of(tl.load(fields, mask=asks, other=0), 16)
+        capacity = tl.load(fields + 1, mask=asks, other=0)
+        slot = tl.load(fields + 2, mask=asks, other=0)
     cells = rows[:, None] * size + columns[None, :]
     wanted = (rows < count)[:, None] & inside[None, :]
     x = summed(x_ptr, parts_ptr, cells, wanted, count * size, PARTS)
@@ -71,11 +76,15 @@ def _query_kernel(x_ptr, parts_ptr, mish_gain_ptr, mish_shift_ptr, straight_ptr,
             x += tl.load(straight + part * count * straight_stride, mask=wanted, other=0.0).to(
                 tl.float32)
     noted = normed(x, gain, shift, inside, size, eps).to(dtype)
-    y = tl.trans(tl.dot(weight, tl.trans(noted), input_precision=PRECISION))
-    tl.store(out_ptr + rows[:, None] * outputs + cols[None, :], y.to(dtype),
-             mask=(rows < count)[:, None] & (cols < outputs)[None, :])
+    if COLS:
+        y = tl.trans(tl.dot(weight, tl.trans(noted), input_precision=PRECISION))
+        tl.store(out_ptr + rows[:, None] * outputs + cols[None, :], y.to(dtype),
+                 mask=(rows < count)[:, None] & (cols < outputs)[None, :])
+    else:
+        tl.store(out_ptr + cells, noted, mask=wanted)
     if tl.program_id(0) == 0:
         tl.store(x_out_ptr + cells, x, mask=wanted)
+    if NOTES and (tl.program_id(0) == 0):
         at = (layer.to(tl.int64) * BRANCHES + branch) * capacity + slot + rows % frames
         tl.store(anchor_ptr + (notes + at * size)[:, None] + columns[None, :], noted, mask=wanted)
 
@@ -194,20 +203,23 @@ def query(stream: Stream, gain: Tensor, shift: Tensor, weight: Tensor, eps: floa
 
 
 def _query(stream: Stream, bent: tuple[Tensor, Tensor], straight: Tensor, gain: Tensor,
-           shift: Tensor, weight: Tensor, eps: float, chunks: Chunks, layer: int,
+           shift: Tensor, weight: Tensor, eps: float, chunks: Chunks | None, layer: int,
            tiles: Tiles) -> tuple[Tensor, Tensor]:
+    """Without columns in `tiles` the product is left to the library, and without `chunks` to the
+    caller."""
     x, parts = stream.x, stream.parts
-    (count, size), outputs = x.shape, len(weight)
+    (count, size), outputs = x.shape, len(weight) if tiles.cols else x.shape[1]
     x_out = torch.empty(count, size, device=x.device)
     out = torch.empty(count, outputs, device=x.device, dtype=weight.dtype)
-    _query_kernel[(triton.cdiv(outputs, tiles.cols), triton.cdiv(
-        count,
-        tiles.rows))](x, parts, *bent, straight, straight.stride(1), gain, shift, weight, x_out,
-                      out, chunks.anchor, chunks.meta, layer, count, chunks.frames, size, outputs,
-                      eps, PARTS=len(parts), STRAIGHTS=len(straight), TILE=_tile(size),
-                      ROWS=tiles.rows, COLS=tiles.cols, PRECISION=precision(weight), **options(
-                          tiles.warps, tiles.stages))
-    return x_out, out
+    anchor, meta, frames = (out, out, 1) if chunks is None else (chunks.anchor, chunks.meta,
+                                                                 chunks.frames)
+    grid = (triton.cdiv(outputs, tiles.cols or outputs), triton.cdiv(count, tiles.rows))
+    _query_kernel[grid](x, parts, *bent, straight, straight.stride(1), gain, shift, weight, x_out,
+                        out, anchor, meta, layer, count, frames, size, outputs, eps,
+                        PARTS=len(parts), STRAIGHTS=len(straight), NOTES=chunks is not None,
+                        TILE=_tile(size), ROWS=tiles.rows, COLS=tiles.cols,
+                        PRECISION=precision(weight), **options(tiles.warps, tiles.stages))
+    return x_out, out if tiles.cols or chunks is None else linear(out, weight)
 
 
 def join(parts: Tensor, tops: Tensor, weight: Tensor, bias: Tensor, tiles: Tiles) -> Tensor:
@@ -218,6 +230,9 @@ def join(parts: Tensor, tops: Tensor, weight: Tensor, bias: Tensor, tiles: Tiles
     """
     splits, queries, size = parts.shape
     heads = weight.shape[1] // size
+    if not tiles.cols:
+        assert splits == 1, "the library does not mix parts"
+        return linear(parts.view(-1, heads * size), weight, bias)[None]
     count, num_parts = queries // heads, min(tiles.parts, heads)
     out = torch.empty(num_parts, count, size, device=parts.device, dtype=parts.dtype)
     _join_kernel[(triton.cdiv(size, tiles.cols), triton.cdiv(count, tiles.rows), num_parts)](
@@ -231,6 +246,11 @@ def feed(stream: Stream, gain: Tensor, shift: Tensor, eps: float, first: Tensor,
          second: Tensor, second_bias: Tensor, tiles: Tiles) -> Stream:
     """Feed-forward: norm, `first` [hidden, size], GELU, `second` [size, hidden], as new parts."""
     x, parts = stream.x, stream.parts
+    if not tiles.cols:
+        nothing = x.new_empty(0, *x.shape)
+        x, noted = _query(stream, (gain, shift), nothing, gain, shift, first, eps, None, 0, tiles)
+        hidden = gelu(linear(noted, first, first_bias))
+        return Stream(x, linear(hidden, second, second_bias)[None])
     (count, size), hidden = x.shape, len(first)
     slabs = triton.cdiv(hidden, tiles.cols)
     num_parts = min(tiles.parts, slabs)

@@ -43,9 +43,10 @@ from moss_engine.codec.moss.flow.weights import (
 if TYPE_CHECKING:
     from moss_engine.kernels.codec.flow_meta import Tiles
 
-_MOST_SHARED = 150 << 10
-"""Bytes of shared memory that the largest program of a plan takes."""
+_MOST_SHARED, _MOST_SHARED_MANY = 150 << 10, 220 << 10
+"""Bytes of shared memory that the largest program of a plan takes, and of that for many rows."""
 
+_MANY = 1000
 _FLOAT32 = {
     "convolve": (8, 32, 1, 8, 1),
     "wide": (8, 32, 1, 8, 1),
@@ -83,6 +84,15 @@ _UP_TO_160_ROWS = {
     "join": (16, 64, 8, 4),
     "feed": (16, 128, 8, 8),
 }
+_UP_TO_320_ROWS = {
+    "convolve": (32, 128, 1, 8),
+    "wide": (32, 64, 1, 4),
+    "bend": (16, 128, 1, 8),
+    "query": (32, 256, 1, 8),
+    "attend": (64, 64, 2, 8, 3),
+    "join": (32, 64, 8, 4),
+    "feed": (32, 128, 8, 8),
+}
 _MORE_ROWS = {
     "convolve": (32, 128, 1, 8),
     "wide": (32, 64, 1, 4),
@@ -92,6 +102,16 @@ _MORE_ROWS = {
     "join": (64, 128, 4, 8),
     "feed": (32, 128, 4, 8),
 }
+_MANY_ROWS = {
+    "convolve": (64, 256, 1, 8),
+    "wide": (64, 128, 1, 8),
+    "bend": (64, 256, 1, 8),
+    "query": (8, 0, 1, 4),
+    "attend": (128, 64, 1, 8, 2),
+    "join": (0, 0, 1, 0),
+    "feed": (8, 0, 1, 4),
+}
+"""Without columns: the library's products, which pay from so many rows on."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +146,11 @@ def plan_of(rows: int, dtype: torch.dtype, shared_bytes: int) -> Plan:
         tiles = _UP_TO_80_ROWS_SMALL if rows <= 80 else _MORE_ROWS_SMALL
     elif rows <= 80:
         tiles = _UP_TO_80_ROWS
+    elif rows <= 320:
+        tiles = _UP_TO_160_ROWS if rows <= 160 else _UP_TO_320_ROWS
     else:
-        tiles = _UP_TO_160_ROWS if rows <= 160 else _MORE_ROWS
+        is_many = rows >= _MANY and shared_bytes >= _MOST_SHARED_MANY
+        tiles = _MANY_ROWS if is_many else _MORE_ROWS
     return Plan(**{name: Tiles(*sizes) for name, sizes in tiles.items()})
 
 

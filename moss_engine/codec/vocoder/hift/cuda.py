@@ -1,5 +1,5 @@
-"""HiFT on a GPU: CUDA graphs for each number of windows, for the first window of a reply and for
-those within it, and for the last one."""
+"""HiFT on a GPU: half precision and fused activations, and CUDA graphs for each number of windows,
+for the first window of a reply and for those within it, and for the last one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,173 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import conv2d, conv_transpose2d, leaky_relu, linear, pad
 
-from moss_engine.codec.device import GRAPH_BATCHES, open_lane
-from moss_engine.codec.vocoder.hift.generator import PITCH_REACH, window_wave
+from moss_engine.codec.device import GRAPH_BATCHES, Affine, open_lane
+from moss_engine.codec.vocoder.hift.generator import MAX_MAGNITUDE, PITCH_REACH, window_wave
 from moss_engine.codec.vocoder.hift.stream import KEPT_FRAMES
-from moss_engine.codec.vocoder.hift.weights import HiftWeights
+from moss_engine.codec.vocoder.hift.weights import HiftWeights, ResidualBlock
+
+_MULTIPLE = 8
+"""Tensor cores take so many channels at a time; the spectrum's are filled up with zeros."""
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """weight [outputs, inputs, 1, taps], channels-last; bias float32."""
+
+    weight: Tensor
+    bias: Tensor
+
+    @staticmethod
+    def of(
+        affine: Affine, dtype: torch.dtype, *, inputs: int = 0, outputs: int = 0
+    ) -> _Convolution:
+        """With `inputs` and `outputs` more channels that are zero."""
+        weight = pad(affine.weight, (0, 0, 0, inputs, 0, outputs))[:, :, None].to(dtype)
+        return _Convolution(
+            weight.contiguous(memory_format=torch.channels_last),
+            pad(affine.bias, (0, outputs)).float(),
+        )
+
+    def __call__(
+        self, x: Tensor, padding: int, dilation: int = 1, stride: int = 1, *, biased: bool = False
+    ) -> Tensor:
+        """[batch, inputs, 1, samples] -> the same form, without the bias unless `biased`"""
+        y = conv2d(
+            x, self.weight, stride=(1, stride), padding=(0, padding), dilation=(1, dilation)
+        ).contiguous(memory_format=torch.channels_last)
+        return y + self.bias[:, None, None].to(y.dtype) if biased else y
+
+
+@dataclass(frozen=True)
+class _Block:
+    """`generator._block` with its sums in the activations."""
+
+    dilations: tuple[int, ...]
+    first: tuple[_Convolution, ...]
+    first_frequencies: tuple[Tensor, ...]
+    second: tuple[_Convolution, ...]
+    second_frequencies: tuple[Tensor, ...]
+
+    @staticmethod
+    def of(block: ResidualBlock, dtype: torch.dtype) -> _Block:
+        return _Block(
+            block.dilations,
+            tuple(_Convolution.of(affine, dtype) for affine in block.first),
+            tuple(snake.flatten().float() for snake in block.first_snakes),
+            tuple(_Convolution.of(affine, dtype) for affine in block.second),
+            tuple(snake.flatten().float() for snake in block.second_snakes),
+        )
+
+    def add_to(self, mixed: Tensor, x: Tensor, scale: float, *, adds_up: bool) -> None:
+        """mixed (+)= scale * block(x)"""
+        from moss_engine.kernels.codec.hift import snake
+        from moss_engine.kernels.codec.snake import mix
+
+        pending, bias = x, None
+        for i, dilation in enumerate(self.dilations):
+            first, second = self.first[i], self.second[i]
+            reach = (first.weight.shape[-1] - 1) // 2
+            add = None if bias is None else x
+            bent, x = snake(pending, self.first_frequencies[i], bias, add)
+            hidden = first(bent, reach * dilation, dilation)
+            bent, _ = snake(hidden, self.second_frequencies[i], first.bias)
+            pending, bias = second(bent, reach), second.bias
+        assert bias is not None, "a block has dilations"
+        mix(mixed, pending, bias, x, scale, adds_up=adds_up)
+
+
+@dataclass(frozen=True)
+class _Level:
+    up: _Convolution
+    source_down: _Convolution
+    source_block: _Block
+    blocks: tuple[_Block, ...]
+
+
+class FusedShape:
+    """`generator.shaped` for one HiFT in `dtype`, in fewer passes over memory: signals are
+    channels-last, as convolutions on tensor cores want them, and each activation is one kernel,
+    which also adds up what comes before it. Spectra are made in float32."""
+
+    def __init__(self, weights: HiftWeights, dtype: torch.dtype = torch.float16) -> None:
+        self._dtype = dtype
+        self._missing = -len(weights.forward) % _MULTIPLE
+        self._forward = pad(weights.forward[:, 0], (0, 0, 0, self._missing))
+        self._pre = _Convolution.of(weights.pre, dtype)
+        self._levels = [
+            _Level(
+                _Convolution.of(level.up, dtype),
+                _Convolution.of(level.source_down, dtype, inputs=self._missing),
+                _Block.of(level.source_block, dtype),
+                tuple(_Block.of(block, dtype) for block in level.blocks),
+            )
+            for level in weights.levels
+        ]
+        self._post = _Convolution.of(weights.post, torch.float32, outputs=self._missing)
+
+    def __call__(self, weights: HiftWeights, mel: Tensor, source: Tensor) -> Tensor:
+        """See `shaped`."""
+        config, dtype = weights.config, self._dtype
+        half = config.n_fft // 2
+        windows = pad(source[:, None], (half, half), mode="reflect")[:, 0].unfold(
+            1, config.n_fft, config.hop
+        )
+        spectrum = _channels_last(linear(windows, self._forward).transpose(1, 2).to(dtype))
+        x = self._pre(_channels_last(mel.to(dtype)), 3, biased=True)
+        for i, level in enumerate(self._levels):
+            kernel, rate = config.upsample_kernels[i], config.upsample_rates[i]
+            x = conv_transpose2d(
+                leaky_relu(x, config.slope),
+                level.up.weight,
+                stride=(1, rate),
+                padding=(0, (kernel - rate) // 2),
+            )
+            if i == len(self._levels) - 1:
+                x = torch.cat([x[..., 1:2], x], -1)  # a reflection
+            x = (x + level.up.bias[:, None, None].to(dtype)).contiguous(
+                memory_format=torch.channels_last
+            )
+            stride = config.source_strides[i]
+            seen = level.source_down(
+                spectrum, 0 if stride == 1 else stride // 2, stride=stride, biased=True
+            )
+            level.source_block.add_to(x, seen, 1.0, adds_up=True)
+            mixed = torch.empty_like(x)
+            for number, block in enumerate(level.blocks):
+                block.add_to(mixed, x, 1 / len(level.blocks), adds_up=number > 0)
+            x = mixed
+        x = self._post(leaky_relu(x.float()), 3, biased=True)[:, : len(weights.forward), 0]
+        return _wave(weights, x).clamp(-config.limit, config.limit)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """[batch, channels, samples] -> [batch, channels, 1, samples]"""
+    return x[:, :, None].contiguous(memory_format=torch.channels_last)
+
+
+def _wave(weights: HiftWeights, x: Tensor) -> Tensor:
+    """Logs of magnitudes, and phases [batch, n_fft + 2, frames] -> [batch, (frames - 1) * hop]"""
+    config = weights.config
+    bins, half = config.n_fft // 2 + 1, config.n_fft // 2
+    magnitude, phase = x[:, :bins].exp().clamp_max(MAX_MAGNITUDE), x[:, bins:].sin()
+    parts = torch.cat([magnitude * phase.cos(), magnitude * phase.sin()], 1).transpose(1, 2)
+    summed = _overlapped(linear(parts, weights.inverse[:, 0].t()), config.hop)
+    square = weights.window.square().expand(1, x.shape[-1], -1)
+    wave = summed / _overlapped(square, config.hop).clamp_min(1e-11)
+    return wave[:, half : half + (x.shape[-1] - 1) * config.hop]
+
+
+def _overlapped(frames: Tensor, hop: int) -> Tensor:
+    """[batch, frames, size], each `hop` samples behind the last -> their sum [batch, samples]"""
+    count = -(-frames.shape[2] // hop)
+    parts = pad(frames, (0, count * hop - frames.shape[2])).unflatten(2, (count, hop)).unbind(2)
+    return (
+        torch.stack([pad(part, (0, 0, k, count - 1 - k)) for k, part in enumerate(parts)])
+        .sum(0)
+        .flatten(1)
+    )
 
 
 @dataclass(frozen=True)
@@ -52,6 +214,7 @@ class CudaHift:
         self, weights: HiftWeights, chunk_frames: int, last_frames: Iterable[int], max_together: int
     ) -> None:
         self._counts = [*(count for count in GRAPH_BATCHES if count < max_together), max_together]
+        self._shape = FusedShape(weights)
         self._graphs: dict[_Shape, _Graph] = {}
         past, device = KEPT_FRAMES, weights.window.device
         known = past - PITCH_REACH
@@ -61,7 +224,8 @@ class CudaHift:
             _Shape(count, past + chunk_frames, known, False) for count in reversed(self._counts)
         ]
         shapes += [_Shape(count, chunk_frames, 0, False) for count in reversed(self._counts)]
-        with torch.cuda.device(device), torch.inference_mode():
+        quick = torch.backends.cudnn.flags(enabled=True, benchmark=True, benchmark_limit=4)
+        with torch.cuda.device(device), quick, torch.inference_mode():
             for shape in shapes:
                 self._capture(weights, shape, pool, stream)
             for frames in last_frames:
@@ -85,7 +249,14 @@ class CudaHift:
         graph = self._graphs.get(_Shape(room, frames, known, last))
         if graph is None or first != (known == 0):
             return window_wave(
-                weights, mel, known_pitch, known_phase, noise, first=first, last=last
+                weights,
+                mel,
+                known_pitch,
+                known_phase,
+                noise,
+                first=first,
+                last=last,
+                shape=self._shape,
             )
         given = mel, known_pitch, known_phase, noise
         results = [
@@ -98,16 +269,14 @@ class CudaHift:
         self, weights: HiftWeights, shape: _Shape, pool: Any, stream: torch.cuda.Stream
     ) -> None:
         inputs = _inputs(weights, shape.count, shape.frames, shape.known)
-        first = shape.known == 0
+        how: Any = {"first": shape.known == 0, "last": shape.is_last, "shape": self._shape}
         stream.wait_stream(torch.cuda.current_stream(stream.device))
         with torch.cuda.stream(stream):
-            window_wave(
-                weights, *inputs, first=first, last=shape.is_last
-            )  # chooses algorithms and compiles kernels
+            window_wave(weights, *inputs, **how)  # chooses algorithms and compiles kernels
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, stream=stream):
-            outputs = window_wave(weights, *inputs, first=first, last=shape.is_last)
+            outputs = window_wave(weights, *inputs, **how)
         self._graphs[shape] = _Graph(graph, inputs, outputs)
 
 

@@ -4,12 +4,16 @@ spectrum."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from moss_engine.codec.vocoder.hift.weights import HiftConfig, HiftWeights, ResidualBlock
+
+Shape = Callable[[HiftWeights, Tensor, Tensor], Tensor]
+"""What `shaped` does."""
 
 MAX_MAGNITUDE = 100.0
 PITCH_REACH = 5
@@ -126,10 +130,6 @@ def _block(block: ResidualBlock, x: Tensor) -> Tensor:
 
 def snake(x: Tensor, frequency: Tensor) -> Tensor:
     """x + sin(frequency * x)^2 / frequency"""
-    if x.is_cuda and x.dtype == torch.float32:
-        from moss_engine.kernels.codec.hift import snake as fused
-
-        return fused(x, frequency)
     return x + torch.sin(x * frequency).square() / (frequency + 1e-9)
 
 
@@ -158,6 +158,7 @@ def window_wave(
     *,
     first: bool,
     last: bool,
+    shape: Shape = shaped,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The wave of some frames, the source of whose first ones is settled.
 
@@ -165,8 +166,8 @@ def window_wave(
     known_phase [streams, known, harmonics + 1] in cycles; noise [streams, samples, harmonics + 1].
     `first` and `last` tell whether a reply begins and ends with these frames: the phase stands
     still before the middle of its first and behind that of its last frame. Where it goes on, its
-    pitch is seen as if the last frame were repeated. -> wave [streams, samples], and pitch and
-    phase of all frames.
+    pitch is seen as if the last frame were repeated. `shape` does what `shaped` does. -> wave
+    [streams, samples], and pitch and phase of all frames.
     """
     known, frames = known_pitch.shape[1], mel.shape[2]
     seen = mel if last else F.pad(mel, (0, PITCH_REACH), mode="replicate")
@@ -179,7 +180,7 @@ def window_wave(
     before = torch.cat([torch.zeros_like(pace[:, :1]) if first else pace[:, :1], pace[:, 1:]], 1)
     after = torch.cat([pace[:, 1:], torch.zeros_like(pace[:, :1]) if last else pace[:, -1:]], 1)
     source = source_wave(weights, pitch, phase, before, after, noise)
-    return shaped(weights, mel, source), pitch, phase
+    return shape(weights, mel, source), pitch, phase
 
 
 @torch.inference_mode()

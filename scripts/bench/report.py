@@ -4,6 +4,7 @@ wants to know in docs/speed.md, and the summary in README.md. `scripts.dev.readm
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
@@ -322,20 +323,25 @@ def turns_part(reports: dict[str, Report]) -> list[str]:
 def full_part(reports: dict[str, Report]) -> list[str]:
     """The full size beside its steps: the codec, the memory, and how many are served."""
     codec, budget = reports.get("h200_codec", {}), reports.get("h200_budget", {})
-    moss, stand_in = reports.get("h100_moss", {}), reports.get("h200_full_size", {})
+    moss, stand_in = reports.get("h200_moss", {}), reports.get("h200_full_size", {})
     first, last = (codec.get(f"chunk_of_1_{part}_tenth_p50_ms") for part in ("first", "last"))
     found = {
         "everything within a 24 GB card, GB": budget.get("reserved_peak_gb"),
         "codec, 5 codes of one reply, ms": codec.get("chunk_of_1_p50_ms"),
         "codec, 5 codes of 16 replies, ms": codec.get("chunk_of_16_p50_ms"),
+        "codec, 5 codes of 64 replies, ms": codec.get("another_start", {}).get(
+            "chunk_of_64_p50_ms"
+        ),
         "codec, end of 60 s against its start": last / first if first and last else None,
         "codec, encode 10 s, ms": codec.get("encode_10_s_p50_ms"),
         "codec in 16 bit, MB": codec.get("float16_one_voice_one_reply_mb"),
-        "4 s of speech to first sound, ms (H100)": moss.get("speech_in_4_s_first_sound_p50_ms"),
-        "listeners in real time (H100)": most_in_time(moss),
+        "4 s of speech to first sound, ms": moss.get("speech_in_4_s_first_sound_p50_ms"),
+        "listeners without a late chunk": held(moss),
+        "listeners in real time, every reply in 0.9 of its length": most_in_time(moss),
+        "the same on an H100, 16 replies in a run": most_in_time(reports.get("h100_moss", {})),
         "listeners in real time, stand-in codec": most_in_time(stand_in),
     }
-    rows = [(name, shown(value)) for name, value in found.items() if value is not None]
+    rows = [(name, shown(value)) for name, value in found.items() if value]
     title = "**The full size on one NVIDIA H200**, with random weights and the published codec"
     return [title, "", *table(("what", "measured"), rows)] if rows else []
 
@@ -344,14 +350,14 @@ def loads_of(report: Report) -> list[Report]:
     return report.get("streams", {}).get("load", [])
 
 
-def most_in_time(report: Report) -> int | None:
-    """Listeners of the largest closed loop in real time."""
+def most_in_time(report: Report, rtf: float = IN_TIME_RTF) -> int | None:
+    """Listeners of the largest closed loop without a late chunk, every reply made below `rtf`."""
     found = [
         load["concurrency"]
         for load in loads_of(report) or report.get("load", [])
         if load.get("arrivals_per_s") is None
         and not load["late_chunks"]
-        and load["worst_rtf"] < IN_TIME_RTF
+        and load["worst_rtf"] < rtf
     ]
     return max(found, default=None)
 
@@ -480,9 +486,9 @@ def parity_part(reports: dict[str, Report]) -> list[str]:
 def summary() -> str:
     """The built-in voice beside the full size."""
     reports = read_all()
-    cpu, voice, full, moss, h200 = (
+    cpu, voice, full, moss, h100 = (
         reports.get(name, {})
-        for name in ("cpu", "nano", "h100_full_size", "h100_moss", "h200_full_size")
+        for name in ("cpu", "nano", "h200_full_size", "h200_moss", "h100_moss")
     )
     if not cpu and not full:
         return NONE_YET
@@ -492,18 +498,17 @@ def summary() -> str:
          first(moss, "ttfa_ms", "{:.0f} ms")),
         ("real-time factor of one reply, median", first(cpu, "rtf", "{:.2f}"),
          first(moss, "rtf", "{:.2f}")),
-        ("listeners at a time without a gap", most_in_time(cpu),
-         most_in_time(moss)),
-        ("the same on an H200, with a stand-in for the codec, a BigVGAN of 116 M", "", held(h200)),
+        ("listeners at a time without a gap", most_in_time(cpu), held(moss)),
+        ("the same with a stand-in for the codec, a BigVGAN of 116 M", "", held(full)),
         ("decode step of one reply", "", form("{:.3g} ms", decode)),
         ("words that a recogniser mistakes", form("{:.3g} %", voice.get("wer_everyday_percent")),
          "not known"),
         ("how good it sounds, by DistillMOS, 1 to 5",
          form("{:.3g}", voice.get("distillmos_harvard")), "not known"),
         ("memory", form("{:.3g} MB", voice.get("app_memory_mb")),
-         form("{:.3g} GiB", moss.get("streams", {}).get("memory_gib"))),
+         form("{:.3g} GiB, on an H100", h100.get("streams", {}).get("memory_gib"))),
     ]  # fmt: skip
-    heads = ("", "built-in voice, 2 CPU cores", "full size, random weights, one H100")
+    heads = ("", "built-in voice, 2 CPU cores", "full size, random weights, one H200")
     return "\n".join(table(heads, rows))
 
 
@@ -516,15 +521,15 @@ def first(report: Report, name: str, text: str) -> str:
 
 
 def held(report: Report) -> str:
-    """The most listeners in real time, and on how many starts of a machine that held: this one, and
-    those on which it was measured again, if no run there had a late chunk."""
-    most, starts = most_in_time(report), dict[str, bool]()
+    """The most listeners without a late chunk, and on how many starts of a machine that held: this
+    one, and those on which it was measured again, if no run there had a late chunk."""
+    most, starts = most_in_time(report, math.inf), dict[str, bool]()
     for run in report.get("streams", {}).get("repeated", ()):
         if run["listeners"] == most:
             start = run["start"].partition(",")[0]
             starts[start] = starts.get(start, True) and not run["late_chunks"]
-    if most is None or not starts:
-        return form("{}", most)
+    if most is None:
+        return ""
     return f"{most}, on {1 + sum(starts.values())} of {1 + len(starts)} starts of a machine"
 
 

@@ -18,7 +18,7 @@ from moss_engine.api.errors import (
 from moss_engine.codec.base import MOSS_MEL, MelSpec
 from moss_engine.codec.files import check_state, read_tensors
 from moss_engine.codec.moss.codec import CHUNK_CODES, MossCodec, RunChunks
-from moss_engine.codec.moss.flow.cuda import CudaFlow
+from moss_engine.codec.moss.flow.cuda import SHARED_FOR_MANY, CudaFlow
 from moss_engine.codec.moss.flow.decoder import flow_voice, run_chunks, whole_mel
 from moss_engine.codec.moss.flow.weights import (
     FlowConfig,
@@ -102,7 +102,7 @@ def read_configs(folder: Path) -> tuple[FlowConfig, HiftConfig]:
 VOICES_FOLDER = "voices"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
-CUDA_STREAMS = 16
+CUDA_STREAMS, MANY_CUDA_STREAMS = 16, 64
 """Replies that a GPU speaks in one run."""
 
 
@@ -113,6 +113,15 @@ def codec_dtype(name: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
+def most_together(device: torch.device, dtype: torch.dtype, vocoder: str) -> int:
+    """Replies of one run: many with HiFT in float16 on a GPU with shared memory for the flow's plan
+    for many rows."""
+    if device.type != "cuda" or dtype != torch.float16 or vocoder != "hift":
+        return CUDA_STREAMS
+    shared_bytes = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    return MANY_CUDA_STREAMS if shared_bytes >= SHARED_FOR_MANY else CUDA_STREAMS
+
+
 def load_moss_codec(
     folder: Path,
     device: torch.device | str = "cpu",
@@ -121,13 +130,13 @@ def load_moss_codec(
     vocoder: str = "hift",
     vocoder_folder: Path | None = None,
     voices: Path | None = None,
-    max_together: int = CUDA_STREAMS,
+    max_together: int | None = None,
 ) -> MossCodec:
     """The codec of a published folder; `vocoder` is "hift", or another from `vocoder_folder`.
 
-    On a GPU at most `max_together` replies are spoken at a time. Small files are read first. Raises
-    CheckpointError for a missing or damaged file and where there is no voice, MelSpecError for a
-    BigVGAN of another mel, MissingPackageError where a package is absent.
+    On a GPU at most `max_together` replies are spoken at a time, by default `most_together`. Small
+    files are read first. Raises CheckpointError for a missing or damaged file and where there is no
+    voice, MelSpecError for a BigVGAN of another mel, MissingPackageError where a package is absent.
     """
     device = torch.device(device)
     if device.type == "cuda" and find_spec("triton") is None:
@@ -135,6 +144,7 @@ def load_moss_codec(
             "The MOSS-Speech codec on a GPU needs triton; install it with: pip install triton"
         )
     torch_dtype = codec_dtype(dtype, device)
+    max_together = max_together or most_together(device, torch_dtype, vocoder)
     flow_config, _ = read_configs(folder)
     if vocoder != "hift":
         assert vocoder_folder is not None, "another vocoder than HiFT has a folder"

@@ -105,24 +105,26 @@ def test_the_published_codec_is_the_full_size_and_the_stand_in_a_row_of_its_own(
         {"start": "B", "listeners": 256, "late_chunks": 0, "worst_rtf": 0.3},
     ]
     stand_in = streams("a stand-in", load(1), load(256), repeated=again)
-    published = streams("the published one", load(1), load(96), load(128, late_chunks=2))
+    published = streams(
+        "the published one", load(1), load(96), load(97, worst_rtf=0.95), load(128, late_chunks=2)
+    )
     figures = [step("decode step, batch 1", "device", 4.34, 3.6)]
     h200 = {"device": "NVIDIA H200", "figures": figures, "streams": stand_in}
     write(folder / "h200_full_size.json", h200)
-    h100 = {"device": "NVIDIA H100", "figures": figures}
-    write(folder / "h100_full_size.json", h100)
-    write(folder / "h100_moss.json", {"streams": published})
+    write(folder / "h100_moss.json", {"streams": streams("the published one", load(32))})
+    write(folder / "h200_moss.json", {"streams": published})
     text = report.summary()
     assert "| time to first audio, median |  | 70 ms |" in text
-    assert "| listeners at a time without a gap |  | 96 |" in text
+    assert "| listeners at a time without a gap |  | 97, on 1 of 1 starts of a machine |" in text
     stand_in = "with a stand-in for the codec, a BigVGAN of 116 M"
-    assert f"| the same on an H200, {stand_in} |  | 256, on 2 of 3 starts of" in text
-    assert "| memory |  | 31.4 GiB |" in text
+    assert f"| the same {stand_in} |  | 256, on 2 of 3 starts of" in text
+    assert "| memory |  | 31.4 GiB, on an H100 |" in text
     text = report.headlines()
     assert "**Listeners of the full size**, codec: a stand-in\n" in text
     assert "**Listeners of the full size**, codec: the published one\n" in text
     assert "| A, again | 256 | 0 | 0.8 |" in text
-    assert "| listeners in real time (H100) | 96 |" in text
+    assert "| listeners in real time, every reply in 0.9 of its length | 96 |" in text
+    assert "| the same on an H100, 16 replies in a run | 32 |" in text
     assert "| listeners in real time, stand-in codec | 256 |" in text
 
 

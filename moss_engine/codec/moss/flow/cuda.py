@@ -43,10 +43,10 @@ from moss_engine.codec.moss.flow.weights import (
 if TYPE_CHECKING:
     from moss_engine.kernels.codec.flow_meta import Tiles
 
-_MOST_SHARED, _MOST_SHARED_MANY = 150 << 10, 220 << 10
+_MOST_SHARED, SHARED_FOR_MANY = 150 << 10, 220 << 10
 """Bytes of shared memory that the largest program of a plan takes, and of that for many rows."""
 
-_MANY = 1000
+_MANY = 1000  # rows
 _FLOAT32 = {
     "convolve": (8, 32, 1, 8, 1),
     "wide": (8, 32, 1, 8, 1),
@@ -149,7 +149,7 @@ def plan_of(rows: int, dtype: torch.dtype, shared_bytes: int) -> Plan:
     elif rows <= 320:
         tiles = _UP_TO_160_ROWS if rows <= 160 else _UP_TO_320_ROWS
     else:
-        is_many = rows >= _MANY and shared_bytes >= _MOST_SHARED_MANY
+        is_many = rows >= _MANY and shared_bytes >= SHARED_FOR_MANY
         tiles = _MANY_ROWS if is_many else _MORE_ROWS
     return Plan(**{name: Tiles(*sizes) for name, sizes in tiles.items()})
 

@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-CHOICES = (
-    (
-        "My brother",
-        "The old doctor",
-        "Her neighbor",
-        "A young student",
-        "The captain",
-        "Our teacher",
-        "The baker",
-    ),
-    ("carried", "painted", "found", "sold", "repaired", "forgot", "described"),
-    (
-        "a wooden chair",
-        "the blue folder",
-        "two silver keys",
-        "the broken radio",
-        "a basket of apples",
-        "a boat",
-    ),
-    (
-        "at the station",
-        "behind the house",
-        "near the old bridge",
-        "in the garden",
-        "beside the river",
+CHOICES = [
+    choices.split("|")
+    for choices in (
+        "My brother|The old doctor|Her neighbor|A young student|The captain|Our teacher|The baker",
+        "carried|painted|found|sold|repaired|forgot|described",
+        "a wooden chair|the blue folder|two silver keys|the broken radio|a basket of apples|a boat",
+        "at the station|behind the house|near the old bridge|in the garden|beside the river|"
         "on the stairs",
-    ),
-    (
-        "this morning.",
-        "last spring.",
-        "before the rain.",
-        "after dinner.",
-        "on a cold day.",
-        "without a word.",
-    ),
-)
+        "this morning.|last spring.|before the rain.|after dinner.|on a cold day.|without a word.",
+    )
+]
 
 
 def sentence(number: int) -> str:

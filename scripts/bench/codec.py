@@ -3,7 +3,6 @@
 A chunk is 5 codes of each reply, 400 ms of sound, to samples on the host. Replies of 60 s are
 spoken to the end, so that a cost that grew with their length would show. Memory is that of the
 tensors that the published codec keeps in float16; --memory measures it alone, without a GPU.
---codec bigvgan times the stand-in of `full_size` instead.
 """
 
 from __future__ import annotations
@@ -26,14 +25,13 @@ from moss_engine.codec.vocoder.hift.weights import pack_hift
 from moss_engine.runtime.make import resolve_device
 from scripts.bench.common import Report, count, whole_numbers
 from scripts.bench.gpu import device_values
-from scripts.bench.random_weights import Parts, Sizes, stand_in_codec
+from scripts.bench.random_weights import Parts, Sizes
 
 FIRST_CODES = 8
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--codec", choices=("moss", "bigvgan"), default="moss", help="which codec (moss)")
     add("--device", default="auto", help="cpu or cuda (a GPU when there is one)")
     add("--memory", action="store_true", help="the memory alone")
     add("--streams", type=whole_numbers, default=[1, 4, 8, 16], metavar="N,...",
@@ -44,13 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, report: Report, sizes: Sizes | None = None) -> None:
     device, sizes = resolve_device(args.device), sizes or Sizes()
-    report.add(**device_values(device), codec=args.codec)
+    report.add(**device_values(device))
     report.say("making random weights")
-    most = max(args.streams)
-    if args.codec == "bigvgan":
-        codec = stand_in_codec(device, most, chunk_codes=(CHUNK_CODES,))
-        speak(codec, args, report, device)
-        return
     weights = Parts(sizes, device)
     report.add(voice_codes=sizes.voice_codes, history_codes=sizes.history_codes)
     report.add(**memory(weights))
@@ -58,7 +51,7 @@ def run(args: argparse.Namespace, report: Report, sizes: Sizes | None = None) ->
         return
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     start_s = time.perf_counter()
-    codec = weights.codec(dtype, most)
+    codec = weights.codec(dtype, max(args.streams))
     report.add(
         number_format=str(dtype).removeprefix("torch."),
         ready_s=round(time.perf_counter() - start_s, 2),

@@ -23,7 +23,7 @@ from torch import Tensor
 from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Text
 from moss_engine.api.tokens import Row, SpecialIds
 from moss_engine.codec.base import MOSS_MEL, SpeechCodec, samples_per_code
-from moss_engine.codec.moss.codec import HISTORY_CODES, MossCodec
+from moss_engine.codec.moss.codec import HISTORY_CODES, MossCodec, RunChunks
 from moss_engine.codec.moss.flow.cuda import CudaFlow
 from moss_engine.codec.moss.flow.decoder import run_chunks
 from moss_engine.codec.moss.flow.weights import FlowConfig, flow_shapes, pack_flow
@@ -95,6 +95,9 @@ STAND_IN_FSQ = FsqConfig(
 )
 CONTEXT_FRAMES = 16  # on either side of a chunk; 28 can reach it, the outer ones hardly
 SAMPLED = ChannelSampling(0.7, 20, 0.95, 1.1)
+NORMS = tuple(
+    f"{name}.weight" for name in "norm1 norm3 norm norm_mha norm_ff .block.2 embed.out.1".split()
+)
 
 
 def random_flow(config: FlowConfig, seed: int = 0) -> dict[str, Tensor]:
@@ -102,17 +105,7 @@ def random_flow(config: FlowConfig, seed: int = 0) -> dict[str, Tensor]:
     a log-mel."""
     tensors = {name: _random(name, shape, seed) for name, shape in flow_shapes(config).items()}
     for name, tensor in tensors.items():
-        if name.endswith(
-            (
-                "norm1.weight",
-                "norm3.weight",
-                "norm.weight",
-                "norm_mha.weight",
-                "norm_ff.weight",
-                ".block.2.weight",
-                "embed.out.1.weight",
-            )
-        ):
+        if name.endswith(NORMS):
             tensor += 1
     return tensors
 
@@ -134,32 +127,23 @@ def random_hift(config: HiftConfig, seed: int = 0) -> dict[str, Tensor]:
 
 
 def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-    values = np.random.RandomState((zlib.crc32(name.encode()) + seed) % 2**32).standard_normal(
-        shape
-    )
-    scale = (
-        0.1
-        if len(shape) == 1
-        else 1.0
-        if name == "input_embedding.weight"
-        else math.prod(shape[1:]) ** -0.5
-    )
+    random = np.random.RandomState((zlib.crc32(name.encode()) + seed) % 2**32)
+    values = random.standard_normal(shape)
+    scale = 0.1 if len(shape) == 1 else math.prod(shape[1:]) ** -0.5
+    if name == "input_embedding.weight":
+        scale = 1.0
     return torch.from_numpy((scale * values).astype(np.float32))
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured; the defaults are the published codec's, and replies of 60 s."""
+    """What is measured; the defaults are the published codec's."""
 
     flow: FlowConfig = FlowConfig()
     hift: HiftConfig = HiftConfig()
     encoder: dict[str, Any] = dataclasses.field(default_factory=lambda: dict(PUBLISHED_CONFIG))
     voice_codes: int = 60
-    reply_codes: int = 750
-    compared_codes: int = 100
     history_codes: int = HISTORY_CODES
-    streams: tuple[int, ...] = (1, 4, 8, 16)
-    repeats: int = 20
 
     @property
     def num_codes(self) -> int:
@@ -174,16 +158,10 @@ class Parts:
         self.flow, self.hift = random_flow(sizes.flow), random_hift(sizes.hift)
         random = np.random.RandomState(0)
         codes = random.randint(0, sizes.num_codes, sizes.voice_codes).tolist()
-        mel = (
-            torch.from_numpy(random.standard_normal((80, 4 * sizes.voice_codes)).astype(np.float32))
-            * 2
-            - 5
-        )
+        mel = random.standard_normal((80, 4 * sizes.voice_codes)).astype(np.float32)
+        speaker = random.standard_normal(SPEAKER_DIM).astype(np.float32)
         self.voice = Voice(
-            "random",
-            tuple(codes),
-            mel,
-            torch.from_numpy(random.standard_normal(SPEAKER_DIM).astype(np.float32)),
+            "random", tuple(codes), torch.from_numpy(mel) * 2 - 5, torch.from_numpy(speaker)
         )
 
     def codec(self, dtype: torch.dtype, max_together: int) -> MossCodec:
@@ -192,13 +170,10 @@ class Parts:
         vocoder = hift_vocoder(
             pack_hift(self.hift, self.sizes.hift, self.device), self.sizes.flow, max_together
         )
-        run = (
-            CudaFlow(weights, CHUNK_CODES, max_together)
-            if self.device.type == "cuda"
-            else run_chunks
-        )
+        run: RunChunks = run_chunks
         encoder = self.encoder(dtype)
         if self.device.type == "cuda":
+            run = CudaFlow(weights, CHUNK_CODES, max_together)
             encoder.capture()
         return MossCodec(
             encoder,
@@ -225,21 +200,16 @@ class Parts:
         return build_whisper_vq(config, tensors, self.device, dtype)
 
 
-def stand_in_codec(
-    device: torch.device,
-    max_together: int = 16,
-    chunk_codes: tuple[int, ...] = (5, 10, 20),
-    vocoder: dict[str, Any] | None = None,
-) -> NanoCodec:
+def stand_in_codec(device: torch.device, max_together: int = 16) -> NanoCodec:
     """The stand-in of this module's docstring, with everything captured."""
     torch.manual_seed(0)
     with torch.device(device):
         fsq = NanoFsq(STAND_IN_FSQ).eval().requires_grad_(False)
-        generator = build_generator(vocoder or STAND_IN_VOCODER, weight_norm=False)
+        generator = build_generator(STAND_IN_VOCODER, weight_norm=False)
         generator = generator.eval().requires_grad_(False)
     if device.type == "cuda":
         generator = FusedGenerator(generator)
-    return join(fsq, generator.to(device), CONTEXT_FRAMES, chunk_codes, device, max_together)
+    return join(fsq, generator.to(device), CONTEXT_FRAMES, (5, 10, 20), device, max_together)
 
 
 class FixedSize:

@@ -1,13 +1,12 @@
-"""The measurements of assets/bench as tables: all of them in assets/bench/README.md, what a visitor
-wants to know in docs/speed.md, and the summary in README.md. `scripts.dev.readme` writes them."""
+"""The measurements of assets/bench as tables: what a visitor wants to know in docs/speed.md, and
+the summary in README.md. `scripts.dev.readme` writes them."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from statistics import median
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from moss_engine.api.errors import MossError
@@ -15,18 +14,6 @@ from moss_engine.config import REPO_ROOT
 
 FOLDER = REPO_ROOT / "assets" / "bench"
 NONE_YET = "No measurement is stored in `assets/bench`."
-UNITS = {
-    "tb_per_s": "TB/s", "gb_per_s": "GB/s", "bytes_per_s": "B/s", "flop_per_s": "FLOP/s",
-    "per_s": "a second", "percent": "%", "ms": "ms", "us": "µs", "mb": "MB", "gb": "GB",
-    "gib": "GiB", "db": "dB", "s": "s",
-}  # fmt: skip
-"""What a figure's name ends with, the longest first."""
-INTRODUCTION = """# Measurements
-
-Every file of this folder as tables; made by `python -m scripts.dev.readme --write`. The commands
-that measure them again are in [docs/speed.md](../../docs/speed.md), the meanings of the figures in
-[docs/options.md](../../docs/options.md#figures)."""
-MOST_VALUES = 12
 IN_TIME_RTF = 0.9
 """A level of load is in real time if no chunk was late and every reply was made so much faster."""
 
@@ -61,101 +48,8 @@ def whole(name: str, make: Callable[[], list[str]]) -> list[str]:
         raise MossError(f"{path} is no measurement ({error!r}); measure again.") from None
 
 
-# Every measurement
-
-
-def measurements() -> str:
-    """The text of assets/bench/README.md, a section for each file."""
-    parts = [
-        f"## {name}.json\n\n" + "\n".join(whole(name, lambda report=report: section(report)))
-        for name, report in read_all().items()
-    ]
-    return "\n\n".join([INTRODUCTION, *(parts or [NONE_YET])]) + "\n"
-
-
-def section(report: Report) -> list[str]:
-    """Notes as sentences, single figures in one table, and a table for every list of them."""
-    singles, tables = [], []
-    for name, value in flat(report):
-        if name == "note":
-            tables.insert(0, [f"{value}."])
-        elif isinstance(value, list):
-            how = {"median_ms": figure_table, "audio_s_per_s": load_table}
-            make = next((how[key] for key in how if key in value[0]), list_table)
-            tables.append(named(name, make(value)))
-        else:
-            singles.append(cells(name, value))
-    found = [table(("what", "measured"), singles)] if singles else []
-    return [line for part in (*found, *tables) for line in (*part, "")][:-1]
-
-
-def flat(report: Report, before: str = "") -> Iterator[tuple[str, Any]]:
-    """Figures by name, those inside others by both names; lists of dicts stay whole."""
-    for name, value in report.items():
-        if name == "torch_runtime":  # a measurement of its own, shown beside the engine file's
-            continue
-        name = f"{before}{name}"
-        if isinstance(value, dict):
-            yield from flat(value, f"{name}, ")
-        elif isinstance(value, list) and not any(isinstance(one, dict) for one in value):
-            yield name, values_of(value)
-        else:
-            yield name, value
-
-
-def values_of(values: list[Any]) -> str:
-    """A list in words: its values, or of many numbers the range."""
-    flat_ = [shown(value) for value in values]
-    if len(values) <= MOST_VALUES or not all(isinstance(value, int | float) for value in values):
-        return ", ".join(flat_) or "none"
-    return f"{shown(min(values))} to {shown(max(values))}, median {shown(median(values))}"
-
-
-def shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
-
-
-def cells(name: str, value: Any) -> tuple[str, str]:
-    """A figure's name without its unit, and its value with it."""
-    for suffix, unit in UNITS.items():
-        words = name.removesuffix(f"_{suffix}")
-        if words != name and isinstance(value, int | float):
-            return words.replace("_", " "), f"{shown(value)} {unit}"
-    return name.replace("_", " "), shown(value)
-
-
-def named(name: str, lines: list[str]) -> list[str]:
-    return [f"{name.replace('_', ' ').capitalize()}:", "", *lines]
-
-
-def list_table(values: list[Report]) -> list[str]:
-    """One line for each, one column for each name."""
-    rows = [dict(flat(value)) for value in values]
-    heads = list(dict.fromkeys(name for row in rows for name in row))
-    cells_of = ([shown_in_cell(row.get(head)) for head in heads] for row in rows)
-    return table([head.replace("_", " ") for head in heads], cells_of)
-
-
-def shown_in_cell(value: Any) -> str:
-    """A list of figures inside a list, in words."""
-    if not isinstance(value, list):
-        return shown(value)
-    return "; ".join(", ".join(f"{n} {shown(v)}" for n, v in flat(one)) for one in value)
-
-
-def figure_table(figures: list[Report]) -> list[str]:
-    """Every timed figure with its share of the machine's limit."""
-    rows = [
-        (f"{f['name']} ({f['note']})", f["dtype"], f"{f['median_ms']:.3f}", f"{f['p90_ms']:.3f}",
-         share(f))
-        for f in figures
-    ]  # fmt: skip
-    return table(("what", "format", "median, ms", "p90, ms", "of the limit"), rows)
-
-
-def share(figure: Report) -> str:
-    limit_ms = figure["limit_ms"]
-    return "" if limit_ms is None else f"{limit_ms / figure['median_ms']:.0%}"
+def shown(value: float) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def load_table(loads: list[Report]) -> list[str]:
@@ -181,9 +75,6 @@ def listeners(load: Report) -> str:
 def spread(load: Report, name: str, form: str) -> str:
     figures = load["figures"][name]
     return f"{figures['p50']:{form}} / {figures['p95']:{form}}"
-
-
-# What a visitor wants to know
 
 
 def headlines() -> str:

@@ -1,28 +1,25 @@
 """Rewrite what the documents derive from the program: `python -m scripts.dev.readme --write`.
 
-Derived parts stand each between two comments that name them; PLACES says in which document. All
-measurements have a document that is derived as a whole. Without --write the
-command only says whether the documents are up to date.
+Derived parts stand each between two comments that name them; PLACES says in which document. Without
+--write the command only says whether the documents are up to date.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import dataclasses
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from moss_engine.api.errors import MossError
 from moss_engine.config import REPO_ROOT, ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.ui.config import PageConfig
-from scripts.bench.report import headlines, measurements, summary
+from scripts.bench.report import headlines, summary
+from scripts.command import make_parser, run_command
 
 README = REPO_ROOT / "README.md"
 DOCS = REPO_ROOT / "docs"
-MEASUREMENTS = REPO_ROOT / "assets" / "bench" / "README.md"
 SCREENSHOT = "assets/screenshot.png"
 SAMPLES = "assets/samples"
 NAME_WIDTH = 26
@@ -32,17 +29,13 @@ MAX_CHARS = 92
 def tree() -> str:
     """Every folder and package with the first sentence of its docstring."""
     lines = [_line("app.py", REPO_ROOT / "app.py"), _folder("moss_engine", "")]
-    lines += [
-        _folder(
-            path.relative_to(REPO_ROOT).as_posix(),
-            "  " * (len(path.relative_to(REPO_ROOT).parts) - 1),
-        )
-        for path in sorted(
-            path.parent for path in (REPO_ROOT / "moss_engine").rglob("*/__init__.py")
-        )
-    ]
+    for path in sorted(path.parent for path in (REPO_ROOT / "moss_engine").rglob("*/__init__.py")):
+        name = path.relative_to(REPO_ROOT).as_posix()
+        lines.append(_folder(name, "  " * name.count("/")))
     lines += [_folder("scripts", "")]
-    lines += [_folder(f"scripts/{name}", "  ") for name in ("bench", "dev", "judges", "nano")]
+    lines += [
+        _folder(f"scripts/{name}", "  ") for name in ("bench", "dev", "judges", "nano", "turns")
+    ]
     lines += [_folder("docs", "")]
     lines += [_folder(f"assets/{name}", "") for name in ("nano", "bench")]
     return _block([*lines, _folder("tests", "")])
@@ -77,15 +70,8 @@ def _line(name: str, path: Path) -> str:
 
 
 def purpose(path: Path) -> str:
-    """The first sentence of a file's docstring or leading comment, cut where it is long."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
-        first = ast.get_docstring(ast.parse(text)) or ""
-    else:
-        comments = re.match(r"(?:#!.*\n)?((?:(?:#|//|/?\*+/?).*\n)+)", text)
-        first = (
-            re.sub(r"^\s*(?:#|//|/\*+|\*+/?)\s?", "", comments[1], flags=re.M) if comments else ""
-        )
+    """The first sentence of a file's docstring, cut where it is long."""
+    first = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     paragraph = re.sub(r"\s+", " ", first.strip().split("\n\n")[0]).replace("`", "")
     sentence = re.split(r"(?<=[^.])\.(?:\s|$)", paragraph)[0].strip().rstrip(":")
     return (
@@ -129,22 +115,15 @@ def figures() -> str:
 
 
 def screenshot() -> str:
-    """The picture of the page, where there is one."""
-    return (
-        f"![The page while a reply is playing]({SCREENSHOT})"
-        if (REPO_ROOT / SCREENSHOT).is_file()
-        else ""
-    )
+    """The picture of the page."""
+    return f"![The page while a reply is playing]({SCREENSHOT})"
 
 
 def samples() -> str:
-    """Section with the built-in voice's sound files and pictures of assets/samples."""
-    files = sorted(
-        path for path in (REPO_ROOT / SAMPLES).glob("*") if path.suffix in (".flac", ".wav", ".png")
-    )
+    """Section with the built-in voice's sound files of assets/samples."""
+    files = sorted((REPO_ROOT / SAMPLES).glob("*.flac"))
     links = [f"[{path.stem.replace('_', ' ')}]({SAMPLES}/{path.name})" for path in files]
-    marks = [f"!{link}" if link.endswith(".png)") else link for link in links]
-    return "\n\n".join(["### The built-in voice", *marks]) if files else ""
+    return "\n\n".join(["### The built-in voice", *links])
 
 
 SECTIONS: dict[str, Callable[[], str]] = {
@@ -180,16 +159,11 @@ def render(text: str, names: tuple[str, ...]) -> str:
 
 def documents() -> dict[Path, str]:
     """What every derived document should hold; raises MossError for a missing place."""
-    found = {
-        path: render(path.read_text(encoding="utf-8"), names) for path, names in PLACES.items()
-    }
-    return found | {MEASUREMENTS: measurements()}
+    return {path: render(path.read_text(encoding="utf-8"), names) for path, names in PLACES.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.dev.readme", description="Rewrite the derived documents."
-    )
+    parser = make_parser("dev.readme", __doc__)
     parser.add_argument(
         "--write", action="store_true", help="rewrite them instead of only comparing"
     )
@@ -205,7 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MossError as error:
-        sys.exit(str(error))
+    run_command(main)

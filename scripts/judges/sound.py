@@ -12,7 +12,6 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,21 +30,6 @@ EDGE_S = (0.05, 0.1)
 DNSMOS_SECONDS = 9.01
 UNUSED = ("torchaudio", "librosa")
 INSTALL = "pip install --no-deps distillmos==0.9.1 speechmos==0.0.1.1 xls-r-sqa==0.1.0"
-
-
-@dataclass(frozen=True)
-class Opinions:
-    """Of several files: the mean, the lowest, and each."""
-
-    each: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.each))
-
-    @property
-    def worst(self) -> float:
-        return min(self.each)
 
 
 class SoundJudges:
@@ -87,9 +71,10 @@ class SoundJudges:
         """mean and worst of both, as `distillmos_NAME` and so on"""
         found = {}
         for judge in (self.distillmos, self.dnsmos):
-            opinions = Opinions(tuple(judge(wave, rate_hz) for wave in waves))
+            opinions = [judge(wave, rate_hz) for wave in waves]
             label = f"{judge.__name__}_{name}"
-            found |= {label: round(opinions.mean, 3), f"{label}_worst": round(opinions.worst, 3)}
+            found |= {label: round(float(np.mean(opinions)), 3)}
+            found |= {f"{label}_worst": round(min(opinions), 3)}
         return found
 
 

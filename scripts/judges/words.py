@@ -1,4 +1,4 @@
-"""How intelligible speech is: a recogniser, and the words and characters that it mistakes."""
+"""How intelligible speech is: a recogniser, and the words that it mistakes."""
 
 from __future__ import annotations
 
@@ -77,38 +77,20 @@ def edit_distance(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class ErrorCount:
-    """Edits and the size of the reference, in words and in characters; counts of several texts add
-    up."""
+    """Edits and the words of the reference; counts of several texts add up."""
 
     word_edits: int = 0
     num_words: int = 0
-    char_edits: int = 0
-    num_chars: int = 0
 
     def __add__(self, other: ErrorCount) -> ErrorCount:
-        return ErrorCount(
-            self.word_edits + other.word_edits,
-            self.num_words + other.num_words,
-            self.char_edits + other.char_edits,
-            self.num_chars + other.num_chars,
-        )
+        return ErrorCount(self.word_edits + other.word_edits, self.num_words + other.num_words)
 
     @property
     def word_error_rate(self) -> float:
         return self.word_edits / max(1, self.num_words)
 
-    @property
-    def char_error_rate(self) -> float:
-        return self.char_edits / max(1, self.num_chars)
-
 
 def count_errors(reference: str, hypothesis: str) -> ErrorCount:
     """Both texts are compared as they are spoken."""
     expected, heard = spoken_words(reference), spoken_words(hypothesis)
-    expected_chars, heard_chars = "".join(expected), "".join(heard)
-    return ErrorCount(
-        edit_distance(expected, heard),
-        len(expected),
-        edit_distance(expected_chars, heard_chars),
-        len(expected_chars),
-    )
+    return ErrorCount(edit_distance(expected, heard), len(expected))

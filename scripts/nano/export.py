@@ -65,34 +65,23 @@ PAUSES = {"sentence": 4, "paragraph": 13}
 """Codes of silence, of 40 ms: sentences have 0.37 s between them by themselves."""
 
 
-def generation_config(args: argparse.Namespace) -> dict[str, object]:
-    text = {
-        "temperature": args.text_temperature,
-        "top_k": 0,
-        "top_p": 1.0,
-        "repetition_penalty": 1.0,
-    }
-    audio = {
-        "temperature": args.audio_temperature,
-        "top_k": args.audio_top_k,
-        "top_p": args.audio_top_p,
-        "repetition_penalty": 1.0,
-    }
-    return {"text": text, "audio": audio, "max_rows": 1200, "min_rows": 0}
+GENERATION_CONFIG = {
+    "text": {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0},
+    "audio": {"temperature": 0.4, "top_k": 20, "top_p": 1.0, "repetition_penalty": 1.0},
+    "max_rows": 1200,
+    "min_rows": 0,
+}
 
 
-def export_language_model(source: Path, out: Path, int8: bool) -> None:
+def export_language_model(source: Path, out: Path) -> None:
     """config.json, tokenizer.json and model.safetensors of DIR/lm."""
     config = ModelConfig.from_file(source / "config.json")
     tensors = {
         name: tensor.float()
         for name, tensor in load_tensors(source, expected_tensors(config)).items()
     }
-    save_tensors(
-        out / FILE_NAME,
-        tensors,
-        [name for name, tensor in tensors.items() if tensor.dim() == 2] if int8 else [],
-    )
+    matrices = [name for name, tensor in tensors.items() if tensor.dim() == 2]
+    save_tensors(out / FILE_NAME, tensors, matrices)
     for name in ("config.json", "tokenizer.json"):
         shutil.copyfile(source / name, out / name)
 
@@ -110,25 +99,19 @@ def export(args: argparse.Namespace) -> int:
     card = (NANO_CHECKPOINT / "README.md").read_text(encoding="utf-8")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    export_language_model(args.work / "lm", out, args.dtype == "int8")
+    export_language_model(args.work / "lm", out)
     for part in ("codec", *(f"vocoder/{kind}" for kind in KINDS)):
         (out / part).mkdir(parents=True)
         for name in ("config.json", FILE_NAME):
             shutil.copyfile(args.work / part / name, out / part / name)
-    _write_json(out / "generation_config.json", generation_config(args))
+    _write_json(out / "generation_config.json", GENERATION_CONFIG)
     pauses = {"code": silent_code(out / "codec"), **PAUSES}
     _write_json(out / "processor_config.json", {**PROCESSOR_CONFIG, "pauses": pauses})
     (out / "README.md").write_text(card, encoding="utf-8")
     for path in out.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    write_manifest(
-        out,
-        {
-            "name": "nano",
-            "commit": _commit(),
-            "command": "python -m scripts.nano.export " + _options(args),
-        },
-    )
+    command = "python -m scripts.nano.export"
+    write_manifest(out, {"name": "nano", "commit": _commit(), "command": command})
     return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
 
 
@@ -139,15 +122,6 @@ def silent_code(codec: Path) -> int:
     mel = log_mel(torch.zeros(fsq.config.mel.sample_rate_hz), fsq.config.mel)
     codes = fsq.codes_of_mel(mel[None])[0]
     return int(codes[len(codes) // 2])
-
-
-def _options(args: argparse.Namespace) -> str:
-    """The options that made the folder, without the paths of this machine."""
-    return (
-        f"--dtype {args.dtype} --audio-temperature {args.audio_temperature} --audio-top-k "
-        f"{args.audio_top_k} "
-        f"--audio-top-p {args.audio_top_p} --text-temperature {args.text_temperature}"
-    )
 
 
 def _commit() -> str:
@@ -164,11 +138,6 @@ def _write_json(path: Path, values: dict[str, object]) -> None:
 def main() -> None:
     parser = stage_parser("export", __doc__)
     parser.add_argument("--out", type=Path, default=NANO_CHECKPOINT)
-    parser.add_argument("--dtype", choices=("int8", "float"), default="int8")
-    parser.add_argument("--audio-temperature", type=float, default=0.4)
-    parser.add_argument("--audio-top-k", type=int, default=20)
-    parser.add_argument("--audio-top-p", type=float, default=1.0)
-    parser.add_argument("--text-temperature", type=float, default=0.0)
     args = parser.parse_args()
     print(f"{args.out}: {export(args) / 1e6:.2f} MB")
 

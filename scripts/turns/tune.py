@@ -22,7 +22,6 @@ from moss_engine.recogniser.load import load_recogniser
 from scripts.bench.common import Report
 from scripts.turns.data import HESITATES, RATE_HZ, SOFTEST, TEST, TUNE, WHOLE, Turn, load, room
 from scripts.turns.data import with_noise as noisy
-from scripts.turns.words import area
 
 SILENCE_S = 0.2
 SOONEST_S = 0.42
@@ -114,15 +113,13 @@ def make(folder: Path, out: Path | None) -> None:
     entries = heard(folder, turns)
     quiet = [entry for entry in entries if entry["noise"] is None]
     halves = {half: [e for e in quiet if e["half"] == half] for half in (TUNE, TEST)}
-    whole = {half: np.array([e["kind"] == WHOLE for e in es]) for half, es in halves.items()}
-    given = {half: columns(es) for half, es in halves.items()}
+    whole = np.array([entry["kind"] == WHOLE for entry in halves[TUNE]])
+    given = {half: columns(found) for half, found in halves.items()}
     report.add(turns=len(quiet), soonest_s=SOONEST_S, judges=judged_alike(entries))
     for name, used in (("melody", [0, 2]), ("words", [1, 2]), ("both", [0, 1, 2])):
-        weights = fitted(given[TUNE][:, used], whole[TUNE])
+        weights = fitted(given[TUNE][:, used], whole)
         print(f"{name}: weights {np.round(weights, 3).tolist()}")
-        odds = {half: given[half][:, used] @ weights for half in halves}
-        _shares(odds[TEST], whole[TEST], halves[TEST])
-        judged = {half: Judged(halves[half], odds[half]) for half in halves}
+        judged = {half: Judged(halves[half], given[half][:, used] @ weights) for half in halves}
         for factor in (1, 2, 4):
             most = {kind: factor * share for kind, share in MOST.items()}
             try:
@@ -132,32 +129,11 @@ def make(folder: Path, out: Path | None) -> None:
                 continue
             print(f"  {most}: above {levels} wait {waits}")
             for half in halves:
-                figures = judged[half].figures(levels, waits)
-                print(
-                    f"    {half}", {key: round(float(value), 3) for key, value in figures.items()}
-                )
-            if name != "words":
-                _noises(entries, used, weights, levels, waits)
+                print(f"    {half}", rounded(judged[half].figures(levels, waits)))
 
 
-def _shares(odds: np.ndarray, whole: np.ndarray, entries: list[dict]) -> None:
-    kinds = np.array([entry["kind"] for entry in entries])
-    for kind in (HESITATES, SOFTEST):
-        other = odds[kinds == kind]
-        at = [(odds[whole] > np.quantile(other, 1 - share)).mean() for share in (0.02, 0.05, 0.1)]
-        print(f"  {kind}: AUC {area(odds[whole], other):.3f}, whole found at 2, 5, 10 % taken for "
-              f"whole: {[round(float(share), 2) for share in at]}")  # fmt: skip
-
-
-def _tell(name: str, figures: dict[str, float]) -> None:
-    print(f"    {name}", {key: round(float(value), 3) for key, value in figures.items()})
-
-
-def _noises(entries, used, weights, levels, waits) -> None:
-    for noise in NOISES_DB:
-        found = [e for e in entries if e["noise"] == noise and e["half"] == TEST]
-        figures = Judged(found, columns(found)[:, used] @ weights).figures(levels, waits)
-        print(f"    {noise} dB", {key: round(float(value), 3) for key, value in figures.items()})
+def rounded(figures: dict[str, float]) -> dict[str, float]:
+    return {name: round(float(value), 3) for name, value in figures.items()}
 
 
 def judged_alike(entries: list[dict]) -> dict[str, dict[str, float]]:
@@ -181,7 +157,4 @@ def judged_alike(entries: list[dict]) -> dict[str, dict[str, float]]:
             ]
             shipped = Judged(heard, np.array(odds)).figures(LEVELS, WAITS)
             figures[f"{judge}{name}"] = shipped
-    return {
-        name: {key: round(float(value), 3) for key, value in values.items()}
-        for name, values in figures.items()
-    }
+    return {name: rounded(values) for name, values in figures.items()}

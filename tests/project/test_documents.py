@@ -26,7 +26,7 @@ from scripts.dev import readme
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = (*sorted(ROOT.glob("*.md")), readme.MEASUREMENTS, *sorted(readme.DOCS.glob("*.md")))
+DOCUMENTS = (*sorted(ROOT.glob("*.md")), *sorted(readme.DOCS.glob("*.md")))
 COMMANDS = [
     shlex.split(line, comments=True)
     for path in DOCUMENTS

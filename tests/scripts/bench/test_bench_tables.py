@@ -1,4 +1,4 @@
-"""Tables of measurements: all of them, what docs/speed.md shows, and the summary of README.md."""
+"""Tables of measurements: what docs/speed.md shows, and the summary of README.md."""
 
 from __future__ import annotations
 
@@ -43,42 +43,12 @@ def streams(codec: str, *loads: dict[str, object], **values: object) -> dict[str
 
 
 def test_without_measurements_it_says_so(folder):
-    assert report.measurements().endswith(f"\n\n{report.NONE_YET}\n")
     assert report.headlines() == report.summary() == report.NONE_YET
-
-
-def test_figures_keep_their_units_and_lists_are_words(folder):
-    found = {
-        "read_tb_per_s": 2.9578686765085678,
-        "wer_harvard_percent": 3.5,
-        "stress_faithful": 99,
-        "threads": [*range(20)],
-        "held_s": [1.5, 2],
-        "none_came": [],
-        "sounds": {"noise": {"peak_db": -29.7, "silence_ms": [161]}},
-        "formats": [{"format": "int8", "decode_ms": {"1": 2.83}}, {"format": "int4"}],
-    }
-    write(folder / "a.json", found)
-    lines = report.measurements().splitlines()
-    for line in (
-        "| read | 2.958 TB/s |",
-        "| wer harvard | 3.5 % |",
-        "| stress faithful | 99 |",
-        "| threads | 0 to 19, median 9.5 |",
-        "| held s | 1.5, 2 |",
-        "| none came | none |",
-        "| sounds, noise, peak | -29.7 dB |",
-        "| sounds, noise, silence ms | 161 |",
-        "| format | decode ms, 1 |",
-        "| int8 | 2.83 |",
-        "| int4 |  |",
-    ):
-        assert line in lines, line
 
 
 def test_no_document_holds_a_python_value_or_two_tables_of_one_title():
     """Of the files that are stored."""
-    for text in (report.measurements(), report.headlines(), report.summary()):
+    for text in (report.headlines(), report.summary()):
         assert not re.search(r"\[\{|\{'|\['|\[\d", text)
         assert not re.search(r"[1-9]\d*\.\d{7}", text)
     titles = re.findall(r"^\*\*.*", report.headlines(), re.MULTILINE)

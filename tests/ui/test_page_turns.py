@@ -11,10 +11,10 @@ import pytest
 from moss_engine.api.request import Speech
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio import turn_judge
+from moss_engine.audio.follower import LEVEL_FRAMES, SOFTER_DB, Follower
 from moss_engine.audio.turn_judge import WAITS_S
 from moss_engine.audio.turn_taking import END_S, FRAME_S, RATE_HZ
 from moss_engine.ui.audio_in import partial
-from moss_engine.ui.audio_in.follower import LEVEL_FRAMES, SOFTER_DB, Follower
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from tests.ui.test_page_ingest import Loud, silence, tone
 

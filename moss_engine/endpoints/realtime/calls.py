@@ -32,7 +32,7 @@ from starlette.websockets import WebSocketDisconnect
 from moss_engine.endpoints.bodies import read_body, read_form
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.realtime.connection import Connection
-from moss_engine.endpoints.realtime.listening import RATE_HZ
+from moss_engine.endpoints.realtime.wire import RATE_HZ
 from moss_engine.endpoints.server import Server
 
 MAX_OFFER_BYTES = 512 * 1024

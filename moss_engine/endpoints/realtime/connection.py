@@ -40,17 +40,19 @@ from moss_engine.endpoints.realtime.fields import (
     SessionUpdate,
     read_response,
 )
-from moss_engine.endpoints.realtime.listening import (
+from moss_engine.endpoints.realtime.responding import Responses
+from moss_engine.endpoints.realtime.session import LAWS, Session, settled, warning
+from moss_engine.endpoints.realtime.turns import Turns
+from moss_engine.endpoints.realtime.wire import (
+    GONE,
     RATE_HZ,
+    SocketWire,
+    Wire,
     bytes_of,
     event_id_of,
     samples_of,
     whole_samples,
 )
-from moss_engine.endpoints.realtime.responding import Responses
-from moss_engine.endpoints.realtime.session import LAWS, Session, settled, warning
-from moss_engine.endpoints.realtime.turns import Turns
-from moss_engine.endpoints.realtime.wire import GONE, SocketWire, Wire
 from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
 
@@ -259,12 +261,12 @@ class Connection:
         while True:
             await asyncio.sleep(IDLE_LOOK_S)
             idle_s, answered = responses.session.idle_s, responses.saying
-            if idle_s is None or answered is None or listening.microphone.talking:
+            if idle_s is None or answered is None or listening.follower.talking:
                 continue
             if responses.idle_s < idle_s:
                 continue
             responses.spoken()
-            now_ms = listening.microphone.now_ms
+            now_ms = round(1000 * listening.follower.now_s)
             await self._emit(
                 "input_audio_buffer.timeout_triggered",
                 audio_start_ms=max(0, now_ms - round(1000 * idle_s)),

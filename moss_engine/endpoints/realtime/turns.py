@@ -10,13 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from moss_engine.api.transcript import Transcript
+from moss_engine.audio.follower import Heard
 from moss_engine.audio.turn_judge import Judge
-from moss_engine.audio.turn_taking import FRAME_S, LEAST_SPEECH_S, MEANT_S, Change, interrupts
+from moss_engine.audio.turn_taking import FRAME_S, LEAST_SPEECH_S, Change
 from moss_engine.audio.voice_activity import Detector
 from moss_engine.endpoints.realtime.answer import Emit
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
-from moss_engine.endpoints.realtime.listening import RATE_HZ, Heard, Listening
+from moss_engine.endpoints.realtime.listening import Listening
 from moss_engine.endpoints.realtime.responding import Responses
+from moss_engine.endpoints.realtime.wire import RATE_HZ
 from moss_engine.endpoints.server import Server
 
 GOES_ON_S = 1.2
@@ -26,15 +28,18 @@ UNHEARD_S = 0.6
 WEIGH_EVERY_S = 0.16
 """Speech over an answer between two looks at its words."""
 SAYING_CHARS = 200
+BLOCK = RATE_HZ // 10
+"""Samples that are heard at a time, however many a client sends: what a turn brings about comes
+before the next one."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A turn that ended at `ended_ms`, int16 [n]."""
+    """A turn that ended at a sample of the session's sound, int16 [n]."""
 
     item: Item
     pcm: np.ndarray
-    ended_ms: int
+    ended_at: int
 
 
 class Turns:
@@ -53,9 +58,9 @@ class Turns:
     def find(self, detector: Detector | None) -> None:
         """As the session says how."""
         session = self._responses.session
-        self.listening.judge = Judge(session.eagerness) if session.judges else None
+        judge = Judge(session.eagerness) if session.judges else None
         self.listening.use(
-            detector, likely=session.threshold, lead_s=session.lead_s, end_s=session.end_s
+            detector, judge, likely=session.threshold, lead_s=session.lead_s, end_s=session.end_s
         )
         self.forget()
 
@@ -66,9 +71,11 @@ class Turns:
 
     async def hear(self, pcm: np.ndarray) -> None:
         """More sound, int16 [n] at `RATE_HZ`."""
-        for heard in await self.listening.push(pcm, answering=self._responses.playing):
-            self._responses.spoken()
-            await self._turn(heard)
+        for start in range(0, len(pcm), BLOCK):
+            block, answering = pcm[start : start + BLOCK], self._responses.playing
+            for heard in await self.listening.push(block, answering=answering):
+                self._responses.spoken()
+                await self._turn(heard)
 
     async def _turn(self, heard: Heard) -> None:
         """Somebody began, paused or stopped to talk."""
@@ -77,8 +84,8 @@ class Turns:
         elif self._doubted is not None:
             if heard.change in (Change.ENDED, Change.DROPPED):
                 await self._end_of_doubt(heard)
-        elif heard.change is Change.PAUSED and heard.pcm is not None:
-            self.listening.look(heard.pcm)
+        elif heard.change is Change.PAUSED:
+            self.listening.look(heard)
         elif heard.change is Change.WENT_ON:
             self.listening.stop_looking()
             self._responses.drop_ahead()
@@ -92,7 +99,7 @@ class Turns:
     async def _ended(self, heard: Heard) -> None:
         await self.listening.tell(heard)
         if heard.pcm is not None:
-            self._judged = Judged(self.listening.item, heard.pcm, heard.ms)
+            self._judged = Judged(self.listening.item, heard.pcm, heard.at)
 
     async def _began(self, heard: Heard) -> None:
         session = self._responses.session
@@ -115,23 +122,21 @@ class Turns:
     async def _weigh(self, doubted: Heard) -> None:
         """Speech over an answer interrupts it once its words, or its length, say that it is meant;
         until then nothing is told of it."""
-        microphone, weighed_s = self.listening.microphone, 0.0
+        follower, weighed_s = self.listening.follower, 0.0
         while self._doubted is doubted:
-            spoken_s = microphone.spoken_s
+            spoken_s = follower.spoken_s
             if spoken_s < weighed_s + WEIGH_EVERY_S:
                 await asyncio.sleep(FRAME_S)
                 continue
             weighed_s = spoken_s
-            found = await self.listening.heard_so_far(microphone.sound)
+            found = await self.listening.heard_so_far(follower.sound)
             if self._doubted is doubted and self._meant(found, spoken_s):
                 await self._interrupt(doubted)
 
     def _meant(self, found: Transcript | None, spoken_s: float) -> bool:
-        if found is None:
-            return spoken_s >= MEANT_S
-        saying = self._responses.saying
+        saying, text = self._responses.saying, found.text if found else None
         words = saying.item.transcript if saying else ""
-        return interrupts(found.text, spoken_s, words[-SAYING_CHARS:])
+        return self.listening.ear.means_it(text, spoken_s, words[-SAYING_CHARS:])
 
     async def _end_of_doubt(self, heard: Heard) -> None:
         doubted, spoken_s = self._doubted, heard.spoken_s
@@ -150,9 +155,9 @@ class Turns:
             return False
         if judged.item in self._responses.asked or judged.item is not self._talk.last_of_user():
             return False
-        if len(judged.pcm) > self.listening.microphone.max_s * RATE_HZ / 2:
+        if len(judged.pcm) > self.listening.follower.max_s * RATE_HZ / 2:
             return False
-        soon = heard.ms - judged.ended_ms <= 1000 * GOES_ON_S
+        soon = heard.at - judged.ended_at <= GOES_ON_S * RATE_HZ
         first_s = answer.first_sound_s if answer else None
         unheard = answer is not None and first_s is None
         return soon or unheard or (first_s is not None and time.monotonic() - first_s <= UNHEARD_S)
@@ -166,7 +171,7 @@ class Turns:
         self._responses.forget_turns()
         self.listening.forget(judged.item)
         self._responses.drop_ahead()
-        self.listening.microphone.continues(judged.pcm)
+        self.listening.follower.continues(judged.pcm)
         answered = answer or self._responses.saying
         await self._interrupt(heard)
         if answer is not None:

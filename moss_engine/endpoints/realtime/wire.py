@@ -5,11 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64decode
 from typing import Any, Protocol
 
 import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from moss_engine.api.errors import AudioFormatError
+from moss_engine.audio.g711 import Decoder, Law
+from moss_engine.audio.rate import FROM_HZ
+
+RATE_HZ = FROM_HZ
+"""Of the sound that sessions work with."""
+MAX_NAME_CHARS = 512
 GONE = (WebSocketDisconnect, asyncio.TimeoutError)
 EARLIER = {
     "response.output_audio.delta": "response.audio.delta",
@@ -79,3 +87,38 @@ def _earlier(value: Any) -> Any:
     told = {name: _earlier(inner) for name, inner in value.items()}
     kind = told.get("type")
     return {**told, "type": EARLIER_PARTS[kind]} if kind in EARLIER_PARTS else told
+
+
+def bytes_of(data: str) -> bytes:
+    """Raises AudioFormatError for what is no base64."""
+    try:
+        return b64decode(data, validate=True)
+    except ValueError:
+        raise AudioFormatError(
+            "The audio is no base64; send the bytes of its samples in base64."
+        ) from None
+
+
+def whole_samples(data: str, law: Law | None) -> np.ndarray:
+    """base64 of a whole recording -> int16 [n] at `RATE_HZ`; raises AudioFormatError."""
+    if law is None:
+        return samples_of(data)
+    decoder = Decoder(law, RATE_HZ)
+    return np.concatenate([decoder.push(bytes_of(data)), decoder.flush()])
+
+
+def samples_of(data: str) -> np.ndarray:
+    """base64 of 16-bit little-endian PCM -> int16 [n]; raises AudioFormatError."""
+    raw = bytes_of(data)
+    if len(raw) % 2:
+        raise AudioFormatError("The audio is no base64 of 16-bit samples; send pcm16 at 24 kHz.")
+    return np.frombuffer(raw, "<i2").astype(np.int16)
+
+
+def event_id_of(said: str | bytes) -> str | None:
+    """The name that a client gave an event which cannot be read, if that can be."""
+    try:
+        found = json.loads(said).get("event_id")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return found[:MAX_NAME_CHARS] if isinstance(found, str) and found.isascii() else None

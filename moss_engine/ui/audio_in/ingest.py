@@ -28,19 +28,11 @@ from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Speech
 from moss_engine.api.service import SpeechService, hear
 from moss_engine.audio.file import MIN_S, SILENCE_PEAK, read_audio
+from moss_engine.audio.follower import Ear, Follower, Heard
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.turn_judge import Judge
-from moss_engine.audio.turn_taking import (
-    END_S,
-    LOOK_S,
-    PAUSE_MURMUR_S,
-    RATE_HZ,
-    interrupts,
-    is_echo,
-    is_murmur,
-)
+from moss_engine.audio.turn_taking import LOOK_S, RATE_HZ, Change, interrupts, is_murmur
 from moss_engine.audio.voice_activity import Detector, has_voice, load_detector
-from moss_engine.ui.audio_in.follower import Follower, SpokenTurn
 from moss_engine.ui.audio_in.partial import Partial, TranscribePartial
 from moss_engine.ui.audio_in.recordings import JOIN, Hear, Recordings, Utterance
 
@@ -66,14 +58,6 @@ class BlockResult:
     sure: bool = True
     silent_s: float = 0.0
     pauses: bool = False
-
-
-@dataclass(eq=False)
-class Pause:
-    """Of a turn, behind so many samples of speech; `melody` is how the judge finds they ended."""
-
-    num_spoken: int
-    melody: asyncio.Task[float | None]
 
 
 class AudioIngest:
@@ -171,10 +155,9 @@ class MicSession:
         self._ingest = ingest
         find = ingest.transcribe_partial
         self._partial = Partial(find) if find else None
-        self._follower: Follower | None = None  # where turns are found
-        self._frames: list[np.ndarray] = []  # of the recording, where they are not
+        self._follower = Follower(None, ingest.max_s)
+        self._ear: Ear | None = None  # where turns are found
         self._saying = ""  # the words of the answer that were last said
-        self._pause: Pause | None = None
 
     def begin(self, *, hands_free: bool) -> None:
         """A new recording; what was not completed is forgotten."""
@@ -184,8 +167,8 @@ class MicSession:
                 "Hands-free talking is not installed here; press the button to talk."
             )
         detector = ingest.detector if hands_free else None
-        self._follower = Follower(detector.open(), ingest.max_s) if detector else None
-        self._frames, self._pause = [], None
+        self._follower = Follower(detector.open() if detector else None, ingest.max_s)
+        self._ear = Ear(self._follower, ingest.judge, self._understood) if detector else None
         if self._partial is not None:
             self._partial.begin()
 
@@ -205,23 +188,23 @@ class MicSession:
         self.used_s = self._ingest.clock()
         self._saying = saying or self._saying
         pcm = np.frombuffer(body, "<i2").astype(np.int16)
-        if self._follower is None:
+        if self._ear is None:
             return self._record(pcm, end)
-        return await self._follow(self._follower, pcm, answering, end)
+        return await self._follow(self._ear, pcm, answering, end)
 
     def _record(self, pcm: np.ndarray, end: bool) -> BlockResult:
         """Push to talk: everything counts, from the first block to the last."""
-        self._frames.append(pcm)
-        num_samples, max_s = sum(map(len, self._frames)), self._ingest.max_s
-        if num_samples > max_s * RATE_HZ:
+        follower, max_s = self._follower, self._ingest.max_s
+        follower.take(pcm, answering=False)
+        if follower.held_s > max_s:
             self.begin(hands_free=False)
             raise AudioLongError(f"The recording is longer than {max_s:g} s; say it in parts.")
         if not end:
             if self._partial is not None:
-                self._partial.look(self._frames, num_samples, 0.0)
+                self._partial.look(follower)
             text = self._partial.text if self._partial else ""
-            return BlockResult(True, seconds=num_samples / RATE_HZ, text=text)
-        whole = np.concatenate(self._frames)
+            return BlockResult(True, seconds=follower.held_s, text=text)
+        whole = follower.sound
         self.begin(hands_free=False)
         if len(whole) < MIN_S * RATE_HZ:
             raise AudioEmptyError("That was too short to hold a word; talk, then press again.")
@@ -229,60 +212,38 @@ class MicSession:
             raise AudioEmptyError("We heard nothing; check the microphone and speak a sentence.")
         return self._keep(whole)
 
-    async def _follow(
-        self, follower: Follower, pcm: np.ndarray, answering: bool, end: bool
-    ) -> BlockResult:
+    async def _follow(self, ear: Ear, pcm: np.ndarray, answering: bool, end: bool) -> BlockResult:
         """Hands-free: the turns that a block completes, or the end of the microphone."""
-        partial = self._partial
-        follower.end_s = self._end_s(follower)
-        turns = await asyncio.to_thread(follower.take, pcm, answering)
-        turns += follower.finish() if end else []
-        kept = [found for turn in turns if (found := await self._keep_turn(turn, turns))]
+        follower, partial = ear.follower, self._partial
+        found = await ear.hear(pcm, answering=answering)
+        found += follower.finish() if end else []
+        turns = [heard for heard in found if heard.change is Change.ENDED]
+        kept = [one for turn in turns if (one := await self._keep_turn(turn, turns))]
         if partial is not None and (turns or not follower.talking):
             partial.begin()
         elif partial is not None:
-            partial.look(follower.frames, follower.num_spoken, follower.silent_s)
-        self._listen_to_the_melody(follower)
+            partial.look(follower)
         sure, text = True, partial.text if partial is not None else ""
         if partial is not None and follower.interrupts:
-            sure = interrupts(text, follower.spoken_s, self._saying)
-            if is_echo(text, self._saying):
-                follower.was_echo()
+            sure = ear.means_it(text, follower.spoken_s, self._saying)
+        behind_s = (follower.num_taken - turns[-1].at) / RATE_HZ if turns else 0.0
         return BlockResult(
             follower.talking,
             JOIN.join(heard.utterance for heard in kept),
             sum(heard.seconds for heard in kept) or follower.length_s,
             text,
             sure,
-            turns[-1].silent_s if turns else 0.0,
+            turns[-1].silent_s + behind_s if turns else 0.0,
             follower.talking and follower.silent_s >= LOOK_S,
         )
 
-    def _end_s(self, follower: Follower) -> float:
-        """The silence that ends the turn that goes on: the usual one until its words are known and
-        its melody was judged."""
-        partial, pause = self._partial, self._pause
-        if pause is None or pause.num_spoken != follower.num_spoken or not pause.melody.done():
-            return END_S
-        if partial is not None and not partial.covers(follower.num_spoken):
-            return END_S
-        if partial is not None and follower.interrupts and is_murmur(partial.text):
-            return PAUSE_MURMUR_S
-        judge = self._ingest.judge
-        return judge.wait_s(partial.text if partial else None, pause.melody.result())
+    def _understood(self, num_spoken: int) -> tuple[bool, str | None]:
+        partial = self._partial
+        return (True, None) if partial is None else (partial.covers(num_spoken), partial.text)
 
-    def _listen_to_the_melody(self, follower: Follower) -> None:
-        """Once in a pause."""
-        pause, num_spoken = self._pause, follower.num_spoken
-        if not follower.talking or follower.silent_s < LOOK_S:
-            return
-        if pause is None or pause.num_spoken != num_spoken:
-            pcm = np.concatenate(follower.frames)
-            melody = asyncio.ensure_future(self._ingest.judge.melody(pcm, RATE_HZ))
-            self._pause = Pause(num_spoken, melody)
-
-    async def _keep_turn(self, turn: SpokenTurn, turns: list[SpokenTurn]) -> BlockResult | None:
+    async def _keep_turn(self, turn: Heard, turns: list[Heard]) -> BlockResult | None:
         """A turn that is over; None where it held no words, but a cough or a murmur."""
+        assert turn.pcm is not None, "a turn that ended has its sound"
         known, by_words = None, self._ingest.by_words
         if self._partial is not None and turn is turns[0]:
             known = await self._partial.settled(turn.num_spoken)

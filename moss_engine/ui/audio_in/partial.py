@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 
 from moss_engine.api.transcript import Transcript
+from moss_engine.audio.follower import Follower
 from moss_engine.audio.turn_taking import RATE_HZ
 
 TranscribePartial = Callable[[np.ndarray, int], Awaitable[Transcript | None]]
@@ -39,15 +40,16 @@ class Partial:
         """Whether everything up to that many samples of the turn was understood."""
         return self._covers >= num_spoken > 0
 
-    def look(self, turn: list[np.ndarray], num_spoken: int, silent_s: float) -> None:
-        """`turn` are its int16 frames, of which `num_spoken` samples lie before the silence."""
+    def look(self, follower: Follower) -> None:
+        """At the turn that goes on, if that is worth it."""
+        num_spoken = follower.num_spoken
         too_long = num_spoken > MOST_S * RATE_HZ
         if self._looking is not None or too_long or self.covers(num_spoken):
             return
         grown_s = (num_spoken - self._covers) / RATE_HZ
-        if grown_s < LOOK_S and silent_s < PAUSED_S:
+        if grown_s < LOOK_S and follower.silent_s < PAUSED_S:
             return
-        wave = np.concatenate(turn).astype(np.float32) / 32768
+        wave = follower.sound.astype(np.float32) / 32768
         self._looks_at = num_spoken
         self._looking = asyncio.ensure_future(self._transcribe_partial(wave, RATE_HZ))
         self._looking.add_done_callback(self._seen)

@@ -10,13 +10,15 @@ import pytest
 import soundfile
 
 from moss_engine.api.request import Speech
+from moss_engine.audio.follower import Follower
 from moss_engine.audio.rate import Downsampler
 from moss_engine.audio.turn_taking import Change
 from moss_engine.endpoints.realtime.connection import Connection
 from moss_engine.endpoints.realtime.conversation import Item
-from moss_engine.endpoints.realtime.listening import RATE_HZ, Listening, Microphone
+from moss_engine.endpoints.realtime.listening import Listening
+from moss_engine.endpoints.realtime.wire import RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
-from tests.endpoints.realtime.test_realtime import base64_of, lingering_behind, until
+from tests.endpoints.realtime.test_realtime import base64_of, begin, lingering_behind, until
 from tests.ui.page_support import CODE_SAMPLES, IDS, INFO, Row, Script, soon
 
 WRITTEN = {
@@ -54,6 +56,17 @@ async def test_a_turn_is_found_understood_and_answered(connect, service, said):
     assert 0 <= events[0].audio_start_ms < events[1].audio_end_ms
     assert events[-1].response.status == "completed"
     assert isinstance(service.requests[-1].messages[-1].content, Speech)
+
+
+async def test_a_question_in_one_piece_is_heard_whole(connect, service, said):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("silero_vad")
+    async with connect() as connection:
+        await until(connection, "session.created")
+        await send(connection, np.concatenate([PAUSE, said]), 10**7)
+        await until(connection, "response.done")
+    words_s = (len(said) - len(PAUSE)) / RATE_HZ
+    assert 0.8 * words_s < max(len(wave) / rate for wave, rate in service.encoded) < words_s + 1
 
 
 async def test_talking_interrupts_the_answer(connect, service, said, monkeypatch):
@@ -180,12 +193,14 @@ def test_sound_at_another_rate_keeps_its_shape():
     assert np.abs(Downsampler().push(high)[200:]).max() < 200
 
 
-def test_a_buffer_nobody_commits_is_bounded():
-    microphone = Microphone(1.0)
-    microphone.push(np.ones(RATE_HZ, np.int16), answering=False)
-    with pytest.raises(Exception, match="holds more than 1 s and was emptied; commit sooner"):
-        microphone.push(np.ones(9, np.int16), answering=False)
-    assert microphone.held_ms == 0
+async def test_a_buffer_nobody_commits_is_bounded(connect):
+    async with connect() as connection:
+        await begin(connection)
+        await send(
+            connection, np.ones(round((INFO.max_speech_s + 0.5) * RATE_HZ), np.int16), 48_000
+        )
+        sentence = (await until(connection, "error"))[-1].error.message
+        assert "was emptied; commit sooner" in sentence
 
 
 class Silence:
@@ -199,14 +214,14 @@ class Silence:
 
 
 def test_silence_is_forgotten_and_the_start_of_a_turn_is_kept():
-    microphone = Microphone(60.0, Silence())
+    follower = Follower(Silence(), 60.0, rate_hz=RATE_HZ)
     for _ in range(50):
-        assert microphone.push(np.zeros(2400, np.int16), answering=False) == []
-    assert microphone.held_ms < 1000
+        assert follower.take(np.zeros(2400, np.int16), answering=False) == []
+    assert follower.held_s < 1.0
     loud = np.full(2400, 5000, np.int16)
-    heard = [h for _ in range(10) for h in microphone.push(loud, answering=False)]
-    assert [h.change for h in heard] == [Change.BEGAN] and 4500 < heard[0].ms < 5000
-    quiet = [h for _ in range(10) for h in microphone.push(loud * 0, answering=False)]
+    heard = [h for _ in range(10) for h in follower.take(loud, answering=False)]
+    assert [h.change for h in heard] == [Change.BEGAN] and 4.5 < heard[0].at / RATE_HZ < 5.0
+    quiet = [h for _ in range(10) for h in follower.take(loud * 0, answering=False)]
     assert [h.change for h in quiet] == [Change.PAUSED, Change.ENDED]
     assert RATE_HZ < len(quiet[0].pcm) < len(quiet[1].pcm)
 
@@ -224,11 +239,11 @@ def test_an_answer_is_cut_to_what_was_heard():
 
 @pytest.mark.parametrize("size", [0, 1])
 def test_a_buffer_costs_what_its_sound_costs(size):
-    microphone, block = Microphone(60.0), np.ones(size, np.int16)
+    follower, block = Follower(None, 60.0), np.ones(size, np.int16)
     tracemalloc.start()
     for _ in range(20_000):
-        microphone.push(block, answering=False)
+        follower.take(block, answering=False)
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 100_000
-    assert microphone.take().tolist() == [1] * 20_000 * size
+    assert follower.take_all().tolist() == [1] * 20_000 * size

@@ -14,7 +14,7 @@ import soundfile
 
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio import turn_judge
-from moss_engine.endpoints.realtime.listening import RATE_HZ
+from moss_engine.endpoints.realtime.wire import RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
 from tests.endpoints.endpoint_support import MODEL, running
 from tests.endpoints.realtime.test_realtime import until

@@ -1,0 +1,359 @@
+"""The turns in a microphone's blocks: where they begin, pause and end, how long a pause may be, and
+what may interrupt an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from moss_engine.audio.rate import FROM_HZ, Downsampler
+from moss_engine.audio.turn_judge import Judge
+from moss_engine.audio.turn_taking import (
+    COUGH_END_S,
+    END_S,
+    FRAME_S,
+    FRAME_SAMPLES,
+    LEAD_S,
+    LEAST_SPEECH_S,
+    LIKELY,
+    LOOK_S,
+    MEANT_S,
+    PAUSE_MURMUR_S,
+    RATE_HZ,
+    Change,
+    TurnState,
+    follow,
+    interrupts,
+    is_echo,
+    is_murmur,
+)
+from moss_engine.audio.voice_activity import Listener
+
+TAIL_S = 0.2  # silence kept after the last word of a turn
+LEVEL_FRAMES = 4
+"""The level of a voice is that of so many frames together: there are gaps inside words, and single
+frames of an echo are loud, too."""
+VOICE_PERCENTILE = 90
+"""How loud somebody speaks: of the levels of a turn, one that the loud syllables reach, as these
+are what an echo is compared with."""
+SOFTER_DB = 5.5
+"""So much softer than somebody spoke before, a voice that is heard over an answer is taken for the
+answer's own echo."""
+ECHO_DB = 3.0
+"""So much louder than what was found to be the answer's own words, a voice may interrupt again."""
+UNKNOWN_DB = -34.0
+"""The least level of somebody who has not spoken yet, against full scale."""
+LEAST_DB, MOST_DB = -50.0, -24.0
+
+
+class Levels:
+    """How loud somebody speaks, and how loud the answers are that the microphone hears."""
+
+    def __init__(self) -> None:
+        self._powers: deque[float] = deque(maxlen=LEVEL_FRAMES)
+        self._now_db = LEAST_DB
+        self._turn: list[float] = []
+        self._voice_db: float | None = None
+        self._echo_db = LEAST_DB
+
+    def take(self, frame: np.ndarray) -> None:
+        self._powers.append(float(np.mean((frame / 32768.0) ** 2)) + 1e-10)
+        self._now_db = 10 * float(np.log10(sum(self._powers) / LEVEL_FRAMES))
+
+    def speaks(self) -> None:
+        """The last frame belongs to the turn that goes on, or may begin."""
+        self._turn.append(self._now_db)
+
+    def forget(self) -> None:
+        """There is no such turn."""
+        self._turn.clear()
+
+    def was_echo(self) -> None:
+        """The turn is made of the answer's own words: what is no louder, is too."""
+        if self._turn:
+            self._echo_db = max(self._echo_db, self._turn_db() + ECHO_DB)
+
+    def was_voice(self) -> None:
+        """The turn was said by somebody."""
+        if self._turn:
+            self._voice_db = self._turn_db()
+
+    def is_soft(self) -> bool:
+        """Whether the last frames are too soft to interrupt an answer."""
+        least_db = UNKNOWN_DB if self._voice_db is None else self._voice_db - SOFTER_DB
+        return self._now_db < min(MOST_DB, max(self._echo_db, least_db))
+
+    def _turn_db(self) -> float:
+        return float(np.percentile(self._turn, VOICE_PERCENTILE))
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A turn began, paused, went on, ended or was dropped at sample `at` of all the sound. `pcm` is
+    what there is of it when it paused or ended, int16 [n] with its lead, of which `num_spoken`
+    samples lie before the silence; it holds `spoken_s` of speech, and its last word ended
+    `silent_s` before. `interrupts`: it began over an answer."""
+
+    change: Change
+    at: int
+    pcm: np.ndarray | None = None
+    num_spoken: int = 0
+    spoken_s: float = 0.0
+    silent_s: float = 0.0
+    interrupts: bool = False
+
+
+class Follower:
+    """int16 PCM of one microphone; `take` may run in a thread. Without `listener` no turns are
+    found, and all sound is held until it is taken. `end_s` of silence end the turn that is being
+    said, the next one waits for the usual. `guarded`: what is heard over an answer may be a cough
+    or the answer's own echo. `num_taken` samples came so far."""
+
+    def __init__(
+        self,
+        listener: Listener | None,
+        max_s: float,
+        *,
+        rate_hz: int = RATE_HZ,
+        likely: float = LIKELY,
+        lead_s: float = LEAD_S,
+        end_s: float = END_S,
+        guarded: bool = True,
+    ):
+        assert rate_hz in (RATE_HZ, FROM_HZ)
+        self.rate_hz = rate_hz
+        self.max_s = max_s
+        self.end_s = self.usual_end_s = end_s
+        self.interrupts = False
+        self.num_taken = 0
+        self._listener = listener
+        self._likely = likely
+        self._lead_s = lead_s
+        self._guarded = guarded
+        self._downsampler = Downsampler() if rate_hz == FROM_HZ else None
+        self._frame_size = FRAME_SAMPLES * rate_hz // RATE_HZ
+        self._held = bytearray()  # int16; not a list of blocks, which may be as many as samples
+        self._num_seen = 0  # samples that the listener judged
+        self._num_unseen = 0  # at the end of what is held
+        self._rest = np.empty(0, np.int16)  # at RATE_HZ, less than a frame
+        self._turn = TurnState()
+        self._levels = Levels()
+        self._answered = self._continued = False  # while this turn goes on
+
+    @property
+    def talking(self) -> bool:
+        return self._turn.talking
+
+    @property
+    def spoken_s(self) -> float:
+        return self._turn.spoken_s
+
+    @property
+    def silent_s(self) -> float:
+        return self._turn.silent_s
+
+    @property
+    def length_s(self) -> float:
+        """Of the turn that goes on, or of all that is held where none are found."""
+        return self._turn.length_s if self._listener else self.held_s
+
+    @property
+    def held_s(self) -> float:
+        return len(self._held) / 2 / self.rate_hz
+
+    @property
+    def now_s(self) -> float:
+        """Sound that was judged so far."""
+        return self._num_seen / self.rate_hz
+
+    @property
+    def num_spoken(self) -> int:
+        """Samples of the turn that goes on, up to its last speech; 0 where there is none."""
+        if self._listener is None:
+            return len(self._held) // 2
+        return self._num_judged - self._samples(self.silent_s) if self.talking else 0
+
+    @property
+    def sound(self) -> np.ndarray:
+        """What is held, int16 [n]: the turn that goes on, or the moment before one may begin."""
+        return np.frombuffer(bytes(self._held), np.int16)
+
+    def take(self, pcm: np.ndarray, answering: bool) -> list[Heard]:
+        """More sound, and what it brought about; `answering`: while an answer is heard."""
+        self._held += pcm.tobytes()
+        self.num_taken += len(pcm)
+        if self._listener is None:
+            return []
+        self._num_unseen += len(pcm)
+        more = self._downsampler.push(pcm) if self._downsampler else pcm
+        samples = np.concatenate([self._rest, more])
+        size = len(samples) // FRAME_SAMPLES * FRAME_SAMPLES
+        self._rest = samples[size:]
+        heard: list[Heard] = []
+        for frame in samples[:size].reshape(-1, FRAME_SAMPLES):
+            heard += self._frame(frame, self._listener.probability(frame), answering)
+        return heard
+
+    def take_all(self) -> np.ndarray:
+        """Everything that is held, int16 [n]; nothing is, then."""
+        pcm = self.sound
+        self.clear()
+        return pcm
+
+    def clear(self) -> None:
+        self._held.clear()
+        self._num_unseen = 0
+        self._forget_turn()
+
+    def finish(self) -> list[Heard]:
+        """The turn that goes on ends here, as no more sound will come; none where it was no more
+        than a cough."""
+        turn, whole = self._turn, self._whole(Change.ENDED, self.silent_s)
+        self._forget_turn()
+        return [whole] if turn.talking and turn.spoken_s >= LEAST_SPEECH_S else []
+
+    def continues(self, before: np.ndarray) -> None:
+        """The turn that has just begun goes on with an earlier one, int16 [n]."""
+        self._held[:0] = before.tobytes()
+        self._continued = True
+
+    def was_echo(self) -> None:
+        """The turn that goes on is made of the answer's own words."""
+        self._levels.was_echo()
+
+    @property
+    def _num_judged(self) -> int:
+        """Of the samples that are held."""
+        return len(self._held) // 2 - self._num_unseen
+
+    def _samples(self, seconds: float) -> int:
+        """In whole frames."""
+        return round(seconds / FRAME_S) * self._frame_size
+
+    def _frame(self, frame: np.ndarray, probability: float, answering: bool) -> list[Heard]:
+        before, levels = self._turn, self._levels
+        self._num_seen += self._frame_size
+        self._num_unseen = max(0, self._num_unseen - self._frame_size)
+        levels.take(frame)
+        if self._guarded and answering and not before.talking and levels.is_soft():
+            probability = 0.0
+        cough = self._guarded and self.interrupts and before.spoken_s < LEAST_SPEECH_S
+        end_s = min(self.end_s, COUGH_END_S) if cough and not self._continued else self.end_s
+        self._turn = turn = follow(
+            before, probability, answering=answering, max_s=self.max_s, end_s=end_s,
+            likely=self._likely,
+        )  # fmt: skip
+        if probability >= self._likely:
+            levels.speaks()
+        self._answered = answering or (before.talking and self._answered)
+        heard = self._changed(before, answering)
+        if not turn.talking:
+            self._keep(self._lead_s + turn.run_s)
+            if turn.run_s == 0.0:
+                levels.forget()
+        return heard
+
+    def _changed(self, before: TurnState, answering: bool) -> list[Heard]:
+        turn, change = self._turn, self._turn.change
+        if change is Change.BEGAN:
+            self.interrupts, self.end_s = answering, self.usual_end_s
+            return [Heard(change, max(0, self._num_seen - self._num_judged), interrupts=answering)]
+        if change is Change.NONE:
+            if before.silent_s < LOOK_S <= turn.silent_s:
+                return [self._whole(Change.PAUSED, turn.silent_s)]
+            if before.silent_s >= LOOK_S and turn.talking and not turn.silent_s:
+                self.end_s = self.usual_end_s
+                return [Heard(Change.WENT_ON, self._num_seen)]
+            return []
+        if self._continued:  # a cough behind a turn does not undo it
+            change = Change.ENDED
+        ended = change is Change.ENDED
+        silent_s = before.silent_s + FRAME_S if before.silent_s else 0.0
+        heard = self._whole(change, silent_s, before) if ended else Heard(change, self._num_seen)
+        if ended:
+            if not self._answered:  # or it may be the answer's own voice
+                self._levels.was_voice()
+            self._keep(silent_s)
+        self._forget_turn()
+        return [heard]
+
+    def _whole(self, change: Change, silent_s: float, turn: TurnState | None = None) -> Heard:
+        """The turn as far as it was said, without most of its last silence."""
+        spoken = self._num_judged - self._samples(silent_s)
+        size = min(self._num_judged, spoken + self._samples(TAIL_S))
+        pcm = np.frombuffer(bytes(self._held[: 2 * size]), np.int16)
+        spoken_s = (turn or self._turn).spoken_s
+        return Heard(
+            change, self._num_seen, pcm, max(0, spoken), spoken_s, silent_s, self.interrupts
+        )
+
+    def _forget_turn(self) -> None:
+        self._turn = TurnState()
+        self._continued = False
+        self.end_s = self.usual_end_s
+
+    def _keep(self, seconds: float) -> None:
+        """Forget all but the last seconds of what was judged."""
+        surplus = self._num_judged - self._samples(seconds)
+        if surplus > 0:
+            del self._held[: 2 * surplus]
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Of a turn, behind so many samples of speech; `melody` is how the judge finds they ended."""
+
+    num_spoken: int
+    melody: asyncio.Task[float | None]
+
+
+Understood = Callable[[int], tuple[bool, str | None]]
+
+
+class Ear:
+    """A follower whose pauses are judged. `understood` tells whether all is known that can be of so
+    many samples of the turn, and their words: None where nobody understands words. Without `judge`
+    the usual silence ends a turn. Used on one event loop."""
+
+    def __init__(self, follower: Follower, judge: Judge | None, understood: Understood):
+        self.follower = follower
+        self._judge = judge
+        self._understood = understood
+        self._pause: Pause | None = None
+
+    async def hear(self, pcm: np.ndarray, *, answering: bool) -> list[Heard]:
+        """As `Follower.take`."""
+        follower, judge = self.follower, self._judge
+        follower.end_s = self._end_s()
+        found = await asyncio.to_thread(follower.take, pcm, answering)
+        for heard in found:
+            if judge is not None and heard.change is Change.PAUSED and heard.pcm is not None:
+                melody = asyncio.ensure_future(judge.melody(heard.pcm, follower.rate_hz))
+                self._pause = Pause(heard.num_spoken, melody)
+        return found
+
+    def means_it(self, text: str | None, spoken_s: float, saying: str) -> bool:
+        """Whether speech over an answer, whose last words are `saying`, means to interrupt it;
+        where its words are unknown, its length says so."""
+        if text is None:
+            return spoken_s >= MEANT_S
+        if is_echo(text, saying):
+            self.follower.was_echo()
+        return interrupts(text, spoken_s, saying)
+
+    def _end_s(self) -> float:
+        """The silence that ends the turn that goes on: the usual one until its words are known and
+        its melody was judged."""
+        follower, pause, judge = self.follower, self._pause, self._judge
+        if judge is None or pause is None or pause.num_spoken != follower.num_spoken:
+            return follower.usual_end_s
+        known, text = self._understood(pause.num_spoken)
+        if not known or not pause.melody.done():
+            return follower.usual_end_s
+        if text is not None and follower.interrupts and is_murmur(text):
+            return PAUSE_MURMUR_S
+        return judge.wait_s(text, pause.melody.result())

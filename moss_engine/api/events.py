@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
-from moss_engine.api.request import ToolCall
+from moss_engine.api.request import SpeechState, ToolCall
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.api.transcript import Transcript
 
@@ -144,7 +144,8 @@ class CodecRun:
 @dataclass(frozen=True)
 class AudioChunk:
     """The next samples of the reply: float32 [n] in [-1, 1], gapless, starting at
-    `start_sample`. `held_s` as in `Sampled`. `codec` is the run that made it, as far as known."""
+    `start_sample`. `held_s` as in `Sampled`. `codec` is the run that made it, as far as known;
+    `state` is for another replica that goes on (`Request.moves`)."""
 
     request_id: str
     time_s: float
@@ -154,6 +155,7 @@ class AudioChunk:
     sample_rate_hz: int
     held_s: float = 0.0
     codec: CodecRun | None = None
+    state: SpeechState | None = None
 
 
 @dataclass(frozen=True)

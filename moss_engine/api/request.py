@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 from moss_engine.api.controls import BY_NAME, CONTROLS, LOWEST_TEMPERATURE, Control
 from moss_engine.api.errors import InputError, ParameterError, TextEmptyError, TextTooLongError
@@ -107,16 +107,27 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class SpeechState:
+    """What a codec knows of the first `num_codes` codes of a reply, in numbers and numpy arrays: to
+    go on behind them in another process."""
+
+    num_codes: int
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Progress:
     """How far a reply came elsewhere, to be continued: the `rows` that its listener received, the
     `codes` to be heard of them, pauses among them, and the number of samples and of characters of
-    text; the listener has taken `num_taken` of these samples."""
+    text; the listener has taken `num_taken` of these samples. Without a `state` behind the samples
+    the codec runs over the codes again."""
 
     rows: tuple[Row, ...] = ()
     codes: tuple[int, ...] = ()
     num_samples: int = 0
     num_chars: int = 0
     num_taken: int = 0
+    state: SpeechState | None = None
 
 
 @dataclass(frozen=True)
@@ -143,6 +154,7 @@ class Request:
     reply is continued: its events are those behind it, and `Finished` holds all rows.
     With `recorded` nothing is asked: the stretches of an earlier reply are spoken again, without
     running the network. `tools` may be called by the chat server that thinks of the answer.
+    With `moves` every chunk of sound carries the codec's state behind it, if that can be moved.
     """
 
     request_id: str
@@ -157,6 +169,7 @@ class Request:
     progress: Progress | None = None
     recorded: tuple[Recorded, ...] = ()
     tools: Tools | None = None
+    moves: bool = False
 
 
 def without_older_half(request: Request) -> tuple[Request, int]:

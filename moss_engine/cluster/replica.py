@@ -22,7 +22,7 @@ from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.cluster.fleet import Answer, Card, Load, Refusal
 from moss_engine.cluster.voices import ReplicaVoices
 
-FORMAT = 2
+FORMAT = 3
 """Of the values that pages and replicas exchange; a change that the other side would not understand
 counts it up."""
 SAMPLE_BYTES = 4096

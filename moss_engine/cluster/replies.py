@@ -33,7 +33,7 @@ from moss_engine.api.events import (
     TextDelta,
 )
 from moss_engine.api.info import ClusterStats, EngineStats, ReplicaStats, ServiceInfo, ServiceStats
-from moss_engine.api.request import Progress, Request
+from moss_engine.api.request import Progress, Request, SpeechState
 from moss_engine.api.tokens import Row, SpecialIds, code_of
 from moss_engine.cluster.fleet import Refusal, ReplicaLostError
 from moss_engine.cluster.members import Member, Members, unless_gone
@@ -50,6 +50,7 @@ class ReplyProgress:
         self._codes: list[int] = []
         self._rows: list[Row] = []
         self._num_samples = self._num_chars = 0
+        self._state: SpeechState | None = None
         self._began_s = self._latest_s = 0.0
         self._held_s = self._held_before_s = 0.0
         self._resumes = False
@@ -72,8 +73,8 @@ class ReplyProgress:
         return max(elapsed_s, self._latest_s)
 
     def progress(self, num_taken: int) -> Progress:
-        codes = tuple(self._codes)
-        return Progress(self.rows, codes, self._num_samples, self._num_chars, num_taken)
+        codes, sent = tuple(self._codes), self._num_samples
+        return Progress(self.rows, codes, sent, self._num_chars, num_taken, self._state)
 
     def take(self, event: Event) -> Event | None:
         """The event as the listener is told it; None for what it knows."""
@@ -95,6 +96,7 @@ class ReplyProgress:
         elif isinstance(event, AudioChunk):
             assert event.start_sample == self._num_samples, "sound is lost or came twice"
             self._num_samples += len(event.samples)
+            self._state, known["state"] = event.state, None
         elif isinstance(event, TextDelta):
             self._num_chars += len(event.text)
         elif isinstance(event, Finished):
@@ -209,7 +211,7 @@ class ClusterReply:
         progress = self._course.progress(self.stream.taken_samples) if self.num_resumes else None
         self._num_asked += 1  # a replica may still be busy with what it was asked before
         self.sent_id = f"{self.request.request_id}~{self._num_asked}{member.name}"
-        request = replace(self.request, request_id=self.sent_id, progress=progress)
+        request = replace(self.request, request_id=self.sent_id, progress=progress, moves=True)
         member.num_sent += 1
         batches = None
         try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from moss_engine.api.errors import MelSpecError, ParameterError
 
@@ -78,6 +78,19 @@ class SpeechStream(Protocol):
 
     def flush(self) -> np.ndarray:
         """The reply is over; return the remaining samples [n]."""
+        ...
+
+
+@runtime_checkable
+class MovableStream(SpeechStream, Protocol):
+    """One that another process can go on with, where the same codec is."""
+
+    def saved(self) -> tuple[Any, ...] | None:
+        """Numbers and numpy arrays for `restore`; None where running the codes again is cheaper."""
+        ...
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        """Make a new stream one that was saved: the samples to come are equal bit for bit."""
         ...
 
 

@@ -78,6 +78,8 @@ class Engine:
         self._wait_limit_s = config.wait_limit_s
         self._samples_per_code = samples_per_code
         self._replays = replays
+        limits = runtime.limits
+        self._few_rows = max(1, min(runtime.few_rows, limits.max_step_rows // limits.max_batch))
         self._clock = clock
         self._max_waiting = config.max_waiting
         self._skip_unused = config.skip_unused
@@ -230,8 +232,9 @@ class Engine:
         )
 
     def _apply(self, shares: list[Share], rows: list[Row | None]) -> None:
-        """Take note of what was computed. `rows` are one for each share that `samples`; bound rows,
-        as many as the runtime runs at the cost of one, are appended behind each."""
+        """Take note of what was computed. `rows` are one for each share that `samples`; rows that
+        are known or bound, as many as the runtime runs at the cost of one, are appended behind
+        each."""
         for share in shares:
             self._scheduler.advance(share)
         for turn, row in zip([s.turn for s in shares if s.samples], rows, strict=True):
@@ -239,12 +242,12 @@ class Engine:
                 self._fail(turn, ReplyFaultError(NO_NUMBER))
             while row is not None and not turn.cancelled:
                 self._append(turn, row)
-                row = turn.sequence.bound_row(self.runtime.few_rows)
+                row = turn.row_without_draw(self._few_rows)
 
     def _append(self, turn: RequestState, row: Row) -> None:
         modality, now_s = turn.sequence.modality, self._elapsed_s(turn)
         replayed, num_codes = bool(turn.to_replay), turn.num_codes
-        text = turn.append(turn.to_replay.popleft() if replayed else row)
+        text = turn.replay() if replayed else turn.append(row)
         num_rows, ends = len(turn.reply_rows), turn.sequence.finish_reason is not None
         goes_on = ends and turn.next_segment()
         if not replayed:

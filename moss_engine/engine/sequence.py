@@ -208,6 +208,20 @@ class RequestState:
         self.sequence.append(row)
         return self._note(row, modality)
 
+    def replay(self) -> str:
+        """Append the next row of those to be replayed; returns the text that it completes."""
+        modality, row = self.sequence.modality, self.to_replay.popleft()
+        self.sequence.restore(row)
+        return self._note(row, modality)
+
+    def row_without_draw(self, most_pending: int) -> Row | None:
+        """The next row, where it is to be replayed or bound (`Sequence.bound_row`)."""
+        sequence = self.sequence
+        if not self.to_replay or not sequence.num_reply_rows:
+            return sequence.bound_row(most_pending)
+        ends = sequence.finish_reason is not None or sequence.num_pending >= most_pending
+        return None if ends else self.to_replay[0]
+
     def restore(self, rows: Iterable[Row]) -> str:
         """Bring it to where the same reply was elsewhere; returns its text.
 
@@ -281,8 +295,9 @@ def open_turn(
 ) -> tuple[RequestState, Missed]:
     """A new turn, brought to `progress`.
 
-    With `replays` its rows are run again one by one, as they first were, so that they round alike;
-    else all at once, as a prompt, which is faster. Raises InputError for rows of another reply.
+    With `replays` its rows are run again as they first were, few at a time, so that they round
+    alike; else all at once, as a prompt, which is faster. Raises InputError for rows of another
+    reply.
     """
     turn = make()
     if progress is None:

@@ -229,8 +229,8 @@ class ServiceCore:
         speaks = bool(request.recorded) or self.engine.processor.speaks(request)
         voice, rate_hz = None if self._network_voices else request.voice, self.codec.sample_rate_hz
         progress = request.progress or Progress()
-        stream.taken_samples, sent, codes = progress.num_taken, progress.num_samples, progress.codes
-        job = SpeechJob(stream, voice, rate_hz, self.lead_samples, sent, codes) if speaks else None
+        stream.taken_samples, lead = progress.num_taken, self.lead_samples
+        job = SpeechJob(stream, voice, rate_hz, lead, progress, request.moves) if speaks else None
         reply = OpenReply(request, stream, job, num_rows=len(progress.rows))
         self._replies.add(reply)
         return reply

@@ -33,7 +33,8 @@ from moss_engine.api.events import (
     FinishReason,
     Sampled,
 )
-from moss_engine.codec.base import SpeechCodec, SpeechStream
+from moss_engine.api.request import Progress, SpeechState
+from moss_engine.codec.base import MovableStream, SpeechCodec, SpeechStream
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 MAX_UNTAKEN_EVENTS = 4096
@@ -281,7 +282,7 @@ class SpeechWorker:
             return False
         if job.stream is None:
             try:
-                job.stream = self._codec.open_stream(job.voice)
+                job.open(self._codec)
             except Exception as error:
                 self._fail(job, error)
                 return False
@@ -321,7 +322,7 @@ class SpeechWorker:
         if not np.isfinite(samples).all():
             raise ReplyFaultError("The vocoder's output was not a number; ask again.")
         if len(samples) and not job.cancelled:
-            job.deliver(samples, made_by)
+            job.deliver(samples, made_by, None if ends else job.state)
         if ends:
             assert job.ending is not None
             reason = FinishReason.CANCELLED if job.cancelled else job.ending.reason
@@ -348,13 +349,17 @@ class SpeechWorker:
         self._fail_reply(job.request_id, known)
 
 
+NEW = Progress()
+
+
 class SpeechJob:
     """The engine thread adds codes and sets `ending`, the codec thread does all else.
 
     `codes` and `stream` are due when there are `missing_codes`; `ending` is the engine's last word
     while sound is still being made before it; `cancelled`: no more sound is wanted. The first
-    `lead_samples` are not sent, nor the `sent_samples` behind them: those that the listener of a
-    continued reply received from elsewhere, as part of the sound of its first `codes`.
+    `lead_samples` are not sent, nor those behind them that the listener of a continued reply
+    received from elsewhere (`progress`), as part of the sound of its first codes: they are not made
+    again where the codec's state came with them. `moves` as in `Request`.
     """
 
     def __init__(
@@ -363,13 +368,15 @@ class SpeechJob:
         voice: str | None,
         sample_rate_hz: int,
         lead_samples: int = 0,
-        sent_samples: int = 0,
-        codes: Sequence[int] = (),
+        progress: Progress = NEW,
+        moves: bool = False,
     ):
         self.reply = reply
         self.voice = voice
-        self.codes: deque[int] = deque(codes)
-        self.num_codes = len(codes)
+        self.num_codes, sent_samples = len(progress.codes), progress.num_samples
+        self._restored, self._moves = progress.state, moves
+        self._num_spoken = self._restored.num_codes if self._restored else 0
+        self.codes: deque[int] = deque(progress.codes[self._num_spoken :])
         self.stream: SpeechStream | None = None
         self.missing_codes = 1
         self.ending: Finished | None = None
@@ -379,7 +386,7 @@ class SpeechJob:
         self._due_s = reply.accepted_s + (unplayed_s if sent_samples else FIRST_SOUND_S)
         self._made_samples = sent_samples
         self.lead_samples = lead_samples
-        self._unsent_lead = lead_samples + sent_samples
+        self._unsent_lead = 0 if self._restored else lead_samples + sent_samples
         self.first_sound_s: float | None = None
         self._sample_rate_hz = sample_rate_hz
 
@@ -415,11 +422,31 @@ class SpeechJob:
         self.codes.append(code)
 
     def take_codes(self, most: int) -> list[int]:
-        return [self.codes.popleft() for _ in range(min(most, len(self.codes)))]
+        taken = [self.codes.popleft() for _ in range(min(most, len(self.codes)))]
+        self._num_spoken += len(taken)
+        return taken
 
-    def deliver(self, samples: np.ndarray, codec: CodecRun | None = None) -> None:
-        """Send float32 samples [n], which a run made, to the listener, but for those of the
-        lead."""
+    def open(self, codec: SpeechCodec) -> None:
+        """Open its stream, where it was elsewhere."""
+        stream = codec.open_stream(self.voice)
+        if self._restored is not None:
+            assert isinstance(stream, MovableStream), "the replicas' codecs differ"
+            stream.restore(self._restored.values)
+        self.stream = stream
+
+    @property
+    def state(self) -> SpeechState | None:
+        """To go on elsewhere behind what was spoken so far; None where that is not asked for."""
+        if not self._moves or not isinstance(self.stream, MovableStream):
+            return None
+        saved = self.stream.saved()
+        return None if saved is None else SpeechState(self._num_spoken, saved)
+
+    def deliver(
+        self, samples: np.ndarray, codec: CodecRun | None = None, state: SpeechState | None = None
+    ) -> None:
+        """Send float32 samples [n], which a run made, to the listener, but for those of the lead;
+        behind them the codec's stream has this `state`."""
         samples, lead = samples[self._unsent_lead :], min(self._unsent_lead, len(samples))
         self._unsent_lead -= lead
         if not len(samples):
@@ -440,6 +467,7 @@ class SpeechJob:
             self._sample_rate_hz,
             self.reply.held_s,
             codec,
+            state,
         )
         self._made_samples += len(samples)
         self.reply.put(chunk)

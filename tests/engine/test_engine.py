@@ -21,7 +21,7 @@ from moss_engine.api.events import (
     Started,
     TextDelta,
 )
-from moss_engine.api.request import Message, Reply, Request, Text
+from moss_engine.api.request import Message, Progress, Reply, Request, Text
 from moss_engine.api.tokens import Row, code_of, text_rows
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
@@ -471,3 +471,19 @@ def test_a_runtime_gets_as_many_of_them_as_it_runs_like_one():
         assert [row.text for row in events[-1].rows[:8]] == list(b"abcdefgh")
         found[few_rows] = max(len(batch.sequences[0].rows) for batch in runtime.batches[1:])
     assert found == {1: 1, 3: 3}
+
+
+def test_known_rows_are_run_again_as_many_at_a_time_as_the_runtime_runs_like_one():
+    found = {}
+    for few_rows in (1, 8):
+        runtime = FakeRuntime(noisy, replace(LIMITS, num_blocks=400, max_seq_len=900))
+        runtime.few_rows = few_rows
+        request = make_request("abcdefgh", mode="lines", channel=WARM, max_rows=600)
+        (events,) = serve(engine := reader(runtime), request)
+        rows, engine._replays = events[-1].rows, True
+        runtime.batches.clear()
+        known = replace(request, request_id="again", progress=Progress(rows[:-1]))
+        (rest,) = serve(engine, known)
+        assert rest[-1].rows == rows
+        found[few_rows] = len(runtime.batches), len(rows)
+    assert found[1] == (len(rows), len(rows)) and found[8][0] <= 2 + len(rows) // 8

@@ -15,6 +15,7 @@ from moss_engine.api.tokens import SpecialIds, spoken_codes
 from moss_engine.build import build_core
 from moss_engine.config import EngineConfig
 from moss_engine.service.local import ServiceCore
+from moss_engine.service.speech_worker import SpeechJob
 from tests.fakes import SPOKEN, WARM, FakeRuntime, make_request, noisy
 from tests.service.service_support import ask, listen, served
 
@@ -26,11 +27,13 @@ def progress_at(events: list[Event], place: int, ids: SpecialIds) -> Progress:
     received = events[:place]
     sampled = [event for event in received if isinstance(event, Sampled)]
     codes = [(*spoken_codes([event.row], ids), *event.silence) for event in sampled]
+    chunks = [event for event in received if isinstance(event, AudioChunk)]
     return Progress(
         tuple(event.row for event in sampled),
         tuple(code for heard in codes for code in heard),
-        sum(len(event.samples) for event in received if isinstance(event, AudioChunk)),
+        sum(len(chunk.samples) for chunk in chunks),
         sum(len(event.text) for event in received if isinstance(event, TextDelta)),
+        state=chunks[-1].state if chunks else None,
     )
 
 
@@ -82,17 +85,34 @@ def test_rows_of_another_reply_are_refused():
             core.submit(replace(ask("hello"), progress=rows))
 
 
-def test_the_built_in_voice_goes_on_bit_for_bit():
+@pytest.mark.parametrize("moves", [True, False])
+def test_the_built_in_voice_goes_on_bit_for_bit(monkeypatch, moves):
+    """With the codec's state nothing is spoken twice."""
     core, processor = build_core(EngineConfig(device="cpu"))
+    spoken: list[int] = []
+    take_codes = SpeechJob.take_codes
+
+    def noted(job: SpeechJob, most: int) -> list[int]:
+        codes = take_codes(job, most)
+        spoken.extend(codes)
+        return codes
+
+    monkeypatch.setattr(SpeechJob, "take_codes", noted)
     core.start()
     try:
         request = make_request(SENTENCES, mode=processor.default_mode.name)
-        request = replace(request, sampling=replace(processor.default_sampling, seed=5))
+        sampling = replace(processor.default_sampling, seed=5)
+        request = replace(request, sampling=sampling, moves=moves)
         whole = asyncio.run(listen(core, request))
         borders = [i for i, e in enumerate(whole) if isinstance(e, Sampled) and e.silence]
         assert len(borders) == 2, "there are pauses between sentences and paragraphs"
+        all_codes = len(spoken)
         for place in (borders[0], borders[0] + 1, borders[1] + 9, len(whole) - 3):
+            spoken.clear()
             assert_continued(core, request, whole, place)
+            state = progress_at(whole, place, processor.ids).state
+            assert (state is not None) is moves
+            assert len(spoken) == all_codes - (state.num_codes if state else 0)
         stats = core.stats().engine
         assert (stats.blocks_used, stats.blocks_reserved, stats.leaked_blocks) == (0, 0, 0)
     finally:

@@ -14,7 +14,7 @@ import copy
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -234,6 +234,17 @@ class NanoStream:
         """-> the remaining samples; the stream is over."""
         return self._codec.flush_together([self])[0]
 
+    def saved(self) -> tuple[Any, ...] | None:
+        """See `MovableStream`; on a GPU the codes are soon run again."""
+        if self.decoder.past[0].device.type != "cpu":
+            return None
+        return self.waiting, self.held_back, _plain(self.decoder.past), _plain(self.vocoder.state)
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        """See `MovableStream`."""
+        self.waiting, self.held_back, past, vocoder = saved
+        self.decoder.past, self.vocoder.state = _tensors(past), _tensors(vocoder)
+
     @property
     def is_ready(self) -> bool:
         """Whether the codes that wait complete a chunk."""
@@ -248,6 +259,19 @@ class NanoStream:
     def _lacking_codes(self) -> int:
         chunk_codes = -(-self.vocoder.missing_frames // self._frames_per_code)
         return chunk_codes + LOOK_AHEAD_CODES - self.held_back - len(self.waiting)
+
+
+def _plain(value: Any) -> Any:
+    """Tensors, in tuples or not, as numpy arrays of their own."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return value.numpy().copy() if isinstance(value, Tensor) else value
+
+
+def _tensors(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_tensors, value))
+    return torch.tensor(value) if isinstance(value, np.ndarray) else value
 
 
 def _alike(

@@ -121,6 +121,15 @@ class VocoderStream:
         self.num_chunks = 0
 
     @property
+    def state(self) -> tuple[Any, ...]:
+        """All that changes."""
+        return self.mel, self.num_chunks
+
+    @state.setter
+    def state(self, state: tuple[Any, ...]) -> None:
+        self.mel, self.num_chunks = state
+
+    @property
     def missing_frames(self) -> int:
         """Frames that must still be added before more samples become final."""
         return self.plan.chunk(self.num_chunks) + self.plan.right_frames - self.pending_frames
@@ -317,6 +326,15 @@ class CachedStream:
         self.kept, self.mel, self.num_chunks = kept, mel, 0
         self.skipped = delay
         self._chunk_frames, self._delay, self._hop = chunk_frames, delay, hop_size
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """All that changes."""
+        return self.kept, self.mel, self.num_chunks, self.skipped
+
+    @state.setter
+    def state(self, state: tuple[Any, ...]) -> None:
+        self.kept, self.mel, self.num_chunks, self.skipped = state
 
     def add(self, mel: Tensor) -> None:
         """Take float32 [num_mels, frames] without running anything yet."""

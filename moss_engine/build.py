@@ -47,8 +47,9 @@ def build_listening_service(
     config: EngineConfig, talk: TalkConfig, *, clones_voices: bool = False
 ) -> LocalService:
     """The same with a recogniser, where the checkpoint understands no speech or `talk.transcribe`
-    asks for it: what a replica is. Raises as `build_core` does."""
-    return _built(config, talk, clones_voices)[0]
+    asks for it: what a replica is, which leaves the machine to the others while it rests. Raises
+    as `build_core` does."""
+    return _built(config, talk, clones_voices, watches=False)[0]
 
 
 def build_talking_service(
@@ -62,9 +63,10 @@ def build_talking_service(
 
 
 def _built(
-    config: EngineConfig, talk: TalkConfig | None, clones_voices: bool
+    config: EngineConfig, talk: TalkConfig | None, clones_voices: bool, *, watches: bool = True
 ) -> tuple[LocalService, ServiceInfo]:
-    """A service and its info; without `talk` there is no recogniser, nor a word about it."""
+    """A service and its info; without `talk` there is no recogniser, nor a word about it. It
+    `watches` the machine's limits."""
     core, processor = build_core(config)
     info, voices, hearing = service_info(core, processor, clones_voices), None, None
     if clones_voices:
@@ -77,7 +79,8 @@ def _built(
         if hearing and find_melody() is None:
             logger.info(WITHOUT_MELODY)
         info = replace(info, recogniser=name, no_recogniser=None if name else why_not)
-    return LocalService(core, info, voices, hearing, watch_machine(core)), info
+    machine = watch_machine(core) if watches else None
+    return LocalService(core, info, voices, hearing, machine), info
 
 
 def find_detector() -> Detector | None:

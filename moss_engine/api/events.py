@@ -55,6 +55,16 @@ class Placed:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """The replica that made the reply is gone, and no other one has room: it goes on where there is
+    some first, before new replies."""
+
+    request_id: str
+    time_s: float
+    num_rows: int
+
+
+@dataclass(frozen=True)
 class Transcribed:
     """What a recogniser understood of the speech that is answered; follows `Accepted`."""
 
@@ -184,6 +194,7 @@ class Failed:
 Event = (
     Accepted
     | Placed
+    | Waiting
     | Transcribed
     | Thought
     | Called

@@ -72,6 +72,9 @@ DISCOVER_S = 1.0
 HANGS_S = 5.0
 """A replica from which nothing came for so long is left: a hundred times as long as it is usually
 silent."""
+LAST_ONE = 3
+"""So many times as long a replica may be silent that nobody can stand in for: on a busy machine it
+may be only slow, and its replies would have nowhere to go."""
 LAST_S = 30.0
 """What open replies get to end when the cluster's head is gone: together with the time to notice it
 and to leave less than the 60 s behind which Ray ends a process without a head."""
@@ -112,6 +115,12 @@ class Member:
         num_replies = max(engine.running + engine.waiting, self.num_sent)
         return Candidate(self.name, num_replies, load.places, load.queue)
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether a reply that was sent there last has to wait for a place."""
+        candidate = self.candidate
+        return candidate is not None and candidate.num_replies > candidate.places
+
 
 class Members:
     """Follows the replicas of one fingerprint: that of the first one that was found. `run` is its
@@ -151,14 +160,25 @@ class Members:
         try:
             while True:
                 await asyncio.sleep(min(DISCOVER_S, self._hangs_s) / 4)
-                for member in self.all:
-                    if self._clock() - member.heard_s > self._hangs_s:
-                        self._leave(member, "it hangs")
+                for member in self._hanging():
+                    self._leave(member, "it hangs")
         finally:
             tasks = (discovering, *self._watching.values())
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+
+    def _hanging(self) -> list[Member]:
+        """From whom nothing came for too long."""
+        now_s = self._clock()
+        silent = [member for member in self.all if now_s - member.heard_s > self._hangs_s]
+        if any(member.candidate for member in self.all if member not in silent):
+            return silent
+        return [member for member in silent if now_s - member.heard_s > LAST_ONE * self._hangs_s]
+
+    def heard(self, member: Member) -> None:
+        """News of a reply came from it."""
+        member.heard_s = self._clock()
 
     def in_order(
         self, session_id: str, tried: Collection[str], *, full_too: bool = False

@@ -31,6 +31,7 @@ from moss_engine.api.events import (
     Sampled,
     Started,
     TextDelta,
+    Waiting,
 )
 from moss_engine.api.info import ClusterStats, EngineStats, ReplicaStats, ServiceInfo, ServiceStats
 from moss_engine.api.request import Progress, Request, SpeechState
@@ -187,7 +188,8 @@ class ClusterReply:
         """Have a replica accept the request, or what is left of it."""
         tried: set[str] = set()
         refusal: MossError | None = None
-        while order := self._members.in_order(self.request.session_id, tried):
+        session_id, goes_on = self.request.session_id, self.num_resumes > 0
+        while order := self._members.in_order(session_id, tried, full_too=goes_on):
             member = order[0]
             tried.add(member.name)
             try:
@@ -250,6 +252,8 @@ class ClusterReply:
         )
         self._deliver(first[0])  # that it is accepted
         self._put(placed)
+        if self.num_resumes and member.is_crowded:
+            self._wait()
         self._first = first[1:]
 
     async def _follow(self) -> bool:
@@ -257,7 +261,7 @@ class ClusterReply:
         member, batches = self.member, self._batches
         assert member is not None and batches is not None
         try:
-            await unless_gone(member, self._deliver_all(batches))
+            await unless_gone(member, self._deliver_all(member, batches))
             return True
         except ReplicaLostError as error:
             if not member.gone.done():
@@ -268,12 +272,13 @@ class ClusterReply:
             await _close(batches)
             self._leave()
 
-    async def _deliver_all(self, batches: Batches) -> None:
+    async def _deliver_all(self, member: Member, batches: Batches) -> None:
         """The rest of the first batch and all others; returns behind the terminal event."""
         if self._ends_with(self._first):
             return
         async for batch in batches:
             assert isinstance(batch, list), "a refusal in the middle of a reply"
+            self._members.heard(member)
             if self._ends_with(batch):
                 return
         raise ReplicaLostError("it ended a reply without its last word")
@@ -296,7 +301,7 @@ class ClusterReply:
                 f"{self._num_deaths} replicas were lost while they made this reply; ask again."
             )
         log.warning("a reply goes on at another replica behind %d rows", self._course.num_rows)
-        end_s = self.stream.elapsed_s() + self._patience_s
+        end_s, waits = self.stream.elapsed_s() + self._patience_s, False
         while not self.cancelled:
             try:
                 await self._place()
@@ -304,7 +309,13 @@ class ClusterReply:
             except (BusyError, ShuttingDownError, ReplicasLostError):
                 if self._members.cut_off or self.stream.elapsed_s() > end_s:
                     raise
+                if not waits:
+                    self._wait()
+                waits = True
                 await self._members.change(BETWEEN_TRIES_S)
+
+    def _wait(self) -> None:
+        self._put(Waiting(self.request.request_id, self._now_s(), self._course.num_rows))
 
     def _now_s(self) -> float:
         return self._course.not_before(self.stream.elapsed_s())

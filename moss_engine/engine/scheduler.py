@@ -80,7 +80,8 @@ class Scheduler:
         run."""
         self._check_length(turn)
         sessions = {other.request.session_id for other in self.waiting}
-        if not self._is_full or turn.request.session_id in sessions:
+        goes_on = turn.request.progress is not None
+        if goes_on or not self._is_full or turn.request.session_id in sessions:
             return None
         fresh = [other for other in self.waiting if other.request.progress is None]
         waiting = Counter(other.visitor for other in fresh)
@@ -92,7 +93,8 @@ class Scheduler:
     def submit(self, turn: RequestState) -> RequestState | None:
         """Queue a turn; returns the waiting turn of the same session that it replaces, if any.
 
-        Raises ContextError if it can never run, BusyError if too many wait.
+        Raises ContextError if it can never run, BusyError if too many wait: but a reply that began
+        elsewhere has nowhere else to go, and there are no more of them than a lost replica had.
         """
         self._check_length(turn)
         session_id = turn.request.session_id
@@ -103,7 +105,7 @@ class Scheduler:
         if session_id in self._held:
             other, self._held[session_id] = self._held[session_id], turn
             return other
-        if self._is_full:
+        if self._is_full and turn.request.progress is None:
             raise BusyError(
                 f"All places are taken and {len(self.waiting)} turns are waiting; try again in a "
                 f"moment."

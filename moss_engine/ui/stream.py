@@ -35,6 +35,7 @@ from moss_engine.api.events import (
     TextDelta,
     Thought,
     Transcribed,
+    Waiting,
 )
 from moss_engine.api.metrics import Timeline
 from moss_engine.api.service import ReplyStream
@@ -139,8 +140,10 @@ def fold(view: View, event: Event) -> View:
     """The view after one more event; nothing follows a terminal one."""
     assert not view.over, "an event after the terminal one"
     view = replace(view, timeline=metrics.fold(view.timeline, event))
-    if isinstance(event, Started):
-        return replace(view, state="thinking")
+    if isinstance(event, Started | Waiting):
+        return replace(view, state="waiting" if isinstance(event, Waiting) else "thinking")
+    if view.state == "waiting" and isinstance(event, Sampled | TextDelta):  # it goes on
+        view = replace(view, state="speaking" if view.num_samples else "thinking")
     if isinstance(event, Sampled):
         shown_id = event.row.text if event.modality is Modality.TEXT else ~event.row.audio
         begins = (len(view.rows) + len(view.new_rows), view.num_samples)

@@ -30,6 +30,7 @@ from moss_engine.api.events import (
     FinishReason,
     Placed,
     Sampled,
+    Waiting,
 )
 from moss_engine.api.request import Request
 from moss_engine.build import settled
@@ -356,7 +357,33 @@ def test_a_replica_that_comes_back_takes_what_waits():
         return await listening
 
     with clustered(1) as cluster:
-        assert_whole(asyncio.run(revive(cluster)))
+        events = asyncio.run(revive(cluster))
+        assert_whole(events)
+        assert sum(isinstance(event, Waiting) for event in events) == 1, "it says so once"
+
+
+def test_a_full_replica_takes_the_replies_of_a_dead_one_and_they_say_that_they_wait():
+    async def crowd(cluster: Cluster) -> list[list[Event]]:
+        held = {name: hold_at(core.engine.runtime, 1) for name, core in cluster.cores.items()}
+        asked = [
+            asyncio.ensure_future(listen(cluster.service, ask(session=f"s{i}"))) for i in range(8)
+        ]
+        await asyncio.to_thread(wait_until, lambda: cluster.service._replies.num_placed == 8)
+        dead, full = cluster.cores
+        cluster.remote(dead).died.set()
+        waiting = cluster.cores[full]._replies.all
+        await asyncio.to_thread(wait_until, lambda: len(waiting()) == 8)
+        for go_on in held.values():
+            go_on.set()
+        return await asyncio.gather(*asked)
+
+    with clustered(info=replace(INFO, max_waiting=0)) as cluster:
+        replies = asyncio.run(crowd(cluster))
+    for events in replies:
+        assert_whole(events)
+    moved = [events for events in replies if len(placements(events)) > 1]
+    assert len(moved) == 4
+    assert all(any(isinstance(event, Waiting) for event in events) for events in moved)
 
 
 def test_a_request_that_kills_its_replicas_does_not_kill_them_all():

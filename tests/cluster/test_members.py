@@ -7,13 +7,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from moss_engine.api.errors import ReplicasLostError
 from moss_engine.api.events import Failed
+from moss_engine.api.info import EngineStats, ServiceStats
 from moss_engine.cluster import members
-from moss_engine.cluster.members import CUT_OFF, Candidate, in_order, preferred
+from moss_engine.cluster.fleet import Card, Load
+from moss_engine.cluster.members import CUT_OFF, Candidate, Member, Members, in_order, preferred
 from tests.cluster.cluster_support import Cluster, assert_whole, clustered, hear, is_ready
 from tests.service.service_support import ask, wait_until
 
@@ -41,6 +45,27 @@ def test_the_preferred_replica_is_kept_while_it_has_room_else_the_least_loaded_i
     assert in_order("s", candidates(a=5, b=5, c=5))[0] == own
     assert in_order("s", candidates(a=6, b=6, c=6)) == []
     assert in_order("s", []) == []
+
+
+async def hanging(names: tuple[str, ...], silent_s: float) -> list[str]:
+    """Who is taken for dead when the first of several, or the only one, is silent for so long."""
+    now_s = [0.0]
+    fleet: Any = SimpleNamespace(remote=lambda _: None)
+    followed = Members(fleet, "page", lambda _: [], hangs_s=5.0, clock=lambda: now_s[0])
+    load = Load(ServiceStats(EngineStats(0, 0, 0, 0, 0, 0, 0), "ready", 0.0, {}), 4, 4)
+    for name in names:
+        followed._hear(Member(Card(name, "same"), fleet, 0.0), load)
+    now_s[0] = silent_s
+    for member in followed.all[1:]:
+        followed.heard(member)
+    return [member.name for member in followed._hanging()]
+
+
+def test_a_silent_replica_is_left_later_where_nobody_can_stand_in_for_it():
+    assert asyncio.run(hanging(("a", "b"), 4.9)) == []
+    assert asyncio.run(hanging(("a", "b"), 5.1)) == ["a"]
+    assert asyncio.run(hanging(("a",), 14.9)) == []
+    assert asyncio.run(hanging(("a",), 15.1)) == ["a"]
 
 
 def behead(cluster: Cluster) -> None:

@@ -131,6 +131,13 @@ async def through_a_death(service: ClusterService, info: ServiceInfo) -> list[Li
         await asyncio.sleep(0.05)
 
 
+def test_a_replica_that_has_started_is_as_urgent_as_any_program(cluster):
+    for card in asyncio.run(cluster.replicas()):
+        threads = [int(task.name) for task in Path(f"/proc/{card.pid}/task").iterdir()]
+        nice = [os.getpriority(os.PRIO_PROCESS, thread) for thread in threads]
+        assert nice.count(0) == len(nice)
+
+
 def test_replies_survive_the_death_of_their_replica(cluster, config):
     info = asyncio.run(cluster.describe())
     assert info.max_sessions == 2 * config.max_sessions

@@ -287,3 +287,15 @@ def test_a_reply_that_is_half_spoken_leaves_the_queue_for_nobody():
     scheduler.remove(second)
     scheduler.submit(by("somebody", 31))
     assert scheduler.crowded_out_by(other) is None, "the crowd has one of its own in the queue"
+
+
+def test_a_full_queue_takes_a_reply_that_began_elsewhere_and_nobody_leaves_for_it():
+    scheduler = make_scheduler(TWO, max_waiting=2)
+    for i in range(4):
+        scheduler.submit(by("crowd", 10 + i))
+    moved = by("other", 30)
+    moved.request = replace(moved.request, progress=Progress())
+    assert scheduler.crowded_out_by(moved) is None
+    assert scheduler.submit(moved) is None and moved in scheduler.waiting
+    with pytest.raises(BusyError):
+        scheduler.submit(by("other", 31))

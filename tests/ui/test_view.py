@@ -16,6 +16,7 @@ from moss_engine.api.events import (
     Sampled,
     Started,
     TextDelta,
+    Waiting,
 )
 from moss_engine.api.tokens import Modality, Row
 from moss_engine.audio.pcm import to_pcm16
@@ -159,3 +160,11 @@ def test_the_replica_that_makes_a_reply_is_told_with_every_message():
     placed = message["placed"]
     assert (placed["replica"], placed["is_preferred"], placed["num_resumes"]) == ("a1", False, 2)
     assert take(folded(REPLY[:3]), 0.3)[0]["placed"] is None
+
+
+def test_a_reply_that_waits_for_another_replica_says_so_until_it_goes_on():
+    for place in range(3, len(REPLY) - 1):
+        before = folded(REPLY[:place])
+        waits = fold(before, Waiting("r", 9.0, before.timeline.num_rows))
+        assert waits.state == "waiting" and not waits.over
+        assert fold(waits, REPLY[place]).state == fold(before, REPLY[place]).state

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import os
 import pickle
 import socket
+import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +26,7 @@ from moss_engine.cluster.fleet import Answer, Card, Load
 from moss_engine.cluster.pipe import Outboxes
 from moss_engine.cluster.replica import ReplicaServer, fingerprint
 from moss_engine.config import EngineConfig, TalkConfig
+from moss_engine.heap import freeze_gc_heap, tune_malloc
 from moss_engine.options import from_values
 
 log = logging.getLogger(__name__)
@@ -45,15 +49,12 @@ class Replica:
     async def __init__(
         self, engine: Mapping[str, Any], talk: Mapping[str, Any], clones_voices: bool
     ) -> None:
-        from moss_engine.build import build_listening_service
-        from moss_engine.heap import freeze_gc_heap, tune_malloc
-
-        tune_malloc()
-        config = from_values(EngineConfig, engine)
-        self._service = build_listening_service(
-            config, from_values(TalkConfig, talk), clones_voices=clones_voices
-        )
-        self._service.start()
+        config, talk_config = from_values(EngineConfig, engine), from_values(TalkConfig, talk)
+        with ThreadPoolExecutor(1, initializer=_last_in_line) as thread:
+            self._service = await asyncio.get_running_loop().run_in_executor(
+                thread, _built, config, talk_config, clones_voices
+            )
+        self._service.start()  # its threads are as urgent as this one
         info = await self._service.describe()
         self._name = serve.get_replica_context().replica_id.unique_id
         folders = [config.checkpoint, *([config.codec] if config.codec else [])]
@@ -133,6 +134,19 @@ class Replica:
         stats = await self._server.stats()
         if stats.state in ("faulted", "stalled"):
             raise RuntimeError(f"the service is {stats.state}")
+
+
+def _last_in_line() -> None:
+    """This thread leaves the processors to whoever wants them: a replica that starts to the replies
+    of those that run."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+
+
+def _built(config: EngineConfig, talk: TalkConfig, clones_voices: bool) -> Any:
+    from moss_engine.build import build_listening_service
+
+    tune_malloc()
+    return build_listening_service(config, talk, clones_voices=clones_voices)
 
 
 def application(

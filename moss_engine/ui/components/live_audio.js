@@ -97,7 +97,10 @@ function take(message, sound) {
   if (sound && message.sound === "opus") takeOpus(message.head, new Uint8Array(sound));
   if (message.end) finishAfter(opus, message);
   else if (live.total === 0) phase(message.stages.started === undefined ? "waiting" : "thinking");
-  if (live.phase === "waiting") $(".la-status").textContent = `${SAYS.waiting} (${message.pool.waiting ?? 0} in line)`;
+  const waits = message.state === "waiting"; // at first, or in the middle as its replica is gone
+  if (waits && !message.end) $(".la-status").textContent = `${SAYS.waiting} (${message.pool.waiting ?? 0} in line)`;
+  else if (live.waits) $(".la-status").textContent = SAYS[live.phase];
+  live.waits = waits;
   announce();
 }
 

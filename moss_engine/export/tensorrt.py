@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ConfigError
-from moss_engine.export.network import Network, PagedAttention
-from moss_engine.export.ops import Ops, Value
+from moss_engine.export.network import Network, Ops, PagedAttention, Value
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.engine_manifest import EngineManifest
-from moss_engine.runtime.tensorrt.library import Library, compute_capability, load_library
+from moss_engine.runtime.tensorrt.engine import Library, compute_capability, load_library
 from moss_engine.runtime.tensorrt.tensors import (
     EMBED,
     FLOAT8,

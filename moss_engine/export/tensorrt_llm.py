@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from moss_engine.api.errors import ConfigError, MissingPackageError
-from moss_engine.export.network import Network
-from moss_engine.export.ops import Ops, Value
+from moss_engine.export.network import Network, Ops, Value
 from moss_engine.export.tensorrt import (
     BuildTarget,
     Report,
@@ -26,13 +25,14 @@ from moss_engine.export.tensorrt import (
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import file_digest
 from moss_engine.runtime.engine_manifest import EngineManifest
-from moss_engine.runtime.tensorrt.library import Library, describe
+from moss_engine.runtime.tensorrt.engine import Library, describe
 from moss_engine.runtime.tensorrt.tensors import ANY, EngineTensors, rotary_table
-from moss_engine.runtime.tensorrt_llm.runtime import RELEASES, find_plugin
-from moss_engine.runtime.tensorrt_llm.tensors import (
+from moss_engine.runtime.tensorrt_llm.runtime import (
     ATTENTION,
+    RELEASES,
     capacity,
     engine_inputs,
+    find_plugin,
     profile_shapes,
 )
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.codec.base import SpeechCodec
-from moss_engine.codec.moss.flow.encoder import FlowMemory
+from moss_engine.codec.moss.flow.network import FlowMemory
 from moss_engine.codec.moss.flow.weights import pack_flow
 from moss_engine.codec.moss.load import CHUNK_CODES
 from moss_engine.codec.vocoder.hift.weights import pack_hift

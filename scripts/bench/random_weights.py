@@ -23,11 +23,9 @@ from torch import Tensor
 from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Text
 from moss_engine.api.tokens import Row, SpecialIds
 from moss_engine.codec.base import MOSS_MEL, SpeechCodec, samples_per_code
-from moss_engine.codec.moss.codec import HISTORY_CODES, MossCodec, RunChunks
-from moss_engine.codec.moss.flow.cuda import CudaFlow
-from moss_engine.codec.moss.flow.decoder import run_chunks
+from moss_engine.codec.moss.codec import HISTORY_CODES, MossCodec
 from moss_engine.codec.moss.flow.weights import FlowConfig, flow_shapes, pack_flow
-from moss_engine.codec.moss.load import CHUNK_CODES, hift_vocoder
+from moss_engine.codec.moss.load import hift_vocoder, runner
 from moss_engine.codec.moss.voice import SPEAKER_DIM, Voice
 from moss_engine.codec.moss.whisper import (
     WhisperVq,
@@ -170,10 +168,9 @@ class Parts:
         vocoder = hift_vocoder(
             pack_hift(self.hift, self.sizes.hift, self.device), self.sizes.flow, max_together
         )
-        run: RunChunks = run_chunks
+        run, _ = runner(weights, self.device, max_together)
         encoder = self.encoder(dtype)
         if self.device.type == "cuda":
-            run = CudaFlow(weights, CHUNK_CODES, max_together)
             encoder.capture()
         return MossCodec(
             encoder,

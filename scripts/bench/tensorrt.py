@@ -31,7 +31,7 @@ from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, ScheduledSe
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import PLAN_NAME, read_plan
 from moss_engine.runtime.sampler import LogitsRuntime
-from moss_engine.runtime.tensorrt.library import Library, load_library
+from moss_engine.runtime.tensorrt.engine import Library, load_library
 from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime, bound_weights
 from moss_engine.text.processor import load_processor
 from scripts.bench.common import Report, names_of

@@ -10,16 +10,16 @@ import torch
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.files import check_state, read_tensors
-from moss_engine.codec.moss.flow.decoder import (
+from moss_engine.codec.moss.flow.network import (
     OUTSIDE,
     Chunk,
+    FlowMemory,
     FlowVoice,
     flow_voice,
     prompt_memory,
     run_chunks,
     whole_mel,
 )
-from moss_engine.codec.moss.flow.encoder import FlowMemory
 from moss_engine.codec.moss.flow.weights import (
     FlowConfig,
     FlowWeights,

@@ -11,8 +11,14 @@ import torch
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.files import check_state
-from moss_engine.codec.vocoder.hift.generator import source_noise, whole_wave
-from moss_engine.codec.vocoder.hift.stream import FIRST_HELD_FRAMES, HELD_FRAMES, Hift, Window
+from moss_engine.codec.vocoder.hift.generator import (
+    FIRST_HELD_FRAMES,
+    HELD_FRAMES,
+    Hift,
+    Window,
+    source_noise,
+    whole_wave,
+)
 from moss_engine.codec.vocoder.hift.weights import (
     HiftConfig,
     HiftWeights,

@@ -22,7 +22,7 @@ from moss_engine.codec.vocoder.bigvgan import (
     fold_activations,
     import_bigvgan_module,
 )
-from moss_engine.codec.vocoder.hift.stream import Window
+from moss_engine.codec.vocoder.hift.generator import Window
 from moss_engine.codec.vocoder.make import (
     SOURCE_TYPES,
     load_vocoder,

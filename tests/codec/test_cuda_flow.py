@@ -13,23 +13,23 @@ cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
 from moss_engine.codec.moss.flow import cuda as cuda_flow  # noqa: E402
 from moss_engine.codec.moss.flow.cuda import CudaFlow, encode, last_convolution, plan_of  # noqa: E402
-from moss_engine.codec.moss.flow.decoder import (  # noqa: E402
+from moss_engine.codec.moss.flow.network import (  # noqa: E402  # noqa: E402
     Chunk,
     ChunkRows,
+    FlowMemory,
     FlowVoice,
+    encode_chunk,
     flow_voice,
     prompt_memory,
     run_chunks,
     velocity,
 )
-from moss_engine.codec.moss.flow.encoder import FlowMemory, encode_chunk  # noqa: E402
 from moss_engine.codec.moss.flow.weights import EPS, FlowWeights, pack_flow  # noqa: E402
 from moss_engine.codec.vocoder.hift.cuda import CudaHift, FusedShape  # noqa: E402
-from moss_engine.codec.vocoder.hift.generator import shaped  # noqa: E402
-from moss_engine.codec.vocoder.hift.stream import Hift, Window  # noqa: E402
+from moss_engine.codec.vocoder.hift.generator import Hift, Window, shaped  # noqa: E402
 from moss_engine.codec.vocoder.hift.weights import pack_hift  # noqa: E402
-from moss_engine.kernels.codec import flow_step  # noqa: E402
-from moss_engine.kernels.codec.flow_meta import Chunks, Tiles  # noqa: E402
+from moss_engine.kernels.codec import flow  # noqa: E402
+from moss_engine.kernels.codec.flow import Chunks, Tiles  # noqa: E402
 from moss_engine.kernels.launch import shared_memory_bytes  # noqa: E402
 from scripts.bench.random_weights import random_flow, random_hift  # noqa: E402
 from tests.fixtures.make_tiny_moss import TINY_FLOW, TINY_HIFT  # noqa: E402
@@ -89,7 +89,7 @@ LIBRARY = {
     ids=["whole", "bands apart", "the library's products"],
 )
 def test_one_step_of_the_estimator_and_its_memory(monkeypatch, weight_bytes, tiles):
-    monkeypatch.setattr(flow_step, "_WEIGHT_BYTES", weight_bytes)
+    monkeypatch.setattr(flow, "_WEIGHT_BYTES", weight_bytes)
     weights = make_weights()
     plan = plan_of(4 * FRAMES, torch.float32, shared_memory_bytes())
     plan = dataclasses.replace(plan, **tiles)
@@ -110,7 +110,7 @@ def test_one_step_of_the_estimator_and_its_memory(monkeypatch, weight_bytes, til
         y = last_convolution(weights, chunks, plan, found, 4)
         final = weights.estimator.final_norm
         project = weights.estimator.project
-        flow_step.step(
+        flow.step(
             y, final.weight, final.bias, EPS, project.weight, project.bias, found, 0.5, 0.7, FRAMES
         )
     found = found.view_as(inputs)

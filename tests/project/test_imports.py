@@ -124,6 +124,7 @@ OPTIONAL = (
 # start slowly.
 ON_DEMAND = (
     "runtime.cuda",
+    "codec.moss.flow.cuda",
     "kernels",
     "runtime.tensorrt",
     "ui",

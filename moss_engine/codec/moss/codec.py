@@ -21,19 +21,20 @@ from torch import Tensor
 from moss_engine.api.errors import ParameterError
 from moss_engine.codec.base import MOSS_MEL, check_codes
 from moss_engine.codec.device import on_host, on_lane, open_lane
-from moss_engine.codec.moss.flow.decoder import (
+from moss_engine.codec.moss.flow.network import (
+    LOOK_BACK,
     OUTSIDE,
     Chunk,
+    FlowMemory,
     FlowVoice,
     flow_voice,
     prompt_memory,
     run_chunks,
 )
-from moss_engine.codec.moss.flow.encoder import LOOK_BACK, FlowMemory
 from moss_engine.codec.moss.flow.weights import FlowWeights
 from moss_engine.codec.moss.voice import Voice
 from moss_engine.codec.moss.whisper import WhisperVq
-from moss_engine.codec.vocoder.hift.stream import Window
+from moss_engine.codec.vocoder.hift.generator import Window
 from moss_engine.codec.vocoder.stream import MelVocoder
 
 CHUNK_CODES = 5

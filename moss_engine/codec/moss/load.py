@@ -18,8 +18,7 @@ from moss_engine.api.errors import (
 from moss_engine.codec.base import MOSS_MEL, MelSpec
 from moss_engine.codec.files import check_state, read_tensors
 from moss_engine.codec.moss.codec import CHUNK_CODES, MossCodec, RunChunks
-from moss_engine.codec.moss.flow.cuda import SHARED_FOR_MANY, CudaFlow
-from moss_engine.codec.moss.flow.decoder import flow_voice, run_chunks, whole_mel
+from moss_engine.codec.moss.flow.network import flow_voice, run_chunks, whole_mel
 from moss_engine.codec.moss.flow.weights import (
     FlowConfig,
     FlowWeights,
@@ -31,8 +30,7 @@ from moss_engine.codec.moss.speaker import CAMPPLUS_NAME, SpeakerEncoder
 from moss_engine.codec.moss.voice import Speaker, Voice, advice, list_voices, load_voice, make_voice
 from moss_engine.codec.moss.whisper import WhisperVqConfig, codec_digest, load_whisper_vq
 from moss_engine.codec.vocoder.hift.cuda import CudaHift
-from moss_engine.codec.vocoder.hift.generator import source_noise, whole_wave
-from moss_engine.codec.vocoder.hift.stream import Hift
+from moss_engine.codec.vocoder.hift.generator import Hift, source_noise, whole_wave
 from moss_engine.codec.vocoder.hift.weights import (
     HiftConfig,
     HiftWeights,
@@ -118,6 +116,8 @@ def most_together(device: torch.device, dtype: torch.dtype, vocoder: str) -> int
     for many rows."""
     if device.type != "cuda" or dtype != torch.float16 or vocoder != "hift":
         return CUDA_STREAMS
+    from moss_engine.codec.moss.flow.cuda import SHARED_FOR_MANY
+
     shared_bytes = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
     return MANY_CUDA_STREAMS if shared_bytes >= SHARED_FOR_MANY else CUDA_STREAMS
 
@@ -161,7 +161,7 @@ def load_moss_codec(
     encoder = load_whisper_vq(folder, device, torch_dtype)
     if device.type == "cuda":
         encoder.capture()
-    run, together = _runner(flow, device, max_together)
+    run, together = runner(flow, device, max_together)
     codec = MossCodec(
         encoder,
         flow,
@@ -248,10 +248,12 @@ def hift_vocoder(weights: HiftWeights, flow: FlowConfig, max_together: int) -> H
     return Hift(weights, CudaHift(weights, CHUNK_CODES * flow.ratio, last, max_together))
 
 
-def _runner(flow: FlowWeights, device: torch.device, max_together: int) -> tuple[RunChunks, int]:
+def runner(flow: FlowWeights, device: torch.device, max_together: int) -> tuple[RunChunks, int]:
     """What runs chunks on this device, and how many streams at a time."""
     if device.type != "cuda":
         return run_chunks, 1
+    from moss_engine.codec.moss.flow.cuda import CudaFlow
+
     return CudaFlow(flow, CHUNK_CODES, max_together), max_together
 
 

@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 
 from moss_engine.codec.base import MelSpec
 from moss_engine.codec.mel import LOG_FLOOR
-from moss_engine.codec.vocoder.hift.stream import Window
+from moss_engine.codec.vocoder.hift.generator import Window
 from moss_engine.codec.vocoder.source_filter import Pasts
 from moss_engine.models.recording import Recording
 

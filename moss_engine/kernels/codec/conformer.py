@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from moss_engine.kernels.codec.flow_meta import WIDTH, place, precision
+from moss_engine.kernels.codec.flow import WIDTH, place, precision
 from moss_engine.kernels.launch import next_power_of_2, options, wait_for_previous
 
 _ROWS = 16

@@ -1,4 +1,5 @@
-"""Row-wise kernels: embedding, RMSNorm, the gated activation, and a copy for each branch."""
+"""Row-wise kernels: embedding, RMSNorm, the gated activation, a copy for each branch, and rounding
+before and scaling after a product of float8 rows and weights."""
 
 from __future__ import annotations
 
@@ -97,3 +98,66 @@ def gate(gate_up: Tensor, out: Tensor) -> None:
     tile = min(_TILE, next_power_of_2(size))
     _gate_kernel[(lanes * rows, triton.cdiv(size, tile))](gate_up, out, size, TILE=tile,
                                                           **options(4))
+
+
+LARGEST = 448.0  # of e4m3
+
+
+@triton.jit(do_not_specialize=["rows_per_lane"])
+def _quantise_kernel(x_ptr, norm_ptr, values_ptr, scale_ptr, rows_per_lane, size, eps,
+                     LIMIT: tl.constexpr, NORM: tl.constexpr, TILE: tl.constexpr,
+                     OVERLAP: tl.constexpr):
+    row = tl.program_id(0)
+    columns = tl.arange(0, TILE)
+    if NORM:
+        norm = tl.load(norm_ptr + (row // rows_per_lane) * size + columns, mask=columns < size,
+                       other=0.0).to(tl.float32)
+    wait_for_previous(OVERLAP)
+    x = tl.load(x_ptr + row.to(tl.int64) * size + columns, mask=columns < size, other=0.0).to(
+        tl.float32)
+    if NORM:
+        x = x * tl.rsqrt(tl.sum(x * x, 0) / size + eps) * norm
+        x = x.to(x_ptr.dtype.element_ty).to(tl.float32)  # as `rms_norm` would have left it
+    scale = tl.maximum(tl.max(tl.abs(x), 0) / LIMIT, 1e-12)
+    tl.store(values_ptr + row.to(tl.int64) * size + columns, (x / scale).to(
+        values_ptr.dtype.element_ty), mask=columns < size)
+    tl.store(scale_ptr + row, scale)
+
+
+@triton.jit
+def _rescale_kernel(product_ptr, row_scale_ptr, scale_ptr, residual_ptr, out_ptr, size,
+                    RESIDUAL: tl.constexpr, TILE: tl.constexpr, OVERLAP: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    inside = columns < size
+    scale = tl.load(scale_ptr + columns, mask=inside, other=0.0)
+    wait_for_previous(OVERLAP)
+    x = tl.load(product_ptr + row * size + columns, mask=inside, other=0.0).to(tl.float32)
+    x *= scale * tl.load(row_scale_ptr + row)
+    if RESIDUAL:
+        x += tl.load(residual_ptr + row * size + columns, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out_ptr + row * size + columns, x.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+def quantise_rows(x: Tensor, values: Tensor, scale: Tensor, norm: Tensor | None = None,
+                  eps: float = 0.0) -> None:
+    """x [rows, size] -> float8 values of the same shape and float32 scales [rows].
+
+    norm [lanes, size]: x, whose rows are those of one lane after another, is RMS-normed first.
+    """
+    rows, size = x.shape
+    tile = next_power_of_2(size)
+    lane_rows = rows if norm is None else rows // len(norm)
+    _quantise_kernel[(rows, )](x, x if norm is None else norm, values, scale, lane_rows, size, eps,
+                               LIMIT=LARGEST, NORM=norm is not None, TILE=tile,
+                               **options(16 if tile > 4096 else 8))
+
+
+def rescale(product: Tensor, row_scale: Tensor, scale: Tensor, out: Tensor,
+            residual: Tensor | None = None) -> None:
+    """out [rows, size] = product * row_scale [rows] * scale [size] (+ residual)."""
+    rows, size = out.shape
+    tile = min(_TILE, next_power_of_2(size))
+    _rescale_kernel[(rows, triton.cdiv(
+        size, tile))](product, row_scale, scale, out if residual is None else residual, out, size,
+                      RESIDUAL=residual is not None, TILE=tile, **options(4))

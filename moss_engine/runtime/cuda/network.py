@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from moss_engine.kernels.lm.paged import PagedAttention
+from moss_engine.kernels.lm.attention import PagedAttention
 from moss_engine.kernels.lm.rows import embed, repeat_rows
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Logits

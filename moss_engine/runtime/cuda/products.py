@@ -7,12 +7,9 @@ from torch import Tensor
 
 from moss_engine.kernels.launch import interpreted
 from moss_engine.kernels.lm.few_rows import MOST_ROWS, FewRows, has_few_rows
-from moss_engine.kernels.lm.float8 import quantise_rows, rescale
-from moss_engine.kernels.lm.matvec import matvec
-from moss_engine.kernels.lm.matvec8 import matvec8
-from moss_engine.kernels.lm.matvec_packed import matvec_packed
+from moss_engine.kernels.lm.matvec import matvec, matvec8, matvec_packed
 from moss_engine.kernels.lm.packed_rows import PackedRows, widen
-from moss_engine.kernels.lm.rows import gate, rms_norm
+from moss_engine.kernels.lm.rows import gate, quantise_rows, rescale, rms_norm
 from moss_engine.runtime.cuda.weights import LaneLinear, Weights
 
 # Weights of one product in one lane from which on our own kernels are faster for more than _FEW
@@ -98,6 +95,7 @@ class Products:
             return
         normed = _view(self._normed, x.shape)
         if linear.is_packed:
+            assert linear.scale is not None, "packed weights have scales"
             rms_norm(x, norm, self._eps, normed)
             if x.shape[1] <= MOST_ROWS:
                 self._packed_rows(normed, linear.weight, linear.scale, out, gated=True)

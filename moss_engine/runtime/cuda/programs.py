@@ -56,7 +56,7 @@ class DeviceInputs:
         total = self._num_small + (_batch_places(limits) + limits.max_batch) * table_blocks
         self._host = torch.zeros(total, dtype=torch.int32, pin_memory=device.type == "cuda")
         self._device = torch.zeros(total, dtype=torch.int32, device=device)
-        host = memoryview(self._host.numpy())
+        host = self._host.numpy().data
         self._views: dict[str, tuple[memoryview, Tensor]] = {}
         start = 0
         for name, size in sizes.items():

@@ -15,7 +15,7 @@ from torch import Tensor
 from moss_engine.api.errors import ConfigError
 from moss_engine.api.info import RuntimeInfo
 from moss_engine.api.tokens import Row
-from moss_engine.kernels.lm.paged import PagedAttention, Pool
+from moss_engine.kernels.lm.attention import PagedAttention, Pool
 from moss_engine.models.checkpoint import expected_tensors, refusing_tied, stream_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import load_scales

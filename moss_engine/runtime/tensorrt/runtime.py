@@ -25,8 +25,13 @@ from moss_engine.runtime.base import Limits, Logits, ScheduledBatch, ScheduledSe
 from moss_engine.runtime.engine_manifest import EngineManifest, EngineRequirements, open_engine
 from moss_engine.runtime.memory import require_memory
 from moss_engine.runtime.sampler import LogitsRuntime
-from moss_engine.runtime.tensorrt.engine import TrtEngine, TrtParts
-from moss_engine.runtime.tensorrt.library import Library, compute_capability, load_library
+from moss_engine.runtime.tensorrt.engine import (
+    Library,
+    TrtEngine,
+    TrtParts,
+    compute_capability,
+    load_library,
+)
 from moss_engine.runtime.tensorrt.tensors import (
     NEW_KV,
     OUTPUTS,

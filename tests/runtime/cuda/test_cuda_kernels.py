@@ -10,12 +10,9 @@ pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
 from moss_engine.kernels.lm.few_rows import FewRows, has_few_rows  # noqa: E402
-from moss_engine.kernels.lm.float8 import quantise_rows  # noqa: E402
-from moss_engine.kernels.lm.matvec import matvec  # noqa: E402
-from moss_engine.kernels.lm.matvec8 import matvec8  # noqa: E402
-from moss_engine.kernels.lm.matvec_packed import matvec_packed  # noqa: E402
+from moss_engine.kernels.lm.matvec import matvec, matvec8, matvec_packed  # noqa: E402
 from moss_engine.kernels.lm.packed_rows import PackedRows, RowsTuning, widen  # noqa: E402
-from moss_engine.kernels.lm.rows import embed  # noqa: E402
+from moss_engine.kernels.lm.rows import embed, quantise_rows  # noqa: E402
 from moss_engine.models.packed import group_of, quantise4, quantise8, widen4  # noqa: E402
 from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, relative_error  # noqa: E402
 

@@ -21,7 +21,7 @@ from moss_engine.models.layout import parts, stream_parts
 from moss_engine.models.manifest import checkpoint_digest
 from moss_engine.runtime.base import Limits, Logits, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.engine_manifest import PLAN_NAME, EngineManifest, write_engine_manifest
-from moss_engine.runtime.tensorrt.library import Library, describe
+from moss_engine.runtime.tensorrt.engine import Library, describe
 from moss_engine.runtime.tensorrt.runtime import EngineFile, TrtRuntime, bound_weights
 from moss_engine.runtime.tensorrt_llm.runtime import TrtLlmRuntime
 from tests.runtime.tensorrt.stand_in import OLD_TENSORRT, PLANS, TENSORRT, installed

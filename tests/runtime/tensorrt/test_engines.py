@@ -20,10 +20,16 @@ from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.models.layout import parts
 from moss_engine.runtime.base import Limits, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager.runtime import load_torch_runtime
-from moss_engine.runtime.tensorrt.library import Library, load_library
+from moss_engine.runtime.tensorrt.engine import Library, load_library
 from moss_engine.runtime.tensorrt.runtime import TrtRuntime
-from moss_engine.runtime.tensorrt_llm.runtime import TrtLlmRuntime, pool_shape
-from moss_engine.runtime.tensorrt_llm.tensors import INPUTS, Geometry, make_step, values_of
+from moss_engine.runtime.tensorrt_llm.runtime import (
+    INPUTS,
+    Geometry,
+    TrtLlmRuntime,
+    make_step,
+    pool_shape,
+    values_of,
+)
 from moss_engine.text.processor import load_processor
 from tests.runtime.runtime_contract import LIMITS, RuntimeContract
 from tests.runtime.tensorrt import stand_in

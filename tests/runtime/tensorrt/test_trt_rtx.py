@@ -14,13 +14,13 @@ pytest.importorskip("tensorrt_rtx_bindings", reason="TensorRT-RTX is not install
 
 from moss_engine.api.errors import ConfigError
 from moss_engine.config import NANO_CHECKPOINT
-from moss_engine.export.ops import Ops, Value
+from moss_engine.export.network import Ops, Value
 from moss_engine.export.tensorrt import BuildTarget, build_tensorrt_plan
 from moss_engine.export.tensorrt_llm import build_llm_plan
 from moss_engine.models.config import PUBLISHED, ModelConfig
 from moss_engine.runtime.base import Limits
-from moss_engine.runtime.tensorrt.library import load_library
-from moss_engine.runtime.tensorrt_llm.tensors import ATTENTION
+from moss_engine.runtime.tensorrt.engine import load_library
+from moss_engine.runtime.tensorrt_llm.runtime import ATTENTION
 from tests.runtime.tensorrt import stand_in
 from tests.runtime.tensorrt.support import LLM_LIMITS, float8_layout_of, layout_of
 

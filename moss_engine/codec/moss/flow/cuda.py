@@ -1,6 +1,6 @@
 """The flow on a GPU: conformer and all Euler steps in one CUDA graph per batch size.
 
-The same mathematics as `encoder` and `decoder` beside it, in kernels that leave out the memory
+The same mathematics as `network` beside it, in kernels that leave out the memory
 traffic between small operations. A graph finds the streams' memories by offsets that are copied
 into its inputs before it runs (`_meta`).
 """
@@ -10,17 +10,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from moss_engine.codec.device import GRAPH_BATCHES, open_lane
-from moss_engine.codec.moss.flow.decoder import OUTSIDE, Chunk
-from moss_engine.codec.moss.flow.encoder import (
+from moss_engine.codec.moss.flow.network import (
     BRANCHES,
     LOOK_BACK,
+    OUTSIDE,
+    Chunk,
     FlowMemory,
     embedded,
     finished,
@@ -37,11 +37,26 @@ from moss_engine.codec.moss.flow.weights import (
     ConformerBlock,
     FlowWeights,
     Stage,
-    Transformer,
 )
-
-if TYPE_CHECKING:
-    from moss_engine.kernels.codec.flow_meta import Tiles
+from moss_engine.kernels.codec import conformer
+from moss_engine.kernels.codec.flow import (
+    FIELDS,
+    Chunks,
+    Field,
+    Stream,
+    Tails,
+    Tiles,
+    attend,
+    convolve,
+    convolve_bent,
+    feed,
+    first_query,
+    join,
+    query,
+    settled,
+)
+from moss_engine.kernels.codec.flow import step as euler_step
+from moss_engine.kernels.launch import shared_memory_bytes
 
 _MOST_SHARED, SHARED_FOR_MANY = 150 << 10, 220 << 10
 """Bytes of shared memory that the largest program of a plan takes, and of that for many rows."""
@@ -137,8 +152,6 @@ def plan_of(rows: int, dtype: torch.dtype, shared_bytes: int) -> Plan:
     Programs are smaller in float32, which takes twice the room, and on GeForce cards, which have
     99 KB of shared memory.
     """
-    from moss_engine.kernels.codec.flow_meta import Tiles
-
     is_small = shared_bytes < _MOST_SHARED
     if dtype == torch.float32:
         tiles = _FLOAT32
@@ -167,8 +180,6 @@ def encode(
     Windows are those of `encode_chunk`; before [streams, 2, width] holds the two codes before the
     chunk as they are upsampled. Returns mu [streams, chunk * ratio, mels] and the next `before`.
     """
-    from moss_engine.kernels.codec.flow_meta import Field
-
     ratio = weights.config.ratio
     x = embedded(weights, windows)
     x = _blocks(weights, weights.encoder.blocks, x, anchor, meta, positions, Field.low_rows, ratio)
@@ -190,44 +201,34 @@ def _blocks(
     at: int,
     ratio: int,
 ) -> Tensor:
-    from moss_engine.kernels.codec.conformer import attend, keep
-
     streams, count, width = x.shape
     dtype = weights.dtype
     waves = waves_of(positions[:, None] + torch.arange(count, device=x.device), width).flatten(0, 1)
     x = x.flatten(0, 1)
     for i, block in enumerate(blocks):
         qkv = linear(norm(x, block.norm_attention, CONFORMER_EPS).to(dtype), block.qkv)
-        keep(qkv, waves, anchor, meta, i, count, at, ratio)
+        conformer.keep(qkv, waves, anchor, meta, i, count, at, ratio)
         heads, size = block.bias_position.shape
-        query = qkv[:, :width].view(-1, heads, size) + block.bias_position
-        asked = torch.matmul(query.transpose(0, 1), block.position)
-        x = x + linear(
-            attend(qkv, block.bias_content, asked, waves, anchor, meta, i, count, at, ratio),
-            block.out,
+        asking = qkv[:, :width].view(-1, heads, size) + block.bias_position
+        asked = torch.matmul(asking.transpose(0, 1), block.position)
+        seen = conformer.attend(
+            qkv, block.bias_content, asked, waves, anchor, meta, i, count, at, ratio
         )
+        x = x + linear(seen, block.out)
         hidden = F.silu(linear(norm(x, block.norm_ffn, CONFORMER_EPS).to(dtype), block.first))
         x = x + linear(hidden, block.second)
     return x.view(streams, count, width)
 
 
-if TYPE_CHECKING:
-    from moss_engine.kernels.codec.flow_block import Stream
-    from moss_engine.kernels.codec.flow_convolution import Tails
-    from moss_engine.kernels.codec.flow_meta import Chunks
-
-
 def solve(weights: FlowWeights, chunks: Chunks, plan: Plan, noise: Tensor, fixed: Tensor) -> Tensor:
     """noise [streams, frames, mels], fixed [streams, frames, 3 * mels] -> mel like noise"""
-    from moss_engine.kernels.codec.flow_step import step as take_step
-
     estimator, guidance = weights.estimator, weights.config.guidance
     streams, frames, mels = noise.shape
     branches = torch.stack([torch.cat([noise, fixed], -1), F.pad(noise, (0, fixed.shape[-1]))], 1)
     inputs = branches.flatten(0, 2)  # the mels in them move on
     for step in range(NUM_STEPS):
         y = last_convolution(weights, chunks, plan, inputs, step)
-        take_step(
+        euler_step(
             y,
             estimator.final_norm.weight,
             estimator.final_norm.bias,
@@ -246,9 +247,6 @@ def last_convolution(
     weights: FlowWeights, chunks: Chunks, plan: Plan, inputs: Tensor, step: int
 ) -> Tensor:
     """inputs float32 [rows, input channels] -> parts [parts, rows, channels]"""
-    from moss_engine.kernels.codec.flow_block import settled
-    from moss_engine.kernels.codec.flow_convolution import Tails, convolve
-
     estimator, config = weights.estimator, weights.config
     convolutions = num_convolutions(config)
     tails = Tails(
@@ -280,10 +278,6 @@ def _stage(
     stage: Stage, chunks: Chunks, plan: Plan, both: Tensor, step: int, layer: int, tails: Tails
 ) -> Stream:
     """both [parts, rows, 2 * channels]: the first convolution and the straight path"""
-    from moss_engine.kernels.codec.flow_attention import attend
-    from moss_engine.kernels.codec.flow_block import Stream, first_query, join, query
-    from moss_engine.kernels.codec.flow_convolution import convolve_bent
-
     channels, groups = len(stage.second.weight), len(chunks.meta) * BRANCHES
     y = convolve_bent(
         both[..., :channels],
@@ -308,25 +302,19 @@ def _stage(
             x, asked = query(stream, *of_attention, *where)
         mixed, tops = attend(asked.view(groups, -1, channels), chunks, number, plan.attend)
         stream = Stream(x, join(mixed, tops, block.out.weight, block.out.bias, plan.join))
-        stream = _feed_forward(stream, block, plan)
+        stream = feed(
+            stream,
+            block.norm_ffn.weight,
+            block.norm_ffn.bias,
+            EPS,
+            block.first.weight,
+            block.first.bias,
+            block.second.weight,
+            block.second.bias,
+            plan.feed,
+        )
     assert stream is not None, "a stage has transformers"
     return stream
-
-
-def _feed_forward(stream: Stream, block: Transformer, plan: Plan) -> Stream:
-    from moss_engine.kernels.codec.flow_block import feed
-
-    return feed(
-        stream,
-        block.norm_ffn.weight,
-        block.norm_ffn.bias,
-        EPS,
-        block.first.weight,
-        block.first.bias,
-        block.second.weight,
-        block.second.bias,
-        plan.feed,
-    )
 
 
 def _behind(tails: Tails, count: int) -> Tails:
@@ -347,8 +335,6 @@ class _Inputs:
 
     @staticmethod
     def empty(weights: FlowWeights, streams: int, chunk_codes: int) -> _Inputs:
-        from moss_engine.kernels.codec.flow_meta import FIELDS
-
         config, like = weights.config, weights.noise
         frames = chunk_codes * config.ratio
 
@@ -450,8 +436,6 @@ class CudaFlow:
 
 def _meta(memories: Sequence[FlowMemory], valid: int, anchor: Tensor) -> Tensor:
     """int64 [streams, FIELDS], as `flow_meta.Field` says, for chunks of `valid` frames"""
-    from moss_engine.kernels.codec.flow_meta import FIELDS, Field
-
     start, size = anchor.data_ptr(), anchor.element_size()
 
     def place(tensor: Tensor) -> int:
@@ -461,45 +445,35 @@ def _meta(memories: Sequence[FlowMemory], valid: int, anchor: Tensor) -> Tensor:
 
     rows = []
     for memory in memories:
-        row = [0] * FIELDS
-        row[Field.notes], row[Field.capacity], row[Field.slot] = (
-            place(memory.notes),
-            memory.capacity,
-            memory.slot,
-        )
-        row[Field.seen] = (
-            memory.capacity if memory.frames >= memory.capacity else memory.slot + valid
-        )
-        row[Field.valid], row[Field.tails], row[Field.parity] = (
-            valid,
-            place(memory.tails),
-            memory.parity,
-        )
-        row[Field.low_rows], row[Field.low_waves] = place(memory.low.rows), place(memory.low.waves)
-        row[Field.high_rows], row[Field.high_waves] = (
-            place(memory.high.rows),
-            place(memory.high.waves),
-        )
-        past = memory.prompt
+        is_full, past = memory.frames >= memory.capacity, memory.prompt
+        row = {
+            Field.notes: place(memory.notes),
+            Field.capacity: memory.capacity,
+            Field.slot: memory.slot,
+            Field.seen: memory.capacity if is_full else memory.slot + valid,
+            Field.valid: valid,
+            Field.tails: place(memory.tails),
+            Field.parity: memory.parity,
+            Field.low_rows: place(memory.low.rows),
+            Field.low_waves: place(memory.low.waves),
+            Field.high_rows: place(memory.high.rows),
+            Field.high_waves: place(memory.high.waves),
+        }
         if past is not None and past.frames:
-            row[Field.prompt_notes], row[Field.prompt_frames] = place(past.notes), past.frames
-            row[Field.low_past_rows], row[Field.low_past_waves] = (
-                place(past.low.rows),
-                place(past.low.waves),
-            )
-            row[Field.high_past_rows], row[Field.high_past_waves] = (
-                place(past.high.rows),
-                place(past.high.waves),
-            )
-        rows.append(row)
+            row |= {
+                Field.prompt_notes: place(past.notes),
+                Field.prompt_frames: past.frames,
+                Field.low_past_rows: place(past.low.rows),
+                Field.low_past_waves: place(past.low.waves),
+                Field.high_past_rows: place(past.high.rows),
+                Field.high_past_waves: place(past.high.waves),
+            }
+        rows.append([row.get(field, 0) for field in Field])
     return torch.tensor(rows, dtype=torch.int64)
 
 
 def _run(weights: FlowWeights, given: _Inputs) -> tuple[Tensor, Tensor]:
     """-> mel [streams, frames, mels], and [streams, 2, width] for the next chunk's upsampling"""
-    from moss_engine.kernels.codec.flow_meta import Chunks
-    from moss_engine.kernels.launch import shared_memory_bytes
-
     mu, after = encode(weights, given.anchor, given.meta, given.first, given.windows, given.before)
     frames = mu.shape[1]
     at = given.first[:, None] * weights.config.ratio + torch.arange(frames, device=mu.device)

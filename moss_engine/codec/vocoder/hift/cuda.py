@@ -12,8 +12,12 @@ from torch import Tensor
 from torch.nn.functional import conv2d, conv_transpose2d, leaky_relu, linear, pad
 
 from moss_engine.codec.device import GRAPH_BATCHES, Affine, open_lane
-from moss_engine.codec.vocoder.hift.generator import MAX_MAGNITUDE, PITCH_REACH, window_wave
-from moss_engine.codec.vocoder.hift.stream import KEPT_FRAMES
+from moss_engine.codec.vocoder.hift.generator import (
+    KEPT_FRAMES,
+    MAX_MAGNITUDE,
+    PITCH_REACH,
+    window_wave,
+)
 from moss_engine.codec.vocoder.hift.weights import HiftWeights, ResidualBlock
 
 _MULTIPLE = 8
@@ -70,17 +74,16 @@ class _Block:
 
     def add_to(self, mixed: Tensor, x: Tensor, scale: float, *, adds_up: bool) -> None:
         """mixed (+)= scale * block(x)"""
-        from moss_engine.kernels.codec.hift import snake
-        from moss_engine.kernels.codec.snake import mix
+        from moss_engine.kernels.codec.snake import hift_snake, mix
 
         pending, bias = x, None
         for i, dilation in enumerate(self.dilations):
             first, second = self.first[i], self.second[i]
             reach = (first.weight.shape[-1] - 1) // 2
             add = None if bias is None else x
-            bent, x = snake(pending, self.first_frequencies[i], bias, add)
+            bent, x = hift_snake(pending, self.first_frequencies[i], bias, add)
             hidden = first(bent, reach * dilation, dilation)
-            bent, _ = snake(hidden, self.second_frequencies[i], first.bias)
+            bent, _ = hift_snake(hidden, self.second_frequencies[i], first.bias)
             pending, bias = second(bent, reach), second.bias
         assert bias is not None, "a block has dilations"
         mix(mixed, pending, bias, x, scale, adds_up=adds_up)

@@ -1,0 +1,554 @@
+"""Attention over the paged KV pool, for one row of every sequence and for many rows of some.
+
+The pool is two tensors [slots, blocks + 1, kv_heads, block_size, head_dim]. The block after the
+last one takes what padding rows write. Positions are split over several programs where too few
+would run. Each keeps the sum of its weighted values, the largest score and the sum of weights; the
+program that finishes last adds the parts up, always in the same order.
+
+Own kernels rather than a library's, because the decode kernel norms, rotates and writes the new row
+itself, reads the block tables on the device, so that a captured graph needs no planning by the
+host, and loads before the kernel ahead of it has ended. How they compare with FlashInfer's and
+torch's is in docs/full_size.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from moss_engine.kernels.launch import next_power_of_2, options, start_next, wait_for_previous
+from moss_engine.models.config import ModelConfig
+
+
+@triton.jit
+def find_blocks(table_ptr, t, end, BLOCK: tl.constexpr):
+    """Numbers of the blocks that hold positions t."""
+    return tl.load(table_ptr + t // BLOCK, mask=t < end, other=0)
+
+
+@triton.jit
+def place_rows(blocks, t, pool_slot, kv_head, KV: tl.constexpr, BLOCK: tl.constexpr,
+               D: tl.constexpr):
+    """Pool offsets of positions t in `blocks`; pool_slot is slot * (blocks + 1)."""
+    return ((pool_slot + blocks) * KV + kv_head) * (BLOCK * D) + (t % BLOCK) * D
+
+
+@triton.jit
+def load_rows(pool_ptr, at, t, end, dims, D: tl.constexpr):
+    """[T, dims] of keys or values; zeros from `end` on."""
+    return tl.load(pool_ptr + at[:, None] + dims[None, :],
+                   mask=(t < end)[:, None] & (dims < D)[None, :], other=0.0)
+
+
+@triton.jit
+def load_half_keys(pool_ptr, at, t, end, halves, D: tl.constexpr):
+    """[D / 2, T] of keys, transposed."""
+    inside = (t < end)[None, :] & (halves < D // 2)[:, None]
+    return tl.load(pool_ptr + at[None, :] + halves[:, None], mask=inside, other=0.0)
+
+
+@triton.jit
+def load_norm(weight_ptr, dims, D: tl.constexpr):
+    """The norm's weights for both halves of a head: float32 [1, D / 2] each."""
+    HALF: tl.constexpr = D // 2
+    first = tl.load(weight_ptr + dims, mask=dims < HALF, other=0.0).to(tl.float32)
+    second = tl.load(weight_ptr + HALF + dims, mask=dims < HALF, other=0.0).to(tl.float32)
+    return first[None, :], second[None, :]
+
+
+@triton.jit
+def load_angles(rope_ptr, position, dims, D: tl.constexpr):
+    """Cosine and sine of one position, float32 [1, D / 2]; table float32 [positions, 2, D / 2]."""
+    HALF: tl.constexpr = D // 2
+    at = rope_ptr + position * D + dims
+    cosine = tl.load(at, mask=dims < HALF, other=0.0)
+    sine = tl.load(at + HALF, mask=dims < HALF, other=0.0)
+    return cosine[None, :], sine[None, :]
+
+
+@triton.jit
+def load_halves(row_ptr, heads, num_heads, dims, D: tl.constexpr):
+    """Both halves of `heads` of one row, `num_heads` of them real: float32 [heads, D / 2] each."""
+    HALF: tl.constexpr = D // 2
+    at = row_ptr + (heads * D)[:, None] + dims[None, :]
+    inside = (heads < num_heads)[:, None] & (dims < HALF)[None, :]
+    first = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(at + HALF, mask=inside, other=0.0).to(tl.float32)
+    return first, second
+
+
+@triton.jit
+def store_halves(row_ptr, first, second, heads, num_heads, dims, D: tl.constexpr):
+    """The reverse of `load_halves`, in the row's type."""
+    HALF: tl.constexpr = D // 2
+    at = row_ptr + (heads * D)[:, None] + dims[None, :]
+    inside = (heads < num_heads)[:, None] & (dims < HALF)[None, :]
+    tl.store(at, first.to(row_ptr.dtype.element_ty), mask=inside)
+    tl.store(at + HALF, second.to(row_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def norm_rotate(first, second, norm_first, norm_second, cosine, sine, eps, D: tl.constexpr):
+    """RMSNorm and NeoX rotation of a head's two halves, float32 [heads, D / 2] each."""
+    squares = tl.sum(first * first, 1) + tl.sum(second * second, 1)
+    inverse_rms = tl.rsqrt(squares / D + eps)[:, None]
+    first *= inverse_rms * norm_first
+    second *= inverse_rms * norm_second
+    return first * cosine - second * sine, second * cosine + first * sine
+
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+LOWEST = tl.constexpr(-1e30)
+
+
+@triton.jit
+def split_length(num_positions, num_splits, T: tl.constexpr):
+    """Positions one split attends to: whole tiles of T."""
+    return tl.maximum(tl.cdiv(tl.cdiv(num_positions, num_splits), T), 1) * T
+
+
+@triton.jit
+def add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split,
+                 num_active, num_splits, M: tl.constexpr, DP: tl.constexpr):
+    """Store this split's part; the last program to arrive returns (True, the sum of all)."""
+    rows = tl.arange(0, M)
+    columns = tl.arange(0, DP)
+    tile = rows[:, None] * DP + columns[None, :]
+    base = group.to(tl.int64) * num_splits
+    tl.store(part_acc_ptr + (base + split) * M * DP + tile, acc)
+    tl.store(part_stats_ptr + (base + split) * 2 * M + rows, top)
+    tl.store(part_stats_ptr + (base + split) * 2 * M + M + rows, total)
+    tl.debug_barrier()
+    arrived = tl.atomic_add(counter_ptr + group, 1, sem="acq_rel", scope="gpu")
+    is_last = arrived == num_active - 1
+    if is_last:
+        tl.store(counter_ptr + group, 0)
+        acc = tl.zeros([M, DP], tl.float32)
+        total = tl.zeros([M], tl.float32)
+        top = tl.full([M], LOWEST, tl.float32)
+        for part in tl.range(0, num_active):
+            part_top = tl.load(part_stats_ptr + (base + part) * 2 * M + rows)
+            part_total = tl.load(part_stats_ptr + (base + part) * 2 * M + M + rows)
+            new_top = tl.maximum(top, part_top)
+            keep, add = tl.exp2(top - new_top), tl.exp2(part_top - new_top)
+            acc = acc * keep[:, None] + tl.load(part_acc_ptr +
+                                                (base + part) * M * DP + tile) * add[:, None]
+            total = total * keep + part_total * add
+            top = new_top
+    return is_last, acc, total
+
+
+@triton.jit
+def _load_new_row(row_ptr, norms, angles, kv_head, eps, dtype: tl.constexpr, KV: tl.constexpr,
+                  G: tl.constexpr, D: tl.constexpr, M: tl.constexpr, HP: tl.constexpr,
+                  DP: tl.constexpr):
+    """A new row's queries and key of one KV head, normed and rotated in halves, and its value."""
+    heads, one, halves, dims = tl.arange(0, M), tl.arange(0, 1), tl.arange(0, HP), tl.arange(0, DP)
+    q_first, q_second = load_halves(row_ptr + kv_head * G * D, heads, G, halves, D)
+    q_first, q_second = norm_rotate(q_first, q_second, norms[0], norms[1], angles[0], angles[1],
+                                    eps, D)
+    k_first, k_second = load_halves(row_ptr + (KV * G + kv_head) * D, one, 1, halves, D)
+    k_first, k_second = norm_rotate(k_first, k_second, norms[2], norms[3], angles[0], angles[1],
+                                    eps, D)
+    v_new = tl.load(row_ptr + (KV * (G + 1) + kv_head) * D + dims, mask=dims < D, other=0.0)
+    return q_first.to(dtype), q_second.to(dtype), k_first.to(dtype), k_second.to(dtype), v_new.to(
+        dtype)
+
+
+@triton.jit
+def _attend_to_itself(q_first, q_second, k_first, k_second, v_new, scale_log2, own, M: tl.constexpr,
+                      DP: tl.constexpr):
+    """The sums that attention starts with: those of the new row alone where `own`, else of nothing.
+    """
+    score = tl.sum(q_first.to(tl.float32) * k_first.to(tl.float32), 1)
+    score += tl.sum(q_second.to(tl.float32) * k_second.to(tl.float32), 1)
+    top = tl.where(own, score * scale_log2, LOWEST)
+    total = tl.where(own, 1.0, 0.0) + tl.zeros([M], tl.float32)
+    acc = tl.where(own, v_new.to(tl.float32), 0.0)[None, :] + tl.zeros([M, DP], tl.float32)
+    return top, total, acc
+
+
+@triton.jit
+def _attend_tile(q_first, q_second, k_first, k_second, v, inside, scale_log2, top, total, acc):
+    """Take one tile of cached rows into the sums of a decoding row's heads."""
+    scores = tl.dot(q_first, k_first, input_precision="ieee")
+    scores = tl.dot(q_second, k_second, scores, input_precision="ieee")
+    scores = tl.where(inside[None, :], scores * scale_log2, LOWEST)
+    new_top = tl.maximum(top, tl.max(scores, 1))
+    keep = tl.exp2(top - new_top)
+    weights = tl.exp2(scores - new_top[:, None])
+    acc = tl.dot(weights.to(v.dtype), v, acc * keep[:, None], input_precision="ieee")
+    return new_top, total * keep + tl.sum(weights, 1), acc
+
+
+@triton.jit
+def _load_tile(k_pool_ptr, v_pool_ptr, blocks, t, end, pool_slot, kv_head, KV: tl.constexpr,
+               D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr):
+    """Cached rows t: both halves of the keys, transposed, and values."""
+    halves, dims = tl.arange(0, HP), tl.arange(0, DP)
+    at = place_rows(blocks, t, pool_slot, kv_head, KV, BLOCK, D)
+    return (load_half_keys(k_pool_ptr, at, t, end, halves, D),
+            load_half_keys(k_pool_ptr + D // 2, at, t, end, halves, D),
+            load_rows(v_pool_ptr, at, t, end, dims, D))
+
+
+@triton.jit
+def _load_ahead(k_pool_ptr, v_pool_ptr, table, pool_slot, kv_head, start, end, KV: tl.constexpr,
+                D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
+                T: tl.constexpr):
+    """The first tile of start..end, and where the second lies."""
+    t = start + tl.arange(0, T)
+    blocks = find_blocks(table, t, end, BLOCK)
+    ahead = _load_tile(k_pool_ptr, v_pool_ptr, blocks, t, end, pool_slot, kv_head, KV, D, HP, DP,
+                       BLOCK)
+    return ahead, find_blocks(table, t + T, end, BLOCK)
+
+
+@triton.jit
+def _attend_ahead(q_first, q_second, ahead, blocks, k_pool_ptr, v_pool_ptr, table, pool_slot,
+                  kv_head, start, end, scale_log2, top, total, acc, KV: tl.constexpr,
+                  D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
+                  T: tl.constexpr):
+    """Attend to start..end; the first tile is `ahead`, the second's `blocks` are known."""
+    times = tl.arange(0, T)
+    for tile in tl.range(start, end, T, num_stages=1):
+        t = tile + T + times
+        then = _load_tile(k_pool_ptr, v_pool_ptr, blocks, t, end, pool_slot, kv_head, KV, D, HP, DP,
+                          BLOCK)
+        blocks = find_blocks(table, t + T, end, BLOCK)
+        top, total, acc = _attend_tile(q_first, q_second, ahead[0], ahead[1], ahead[2], tile + times
+                                       < end, scale_log2, top, total, acc)
+        ahead = then
+    return top, total, acc
+
+
+@triton.jit
+def _attend_staged(q_first, q_second, k_pool_ptr, v_pool_ptr, table, pool_slot, kv_head, start, end,
+                   scale_log2, top, total, acc, KV: tl.constexpr, D: tl.constexpr, HP: tl.constexpr,
+                   DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr, STAGES: tl.constexpr):
+    """Attend to start..end with STAGES tiles on their way."""
+    times = tl.arange(0, T)
+    for tile in tl.range(start, end, T, num_stages=STAGES):
+        t = tile + times
+        k_first, k_second, v = _load_tile(k_pool_ptr, v_pool_ptr, find_blocks(table, t, end, BLOCK),
+                                          t, end, pool_slot, kv_head, KV, D, HP, DP, BLOCK)
+        top, total, acc = _attend_tile(q_first, q_second, k_first, k_second, v, t < end, scale_log2,
+                                       top, total, acc)
+    return top, total, acc
+
+
+@triton.jit
+def _store_new_row(k_pool_ptr, v_pool_ptr, table, num_cached, pool_slot, kv_head, k_first, k_second,
+                   v, KV: tl.constexpr, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
+                   BLOCK: tl.constexpr):
+    """A new row's key, in halves, and its value to their places in the pool."""
+    halves, dims = tl.arange(0, HP), tl.arange(0, DP)
+    block = tl.load(table + num_cached // BLOCK)
+    at = place_rows(block, num_cached, pool_slot, kv_head, KV, BLOCK, D)
+    store_halves(k_pool_ptr + at, k_first, k_second, tl.arange(0, 1), 1, halves, D)
+    tl.store(v_pool_ptr + at + dims, v, mask=dims < D)
+
+
+@triton.jit
+def _store_attended(out_ptr, acc, total, row, is_wanted, G: tl.constexpr, D: tl.constexpr,
+                    M: tl.constexpr, DP: tl.constexpr):
+    """The weighted mean of values for each head of one KV head, where this program has all of it.
+    """
+    heads, dims = tl.arange(0, M), tl.arange(0, DP)
+    inside = (heads < G)[:, None] & (dims < D)[None, :] & is_wanted
+    at = out_ptr + row * G * D + heads[:, None] * D + dims[None, :]
+    tl.store(at, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit(
+    do_not_specialize=["batch", "slot", "lane_slots", "num_blocks", "table_stride", "num_splits"])
+def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, tables_ptr,
+                         k_pool_ptr, v_pool_ptr, out_ptr, part_acc_ptr, part_stats_ptr, counter_ptr,
+                         batch, slot, lane_slots, num_blocks, table_stride, num_splits, scale, eps,
+                         KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr, M: tl.constexpr,
+                         HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
+                         SPLIT: tl.constexpr, STAGES: tl.constexpr, OVERLAP: tl.constexpr):
+    """Decode attention straight from the qkv product: norms, rotary, KV write, attention.
+
+    qkv: [lanes, batch, (KV * G + 2 * KV) * D]; positions[i] counts the cached rows of sequence i;
+    out: [lanes, batch, KV * G * D]. Grid (num_splits, KV, lanes * batch); SPLIT tells whether there
+    is more than one. The first split also attends to the new row itself. Positions, tables and
+    cached rows are read before the previous kernel has ended: no kernel of the step writes them.
+
+    Where there is little to read (STAGES 0), a split's first tile is loaded before the previous
+    kernel has ended, every other one tile ahead of its use, and block numbers one ahead of that;
+    otherwise STAGES tiles are on their way.
+    """
+    split, kv_head = tl.program_id(0), tl.program_id(1)
+    lane, sequence = tl.program_id(2) // batch, tl.program_id(2) % batch
+    start_next(OVERLAP)
+    num_cached = tl.load(positions_ptr + sequence)
+    length = split_length(num_cached, num_splits, T)
+    num_active = tl.maximum(tl.cdiv(num_cached, length), 1)
+    if split >= num_active:
+        return
+    halves = tl.arange(0, HP)
+    pool_slot = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1)
+    table = tables_ptr + sequence * table_stride
+    start, end = split * length, tl.minimum(num_cached, (split + 1) * length)
+    if STAGES == 0:
+        ahead, blocks = _load_ahead(k_pool_ptr, v_pool_ptr, table, pool_slot, kv_head, start, end,
+                                    KV, D, HP, DP, BLOCK, T)
+    norms = load_norm(q_norm_ptr + lane * D, halves, D) + load_norm(k_norm_ptr + lane * D, halves,
+                                                                    D)
+    angles = load_angles(rope_ptr, num_cached, halves, D)
+    row = tl.program_id(2).to(tl.int64)
+    wait_for_previous(OVERLAP)
+    q_first, q_second, k_new_first, k_new_second, v_new = _load_new_row(
+        qkv_ptr + row * (KV * (G + 2) * D), norms, angles, kv_head, eps,
+        k_pool_ptr.dtype.element_ty, KV, G, D, M, HP, DP)
+    scale_log2 = scale * LOG2_E
+    top, total, acc = _attend_to_itself(q_first, q_second, k_new_first, k_new_second, v_new,
+                                        scale_log2, split == 0, M, DP)
+    if split == 0:
+        _store_new_row(k_pool_ptr, v_pool_ptr, table, num_cached, pool_slot, kv_head, k_new_first,
+                       k_new_second, v_new, KV, D, HP, DP, BLOCK)
+    if STAGES == 0:
+        top, total, acc = _attend_ahead(q_first, q_second, ahead, blocks, k_pool_ptr, v_pool_ptr,
+                                        table, pool_slot, kv_head, start, end, scale_log2, top,
+                                        total, acc, KV, D, HP, DP, BLOCK, T)
+    else:
+        top, total, acc = _attend_staged(q_first, q_second, k_pool_ptr, v_pool_ptr, table,
+                                         pool_slot, kv_head, start, end, scale_log2, top, total,
+                                         acc, KV, D, HP, DP, BLOCK, T, STAGES)
+    is_last = True
+    if SPLIT and (num_active > 1):
+        is_last, acc, total = add_up_parts(
+            acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr,
+            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, DP)
+    _store_attended(out_ptr, acc, total, row * KV + kv_head, is_last, G, D, M, DP)
+
+
+@triton.jit(do_not_specialize=["num_rows", "slot", "lane_slots", "num_blocks"])
+def store_rows_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, pool_rows_ptr,
+                      k_pool_ptr, v_pool_ptr, q_out_ptr, num_rows, slot, lane_slots, num_blocks,
+                      eps, FIRST: tl.constexpr, KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
+                      GP: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
+                      OVERLAP: tl.constexpr):
+    """Norm and rotate new rows: KV to the pool, queries to q_out [lanes, rows, KV * G * D].
+
+    qkv: [lanes, rows, (FIRST + 2 * KV) * D] with FIRST query heads (none: keys and values only).
+    pool_rows[i] is block * BLOCK + offset of row i. Grid (lanes * rows, KV).
+    """
+    row, kv_head = tl.program_id(0), tl.program_id(1)
+    lane = row // num_rows
+    wait_for_previous(OVERLAP)
+    heads, one, halves, dims = tl.arange(0, GP), tl.arange(0, 1), tl.arange(0, HP), tl.arange(0, DP)
+    position = tl.load(positions_ptr + row % num_rows)
+    pool_row = tl.load(pool_rows_ptr + row % num_rows)
+    cosine, sine = load_angles(rope_ptr, position, halves, D)
+    source = qkv_ptr + row.to(tl.int64) * ((FIRST + 2 * KV) * D)
+    if FIRST > 0:
+        first, second = load_halves(source + kv_head * G * D, heads, G, halves, D)
+        norm_first, norm_second = load_norm(q_norm_ptr + lane * D, halves, D)
+        first, second = norm_rotate(first, second, norm_first, norm_second, cosine, sine, eps, D)
+        target = q_out_ptr + row.to(tl.int64) * (KV * G * D) + kv_head * G * D
+        store_halves(target, first, second, heads, G, halves, D)
+    first, second = load_halves(source + (FIRST + kv_head) * D, one, 1, halves, D)
+    norm_first, norm_second = load_norm(k_norm_ptr + lane * D, halves, D)
+    first, second = norm_rotate(first, second, norm_first, norm_second, cosine, sine, eps, D)
+    v = tl.load(source + (FIRST + KV + kv_head) * D + dims, mask=dims < D, other=0.0)
+    pool_slot = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1)
+    at = place_rows(pool_row // BLOCK, pool_row, pool_slot, kv_head, KV, BLOCK, D)
+    store_halves(k_pool_ptr + at, first, second, one, 1, halves, D)
+    tl.store(v_pool_ptr + at + dims, v.to(v_pool_ptr.dtype.element_ty), mask=dims < D)
+
+
+@triton.jit
+def _attend_rows_tile(q, k, v, seen, scale_log2, top, total, acc):
+    """Fold one tile of cached rows into the sums of a tile of queries, under the mask `seen`."""
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
+    scores = tl.where(seen, scores, LOWEST)
+    new_top = tl.maximum(top, tl.max(scores, 1))
+    keep = tl.exp2(top - new_top)
+    weights = tl.where(seen, tl.exp2(scores - new_top[:, None]), 0.0)
+    acc = tl.dot(weights.to(v.dtype), v, acc * keep[:, None], input_precision="ieee")
+    return new_top, total * keep + tl.sum(weights, 1), acc
+
+
+@triton.jit(do_not_specialize=[
+    "num_new", "max_tiles", "slot", "lane_slots", "num_blocks", "table_stride", "num_splits"
+])
+def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out_ptr, part_acc_ptr,
+                       part_stats_ptr, counter_ptr, num_new, max_tiles, slot, lane_slots,
+                       num_blocks, table_stride, num_splits, scale, KV: tl.constexpr,
+                       G: tl.constexpr, D: tl.constexpr, M: tl.constexpr, GP: tl.constexpr,
+                       DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr, SPLIT: tl.constexpr,
+                       STAGES: tl.constexpr, OVERLAP: tl.constexpr):
+    """Causal attention of tiles of new rows over all rows of their sequences in the pool.
+
+    q, out: [lanes, num_new, KV * G * D]. tiles: int32 [4, max_tiles] = first row, number of rows
+    (0: unused tile; at most M / GP), position of the first row, sequence. Grid (num_splits, KV,
+    lanes * max_tiles).
+    """
+    split, kv_head = tl.program_id(0), tl.program_id(1)
+    lane, tile = tl.program_id(2) // max_tiles, tl.program_id(2) % max_tiles
+    wait_for_previous(OVERLAP)
+    first_row, num_rows = tl.load(tiles_ptr + tile), tl.load(tiles_ptr + max_tiles + tile)
+    if num_rows == 0:
+        return
+    position = tl.load(tiles_ptr + 2 * max_tiles + tile)
+    sequence = tl.load(tiles_ptr + 3 * max_tiles + tile)
+    num_positions = position + num_rows
+    length = split_length(num_positions, num_splits, T)
+    num_active = tl.cdiv(num_positions, length)
+    if split >= num_active:
+        return
+    queries, dims, times = tl.arange(0, M), tl.arange(0, DP), tl.arange(0, T)
+    rows, heads = queries // GP, queries % GP
+    inside = ((rows < num_rows) & (heads < G))[:, None] & (dims < D)[None, :]
+    offsets = (lane * num_new + first_row + rows).to(tl.int64)[:, None] * (KV * G * D)
+    offsets += ((kv_head * G + heads) * D)[:, None] + dims[None, :]
+    q = tl.load(q_ptr + offsets, mask=inside, other=0.0)
+    pool_slot = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1)
+    top = tl.full([M], LOWEST, tl.float32)
+    total, acc = tl.zeros([M], tl.float32), tl.zeros([M, DP], tl.float32)
+    table = tables_ptr + sequence * table_stride
+    start, end = split * length, tl.minimum(num_positions, (split + 1) * length)
+    for first in tl.range(start, end, T, num_stages=STAGES):
+        t = first + times
+        at = place_rows(find_blocks(table, t, end, BLOCK), t, pool_slot, kv_head, KV, BLOCK, D)
+        k = load_rows(k_pool_ptr, at, t, end, dims, D)
+        v = load_rows(v_pool_ptr, at, t, end, dims, D)
+        seen = (t < end)[None, :] & (t[None, :] <= (position + rows)[:, None])
+        top, total, acc = _attend_rows_tile(q, k, v, seen, scale * LOG2_E, top, total, acc)
+    is_last = True
+    if SPLIT and (num_active > 1):
+        is_last, acc, total = add_up_parts(
+            acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr,
+            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, DP)
+    tl.store(out_ptr + offsets, (acc / total[:, None]).to(out_ptr.dtype.element_ty),
+             mask=inside & is_last)
+
+
+MAX_SPLITS = 32
+
+
+@dataclass(frozen=True)
+class _Tuning:
+    """Split count, positions of a tile, warps and pipeline stages of `attend_decode_kernel`."""
+
+    programs: int
+    tile: int
+    warps: int
+    stages: int
+
+
+# One sequence's attention is latency: as many programs as run at once, all of which load at once.
+# Where there are several programs for every multiprocessor anyway, two smaller ones share it. Tiles
+# of rows compute, and adding up their larger parts costs more.
+_ALONE, _FEW = _Tuning(128, 64, 8, 0), _Tuning(256, 128, 8, 3)
+_MANY, _ROWS = _Tuning(256, 64, 4, 3), _Tuning(264, 64, 4, 3)
+_FEWEST_MANY = 64  # lanes times sequences
+_SMALLEST_DOT = 16
+_LARGEST_TILE = 64  # rows
+_PART_VALUES = 1 << 25
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The KV pool: keys and values, each [slots, blocks + 1, kv_heads, block_size, head_dim]."""
+
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that sequences may own; the one after them takes the writes of padding rows."""
+        return self.keys.shape[1] - 1
+
+    @property
+    def block_size(self) -> int:
+        return self.keys.shape[3]
+
+
+class PagedAttention:
+    """Attention of one network over one pool; all calls share its split scratch memory.
+
+    `rope` is float32 [positions, 2, head_dim / 2], cosines then sines; `max_groups` bounds the
+    lanes times tiles, and the lanes times sequences, of a call.
+    """
+
+    def __init__(self, config: ModelConfig, pool: Pool, rope: Tensor, max_groups: int):
+        self.pool = pool
+        self._rope = rope
+        self._eps = config.rms_norm_eps
+        self._scale = config.head_dim**-0.5
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+        head_dim = config.head_dim
+        per_kv = heads // kv_heads
+        self._num_heads = heads
+        self._padded_heads = next_power_of_2(per_kv)
+        self._decode_rows = max(_SMALLEST_DOT, self._padded_heads)
+        self._shape = {"KV": kv_heads, "G": per_kv, "D": head_dim, "BLOCK": pool.block_size,
+                       "DP": max(_SMALLEST_DOT, next_power_of_2(head_dim))}
+        self._half = max(_SMALLEST_DOT, next_power_of_2(head_dim // 2))
+        largest_part = _LARGEST_TILE * self._padded_heads * self._shape["DP"]
+        size = min(_PART_VALUES, MAX_SPLITS * max_groups * kv_heads * largest_part)
+        self._parts = torch.empty(size, device=rope.device)
+        self._statistics = torch.empty(2 * size // self._shape["DP"], device=rope.device)
+        self._counters = torch.zeros(max_groups * kv_heads, dtype=torch.int32, device=rope.device)
+
+    def decode(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, lane_slots: int,
+               positions: Tensor, tables: Tensor, out: Tensor) -> None:
+        """Decode: qkv [lanes, batch, ...] -> out [lanes, batch, heads * head_dim]; writes KV.
+
+        positions [batch] counts the cached rows, tables [batch, blocks] are the block tables. Lane
+        i uses KV slot slot + i * lane_slots.
+        """
+        lanes, batch, _ = out.shape
+        tuning = _ALONE if batch == 1 else _FEW if lanes * batch < _FEWEST_MANY else _MANY
+        splits = self._num_splits(lanes * batch, lanes * batch, self._decode_rows, tuning.programs)
+        grid = (splits, self._shape["KV"], lanes * batch)
+        attend_decode_kernel[grid](
+            qkv, q_norm, k_norm, self._rope, positions, tables, self.pool.keys, self.pool.values,
+            out, self._parts,
+            self._statistics, self._counters, batch, slot, lane_slots, self.pool.num_blocks,
+            tables.stride(0), splits, self._scale, self._eps, M=self._decode_rows, HP=self._half,
+            T=tuning.tile, SPLIT=splits > 1, STAGES=tuning.stages, **self._shape, **options(
+                tuning.warps))
+
+    def store(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, lane_slots: int,
+              positions: Tensor, pool_rows: Tensor, queries: Tensor | None) -> None:
+        """Write new rows' KV, and their queries to `queries` [lanes, rows, heads * head_dim].
+
+        qkv [lanes, rows, ...] holds queries, keys and values, or, where `queries` is None, keys and
+        values only.
+        """
+        lanes, rows, _ = qkv.shape
+        first = 0 if queries is None else self._num_heads
+        store_rows_kernel[(lanes * rows, self._shape["KV"])](
+            qkv, q_norm, k_norm, self._rope, positions, pool_rows, self.pool.keys, self.pool.values,
+            qkv if queries is None else queries, rows, slot, lane_slots, self.pool.num_blocks,
+            self._eps, FIRST=first, GP=self._padded_heads, HP=self._half, **self._shape,
+            **options(1))
+
+    def attend(self, queries: Tensor, slot: int, lane_slots: int, tiles: Tensor, tile_rows: int,
+               tables: Tensor, out: Tensor) -> None:
+        """Causal attention of stored rows: queries, out [lanes, rows, heads * head_dim]."""
+        (lanes, num_new, _), max_tiles = queries.shape, tiles.shape[1]
+        rows = max(_SMALLEST_DOT, tile_rows * self._padded_heads)
+        splits = self._num_splits(lanes * triton.cdiv(num_new, tile_rows), lanes * max_tiles, rows,
+                                  _ROWS.programs)
+        attend_rows_kernel[(splits, self._shape["KV"], lanes * max_tiles)](
+            queries, tiles, tables, self.pool.keys, self.pool.values, out, self._parts,
+            self._statistics,
+            self._counters, num_new, max_tiles, slot, lane_slots, self.pool.num_blocks,
+            tables.stride(0), splits, self._scale, M=rows, GP=self._padded_heads, T=_ROWS.tile,
+            SPLIT=splits > 1, STAGES=_ROWS.stages, **self._shape, **options(_ROWS.warps))
+
+    def _num_splits(self, likely_groups: int, max_groups: int, rows: int,
+                    wanted_programs: int) -> int:
+        """Splits that give the wanted number of programs, as far as the scratch memory goes."""
+        kv_heads = self._shape["KV"]
+        possible = self._parts.numel() // (max_groups * kv_heads * rows * self._shape["DP"])
+        return max(1, min(MAX_SPLITS, possible, wanted_programs // (likely_groups * kv_heads)))

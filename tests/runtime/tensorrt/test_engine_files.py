@@ -29,7 +29,7 @@ from moss_engine.models.manifest import file_digest
 from moss_engine.runtime import memory
 from moss_engine.runtime.base import Limits
 from moss_engine.runtime.engine_manifest import ENGINE_MANIFEST_NAME, PLAN_NAME
-from moss_engine.runtime.tensorrt import library as trt_library
+from moss_engine.runtime.tensorrt import engine as trt_engine
 from moss_engine.runtime.tensorrt.runtime import EngineRuntime, load_trt_runtime
 from moss_engine.runtime.tensorrt.tensors import PARTS, join_plans
 from moss_engine.runtime.tensorrt_llm import runtime as llm_runtime
@@ -172,15 +172,15 @@ def test_every_return_code_is_checked(
 
 
 def test_a_library_that_cannot_serve_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(trt_library._MODULES, "tensorrt", ("no_such_tensorrt",))
+    monkeypatch.setitem(trt_engine._MODULES, "tensorrt", ("no_such_tensorrt",))
     with pytest.raises(MissingPackageError, match=r"pip install .*tensorrt.*--runtime torch"):
-        trt_library.load_library("tensorrt")
+        trt_engine.load_library("tensorrt")
     with pytest.raises(ConfigError, match=r"tensorrt 8\.5\.3 is installed and 8\.6 is the oldest"):
-        trt_library.describe("tensorrt", SimpleNamespace(__version__="8.5.3"))
+        trt_engine.describe("tensorrt", SimpleNamespace(__version__="8.5.3"))
     library = dataclasses.replace(STAND_IN, backend="tensorrt_rtx")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     with pytest.raises(ConfigError, match="H100 and H200"):
-        trt_library.compute_capability(library, torch.device("cuda"))
+        trt_engine.compute_capability(library, torch.device("cuda"))
 
 
 @pytest.mark.parametrize(

@@ -167,9 +167,8 @@ def _plain(loader: _PlainLoader, suffix: str, node: yaml.Node) -> Any:
 
 _PlainLoader.add_multi_constructor("!", _plain)
 _FLOAT = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
-_PlainLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", _FLOAT, list("-+0123456789")
-)  # 1e-06 is a number
+# 1e-06 is a number
+_PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789"))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

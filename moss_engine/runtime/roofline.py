@@ -57,26 +57,16 @@ def needs_of(config: ModelConfig, info: RuntimeInfo, device: torch.device) -> St
     )
 
 
-def read_rate(num_bytes: int, device: torch.device) -> float:
-    """Bytes a second at which a buffer of this size can be read again and again."""
-    *_, rate = read_rates(num_bytes, device)
-    return rate
-
-
-def dense_rate(size: int, device: torch.device) -> float:
-    """Operations a second of a product of 512 rows with a [4 * size, size] matrix."""
-    *_, rate = dense_rates(size, device)
-    return rate
-
-
 def read_rates(num_bytes: int, device: torch.device) -> Iterator[float]:
-    """The best `read_rate` so far, after each of REPEATS runs."""
+    """Bytes a second at which a buffer of this size can be read again and again: the best so far,
+    after each of REPEATS runs."""
     buffer = torch.ones(max(1024, num_bytes // 4), device=device)
     yield from _rates(lambda: buffer.sum(), buffer.nbytes, device)
 
 
 def dense_rates(size: int, device: torch.device) -> Iterator[float]:
-    """The best `dense_rate` so far, after each of REPEATS runs."""
+    """Operations a second of a product of 512 rows with a [4 * size, size] matrix: the best so far,
+    after each of REPEATS runs."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     x = torch.ones(512, size, device=device, dtype=dtype)
     weight = torch.ones(4 * size, size, device=device, dtype=dtype)

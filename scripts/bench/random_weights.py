@@ -33,11 +33,12 @@ from moss_engine.codec.moss.whisper import (
     build_whisper_vq,
     expected_tensors,
 )
-from moss_engine.codec.nano.codec import NanoCodec, join
+from moss_engine.codec.nano.codec import NanoCodec
 from moss_engine.codec.nano.fsq import FsqConfig, NanoFsq
 from moss_engine.codec.vocoder.bigvgan import build_generator
 from moss_engine.codec.vocoder.cuda import FusedGenerator
 from moss_engine.codec.vocoder.hift.weights import HiftConfig, hift_shapes, pack_hift
+from moss_engine.codec.vocoder.make import window_vocoder
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.engine.sequence import Segment
@@ -206,7 +207,12 @@ def stand_in_codec(device: torch.device, max_together: int = 16) -> NanoCodec:
         generator = generator.eval().requires_grad_(False)
     if device.type == "cuda":
         generator = FusedGenerator(generator)
-    return join(fsq, generator.to(device), CONTEXT_FRAMES, (5, 10, 20), device, max_together)
+    together = max_together if device.type == "cuda" else 1
+    chunks = tuple(codes * fsq.config.frames_per_code for codes in (5, 10, 20))
+    vocoder = window_vocoder(
+        generator.to(device), fsq.config.mel, chunks, CONTEXT_FRAMES, device, together
+    )
+    return NanoCodec(fsq, vocoder, device, max_together=together)
 
 
 class FixedSize:

@@ -95,12 +95,10 @@ def test_graphs_of_half_precision_are_close_and_hold_what_they_use():
     with torch.inference_mode():
         wanted = network(mels)
     vocoder = CudaVocoder(FusedGenerator(network), 5, (16, 24), 4, DEVICE)
-    rest = [
-        torch.randn(1 << 20, device=DEVICE) for _ in range(8)
-    ]  # would lie where freed memory was
+    # would lie where freed memory was
+    rest = [torch.randn(1 << 20, device=DEVICE) for _ in range(8)]
     for count in (1, 2, 3):
-        assert (
-            relative_error(vocoder(mels[:count]), wanted[:count]) < 2e-2
-        )  # half precision: 11 bits, many layers
+        # half precision: 11 bits, many layers
+        assert relative_error(vocoder(mels[:count]), wanted[:count]) < 2e-2
         assert relative_error(vocoder(mels[:count]), vocoder(mels)[:count]) < 2e-2
     assert len(rest) == 8

@@ -232,12 +232,10 @@ def test_penalty_counts_what_the_grid_holds() -> None:
     logits.text[0, [9, 10, IDS.modality_pad]] = 50.0  # all in the prompt
     logits.audio[0, 5] = 50.0
     assert sampler.sample(logits, [0], [Modality.TEXT]) == [Row(0, 0)]
-    assert sampler.sample(logits, [0], [Modality.AUDIO]) == [
-        Row(IDS.modality_pad, 1)
-    ]  # audio 0 was in a text row
-    assert sampler.sample(logits, [0], [Modality.TEXT]) == [
-        Row(1, 2)
-    ]  # text 1 was sampled but never in the grid
+    # audio 0 was in a text row
+    assert sampler.sample(logits, [0], [Modality.AUDIO]) == [Row(IDS.modality_pad, 1)]
+    # text 1 was sampled but never in the grid
+    assert sampler.sample(logits, [0], [Modality.TEXT]) == [Row(1, 2)]
 
 
 @pytest.mark.parametrize("channel", [TEXT, AUDIO])

@@ -35,9 +35,8 @@ def fbank(wave: Tensor) -> Tensor:
     frames = frames - frames.mean(1, keepdim=True)
     before = torch.cat([frames[:, :1], frames[:, :-1]], dim=1)
     shaped = (frames - PRE_EMPHASIS * before) * torch.hann_window(WINDOW, periodic=False).pow(0.85)
-    power = (
-        torch.view_as_real(torch.fft.rfft(pad(shaped, (0, N_FFT - WINDOW)))).square().sum(-1)
-    )  # [frames, 257]
+    # [frames, 257]
+    power = torch.view_as_real(torch.fft.rfft(pad(shaped, (0, N_FFT - WINDOW)))).square().sum(-1)
     return (power[:, :-1] @ _filters()).clamp_min(FLOOR).log()
 
 

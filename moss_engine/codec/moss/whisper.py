@@ -366,9 +366,8 @@ class Layer(nn.Module):
         """float32 [pieces, steps, dim] -> the same"""
         dtype = self.qkv.weight.dtype
         heads = self.qkv(self.attention_norm(x).to(dtype)).unflatten(-1, (3, self.num_heads, -1))
-        query, key, value = heads.transpose(1, 3).unbind(
-            2
-        )  # [pieces, heads, steps, dim / heads] each
+        # [pieces, heads, steps, dim / heads] each
+        query, key, value = heads.transpose(1, 3).unbind(2)
         seen = scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(seen.transpose(1, 2).flatten(2))
         return x + self.fc2(gelu(self.fc1(self.mlp_norm(x).to(dtype))))

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from moss_engine.api.errors import ParameterError
 from moss_engine.codec.base import check_codes
@@ -33,7 +33,7 @@ from moss_engine.codec.nano.fsq import (
     points_of_codes,
 )
 from moss_engine.codec.resample import resample
-from moss_engine.codec.vocoder.make import CONTEXT_SHARE, make_vocoder, vocoder_mel, window_vocoder
+from moss_engine.codec.vocoder.make import CONTEXT_SHARE, make_vocoder, vocoder_mel
 from moss_engine.codec.vocoder.stream import StreamVocoder
 from moss_engine.models.recording import Recording
 
@@ -315,20 +315,4 @@ def load_nano_codec(
     chunks = tuple(codes * fsq.config.frames_per_code for codes in chunk_codes)
     together = MAX_TOGETHER if device.type == "cuda" else 1
     vocoder = make_vocoder(vocoder_folder, device, chunks, together, context_share=context_share)
-    return NanoCodec(fsq, vocoder, device, max_together=together)
-
-
-def join(
-    fsq: NanoFsq,
-    generator: nn.Module,
-    context: int,
-    chunk_codes: tuple[int, ...],
-    device: torch.device,
-    max_together: int = MAX_TOGETHER,
-) -> NanoCodec:
-    """A codec of networks that are ready to run, the vocoder a plain BigVGAN; `context` frames on
-    either side of a chunk."""
-    chunks = tuple(codes * fsq.config.frames_per_code for codes in chunk_codes)
-    together = max_together if device.type == "cuda" else 1
-    vocoder = window_vocoder(generator, fsq.config.mel, chunks, context, device, together)
     return NanoCodec(fsq, vocoder, device, max_together=together)

@@ -101,10 +101,8 @@ def int8_decodes_well(threads: int) -> bool:
     faster (takes a few ms). Without the vector instructions that torch's kernel is written for, it
     can be far slower.
     """
-    size, num_matrices = (
-        768,
-        8,
-    )  # 19 MB of float32 in all: as in a model, more than the caches near the core
+    # 19 MB of float32 in all: as in a model, more than the caches near the core
+    size, num_matrices = (768, 8)
     weights = [torch.randn(size, size) for _ in range(num_matrices)]
     values = [weight.mul(10).to(torch.int8) for weight in weights]
     x, ones = torch.randn(1, size), torch.ones(size, dtype=torch.bfloat16)
@@ -264,9 +262,8 @@ class PackedNetwork:
             torch.arange(max_seq_len, dtype=torch.float32).unsqueeze(1)
             * config.rope_theta**-exponents
         )
-        self._rotary = (
-            torch.polar(torch.ones_like(angles), angles).unsqueeze(1).to(device)
-        )  # [rows, 1, head_dim / 2]
+        # [rows, 1, head_dim / 2]
+        self._rotary = torch.polar(torch.ones_like(angles), angles).unsqueeze(1).to(device)
 
     def table_index(self, row: Row) -> int:
         """Which row of the joined embedding tables a row reads: select, never sum."""
@@ -348,9 +345,8 @@ class PackedNetwork:
         )
         head_starts = torch.arange(heads + 2 * kv_heads).unsqueeze(1) * head_dim
         order = head_starts + torch.arange(head_dim)
-        order[: heads + kv_heads] = (
-            head_starts[: heads + kv_heads] + self._pairs
-        )  # v heads stay as they are
+        # v heads stay as they are
+        order[: heads + kv_heads] = head_starts[: heads + kv_heads] + self._pairs
         q_norm = weights.vector(prefix + "self_attn.q_norm.weight")[self._pairs]
         k_norm = weights.vector(prefix + "self_attn.k_norm.weight")[self._pairs]
         return PackedLayer(

@@ -362,9 +362,8 @@ class CudaFlow:
         self, weights: FlowWeights, chunk_codes: int, max_together: int, *, graphs: bool = True
     ) -> None:
         self._counts = [*(count for count in GRAPH_BATCHES if count < max_together), max_together]
-        self._idle = FlowMemory(
-            weights, chunk_codes, 1
-        )  # stands in for the streams that a graph has too many
+        # stands in for the streams that a graph has too many
+        self._idle = FlowMemory(weights, chunk_codes, 1)
         self._chunk_codes = chunk_codes
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, _Inputs, tuple[Tensor, Tensor]]] = {}
         if graphs:
@@ -424,9 +423,8 @@ class CudaFlow:
                 )
                 stream.wait_stream(torch.cuda.current_stream(device))
                 with torch.cuda.stream(stream):
-                    _run(
-                        weights, given
-                    )  # compiles kernels and chooses algorithms, which capture must not do
+                    # compiles kernels and chooses algorithms, which capture must not do
+                    _run(weights, given)
                 stream.synchronize()
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, pool=pool, stream=stream):

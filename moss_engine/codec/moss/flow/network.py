@@ -315,9 +315,8 @@ def _attended(
     """query [n, width]; key, value [keys, width]; waves [n, width], [keys, width] -> [n, width]"""
     heads, size = block.bias_content.shape
     query, key, value = (t.view(len(t), heads, size).transpose(0, 1) for t in (query, key, value))
-    asked = torch.matmul(query + block.bias_position[:, None], block.position).to(
-        own.dtype
-    )  # [heads, n, width]
+    # [heads, n, width]
+    asked = torch.matmul(query + block.bias_position[:, None], block.position).to(own.dtype)
     sine, cosine = asked.chunk(2, -1)
     own_sine, own_cosine = own.chunk(2, -1)
     turned = torch.cat(

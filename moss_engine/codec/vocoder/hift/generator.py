@@ -71,9 +71,8 @@ def source_wave(
     size = config.samples_per_frame
     at = (torch.arange(size, device=pitch.device, dtype=torch.float64) + 0.5) / size - 0.5
     pace = torch.where(at[:, None] < 0, before[..., None, :], after[..., None, :])
-    cycles = (phase[..., None, :] + at[:, None] * pace).flatten(
-        1, 2
-    )  # [streams, samples, harmonics + 1]
+    # [streams, samples, harmonics + 1]
+    cycles = (phase[..., None, :] + at[:, None] * pace).flatten(1, 2)
     waves = config.sine_amplitude * torch.sin(2 * math.pi * (cycles % 1)).to(noise.dtype)
     voiced = (pitch > config.voiced_hz).to(noise.dtype).repeat_interleave(size, 1)[..., None]
     amplitude = voiced * config.noise_amplitude + (1 - voiced) * (config.sine_amplitude / 3)

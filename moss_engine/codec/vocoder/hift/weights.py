@@ -306,9 +306,8 @@ def _as_product(convolution: Affine) -> Affine:
 
 def _fourier(size: int, window: Tensor) -> tuple[Tensor, Tensor]:
     identity = torch.eye(size, dtype=torch.float64)
-    spectrum = torch.fft.rfft(
-        identity * window
-    )  # [size, bins]: the transform of every single sample
+    # [size, bins]: the transform of every single sample
+    spectrum = torch.fft.rfft(identity * window)
     forward = torch.cat([spectrum.real, spectrum.imag], 1).t()[:, None].contiguous()
     bins = size // 2 + 1
     parts = torch.cat(

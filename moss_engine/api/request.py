@@ -114,6 +114,14 @@ class SpeechState:
     num_codes: int
     values: tuple[Any, ...]
 
+    @property
+    def num_bytes(self) -> int:
+        return _num_bytes(self.values)
+
+
+def _num_bytes(value: Any) -> int:
+    return sum(map(_num_bytes, value)) if isinstance(value, tuple) else getattr(value, "nbytes", 0)
+
 
 @dataclass(frozen=True)
 class Progress:

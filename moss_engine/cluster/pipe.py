@@ -121,7 +121,7 @@ class Outbox:
         size = count = 0
         for _, batch in self._waiting:
             events = batch if isinstance(batch, list) else []
-            size += sum(e.samples.nbytes for e in events if isinstance(e, AudioChunk))
+            size += sum(_num_bytes(e) for e in events if isinstance(e, AudioChunk))
             if count and size > PARCEL_BYTES:
                 break
             count += 1
@@ -147,6 +147,10 @@ class Outbox:
     def _put(self, request_id: str, batch: Batch | None) -> None:
         self._waiting.append((request_id, batch))
         self._ready.set()
+
+
+def _num_bytes(chunk: AudioChunk) -> int:
+    return chunk.samples.nbytes + (chunk.state.num_bytes if chunk.state else 0)
 
 
 class Inbox:

@@ -430,7 +430,7 @@ def upgrade(run: Run, num: int, replace_all: Any) -> dict[str, Any]:
 
 def way(args: argparse.Namespace, report: Report) -> None:
     """From one scripted replica to a page in this process."""
-    from tests.cluster.scripted_replica import CHUNK_S, INFO, scripted_fleet
+    from scripts.bench.scripted_replica import CHUNK_S, INFO, scripted_fleet
 
     async def ways_ms(service: ClusterService, num: int, chunks: int) -> list[float]:
         async def hear(index: int) -> list[float]:

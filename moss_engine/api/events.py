@@ -98,12 +98,14 @@ class Called:
 
 @dataclass(frozen=True)
 class Started:
-    """Its first prefill step is about to run: the wait in the queue is over."""
+    """Its first prefill step is about to run: the wait in the queue is over. `num_prompt_rows`
+    where they were not known yet when it was accepted."""
 
     request_id: str
     time_s: float
     num_rows: int
     num_cached_rows: int
+    num_prompt_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,12 @@ def fold(timeline: Timeline, event: Event) -> Timeline:
     if isinstance(event, Accepted):
         return timeline._replace(accepted_s=event.time_s, num_prompt_rows=event.num_prompt_rows)
     if isinstance(event, Started):
-        return timeline._replace(started_s=event.time_s, num_cached_rows=event.num_cached_rows)
+        rows = event.num_prompt_rows
+        return timeline._replace(
+            started_s=event.time_s,
+            num_cached_rows=event.num_cached_rows,
+            num_prompt_rows=timeline.num_prompt_rows if rows is None else rows,
+        )
     if isinstance(event, AudioChunk):
         return _fold_chunk(timeline, event)
     return timeline

@@ -232,6 +232,7 @@ class _Joined:
         self._begin_row = 0
         self._begin_held_s = self._held_s = 0.0
         self._part = -1
+        self._prompt_rows = 0  # of the part that is said now
         self._started = False
         self._worded = False  # words were said
         self._fresh = False  # the part that is said now has said none yet
@@ -256,9 +257,13 @@ class _Joined:
             "time_s": self._begin_s + event.time_s,
             "num_rows": self.num_rows,
         }
+        if isinstance(event, Accepted):
+            self._prompt_rows = event.num_prompt_rows
         if isinstance(event, Accepted) or (isinstance(event, Started) and self._started):
             return None
-        self._started = self._started or isinstance(event, Started)
+        if isinstance(event, Started):
+            self._started = True
+            changes["num_prompt_rows"] = self._prompt_rows
         if isinstance(event, Finished):
             self.rows += event.rows if self.speaks else ()
             return dataclasses.replace(event, **changes)

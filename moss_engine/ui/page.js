@@ -256,7 +256,7 @@ function showMode() {
   const { dataset } = notes().find((note) => note.dataset.mode === mode);
   document.body.dataset.input = dataset.input;
   document.body.dataset.output = dataset.output;
-  document.querySelector(".said-name").textContent = dataset.does === "read" ? "Reading list" : "Conversation";
+  document.querySelector("#said-name").textContent = dataset.does === "read" ? "Reading list" : "Conversation";
   byId("send").textContent = dataset.verb;
   box().placeholder = dataset.wish;
   for (const fieldset of document.querySelectorAll(".switches fieldset:not([data-axis=does])")) fieldset.classList.toggle("away", dataset.does === "read");
@@ -305,7 +305,7 @@ document.addEventListener("change", ({ target }) => {
 const settled = new MutationObserver(settle);
 let isSettled = false;
 function settle() {
-  const parts = ["#examples .chips", "#mode-notes p", "#mode input:checked", "#text textarea", "#send", ".said-name"];
+  const parts = ["#examples .chips", "#mode-notes p", "#mode input:checked", "#text textarea", "#send", "#said-name"];
   if (isSettled || !window.liveAudio?.ready || window.first.composing || !parts.every((part) => document.querySelector(part))) return;
   isSettled = true;
   settled.disconnect();

@@ -90,7 +90,7 @@ def lay_out(handlers: Handlers, programs: str) -> Parts:
                 inner, own = settings(facts)
             with gr.Column(elem_id="said"):
                 with gr.Row(elem_id="said-head"):
-                    gr.HTML('<h2 class="said-name">Conversation</h2>', apply_default_css=False)
+                    gr.HTML('<h2 id="said-name">Conversation</h2>', apply_default_css=False)
                     clear = gr.Button(
                         "Clear all", size="sm", elem_id="clear", min_width=60, scale=0
                     )

@@ -59,6 +59,10 @@ async def test_the_parts_are_one_reply():
     assert parts == sorted(parts) and set(parts) == {0, 1}
     kinds = [type(event) for event in events]
     assert [kinds.count(kind) for kind in (Accepted, Thought, Started, Finished)] == [1, 1, 1, 1]
+    (started,) = (event for event in events if isinstance(event, Started))
+    assert started.num_prompt_rows == 20 + len("It is noon.") // 4, (
+        "what it says first is no prompt"
+    )
     assert events[-1].reason is FinishReason.STOP
     assert [(r.mode, r.messages[-1].content, r.speed) for r in below.requests] == [
         ("read", Text("It is noon."), 1.0),

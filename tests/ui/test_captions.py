@@ -56,3 +56,11 @@ def test_an_english_word_stands_with_the_space_before_it():
     assert words(ENGLISH)["words"] == [
         "The", " sky", " is", " blue,", " because", " air", " scatters", " it.", "  No", " doubt. ",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", [1, 100])
+def test_letters_that_are_spelled_are_written_together(piece: int):
+    text = "At three P M. Ask the C E O of A T and T. I am I, Plan B it is."
+    assert "".join(words(text, piece)["words"]) == (
+        "At three PM. Ask the CEO of AT and T. I am I, Plan B it is."
+    )

@@ -76,6 +76,25 @@ COMES_BACK = """async (url, resumed) => {
 }"""
 
 
+WATERFALL = """async (url, live) => {
+  globalThis.Audio = class {};
+  const { waterfall } = await import(url);
+  return waterfall(live).spans;
+}"""
+
+
+def test_no_step_of_the_waterfall_takes_less_than_no_time():
+    """Where the words were known before the turn was over, and the bounds of the clocks cross."""
+    live = {
+        "stages": {"accepted": 0, "received": -0.02, "said": -0.03, "understood": -0.05, "started": 0.001},
+        "offsetLowMs": 130, "offsetHighMs": 100, "clickMs": 95, "firstPcmMs": None, "firstMs": None,
+    }  # fmt: skip
+    spans = in_node(WATERFALL, module("panel.js"), live)
+    known = {name: span for name, span in spans.items() if None not in span}
+    assert {"listened", "sent", "prepare", "queue"} <= set(known)
+    assert all(start <= end for start, end in known.values()), known
+
+
 @pytest.fixture
 def alone(browser, url):
     """A document of the server's that runs nothing by itself, to import a module into."""

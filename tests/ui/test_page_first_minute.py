@@ -55,6 +55,19 @@ def test_three_figures_say_how_it_went_in_words_and_a_gap_is_admitted(service, t
     tab.wait("speaking")
     tab.wait("done")
     assert until(lambda: "gap" in headline(tab)[2] and "had to wait" in headline(tab)[2])
+    late = "{ ...liveAudio.state, underruns: 2, figures: { rtf: 0.5, audio_s: 2 } }"
+    tab.page.evaluate(f"document.dispatchEvent(new CustomEvent('liveaudio', {{ detail: {late} }}))")
+    assert headline(tab)[1].split("\n") == ["2.0×", "made faster than it is spoken; it came late"]
+
+
+def test_a_written_answer_shows_nothing_that_plays(service, tab):
+    tab.page.locator("#mode label", has_text="Write").click()
+    tab.ask("In writing, please.")
+    tab.wait("done")
+    player = tab.page.locator(".la-scope, .la-pause, .la-time, .la-speed, .la-save")
+    assert not any(part.is_visible() for part in player.all())
+    (told,) = tab.page.locator(".la-headline p:visible").all_inner_texts()
+    assert told.endswith("from your question to the first word")
 
 
 def test_what_was_read_stands_once_with_what_was_said_differently(service, tab):
@@ -63,7 +76,7 @@ def test_what_was_read_stands_once_with_what_was_said_differently(service, tab):
     item = tab.page.locator("#chat li")
     tab.page.wait_for_selector("#chat .clip")
     assert item.count() == 1 and item.inner_text().count("Read me.") == 1
-    assert tab.page.locator(".said-name").inner_text() == "Reading list"
+    assert tab.page.locator("#said-name").inner_text() == "Reading list"
     service.script = Script(seconds=0.6, spoken="twenty-five dollars")
     tab.ask("$25")
     tab.wait("done")
@@ -77,7 +90,7 @@ def test_what_was_read_stands_once_with_what_was_said_differently(service, tab):
     tab.ask("Who are you?")
     tab.wait("done")
     assert until(lambda: item.count() == 4), "a talk is of two"
-    assert tab.page.locator(".said-name").inner_text() == "Conversation"
+    assert tab.page.locator("#said-name").inner_text() == "Conversation"
 
 
 def test_about_says_what_this_is_and_asks_nobody(tab):

@@ -116,17 +116,27 @@ def test_nothing_is_out_of_place_at_any_width_in_any_state(service, visit):
     assert found == {}
 
 
-def test_on_a_phone_the_player_stays_in_reach_while_it_speaks(service, visit):
-    tab = visit(viewport={"width": 320, "height": 700})
-    assert (
-        tab.page.locator("#talk").bounding_box()["y"]
-        < tab.page.locator("#live").bounding_box()["y"]
-    )
+# Phones, and windows of 1280 x 900, 1440 x 900 and 1920 x 1080 at 200 %.
+SMALL = [(320, 568), (390, 844), (640, 450), (720, 450), (960, 540)]
+
+
+def test_in_a_small_window_player_and_captions_stay_in_sight_while_it_speaks(service, visit):
+    tab = visit(viewport={"width": 320, "height": 568})
+    above, below = (tab.page.locator(part).bounding_box() for part in ("#talk", "#live"))
+    assert above["y"] < below["y"]
     speaking(service, tab)
-    for place in ("0", "document.body.scrollHeight"):
-        tab.page.evaluate(f"scrollTo(0, {place})")
-        box = tab.page.locator(".la-pause").bounding_box()
-        assert box["y"] > 0 and box["y"] + box["height"] <= 700
+    for width, height in SMALL:
+        tab.page.set_viewport_size({"width": width, "height": height})
+        for place in ("0", "document.body.scrollHeight"):
+            tab.page.evaluate(f"scrollTo(0, {place})")
+            for part in (".la-pause", ".la-text .said >> nth=-1"):
+                box = tab.page.locator(part).bounding_box()
+                assert box["y"] > 0 and box["y"] + box["height"] <= height, (part, width)
+        tab.text.evaluate("(box) => { box.blur(); box.focus(); }")
+        tab.page.keyboard.type("Typed meanwhile.")
+        tab.page.locator(".la-caption").click(trial=True)
+        caption, box = tab.page.locator(".la-caption").bounding_box(), tab.text.bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= caption["y"], f"covered at {width}"
     tab.page.keyboard.press("Escape")
     assert until(lambda: tab.state("phase") == "stopped")
 
@@ -205,6 +215,11 @@ def test_keyboard_alone_is_enough(service, visit):
     )
 
 
+def test_the_settings_are_large_enough_for_a_finger(visit):
+    tab = visit(has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844})
+    assert tab.page.locator("#settings button").first.bounding_box()["height"] >= 44
+
+
 def test_every_control_has_a_name_of_its_own_for_those_who_hear_the_page(visit):
     tab = visit()
     tab.page.locator("#settings button").first.click()
@@ -235,6 +250,7 @@ def test_every_control_has_a_name_of_its_own_for_those_who_hear_the_page(visit):
         for node in nodes
         if not node["ignored"] and node["role"]["value"] in roles
     ]
+    assert ("region", "Reading list") in named, "the list is called as its heading"
     assert len(named) > 40 and [role for role, name in named if not name] == []
 
 
@@ -340,6 +356,10 @@ def test_what_the_checkpoint_cannot_do_is_shown_with_the_reason(visit, serve):
     assert tab.page.locator("#mode input").evaluate_all(
         "all => all.map((input) => input.value)"
     ) == ["read"]
+    tab.page.keyboard.press("Escape")
+    tab.page.evaluate("location.hash = '#listen'")
+    tab.page.locator(".about-open").click()
+    assert closed.first.is_visible() and not tab.page.locator(".about p code").first.is_visible()
     tab.page.keyboard.press("Escape")
     assert not closed.first.is_visible()
     assert not tab.page.locator("#recorder").is_visible() and tab.problems == []

@@ -4,6 +4,7 @@ wherever the service runs."""
 from __future__ import annotations
 
 import io
+import re
 import wave
 
 import numpy as np
@@ -45,6 +46,8 @@ def follows(service, tab) -> None:
     tab.page.wait_for_selector("#chat .clip")
     for key in ("heard_after", "ttfa_ms", "prefill_ms", "queue_wait_ms", "rtf", "seed", "prompt"):
         assert tab.page.locator(f'[data-key="{key}"] b').inner_text() != "–", key
+    prompt = tab.page.locator('[data-key="prompt"] .tile-value')
+    assert re.fullmatch(r"(\d+)\s+16 cached, (\d+) new", prompt.inner_text())
     assert tab.page.locator('[data-key="underruns"] b').inner_text() == "0"
     _, free = tab.page.locator('[data-key="blocks"] b').inner_text().split(" / ")
     pool = tab.state("pool")

@@ -187,6 +187,7 @@ def test_hands_free_ends_the_turn_and_a_voice_ends_the_answer(service, speaker):
     tab.page.locator(".rec-free").click()
     shown(tab, "hearing")
     assert tab.page.locator(".rec-state").inner_text() == "Hearing you"
+    assert not tab.page.locator("#stop").is_visible(), "the round button does the same"
     shown(tab, "speaking")
     assert (
         len(service.requests) == 1

@@ -54,3 +54,10 @@ export async function loadWorklet(context, url) {
     }
   }
 }
+
+// Letters that are said one by one are written together: the M of "P M", behind the P.
+const LETTER = /^\s*\p{Lu}$/u;
+export function spelledOn(before, word) {
+  return LETTER.test(before ?? "") && /^\s\p{Lu}(?!\p{L}|')/u.test(word) ? word.trimStart() : word;
+}
+export const unspelled = (text) => text.split(/(?=\s)/).map((word, i, words) => spelledOn(words[i - 1], word)).join("");

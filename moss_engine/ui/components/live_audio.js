@@ -519,6 +519,7 @@ export function mount(place, given) {
     speed = PACES[(PACES.indexOf(speed) + 1) % PACES.length];
     $(".la-speed").textContent = `${speed}×`;
     $(".la-speed").setAttribute("aria-label", `Replays at ${speed} times the speed`);
+    document.dispatchEvent(new Event("replayspeed"));
     if (live.phase === "speaking" && live.ended && live.again) playFrom(heard());
   });
   element.classList.toggle("la-plain", !player.exact);
@@ -527,6 +528,7 @@ export function mount(place, given) {
     ready: false, submit, submitTyped, expect, count, stop, clear, hold, player, scope,
     get door() { return door; },
     get state() { return live; },
+    get speed() { return speed; },
     get asking() { return asked !== null; },
     get busy() { return asked !== null || typed.length > 0 || BUSY.includes(live.phase); },
     wav: () => wavOf(pcm, rate),

@@ -21,9 +21,9 @@ REMOTE_PREBUFFER_MS = 150  # behind a share link or on a Space
 
 # Constant: a template that mentioned the value would be rebuilt for every chunk.
 TEMPLATE = """
-<div class="la-stage">
 <section class="la-caption" aria-label="Caption"><p class="la-text" translate="no"></p><p class="la-hint">@hint@</p></section>
 <p class="la-spoken" translate="no" aria-live="polite"></p>
+<div class="la-stage">
 <div class="la-scope" role="slider" tabindex="0" aria-label="Place in the answer, on its waveform and mel spectrogram"
   aria-valuemin="0" aria-valuemax="0" aria-valuenow="0" title="Waveform, and below it 80 mel bands from 0 to 8 kHz, every
 20 ms, from -84 to -20 dB of full scale. Press anywhere to hear it from there.">

@@ -165,7 +165,15 @@ fill("figures", ([name, value]) => { const box = part("div", ""); box.append(par
 fill("stages", ([name, left, width, value]) => { const row = part("tr", ""), bar = part("td", ""), line = part("i", ""); line.style.cssText = "margin-left:" + left + ";width:" + width; bar.append(line); row.append(part("td", name), bar, part("td", value)); return row; }, reply.stages);
 fill("tokens", ([kind, text]) => part("span", text, kind), reply.tokens);
 for (const name of ["timeupdate", "seeked", "ended", "play"]) audio.addEventListener(name, follow);
-setInterval(() => audio.paused || follow(), 50); follow();`;
+setInterval(() => audio.paused || follow(), 50); follow();
+const press = document.getElementById("press"), GESTURES = ["click", "keydown"];
+const begin = ({ target } = {}) => target === audio || audio.play().catch(({ name }) => { press.textContent = name === "NotAllowedError" ? reply.silent : reply.unplayable; });
+audio.addEventListener("play", () => { press.textContent = ""; for (const name of GESTURES) removeEventListener(name, begin); });
+for (const name of GESTURES) addEventListener(name, begin);
+begin();`;
+
+const SILENT = "Your browser plays no sound before a press: click anywhere, or press any key.";
+const UNPLAYABLE = "Your browser cannot play the sound in this file; open it in another one.";
 
 function dataUrl(blob) {
   return new Promise((resolve) => {
@@ -190,12 +198,14 @@ async function sharedFile() {
     return inside.map(({ element: word, at }) => ({ at: (start + at * (end - start)) / rate, text: word.textContent }));
   });
   const tokens = live.ids.map((id) => (id < 0 ? ["code", ~id] : ["text", live.pieces[id]]));
-  const data = JSON.stringify({ words, tokens, ...panelFigures() }).replaceAll("<", "\\u003c");
+  const table = document.body.dataset.language === "zh" ? await window.first.chinese() : {};
+  const [silent, unplayable] = [SILENT, UNPLAYABLE].map((sentence) => table[sentence] ?? sentence);
+  const data = JSON.stringify({ words, tokens, silent, unplayable, ...panelFigures() }).replaceAll("<", "\\u003c");
   const sound = await dataUrl(wavOf(pcm, rate));
   const policy = "default-src 'none'; media-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
   return `<!doctype html><html lang="${document.documentElement.lang}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="${policy}"><title>MOSS-Speech Live</title><style>${SHARED_CSS}</style></head><body><main>
-<h1>MOSS-Speech Live · ${new Date().toISOString().slice(0, 16).replace("T", " ")} UTC</h1><p id="text"></p><audio controls src="${sound}"></audio>
+<h1>MOSS-Speech Live · ${new Date().toISOString().slice(0, 16).replace("T", " ")} UTC</h1><p id="text"></p><p id="press" role="status"></p><audio controls src="${sound}"></audio>
 <h2>${SHARED_SAYS.figures()}</h2><dl id="figures"></dl><h2>${SHARED_SAYS.stages()}</h2><table><tbody id="stages"></tbody></table>
 <h2>${SHARED_SAYS.tokens()}</h2><div id="tokens"></div></main>
 <script id="reply" type="application/json">${data}</script><script>${SHARED_JS}</script></body></html>`;
@@ -228,14 +238,15 @@ const seconds = (ms) => `${(ms / 1000).toFixed(2)} s`;
 
 function headline(live) {
   element.classList.toggle("la-begun", live.run !== null);
+  element.classList.toggle("la-written", live.run !== null && !live.speaks);
   const { heardAfterMs, figures, starved } = live;
   if (live.speaks) say("heard", heardAfterMs == null ? "–" : seconds(heardAfterMs), live.byWords ? "from your last word to the first sound" : "from your press to the first sound");
   else say("heard", figures.first_row_ms == null ? "–" : seconds(figures.first_row_ms), "from your question to the first word");
   const known = figures.rtf && figures.audio_s >= SPEED_SINCE_S;
   const slow = known && figures.rtf >= 1;
-  const factor = known ? (slow ? figures.rtf : 1 / figures.rtf) : 0;
-  say("speed", known ? `${factor.toFixed(factor < 9.95 ? 1 : 0)}×` : "–", slow ? "slower than it is spoken" : "faster than it is spoken", slow);
   const gaps = live.underruns;
+  const factor = known ? (slow ? figures.rtf : 1 / figures.rtf) : 0;
+  say("speed", known ? `${factor.toFixed(factor < 9.95 ? 1 : 0)}×` : "–", slow ? "slower than it is spoken" : gaps ? "made faster than it is spoken; it came late" : "faster than it is spoken", slow);
   const missing = `the sound had to wait, ${Math.round((1000 * starved) / rate)} ms in all`;
   if (live.total) say("gaps", gaps ? `${gaps} gap${gaps > 1 ? "s" : ""}` : "No gaps", gaps ? missing : "the sound never had to wait", gaps > 0);
   else say("gaps", "–", live.speaks ? "gaps in the sound" : "no sound: the answer is written");

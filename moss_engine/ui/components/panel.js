@@ -47,7 +47,7 @@ const TILES = [
   {
     key: "prompt", name: "Prompt", unit: "rows", where: "server",
     meaning: "Rows of the prompt, and how many of them were found in the prefix cache and not computed again.",
-    show: ({ figures }) => [number(figures.num_prompt_rows, 0), figures.num_cached_rows ? `rows, ${figures.num_cached_rows} cached` : "rows"],
+    show: ({ figures: { num_prompt_rows: rows, num_cached_rows: cached } }) => [rows ? number(rows, 0) : NONE, cached ? `${cached} cached, ${rows - cached} new` : "rows"],
   },
   {
     key: "blocks", name: "KV used / free", unit: "", where: "server",
@@ -144,24 +144,23 @@ let shownIds = 0;
 
 // Times of one request in milliseconds since the click. The server's clock is placed between the bounds that the
 // messages give: accepted after the click, and every message sent before it arrived.
-function waterfall(live) {
+export function waterfall(live) {
   const { stages } = live;
   if (stages.accepted === undefined) return null;
   const [low, high] = [live.offsetLowMs - live.clickMs, live.offsetHighMs - live.clickMs];
-  const offset = (low + high) / 2;
+  const offset = low > high ? high : (low + high) / 2;
   const at = (name) => (stages[name] === undefined ? null : offset + 1000 * stages[name]);
   const since = (ms) => (ms === null ? null : ms - live.clickMs);
   const ear = live.firstMs === null ? null : since(live.firstMs) + live.latencyMs;
-  return {
-    uncertainty: (high - low) / 2,
-    total: ear,
-    spans: {
-      listened: [at("said"), at("understood")], brain: [offset, at("first_token")], sentence: [at("first_token"), at("first_sentence")],
-      sent: [0, at("received")], prepare: [at("received"), offset], queue: [at("first_sentence") ?? offset, at("started")], prefill: [at("started"), at("first_row")],
-      codes: [at("first_row"), at("first_chunk")], way: [at("first_chunk"), since(live.firstPcmMs)],
-      buffer: [since(live.firstPcmMs), ear],
-    },
+  const spans = {
+    listened: [at("said"), at("understood")], brain: [offset, at("first_token")], sentence: [at("first_token"), at("first_sentence")],
+    sent: [0, at("received")], prepare: [at("received"), offset], queue: [at("first_sentence") ?? offset, at("started")], prefill: [at("started"), at("first_row")],
+    codes: [at("first_row"), at("first_chunk")], way: [at("first_chunk"), since(live.firstPcmMs)],
+    buffer: [since(live.firstPcmMs), ear],
   };
+  // What was known before it was waited for took no time.
+  for (const span of Object.values(spans)) if (span[0] !== null && span[1] !== null) span[1] = Math.max(...span);
+  return { uncertainty: Math.max(0, high - low) / 2, total: ear, spans };
 }
 
 function showWaterfall(live) {

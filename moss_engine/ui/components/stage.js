@@ -1,5 +1,7 @@
 // The stage: captions, and below them waveform and mel, in step with the ear.
 
+import { spelledOn } from "./common.js";
+
 // Captions in step with the sound. Words that were made but not yet heard are pale, so the lead of the model over the
 // ear is visible.
 
@@ -34,13 +36,16 @@ export class Captions {
     }
     segment.text += text;
     const pieces = segment.text.match(WORDS) || [];
+    let before = this.segments.at(-2)?.words.at(-1)?.element.textContent;
     let letters = 0;
     segment.words = pieces.map((piece, index) => {
       const element = segment.words[index]?.element || document.createElement("span");
-      if (element.textContent !== piece) element.textContent = piece;
-      const word = { element, at: letters / segment.text.length };
+      const word = spelledOn(before, piece);
+      if (element.textContent !== word) element.textContent = word;
+      before = piece;
+      const at = letters / segment.text.length;
       letters += piece.length;
-      return word;
+      return { element, at };
     });
     segment.element.replaceChildren(...segment.words.map((word) => word.element));
   }

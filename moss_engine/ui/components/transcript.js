@@ -1,6 +1,6 @@
 // The conversation. One audio element plays every clip.
 
-import { note, part, randomName, recall, root } from "./common.js";
+import { note, part, randomName, recall, root, unspelled } from "./common.js";
 
 // The conversation of this tab in the browser's own storage, with its sound: it outlives a reload and a lost server. Kept
 // for a day, and deleted by "Clear all".
@@ -113,8 +113,6 @@ const FORGOTTEN = "The model no longer remembers what stands above.";
 const UNKEPT = "This browser keeps nothing for this page: a reload will forget the conversation.";
 const SAYS = { user: "You", assistant: "Answer", reading: "Read aloud" };
 const sound = new Audio();
-const SPEEDS = [1, 1.25, 1.5, 0.75];
-let speed = 1;
 const SAME_S = 0.02;
 const BARS = 48; // as many as the server draws of a clip
 const CUT_OFF = "Cut off.";
@@ -166,7 +164,7 @@ function draw(entry) {
   if (entry.role === "forgotten") return part("li", "tr-forgotten", FORGOTTEN);
   const item = part("li", `tr-${entry.role}`, "");
   item.append(part("span", "tr-who", `${SAYS[entry.role]}:`));
-  for (const [name, words] of [["tr-text", entry.text], ["tr-spoken", entry.spoken && `spoken as “${entry.spoken}”`]]) {
+  for (const [name, words] of [["tr-text", entry.role === "assistant" ? unspelled(entry.text) : entry.text], ["tr-spoken", entry.spoken && `spoken as “${unspelled(entry.spoken)}”`]]) {
     if (!words) continue;
     const text = part("p", name, words);
     text.dir = "auto";
@@ -177,12 +175,6 @@ function draw(entry) {
   if (entry.role === "reading" && /\?\s*$/.test(entry.text) && document.querySelector(ANSWERS)) item.append(offerOf(entry.text));
   if (entry.note) item.append(part("p", "tr-note", entry.note));
   return item;
-}
-
-// How fast clips are played; one speed for all of them, and the pitch stays.
-function sayItsSpeed(button) {
-  button.textContent = `${speed}×`;
-  button.setAttribute("aria-label", `Replays at ${speed} times the speed`);
 }
 
 function clipOf({ file, seconds, bars }, id) {
@@ -196,7 +188,6 @@ function clipOf({ file, seconds, bars }, id) {
   save.href = source();
   save.addEventListener("click", () => (save.href = source()));
   clip.querySelector(".clip-time").textContent = clock(seconds);
-  sayItsSpeed(clip.querySelector(".clip-speed"));
   clip.querySelector(".clip-play").addEventListener("click", () => (playing === clip && !sound.paused ? sound.pause() : play()));
   at.addEventListener("input", () => {
     clip.style.setProperty("--at", at.value);
@@ -210,9 +201,15 @@ function clipOf({ file, seconds, bars }, id) {
       sound.currentTime = at.value < 1 ? at.value * seconds : 0;
     }
     window.liveAudio.hold();
+    keepPace();
     sound.play().catch(() => rest());
   }
   return clip;
+}
+
+// Clips are played as fast as replays, and the pitch stays.
+function keepPace() {
+  sound.playbackRate = sound.defaultPlaybackRate = window.liveAudio.speed;
 }
 
 // The clip that was heard, back at its beginning.
@@ -330,12 +327,7 @@ function unkept(error) {
 export function mount(place) {
   element = place;
   [list, mould] = [$(".tr-list"), $("template")];
-  list.addEventListener("click", ({ target }) => {
-    if (!target.closest(".clip-speed")) return;
-    speed = SPEEDS[(SPEEDS.indexOf(speed) + 1) % SPEEDS.length];
-    sound.playbackRate = sound.defaultPlaybackRate = speed;
-    for (const button of list.querySelectorAll(".clip-speed")) sayItsSpeed(button);
-  });
+  document.addEventListener("replayspeed", keepPace);
   for (const name of ["play", "pause"]) sound.addEventListener(name, paint);
   sound.addEventListener("timeupdate", () => playing && sound.duration && follow(playing, sound.currentTime / sound.duration));
   sound.addEventListener("ended", rest);
@@ -364,7 +356,7 @@ export function mount(place) {
   });
   element.tabIndex = 0;
   element.setAttribute("role", "region");
-  element.setAttribute("aria-label", "Conversation");
+  element.setAttribute("aria-labelledby", "said-name");
   window.conversation = { key: () => store.tab };
   document.addEventListener("conversation", ({ detail }) => {
     back ||= detail.whole;

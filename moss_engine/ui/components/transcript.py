@@ -30,7 +30,6 @@ TEMPLATE = """
     <span class="clip-wave"><svg preserveAspectRatio="none" aria-hidden="true"><path/><path class="clip-heard"/></svg>
       <input type="range" class="clip-at" min="0" max="1" step="0.01" value="0" aria-label="Position"></span>
     <span class="clip-time"></span>
-    <button type="button" class="clip-speed">1×</button>
     <a class="clip-save" download="moss-speech.wav" title="Save as WAV" aria-label="Save as WAV">
       <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M8 2v8M4.5 7 8 10.5 11.5 7M3 13.5h10"/></svg></a>
   </div>

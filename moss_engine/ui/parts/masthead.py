@@ -61,7 +61,8 @@ def limits(facts: PageInfo) -> str:
     )
     return f"""<h3>What it cannot do here</h3>
   <ul class="closed">{reasons}</ul>
-  <p>MOSS-Speech at full size can. <code translate="no">python -m scripts.download</code>
+  <p class="for-operators">MOSS-Speech at full size can.
+    <code translate="no">python -m scripts.download</code>
     fetches it, and <code translate="no">python -m scripts.doctor CHECKPOINT CODEC</code>
     tells whether this machine can run it.</p>"""
 

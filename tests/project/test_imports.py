@@ -100,47 +100,18 @@ HOMES = {
     "tensorrt_llm": ("runtime.tensorrt_llm", "export"),
 }
 EVERYWHERE = {"numpy"}
-OPTIONAL = (
-    "aiortc",
-    "av",
-    "triton",
-    "tensorrt",
-    "tensorrt_rtx",
-    "tensorrt_llm",
-    "bigvgan",
-    "onnxruntime",
-    "scipy",
-    "librosa",
-    "matplotlib",
-    "huggingface_hub",
-    "transformers",
-    "hibari",
-    "moonshine_voice",
-    "mcp",
-    "ray",
-    "pytest",
+OPTIONAL = tuple(
+    "aiortc av triton tensorrt tensorrt_rtx tensorrt_llm bigvgan onnxruntime scipy librosa "
+    "matplotlib huggingface_hub transformers hibari moonshine_voice mcp ray pytest".split()
 )
 # Imported in functions, once they are asked for: they need a package that not every machine has, or
 # start slowly.
-ON_DEMAND = (
-    "runtime.cuda",
-    "codec.moss.flow.cuda",
-    "kernels",
-    "runtime.tensorrt",
-    "ui",
-    "export",
-    "cluster.serve",
-    "endpoints.realtime.calls",
+ON_DEMAND = tuple(
+    "runtime.cuda codec.moss.flow.cuda kernels runtime.tensorrt ui export cluster.serve "
+    "endpoints.realtime.calls".split()
 )
-WITHOUT_TORCH = (
-    "api",
-    "config",
-    "audio",
-    "text",
-    "recogniser",
-    "engine.block_manager",
-    "engine.scheduler",
-    "engine.sequence",
+WITHOUT_TORCH = tuple(
+    "api config audio text recogniser engine.block_manager engine.scheduler engine.sequence".split()
 )
 
 

@@ -38,7 +38,7 @@ from scripts.nano.text.small_talk import intents
 from scripts.nano.tokenizer import MAX_TAKES
 from scripts.nano.train_codec import NANO_FSQ, Trainee, mel_crops
 from scripts.nano.vocoder.crops import HOP, VocoderSpeech
-from scripts.nano.vocoder_speech import F0_HOP, UNIT, phase_of, played_at, trimmed
+from scripts.nano.vocoder_speech import F0_HOP, UNIT, phase_of, trimmed
 
 CPU = torch.device("cpu")
 TINY_LM = {
@@ -150,12 +150,6 @@ def test_the_shipped_files_are_those_of_their_manifest():
     assert verify_manifest(NANO_CHECKPOINT)["command"].startswith("python -m scripts.nano.export ")
 
 
-@pytest.mark.parametrize("name", ["teacher", "vocoder_speech"])
-def test_speech_is_not_made_twice(run, name):
-    with pytest.raises(CheckpointError, match="is there already"):
-        run(name, device=False)
-
-
 def test_speech_is_read_once_the_teacher_has_said_it_all(work, tmp_path):
     (tmp_path / "speech").mkdir()
     write_shard(tmp_path / "speech", 0, [made_up(3, "one two", "train")])
@@ -215,22 +209,6 @@ def test_crops_show_one_place_in_every_stream(work, run):
     turned = torch.fft.rfft(inside * torch.hann_window(20 * HOP))[:, at] / voiced[:, at]
     assert (turned.angle().abs() < 0.05).all(), "the pulses are in phase with the voice"
     assert spectrum[:, at].min() > 10 * spectrum[:, at + at // 2].max()
-
-
-def test_another_pitch_and_size_keep_pulses_and_phase_together():
-    """Played slower, every pulse of the sum of cosines still lies where the phase says."""
-    f0 = np.full(80, 200, np.float32)
-    phase = phase_of(f0)
-    voiced, rest, moved, lower = played_at(
-        0.8,
-        np.cos(2 * np.pi * phase).astype(np.float32),
-        np.zeros(len(phase), np.float32),
-        phase,
-        f0,
-    )
-    inside = slice(3000, -3000)
-    assert lower[20] == pytest.approx(160) and len(voiced) == len(rest) == len(moved)
-    assert np.abs(voiced - np.cos(2 * np.pi * moved))[inside].max() < 0.02
 
 
 @pytest.mark.parametrize(("expected", "heard", "gap"), [

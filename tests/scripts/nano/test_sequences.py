@@ -26,7 +26,6 @@ from scripts.nano.lm.sequences import (
     NO_TARGET,
     TEXT_TARGET,
     Chunk,
-    LaidOut,
     cut_chunks,
     lay_out,
     nano_config,
@@ -62,32 +61,6 @@ def test_chunks_hold_every_word_and_code_once(
         assert (chunk.end_word, chunk.end_code) == (following.first_word, following.first_code)
         assert following.first_code == starts[following.first_word]
     assert all(c.first_word < c.end_word and c.first_code < c.end_code for c in chunks)
-
-
-@given(utterances(), st.integers(0, 1000))
-@settings(deadline=None)
-def test_text_alone_is_laid_out_as_the_whole_reply_with_less_sound(
-    utterance: tuple[list[str], list[int], int], seed: int
-) -> None:
-    words, starts, num_codes = utterance
-    codes = np.arange(num_codes) % IDS.num_codes
-    chunks = cut_chunks(words, starts, num_codes, random.Random(seed))
-    word_ids = [[40 + i] for i in range(len(words))]
-    whole = lay_out(PROMPT, word_ids, codes, chunks, IDS)
-    short = lay_out(PROMPT, word_ids, codes, chunks, IDS, only_text=True)
-
-    def taught(laid: LaidOut) -> list[int]:
-        return [
-            int(laid.rows[i + 1, 0]) for i in range(len(laid.rows)) if laid.target[i] == TEXT_TARGET
-        ]
-
-    assert taught(short) == taught(whole)
-    assert AUDIO_TARGET not in short.target
-    kept = min(chunks[-1].first_code + 2, chunks[-1].end_code)
-    assert (
-        spoken_codes([Row(*row) for row in short.rows[len(PROMPT) :].tolist()], IDS)
-        == codes[:kept].tolist()
-    )
 
 
 @given(utterances(), st.integers(0, 1000))

@@ -10,7 +10,7 @@ import pytest
 from scripts.nano.codes import code_starts
 from scripts.nano.prompts import draw_speed, draw_takes
 from scripts.nano.speech.second_voice import FRAME_SAMPLES, TRACT, convert, lower_hz, teacher_speed
-from scripts.nano.speech.teacher_voice import code_labels, join_words, spelled_a, word_starts_s
+from scripts.nano.speech.teacher_voice import code_labels, join_words, spelled_a
 from scripts.nano.speech.voices import MAX_RATE, MIN_RATE, RATE_TOKENS, RATES, rate_token
 
 KNOWN = frozenset("abcdefgh ,.!")
@@ -25,12 +25,6 @@ def test_words_begin_at_their_first_sound():
     assert [spoken.phonemes[begin] for begin in spoken.word_begins] == ["a", "c", "e"]
 
 
-def test_silent_word_begins_where_the_next_piece_does_and_unknown_phonemes_are_left_out():
-    spoken = join_words([("aXb", True), ("", True), ("c", False)], KNOWN)
-    assert spoken.phonemes == "ab  c"
-    assert spoken.word_begins == (0, 3, 4)
-
-
 def test_a_large_a_within_a_sentence_is_the_letter_and_at_its_start_the_article():
     assert spelled_a(["A", "man", "came", "at", "ten", "A", "M"]) == [5]
     assert spelled_a(["the", "N", "A", "S", "A", "team"]) == [2, 4]
@@ -43,11 +37,6 @@ def test_every_code_has_the_phoneme_of_its_middle_and_a_mark_of_stress_that_of_i
     ids = np.array([0, 60, 156, 70, 16, 80, 0])
     labels = code_labels(ids, "tˈɑ d", np.array([2, 2, 1, 3, 2, 4, 2]), 0.025, 14 * 600)
     assert labels.tolist() == [0, 60, 70, 70, 0, 0, 80, 80, 0]
-
-
-def test_word_starts_are_the_durations_before_the_word():
-    durations = np.array([10, 2, 3, 1, 4, 5], np.float32)
-    assert word_starts_s(durations, (0, 3)) == pytest.approx([0.25, 0.4])
 
 
 def test_first_word_keeps_its_onset_and_starts_never_fall():
@@ -81,13 +70,6 @@ def test_the_second_voice_is_lower_and_as_long_as_asked_for():
     assert middle == pytest.approx(lower_hz(f0)[0], rel=1e-6)
     assert np.diff(converted.pulses)[3:-3] == pytest.approx(24_000 / middle[0], rel=0.01)
     assert teacher_speed(1.0) > 1.0
-
-
-def test_parts_converted_alone_are_the_whole_converted():
-    wave, f0 = tone(180.0, 40)
-    noise = np.random.default_rng(0).normal(size=len(wave)) * 0.01
-    whole = convert((wave + noise)[None], f0).waves[0]
-    assert np.allclose(convert(np.stack([wave, noise]), f0).waves.sum(0), whole, atol=1e-5)
 
 
 def test_a_speed_has_the_token_of_the_nearest_rate():

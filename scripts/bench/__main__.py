@@ -12,13 +12,12 @@ what a document cites; `python -m scripts.dev.readme --write` makes the tables.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from importlib import import_module
 from pathlib import Path
 
-from moss_engine.api.errors import MossError
 from scripts.bench.common import Report
+from scripts.command import make_parser, run_command
 
 BENCHES = {
     "load": "a checkpoint, or a cluster of it, under listeners: first sound, real-time factor",
@@ -54,11 +53,7 @@ def main(argv: list[str] | None = None) -> None:
     if command not in BENCHES:
         sys.exit(f"There is no bench {command!r}; choose one of {', '.join(BENCHES)}.")
     bench = import_module(f"scripts.bench.{command}")
-    parser = argparse.ArgumentParser(
-        prog=f"python -m scripts.bench {command}",
-        description=bench.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser(f"bench {command}", bench.__doc__)
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, too")
     bench.add_options(parser)
     args = parser.parse_args(rest)
@@ -68,9 +63,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MossError as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_command(main)

@@ -201,9 +201,11 @@ class Run:
         self.args, self.size, self.service = args, size, service
         self._pages: ProcessPoolExecutor | None = pages
         self.gpus = args.gpus if pages else 1
+        self.per_s = args.per_s * self.gpus
 
-    def begin(self, num: int, per_s: float, stay_s: float) -> Sequence[Future[Crowd]]:
+    def begin(self, num: int, stay_s: float, per_s: float | None = None) -> Sequence[Future[Crowd]]:
         """Let them come; every page has its share."""
+        per_s = per_s or self.per_s
         if self._pages is None:
             done: Future[Crowd] = Future()
             done.set_result(asyncio.run(listen(self.service, self.size, num, per_s, stay_s)))
@@ -299,7 +301,9 @@ def replicated(args: argparse.Namespace, size: Size, one: int, report: Report) -
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(args.pages, spawn, open_page, (address,)) as pages:
             run_ = Run(args, size, service, pages)
-            merged(run_.begin(2 * args.gpus, 10.0, 10.0))  # what is made at first use is made here
+            merged(
+                run_.begin(2 * args.gpus, 10.0, per_s=10.0)
+            )  # what is made at first use is made here
             for version, part in enumerate(args.parts.split(","), 1):
                 name, _, share = part.partition(":")
                 num = max(1, round(float(share or 1) * args.gpus * one))
@@ -322,8 +326,8 @@ def replicated(args: argparse.Namespace, size: Size, one: int, report: Report) -
 
 def grow(run: Run) -> dict[str, Any]:
     """Listeners come one by one, and chunks come late at last."""
-    args, num = run.args, run.args.most * run.gpus
-    found = merged(run.begin(num, args.per_s * run.gpus, SETTLE_S))
+    num = run.args.most * run.gpus
+    found = merged(run.begin(num, SETTLE_S))
     first, one_percent = capacity(found)
     return {
         "listeners": num,
@@ -337,10 +341,9 @@ def grow(run: Run) -> dict[str, Any]:
 def hold(run: Run, num: int) -> dict[str, Any]:
     """So many listeners, and what they meet and cost once all are there."""
     pids = [card.pid for card in run.cards()] if run.gpus > 1 else [os.getpid()]
-    ramp_s = num / (run.args.per_s * run.gpus)
     before = [cpu_s(pid) for pid in pids]
     begun_s = time.monotonic()
-    found = merged(run.begin(num, num / ramp_s, run.args.hold_s))
+    found = merged(run.begin(num, run.args.hold_s))
     end_s = time.monotonic()
     cores = [(cpu_s(pid) - b) / (end_s - begun_s) for pid, b in zip(pids, before, strict=True)]
     start_s = max(found.arrivals_s) + SETTLE_S
@@ -355,9 +358,8 @@ def hold(run: Run, num: int) -> dict[str, Any]:
 
 def kill(run: Run, num: int) -> dict[str, Any]:
     """The death of a replica under so many listeners."""
-    ramp_s = num / (run.args.per_s * run.gpus)
-    coming = run.begin(num, num / ramp_s, SETTLE_S + run.args.hold_s)
-    time.sleep(ramp_s + SETTLE_S)
+    coming = run.begin(num, SETTLE_S + run.args.hold_s)
+    time.sleep(num / run.per_s + SETTLE_S)
     doomed, killed_s = run.cards()[0], time.monotonic()
     os.kill(doomed.pid, signal.SIGKILL)
     heard = merged(coming).heard
@@ -410,9 +412,8 @@ def deaths(run: Run, num: int, rounds: int) -> dict[str, Any]:
 
 def upgrade(run: Run, num: int, replace_all: Any) -> dict[str, Any]:
     """All replicas are replaced under so many listeners."""
-    ramp_s = num / (run.args.per_s * run.gpus)
-    coming = run.begin(num, num / ramp_s, SETTLE_S + REPLACED_S)
-    time.sleep(ramp_s + SETTLE_S)
+    coming = run.begin(num, SETTLE_S + REPLACED_S)
+    time.sleep(num / run.per_s + SETTLE_S)
     old, begun_s = {card.name for card in run.cards()}, time.monotonic()
     replace_all()
     while {card.name for card in run.cards()} & old and time.monotonic() < begun_s + REPLACED_S:

@@ -8,7 +8,6 @@ only imported does not count, and neither does the web server.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from moss_engine.endpoints.figures import Figures, WatchedService
 from moss_engine.ui.door import Tab
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
+from scripts.command import make_parser, run_command
 
 
 class Modules:
@@ -79,9 +79,7 @@ def modules_of(text: str) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Which modules of moss_engine a typed sentence passes."
-    )
+    parser = make_parser("dev.trace", __doc__)
     parser.add_argument("text", nargs="?", default="Good morning.", help="what is read aloud")
     found = modules_of(parser.parse_args().text)
     print("\n".join(found))
@@ -89,4 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

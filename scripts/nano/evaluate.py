@@ -10,13 +10,11 @@ measures.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import platform
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +22,6 @@ import httpx
 import numpy as np
 import torch
 
-from moss_engine.api.errors import MossError
 from moss_engine.api.events import FinishReason
 from moss_engine.build import build_service
 from moss_engine.codec.base import MOSS_MEL
@@ -34,6 +31,7 @@ from moss_engine.codec.vocoder.make import make_vocoder, pick_folder
 from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.text.spoken.text import spoken_text
 from scripts.bench.program import running
+from scripts.command import make_parser, run_command
 from scripts.judges.replies import SEED, Spoken, speak_all
 from scripts.judges.sentences import EVERYDAY, HARD, HARVARD, STRESS
 from scripts.judges.sound import SoundJudges
@@ -182,11 +180,7 @@ def page_memory_mb(config: EngineConfig) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.nano.evaluate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("nano.evaluate", __doc__)
     parser.add_argument("--checkpoint", type=Path, default=NANO_CHECKPOINT)
     parser.add_argument("--vocoder", default="auto", help="as the program's option")
     parser.add_argument("--work", type=Path, help="keeps the teacher's sentences; judges them, too")
@@ -213,7 +207,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MossError as error:
-        sys.exit(str(error))
+    run_command(main)

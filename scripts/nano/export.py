@@ -11,7 +11,6 @@ import argparse
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import torch
@@ -24,6 +23,7 @@ from moss_engine.config import NANO_CHECKPOINT, REPO_ROOT
 from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tensors, save_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import MANIFEST_NAME, write_manifest
+from scripts.command import run_command
 from scripts.nano.speech.voices import ADA, RATE_TOKENS, RATES, VOICE_TOKENS
 from scripts.nano.stage import stage_parser
 
@@ -143,7 +143,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except CheckpointError as error:
-        sys.exit(str(error))
+    run_command(main)

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import torch
 
+from scripts.command import make_parser
+
 
 def stage_parser(name: str, description: str | None) -> argparse.ArgumentParser:
     """A parser with the work folder, which every stage has."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m scripts.nano.{name}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser(f"nano.{name}", description)
     parser.add_argument("--work", type=Path, required=True, help="work folder of all stages")
     return parser
 

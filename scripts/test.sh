@@ -5,7 +5,8 @@ cd "$(dirname "$0")/.."
 . scripts/environment.sh
 
 make_venv
+install_chromium &
 install tests --group test
-install_chromium
-# Two at a time: a test of the page mostly waits.
-exec "$(venv_python)" -m pytest -q -rfER --numprocesses 2 --dist loadfile "$@"
+wait
+# More than there may be cores: most of the time is waiting, for sound and for clocks.
+exec "$(venv_python)" -m pytest -q -rfER --numprocesses 4 --dist loadfile --no-loadscope-reorder "$@"

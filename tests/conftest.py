@@ -16,6 +16,11 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 
+FIRST = "project ui endpoints cluster api".split()
+"""Folders whose tests take and wait longest: where several run at a time, these are begun first, so
+that at the end there are only short ones to share."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What plays and records in real time beside other tests may fail once; its first failure is
     counted in the summary ("rerun")."""
@@ -23,6 +28,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("browser"):
                 item.add_marker(pytest.mark.flaky(reruns=1))
+    if hasattr(config, "workerinput"):
+        items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return FIRST.index(folder) if folder in FIRST else len(FIRST)
 
 
 @pytest.fixture(scope="session", autouse=True)

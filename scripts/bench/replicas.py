@@ -203,9 +203,9 @@ class Run:
         self.gpus = args.gpus if pages else 1
         self.per_s = args.per_s * self.gpus
 
-    def begin(self, num: int, stay_s: float, per_s: float | None = None) -> Sequence[Future[Crowd]]:
+    def begin(self, num: int, stay_s: float) -> Sequence[Future[Crowd]]:
         """Let them come; every page has its share."""
-        per_s = per_s or self.per_s
+        per_s = self.per_s
         if self._pages is None:
             done: Future[Crowd] = Future()
             done.set_result(asyncio.run(listen(self.service, self.size, num, per_s, stay_s)))
@@ -301,9 +301,7 @@ def replicated(args: argparse.Namespace, size: Size, one: int, report: Report) -
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(args.pages, spawn, open_page, (address,)) as pages:
             run_ = Run(args, size, service, pages)
-            merged(
-                run_.begin(2 * args.gpus, 10.0, per_s=10.0)
-            )  # what is made at first use is made here
+            merged(run_.begin(2 * args.gpus, 10.0))  # what is made at first use is made here
             for version, part in enumerate(args.parts.split(","), 1):
                 name, _, share = part.partition(":")
                 num = max(1, round(float(share or 1) * args.gpus * one))

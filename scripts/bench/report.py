@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from moss_engine.api.errors import MossError
 from moss_engine.config import REPO_ROOT
 
 FOLDER = REPO_ROOT / "assets" / "bench"
-NONE_YET = "No measurement is stored in `assets/bench`."
 IN_TIME_RTF = 0.9
 """A level of load is in real time if no chunk was late and every reply was made so much faster."""
 
@@ -27,28 +26,25 @@ def table(heads: Sequence[str], rows: Rows) -> list[str]:
     return [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *shown]
 
 
-def read_all() -> dict[str, Report]:
-    """What every file holds, by its name without .json; raises MossError for no measurement."""
-    found = {}
-    for path in sorted(FOLDER.glob("*.json")):
-        try:
-            found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
-            assert isinstance(found[path.stem], dict)
-        except (ValueError, AssertionError) as error:
-            raise MossError(f"{path} is no measurement ({error!r}); measure again.") from None
-    return found
+Reports = dict[str, Report]
+"""What every file of FOLDER holds, by its name without .json."""
 
 
-def whole(name: str, make: Callable[[], list[str]]) -> list[str]:
-    """What `make` draws from the file; raises MossError if that is incomplete."""
+def drawn(make: Callable[[Reports], str]) -> str:
+    """What `make` draws from all measurements; raises MossError where one is missing or
+    incomplete."""
     try:
-        return make()
+        return make({
+            path.stem: json.loads(path.read_text(encoding="utf-8"))
+            for path in sorted(FOLDER.glob("*.json"))
+        })  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        path = FOLDER / f"{name}.json"
-        raise MossError(f"{path} is no measurement ({error!r}); measure again.") from None
+        raise MossError(
+            f"{FOLDER} lacks a measurement, or a part of one ({error!r}); measure again."
+        ) from None
 
 
-def shown(value: float) -> str:
+def shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -79,35 +75,32 @@ def spread(load: Report, name: str, form: str) -> str:
 
 def headlines() -> str:
     """The tables of docs/speed.md."""
-    reports = read_all()
-    if not reports:
-        return NONE_YET
-    parts = [
-        *load_parts(reports),
-        whole("nano", lambda: voice_part(reports)) if "nano" in reports else [],
-        whole("hands_free", lambda: talk_part(reports)) if "hands_free" in reports else [],
-        whole("turn_judge", lambda: judge_part(reports)) if "turn_judge" in reports else [],
-        whole("turns", lambda: turns_part(reports)) if "turns" in reports else [],
-        full_part(reports),
-        side_by_side(reports),
-        whole("h200_packed", lambda: packed_part(reports)) if "h200_packed" in reports else [],
-    ]
-    for name, report in reports.items():
+    return drawn(lambda reports: "\n\n".join("\n".join(part) for part in parts_of(reports)))
+
+
+def parts_of(reports: Reports) -> Iterator[list[str]]:
+    yield from load_parts(reports)
+    yield voice_part(reports["nano"])
+    yield talk_part(reports["hands_free"])
+    yield judge_part(reports["turn_judge"])
+    yield turns_part(reports["turns"])
+    yield full_part(reports)
+    yield side_by_side(reports)
+    yield packed_part(reports["h200_packed"])
+    for report in reports.values():
         if "streams" in report:
-            parts.append(whole(name, lambda report=report: stream_part(report["streams"])))
+            yield stream_part(report["streams"])
         if "torch_runtime" in report:
-            parts.append(whole(name, lambda report=report: engine_part(report)))
-    parts.append(parity_part(reports))
-    return "\n\n".join("\n".join(part) for part in parts if part)
+            yield engine_part(report)
+    yield parity_part(reports)
 
 
-def load_parts(reports: dict[str, Report]) -> list[list[str]]:
+def load_parts(reports: Reports) -> list[list[str]]:
     """A whole program under load: a table for each machine that measured some."""
     by_machine: dict[str, list[Report]] = {}
-    for name, report in reports.items():
+    for report in reports.values():
         if isinstance(report.get("load"), list):
-            title = whole(name, lambda report=report: [machine_of(report["machine"])])[0]
-            by_machine.setdefault(title, []).extend(report["load"])
+            by_machine.setdefault(machine_of(report["machine"]), []).extend(report["load"])
     return [
         [f"**The built-in voice**, {title}", "", *load_table(loads)]
         for title, loads in by_machine.items()
@@ -123,10 +116,9 @@ def machine_of(values: Report) -> str:
     return f"{device}, {runtime}, {values['dtype']}, checkpoint {values['checkpoint']}"
 
 
-def voice_part(reports: dict[str, Report]) -> list[str]:
+def voice_part(voice: Report) -> list[str]:
     """How well the built-in voice is understood, and how good it sounds to two judges, step by step
     from its teacher to whole replies."""
-    voice = reports["nano"]
     steps = {
         "the teacher, Harvard sentences": "teacher",
         "vocoder alone, from true mels": "true_mel",
@@ -139,24 +131,21 @@ def voice_part(reports: dict[str, Report]) -> list[str]:
         return f"{voice[f'{judge}_{step}']:.2f} ({voice[f'{judge}_{step}_worst']:.2f})"
 
     rows = [
-        (what, judged("distillmos", step), judged("dnsmos", step))
-        for what, step in steps.items()
-        if f"distillmos_{step}" in voice
+        (what, judged("distillmos", step), judged("dnsmos", step)) for what, step in steps.items()
     ]
-    lines = [
+    return [
         f"- A recogniser ({voice['recogniser']}) mistakes {voice['wer_everyday_percent']} % of the "
         f"words of everyday sentences and {voice['wer_harvard_percent']} % of the Harvard "
-        f"sentences'. The page takes {voice['app_memory_mb']} MB of memory."
+        f"sentences'. The page takes {voice['app_memory_mb']} MB of memory.",
+        "",
+        "Judged by two predictors of opinions, from 1 to 5, the mean and the worst sentence:",
+        "",
+        *table(("what is heard", "DistillMOS", "DNSMOS"), rows),
     ]
-    said = "Judged by two predictors of opinions, from 1 to 5, the mean and the worst sentence:"
-    if rows:
-        lines += ["", said, "", *table(("what is heard", "DistillMOS", "DNSMOS"), rows)]
-    return lines
 
 
-def talk_part(reports: dict[str, Report]) -> list[str]:
+def talk_part(talk: Report) -> list[str]:
     """How fast the page reacts to a voice."""
-    talk = reports["hands_free"]
     what = {
         "first_sound": "Hands-free, from the last word to the first sound of the answer",
         "silence": "From the first sound of speech over an answer until it is silent",
@@ -168,9 +157,8 @@ def talk_part(reports: dict[str, Report]) -> list[str]:
     ]
 
 
-def judge_part(reports: dict[str, Report]) -> list[str]:
+def judge_part(found: Report) -> list[str]:
     """What the judge of a turn's end decides, beside Smart Turn as Pipecat uses it."""
-    found = reports["turn_judge"]
     rows = [
         (
             name, f"{1000 * judge['mean']:.0f}",
@@ -190,14 +178,12 @@ def judge_part(reports: dict[str, Report]) -> list[str]:
     ]
 
 
-def turns_part(reports: dict[str, Report]) -> list[str]:
+def turns_part(found: Report) -> list[str]:
     """Turns through /v1/realtime, from outside."""
-    found = reports["turns"]
     names = {"judge": "`semantic_vad`", "silence": "`server_vad`, 0.64 s"}
     rows = []
     for key, name in names.items():
-        if (run := found.get(key)) is None:
-            continue
+        run = found[key]
         paused = [run["hesitates"], run["softest"]]
         num = sum(kind["turns"] for kind in paused)
         before = [f"{kind['sounded_before']} of {kind['turns']}" for kind in paused]
@@ -211,54 +197,41 @@ def turns_part(reports: dict[str, Report]) -> list[str]:
     return [title, "", *table(head, rows)]
 
 
-def full_part(reports: dict[str, Report]) -> list[str]:
+def full_part(reports: Reports) -> list[str]:
     """The full size beside its steps: the codec, the memory, and how many are served."""
-    codec, budget = reports.get("h200_codec", {}), reports.get("h200_budget", {})
-    moss, stand_in = reports.get("h200_moss", {}), reports.get("h200_full_size", {})
-    first, last = (codec.get(f"chunk_of_1_{part}_tenth_p50_ms") for part in ("first", "last"))
+    codec, moss = reports["h200_codec"], reports["h200_moss"]
+    first, last = (codec[f"chunk_of_1_{part}_tenth_p50_ms"] for part in ("first", "last"))
     found = {
-        "everything within a 24 GB card, GB": budget.get("reserved_peak_gb"),
-        "codec, 5 codes of one reply, ms": codec.get("chunk_of_1_p50_ms"),
-        "codec, 5 codes of 16 replies, ms": codec.get("chunk_of_16_p50_ms"),
-        "codec, 5 codes of 64 replies, ms": codec.get("another_start", {}).get(
-            "chunk_of_64_p50_ms"
-        ),
-        "codec, end of 60 s against its start": last / first if first and last else None,
-        "codec, encode 10 s, ms": codec.get("encode_10_s_p50_ms"),
-        "codec in 16 bit, MB": codec.get("float16_one_voice_one_reply_mb"),
-        "4 s of speech to first sound, ms": moss.get("speech_in_4_s_first_sound_p50_ms"),
+        "everything within a 24 GB card, GB": reports["h200_budget"]["reserved_peak_gb"],
+        "codec, 5 codes of one reply, ms": codec["chunk_of_1_p50_ms"],
+        "codec, 5 codes of 16 replies, ms": codec["chunk_of_16_p50_ms"],
+        "codec, 5 codes of 64 replies, ms": codec["another_start"]["chunk_of_64_p50_ms"],
+        "codec, end of 60 s against its start": last / first,
+        "codec, encode 10 s, ms": codec["encode_10_s_p50_ms"],
+        "codec in 16 bit, MB": codec["float16_one_voice_one_reply_mb"],
+        "4 s of speech to first sound, ms": moss["speech_in_4_s_first_sound_p50_ms"],
         "listeners without a late chunk": held(moss),
         "listeners in real time, every reply in 0.9 of its length": most_in_time(moss),
-        "the same on an H100, 16 replies in a run": most_in_time(reports.get("h100_moss", {})),
-        "listeners in real time, stand-in codec": most_in_time(stand_in),
+        "the same on an H100, 16 replies in a run": most_in_time(reports["h100_moss"]),
+        "listeners in real time, stand-in codec": most_in_time(reports["h200_full_size"]),
     }
-    rows = [(name, shown(value)) for name, value in found.items() if value]
     title = "**The full size on one NVIDIA H200**, with random weights and the published codec"
-    return [title, "", *table(("what", "measured"), rows)] if rows else []
+    rows = [(name, shown(value)) for name, value in found.items()]
+    return [title, "", *table(("what", "measured"), rows)]
 
 
 def loads_of(report: Report) -> list[Report]:
-    return report.get("streams", {}).get("load", [])
+    """Its levels of load, through the whole service or of a whole program."""
+    return report["streams"]["load"] if "streams" in report else report["load"]
 
 
-def most_in_time(report: Report, rtf: float = IN_TIME_RTF) -> int | None:
+def most_in_time(report: Report, rtf: float = IN_TIME_RTF) -> int:
     """Listeners of the largest closed loop without a late chunk, every reply made below `rtf`."""
-    found = [
+    return max(
         load["concurrency"]
-        for load in loads_of(report) or report.get("load", [])
-        if load.get("arrivals_per_s") is None
-        and not load["late_chunks"]
-        and load["worst_rtf"] < rtf
-    ]
-    return max(found, default=None)
-
-
-def figure_of(report: Report, name: str, note: str, dtype: str) -> float | None:
-    """Median of one figure of a full-size report, None where it was not measured."""
-    for f in report.get("figures", []):
-        if (f["name"], f["note"], f["dtype"]) == (name, note, dtype):
-            return f["median_ms"]
-    return None
+        for load in loads_of(report)
+        if load["arrivals_per_s"] is None and not load["late_chunks"] and load["worst_rtf"] < rtf
+    )
 
 
 FORMATS = ("bfloat16", "float8-all")
@@ -270,11 +243,9 @@ SHOWN = (
 )
 
 
-def side_by_side(reports: dict[str, Report]) -> list[str]:
+def side_by_side(reports: Reports) -> list[str]:
     """Steps of the full size where several GPUs were measured."""
     full = [report for name, report in reports.items() if name.endswith("_full_size")]
-    if len(full) < 2:
-        return []
     columns = [(report, dtype) for report in full for dtype in FORMATS]
     found = [
         {
@@ -297,9 +268,8 @@ def side_by_side(reports: dict[str, Report]) -> list[str]:
     return [title, "", *table(("ms, least time", *heads), rows)]
 
 
-def packed_part(reports: dict[str, Report]) -> list[str]:
+def packed_part(found: Report) -> list[str]:
     """Steps of the full size with weights of 8 and 4 bits."""
-    found = reports["h200_packed"]
     rows = [
         (step["what"], *(f"{step[f'{name}_ms']:.2f}" for name in ("bfloat16", "int8", "int4")))
         for step in found["steps"]
@@ -342,7 +312,6 @@ def engine_part(report: Report) -> list[str]:
             "prefill 512 rows on 0 cached (wall)",
             "prefill 64 rows on 2000 cached (wall)",
         )
-        if name in ours and name in torch
     ]
     return [
         f"**An engine file of the full size**, {what}, {report['layers']} layers, weights "
@@ -353,7 +322,7 @@ def engine_part(report: Report) -> list[str]:
     ]
 
 
-def parity_part(reports: dict[str, Report]) -> list[str]:
+def parity_part(reports: Reports) -> list[str]:
     """The built-in voice from engine files against the torch runtime in the same number format."""
     rows = [
         (f"{report['dtype']}, {check['weights']}", f"{check['agreeing_rows']} of {check['rows']}",
@@ -368,7 +337,7 @@ def parity_part(reports: dict[str, Report]) -> list[str]:
     title = (
         "**The built-in voice from an engine file** against the torch runtime in the same number"
     )
-    return [f"{title} format", "", *table(heads, rows)] if rows else []
+    return [f"{title} format", "", *table(heads, rows)]
 
 
 # The README's one table
@@ -376,53 +345,48 @@ def parity_part(reports: dict[str, Report]) -> list[str]:
 
 def summary() -> str:
     """The built-in voice beside the full size."""
-    reports = read_all()
-    cpu, voice, full, moss, h100 = (
-        reports.get(name, {})
-        for name in ("cpu", "nano", "h200_full_size", "h200_moss", "h100_moss")
+    return drawn(lambda reports: "\n".join(summary_of(reports)))
+
+
+def summary_of(reports: Reports) -> list[str]:
+    names = ("cpu", "nano", "h200_full_size", "h200_moss", "h100_moss")
+    cpu, voice, full, moss, h100 = (reports[name] for name in names)
+    decode_ms = next(
+        f["median_ms"]
+        for f in full["figures"]
+        if (f["name"], f["note"], f["dtype"]) == ("decode step, batch 1", "device", "bfloat16")
     )
-    if not cpu and not full:
-        return NONE_YET
-    decode = figure_of(full, "decode step, batch 1", "device", "bfloat16")
     rows = [
-        ("time to first audio, median", first(cpu, "ttfa_ms", "{:.0f} ms"),
-         first(moss, "ttfa_ms", "{:.0f} ms")),
-        ("real-time factor of one reply, median", first(cpu, "rtf", "{:.2f}"),
-         first(moss, "rtf", "{:.2f}")),
+        ("time to first audio, median", f"{first(cpu, 'ttfa_ms'):.0f} ms",
+         f"{first(moss, 'ttfa_ms'):.0f} ms"),
+        ("real-time factor of one reply, median", f"{first(cpu, 'rtf'):.2f}",
+         f"{first(moss, 'rtf'):.2f}"),
         ("listeners at a time without a gap", most_in_time(cpu), held(moss)),
         ("the same with a stand-in for the codec, a BigVGAN of 116 M", "", held(full)),
-        ("decode step of one reply", "", form("{:.3g} ms", decode)),
-        ("words that a recogniser mistakes", form("{:.3g} %", voice.get("wer_everyday_percent")),
+        ("decode step of one reply", "", f"{decode_ms:.3g} ms"),
+        ("words that a recogniser mistakes", f"{voice['wer_everyday_percent']:.3g} %",
          "not known"),
-        ("how good it sounds, by DistillMOS, 1 to 5",
-         form("{:.3g}", voice.get("distillmos_harvard")), "not known"),
-        ("memory", form("{:.3g} MB", voice.get("app_memory_mb")),
-         form("{:.3g} GiB, on an H100", h100.get("streams", {}).get("memory_gib"))),
+        ("how good it sounds, by DistillMOS, 1 to 5", f"{voice['distillmos_harvard']:.3g}",
+         "not known"),
+        ("memory", f"{voice['app_memory_mb']:.3g} MB",
+         f"{h100['streams']['memory_gib']:.3g} GiB, on an H100"),
     ]  # fmt: skip
     heads = ("", "built-in voice, 2 CPU cores", "full size, random weights, one H200")
-    return "\n".join(table(heads, rows))
+    return table(heads, rows)
 
 
-def first(report: Report, name: str, text: str) -> str:
+def first(report: Report, name: str) -> float:
     """The median of one listener."""
-    for load in loads_of(report) or report.get("load", []):
-        if load["concurrency"] == 1:
-            return text.format(load["figures"][name]["p50"])
-    return ""
+    loads = (load for load in loads_of(report) if load["concurrency"] == 1)
+    return next(loads)["figures"][name]["p50"]
 
 
 def held(report: Report) -> str:
     """The most listeners without a late chunk, and on how many starts of a machine that held: this
     one, and those on which it was measured again, if no run there had a late chunk."""
     most, starts = most_in_time(report, math.inf), dict[str, bool]()
-    for run in report.get("streams", {}).get("repeated", ()):
+    for run in report["streams"].get("repeated", ()):
         if run["listeners"] == most:
             start = run["start"].partition(",")[0]
             starts[start] = starts.get(start, True) and not run["late_chunks"]
-    if most is None:
-        return ""
     return f"{most}, on {1 + sum(starts.values())} of {1 + len(starts)} starts of a machine"
-
-
-def form(text: str, value: object) -> str:
-    return "" if value is None else text.format(value)

@@ -319,78 +319,6 @@ MAX_STOPPED = 16
 SWEEP_S = 30.0
 
 
-class Conversations:
-    """Used on one event loop. What is forgotten for its age, or for there being too
-    many, is handed to `on_forget`."""
-
-    def __init__(
-        self,
-        on_forget: Callable[[Conversation], None] = lambda conversation: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._of_session: dict[str, Conversation] = {}
-        self._of_key: dict[str, Conversation] = {}
-        self._on_forget = on_forget
-        self._clock = clock
-
-    def of(self, session_id: str, visitor: str = "") -> Conversation:
-        """The conversation of a session, which was used just now; a new one where there is none. A
-        visitor with many gives up the longest unused one of them where there are
-        MAX_CONVERSATIONS."""
-        found = self._of_session.get(session_id)
-        if found is None:
-            self.sweep()
-            self._make_room()
-            found = Conversation()
-        self._of_session[session_id] = found
-        found.session_id, found.visitor = session_id, visitor
-        found.used_s = self._clock()
-        return found
-
-    def find(self, key: str) -> Conversation | None:
-        """What the tab of this name said before it was loaded anew."""
-        return self._of_key.get(key)
-
-    def name(self, key: str, conversation: Conversation) -> None:
-        """From now on the name finds this conversation."""
-        self._of_key[key] = conversation
-
-    def renew(self, old: Conversation) -> Conversation:
-        """An empty conversation in the place of an old one, with the same voice."""
-        new = replace(old, turns=[], forgotten=0, used_s=self._clock())
-        self._of_session[old.session_id] = new
-        for key in [key for key, known in self._of_key.items() if known is old]:
-            self._of_key[key] = new
-        return new
-
-    def drop(self, conversation: Conversation) -> None:
-        """Forget a conversation."""
-        for known in (self._of_session, self._of_key):
-            for key in [key for key, value in list(known.items()) if value is conversation]:
-                known.pop(key, None)
-
-    def __len__(self) -> int:
-        return len(self._of_session)
-
-    def sweep(self) -> None:
-        """Forget what was not used for STATE_S."""
-        now_s = self._clock()
-        for conversation in {id(kept): kept for kept in self._of_session.values()}.values():
-            if now_s - conversation.used_s > STATE_S:
-                self._forget(conversation)
-
-    def _make_room(self) -> None:
-        kept = list(self._of_session.values())
-        if len(kept) < MAX_CONVERSATIONS:
-            return
-        count = Counter(conversation.visitor for conversation in kept)
-        self._forget(min(kept, key=lambda one: (-count[one.visitor], one.used_s)))
-
-    def _forget(self, conversation: Conversation) -> None:
-        self.drop(conversation)
-        self._on_forget(conversation)
-
-
 class SecretNames:
     """Names of tabs and addresses inside the service, which say nothing outside it; others in every
     process."""
@@ -412,39 +340,94 @@ class SecretNames:
 
 
 class Sessions:
-    """Who asks: the conversations of sessions, and that they leave. Used on one event loop."""
+    """Who asks: the conversations of tabs and of programs, and that they leave. Used on one event
+    loop."""
 
-    def __init__(self, service: SpeechService):
-        self.conversations = Conversations(on_forget=self._forget)
+    def __init__(self, service: SpeechService, clock: Callable[[], float] = time.monotonic):
         self.names = SecretNames()
         self._service = service
+        self._clock = clock
+        self._of_session: dict[str, Conversation] = {}
+        self._of_key: dict[str, Conversation] = {}
+        self._open: set[str] = set()  # sessions that did not leave
         self._sweeping: asyncio.TimerHandle | None = None
         self._leaving: set[asyncio.Future[None]] = set()
 
-    def of(self, session_id: str, visitor: str) -> Conversation:
-        """The conversation of a session; it is forgotten STATE_S after the last call."""
-        conversation = self.conversations.of(session_id, visitor)
+    def of(self, session_id: str, visitor: str = "") -> Conversation:
+        """The conversation of a session, which was used just now; it is forgotten STATE_S after
+        the last call. A visitor with many gives up the longest unused one of them where there are
+        MAX_CONVERSATIONS."""
+        found = self._of_session.get(session_id)
+        if found is None:
+            self.sweep()
+            self._make_room()
+            found = Conversation()
+        self._of_session[session_id] = found
+        self._open.add(session_id)
+        found.session_id, found.visitor = session_id, visitor
+        found.used_s = self._clock()
         if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
-        return conversation
+            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep_again)
+        return found
 
-    def _sweep(self) -> None:
-        """Forget what is old, now and then as long as there is something."""
-        self.conversations.sweep()
-        again = (
-            asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
-            if self.conversations
-            else None
-        )
+    def find(self, key: str) -> Conversation | None:
+        """What the tab of this name said before it was loaded anew."""
+        return self._of_key.get(key)
+
+    def name(self, key: str, conversation: Conversation) -> None:
+        """From now on the name finds this conversation."""
+        self._of_key[key] = conversation
+
+    def renew(self, old: Conversation) -> Conversation:
+        """An empty conversation in the place of an old one, with the same voice."""
+        new = replace(old, turns=[], forgotten=0, used_s=self._clock())
+        self._of_session[old.session_id] = new
+        for key in [key for key, known in self._of_key.items() if known is old]:
+            self._of_key[key] = new
+        return new
+
+    def sweep(self) -> None:
+        """Forget what was not used for STATE_S."""
+        now_s = self._clock()
+        for conversation in list(self._of_session.values()):
+            if now_s - conversation.used_s > STATE_S:
+                self._forget(conversation)
+
+    def _sweep_again(self) -> None:
+        """Now and then, as long as there is something."""
+        self.sweep()
+        loop = asyncio.get_running_loop()
+        again = loop.call_later(SWEEP_S, self._sweep_again) if self._of_session else None
         self._sweeping = again
 
+    def _make_room(self) -> None:
+        kept = list(self._of_session.values())
+        if len(kept) < MAX_CONVERSATIONS:
+            return
+        count = Counter(conversation.visitor for conversation in kept)
+        self._forget(min(kept, key=lambda one: (-count[one.visitor], one.used_s)))
+
     def _forget(self, conversation: Conversation) -> None:
+        for known in (self._of_session, self._of_key):
+            for key in [key for key, value in known.items() if value is conversation]:
+                del known[key]
         leaving = asyncio.ensure_future(self.leave(conversation.session_id))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
 
+    async def take_voice(self, conversation: Conversation, voice: str) -> bool:
+        """From now on the session's own voice, which the service has made; False, and it is
+        forgotten, where the visitor left meanwhile."""
+        session_id = conversation.session_id
+        if session_id not in self._open:
+            await self._service.remove_voice(session_id)
+            return False
+        self.of(session_id, conversation.visitor).voice = voice
+        return True
+
     async def leave(self, session_id: str) -> None:
         """Stop what a session hears, and forget its own voice."""
+        self._open.discard(session_id)
         await self._service.cancel_session(session_id)
         await self._service.remove_voice(session_id)
 

@@ -39,7 +39,7 @@ import json
 import re
 import secrets
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import Coroutine
 from contextlib import aclosing
 from itertools import count
 from typing import Any
@@ -53,8 +53,7 @@ from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.entrance.asgi import Refused, address_of
 from moss_engine.ui.entrance.guard import parse_json
 from moss_engine.ui.handlers import Handlers
-from moss_engine.ui.replay import Replays
-from moss_engine.ui.stream import TICKS_S, Wire
+from moss_engine.ui.stream import TICKS_S, Messages, Wire
 
 HELLO_S = 10.0  # for the first event
 RESUME_S = 15.0  # for a broken connection to come back
@@ -123,7 +122,6 @@ class Tab:
         self.visitor = visitor
         self.ending: asyncio.TimerHandle | None = None
         self._handlers = handlers
-        self._replays = Replays(handlers.service, handlers.facts, handlers.pool)
         self._key = key
         self._session_id = handlers.names.session(visit)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -134,7 +132,7 @@ class Tab:
     def conversation(self) -> Conversation:
         """Of this tab; a new one where it was not used for long."""
         found = self._handlers.sessions.of(self._session_id, self.visitor)
-        self._handlers.sessions.conversations.name(self._key, found)
+        self._handlers.sessions.name(self._key, found)
         return found
 
     @property
@@ -157,15 +155,19 @@ class Tab:
         if kind == "got":
             self.outbox.got(_number(event, "last"))
         elif kind == "response.create":
-            self._reply(self._answer(event), event)
+            values = form.read(event.get("values"), self._handlers.facts)
+            asked = values | {"heard": _text(event, "heard")}, *self._called(event)
+            self._reply(self._handlers.answer(*asked, tick_s=_tick_s(event)), event)
         elif kind == "response.cancel":
             self._do(self._cancel(_text(event, "heard")))
         elif kind == "conversation.clear":
             self._do(self._clear(_text(event, "heard")))
         elif kind == "replay.check":
-            self.tell("replay.checked", sentence=self._replays.check(_text(event, "file")))
+            self.tell("replay.checked", sentence=self._handlers.check_replay(_text(event, "file")))
         elif kind == "replay.create":
-            self._reply(self._replay(event), event)
+            file, heard = _text(event, "file"), _text(event, "heard")
+            asked = file, heard, *self._called(event), _tick_s(event)
+            self._reply(self._handlers.replay(*asked), event)
         elif kind is not None and str(kind).startswith("input_audio_buffer."):
             self._listen(str(kind).partition(".")[2], event)
         else:
@@ -198,15 +200,12 @@ class Tab:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _reply(self, messages: AsyncGenerator[dict[str, Any], None], event: dict[str, Any]) -> None:
+    def _reply(self, messages: Messages, event: dict[str, Any]) -> None:
         """Answer in the place of whatever is answered now."""
         self._replying = self._do(self._relay(messages, event, self._replying))
 
     async def _relay(
-        self,
-        messages: AsyncGenerator[dict[str, Any], None],
-        event: dict[str, Any],
-        before: asyncio.Task[None] | None,
+        self, messages: Messages, event: dict[str, Any], before: asyncio.Task[None] | None
     ) -> None:
         """Every message of a reply as its tab takes them; the conversation once it is accepted and
         once it is over."""
@@ -229,22 +228,9 @@ class Tab:
         if accepted:
             await self._tell_conversation()
 
-    async def _answer(self, event: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        values = form.read(event.get("values"), self._handlers.facts)
-        values["heard"] = _text(event, "heard")
-        run, conversation = form.run_name(event.get("run")), self.conversation
-        answer = self._handlers.answer(values, run, conversation, tick_s=_tick_s(event))
-        async with aclosing(answer) as messages:
-            async for message in messages:
-                yield message
-
-    async def _replay(self, event: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        conversation, run = self.conversation, form.run_name(event.get("run"))
-        await asyncio.to_thread(conversation.cut, _text(event, "heard"))
-        replay = self._replays.replay(_text(event, "file"), run, conversation, _tick_s(event))
-        async with aclosing(replay) as messages:
-            async for message in messages:
-                yield message
+    def _called(self, event: dict[str, Any]) -> tuple[str, Conversation]:
+        """What a reply is called, and the conversation that it belongs to."""
+        return form.run_name(event.get("run")), self.conversation
 
     async def _cancel(self, heard: str) -> None:
         await self._handlers.stop(heard, self.conversation)

@@ -8,20 +8,22 @@ closed in time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+import secrets
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from moss_engine.api.errors import ParameterError
+from moss_engine.api.errors import MossError, ParameterError
+from moss_engine.api.request import Message, Request, Text
 from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import Conversation, Sessions, Turn, settle
 from moss_engine.ui.facts import PageInfo, PoolWatch
-from moss_engine.ui.replay import recipe
+from moss_engine.ui.replay import read, recipe
 from moss_engine.ui.stream import TICK_S, Messages, ReplyClock, View, halt, messages, take, whole
 
 ACCEPTED_SEQ = 2  # of the view behind the message that says so
@@ -48,14 +50,14 @@ class Handlers:
         self.names = self.sessions.names
         self._doubts = form.Doubts()
 
-    async def answer(
+    def answer(
         self,
         values: dict[str, Any],
         run: str,
         conversation: Conversation,
         *,
         tick_s: float = TICK_S,
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    ) -> Messages:
         """Every message of the answer, called `run`, to what was typed or to the recording that
         `utterance` names; what is wrong with it is the last one. Leaving early stops it."""
         mode = next((mode for mode in self.facts.modes if mode.name == values["mode"]), None)
@@ -66,13 +68,30 @@ class Handlers:
             reads=mode is not None and mode.split_sentences,
         )
         clock = ReplyClock()
+        return whole(
+            view, clock, lambda view: self._told(values, view, clock, conversation, tick_s)
+        )
 
-        def told(view: View) -> Messages:
-            return self._told(values, view, clock, conversation, tick_s)
+    def replay(
+        self, file: str, heard: str, run: str, conversation: Conversation, tick_s: float
+    ) -> Messages:
+        """The messages of a reply that a file holds, called `run`. It is no part of the
+        conversation, of whose last reply so much was `heard`."""
+        view, clock = View(run=run, seed=0), ReplyClock()
+        return whole(
+            view,
+            clock,
+            lambda view: self._told_again(file, heard, view, clock, conversation, tick_s),
+        )
 
-        async with aclosing(whole(view, clock, told)) as messages:
-            async for message in messages:
-                yield message
+    def check_replay(self, file: str) -> str:
+        """Why a replay file would be refused, as one sentence, or "": asked first, as a refusal
+        must not silence what is heard."""
+        try:
+            read(file, self.facts)
+        except MossError as error:
+            return str(error)
+        return ""
 
     async def _told(
         self,
@@ -81,7 +100,7 @@ class Handlers:
         clock: ReplyClock,
         conversation: Conversation,
         tick_s: float,
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    ) -> Messages:
         form.check(values, self.facts, conversation.voice)
         mode = self.facts.mode(values["mode"])
         self._doubts.check(conversation.session_id, mode, values["text"])
@@ -123,6 +142,35 @@ class Handlers:
         limits = asdict(self.pool.limits) if self.pool.limits else None
         return known | {"recipe": recipe(values, self.facts, view.seed), "limits": limits}
 
+    async def _told_again(
+        self,
+        file: str,
+        heard: str,
+        view: View,
+        clock: ReplyClock,
+        conversation: Conversation,
+        tick_s: float,
+    ) -> Messages:
+        await asyncio.to_thread(conversation.cut, heard)
+        facts, recording = self.facts, read(file, self.facts)
+        await self.service.cancel_session(conversation.session_id)
+        reply = await self.service.submit(
+            Request(
+                secrets.token_urlsafe(16),
+                conversation.session_id,
+                (Message("user", Text("")),),
+                facts.default_mode.name,
+                facts.sampling,
+                recording.voice,
+                recorded=recording.recorded,
+                visitor=conversation.visitor,
+            )
+        )
+        known = {"seed": recording.seed, "recipe": recording.recipe}
+        async with aclosing(messages(reply, view, clock, self.pool.counts, tick_s)) as stream:
+            async for message, _ in stream:
+                yield message | known | {"pieces": facts.pieces_of(message["ids"])}
+
     async def _asked(self, values: dict[str, Any]) -> str | Utterance:
         """What was typed, or what was said, with its codes."""
         if self.facts.mode(values["mode"]).input == "text":
@@ -162,16 +210,16 @@ class Handlers:
     async def come_back(self, key: str, conversation: Conversation) -> None:
         """A page was loaded: its conversation goes on where that of the same tab ended before, of
         whose reply in the middle no more is made."""
-        old = self.sessions.conversations.find(key)
+        old = self.sessions.find(key)
         if old is not None and old is not conversation:
             await self.service.cancel_session(old.session_id)
             await settle(old)
             conversation.follow(old)
-        self.sessions.conversations.name(key, conversation)
+        self.sessions.name(key, conversation)
 
     async def clear(self, heard: str, conversation: Conversation) -> Conversation:
         """A new conversation in the place of this one, with the same voice; `heard` as for
         `stop`."""
         conversation.note_stop(heard)
         await self.service.cancel_session(conversation.session_id)
-        return self.sessions.conversations.renew(conversation)
+        return self.sessions.renew(conversation)

@@ -11,6 +11,9 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import gradio as gr
 
 HERE = Path(__file__).resolve().parent
 COMMENT = re.compile(r"(?m)^[ \t]*//.*\n|^[ \t]+|(?<=[;{},)\]]) // [^\"'`\n]*$")
@@ -34,6 +37,17 @@ def address(name: str) -> str:
 def at_once() -> list[str]:
     """The addresses of what the page cannot begin without."""
     return [address(name) for name in modules() if Path(name).stem not in LATER]
+
+
+def component(name: str, template: str, *events: str, **props: Any) -> gr.HTML:
+    """A component: its template, and the style sheet and the module of its name."""
+    return gr.HTML(
+        html_template=template,
+        css_template=(HERE / "components" / f"{name}.css").read_text(encoding="utf-8"),
+        js_on_load=mounts(f"components/{name}.js", *events),
+        apply_default_css=False,
+        **props,
+    )
 
 
 def mounts(name: str, *events: str) -> str:

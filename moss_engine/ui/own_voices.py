@@ -23,7 +23,7 @@ def take_sample(handlers: Handlers) -> Callable[..., Any]:
         """Make a voice of a recording whose speaker agreed, for the tab of that key, and choose it;
         answers with the voices to choose from, and a sentence for the visitor."""
         facts = handlers.facts
-        conversation = handlers.sessions.conversations.find(key)
+        conversation = handlers.sessions.find(key)
         if conversation is None:
             raise gr.Error(UNKNOWN, print_exception=False)
         try:
@@ -33,10 +33,11 @@ def take_sample(handlers: Handlers) -> Callable[..., Any]:
             )
         except MossError as error:
             raise gr.Error(str(error), print_exception=False) from None
-        conversation.voice = voice.name
+        if not await handlers.sessions.take_voice(conversation, voice.name):
+            raise gr.Error(UNKNOWN, print_exception=False)
         told = " ".join(part for part in ("Answers now come in your voice.", voice.advice) if part)
-        choices = [*facts.voices, ("Your voice", conversation.voice)]
-        chosen = gr.Radio(choices=choices, value=conversation.voice, interactive=True)
+        choices = [*facts.voices, ("Your voice", voice.name)]
+        chosen = gr.Radio(choices=choices, value=voice.name, interactive=True)
         return chosen, told
 
     return take

@@ -8,22 +8,17 @@ one apart, believing nothing.
 from __future__ import annotations
 
 import math
-import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from moss_engine.api.controls import CONTROLS, MAX_PAGE_SEED
-from moss_engine.api.errors import InputError, MossError
-from moss_engine.api.request import Message, Recorded, Request, Text
-from moss_engine.api.service import SpeechService
+from moss_engine.api.errors import InputError
+from moss_engine.api.request import Recorded
 from moss_engine.api.tokens import Row
-from moss_engine.ui.conversation import Conversation
 from moss_engine.ui.entrance.asgi import Refused
 from moss_engine.ui.entrance.guard import parse_json
-from moss_engine.ui.facts import PageInfo, PoolWatch
-from moss_engine.ui.stream import Messages, ReplyClock, View, messages, whole
+from moss_engine.ui.facts import PageInfo
 
 FORMAT, VERSION = "moss-speech-reply", 1
 MAX_FILE_BYTES = 200 * 1024
@@ -76,16 +71,14 @@ def read(file: Any, facts: PageInfo) -> Recording:
         found = parse_json(file.encode("utf-8", "surrogatepass"))
     except Refused:
         raise InputError(DAMAGED) from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise InputError(DAMAGED)
+    _require(isinstance(found, dict) and found.get("format") == FORMAT)
     if found.get("version") != VERSION:
         raise InputError(
             "The replay file is of another version of this program; save the reply again."
         )
     _check_made_by(found.get("made_by"), facts)
-    settings = found.get("settings")
-    if not isinstance(settings, dict):
-        raise InputError(DAMAGED)
+    settings: Any = found.get("settings")
+    _require(isinstance(settings, dict))
     if settings.get("voice") not in facts.voices:
         raise InputError(
             "The voice of the replay file is not installed here; choose another replay file."
@@ -94,18 +87,33 @@ def read(file: Any, facts: PageInfo) -> Recording:
     pauses = _pauses(found.get("pauses"), len(rows), facts)
     recorded = _parts(rows, _texts(found.get("text")), pauses, found.get("parts"))
     seed = settings.get("seed")
-    if type(seed) is not int or not 0 <= seed <= MAX_PAGE_SEED:
-        raise InputError(DAMAGED)
+    _require(type(seed) is int and 0 <= seed <= MAX_PAGE_SEED)
     again = {key: found.get(key) for key in ("format", "version", "made_by", "settings", "rate")}
     return Recording(recorded, settings["voice"], seed, again)
+
+
+def _require(fine: bool) -> None:
+    if not fine:
+        raise InputError(DAMAGED)
+
+
+def _are_pairs(values: Any, at_most: int) -> bool:
+    """Whether it is a list of pairs, each of which begins with a row or a sample."""
+    fine = isinstance(values, list) and len(values) <= at_most
+    return fine and all(
+        isinstance(pair, list) and len(pair) == 2 and _is_below(pair[0], MAX_SAMPLES)
+        for pair in values
+    )
+
+
+def _is_below(value: Any, end: int) -> bool:
+    return type(value) is int and 0 <= value < end
 
 
 def _check_made_by(made_by: Any, facts: PageInfo) -> None:
     assert facts.made_by is not None, "it was looked for before"
     ours = asdict(facts.made_by)
-    fine = isinstance(made_by, dict) and all(isinstance(made_by.get(name), str) for name in ours)
-    if not fine:
-        raise InputError(DAMAGED)
+    _require(isinstance(made_by, dict) and all(isinstance(made_by.get(n), str) for n in ours))
     for name, remedy in (("checkpoint", "--checkpoint"), ("codec", "--codec")):
         if made_by[name] != ours[name]:
             raise InputError(
@@ -118,50 +126,26 @@ def _rows(ids: Any, facts: PageInfo) -> tuple[Row, ...]:
     """Text ids from 0 on, and audio ids as ~id, as rows."""
     special = facts.ids
     highest = max(special.audio_pad, special.eosp)
-    fine = isinstance(ids, list) and 0 < len(ids) <= MAX_ROWS
-    if not fine or not all(type(i) is int and ~highest <= i < len(facts.pieces) for i in ids):
-        raise InputError(DAMAGED)
+    _require(isinstance(ids, list) and 0 < len(ids) <= MAX_ROWS)
+    _require(all(type(i) is int and ~highest <= i < len(facts.pieces) for i in ids))
     return tuple(Row(special.modality_pad, ~i) if i < 0 else Row(i, special.audio_pad) for i in ids)
 
 
 def _texts(texts: Any) -> list[tuple[int, str]]:
-    fine = isinstance(texts, list) and len(texts) <= MAX_TEXTS
-    if not fine or not all(_is_text(text) for text in texts):
-        raise InputError(DAMAGED)
+    _require(_are_pairs(texts, MAX_TEXTS) and all(isinstance(text, str) for _, text in texts))
     starts = [start for start, _ in texts]
-    if starts != sorted(starts) or sum(len(text) for _, text in texts) > MAX_TEXT_CHARS:
-        raise InputError(DAMAGED)
+    _require(starts == sorted(starts) and sum(len(text) for _, text in texts) <= MAX_TEXT_CHARS)
     return [(start, text) for start, text in texts]
-
-
-def _is_text(text: Any) -> bool:
-    pair = isinstance(text, list) and len(text) == 2
-    return pair and _is_sample(text[0]) and isinstance(text[1], str)
-
-
-def _is_sample(value: Any) -> bool:
-    return type(value) is int and 0 <= value < MAX_SAMPLES
 
 
 def _pauses(pauses: Any, num_rows: int, facts: PageInfo) -> list[tuple[int, tuple[int, ...]]]:
     """The number of a row, and codes that are heard after it."""
-    if not isinstance(pauses, list) or not all(_is_pause(pause, facts) for pause in pauses):
-        raise InputError(DAMAGED)
+    _require(_are_pairs(pauses, num_rows) and all(isinstance(codes, list) for _, codes in pauses))
     places = [row for row, _ in pauses]
-    if sorted(set(places)) != places or any(not 0 <= row < num_rows for row in places):
-        raise InputError(DAMAGED)
-    if sum(len(codes) for _, codes in pauses) > MAX_ROWS:
-        raise InputError(DAMAGED)
+    _require(sorted(set(places)) == places and all(row < num_rows for row in places))
+    codes = [code for _, codes in pauses for code in codes]
+    _require(len(codes) <= MAX_ROWS and all(_is_below(code, facts.ids.num_codes) for code in codes))
     return [(row, tuple(codes)) for row, codes in pauses]
-
-
-def _is_pause(pause: Any, facts: PageInfo) -> bool:
-    pair = isinstance(pause, list) and len(pause) == 2 and isinstance(pause[1], list)
-    return (
-        pair
-        and type(pause[0]) is int
-        and all(type(code) is int and 0 <= code < facts.ids.num_codes for code in pause[1])
-    )
 
 
 def _parts(
@@ -171,13 +155,9 @@ def _parts(
     parts: Any,
 ) -> tuple[Recorded, ...]:
     """The stretches of a reply; `parts` are the row and the sample at which each begins."""
-    fine = isinstance(parts, list) and 0 < len(parts) <= MAX_PARTS
-    pairs = fine and all(
-        isinstance(part, list) and len(part) == 2 and all(_is_sample(i) for i in part)
-        for part in parts
-    )
-    if not pairs or parts != sorted(parts) or parts[0] != [0, 0] or parts[-1][0] >= len(rows):
-        raise InputError(DAMAGED)
+    _require(_are_pairs(parts, MAX_PARTS) and all(_is_below(at, MAX_SAMPLES) for _, at in parts))
+    _require(bool(parts) and parts == sorted(parts) and parts[0] == [0, 0])
+    _require(parts[-1][0] < len(rows))
     ends = [*parts[1:], [len(rows), math.inf]]
     return tuple(
         Recorded(
@@ -187,61 +167,3 @@ def _parts(
         )
         for (row, sample), (end_row, end_sample) in zip(parts, ends, strict=True)
     )
-
-
-class Replays:
-    """What becomes of replay files that visitors open."""
-
-    def __init__(self, service: SpeechService, facts: PageInfo, pool: PoolWatch):
-        self._service = service
-        self._facts = facts
-        self._pool = pool
-
-    def check(self, file: str) -> str:
-        """Why a replay file would be refused, as one sentence, or "": asked first, as a refusal
-        must not silence what is heard."""
-        try:
-            read(file, self._facts)
-        except MossError as error:
-            return str(error)
-        return ""
-
-    async def replay(
-        self, file: str, run: str, conversation: Conversation, tick_s: float
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """The messages of a reply that a file holds, called `run`. It is no part of the
-        conversation."""
-        clock = ReplyClock()
-
-        def told(view: View) -> Messages:
-            return self._told(file, view, clock, conversation, tick_s)
-
-        async with aclosing(whole(View(run=run, seed=0), clock, told)) as messages:
-            async for message in messages:
-                yield message
-
-    async def _told(
-        self, file: str, view: View, clock: ReplyClock, conversation: Conversation, tick_s: float
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        facts, recording = self._facts, read(file, self._facts)
-        await self._service.cancel_session(conversation.session_id)
-        reply = await self._service.submit(
-            Request(
-                secrets.token_urlsafe(16),
-                conversation.session_id,
-                (Message("user", Text("")),),
-                facts.default_mode.name,
-                facts.sampling,
-                recording.voice,
-                recorded=recording.recorded,
-                visitor=conversation.visitor,
-            )
-        )
-        told = messages(reply, view, clock, self._pool.counts, tick_s)
-        async with aclosing(told) as stream:
-            async for message, _ in stream:
-                yield message | {
-                    "seed": recording.seed,
-                    "recipe": recording.recipe,
-                    "pieces": facts.pieces_of(message["ids"]),
-                }

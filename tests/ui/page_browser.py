@@ -95,6 +95,13 @@ CONTRAST = """() => {
   });
 }"""
 
+# What was changed is on the screen, and has its colours.
+PAINTED = """async () => {
+  await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 30)));
+  const fades = document.getAnimations().filter((one) => one instanceof CSSTransition);
+  await Promise.allSettled(fades.map(({ finished }) => finished));
+}"""
+
 # Every text of the page that somebody can see or hear, but for what visitors and models wrote.
 TEXTS = """() => {
   const own = (e) => !e.closest('[translate="no"], script, style, template');

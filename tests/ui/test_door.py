@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from moss_engine.ui import door as door_module
-from tests.ui.page_support import FakeService, Script, until
+from tests.ui.page_support import Script, until
 
 WAIT_S = 30.0
 
@@ -245,8 +245,3 @@ def test_a_browser_that_takes_nothing_is_left(service, tab, monkeypatch):
     service.script = Script(seconds=30.0, first_s=0.01, rtf=0.01)
     tab.ask("A long one.")
     assert until(lambda: service.cancelled)
-
-
-def test_behind_a_password_it_opens_for_those_who_have_it(serve):
-    url = serve(FakeService(), auth="me:secret")
-    assert_refused(url, url.rstrip("/"))

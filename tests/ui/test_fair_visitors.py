@@ -16,7 +16,7 @@ from moss_engine.ui.audio_in import ingest as module
 from moss_engine.ui.audio_in import recordings
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Recordings
-from moss_engine.ui.conversation import Conversations, Sessions
+from moss_engine.ui.conversation import Sessions, Turn
 from tests.ui.page_support import FakeService, soon
 
 RATE_HZ = 16_000
@@ -125,33 +125,56 @@ def test_half_sent_files_are_few_and_leave_room_for_others(ingest):
         pass
 
 
-def test_many_sessions_of_one_visitor_push_out_their_own(clock, monkeypatch):
+KEY = "0123456789abcdef" * 2
+
+
+class Left(FakeService):
+    """Notes who left."""
+
+    async def remove_voice(self, session_id: str) -> None:
+        self.cancelled.append(session_id)
+
+
+async def test_many_sessions_of_one_visitor_push_out_their_own(clock, monkeypatch):
     monkeypatch.setattr(sessions_module, "MAX_CONVERSATIONS", 20)
-    gone = []
-    kept = Conversations(gone.append, clock)
+    kept = Sessions(Left(), clock)
     other = kept.of("other's tab", "other")
     for number in range(300):
         clock.now_s += 0.1
         kept.of(f"tab {number}", "many")
     assert kept.of("other's tab", "other") is other
-    assert len(gone) == 300 - 19 and {one.visitor for one in gone} == {"many"}
+    gone = kept._service.cancelled
+    assert await soon(lambda: len(gone) == 300 - 19) and "other's tab" not in gone
 
 
-def test_a_conversation_that_is_not_used_is_forgotten(clock):
-    gone = []
-    kept = Conversations(gone.append, clock)
+async def test_a_conversation_that_is_not_used_is_forgotten(clock):
+    kept = Sessions(Left(), clock)
     old, used = kept.of("old"), kept.of("used")
+    kept.name(KEY, old)
     clock.now_s = sessions_module.STATE_S + 1.0
     kept.of("used")
     kept.sweep()
-    assert gone == [old] and kept.of("used") is used and kept.of("old") is not old
+    assert await soon(lambda: kept._service.cancelled == ["old"]) and kept.find(KEY) is None
+    assert kept.of("used") is used and kept.of("old") is not old
+
+
+async def test_a_session_has_one_conversation_until_it_is_renewed():
+    kept = Sessions(FakeService())
+    first = kept.of("session")
+    assert kept.of("session") is first and kept.of("other") is not first
+    kept.name(KEY, first)
+    first.voice = "voice"
+    first.turns.append(Turn("Hello.", True))
+    second = kept.renew(first)
+    assert second is not first and second.voice == "voice" and not second.turns
+    assert kept.of("session") is second and kept.find(KEY) is second
 
 
 async def test_conversations_are_looked_through_as_long_as_there_are_some(monkeypatch):
     monkeypatch.setattr(sessions_module, "SWEEP_S", 0.0)
-    service = FakeService()
-    sessions = Sessions(service)
+    sessions = Sessions(Left())
     conversation = sessions.of("tab", "visitor")
-    assert await soon(lambda: sessions._sweeping is not None) and len(sessions.conversations) == 1
+    assert await soon(lambda: sessions._sweeping is not None)
+    assert sessions.of("tab", "visitor") is conversation
     conversation.used_s = -sessions_module.STATE_S - 1e9
-    assert await soon(lambda: not len(sessions.conversations) and sessions._sweeping is None)
+    assert await soon(lambda: sessions._service.cancelled and sessions._sweeping is None)

@@ -6,6 +6,7 @@ import pytest
 
 from moss_engine.ui.entrance.asgi import Refused
 from moss_engine.ui.entrance.login import GUESSES, GUESSES_S, Login
+from tests.ui.page_support import asked
 
 
 class Visit:
@@ -25,19 +26,10 @@ class Visit:
         }
 
     async def ask(self, scope, **form):
-        sent = []
-
-        async def receive():
-            return {"type": "http.request", "body": urlencode(form).encode()}
-
-        async def send(message):
-            sent.append(message)
-
-        await self.login.answer(scope, receive, send)
-        for name, value in sent[0]["headers"]:
-            if name == b"set-cookie":
-                self.cookie = value.split(b";")[0]
-        return sent[0]["status"], sent[1]["body"].decode()
+        status, headers, page = await asked(self.login.answer, scope, urlencode(form).encode())
+        if b"set-cookie" in headers:
+            self.cookie = headers[b"set-cookie"].split(b";")[0]
+        return status, page.decode()
 
     async def enter(self, password="se:cret", **scope):
         return await self.ask(

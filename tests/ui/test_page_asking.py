@@ -66,7 +66,7 @@ def test_a_question_or_an_example_replaces_the_answer_before_it(service, tab):
     service.script = Script(seconds=20.0, rtf=0.3)
     tab.ask("A long story.")
     tab.page.wait_for_function("liveAudio.heard > 12000")
-    service.script = Script(seconds=1.5, rtf=0.2)
+    service.script = Script(seconds=0.8, rtf=0.2)
     chip = tab.page.locator(".chip:visible").nth(1)
     chip.click()
     tab.page.wait_for_function(
@@ -76,7 +76,7 @@ def test_a_question_or_an_example_replaces_the_answer_before_it(service, tab):
     assert service.requests[-1].messages[-1].content.text == chip.inner_text()
     assert len(service.cancelled) == 1 and not service.open
     assert tab.state("lost") == 0, "a message of the new answer was overwritten by one of the old"
-    assert tab.state("total") == round(1.5 * 24_000)
+    assert tab.state("total") == round(0.8 * 24_000)
     assert until(
         lambda: "Stopped." in said(tab, "reading")[0] and "Stopped." not in said(tab, "reading")[-1]
     )
@@ -84,26 +84,6 @@ def test_a_question_or_an_example_replaces_the_answer_before_it(service, tab):
     assert tab.page.locator(".chip:visible").first.inner_text() == "Hello! Who are you?"
     assert tab.page.locator("#mode-notes p:visible").first.inner_text() == "Greetings, sums, days."
     assert tab.problems == []
-
-
-def test_a_question_over_an_answer_waits_for_no_time_limit(service, tab):
-    service.script = Script(seconds=20.0, rtf=0.3)
-    tab.ask("A long story.")
-    tab.page.wait_for_function("liveAudio.heard > 4000")
-    service.script = Script(seconds=0.6)
-    tab.text.fill("A short one.")
-    waited_ms = tab.page.evaluate("""async () => {
-      const since = performance.now();
-      const left = new Promise((leave) => document.addEventListener("liveaudio", function heard() {
-        if (liveAudio.asking || liveAudio.state.total > 24000 || !liveAudio.state.total) return;
-        document.removeEventListener("liveaudio", heard);
-        leave(performance.now() - since);
-      }));
-      document.querySelector("#send").click();
-      return left;
-    }""")
-    assert waited_ms < 1500, "the last message of the answer before was not noticed"
-    tab.wait("done")
 
 
 def test_what_is_typed_after_the_press_is_the_next_question(service, tab):
@@ -122,7 +102,7 @@ def test_what_is_typed_after_the_press_is_the_next_question(service, tab):
 
 def test_many_quick_questions_are_each_asked_or_offered_again(service, tab):
     service.script = Script(seconds=0.3, rtf=0.2)
-    texts = [f"Sentence number {number}." for number in range(30)]
+    texts = [f"Sentence number {number}." for number in range(12)]
     for text in texts:
         tab.text.fill(text)
         tab.page.keyboard.press("Enter")
@@ -153,29 +133,35 @@ def test_a_refused_question_stays_beside_what_was_typed_meanwhile(service, tab):
     assert "French" in tab.page.locator("#problem p").inner_text()
 
 
-@pytest.mark.parametrize("pause_ms", [0, 60])
-def test_stop_right_after_asking(service, tab, pause_ms):
-    service.script = Script(seconds=20.0, rtf=0.3, first_s=1.0)
+def test_stop_right_after_asking(service, tab):
     tab.page.mouse.click(5, 5)
-    tab.text.fill("Never mind.")
-    tab.text.press("Enter")
-    tab.page.wait_for_timeout(pause_ms)
-    tab.text.press("Escape")
-    tab.wait("stopped")
-    assert until(lambda: len(service.cancelled) == len(service.requests) and not service.open), (
-        "nobody stopped it"
-    )
-    tab.page.wait_for_timeout(400)
-    assert tab.state("phase") == "stopped" and not tab.sound().any()
+    for pause_ms in (0, 60):
+        service.reset(Script(seconds=20.0, rtf=0.3, first_s=1.0))
+        tab.text.fill("Never mind.")
+        tab.text.press("Enter")
+        tab.page.wait_for_timeout(pause_ms)
+        tab.text.press("Escape")
+        tab.wait("stopped")
+        assert until(lambda: len(service.cancelled) == len(service.requests) and not service.open)
+        tab.page.wait_for_timeout(300)
+        assert tab.state("phase") == "stopped" and not tab.sound().any()
     service.script = Script(seconds=0.6)
     tab.hear("But this.")
     assert tab.state("lost") == 0 and tab.problems == []
 
 
-def test_a_long_text_is_refused_whole_and_the_reason_stands_until_the_next_edit(service, tab):
+def test_a_long_text_is_counted_and_refused_whole_and_the_reason_stands_until_the_next_edit(
+    service, tab
+):
+    counter = tab.page.locator(".counter")
+    tab.text.fill("A text of some length, which is read.")
+    assert not counter.is_visible()
+    tab.text.fill("a" * 999)
+    assert counter.inner_text() == "999 of 1,000 characters"
     text = "too long " * 200
     sentence = "The text has 1,800 characters, the limit is 1,000; send it in parts."
     tab.text.fill(text)
+    assert "over" in counter.get_attribute("class")
     tab.text.press("Enter")
     refusal = tab.page.locator("#problem p")
     refusal.wait_for(state="visible")
@@ -189,8 +175,6 @@ def test_a_long_text_is_refused_whole_and_the_reason_stands_until_the_next_edit(
     size = tab.page.evaluate("getComputedStyle(document.querySelector('#text textarea')).fontSize")
     assert size == "18px", "the refused text is shown smaller"
     assert tab.text.input_value() == text and service.requests == []
-    tab.page.wait_for_timeout(1000)
-    assert problem(tab) == sentence, "it went away by itself"
     tab.page.keyboard.press("Backspace")
     assert until(lambda: tab.page.wait_for_timeout(20) or problem(tab) == "")
     seed(tab, "-4")
@@ -207,7 +191,7 @@ def seed(tab, value: str) -> None:
 
 
 def test_a_refusal_that_the_page_knows_leaves_a_speaking_reply_alone(service, tab):
-    service.script = Script(seconds=9.0, rtf=0.03)
+    service.script = Script(seconds=4.0, rtf=0.03)
     tab.page.mouse.click(5, 5)
     tab.page.wait_for_function("liveAudio.player.sink?.ready")
     tab.buffer_whole_replies()
@@ -215,13 +199,11 @@ def test_a_refusal_that_the_page_knows_leaves_a_speaking_reply_alone(service, ta
     tab.page.wait_for_function("liveAudio.state.ended && liveAudio.heard > 4000")
     before = tab.page.evaluate(SHOWN)
     tab.text.press("Enter")  # with nothing in the box
-    tab.page.wait_for_timeout(300)
     tab.ask("too long " * 200)
     assert "1,800 characters" in problem(tab)
     seed(tab, "-4")
     tab.ask("With a seed that does not exist.")
     assert "Seed is -4" in problem(tab)
-    tab.page.wait_for_timeout(400)
     after = tab.page.evaluate(SHOWN)
     assert after["phase"] == "speaking" and after["run"] == before["run"]
     assert after["caption"] == before["caption"] and after["total"] == before["total"]
@@ -235,8 +217,7 @@ def test_a_refusal_leaves_a_finished_reply_alone_and_may_be_asked_again(service,
     tab.page.locator("#send").click()
     tab.page.wait_for_function("document.activeElement.tagName === 'TEXTAREA'")
     assert tab.state("phase") == "idle" and problem(tab) == "", "nothing to say is no mistake"
-    tab.ask("This stays in sight.")
-    tab.wait("done")
+    tab.hear("This stays in sight.")
     tab.page.wait_for_selector("#chat .clip")
     tab.page.wait_for_timeout(500)  # for the last figures
     before = tab.page.evaluate(SHOWN)
@@ -257,38 +238,27 @@ def test_a_refusal_leaves_a_finished_reply_alone_and_may_be_asked_again(service,
     )
 
 
-def test_an_example_leaves_a_draft_alone(service, tab):
-    tab.text.fill("I am not done with this")
-    tab.page.locator(".chip:visible").nth(1).click()
+def test_an_example_leaves_a_draft_alone_whether_it_is_refused_or_heard(service, tab):
+    draft, example = "I am not done with this", tab.page.locator(".chip:visible").nth(1)
+    seed(tab, "-4")
+    tab.text.fill(draft)
+    example.click()
+    assert until(lambda: tab.page.wait_for_timeout(20) or problem(tab).startswith("Seed is -4"))
+    assert tab.text.input_value() == draft and service.requests == []
+    tab.page.locator("#seed input").fill("4")
+    example.click()
     tab.wait("speaking")
     assert service.requests[-1].messages[-1].content.text.startswith("The quick brown fox")
     tab.wait("done")
     tab.page.wait_for_selector("#chat .clip")
-    assert tab.text.input_value() == "I am not done with this"
+    assert tab.text.input_value() == draft
 
 
-def refuse_an_example_over_a_draft(tab) -> None:
-    """By a seed that is none; it is one again afterwards."""
-    tab.page.locator("#settings button").first.click()
-    tab.page.get_by_label("New seed for every reply").uncheck()
-    tab.page.locator("#seed input").fill("-4")
-    tab.text.fill("I am not done with this")
-    tab.page.locator(".chip:visible").nth(1).click()
-    assert until(lambda: tab.page.wait_for_timeout(20) or problem(tab).startswith("Seed is -4"))
-    tab.page.locator("#seed input").fill("4")
-
-
-def test_a_refused_example_leaves_the_draft_where_it_is(service, tab):
-    refuse_an_example_over_a_draft(tab)
-    assert tab.text.input_value() == "I am not done with this" and service.requests == []
-    tab.text.press("Enter")
-    tab.wait("done")
-    assert service.requests[-1].messages[-1].content.text == "I am not done with this"
-
-
-def test_an_answer_can_be_heard_again_and_kept(service, tab):
-    tab.ask("Keep this.")
-    tab.wait("done")
+def test_an_answer_can_be_heard_again_and_kept_and_markup_is_shown_as_it_was_typed(service, tab):
+    text = "Is <b>2</b> < 3 & *4* > 1? <img src=x onerror=alert(1)>"
+    tab.hear(text)
+    assert tab.page.locator("#chat .tr-reading .tr-text").inner_text() == text
+    assert tab.page.locator("#chat b, #chat img").count() == 0
     clip = tab.page.locator("#chat .tr-reading .clip")
     clip.wait_for()
     with tab.page.expect_download() as download:
@@ -310,10 +280,7 @@ def test_an_answer_can_be_heard_again_and_kept(service, tab):
 
 
 def test_a_clip_is_heard_although_a_reply_speaks_and_may_vanish_while_it_is_loaded(service, tab):
-    service.script = Script(seconds=4.0, rtf=0.05)
-    tab.ask("To be heard again.")
-    tab.page.locator(".la-scope").press("End")
-    tab.wait("done")
+    tab.hear("To be heard again, from the beginning.")
     tab.page.wait_for_selector("#chat .clip")
     service.script = Script(seconds=20.0, rtf=0.2)
     first = tab.state("run")
@@ -339,8 +306,7 @@ def test_a_clip_is_heard_although_a_reply_speaks_and_may_vanish_while_it_is_load
 
 def test_the_seed_of_a_reply_can_be_kept(service, tab):
     tab.page.locator("#settings button").first.click()
-    tab.ask("Again the same.")
-    tab.wait("done")
+    tab.hear("Again the same.")
     tab.page.get_by_label("New seed for every reply").uncheck()
     seed = service.requests[-1].sampling.seed
     assert until(lambda: tab.page.locator("#seed input").input_value() == str(seed))
@@ -348,14 +314,6 @@ def test_the_seed_of_a_reply_can_be_kept(service, tab):
     tab.wait("sent", "waiting", "thinking", "speaking")
     tab.wait("done")
     assert service.requests[-1].sampling.seed == seed and len(service.requests) == 2
-
-
-def test_markup_is_shown_as_it_was_typed(service, tab):
-    text = "Is <b>2</b> < 3 & *4* > 1? <img src=x onerror=alert(1)>"
-    tab.ask(text)
-    tab.wait("done")
-    assert tab.page.locator("#chat .tr-reading .tr-text").inner_text() == text
-    assert tab.page.locator("#chat b, #chat img").count() == 0
 
 
 def test_escape_belongs_to_an_open_dialog_and_to_who_spells_a_word(service, tab):
@@ -378,16 +336,6 @@ def test_escape_belongs_to_an_open_dialog_and_to_who_spells_a_word(service, tab)
     tab.wait("stopped")
     assert tab.page.evaluate("stops") == 1 and tab.problems == []
     assert until(lambda: not stop.is_visible()) and send.is_visible()
-
-
-def test_a_long_text_is_counted_while_it_is_typed(tab):
-    counter = tab.page.locator(".counter")
-    tab.text.fill("A text of some length, which is read.")
-    assert not counter.is_visible()
-    tab.text.fill("a" * 999)
-    assert counter.inner_text() == "999 of 1,000 characters"
-    tab.text.fill("a" * 1001)
-    assert "over" in counter.get_attribute("class")
 
 
 def test_with_ctrl_a_question_waits_for_the_reply_and_is_offered_again_where_that_is_stopped(

@@ -127,12 +127,12 @@ def choose(tab, mode: str) -> None:
 
 def texts_in_every_state(service, tab) -> set[str]:
     """What the page says before, while and after a reply, in its settings, and of a mistake."""
-    from tests.ui.page_browser import TEXTS
+    from tests.ui.page_browser import PAINTED, TEXTS
 
     found = set()
 
     def look() -> None:
-        tab.page.wait_for_timeout(200)
+        tab.page.evaluate(PAINTED)
         found.update(tab.page.evaluate(TEXTS))
 
     look()
@@ -146,11 +146,9 @@ def texts_in_every_state(service, tab) -> set[str]:
         choose(tab, mode.name)
         look()
         if mode.input == "text":
-            service.script = Script(seconds=1.0, rtf=0.1, spoken="twenty")
-            tab.ask("$20")
-            tab.wait("speaking", "done")
+            service.script = Script(seconds=0.4, rtf=0.1, spoken="twenty")
+            tab.hear("$20")
             look()
-            tab.wait("done")
     tab.page.locator(".explain").click()
     look()
     choose(tab, next(mode.name for mode in service.info.modes if mode.input == "text"))
@@ -192,8 +190,7 @@ def test_the_browser_chooses_the_language_and_a_switch_changes_it(service, visit
     tab.page.locator(".tongue").click()
     assert until(lambda: send.inner_text() == "朗读")
     tab.text.fill("")
-    tab.ask("Settings")
-    tab.wait("done")
+    tab.hear("Settings")
     assert tab.page.locator(".la-text").inner_text() == "Settings", "what was asked is translated"
     assert until(lambda: tab.page.locator(".tr-text").all_inner_texts() == ["Settings"])
     assert tab.page.locator(".la-status").inner_text() == "已说完"

@@ -3,12 +3,24 @@ way in for programs."""
 
 from __future__ import annotations
 
+import base64
+import re
 from dataclasses import replace
+from urllib.request import urlopen
 
+import httpx
+import numpy as np
 import pytest
 
 from moss_engine.api.request import Text
+from moss_engine.build import build_service
+from moss_engine.codec.resample import resample
+from moss_engine.config import EngineConfig
+from moss_engine.recogniser.base import RATE_HZ
+from moss_engine.recogniser.load import load_recogniser
 from moss_engine.text.modes import PUBLISHED_MODES, PUBLISHED_SAMPLING
+from moss_engine.ui.parts.words import TO_READ
+from tests.ui.node import UI
 from tests.ui.page_support import INFO, FakeService, Script, until
 
 pytestmark = pytest.mark.browser
@@ -16,27 +28,6 @@ pytestmark = pytest.mark.browser
 
 def headline(tab) -> list[str]:
     return tab.page.locator(".la-headline p").all_inner_texts()
-
-
-def test_one_click_is_enough_to_hear_what_this_is(service, tab):
-    service.script = Script(seconds=2.0, rtf=0.1)
-    assert (
-        tab.page.locator(".la-start p").inner_text().startswith("MOSS-Speech is a language model")
-    )
-    assert tab.page.evaluate("liveAudio.scope.columns.length") > 150, "the scope is empty"
-    tab.buffer_whole_replies()
-    tab.page.wait_for_function("liveAudio.player.sink?.ready")
-    tab.page.get_by_role("button", name="Hear an example").click()
-    tab.wait("speaking")
-    tab.page.wait_for_function("liveAudio.state.heardAfterMs > 0")
-    tab.wait("done")
-    tab.assert_heard(service.sent())
-    assert (
-        tab.page.locator(".la-text").inner_text() == service.requests[0].messages[-1].content.text
-    )
-    assert not tab.page.locator(".la-start").is_visible()
-    own = ("http://127.0.0.1:", "blob:", "data:")
-    assert tab.problems == [] and all(url.startswith(own) for url in tab.requests)
 
 
 def test_three_figures_say_how_it_went_in_words_and_a_gap_is_admitted(service, tab):
@@ -50,7 +41,7 @@ def test_three_figures_say_how_it_went_in_words_and_a_gap_is_admitted(service, t
     assert headline(tab)[1].split("\n")[1] == "faster than it is spoken"
     if not tab.state("underruns"):
         assert headline(tab)[2].split("\n") == ["No gaps", "the sound never had to wait"]
-    service.script = Script(seconds=1.0, rtf=0.2, stall_s=3.0)
+    service.script = Script(seconds=1.0, rtf=0.2, stall_s=1.5)
     tab.ask("There is a hole in this.")
     tab.wait("speaking")
     tab.wait("done")
@@ -93,46 +84,30 @@ def test_what_was_read_stands_once_with_what_was_said_differently(service, tab):
     assert tab.page.locator("#said-name").inner_text() == "Conversation"
 
 
-def test_about_says_what_this_is_and_asks_nobody(tab):
-    before = len(tab.requests)
-    tab.page.get_by_role("button", name="About", exact=True).click()
-    about = tab.page.get_by_role("dialog")
-    assert about.get_by_role("link").get_attribute("href").startswith("https://github.com/")
-    tab.page.keyboard.press("Escape")
-    assert not about.is_visible() and tab.requests[before:] == [] and tab.problems == []
-
-
-@pytest.fixture(scope="module")
-def moss(serve):
-    info = replace(INFO, modes=PUBLISHED_MODES.modes, sampling=PUBLISHED_SAMPLING)
-    service = FakeService(info=info)
-    return service, serve(service)
-
-
-@pytest.fixture
-def talk(visit, moss):
-    moss[0].reset()
-    tab = visit(moss[1])
-    tab.page.wait_for_function("document.body.dataset.input === 'speech'")
-    return tab
-
-
 def press(tab, switch: str) -> None:
     tab.page.locator(".switches label", has_text=switch).click()
 
 
-def test_two_switches_choose_among_four_modes_and_talking_comes_first(moss, talk):
+def test_two_switches_choose_among_four_modes_and_talking_comes_first(visit, serve):
+    info = replace(INFO, modes=PUBLISHED_MODES.modes, sampling=PUBLISHED_SAMPLING)
+    service = FakeService(Script(seconds=0.6, rtf=0.1), info)
+    talk = visit(serve(service))
+    service.requests.clear()
+    talk.page.wait_for_function("document.body.dataset.input === 'speech'")
     assert not talk.page.locator("#mode").is_visible()
     assert talk.page.get_by_role("group", name="You").get_by_role("radio").count() == 2
     assert talk.page.locator(".rec-talk").is_visible() and not talk.text.is_visible()
-    press(talk, "type")
-    talk.ask("Typed and heard.")
+    talk.page.get_by_role("button", name="Hear an example").click()
     talk.wait("done")
+    press(talk, "type")
+    talk.hear("Typed and heard.")
     press(talk, "written")
     talk.ask("Typed and read.")
-    assert until(lambda: len(moss[0].requests) == 2)
+    assert until(lambda: len(service.requests) == 3)
     talk.wait("done")
-    assert [request.mode for request in moss[0].requests] == ["text-to-speech", "text-to-text"]
+    modes = [request.mode for request in service.requests]
+    assert modes == ["text-to-speech", "text-to-speech", "text-to-text"], "an example is typed"
+    assert service.requests[0].messages[-1].content.text == "Hello! Who are you?"
     talk.page.reload()
     talk.page.wait_for_function(
         "window.liveAudio?.ready && document.querySelector('[name=output][value=text]')?.checked"
@@ -140,17 +115,14 @@ def test_two_switches_choose_among_four_modes_and_talking_comes_first(moss, talk
     assert talk.text.is_visible(), "the choice is forgotten"
 
 
-def test_an_example_is_typed_whatever_the_switches_say(moss, talk):
-    talk.page.wait_for_timeout(300)
-    talk.page.get_by_role("button", name="Hear an example").click()
-    talk.wait("speaking")
-    assert moss[0].requests[0].mode == "text-to-speech"
-    assert moss[0].requests[0].messages[-1].content.text == "Hello! Who are you?"
-
-
-def test_programs_are_told_this_address_and_one_click_copies(url, tab):
+def test_about_asks_nobody_and_programs_are_told_this_address_which_one_click_copies(url, tab):
     """Also where the browser has no clipboard to write to, as on plain http."""
-    page = tab.page
+    page, before = tab.page, len(tab.requests)
+    page.get_by_role("button", name="About", exact=True).click()
+    about = page.get_by_role("dialog")
+    assert about.get_by_role("link").get_attribute("href").startswith("https://github.com/")
+    page.keyboard.press("Escape")
+    assert not about.is_visible() and tab.requests[before:] == [] and tab.problems == []
     page.evaluate("""() => document.addEventListener("copy", () => {
       window.copied = String(getSelection());
     })""")
@@ -192,7 +164,7 @@ def test_each_voice_is_a_card_that_can_be_heard(visit, serve):
     cards = tab.page.locator("#voice label")
     assert [name.strip() for name in cards.all_inner_texts()] == ["Ada", "Ben"]
     tab.text.fill("Not yet.")
-    service.reset()
+    service.reset(Script(seconds=0.5, rtf=0.1))
     cards.nth(1).get_by_role("button", name="Hear this voice").click()
     tab.wait("done")
     assert service.requests[-1].voice == "ben" and tab.text.input_value() == "Not yet."
@@ -202,3 +174,124 @@ def test_each_voice_is_a_card_that_can_be_heard(visit, serve):
     assert until(lambda: len(service.requests) == 2)
     assert service.requests[-1].messages[-1].content == Text("Not yet.")
     assert service.requests[-1].voice == "ben" and tab.problems == []
+
+
+# What a visitor has before Gradio's scripts are there: title and preview, a box, few files.
+
+MOST_REQUESTS = 50
+
+
+def test_the_document_names_this_page_and_all_its_addresses_are_found(url):
+    text = httpx.get(url).text
+    assert text.count("<title>MOSS-Speech Live</title>") == 1
+    told = dict(
+        re.findall(
+            r'<meta (?:property|name)="((?:og|twitter):\w+|description)" content="([^"]+)">', text
+        )
+    )
+    assert {"og:title", "og:image", "og:url", "og:description", "description"} <= set(told)
+    assert len(re.findall('property="og:', text)) == len([name for name in told if "og:" in name])
+    assert told["og:url"].rstrip("/") == url.rstrip("/") and "Gradio" not in " ".join(told.values())
+    icons = httpx.get(f"{url}manifest.json").json()["icons"]
+    paths = [
+        told["og:image"],
+        f"{url}favicon.ico",
+        *(f"{url.rstrip('/')}/{icon['src'].lstrip('/')}" for icon in icons),
+    ]
+    for path in paths:
+        with urlopen(path) as answer:
+            assert answer.headers["Content-Type"].startswith("image/") and answer.read()
+
+
+def test_what_the_page_links_to_is_there_and_is_what_gradio_loads(url):
+    text = httpx.get(url).text
+    linked = re.findall(r'href="\./(assets/[^"]+)"', text)
+    assert len(linked) > 30
+    with httpx.Client(base_url=url) as http:
+        for path in linked:
+            assert http.get(path).status_code == 200
+
+
+def test_the_box_is_there_before_gradios_scripts_and_what_it_got_is_taken_over(
+    service, visits, visit, url
+):
+    held, requests = [], []
+
+    def hold(route):
+        held.append(route) if len(held) < 1 and not released else route.continue_()
+
+    released = []
+    visit()  # the browser's context, with a tap on its sound
+    tab = visits._open[0].context.new_page()
+    tab.on("request", lambda request: requests.append(request.url))
+    tab.route("**/assets/*.js", hold)
+    tab.goto(url, wait_until="commit")
+    tab.locator("#first textarea").fill("An early question.")
+    tab.keyboard.press("Enter")
+    tab.keyboard.type("And a second")
+    assert tab.locator(".first-asked").inner_text() == "An early question."
+    released.append(True)
+    held[0].continue_()
+    tab.wait_for_function("window.liveAudio?.state.phase === 'done'")
+    assert service.requests[-1].messages[-1].content.text == "An early question."
+    assert tab.locator("#text textarea").input_value() == "And a second"
+    assert tab.evaluate("document.activeElement.closest('#text') !== null")
+    assert tab.locator("#first, #first-css").count() == 0
+    own = [request for request in requests if request.startswith("http")]
+    assert len(own) < MOST_REQUESTS and not [
+        r for r in own if r.endswith(".css") and "page-" not in r and "theme" not in r
+    ]
+    tab.close()
+
+
+def test_the_document_is_large_enough_to_measure_a_link_by(url):
+    """Of a visit with everything in the browser's cache it is all that comes."""
+    player = (UI / "components" / "player.js").read_text(encoding="utf-8")
+    (worth,) = re.findall(r"WORTH_MEASURING = ([\d_]+);", player)
+    request = httpx.Client().stream("GET", url, headers={"Accept-Encoding": "br"})
+    with request as answer:
+        assert sum(map(len, answer.iter_raw())) > int(worth)
+
+
+# The built-in voice: one click, and a sentence is heard that can be understood.
+
+SOUND = """async () => {
+  const bytes = new Uint8Array(await liveAudio.wav().arrayBuffer());
+  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+}"""
+HEAD_BYTES = 44
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[a-z']+", text.lower())
+
+
+def test_one_click_and_a_sentence_is_understood(serve, visit):
+    import torch
+
+    pytest.importorskip("moonshine_voice")
+    recogniser, _ = load_recogniser("auto")
+    assert recogniser is not None
+    service = build_service(EngineConfig())
+    service.start()
+    try:
+        tab = visit(serve(service))
+        tab.page.wait_for_function("document.body.dataset.input")
+        start = tab.page.locator(".la-start")
+        assert start.locator("p").inner_text().startswith("MOSS-Speech is a language model")
+        assert tab.page.evaluate("liveAudio.scope.columns.length") > 150, "the scope is empty"
+        tab.page.get_by_role("button", name="Hear an example").click()
+        tab.page.wait_for_function("liveAudio.heard > 0")
+        tab.wait("done")
+        assert tab.page.locator(".la-text").inner_text() == TO_READ[0] and not start.is_visible()
+        wav = base64.b64decode(tab.page.evaluate(SOUND))
+        pcm = np.frombuffer(wav[HEAD_BYTES:], "<i2").astype(np.float32) / 32768
+        rate_hz = tab.state("rate")
+        wave = resample(torch.from_numpy(pcm), rate_hz, RATE_HZ).numpy()
+        heard, said = words(recogniser.transcribe(wave).text), words(TO_READ[0])
+        assert sum(word in heard for word in said) >= 0.8 * len(said), heard
+        own = ("http://127.0.0.1:", "blob:", "data:")
+        assert tab.problems == [] and all(url.startswith(own) for url in tab.requests)
+    finally:
+        recogniser.close()
+        service.close()

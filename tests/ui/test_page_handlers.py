@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import wave
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
+import gradio as gr
 import numpy as np
 import pytest
+from gradio.utils import is_allowed_file
 
 from moss_engine.api.errors import (
     BusyError,
@@ -20,15 +24,16 @@ from moss_engine.api.errors import (
 )
 from moss_engine.api.events import Accepted, AudioChunk, Finished, FinishReason, Started
 from moss_engine.api.request import Reply, Speech, Text
-from moss_engine.api.service import hear
+from moss_engine.api.service import ClonedVoice, hear
 from moss_engine.api.tokens import Row, code_of, rows_until_code
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
-from moss_engine.ui.conversation import Conversation, Turn
+from moss_engine.ui.conversation import NAME, Conversation, Turn, cut_clip, write_clip
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
+from moss_engine.ui.own_voices import take_sample
 from moss_engine.ui.programs import ListenerTimeout
 from moss_engine.ui.stream import ReplyClock, View, messages
 from tests.ui.page_support import (
@@ -334,11 +339,6 @@ def test_special_tokens_are_text(handlers):
     assert request.messages[0].content.text == values["text"]
 
 
-def test_a_new_seed_is_drawn_only_when_asked_for():
-    assert form.draw_seed(VALUES) == 7
-    assert len({form.draw_seed({**VALUES, "new_seed": True}) for _ in range(5)}) > 1
-
-
 def test_the_page_names_the_engine_file() -> None:
     from moss_engine.api.info import RuntimeInfo
     from moss_engine.ui.parts.masthead import running
@@ -351,6 +351,36 @@ def test_the_page_names_the_engine_file() -> None:
     assert "engine" not in named[0]
     assert named[1]["runtime"] == "tensorrt_llm 10.14.1" and named[1]["format"] == "bfloat16"
     assert named[1]["engine"] == "0123456789ab"
+
+
+async def test_a_voice_needs_consent_and_is_forgotten_where_its_visitor_leaves_as_it_is_made(
+    handlers, service, monkeypatch
+):
+    made, voices = asyncio.Event(), set()
+
+    async def add(session_id: str, *_) -> ClonedVoice:
+        await made.wait()
+        voices.add(session_id)
+        return ClonedVoice("own", "")
+
+    async def remove(session_id: str) -> None:
+        voices.discard(session_id)
+
+    monkeypatch.setattr(service, "add_voice", add)
+    monkeypatch.setattr(service, "remove_voice", remove)
+    handlers.facts = replace(handlers.facts, clones_voices=True)
+    conversation = handlers.sessions.of("tab", "visitor")
+    handlers.sessions.name("key", conversation)
+    take, sample = take_sample(handlers), await say(handlers)
+    with pytest.raises(gr.Error, match="Tick the box first"):
+        await take(False, sample, "key")
+    taking = asyncio.ensure_future(take(True, sample, "key"))
+    await asyncio.sleep(0.05)
+    await handlers.sessions.leave("tab")
+    made.set()
+    with pytest.raises(gr.Error, match="load it again"):
+        await taking
+    assert voices == set() and conversation.voice == ""
 
 
 # Conversations by voice: recordings, mixed modes, and a history of what was heard.
@@ -380,16 +410,6 @@ async def test_modes_mix_in_one_conversation_and_nothing_is_encoded_twice(handle
     first, second = service.requests[1].messages, service.requests[3].messages
     assert second[:2] == first[:2] and second[2] == first[2]
     assert len(service.encoded) == 2, "a recording was encoded again"
-
-
-async def test_the_history_holds_the_rows_as_they_were_sampled(handlers, service):
-    conversation = Conversation(session_id="tab")
-    shown = await listen(handlers, conversation)
-    await listen(handlers, conversation)
-    rows = service.requests[1].messages[1].content.rows
-    assert [row.text if code_of(row, IDS) is None else ~row.audio for row in rows] == [
-        shown_id for message in shown for shown_id in message["ids"]
-    ]
 
 
 async def test_a_conversation_may_bring_its_own_system_turn(handlers, service):
@@ -524,18 +544,45 @@ async def test_turns_that_do_not_fit_are_left_out_and_that_is_said(handlers, ser
     assert "shorter" in (await listen(handlers, conversation))[-1]["note"]
 
 
-async def test_a_question_that_failed_can_be_sent_again(handlers, service):
-    conversation, utterance = Conversation(session_id="tab"), await say(handlers)
-    service.script = Script(error=MossError("All places are taken; try again in a moment."))
-    shown = await collect(reply(handlers, conversation, mode="listen", utterance=utterance))
-    assert shown[-1]["note"] == "All places are taken; try again in a moment."
-    service.script = Script(seconds=0.2, rtf=0.01, first_s=0.01)
-    assert (await collect(reply(handlers, conversation, mode="listen", utterance=utterance)))[-1][
-        "state"
-    ] == "done"
-    assert len(conversation.turns) == 1 and len(service.encoded) == 1
-
-
 def test_rows_end_with_the_code_that_was_heard():
     rows = (Row(9, 0), Row(2, 5), Row(2, 6), Row(8, 0), Row(2, 7), Row(2, 4096), Row(3, 0))
     assert [len(rows_until_code(rows, count, IDS)) for count in range(5)] == [0, 2, 3, 5, 7]
+
+
+# Sound of the conversation as files.
+
+TONE = (8000 * np.sin(np.arange(2400) / 10)).astype(np.int16)
+
+
+def test_gradios_look_at_a_clip_makes_no_name_that_python_has_to_keep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clip, interned, intern = write_clip(tmp_path, TONE, 24_000), set[str](), sys.intern
+
+    def noted(name: str) -> str:
+        interned.add(name)
+        return intern(name)
+
+    monkeypatch.setattr(sys, "intern", noted)
+    is_allowed_file(clip.path, [tmp_path / "kept"], [], [tmp_path])
+    monkeypatch.undo()
+    assert NAME in interned
+    assert clip.path.parent.name in interned
+    assert {name for name in interned if name.lower() == clip.path.parent.name.lower()} == {
+        clip.path.parent.name
+    }
+
+
+def test_what_was_heard_of_a_clip_is_a_file_of_another_name(tmp_path: Path):
+    clip = write_clip(tmp_path, TONE, 24_000)
+    heard = cut_clip(clip, 1200)
+    assert heard is not None
+    assert heard.path != clip.path
+    assert heard.seconds == pytest.approx(0.05)
+    assert cut_clip(clip, 0) is None
+
+
+def test_a_clip_for_which_there_is_no_room_leaves_nothing(tmp_path: Path):
+    with no_room(), pytest.raises(OSError, match="File too large"):
+        write_clip(tmp_path, TONE, 24_000)
+    assert list(tmp_path.iterdir()) == []

@@ -25,6 +25,7 @@ from moss_engine.ui.audio_in import recordings
 from moss_engine.ui.audio_in.ingest import AudioIngest, MicSession
 from moss_engine.ui.entrance.guard import Calls, Guard
 from moss_engine.ui.entrance.upload import MAX_FILE_BYTES, Upload
+from tests.ui.page_support import asked
 
 
 class Loud:
@@ -255,26 +256,12 @@ async def unused(scope, receive, send):
 
 async def post(ingest: AudioIngest, body: bytes = b"", *more, method="POST") -> tuple[int, dict]:
     """Status and JSON of a request through the guard."""
-    pieces, sent = [body[: len(body) // 2], body[len(body) // 2 :]], []
-
-    async def receive():
-        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
-
-    async def send(message):
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "path": "/gradio_api/hear",
-        "method": method,
-        "headers": [(b"host", b"localhost"), *more],
-        "query_string": b"",
-    }
+    head = [(b"host", b"localhost"), *more]
     upload = Upload(ingest, lambda address: address)
-    await Guard(unused, calls=Calls({}, {}, frozenset()), state=unused, upload=upload)(
-        scope, receive, send
-    )
-    return sent[0]["status"], json.loads(sent[1]["body"])
+    guard = Guard(unused, calls=Calls({}, {}, frozenset()), state=unused, upload=upload)
+    scope = {"path": "/gradio_api/hear", "method": method, "headers": head}
+    status, _, told = await asked(guard, scope, body, parts=2)
+    return status, json.loads(told)
 
 
 async def test_a_file_comes_in_and_what_is_none_is_refused(ingest):

@@ -112,22 +112,19 @@ def same_seed(tab) -> None:
 
 def test_a_kept_reply_stands_beside_the_next_one(service, tab):
     same_seed(tab)
-    service.script = Script(seconds=1.2, rtf=0.2)
-    tab.ask("One two three four.")
-    tab.wait("done")
+    service.script = Script(seconds=0.6, rtf=0.2)
+    tab.hear("One two three four.")
     tab.page.get_by_role("button", name="Compare with the next reply").click()
     same = tab.page.locator(".versus-same")
     assert same.inner_text() == "Ask again, and the next reply stands beside this one."
-    tab.ask("One two three four.")
-    tab.wait("done")
+    tab.hear("One two three four.")
     assert until(lambda: same.inner_text() == "All tokens are the same.")
     others = tab.page.locator(".tile-other").all_inner_texts()
     assert len(others) > 10 and all(text.startswith("A ") for text in others)
     assert tab.page.locator(".fall-row .other").first.bounding_box()["width"] > 0
     assert tab.page.locator(".ids-roll .differs").count() == 0
-    service.script = Script(seconds=2.4, rtf=0.2)
-    tab.ask("One two three four.")
-    tab.wait("done")
+    service.script = Script(seconds=1.2, rtf=0.2)
+    tab.hear("One two three four.")
     assert until(lambda: re.fullmatch(r"The first \d+ tokens are the same.", same.inner_text()))
     assert until(lambda: tab.page.locator(".ids-roll .differs").count() > 0)
     assert tab.page.locator(".versus-text").inner_text() == "One two three four."
@@ -252,8 +249,7 @@ def test_a_kept_reply_sounds_the_same_when_it_is_dropped_on_the_page(service, ta
     tab.page.locator("#seed input").fill("50")
     service.script = Script(seconds=1.2, rtf=0.1)
     play_when_whole(tab)
-    tab.ask("One two three four.")
-    tab.wait("done")
+    tab.hear("One two three four.")
     first, ids = service.sent(), tab.state("ids")
     tab.assert_heard(first)
     file = kept(tab, tmp_path)

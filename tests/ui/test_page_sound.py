@@ -10,6 +10,7 @@ import wave
 import numpy as np
 import pytest
 
+from tests.audio.test_turn_taking import SAMPLE
 from tests.ui.page_support import RATE_HZ, FakeService, Script, until
 
 pytestmark = pytest.mark.browser
@@ -71,8 +72,7 @@ def test_what_is_heard_is_what_was_sent_and_the_page_follows(service, tab):
     assert tab.page.locator("#chat .tr-reading").count() == len(service.requests)
     tab.page.locator("#mode label", has_text="Write").click()
     tab.forget()
-    tab.ask("In writing, please.")
-    tab.wait("done")
+    tab.hear("In writing, please.")
     assert service.requests[-1].mode == "write"
     assert tab.page.locator(".la-text").inner_text() == "In writing, please."
     assert len(tab.sound()) == 0 and tab.problems == []
@@ -114,10 +114,15 @@ def test_stop_silences_the_page_and_frees_the_reply(service, visit):
     tab.ask("A long story that nobody wants to hear.")
     tab.wait("speaking")
     tab.page.wait_for_function("liveAudio.heard > 8000")
+    blocks = tab.page.locator('[data-key="blocks"]')
+    assert until(lambda: blocks.locator("b").inner_text().startswith("12 /"))
     tab.text.press("Escape")
     tab.wait("stopped")
     assert until(lambda: not service.open), "the reply was not cancelled"
     tab.assert_silent()
+    assert until(lambda: blocks.locator("b").inner_text() == "0 / 1024")
+    kept = blocks.locator(".tile-value small").inner_text()
+    assert kept == "40 kept", "what is kept until it is needed is free"
     heard = np.trim_zeros(tab.sound(), "b")
     assert len(heard) > 8000
     assert np.abs(np.diff(heard)).max() < 0.2 and abs(heard[-1]) < 0.05, (
@@ -130,37 +135,33 @@ def test_stop_silences_the_page_and_frees_the_reply(service, visit):
     assert tab.problems == []
 
 
-def test_two_tabs_speak_at_the_same_time(service, visit):
-    service.script = Script(seconds=2.5, rtf=0.3, together=2)
-    tabs = {"The first of us.": visit(), "The second of us.": visit()}
-    for text, tab in tabs.items():
-        tab.buffer_whole_replies()
-        tab.ask(text)
-    for tab in tabs.values():
-        tab.wait("speaking", "done")
-        tab.wait("done")
-    asked = [request.messages[-1].content.text for request in service.requests]
-    for text, tab in tabs.items():
-        tab.assert_heard(service.sent(asked.index(text)))
-        assert tab.problems == []
-
-
-def test_without_a_secure_context_sound_is_scheduled_and_still_exact(service, visit, insecure_url):
+def test_without_a_secure_context_sound_is_exact_and_only_files_are_taken(
+    service, visit, insecure_url
+):
     tab = visit(insecure_url)
     assert not tab.page.evaluate("isSecureContext")
     assert tab.page.locator(".la-note").is_visible()
     speak(tab, service, "Plain http on the local network.")
+    tab.page.wait_for_function("window.recorder?.ready")
+    tab.page.locator("#mode label", has_text="Speak to it").click()
+    tab.page.wait_for_selector(".rec-talk:visible")
+    assert tab.page.locator(".rec-talk").is_disabled()
+    assert tab.page.locator(".rec-free input").is_disabled()
+    assert "https or localhost" in tab.page.locator(".rec-why").inner_text()
+    asked = len(service.requests)
+    tab.page.locator(".rec-input").set_input_files(SAMPLE)
+    assert until(lambda: len(service.requests) > asked)
 
 
 def test_pause_replay_and_save(service, visit):
-    service.script = Script(seconds=1.5, rtf=0.2)
+    service.script = Script(seconds=0.9, rtf=0.2)
     tab = visit(reduced_motion="no-preference")
     tab.buffer_whole_replies()
     tab.ask("Once more.")
     tab.page.wait_for_function("liveAudio.heard > 4000")
     tab.page.locator(".la-pause").click()
     held = tab.page.evaluate("liveAudio.heard")
-    tab.page.wait_for_timeout(400)
+    tab.page.wait_for_timeout(200)
     assert abs(tab.page.evaluate("liveAudio.heard") - held) < 1500
     tab.page.locator(".la-pause").click()
     tab.wait("done")
@@ -213,8 +214,7 @@ def test_a_slow_link_carries_compressed_sound_at_a_fraction_of_its_rate(service,
     service.script = Script(seconds=5.0, rtf=0.3)
     tab.page.evaluate(MEASURED_SLOW)
     received = slow_down(tab)
-    tab.ask("Five seconds of sound for somebody far away, with words all the way to the end.")
-    tab.wait("done")
+    tab.hear("Five seconds of sound for somebody far away, with words all the way to the end.")
     assert tab.state("sound") == "opus" and tab.state("underruns") == 0
     tab.page.wait_for_timeout(500)  # for what follows a reply
     assert sum(received) * 8 / 5.0 < 80_000, "all of it, figures and tokens, in bits a second"
@@ -232,8 +232,7 @@ def test_a_fast_link_carries_every_sample_and_who_comes_back_over_a_slow_one_hea
     service, tab
 ):
     tab.buffer_whole_replies()
-    tab.ask("Every sample as it was made.")
-    tab.wait("done")
+    tab.hear("Every sample as it was made.")
     assert tab.state("sound") == "pcm" and not tab.page.locator(".la-way").is_visible()
     assert tab.page.locator(TILE).inner_text() == "s of exact PCM"
     tab.assert_heard(service.sent())
@@ -251,8 +250,7 @@ def test_a_compressed_reply_can_be_stopped_replaced_and_heard_again(service, tab
     tab.wait("stopped")
     tab.assert_silent()
     service.script = Script(seconds=1.2, rtf=0.2)
-    tab.ask("Heard twice.")
-    tab.wait("done")
+    tab.hear("Heard twice.")
     assert abs(tab.state("total") - 1.2 * RATE_HZ) < 0.06 * RATE_HZ
     tab.page.locator(".la-pause").click()
     tab.wait("speaking")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from moss_engine.ui.components.live_audio import HERE
-from tests.ui.node import in_node
+from tests.ui.node import UI, in_node
 
 RATE_HZ, BLOCK = 24_000, 128
 PREBUFFER_MS, MAX_WAIT_MS = 40, 1500
@@ -45,7 +44,7 @@ OPTIONS = {
 
 
 def play(*replies) -> list[dict]:
-    source = (HERE / "player_worklet.js").read_text(encoding="utf-8")
+    source = (UI / "components" / "player_worklet.js").read_text(encoding="utf-8")
     return in_node(RUN, source, RATE_HZ, BLOCK, replies, OPTIONS)
 
 

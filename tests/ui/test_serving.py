@@ -21,6 +21,7 @@ import websockets.sync.client
 from gradio_client import Client
 
 from moss_engine.api.errors import ConfigError, ContextError
+from moss_engine.serve import run
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.server import launch
 from tests.ui.page_support import INFO, FakeService, Script, free_port, until
@@ -39,13 +40,6 @@ def run_app(*arguments: str, **environment: str) -> subprocess.Popen:
     )
 
 
-def test_without_a_checkpoint_the_program_says_what_is_missing(tmp_path):
-    process = run_app("--checkpoint", str(tmp_path))
-    out, error = process.communicate(timeout=120)
-    assert process.returncode == 1 and out == ""
-    assert error.count("\n") == 1 and "holds no checkpoint" in error
-
-
 def test_a_page_that_cannot_be_opened_ends_the_program_with_a_sentence(tmp_path):
     """With the built-in voice, whose threads are busy by then."""
     process = run_app("--port", str(free_port()), "--api-key-file", str(tmp_path / "keys"))
@@ -54,13 +48,13 @@ def test_a_page_that_cannot_be_opened_ends_the_program_with_a_sentence(tmp_path)
     assert error.count("\n") == 1 and "--api-key-file" in error
 
 
-def test_a_taken_port_is_told_before_anything_is_loaded(tiny_checkpoint):
+def test_a_taken_port_is_told_before_anything_is_loaded(monkeypatch, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        process = run_app("--checkpoint", str(tiny_checkpoint), "--port", port)
-        _, error = process.communicate(timeout=120)
-    assert process.returncode == 1, error
-    assert error.count("\n") == 1 and f"Port {port} is taken" in error
+        arguments = ["app.py", "--checkpoint", str(tmp_path), "--port", port]
+        monkeypatch.setattr(sys, "argv", arguments)
+        with pytest.raises(SystemExit, match=f"Port {port} is taken; give another"):
+            run()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")

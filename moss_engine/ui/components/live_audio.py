@@ -8,14 +8,12 @@ a gap, while captions, waveform and mel follow what is heard.
 from __future__ import annotations
 
 import html
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from moss_engine.ui.modules import mounts
+from moss_engine.ui.modules import component
 
-HERE = Path(__file__).resolve().parent
 PREBUFFER_MS = 40  # of sound, with which it starts
 REMOTE_PREBUFFER_MS = 150  # behind a share link or on a Space
 
@@ -93,11 +91,9 @@ def live_audio(
     words = {"hint": hint, "what": what, "example": example, "chinese": chinese}
     for name, text in words.items():
         template = template.replace(f"@{name}@", html.escape(text))
-    return gr.HTML(
-        html_template=template,
-        css_template=(HERE / "live_audio.css").read_text(encoding="utf-8"),
-        js_on_load=mounts("components/live_audio.js"),
-        apply_default_css=False,
+    return component(
+        "live_audio",
+        template,
         sample_rate=sample_rate,
         prebuffer_ms=PREBUFFER_MS,
         remote_prebuffer_ms=REMOTE_PREBUFFER_MS,

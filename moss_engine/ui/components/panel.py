@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from moss_engine.api.metrics import meanings
-from moss_engine.ui.modules import mounts
+from moss_engine.ui.modules import component
 
-HERE = Path(__file__).resolve().parent
 TOKENS = (
     "The model takes one step for each of these: a text piece as it is written, or a number that "
     "names a short sound."
@@ -99,11 +97,4 @@ def fall_rows() -> str:
 
 def make_panel(running: Sequence[tuple[str, str]], **kwargs: Any) -> gr.HTML:
     """`running`: names and values of what runs."""
-    return gr.HTML(
-        html_template=panel_html(running),
-        css_template=(HERE / "panel.css").read_text(encoding="utf-8"),
-        js_on_load=mounts("components/panel.js"),
-        apply_default_css=False,
-        meanings=meanings(),
-        **kwargs,
-    )
+    return component("panel", panel_html(running), meanings=meanings(), **kwargs)

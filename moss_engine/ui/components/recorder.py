@@ -7,15 +7,12 @@ left to send when the last word is over, and no format of a browser has to be un
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from moss_engine.audio.turn_taking import RATE_HZ
-from moss_engine.ui.modules import mounts
-
-HERE = Path(__file__).resolve().parent
+from moss_engine.ui.modules import component
 
 TEMPLATE = """
 <button type="button" class="rec-talk" aria-pressed="false" aria-label="Talk">
@@ -39,12 +36,11 @@ TEMPLATE = """
 
 def recorder(*, max_s: float, no_hands_free: str | None, **kwargs: Any) -> gr.HTML:
     """`no_hands_free` is the sentence that says why hands-free talking is not offered, or None."""
-    return gr.HTML(
-        "",
-        html_template=TEMPLATE,
-        css_template=(HERE / "recorder.css").read_text(encoding="utf-8"),
-        js_on_load=mounts("components/recorder.js", "spoken"),
-        apply_default_css=False,
+    return component(
+        "recorder",
+        TEMPLATE,
+        "spoken",
+        value="",
         max_s=max_s,
         rate_hz=RATE_HZ,
         no_hands_free=no_hands_free,

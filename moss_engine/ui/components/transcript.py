@@ -8,14 +8,11 @@ The browser keeps what was said, with its sound, for the case that the page is l
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from moss_engine.ui.modules import mounts
-
-HERE = Path(__file__).resolve().parent
+from moss_engine.ui.modules import component
 
 TEMPLATE = """
 <p class="tr-empty">@empty@</p>
@@ -39,10 +36,4 @@ TEMPLATE = """
 
 def transcript(*, empty: str, **kwargs: Any) -> gr.HTML:
     """`empty` is shown while nothing was said."""
-    return gr.HTML(
-        html_template=TEMPLATE.replace("@empty@", empty),
-        css_template=(HERE / "transcript.css").read_text(encoding="utf-8"),
-        js_on_load=mounts("components/transcript.js"),
-        apply_default_css=False,
-        **kwargs,
-    )
+    return component("transcript", TEMPLATE.replace("@empty@", empty), **kwargs)

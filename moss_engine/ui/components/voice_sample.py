@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from moss_engine.ui.modules import mounts
+from moss_engine.ui.modules import component
 
 TEMPLATE = """
 <button type="button" class="vs-record" disabled>Record 5 seconds</button>
@@ -15,23 +15,8 @@ TEMPLATE = """
 <input type="file" class="vs-input" hidden accept="audio/*,.wav,.flac,.ogg,.opus,.mp3,.aiff">
 <span class="vs-state" role="status"></span>
 """
-CSS = """
-display: flex; flex-wrap: wrap; align-items: center; gap: 8px 12px;
-button { font: inherit; font-size: 13px; color: var(--ink); background: none; border: 1px solid var(--line);
-  border-radius: 999px; padding: 5px 14px; cursor: pointer; }
-button:hover:not(:disabled) { color: var(--moss); border-color: var(--moss); }
-button:disabled { color: var(--quiet); cursor: default; }
-.vs-state { font-size: 12.5px; color: var(--quiet); }
-"""
 
 
 def voice_sample(**kwargs: Any) -> gr.HTML:
     """Its value names the recording."""
-    return gr.HTML(
-        "",
-        html_template=TEMPLATE,
-        css_template=CSS,
-        apply_default_css=False,
-        js_on_load=mounts("components/voice_sample.js", "sampled"),
-        **kwargs,
-    )
+    return component("voice_sample", TEMPLATE, "sampled", value="", **kwargs)

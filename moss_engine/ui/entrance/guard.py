@@ -73,7 +73,6 @@ KINDS: Mapping[str, Callable[[Any], bool]] = {
         value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
     ),
     "flag": lambda value: isinstance(value, bool),
-    "state": lambda value: value is None,  # the server's copy is the only one
     "any": lambda value: True,
 }
 
@@ -258,9 +257,8 @@ def completed(calls: Calls, name: str | None, message: Any) -> Any:
     index = calls.names.get(name or "")
     if not isinstance(data, list) or index is None:
         return message
-    num_open = sum(kind != "state" for kind in calls.kinds[index])
     defaults = calls.defaults.get(name or "", ())
-    num_missing = num_open - len(data)
+    num_missing = len(calls.kinds[index]) - len(data)
     if not 0 < num_missing <= len(defaults):
         return message
     return {**message, "data": [*data, *defaults[-num_missing:]]}
@@ -281,11 +279,7 @@ def check_call(calls: Calls, how: str, name: str | None, message: Any) -> None:
         raise Refused(404, "There is no such function.")
     if how == "run" and index not in calls.unqueued:
         raise Refused(404, "This function is not called this way.")
-    kinds = calls.kinds[index]
-    data = message.get("data")
-    if how != "call" and isinstance(data, list) and len(data) != len(kinds):
-        raise Refused(422, f"This function takes {len(kinds)} arguments here, states as null.")
-    check_data(data, kinds)
+    check_data(message.get("data"), calls.kinds[index])
 
 
 def parse_json(body: bytes) -> Any:
@@ -323,12 +317,9 @@ def parse_json(body: bytes) -> Any:
 
 
 def check_data(data: Any, kinds: tuple[str, ...]) -> None:
-    """Arguments must be as many and of the kinds that the function takes; states may be left out.
-    Raises Refused."""
-    open_kinds = tuple(kind for kind in kinds if kind != "state")
-    if not isinstance(data, list) or len(data) not in (len(kinds), len(open_kinds)):
-        raise Refused(422, f"This function takes {len(open_kinds)} arguments.")
-    expected = kinds if len(data) == len(kinds) else open_kinds
-    for place, (value, kind) in enumerate(zip(data, expected, strict=True), 1):
+    """Arguments must be as many and of the kinds that the function takes. Raises Refused."""
+    if not isinstance(data, list) or len(data) != len(kinds):
+        raise Refused(422, f"This function takes {len(kinds)} arguments.")
+    for place, (value, kind) in enumerate(zip(data, kinds, strict=True), 1):
         if not KINDS[kind](value):
             raise Refused(422, f"Argument {place} must be a {kind}.")

@@ -31,7 +31,7 @@ from moss_engine.endpoints.server import Server
 from moss_engine.ui import form
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.conversation import write_clip
-from moss_engine.ui.entrance.gradio_queue import Outboxes
+from moss_engine.ui.entrance.gradio_queue import ListenerTimeout, Outboxes
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.programs import programs
 from moss_engine.ui.stream import ticking, to_wire
@@ -80,51 +80,10 @@ def offer(handlers: Handlers, outboxes: Outboxes, limit: int) -> None:
     gr.api(stop(handlers), api_name="stop", queue=False)
 
 
-class ListenerTimeout:
-    """Whether somebody takes the messages of a reply: `put` counts those that were made,
-    `num_untaken` those that nobody took yet, and `drop` forgets these."""
-
-    def __init__(
-        self,
-        num_untaken: Callable[[], int],
-        timeout_s: float,
-        clock: Callable[[], float] = time.monotonic,
-        drop: Callable[[], None] = lambda: None,
-    ):
-        self._num_untaken = num_untaken
-        self._timeout_s = timeout_s
-        self._clock, self._drop = clock, drop
-        self._num_put = self._num_taken = 0
-        self._taken_s = clock()
-
-    def put(self) -> None:
-        """One more message is made."""
-        self._num_put += 1
-
-    def is_over(self) -> bool:
-        """Whether nothing was taken for `timeout_s`, although something waits; to be asked after
-        every message."""
-        num = self._num_untaken()
-        if num == 0 or self._num_put - num > self._num_taken:
-            self._taken_s = self._clock()
-        self._num_taken = max(self._num_taken, self._num_put - num)
-        over = self._clock() - self._taken_s > self._timeout_s
-        if over:
-            self._drop()
-        return over
-
-
 def _session(handlers: Handlers, request: gr.Request) -> tuple[str, str]:
     """Names of the session and the address of who asks."""
     address = getattr(request.client, "host", "")
     return handlers.names.session(str(request.session_hash)), handlers.names.visitor(address)
-
-
-def _timeout_of(outboxes: Outboxes, session: str, timeout_s: float) -> ListenerTimeout:
-    """When a program that listens to a reply is gone."""
-    return ListenerTimeout(
-        lambda: outboxes.num_untaken(session), timeout_s, drop=lambda: outboxes.drop(session)
-    )
 
 
 def stream(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
@@ -138,7 +97,7 @@ def stream(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
         except MossError as error:
             raise gr.Error(str(error), print_exception=False) from None
         conversation = handlers.sessions.of(*_session(handlers, request))
-        timeout = _timeout_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
+        timeout = ListenerTimeout(outboxes, str(request.session_hash), handlers.facts.lease_s)
         run = form.run_name(values["run"])
         message: dict[str, Any] = {}
         async with aclosing(handlers.answer(values, run, conversation)) as messages:
@@ -187,7 +146,7 @@ def whole_reply(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
         """Says a text, or answers it in a mode that does, and gives a WAV file of the whole reply.
         Without a voice it is the first, without a mode the default, without a seed a new one."""
         yield None
-        timeout = _timeout_of(outboxes, str(request.session_hash), handlers.facts.lease_s)
+        timeout = ListenerTimeout(outboxes, str(request.session_hash), handlers.facts.lease_s)
         chosen = {"voice": voice, "speed": speed, "mode": mode, "seed": seed}
         chunks: list[np.ndarray] = []
         try:

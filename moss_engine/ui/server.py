@@ -139,12 +139,17 @@ def launch(
         max_waiting=info.max_waiting,
         programs=panel_of(access, config, info, model),
     )
-    login = make_login(config.auth) if config.auth is not None else None
+
+    async def state() -> str:
+        return (await service.stats()).state
+
+    css = (HERE / "page.css").read_text(encoding="utf-8") + LOGIN_CSS
+    login = Login(config.auth, title=TITLE, css=css) if config.auth is not None else None
     document = make_document(facts, {block.get_block_name() for block in page.blocks.values()})
     guard = Middleware(
         Guard,
         calls=calls_of(page),
-        state=lambda: state_of(service),
+        state=state,
         hosts=frozenset(LOOPBACK) if config.local else None,
         frames=SPACE_FRAMES if "SPACE_ID" in os.environ else (),
         login=login,
@@ -207,12 +212,6 @@ async def warm_up(service: SpeechService, facts: PageInfo) -> None:
                 raise EngineFaultError(event.message)
 
 
-def make_login(user_password: str) -> Login:
-    return Login(
-        user_password, title=TITLE, css=(HERE / "page.css").read_text(encoding="utf-8") + LOGIN_CSS
-    )
-
-
 def stay_alone(page: gr.Blocks) -> None:
     """Take back the leave that Gradio gives to pages of other local servers: this page is asked by
     itself and by programs only."""
@@ -259,10 +258,6 @@ def _run(work: Coroutine[Any, Any, Result]) -> Result:
     """Wait for `work`; the caller may be inside an event loop, as in a notebook."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
-
-
-async def state_of(service: SpeechService) -> str:
-    return (await service.stats()).state
 
 
 def require_address(host: str, port: int) -> None:

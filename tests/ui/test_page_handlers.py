@@ -9,6 +9,7 @@ import wave
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import gradio as gr
 import numpy as np
@@ -31,10 +32,10 @@ from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.conversation import NAME, Conversation, Turn, cut_clip, write_clip
+from moss_engine.ui.entrance.gradio_queue import ListenerTimeout
 from moss_engine.ui.facts import PageInfo
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.own_voices import take_sample
-from moss_engine.ui.programs import ListenerTimeout
 from moss_engine.ui.stream import ReplyClock, View, messages
 from tests.ui.page_support import (
     CODE_SAMPLES,
@@ -257,7 +258,8 @@ async def test_a_closed_tab_is_noticed_although_nothing_happens():
 @pytest.mark.parametrize("behind", [1, 20])
 def test_a_lease_holds_as_long_as_something_is_taken_now_and_then(behind):
     now, num = [0.0], [0]
-    timeout = ListenerTimeout(lambda: num[0], 10.0, lambda: now[0])
+    outboxes = SimpleNamespace(num_untaken=lambda _: num[0], drop=lambda _: None)
+    timeout = ListenerTimeout(outboxes, "session", 10.0, lambda: now[0])
     for num[0] in range(1, behind + 1):
         timeout.put()
     for _ in range(6):  # one is made and one is taken

@@ -278,13 +278,9 @@ def test_a_reload_in_the_middle_of_a_reply_ends_it_and_the_conversation_goes_on_
 
 
 def test_a_reply_that_a_lost_server_cut_off_is_kept_and_said_to_be_forgotten(
-    visit, serve, monkeypatch
+    service, wired, wire, serve, url
 ):
-    monkeypatch.setattr(door, "RESUME_S", SOON_S)
-    service = FakeService()
-    first, second = serve(service), serve(service)
-    wire = Wire(port_of(first))
-    tab = visit(f"http://127.0.0.1:{wire.port}/", edit=IMPATIENT)
+    tab = wired
     try:
         tab.page.locator("#mode label", has_text="Small talk").click()
         service.script = Script(seconds=4.0, rtf=0.9)
@@ -293,7 +289,7 @@ def test_a_reply_that_a_lost_server_cut_off_is_kept_and_said_to_be_forgotten(
         wire.cut()
         tab.wait("lost")
         assert until(lambda: len(tab.page.evaluate(KEPT)) == 2)
-        wire.lead_to(port_of(second))  # a server that was started anew
+        wire.lead_to(port_of(serve(FakeService())))  # a server that was started anew
         tab.page.evaluate("window.before = true")
         wire.mend()
         tab.page.wait_for_function(
@@ -305,6 +301,8 @@ def test_a_reply_that_a_lost_server_cut_off_is_kept_and_said_to_be_forgotten(
         tab.page.wait_for_selector("#chat .clip-on")
     finally:
         wire.cut()
+        wire.lead_to(port_of(url))
+        wire.mend()
 
 
 def test_clear_all_clears_what_the_browser_keeps_and_is_on_its_way(service, visit):

@@ -12,6 +12,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from gradio_client import Client
 from moss_engine.api.errors import ConfigError, ContextError
 from moss_engine.serve import run
 from moss_engine.ui.config import PageConfig
+from moss_engine.ui.entrance import process as process_of
+from moss_engine.ui.entrance.process import BROKEN_OFF, breakable
 from moss_engine.ui.server import launch
 from tests.ui.page_support import INFO, FakeService, Script, free_port, until
 
@@ -40,9 +43,11 @@ def run_app(*arguments: str, **environment: str) -> subprocess.Popen:
     )
 
 
-def test_a_page_that_cannot_be_opened_ends_the_program_with_a_sentence(tmp_path):
-    """With the built-in voice, whose threads are busy by then."""
-    process = run_app("--port", str(free_port()), "--api-key-file", str(tmp_path / "keys"))
+def test_a_page_that_cannot_be_opened_ends_the_program_with_a_sentence(tiny_checkpoint, tmp_path):
+    """Although threads of the service work by then."""
+    keys, port = str(tmp_path / "keys"), str(free_port())
+    options = ("--device", "cpu", "--port", port, "--api-key-file", keys)
+    process = run_app("--checkpoint", str(tiny_checkpoint), *options)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 1, error
     assert error.count("\n") == 1 and "--api-key-file" in error
@@ -226,3 +231,122 @@ def test_the_page_is_served_speaks_and_ends(tmp_path):
     finally:
         program.kill()
         program.communicate()
+
+
+# The folder for visitors' sound, and a start that is broken off.
+
+HOLD = """
+import sys
+from moss_engine.ui.entrance.process import make_cache
+folder = make_cache()
+(folder / "sound.wav").write_bytes(b"RIFF")
+print(folder, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_what_a_killed_process_left_is_removed_at_the_next_start(temporary):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    (folder,) = [process.stdout.readline().strip()]
+    process_of.remove_left_behind(temporary)
+    assert os.listdir(folder), "it is in use"
+    process.send_signal(signals.SIGKILL)
+    process.communicate()
+    assert os.listdir(folder)
+    process_of.remove_left_behind(temporary)
+    assert not os.path.exists(folder)
+
+
+def test_folders_of_others_stay(temporary):
+    (temporary / "moss-speech-mine").mkdir()
+    (temporary / "other").mkdir()
+    process_of.remove_left_behind(temporary)
+    assert sorted(os.listdir(temporary)) == ["moss-speech-mine", "other"]
+
+
+def test_without_a_place_for_files_the_remedy_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(ConfigError, match="TMPDIR"):
+        process_of.make_cache()
+
+
+def swallowed() -> None:
+    """As by a library that takes it for a fault of its own."""
+    with contextlib.suppress(KeyboardInterrupt):
+        signals.raise_signal(signals.SIGINT)
+
+
+def start(reached: list[str], fault: Exception | None = None) -> None:
+    with breakable() as check:
+        check()
+        swallowed()
+        reached.append("behind the press")
+        if fault:
+            raise fault
+        check()
+        reached.append("behind the check")
+
+
+def only_pressed() -> None:
+    with breakable():
+        swallowed()
+
+
+def test_a_swallowed_interrupt_ends_the_start_at_the_next_check():
+    reached: list[str] = []
+    with pytest.raises(SystemExit) as ended:
+        start(reached)
+    assert ended.value.code == BROKEN_OFF and reached == ["behind the press"]
+
+
+def test_a_swallowed_interrupt_ends_the_start_behind_the_block():
+    with pytest.raises(SystemExit) as ended:
+        only_pressed()
+    assert ended.value.code == BROKEN_OFF
+
+
+def test_what_fails_after_an_interrupt_is_no_fault():
+    with pytest.raises(SystemExit) as ended:
+        start([], ImportError("partially initialised"))
+    assert ended.value.code == BROKEN_OFF
+
+
+def test_without_an_interrupt_nothing_changes():
+    before = signals.getsignal(signals.SIGINT)
+    with pytest.raises(ImportError), breakable():
+        raise ImportError("missing")
+    with breakable() as check:
+        check()
+    assert signals.getsignal(signals.SIGINT) is before
+
+
+STARTING = """
+import os, signal
+from moss_engine.ui.entrance.process import breakable, make_cache
+with breakable():
+    print(make_cache(), flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_sigterm_before_anybody_waits_for_it_leaves_no_folder(temporary):
+    ended = subprocess.run(
+        [sys.executable, "-c", STARTING],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert ended.returncode == 128 + signals.SIGTERM
+    assert not os.path.exists(ended.stdout.strip())

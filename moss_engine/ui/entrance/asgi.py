@@ -100,12 +100,19 @@ def with_headers(send: Any, headers: dict[bytes, bytes]) -> Any:
     return sending
 
 
-async def answer(send: Any, status: int, message: dict[str, Any]) -> None:
-    """Answer with JSON."""
-    body = json.dumps(message).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+async def send_whole(
+    send: Any, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    """An answer in one piece."""
+    headers = [*headers, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def answer(send: Any, status: int, message: dict[str, Any]) -> None:
+    """Answer with JSON."""
+    kind = (b"content-type", b"application/json")
+    await send_whole(send, status, [kind], json.dumps(message).encode())
 
 
 class Texts:
@@ -160,9 +167,8 @@ class Texts:
             if how and len(body) >= MIN_BYTES and kind.startswith(TEXT_KINDS):
                 body = await self._compressed(body, how)
                 headers |= {b"content-encoding": how.encode(), b"vary": b"Accept-Encoding"}
-        headers[b"content-length"] = str(len(body)).encode()
-        await send({**head, "headers": [*headers.items()]})
-        await send({"type": "http.response.body", "body": body})
+        headers.pop(b"content-length", None)
+        await send_whole(send, head["status"], [*headers.items()], body)
 
     def _rewritten(self, body: bytes) -> bytes:
         key = _digest(body)

@@ -4,7 +4,8 @@ Everything here is used on the event loop that serves the page."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import gradio as gr
@@ -75,3 +76,37 @@ class Outboxes:
         """Forget what nobody takes."""
         while self.num_untaken(session):
             self._page._queue.pending_messages_per_session[session].get_nowait()
+
+
+class ListenerTimeout:
+    """Whether somebody takes the messages of a reply to a program's session, of which `put` counts
+    those that were made."""
+
+    def __init__(
+        self,
+        outboxes: Outboxes,
+        session: str,
+        timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._outboxes, self._session = outboxes, session
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._num_put = self._num_taken = 0
+        self._taken_s = clock()
+
+    def put(self) -> None:
+        """One more message is made."""
+        self._num_put += 1
+
+    def is_over(self) -> bool:
+        """Whether nothing was taken for `timeout_s`, although something waits, which is forgotten
+        then; to be asked after every message."""
+        num = self._outboxes.num_untaken(self._session)
+        if num == 0 or self._num_put - num > self._num_taken:
+            self._taken_s = self._clock()
+        self._num_taken = max(self._num_taken, self._num_put - num)
+        over = self._clock() - self._taken_s > self._timeout_s
+        if over:
+            self._outboxes.drop(self._session)
+        return over

@@ -16,7 +16,14 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
-from moss_engine.ui.entrance.asgi import Refused, address_of, header, is_foreign, read_body
+from moss_engine.ui.entrance.asgi import (
+    Refused,
+    address_of,
+    header,
+    is_foreign,
+    read_body,
+    send_whole,
+)
 
 MAX_TOKENS = 4096
 GUESSES = 10
@@ -24,6 +31,7 @@ GUESSES_S = 60.0
 MAX_ADDRESSES = 4096
 OPEN_PATHS = ("/gradio_api/startup-events", "/gradio_api/startup-events/")
 
+HOME = (b"location", b"./")
 FORM = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{css}</style>
@@ -82,7 +90,7 @@ class Login:
         if path == "/logout":
             for token in self._tokens_of(scope):
                 self._tokens.pop(token, None)
-            await _redirect(send, [])
+            await send_whole(send, 303, [HOME], b"")
         elif path == "/login" and scope["method"] == "POST":
             await self._log_in(scope, await read_body(receive), send)
         elif _wants_html(scope):
@@ -102,10 +110,17 @@ class Login:
         if hmac.compare_digest(given.encode(), self._secret):
             token = self.token()
             cookies = [
-                f"{self._cookie}={token}; Path=/; HttpOnly; SameSite=None; Secure",
-                f"{self._cookie}-plain={token}; Path=/; HttpOnly; SameSite=Lax",
+                (b"set-cookie", f"{self._cookie}{rest}".encode())
+                for rest in (
+                    f"={token}; Path=/; HttpOnly; SameSite=None; Secure",
+                    f"-plain={token}; Path=/; HttpOnly; SameSite=Lax",
+                )
             ]
-            await (_redirect if _wants_html(scope) else _welcome)(send, cookies)
+            if _wants_html(scope):
+                await send_whole(send, 303, [HOME, *cookies], b"")
+            else:
+                kind = (b"content-type", b"application/json")
+                await send_whole(send, 200, [kind, *cookies], b'{"success": true}')
             return
         guesses.append(self._clock())
         if not _wants_html(scope):
@@ -117,7 +132,7 @@ class Login:
             title=html.escape(self._title), css=self._css, sentence=html.escape(sentence)
         ).encode()
         kind = (b"content-type", b"text/html; charset=utf-8")
-        await _send(send, status, [kind, (b"cache-control", b"no-store")], page)
+        await send_whole(send, status, [kind, (b"cache-control", b"no-store")], page)
 
     def _guesses_of(self, address: str) -> deque[float]:
         """Times of the wrong passwords of an address within GUESSES_S."""
@@ -136,22 +151,3 @@ class Login:
 
 def _wants_html(scope: dict[str, Any]) -> bool:
     return "text/html" in header(scope, b"accept")
-
-
-async def _redirect(send: Any, cookies: list[str]) -> None:
-    await _send(send, 303, [(b"location", b"./"), *_set(cookies)], b"")
-
-
-async def _welcome(send: Any, cookies: list[str]) -> None:
-    kind = (b"content-type", b"application/json")
-    await _send(send, 200, [kind, *_set(cookies)], b'{"success": true}')
-
-
-def _set(cookies: list[str]) -> list[tuple[bytes, bytes]]:
-    return [(b"set-cookie", cookie.encode()) for cookie in cookies]
-
-
-async def _send(send: Any, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    headers = [*headers, (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

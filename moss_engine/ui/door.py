@@ -155,9 +155,7 @@ class Tab:
         if kind == "got":
             self.outbox.got(_number(event, "last"))
         elif kind == "response.create":
-            values = form.read(event.get("values"), self._handlers.facts)
-            asked = values | {"heard": _text(event, "heard")}, *self._called(event)
-            self._reply(self._handlers.answer(*asked, tick_s=_tick_s(event)), event)
+            self._reply(self._answer(event), event)
         elif kind == "response.cancel":
             self._do(self._cancel(_text(event, "heard")))
         elif kind == "conversation.clear":
@@ -165,9 +163,7 @@ class Tab:
         elif kind == "replay.check":
             self.tell("replay.checked", sentence=self._handlers.check_replay(_text(event, "file")))
         elif kind == "replay.create":
-            file, heard = _text(event, "file"), _text(event, "heard")
-            asked = file, heard, *self._called(event), _tick_s(event)
-            self._reply(self._handlers.replay(*asked), event)
+            self._reply(self._replay(event), event)
         elif kind is not None and str(kind).startswith("input_audio_buffer."):
             self._listen(str(kind).partition(".")[2], event)
         else:
@@ -228,9 +224,16 @@ class Tab:
         if accepted:
             await self._tell_conversation()
 
-    def _called(self, event: dict[str, Any]) -> tuple[str, Conversation]:
-        """What a reply is called, and the conversation that it belongs to."""
-        return form.run_name(event.get("run")), self.conversation
+    def _answer(self, event: dict[str, Any]) -> Messages:
+        values = form.read(event.get("values"), self._handlers.facts)
+        values["heard"] = _text(event, "heard")
+        run, tick_s = form.run_name(event.get("run")), _tick_s(event)
+        return self._handlers.answer(values, run, self.conversation, tick_s=tick_s)
+
+    def _replay(self, event: dict[str, Any]) -> Messages:
+        file, heard = _text(event, "file"), _text(event, "heard")
+        run, tick_s = form.run_name(event.get("run")), _tick_s(event)
+        return self._handlers.replay(file, heard, run, self.conversation, tick_s)
 
     async def _cancel(self, heard: str) -> None:
         await self._handlers.stop(heard, self.conversation)

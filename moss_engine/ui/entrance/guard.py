@@ -12,7 +12,7 @@ import contextlib
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -88,6 +88,7 @@ class Calls:
     defaults: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class Guard:
     """Wraps an ASGI app. `state` tells how the service is, one of HEALTH; `hosts` are the Host
     names (None: any); `frames` are the origins that may show the page inside theirs.
@@ -100,36 +101,24 @@ class Guard:
     asked at a time.
     """
 
-    def __init__(
-        self,
-        app: Any,
-        *,
-        calls: Calls,
-        state: Callable[[], Awaitable[str]],
-        hosts: frozenset[str] | None = None,
-        frames: tuple[str, ...] = (),
-        login: Login | None = None,
-        upload: Any = None,
-        door: Any = None,
-        files: Mapping[str, tuple[bytes, bytes]] | None = None,
-        rewrite: Callable[[bytes], bytes] | None = None,
-        endpoints: Any = None,
-        is_session: Callable[[str], bool] | None = None,
-        places: Places | None = None,
-    ):
-        self.app = app
-        self.endpoints = endpoints
-        self.door = door
-        self.login = login
-        self.upload = upload
-        self.calls = calls
-        self.state = state
-        self.hosts = hosts
-        self.is_session = is_session
-        self.places = places
-        self.files = files or {}
-        self.texts = Texts(rewrite)
-        policy = " ".join(("frame-ancestors 'self'", *frames))
+    app: Any
+    _: KW_ONLY
+    calls: Calls
+    state: Callable[[], Awaitable[str]]
+    hosts: frozenset[str] | None = None
+    frames: tuple[str, ...] = ()
+    login: Login | None = None
+    upload: Any = None
+    door: Any = None
+    files: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    rewrite: Callable[[bytes], bytes] | None = None
+    endpoints: Any = None
+    is_session: Callable[[str], bool] | None = None
+    places: Places | None = None
+
+    def __post_init__(self) -> None:
+        self.texts = Texts(self.rewrite)
+        policy = " ".join(("frame-ancestors 'self'", *self.frames))
         self.headers = {**SAFE, b"content-security-policy": policy.encode()}
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:

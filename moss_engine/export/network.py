@@ -342,10 +342,8 @@ class Network:
         """x: float32 [T, hidden]. With `select`, only these rows go on behind the attention."""
         ops, config, prefix = self._ops, self._config, f"layers.{slot}."
         head_dim = config.head_dim
-        q_size, kv_size = (
-            config.num_attention_heads * head_dim,
-            config.num_key_value_heads * head_dim,
-        )
+        q_size = config.num_attention_heads * head_dim
+        kv_size = config.num_key_value_heads * head_dim
         qkv = self._product(self._norm(x, prefix + "input_norm"), prefix + "qkv")
         q, k, v = (
             ops.reshape(ops.part(qkv, start, size, num_rows), (0, size // head_dim, head_dim))

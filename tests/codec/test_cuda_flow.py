@@ -94,10 +94,8 @@ def test_one_step_of_the_estimator_and_its_memory(monkeypatch, weight_bytes, til
     plan = plan_of(4 * FRAMES, torch.float32, shared_memory_bytes())
     plan = dataclasses.replace(plan, **tiles)
     voices = [make_voice(weights, 10, 1), make_voice(weights, 5, 2)]
-    plain, fused = (
-        aged(weights, voices, 1 if INTERPRETED else 3),
-        aged(weights, voices, 1 if INTERPRETED else 3),
-    )
+    plain = aged(weights, voices, 1 if INTERPRETED else 3)
+    fused = aged(weights, voices, 1 if INTERPRETED else 3)
     inputs = torch.randn(4, FRAMES, 320, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     inputs[1::2, :, :80] = inputs[::2, :, :80]  # both branches of a stream move the same mel
     given = cuda_flow._Inputs.empty(weights, 2, CODES)

@@ -63,11 +63,9 @@ def test_activation_far_from_the_edges(samples):
     ways."""
     plain = generator(upsample_initial_channel=128).resblocks[0].activations[0]
     x = 2 * random_signal(1, 64, 1, samples)
-    bias, add, total = (
-        torch.arange(64.0, device=DEVICE) / 70,
-        random_signal(1, 64, 1, samples, seed=1),
-        x.clone(),
-    )
+    bias = torch.arange(64.0, device=DEVICE) / 70
+    add = random_signal(1, 64, 1, samples, seed=1)
+    total = x.clone()
     wanted = plain((x + bias[:, None, None] + add)[:, :, 0])
     found = _Activation(plain)(x, bias, add, total)[:, :, 0]
     assert relative_error(found, wanted) < 1e-5

@@ -56,10 +56,8 @@ class RuntimeContract:
         rows = self.rows(30)
         with torch.inference_mode():
             states = self.model(torch.tensor(rows), torch.arange(30), causal_attend)
-            text, audio = (
-                self.model.text_lm_head(states.text),
-                self.model.audio_lm_head(states.audio),
-            )
+            text = self.model.text_lm_head(states.text)
+            audio = self.model.audio_lm_head(states.audio)
         table = self.table(30)
         for end in range(1, 31):
             logits = self.forward(self.part(rows, table, end - 1, end))

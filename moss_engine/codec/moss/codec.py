@@ -173,10 +173,8 @@ class MossCodec:
 
     def _speak(self, streams: Sequence[MossStream], *, is_last: bool) -> list[np.ndarray]:
         """Each stream's chunks in turn: samples do not depend on how codes were split."""
-        states, waves = (
-            [stream.state for stream in streams],
-            [[self.flow.noise.new_zeros(0)] for _ in streams],
-        )
+        states = [stream.state for stream in streams]
+        waves = [[self.flow.noise.new_zeros(0)] for _ in streams]
         for turn in range(max(len(stream.mels) for stream in streams)):
             due = [i for i, stream in enumerate(streams) if turn < len(stream.mels)]
             results = self.vocoder.speak(

@@ -185,10 +185,8 @@ def speak_whole(
     num_codes = WhisperVqConfig.from_folder(folder).num_codes
     if not codes or not 0 <= min(codes) <= max(codes) < num_codes:
         raise ParameterError(f"A reply has one or more codes, from 0 to {num_codes - 1}.")
-    flow, hift = (
-        load_flow(folder, device, codec_dtype(dtype, device), whole=True),
-        load_hift(folder, device),
-    )
+    flow = load_flow(folder, device, codec_dtype(dtype, device), whole=True)
+    hift = load_hift(folder, device)
     mel = whole_mel(flow, flow_voice(flow, voice.codes, voice.mel, voice.speaker), codes, None)
     return whole_wave(hift, mel, source_noise(hift.config).to(device)).cpu().numpy()
 

@@ -151,10 +151,8 @@ class SourceBigVgan(nn.Module):
 
         `source` are the pulses of the whole crop with at least EDGE samples more at both ends.
         """
-        hop, spare = (
-            MOSS_MEL.hop_size,
-            (source.shape[-1] - mel.shape[-1] * MOSS_MEL.hop_size) // 2 - EDGE,
-        )
+        hop = MOSS_MEL.hop_size
+        spare = (source.shape[-1] - mel.shape[-1] * MOSS_MEL.hop_size) // 2 - EDGE
         source = source[:, spare : source.shape[-1] - spare]
         voiced, free = self.spectra(mel, source, torch.randn_like(source))
         inside = slice(EDGE + left * hop, EDGE + (mel.shape[-1] - right) * hop)

@@ -104,10 +104,8 @@ class Block(nn.Module):
         super().__init__()
         self.depthwise = Convolution(width, width, look_ahead, groups=width)
         self.norm = nn.LayerNorm(width)
-        self.widen, self.narrow = (
-            nn.Linear(width, MLP_RATIO * width),
-            nn.Linear(MLP_RATIO * width, width),
-        )
+        self.widen = nn.Linear(width, MLP_RATIO * width)
+        self.narrow = nn.Linear(MLP_RATIO * width, width)
         self.scale = nn.Parameter(torch.full((width,), FIRST_SCALE))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -215,9 +215,16 @@ def _row_sums8(weights, pairs, K: tl.constexpr, CHUNK: tl.constexpr):
 
 
 @triton.jit
-def _load_vector8(x_ptr, norm_ptr, lane, eps, K: tl.constexpr, CHUNK: tl.constexpr,
-                 NORM: tl.constexpr):
-    """One lane's vector as float16 pairs, chunk by chunk, and their multipliers."""
+def _load_inputs(x_ptr, norm_ptr, at, k, shrink, K: tl.constexpr, NORM: tl.constexpr):
+    x = tl.load(x_ptr + at + k, mask=k < K, other=0.0).to(tl.float32) * shrink
+    if NORM:
+        x *= tl.load(norm_ptr + at + k, mask=k < K, other=0.0).to(tl.float32)
+    return x
+
+
+@triton.jit
+def _measure(x_ptr, norm_ptr, lane, K: tl.constexpr, CHUNK: tl.constexpr, NORM: tl.constexpr):
+    """A lane's sum of squares, if it is to be normed, and its largest magnitude."""
     columns = tl.arange(0, CHUNK)
     squares = 0.0
     largest = 1e-30
@@ -228,14 +235,19 @@ def _load_vector8(x_ptr, norm_ptr, lane, eps, K: tl.constexpr, CHUNK: tl.constex
             squares += tl.sum(x * x, 0)
             x *= tl.load(norm_ptr + lane * K + k, mask=k < K, other=0.0).to(tl.float32)
         largest = tl.maximum(largest, tl.max(tl.abs(x), 0))
+    return squares, largest
+
+
+@triton.jit
+def _load_vector8(x_ptr, norm_ptr, lane, eps, K: tl.constexpr, CHUNK: tl.constexpr,
+                  NORM: tl.constexpr):
+    """One lane's vector as float16 pairs, chunk by chunk, and their multipliers."""
+    squares, largest = _measure(x_ptr, norm_ptr, lane, K, CHUNK, NORM)
     shrink = 1.0 / largest
     pairs = ()
     for start in tl.static_range(0, K, CHUNK):
-        k = start + columns
-        x = tl.load(x_ptr + lane * K + k, mask=k < K, other=0.0).to(tl.float32) * shrink
-        if NORM:
-            x *= tl.load(norm_ptr + lane * K + k, mask=k < K, other=0.0).to(tl.float32)
-        pairs += _pairs(x)
+        k = start + tl.arange(0, CHUNK)
+        pairs += _pairs(_load_inputs(x_ptr, norm_ptr, lane * K, k, shrink, K, NORM))
     if NORM:
         largest *= tl.rsqrt(squares / K + eps)
     return pairs, largest
@@ -313,14 +325,6 @@ _LARGEST = {8: 32.0, 4: 256.0}
 
 
 @triton.jit
-def _load_inputs(x_ptr, norm_ptr, at, k, shrink, K: tl.constexpr, NORM: tl.constexpr):
-    x = tl.load(x_ptr + at + k, mask=k < K, other=0.0).to(tl.float32) * shrink
-    if NORM:
-        x *= tl.load(norm_ptr + at + k, mask=k < K, other=0.0).to(tl.float32)
-    return x
-
-
-@triton.jit
 def _load_vector(x_ptr, norm_ptr, lane, eps, K: tl.constexpr, CHUNK: tl.constexpr,
                  NORM: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr,
                  LARGEST: tl.constexpr, ASM: tl.constexpr):
@@ -328,16 +332,7 @@ def _load_vector(x_ptr, norm_ptr, lane, eps, K: tl.constexpr, CHUNK: tl.constexp
 
     Pairs of float16 as int32, or, without machine instructions, single values as float32.
     """
-    columns = tl.arange(0, CHUNK)
-    squares = 0.0
-    largest = 1e-30
-    for start in tl.static_range(0, K, CHUNK):
-        k = start + columns
-        x = tl.load(x_ptr + lane * K + k, mask=k < K, other=0.0).to(tl.float32)
-        if NORM:
-            squares += tl.sum(x * x, 0)
-            x *= tl.load(norm_ptr + lane * K + k, mask=k < K, other=0.0).to(tl.float32)
-        largest = tl.maximum(largest, tl.max(tl.abs(x), 0))
+    squares, largest = _measure(x_ptr, norm_ptr, lane, K, CHUNK, NORM)
     shrink = LARGEST / largest
     PER: tl.constexpr = 64 // BITS
     HALF: tl.constexpr = GROUP // 2

@@ -175,14 +175,10 @@ class CudaNetwork:
     def _fill_layers(self, stack: Stack, x: Tensor, rows: RowsInput) -> None:
         """x [lanes, rows, hidden] through all layers, in place."""
         lanes, num_rows, _ = x.shape
-        qkv, queries = (
-            self._buffer("qkv", lanes, num_rows),
-            self._buffer("queries", lanes, num_rows),
-        )
-        attended, gated = (
-            self._buffer("attended", lanes, num_rows),
-            self._buffer("gated", lanes, num_rows),
-        )
+        qkv = self._buffer("qkv", lanes, num_rows)
+        queries = self._buffer("queries", lanes, num_rows)
+        attended = self._buffer("attended", lanes, num_rows)
+        gated = self._buffer("gated", lanes, num_rows)
         for slot, layer in enumerate(stack.layers, start=stack.first_slot):
             self._products.normed(x, layer.input_norm, layer.qkv, qkv)
             self._attention.store(

@@ -338,11 +338,9 @@ class PackedNetwork:
 
     def _layer(self, prefix: str, slot: int, weights: CheckpointWeights) -> PackedLayer:
         config, eps = self.config, self.config.rms_norm_eps
-        heads, kv_heads, head_dim = (
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            config.head_dim,
-        )
+        heads = config.num_attention_heads
+        kv_heads = config.num_key_value_heads
+        head_dim = config.head_dim
         head_starts = torch.arange(heads + 2 * kv_heads).unsqueeze(1) * head_dim
         order = head_starts + torch.arange(head_dim)
         # v heads stay as they are

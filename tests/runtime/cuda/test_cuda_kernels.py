@@ -40,14 +40,10 @@ def normed(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     ("lanes", "inputs", "outputs"), [(1, 48, 100), (2, 96, 37), (1, 5000, 18), (1, 64, 8200)]
 )
 def test_matvec(dtype, lanes, inputs, outputs):
-    x, weight = (
-        normal(lanes, inputs, dtype=dtype, seed=1),
-        normal(lanes, outputs, inputs, dtype=dtype, seed=2),
-    )
-    norm, residual = (
-        normal(lanes, inputs, dtype=dtype, seed=3),
-        normal(lanes, outputs, dtype=dtype, seed=4),
-    )
+    x = normal(lanes, inputs, dtype=dtype, seed=1)
+    weight = normal(lanes, outputs, inputs, dtype=dtype, seed=2)
+    norm = normal(lanes, inputs, dtype=dtype, seed=3)
+    residual = normal(lanes, outputs, dtype=dtype, seed=4)
     out = torch.full((lanes, outputs), torch.nan, device=DEVICE, dtype=dtype)
     matvec(x, weight, out, norm=norm, eps=1e-3)
     assert relative_error(out, product(normed(x, norm, 1e-3), weight)) < TOLERANCE[dtype]
@@ -81,10 +77,8 @@ def test_products_of_few_rows(dtype, lanes, rows, inputs, outputs):
 
 
 def test_embedding_selects_by_the_modality_pad():
-    text, audio = (
-        torch.arange(12.0, device=DEVICE).view(4, 3),
-        -torch.arange(9.0, device=DEVICE).view(3, 3),
-    )
+    text = torch.arange(12.0, device=DEVICE).view(4, 3)
+    audio = -torch.arange(9.0, device=DEVICE).view(3, 3)
     ids = torch.tensor([[1, 2], [3, 999], [0, 1]], dtype=torch.int32, device=DEVICE)
     out = torch.full((3, 3), torch.nan, device=DEVICE)
     embed(ids, text, audio, 3, out[:1])
@@ -215,10 +209,8 @@ def test_few_float8_rows(lanes, rows, inputs, outputs):
     x = normal(lanes, rows, inputs, dtype=torch.bfloat16, seed=1) / inputs**0.5
     norm = normal(lanes, inputs, dtype=torch.bfloat16, seed=4)
     residual = normal(lanes, rows, outputs, dtype=torch.float32, seed=5)
-    values, row_scale = (
-        torch.empty_like(x, dtype=weight.dtype),
-        torch.empty(lanes * rows, device=DEVICE),
-    )
+    values = torch.empty_like(x, dtype=weight.dtype)
+    row_scale = torch.empty(lanes * rows, device=DEVICE)
     quantise_rows(x.flatten(0, 1), values.flatten(0, 1), row_scale, norm, 1e-3)
     rounded = values.double() * row_scale.double().view(lanes, rows, 1)
     if not INTERPRETED:  # the interpreter rounds 0.99 to a half

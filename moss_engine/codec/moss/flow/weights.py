@@ -476,10 +476,8 @@ class _Packer:
         )
 
     def _stage(self, name: str, config: FlowConfig, time: Tensor) -> Stage:
-        first, second = (
-            self._conv(f"{name}.0.block1.block.0"),
-            self._conv(f"{name}.0.block2.block.0"),
-        )
+        first = self._conv(f"{name}.0.block1.block.0")
+        second = self._conv(f"{name}.0.block2.block.0")
         residual = self._conv(f"{name}.0.res_conv")
         taps = F.pad(residual.weight, (first.weight.shape[1] - residual.weight.shape[1], 0))
         shift = F.linear(

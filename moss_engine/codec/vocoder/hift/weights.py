@@ -150,10 +150,8 @@ def hift_shapes(config: HiftConfig) -> dict[str, tuple[int, ...]]:
         _conv(
             shapes, f"f0_predictor.condnet.{2 * i}", config.num_mels if i == 0 else pitch, pitch, 3
         )
-    shapes["f0_predictor.classifier.weight"], shapes["f0_predictor.classifier.bias"] = (
-        (1, pitch),
-        (1,),
-    )
+    shapes["f0_predictor.classifier.weight"] = (1, pitch)
+    shapes["f0_predictor.classifier.bias"] = (1,)
     return shapes
 
 

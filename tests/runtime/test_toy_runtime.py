@@ -53,11 +53,6 @@ def test_a_toy_runtime_serves():
     assert runtime.is_closed
 
 
-def test_nothing_else_is_its_own():
-    own = {name for name in vars(Toy) if not name.startswith("_")}
-    assert own == {"limits", "info", "forward", "close", "is_closed"}
-
-
 def test_its_line_in_the_table_is_all_that_options_need(tiny_checkpoint, monkeypatch):
     config = EngineConfig(checkpoint=tiny_checkpoint, runtime="toy", device="cpu", max_sessions=3)
     with pytest.raises(ConfigError, match=r"--runtime is 'toy'; choose one of auto, torch, tens"):

@@ -222,6 +222,13 @@ class Run:
         assert self._pages is not None
         return [self._pages.submit(listen_once_on_page, self.size, num, number)]
 
+    def busiest(self) -> Any:
+        """The card of the replica with the most replies."""
+        cluster = asyncio.run(self.service.stats()).cluster
+        assert cluster is not None
+        running = {replica.name: replica.running for replica in cluster.replicas}
+        return max(self.cards(), key=lambda card: running.get(card.name, 0))
+
     def cards(self) -> list[Any]:
         assert isinstance(self.service, ClusterService)
         return list(asyncio.run(self.service.replicas()))
@@ -375,7 +382,8 @@ def kill(run: Run, num: int) -> dict[str, Any]:
 
 
 def deaths(run: Run, num: int, rounds: int) -> dict[str, Any]:
-    """One death a round, under so many replies that were begun together."""
+    """One death a round, that of the busier replica, under so many replies that were begun
+    together."""
     found = []
     for number in range(rounds):
         while len(run.cards()) < run.gpus:
@@ -383,7 +391,7 @@ def deaths(run: Run, num: int, rounds: int) -> dict[str, Any]:
         time.sleep(SETTLE_S)
         hearing = run.ask_once(num, number)
         time.sleep(SETTLE_S)
-        doomed, killed_s = run.cards()[0], time.monotonic()
+        doomed, killed_s = run.busiest(), time.monotonic()
         os.kill(doomed.pid, signal.SIGKILL)
         heard = [one for page in hearing for one in page.result()]
         theirs = [h for h in heard if h.replica_at(killed_s) == doomed.name]

@@ -38,7 +38,6 @@ from moss_engine.cluster.build import open_fleet
 from moss_engine.cluster.replica import fingerprint
 from moss_engine.cluster.service import ClusterService
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
-from moss_engine.ui.stream import View, fold
 from tests.cluster.cluster_support import (
     INFO,
     Cluster,
@@ -260,23 +259,6 @@ def test_a_reply_survives_the_death_of_its_replica(batches):
         assert stats.ready and stats.cluster is not None
         assert len(stats.cluster.replicas) == 1
         assert stats.cluster.num_resumes == (batches > 0)
-
-
-def test_the_page_keeps_a_reply_that_moved_as_it_would_any_other():
-    """Rows, stretches and pauses are what a replay file is made of."""
-
-    def kept(events: list) -> tuple:
-        view = View("run", 0)
-        for event in events:
-            view = fold(view, event)
-        return view.new_rows, view.parts, view.pauses, b"".join(view.new_pcm), view.text
-
-    with clustered() as cluster:
-        whole = hear(cluster.service, ask(session="s"))
-        remote = cluster.remote(placements(whole)[0])
-        remote.kill_after = remote.batches + 3
-        moved = hear(cluster.service, ask(session="s"))
-    assert len(placements(moved)) == 2 and kept(moved) == kept(whole)
 
 
 def test_two_deaths_in_one_reply():

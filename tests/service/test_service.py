@@ -60,15 +60,6 @@ from tests.service.service_support import (
 )
 
 
-def test_what_is_heard_is_what_was_sampled():
-    with served() as service:
-        events = asyncio.run(listen(service, ask()))
-        assert_well_formed(events)
-        assert events[-1].rows == tuple(SPOKEN)
-        np.testing.assert_array_equal(heard(events), sound_of(events[-1].rows))
-        assert service.stats().outcomes == {"stop": 1}
-
-
 def test_a_written_reply_opens_no_codec_stream():
     codec = FakeCodec()
     codec.open_stream = None

@@ -99,7 +99,7 @@ function take(message, sound) {
   else if (live.total === 0) phase(message.stages.started === undefined ? "waiting" : "thinking");
   const waits = message.state === "waiting"; // at first, or in the middle as its replica is gone
   if (waits && !message.end) $(".la-status").textContent = `${SAYS.waiting} (${message.pool.waiting ?? 0} in line)`;
-  else if (live.waits) $(".la-status").textContent = SAYS[live.phase];
+  else if (live.waits) $(".la-status").textContent = player.silent && live.phase === "speaking" ? "Paused" : SAYS[live.phase];
   live.waits = waits;
   announce();
 }

@@ -35,10 +35,10 @@ class Scheduler:
     - `max_batch` turns run in a step. Where some of them are far ahead of their listeners, others
       are let in, as many again at the most; a step then takes those who are least ahead.
     - Replies that began elsewhere go first, those whose listeners have the least sound left before
-      others. Then first come, first served over visitors: of those waiting the one goes first whose
-      visitor has the fewest running. A session has at most one running and one waiting turn, and
-      the waiting one joins the queue when the running one is over. A later turn of the session
-      takes the waiting one's place.
+      others, and share the steps with those that run even if nobody is far ahead. Then first come,
+      first served over visitors: of those waiting the one goes first whose visitor has the fewest
+      running. A session has at most one running and one waiting turn, and the waiting one joins the
+      queue when the running one is over. A later turn of the session takes the waiting one's place.
     """
 
     def __init__(self, blocks: BlockManager, limits: Limits, max_waiting: int):
@@ -187,8 +187,6 @@ class Scheduler:
         most = self._limits.max_batch
         if not self._queue or len(self.running) >= 2 * most:
             return None
-        if sum(ahead_s.get(turn.owner, 0.0) < SPARE_S for turn in ready) >= most:
-            return None
         running = Counter(turn.visitor for turn in self.running)
 
         def rank(turn: RequestState) -> tuple[float, int]:
@@ -196,6 +194,9 @@ class Scheduler:
             return ahead_s.get(turn.owner, 0.0) if goes_on else float("inf"), running[turn.visitor]
 
         turn = min(self._queue, key=rank)
+        is_new = turn.request.progress is None
+        if is_new and sum(ahead_s.get(turn.owner, 0.0) < SPARE_S for turn in ready) >= most:
+            return None
         return turn if self.blocks.has_room(turn.max_total_rows) else None
 
     def _admit(self, turn: RequestState) -> None:

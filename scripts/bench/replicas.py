@@ -81,7 +81,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--hold-s", type=float, default=15.0, help="seconds for which listeners stay (15)")
     add("--pages", type=count, default=4, help="page processes (4)")
     add("--codec", choices=("moss", "bigvgan"), default="moss", help="of random weights (moss)")
-    add("--places", type=count, default=256, help="replies of one step in a replica (256)")
+    add("--places", type=count,
+        help="replies of one step in a replica (256, on a CPU those of the program)")  # fmt: skip
     add("--prompt-rows", type=count, default=96, help="rows of random prompts (96)")
     add("--codes", type=count, default=128, help="codes of random replies (128)")
 
@@ -89,7 +90,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, report: Report) -> None:
     report.go_on()
     report.add(machine=machine(), cpu=cpu_name(), cores=os.cpu_count())
-    size = Size(args.checkpoint, args.codec, args.places, args.prompt_rows, args.codes)
+    places = args.places or (EngineConfig().max_sessions if args.checkpoint else 256)
+    size = Size(args.checkpoint, args.codec, places, args.prompt_rows, args.codes)
     if args.alone:
         service = make_service(size)
         service.start()
@@ -112,7 +114,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
 def make_service(size: Size) -> StartableService:
     """On the first GPU that this process sees, or on the CPU; not started."""
     if size.checkpoint:
-        return build_service(cpu_config(size.checkpoint))
+        return build_service(cpu_config(size.checkpoint, size.places))
     import torch
 
     from moss_engine.models.config import PUBLISHED
@@ -149,8 +151,8 @@ def make_service(size: Size) -> StartableService:
     return LocalService(core, info)
 
 
-def cpu_config(checkpoint: Path) -> EngineConfig:
-    return EngineConfig(checkpoint=checkpoint, device="cpu", max_sessions=8)
+def cpu_config(checkpoint: Path, places: int) -> EngineConfig:
+    return EngineConfig(checkpoint=checkpoint, device="cpu", max_sessions=places)
 
 
 def application(args: argparse.Namespace, size: Size, version: int) -> Any:
@@ -172,7 +174,9 @@ def application(args: argparse.Namespace, size: Size, version: int) -> Any:
 
     resources: dict[str, Any] = {"num_cpus": 1, "num_gpus": int(size.checkpoint is None)}
     if size.checkpoint:
-        config = settled(replace(cpu_config(size.checkpoint), max_waiting=16 + version))
+        config = settled(
+            replace(cpu_config(size.checkpoint, size.places), max_waiting=16 + version)
+        )
         talk = TalkConfig(recogniser="none")
         return of_checkpoint(args.gpus, config, talk, clones_voices=False, actor_options=resources)
     most = 5 * size.places

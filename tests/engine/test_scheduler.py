@@ -4,6 +4,7 @@ runtime."""
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -287,6 +288,25 @@ def test_a_reply_that_is_half_spoken_leaves_the_queue_for_nobody():
     scheduler.remove(second)
     scheduler.submit(by("somebody", 31))
     assert scheduler.crowded_out_by(other) is None, "the crowd has one of its own in the queue"
+
+
+def test_a_reply_that_began_elsewhere_waits_for_nobody_who_runs():
+    """All share the steps from then on; a new reply waits for somebody to be far ahead."""
+    scheduler = make_scheduler(TWO)
+    running = [by("crowd", 10 + i) for i in range(2)]
+    new, moved = by("new", 30), by("moved", 31)
+    moved.request = replace(moved.request, progress=Progress())
+    for turn in running:
+        scheduler.submit(turn)
+    ahead_s = dict.fromkeys((turn.owner for turn in (*running, moved)), 0.5)
+    step(scheduler, ahead_s=ahead_s)
+    for turn in (new, moved):
+        scheduler.submit(turn)
+    served = Counter(
+        share.turn.owner for _ in range(6) for share in step(scheduler, ahead_s=ahead_s)
+    )
+    assert scheduler.running == [*running, moved] and scheduler.waiting == (new,)
+    assert min(served[turn.owner] for turn in (*running, moved)) >= 3
 
 
 def test_a_full_queue_takes_a_reply_that_began_elsewhere_and_nobody_leaves_for_it():

@@ -166,11 +166,6 @@ class Follower:
         return len(self._held) / 2 / self.rate_hz
 
     @property
-    def now_s(self) -> float:
-        """Sound that was judged so far."""
-        return self._num_seen / self.rate_hz
-
-    @property
     def num_spoken(self) -> int:
         """Samples of the turn that goes on, up to its last speech; 0 where there is none."""
         if self._listener is None:

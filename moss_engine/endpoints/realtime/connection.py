@@ -266,7 +266,7 @@ class Connection:
             if responses.idle_s < idle_s:
                 continue
             responses.spoken()
-            now_ms = round(1000 * listening.follower.now_s)
+            now_ms = listening.ms_of(listening.follower.num_taken)
             await self._emit(
                 "input_audio_buffer.timeout_triggered",
                 audio_start_ms=max(0, now_ms - round(1000 * idle_s)),

@@ -75,6 +75,8 @@ class Listening:
         self._emit = emit
         self._turn_over = turn_over
         self._tasks: dict[Item, asyncio.Task[None]] = {}  # an id may be that of a deleted item, too
+        self._num_before = 0  # samples that came before the follower's
+        self.follower = Follower(None, server.info.max_speech_s, rate_hz=RATE_HZ)
         self.use(None)
 
     async def detector(self, *, needed: bool = False) -> Detector | None:
@@ -94,6 +96,7 @@ class Listening:
         """Find turns from now on, or (None) let the client commit them; `judge` decides how long a
         pause may be, and what speech over an answer is, or `levels`, as a follower has them, do."""
         self.stop_looking()
+        self._num_before += self.follower.num_taken
         self.follower = Follower(
             detector.open() if detector else None, self._server.info.max_speech_s,
             rate_hz=RATE_HZ, guarded=judge is not None, **levels,
@@ -111,6 +114,10 @@ class Listening:
                 f"The buffer holds more than {max_s:g} s and was emptied; commit sooner."
             )
         return found
+
+    def ms_of(self, at: int) -> int:
+        """Of the session's sound, for a sample of the follower's."""
+        return (self._num_before + at) * 1000 // RATE_HZ
 
     def clear(self) -> None:
         self.stop_looking()
@@ -177,7 +184,7 @@ class Listening:
 
     async def tell(self, heard: Heard) -> None:
         """A turn began, or it ended and becomes an item."""
-        ms, kind = heard.at * 1000 // RATE_HZ, "input_audio_buffer"
+        ms, kind = self.ms_of(heard.at), "input_audio_buffer"
         if heard.change is Change.BEGAN:
             self.item = Item(f"item_{secrets.token_hex(12)}", "user", True)
             await self._emit(f"{kind}.speech_started", audio_start_ms=ms, item_id=self.item.id)

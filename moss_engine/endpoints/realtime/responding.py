@@ -215,6 +215,7 @@ class Responses:
             self._ended(answer, begun_s)
 
     def _ended(self, answer: Answer, begun_s: float) -> None:
-        self._plays_until_s = 0.0 if answer.cancelled else begun_s + answer.sent_s
+        plays_from_s = answer.first_sound_s or begun_s
+        self._plays_until_s = 0.0 if answer.cancelled else plays_from_s + answer.sent_s
         self.spoken()
         self.answer = None

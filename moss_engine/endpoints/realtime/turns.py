@@ -15,7 +15,7 @@ from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.turn_taking import FRAME_S, LEAST_SPEECH_S, Change
 from moss_engine.audio.voice_activity import Detector
 from moss_engine.endpoints.realtime.answer import Emit
-from moss_engine.endpoints.realtime.conversation import Conversation, Item
+from moss_engine.endpoints.realtime.conversation import Conversation, Item, heard_chars
 from moss_engine.endpoints.realtime.listening import Listening
 from moss_engine.endpoints.realtime.responding import Responses
 from moss_engine.endpoints.realtime.wire import RATE_HZ
@@ -27,7 +27,8 @@ UNHEARD_S = 0.6
 """Nor had who goes on over the beginning of the answer."""
 WEIGH_EVERY_S = 0.16
 """Speech over an answer between two looks at its words."""
-SAYING_CHARS = 200
+SAYING_CHARS, SAID_AHEAD_S = 200, 1.0
+"""Of the words that an echo may have: so many, up to those that are said so soon."""
 BLOCK = RATE_HZ // 10
 """Samples that are heard at a time, however many a client sends: what a turn brings about comes
 before the next one."""
@@ -134,9 +135,17 @@ class Turns:
                 await self._interrupt(doubted)
 
     def _meant(self, found: Transcript | None, spoken_s: float) -> bool:
-        saying, text = self._responses.saying, found.text if found else None
-        words = saying.item.transcript if saying else ""
-        return self.listening.ear.means_it(text, spoken_s, words[-SAYING_CHARS:])
+        text = found.text if found else None
+        return self.listening.ear.means_it(text, spoken_s, self._saying())
+
+    def _saying(self) -> str:
+        """The words of the answer that are heard now, at the speed of speech, and those before."""
+        saying, rate_hz = self._responses.saying, self._server.info.sample_rate_hz
+        if saying is None or saying.first_sound_s is None:
+            return ""
+        heard_s = time.monotonic() - saying.first_sound_s + SAID_AHEAD_S
+        num_chars = heard_chars(saying.item.words, round(heard_s * rate_hz), rate_hz)
+        return "".join(text for _, text in saying.item.words)[:num_chars][-SAYING_CHARS:]
 
     async def _end_of_doubt(self, heard: Heard) -> None:
         doubted, spoken_s = self._doubted, heard.spoken_s

@@ -17,7 +17,7 @@ from moss_engine.audio import turn_judge
 from moss_engine.endpoints.realtime.wire import RATE_HZ
 from tests.audio.test_turn_taking import SAMPLE
 from tests.endpoints.endpoint_support import MODEL, running
-from tests.endpoints.realtime.test_realtime import until
+from tests.endpoints.realtime.test_realtime import until, write
 from tests.endpoints.realtime.test_talking import PAUSE, send
 from tests.ui.page_support import INFO, FakeService, Script, soon
 
@@ -180,6 +180,33 @@ async def test_a_murmur_does_not_stop_an_answer_and_words_do(talk, ears, spoken,
     kinds = [event.type for event in events]
     assert ("input_audio_buffer.speech_started" in kinds) is stops
     assert events[-1].response.status == ("cancelled" if stops else "completed")
+
+
+async def test_the_words_that_are_heard_of_a_long_answer_do_not_stop_it(talk, ears, spoken):
+    ears.script = Script(seconds=24.0, first_s=0.02, rtf=0.01)
+    text = "At noon the old train leaves. " + "Then it goes through the hills. " * 12
+    async with talk() as connection:
+        await write(connection, text)
+        await connection.response.create()
+        await until(connection, "response.output_audio.delta")
+        ears.words = "At noon the old."
+        await speak(connection, np.concatenate([spoken[: round(1.1 * RATE_HZ)], PAUSE]))
+        await connection.input_audio_buffer.clear()
+        events = await until(connection, "input_audio_buffer.cleared")
+    assert "input_audio_buffer.speech_started" not in [event.type for event in events]
+
+
+async def test_times_are_those_of_the_whole_session(talk, ears, spoken):
+    async with talk() as connection:
+        await send(connection, PAUSE)
+        audio = {"input": {"turn_detection": {"type": "server_vad"}}}
+        await connection.session.update(session={"type": "realtime", "audio": audio})
+        await send(connection, np.concatenate([spoken, PAUSE]))
+        events = await until(connection, "input_audio_buffer.speech_stopped")
+    started = next(e for e in events if e.type == "input_audio_buffer.speech_started")
+    before_ms = 1000 * len(PAUSE) // RATE_HZ
+    assert before_ms - 100 <= started.audio_start_ms < before_ms + 500
+    assert events[-1].audio_end_ms > before_ms + 1000 * len(spoken) // RATE_HZ
 
 
 async def test_a_buffer_that_is_cleared_leaves_nothing_of_its_turn(talk, ears, spoken):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,7 +14,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket
 
 from moss_engine.api.errors import MossError
 from moss_engine.endpoints.access import Caller
@@ -71,21 +71,12 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         with caller.place():
             return await transcribe(server, request)
 
-    async def secret(request: Request, caller: Caller) -> Response:
-        return await issue(server, request, caller)
-
-    async def session(request: Request, caller: Caller) -> Response:
-        return await issue_session(server, request, caller)
-
     async def metrics(request: Request) -> Response:
         """Counts against nobody's calls."""
         server.access.caller(request.scope)  # type: ignore[arg-type]
         stats = await server.service.stats()
         text = server.figures.text(server.info, server.model, stats)
         return Response(text, media_type=MEDIA_TYPE)
-
-    async def realtime(socket: WebSocket) -> None:
-        await converse(server, socket)
 
     endpoints: list[tuple[str, str, Endpoint]] = [
         ("GET", f"{PREFIX}models", models),
@@ -96,8 +87,8 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         ("POST", f"{PREFIX}audio/transcriptions", transcription),
         ("POST", f"{PREFIX}chat/completions", chat),
         ("POST", f"{PREFIX}responses", response),
-        ("POST", f"{PREFIX}realtime/client_secrets", secret),
-        ("POST", f"{PREFIX}realtime/sessions", session),
+        ("POST", f"{PREFIX}realtime/client_secrets", partial(issue, server)),
+        ("POST", f"{PREFIX}realtime/sessions", partial(issue_session, server)),
     ]
     if tool:
         endpoints.append(("POST", TOOL_PATH, open_tool(server)))
@@ -106,7 +97,7 @@ def make_app(server: Server, *, tool: bool = False, origins: tuple[str, ...] = (
         routes=[
             *(_route(server, *endpoint) for endpoint in endpoints),
             Route(f"{PREFIX}realtime/calls", calls.begin, methods=["POST"]),
-            WebSocketRoute(f"{PREFIX}realtime", realtime),
+            WebSocketRoute(f"{PREFIX}realtime", partial(converse, server)),
             Route("/metrics", metrics),
         ],
         exception_handlers={ApiError: refused, MossError: refused, HTTPException: refused},

@@ -172,7 +172,7 @@ def left_as_it_was(service: FakeService, caplog: pytest.LogCaptureFixture) -> It
 def test_http_calls_are_refused_and_nothing_is_left(url, service, caplog):
     draw, seen = random.Random(17), set()
     with left_as_it_was(service, caplog), httpx.Client(timeout=20) as http:
-        for _ in range(300):
+        for _ in range(150):
             path, body = draw.choice(BODIES)
             path = draw.choice([path] * 8 + ["models/x%0ay", "audio/transcriptions", "realtime"])
             method = draw.choice(["POST"] * 8 + ["GET", "DELETE", "OPTIONS"])
@@ -191,7 +191,7 @@ def test_realtime_events_are_refused_and_nothing_is_left(url, service, caplog):
     draw, errors = random.Random(18), 0
     address = f"{url.replace('http', 'ws')}/v1/realtime"
     with left_as_it_was(service, caplog):
-        for _ in range(10):
+        for _ in range(5):
             with websockets.sync.client.connect(address) as socket:
                 for _ in range(20):
                     socket.send(changed(draw.choice(EVENTS), draw).decode("utf-8", "replace"))
@@ -205,7 +205,7 @@ def test_realtime_events_are_refused_and_nothing_is_left(url, service, caplog):
                         errors += 1
                         assert event["error"]["type"] != "server_error", event
                         assert event["error"]["message"].endswith("."), event
-    assert errors > 50
+    assert errors > 25
 
 
 def test_many_values_are_counted_before_they_are_made():

@@ -20,7 +20,7 @@ from moss_engine.api.errors import (
 )
 from moss_engine.api.request import Speech
 from moss_engine.audio.follower import TAIL_S
-from moss_engine.audio.turn_taking import END_S, LEAD_S, RATE_HZ
+from moss_engine.audio.turn_taking import LEAD_S, RATE_HZ
 from moss_engine.ui.audio_in import recordings
 from moss_engine.ui.audio_in.ingest import AudioIngest, MicSession
 from moss_engine.ui.entrance.guard import Calls, Guard
@@ -130,12 +130,6 @@ async def test_all_turns_of_a_late_block_are_one_message(ingest):
     (answer,) = await record(ingest, wave, hands_free=True)
     said = await ingest.said(answer.utterance)
     assert len(said.keys) == 2 and said.codes[0] == 50 and said.codes[2] == 30
-
-
-async def test_silence_is_not_kept(ingest):
-    ear = ingest.open()
-    await record(ingest, *[silence(1.0)] * 60, ear=ear, hands_free=True)
-    assert ear._follower.held_s <= LEAD_S + END_S
 
 
 async def test_a_turn_ends_at_the_limit(ingest):

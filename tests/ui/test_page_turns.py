@@ -11,7 +11,6 @@ import pytest
 from moss_engine.api.request import Speech
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio import turn_judge
-from moss_engine.audio.follower import LEVEL_FRAMES, SOFTER_DB, Follower
 from moss_engine.audio.turn_judge import WAITS_S
 from moss_engine.audio.turn_taking import END_S, FRAME_S, RATE_HZ
 from moss_engine.ui.audio_in import partial
@@ -142,49 +141,3 @@ async def test_a_word_interrupts_as_soon_as_it_is_understood():
     answers = await feed(ingest_of(Ear("Stop it.")), wave, answering=True)
     sure = next(index for index, a in enumerate(answers) if a.talking and a.sure)
     assert sure * BLOCK_S - 0.5 < 0.6
-
-
-class Voice:
-    """A detector that takes everything but silence for speech."""
-
-    def probability(self, pcm: np.ndarray) -> float:
-        return float(np.abs(pcm).max() > 30)
-
-
-def test_what_is_much_softer_than_the_visitor_is_the_pages_own_echo():
-    follower = Follower(Voice(), 20.0)
-    for level in (0.3, 0.0):
-        follower.take(tone(2.0, level), answering=False)
-    echo = 0.3 * 10 ** (-20 / 20)
-    follower.take(tone(3.0, echo), answering=True)
-    assert not follower.talking, "the answer interrupted itself"
-    follower.take(silence(LEVEL_FRAMES * FRAME_S), answering=True)
-    follower.take(tone(0.5, 0.3 * 10 ** (-(SOFTER_DB - 2) / 20)), answering=True)
-    assert follower.talking and follower.interrupts
-
-
-def test_what_is_no_louder_than_an_echo_was_is_an_echo():
-    follower = Follower(Voice(), 20.0)
-    follower.take(tone(0.5, 0.05), answering=True)
-    assert follower.talking
-    follower.was_echo()
-    follower.take(silence(2.0), answering=True)
-    follower.take(tone(0.5, 0.05), answering=True)
-    assert not follower.talking
-    follower.take(tone(0.5, 0.1), answering=True)
-    assert follower.talking, "a louder voice is somebody else's"
-
-
-def test_a_turn_during_which_an_answer_began_says_nothing_about_the_visitors_level():
-    follower = Follower(Voice(), 20.0)
-    for level, answering in ((0.3, False), (0, False), (0.02, False), (0.02, True), (0, True)):
-        follower.take(tone(2.0, level), answering=answering)
-    assert not follower.talking
-    follower.take(tone(0.5, 0.05), answering=True)
-    assert not follower.talking, "the level of the first turn counts"
-
-
-def test_while_nothing_is_answered_a_soft_voice_counts():
-    follower = Follower(Voice(), 20.0)
-    follower.take(tone(0.5, 0.01), answering=False)
-    assert follower.talking and not follower.interrupts

@@ -341,12 +341,6 @@ class Answer:
         }
 
 
-async def ended(task: asyncio.Task[None] | None) -> None:
-    """Wait for a response that was cancelled."""
-    if task is not None:
-        await asyncio.wait({task})
-
-
 async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
     """Wait until one of these is over; the others are given up."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]

@@ -25,15 +25,11 @@ from moss_engine.endpoints.realtime.conversation import Conversation, Item, type
 from moss_engine.endpoints.realtime.fields import (
     CLIENT_EVENT,
     BufferAppend,
-    BufferClear,
-    BufferCommit,
+    BufferCommand,
     CallFields,
     ItemCreate,
-    ItemDelete,
-    ItemRetrieve,
     ItemTruncate,
     MessageFields,
-    OutputClear,
     OutputFields,
     ResponseCancel,
     ResponseCreate,
@@ -178,15 +174,8 @@ class Connection:
     async def _act(self, event: Any) -> None:
         if isinstance(event, BufferAppend):
             await self._turns.hear(self._samples(event.audio))
-        elif isinstance(event, BufferCommit):
-            self._turns.forget()
-            if self._decoder is not None:
-                await self._turns.hear(self._decoder.flush())
-            await self._turns.listening.commit()
-        elif isinstance(event, BufferClear):
-            self._turns.forget()
-            self._turns.listening.clear()
-            await self._emit("input_audio_buffer.cleared")
+        elif isinstance(event, BufferCommand):
+            await self._on_buffer(event.type)
         elif isinstance(event, SessionUpdate):
             said, earlier = event.session, event.type == "transcription_session.update"
             said = {**said, "type": "transcription"} if earlier else said
@@ -195,24 +184,33 @@ class Connection:
             await self._respond(event)
         elif isinstance(event, ResponseCancel):
             await self._cancel(event)
-        elif isinstance(event, OutputClear):
-            await self._responses.stop("client_cancelled")
         else:
             await self._change_items(event)
+
+    async def _on_buffer(self, kind: str) -> None:
+        if kind == "output_audio_buffer.clear":
+            await self._responses.stop("client_cancelled")
+            return
+        self._turns.forget()
+        if kind == "input_audio_buffer.clear":
+            self._turns.listening.clear()
+            await self._emit("input_audio_buffer.cleared")
+            return
+        if self._decoder is not None:
+            await self._turns.hear(self._decoder.flush())
+        await self._turns.listening.commit()
 
     async def _change_items(self, event: Any) -> None:
         if isinstance(event, ItemCreate):
             await self._create(event)
         elif isinstance(event, ItemTruncate):
             await self._truncate(event)
-        elif isinstance(event, ItemRetrieve):
+        elif event.type == "conversation.item.retrieve":
             item = self._talk.find(event.item_id)
             await self._emit("conversation.item.retrieved", item=item.value())
-        elif isinstance(event, ItemDelete):
-            if (
-                self._responses.answer is not None
-                and event.item_id == self._responses.answer.item.id
-            ):
+        else:
+            answer = self._responses.answer
+            if answer is not None and event.item_id == answer.item.id:
                 await self._responses.stop("client_cancelled")
             self._talk.delete(event.item_id)
             await self._emit("conversation.item.deleted", item_id=event.item_id)

@@ -3,7 +3,7 @@ other names before its general availability, too."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Union, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, ValidationError
 
@@ -236,18 +236,12 @@ class BufferAppend(Event):
     audio: Base64
 
 
-class BufferCommit(Event):
-    type: Literal["input_audio_buffer.commit"]
+class BufferCommand(Event):
+    """Clearing the output drops what is not heard yet of an answer over WebRTC."""
 
-
-class BufferClear(Event):
-    type: Literal["input_audio_buffer.clear"]
-
-
-class OutputClear(Event):
-    """What is not heard yet of an answer over WebRTC is dropped."""
-
-    type: Literal["output_audio_buffer.clear"]
+    type: Literal[
+        "input_audio_buffer.commit", "input_audio_buffer.clear", "output_audio_buffer.clear"
+    ]
 
 
 class ItemCreate(Event):
@@ -256,13 +250,8 @@ class ItemCreate(Event):
     item: ItemFields
 
 
-class ItemDelete(Event):
-    type: Literal["conversation.item.delete"]
-    item_id: str
-
-
-class ItemRetrieve(Event):
-    type: Literal["conversation.item.retrieve"]
+class ItemCommand(Event):
+    type: Literal["conversation.item.delete", "conversation.item.retrieve"]
     item_id: str
 
 
@@ -285,22 +274,16 @@ class ResponseCancel(Event):
     response_id: str | None = None
 
 
-ClientEvent = Annotated[
-    Annotated[SessionUpdate, Tag("<session.update>")]
-    | Annotated[SessionUpdate, Tag("<transcription_session.update>")]
-    | Annotated[BufferAppend, Tag("<input_audio_buffer.append>")]
-    | Annotated[BufferCommit, Tag("<input_audio_buffer.commit>")]
-    | Annotated[BufferClear, Tag("<input_audio_buffer.clear>")]
-    | Annotated[OutputClear, Tag("<output_audio_buffer.clear>")]
-    | Annotated[ItemCreate, Tag("<conversation.item.create>")]
-    | Annotated[ItemDelete, Tag("<conversation.item.delete>")]
-    | Annotated[ItemRetrieve, Tag("<conversation.item.retrieve>")]
-    | Annotated[ItemTruncate, Tag("<conversation.item.truncate>")]
-    | Annotated[ResponseCreate, Tag("<response.create>")]
-    | Annotated[ResponseCancel, Tag("<response.cancel>")],
-    told_by("type"),
-]
-CLIENT_EVENT: TypeAdapter[Any] = TypeAdapter(ClientEvent)
+EVENTS = (
+    SessionUpdate, BufferAppend, BufferCommand, ItemCreate, ItemCommand, ItemTruncate,
+    ResponseCreate, ResponseCancel,
+)  # fmt: skip
+TAGGED = tuple(
+    Annotated[kind, Tag(f"<{name}>")]
+    for kind in EVENTS
+    for name in get_args(kind.model_fields["type"].annotation)
+)
+CLIENT_EVENT: TypeAdapter[Any] = TypeAdapter(Annotated[Union[TAGGED], told_by("type")])  # noqa: UP007
 MAX_REFUSED = 16
 """Fields of one update that are told to be wrong; with more of them it is refused as a whole."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.errors import ApiError
-from moss_engine.endpoints.realtime.answer import Answer, Emit, ended, first_of
+from moss_engine.endpoints.realtime.answer import Answer, Emit, first_of
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
 from moss_engine.endpoints.realtime.session import Session
 from moss_engine.endpoints.realtime.wire import Wire
@@ -99,7 +99,8 @@ class Responses:
 
     async def over(self) -> None:
         """Wait for the one that is being made."""
-        await ended(self._answering)
+        if self._answering is not None:
+            await asyncio.wait({self._answering})
 
     async def stop(self, reason: str) -> None:
         if self.answer is not None:

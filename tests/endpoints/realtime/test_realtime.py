@@ -401,15 +401,6 @@ async def test_what_is_wrong_is_named_and_the_session_goes_on(connect, event, pa
         await write(connection)
 
 
-@pytest.mark.parametrize("said", ["", "{", "[]", "null", "[" * 5000, '{"type": NaN}', "\x00"])
-async def test_words_that_are_no_event_are_refused(connect, said):
-    async with connect() as connection:
-        await begin(connection)
-        await connection._connection.send(said)
-        assert (await until(connection, "error"))[-1].error.type == "invalid_request_error"
-        await write(connection)
-
-
 async def test_who_leaves_at_once_leaves_nothing_behind(connect, caplog):
     for _ in range(10):
         async with connect():

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import threading
-import tracemalloc
 
 import numpy as np
 import pytest
 import soundfile
 
 from moss_engine.api.request import Speech
-from moss_engine.audio.follower import Follower
-from moss_engine.audio.rate import Downsampler
-from moss_engine.audio.turn_taking import Change
 from moss_engine.endpoints.realtime.connection import Connection
 from moss_engine.endpoints.realtime.conversation import Item
 from moss_engine.endpoints.realtime.listening import Listening
@@ -181,18 +177,6 @@ async def test_turns_that_interrupt_nothing_are_answered_one_after_another(conne
     assert last == told[-1].response.id
 
 
-def test_sound_at_another_rate_keeps_its_shape():
-    times = np.arange(48_000) / RATE_HZ
-    low = (8000 * np.sin(2 * np.pi * 440 * times)).astype(np.int16)
-    pushed, whole = Downsampler(), Downsampler()
-    got = np.concatenate([pushed.push(block) for block in np.array_split(low, 77)])
-    assert np.array_equal(got, whole.push(low))
-    wanted = 8000 * np.sin(2 * np.pi * 440 * np.arange(len(got)) / 16_000)
-    assert abs(len(got) - 32_000) < 40 and np.abs(got[200:] - wanted[200:]).max() < 60
-    high = (8000 * np.sin(2 * np.pi * 10_000 * times)).astype(np.int16)
-    assert np.abs(Downsampler().push(high)[200:]).max() < 200
-
-
 async def test_a_buffer_nobody_commits_is_bounded(connect):
     async with connect() as connection:
         await begin(connection)
@@ -201,29 +185,6 @@ async def test_a_buffer_nobody_commits_is_bounded(connect):
         )
         sentence = (await until(connection, "error"))[-1].error.message
         assert "was emptied; commit sooner" in sentence
-
-
-class Silence:
-    """A detector that hears nothing, or a voice from `loud` on."""
-
-    def open(self):
-        return self
-
-    def probability(self, pcm: np.ndarray) -> float:
-        return float(np.abs(pcm).max() > 1000)
-
-
-def test_silence_is_forgotten_and_the_start_of_a_turn_is_kept():
-    follower = Follower(Silence(), 60.0, rate_hz=RATE_HZ)
-    for _ in range(50):
-        assert follower.take(np.zeros(2400, np.int16), answering=False) == []
-    assert follower.held_s < 1.0
-    loud = np.full(2400, 5000, np.int16)
-    heard = [h for _ in range(10) for h in follower.take(loud, answering=False)]
-    assert [h.change for h in heard] == [Change.BEGAN] and 4.5 < heard[0].at / RATE_HZ < 5.0
-    quiet = [h for _ in range(10) for h in follower.take(loud * 0, answering=False)]
-    assert [h.change for h in quiet] == [Change.PAUSED, Change.ENDED]
-    assert RATE_HZ < len(quiet[0].pcm) < len(quiet[1].pcm)
 
 
 def test_an_answer_is_cut_to_what_was_heard():
@@ -235,15 +196,3 @@ def test_an_answer_is_cut_to_what_was_heard():
     assert item.rows == rows[:6] and item.transcript == "One."
     item.cut(0, INFO)
     assert item.rows == () and item.transcript == "" and item.content(INFO.modes[1]) is None
-
-
-@pytest.mark.parametrize("size", [0, 1])
-def test_a_buffer_costs_what_its_sound_costs(size):
-    follower, block = Follower(None, 60.0), np.ones(size, np.int16)
-    tracemalloc.start()
-    for _ in range(20_000):
-        follower.take(block, answering=False)
-    held, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert held < 100_000
-    assert follower.take_all().tolist() == [1] * 20_000 * size

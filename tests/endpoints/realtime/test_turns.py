@@ -174,7 +174,7 @@ async def test_a_murmur_does_not_stop_an_answer_and_words_do(talk, ears, spoken,
         await speak(connection, np.concatenate([spoken, END]))
         await until(connection, "response.output_audio.delta")
         await speak(connection, np.concatenate([PAUSE, PAUSE]))  # too late to go on
-        ears.words = words
+        ears.words, ears.script = words, Script(seconds=0.2)  # of an answer to them
         await speak(connection, np.concatenate([spoken[: round(0.8 * RATE_HZ)], PAUSE]))
         events = await until(connection, "response.done")
     kinds = [event.type for event in events]

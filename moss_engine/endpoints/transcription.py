@@ -10,6 +10,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from moss_engine.api.captions import Caption, captions, srt, vtt
 from moss_engine.api.errors import MossError
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio.file import read_audio
@@ -21,7 +22,6 @@ from moss_engine.endpoints.bodies import (
     read_form,
     without_effect,
 )
-from moss_engine.endpoints.captions import Caption, captions, srt, vtt
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
 from moss_engine.endpoints.replies import EVENT_STREAM, server_sent, told_ignored, unless_gone
 from moss_engine.endpoints.server import Server

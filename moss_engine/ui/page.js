@@ -15,6 +15,7 @@ function paintShade(dark) {
 // To listen, or to look at the engine: the last choice, unless the address says which.
 function look(name) {
   document.body.dataset.view = name;
+  window.dispatchEvent(new Event(name));
   for (const button of views) button.setAttribute("aria-pressed", button.dataset.view === name);
 }
 const asked = (name) => views.some(({ dataset }) => dataset.view === name) && name;

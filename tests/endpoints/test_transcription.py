@@ -9,9 +9,9 @@ import httpx
 import openai
 import pytest
 
+from moss_engine.api.captions import captions, vtt
 from moss_engine.api.transcript import Word
 from moss_engine.audio.pcm import to_pcm16, write_wav
-from moss_engine.endpoints.captions import captions, vtt
 from tests.endpoints.endpoint_support import MODEL, running
 from tests.ui.page_support import INFO, FakeService, no_room, signal
 

@@ -236,17 +236,19 @@ class Visit:
         self.page.goto(f"{url}#{view}")
         self.page.wait_for_function("window.liveAudio?.ready")
         self.page.wait_for_selector("#mode input:checked", state="attached")
+        if view == "engine":
+            self.page.wait_for_selector("#panel .tile", state="attached")
         self.text = self.page.locator("#text textarea")
 
     def _edit(self, module: str, old: str, new: str) -> None:
-        """The page's module comes with something else in a place."""
+        """The page's modules come with something else in a place of one."""
 
         def answer(route) -> None:
             text = route.fetch().text()
             assert old in text, f"{module} does not hold {old}"
             route.fulfill(body=text.replace(old, new), content_type="text/javascript")
 
-        self.page.route(f"**/{module}", answer)
+        self.page.route("**/joined.js", answer)
 
     def ask(self, text: str) -> None:
         """Type, wait until the sound system is awake, and press Enter."""

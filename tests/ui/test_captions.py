@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.ui.node import in_node, module
@@ -23,7 +25,7 @@ WORDS = """async (url, text, piece) => {
     captions.show(at, 100, 1, true);
     return words().filter(({ classList }) => classList.said).map(({ textContent }) => textContent).join("").length;
   });
-  return { words: words().map(({ textContent }) => textContent), heard: heard.map((letters) => letters / text.length) };
+  return { timed: captions.timed(100, 1), words: words().map(({ textContent }) => textContent), heard: heard.map((letters) => letters / text.length) };
 }"""
 
 
@@ -56,6 +58,13 @@ def test_an_english_word_stands_with_the_space_before_it():
     assert words(ENGLISH)["words"] == [
         "The", " sky", " is", " blue,", " because", " air", " scatters", " it.", "  No", " doubt. ",
     ]  # fmt: skip
+
+
+def test_words_are_told_with_their_seconds_and_chinese_sentences_stay_whole():
+    timed = words("It is 3 P M. 天空是蓝的。对！", 100)["timed"]
+    assert [text for text, *_ in timed] == ["It", "is", "3", "PM.", "天空是蓝的。", "对！"]
+    assert timed[0][1] == 0 and timed[-1][2] == 100
+    assert all(one[2] == after[1] for one, after in pairwise(timed))
 
 
 @pytest.mark.parametrize("piece", [1, 100])

@@ -176,7 +176,8 @@ def test_a_shared_reply_plays_on_opening_or_says_what_to_do(service, browser, vi
         assert said.inner_text() == ""
 
 
-def test_a_shared_reply_is_one_file_with_sound_words_and_figures(service, browser, tab, tmp_path):
+def test_a_shared_reply_is_one_file_with_sound_words_and_figures(service, browser, visit, tmp_path):
+    tab = visit(view="listen")
     service.script = Script(seconds=1.2, rtf=0.2)
     tab.ask("Shared </script> with <b>everybody</b>.")
     tab.wait("done")
@@ -197,6 +198,18 @@ def test_a_shared_reply_is_one_file_with_sound_words_and_figures(service, browse
         assert page.locator("#text .said").count() == 4 and problems == []
     finally:
         context.close()
+
+
+def test_captions_are_files_in_step_with_the_sound(service, tab, tmp_path):
+    service.script = Script(seconds=1.2, rtf=0.2)
+    tab.ask("This is one. Tom & Ann.")
+    tab.wait("done")
+    srt, vtt = (saved(tab, tmp_path, name).read_text("utf-8") for name in ("srt", "vtt"))
+    first, second = srt.strip().split("\n\n")
+    assert first.startswith("1\n00:00:00,000 --> ") and first.endswith("\nThis is one.")
+    begins = first.split("\n")[1].split(" --> ")[1]
+    assert second == f"2\n{begins} --> 00:00:01,200\nTom & Ann."
+    assert vtt.startswith("WEBVTT\n\n00:00:00.000 --> ") and "\nTom &amp; Ann.\n" in vtt
 
 
 def test_replays_may_be_faster_and_slower(service, tab):

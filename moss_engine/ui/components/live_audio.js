@@ -4,7 +4,7 @@
 
 import { complain, randomName, root } from "./common.js";
 import { Door } from "./door.js";
-import { considered, hold, wire } from "./live_audio_controls.js";
+import { considered, giveCaptions, hold, wire } from "./live_audio_controls.js";
 import { barsOf, OpusReply, packetsOf, Player, SLOW_PREBUFFER_MS, soundWay, stretched, wavOf } from "./player.js";
 import { Captions, SAMPLE, Scope, TICK_MS } from "./stage.js";
 
@@ -304,6 +304,7 @@ const TAKES = {
   "response.update": (event, sound) => take(inFull(event), sound),
   "conversation.updated": ({ entries, whole }) => document.dispatchEvent(new CustomEvent("conversation", { detail: { entries, whole } })),
   "replay.checked": ({ sentence }) => considered(sentence),
+  "captions.created": giveCaptions,
   "input_audio_buffer.heard": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: event })),
   "input_audio_buffer.failed": (event) => document.dispatchEvent(new CustomEvent("heard", { detail: { ...event, failed: event.message } })),
   error: ({ message }) => {
@@ -459,6 +460,7 @@ function phase(name) {
   $(".la-pause").disabled = !seekable();
   $(".la-save").disabled = live.total === 0;
   $(".la-share").disabled = !live.ended;
+  for (const name of [".la-srt", ".la-vtt"]) $(name).disabled = !live.ended || !captions.text;
   $(".la-keep").disabled = !live.ended || !live.complete || !live.recipe;
   announce();
 }

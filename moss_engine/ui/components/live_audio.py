@@ -52,6 +52,8 @@ TEMPLATE = """
     <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M4 6.5 8 10.5 12 6.5"/></svg></button>
     <span class="la-menu" role="group" aria-label="Save" hidden>
       <button type="button" class="la-wav"><b>Sound</b> <small>A WAV file</small></button>
+      <button type="button" class="la-srt"><b>Captions</b> <small>An SRT file, in step with the sound</small></button>
+      <button type="button" class="la-vtt"><b>Captions for the web</b> <small>A WebVTT file</small></button>
       <button type="button" class="la-share"><b>Page to send</b> <small>Sound, captions and figures in one HTML
 file</small></button>
       <button type="button" class="la-keep"><b>Replay file</b> <small>Drop it on this page, and the same sound is made

@@ -74,7 +74,7 @@ export function wire() {
   wireKeeping();
 }
 
-// What of a reply can be taken away, in one menu: its sound, a page to send, and a replay file, from which the same sound
+// What of a reply can be taken away, in one menu: its sound, its captions, a page to send, and a replay file, from which the same sound
 // is made again without the network. A replay file is opened by dropping it anywhere on the page, or by the panel's button.
 
 function wireKeeping() {
@@ -97,13 +97,23 @@ function wireKeeping() {
     showMenu(false);
     $(".la-save").focus();
   }, true);
-  for (const [name, taken] of [[".la-wav", save], [".la-share", share], [".la-keep", keepReplay]]) {
-    $(name).addEventListener("click", () => {
+  const taken = { wav: save, srt: () => askCaptions("srt"), vtt: () => askCaptions("vtt"), share, keep: keepReplay };
+  for (const [name, take] of Object.entries(taken)) {
+    $(`.la-${name}`).addEventListener("click", () => {
       showMenu(false);
       $(".la-save").focus();
-      taken();
+      take();
     });
   }
+}
+
+// The server writes them, as it does for programs, of the words as they are marked here.
+function askCaptions(format) {
+  door.send({ type: "captions.create", format, words: captions.timed(live.total, rate) });
+}
+
+export function giveCaptions({ format, text }) {
+  give(new Blob([text], { type: "text/plain" }), `moss-speech-${live.run}.${format}`);
 }
 
 // Rows, text and settings, not the sound: that follows from them.
@@ -193,10 +203,9 @@ function panelFigures() {
 }
 
 async function sharedFile() {
-  const words = captions.segments.flatMap(({ start, words: inside }, i) => {
-    const end = captions.segments[i + 1]?.start ?? live.total;
-    return inside.map(({ element: word, at }) => ({ at: (start + at * (end - start)) / rate, text: word.textContent }));
-  });
+  window.dispatchEvent(new Event("engine"));
+  await window.panel;
+  const words = [...captions.times(live.total, rate, true)].map(([word, at]) => ({ at: at / rate, text: word.textContent }));
   const tokens = live.ids.map((id) => (id < 0 ? ["code", ~id] : ["text", live.pieces[id]]));
   const table = document.body.dataset.language === "zh" ? await window.first.chinese() : {};
   const [silent, unplayable] = [SILENT, UNPLAYABLE].map((sentence) => table[sentence] ?? sentence);

@@ -293,12 +293,15 @@ export function mount(place, { meanings }) {
     fold(!element.classList.contains("folded"));
     note("moss-details", element.classList.contains("folded") ? "folded" : "open");
   });
-  document.addEventListener("liveaudio", ({ detail }) => {
-    element.classList.toggle("begun", detail.run !== null);
-    showFigures(detail);
-    showWaterfall(detail);
-    showIds(detail);
-  });
+  function show(live) {
+    element.classList.toggle("begun", live.run !== null);
+    showFigures(live);
+    showWaterfall(live);
+    showIds(live);
+    compareWith(live);
+  }
+  document.addEventListener("liveaudio", ({ detail }) => show(detail));
+  if (window.liveAudio) show(window.liveAudio.state);
   keeper.addEventListener("click", keepReply);
   versus.querySelector(".versus-end").addEventListener("click", drop);
   versus.querySelector(".versus-play").addEventListener("click", () => {
@@ -312,6 +315,5 @@ export function mount(place, { meanings }) {
   }
   document.addEventListener("liveaudio", ({ detail }) => {
     if (detail.phase === "speaking" && !other.paused && !window.liveAudio.player.silent) other.pause();
-    compareWith(detail);
   });
 }

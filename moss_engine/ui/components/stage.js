@@ -59,6 +59,20 @@ export class Captions {
     }
   }
 
+  // The same of a reply that is whole, with where they end, in seconds; what no space parts is one word, up to the end of
+  // a Chinese sentence.
+  timed(total, rate) {
+    const words = [];
+    for (const [{ textContent: text }, at] of this.times(total, rate, true)) {
+      const [last, begins] = [words.at(-1), Math.round((1000 * at) / rate) / 1000];
+      if (last) last[2] = begins;
+      if (!last || /^\s/.test(text) || /[\s。！？]$/.test(last[0])) words.push([text, begins, begins]);
+      else last[0] += text;
+    }
+    if (words.length > 0) words.at(-1)[2] = total / rate;
+    return words.map(([text, ...seconds]) => [text.trim(), ...seconds]);
+  }
+
   // The words that were said last, and the next ones, as where they begin is guessed.
   around(heard, total, rate, ended) {
     const near = ([, at]) => at > heard - SAID_S * rate && at < heard + NEXT_S * rate;

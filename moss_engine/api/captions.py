@@ -10,7 +10,7 @@ from moss_engine.api.transcript import Word
 
 MAX_CHARS, MAX_S, PAUSE_S = 84, 7.0, 0.8
 """A caption's length at most, and the pause that ends one."""
-ENDS = (".", "?", "!", "\u2026")
+ENDS = (".", "?", "!", "\u2026", "\u3002", "\uff1f", "\uff01")
 
 
 @dataclass(frozen=True)

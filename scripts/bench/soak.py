@@ -45,7 +45,7 @@ QUESTIONS_A_TAB = 40
 BLOCK = 4000  # samples of the microphone at 16 kHz
 SPOKEN = REPO_ROOT / "assets" / "samples" / "good_morning.flac"
 MAX_ROWS = 60
-TALKING = "speech-to-speech"
+TALKING = ("talk", "speech-to-speech")  # modes, of voices that hear by a recogniser or themselves
 PATIENCE_S = 60.0
 
 
@@ -85,6 +85,7 @@ class Soak:
         self._ends: Counter[str] = Counter()
         self._samples: list[tuple[float, dict[str, int]]] = []
         self._busy_s = cpu_s(program.process.pid)
+        self._talking: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -93,8 +94,9 @@ class Soak:
     async def run(
         self, length_s: float, save: Callable[[dict[str, Any]], None], *, idle: bool = False
     ) -> None:
-        talks = await offers(self._client, TALKING)
-        people = (self._listen, self._listen, self._cancel, self._talk if talks else self._listen)
+        self._talking = await offered(self._client, TALKING)
+        fourth = self._talk if self._talking else self._listen
+        people = (self._listen, self._listen, self._cancel, fourth)
         visits = [asyncio.ensure_future(self._visit(person)) for person in people if not idle]
         try:
             while self.seconds < length_s:
@@ -188,7 +190,7 @@ class Soak:
             if not utterance:
                 self._ends["spoken: not heard"] += 1
                 continue
-            answer = await visitor.ask(mode=TALKING, utterance=utterance, max_rows=MAX_ROWS)
+            answer = await visitor.ask(mode=self._talking, utterance=utterance, max_rows=MAX_ROWS)
             self._note("spoken", answer)
 
     def _note(self, asked: str, answer: Answer) -> None:
@@ -289,12 +291,11 @@ class Visitor:
                 return event, sound
 
 
-async def offers(client: httpx.AsyncClient, mode: str) -> bool:
-    """Whether the page has a mode of that name."""
+async def offered(client: httpx.AsyncClient, names: tuple[str, ...]) -> str | None:
+    """The first of these modes that the page has."""
     parts = (await client.get("/config")).json()["components"]
-    return any(
-        mode in choice for part in parts for choice in part["props"].get("choices") or () if choice
-    )
+    known = {value for part in parts for _, value in part["props"].get("choices") or ()}
+    return next((name for name in names if name in known), None)
 
 
 def median_of(values: list[float]) -> float | None:

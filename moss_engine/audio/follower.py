@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from moss_engine.audio.echo import BLOCK, EchoCanceller
 from moss_engine.audio.rate import FROM_HZ, Downsampler
 from moss_engine.audio.turn_judge import Judge
 from moss_engine.audio.turn_taking import (
@@ -48,6 +49,8 @@ ECHO_DB = 3.0
 UNKNOWN_DB = -34.0
 """The least level of somebody who has not spoken yet, against full scale."""
 LEAST_DB, MOST_DB = -50.0, -24.0
+OVER_ECHO = 8.0
+"""Where it is known what was played, so many times the power that may be left of it interrupts."""
 
 
 class Levels:
@@ -55,12 +58,15 @@ class Levels:
 
     def __init__(self) -> None:
         self._powers: deque[float] = deque(maxlen=LEVEL_FRAMES)
+        self._left: deque[float] = deque(maxlen=LEVEL_FRAMES)
         self._now_db = LEAST_DB
         self._turn: list[float] = []
         self._voice_db: float | None = None
         self._echo_db = LEAST_DB
 
-    def take(self, frame: np.ndarray) -> None:
+    def take(self, frame: np.ndarray, left: float) -> None:
+        """`left`: power that may be an echo's."""
+        self._left.append(left)
         self._powers.append(float(np.mean((frame / 32768.0) ** 2)) + 1e-10)
         self._now_db = 10 * float(np.log10(sum(self._powers) / LEVEL_FRAMES))
 
@@ -82,8 +88,12 @@ class Levels:
         if self._turn:
             self._voice_db = self._turn_db()
 
+    def is_echo(self) -> bool:
+        """Whether the last frames may be what is left of an echo that was taken out."""
+        return sum(self._powers) < OVER_ECHO * sum(self._left)
+
     def is_soft(self) -> bool:
-        """Whether the last frames are too soft to interrupt an answer."""
+        """Whether the last frames are too soft to interrupt an answer whose echo is not known."""
         least_db = UNKNOWN_DB if self._voice_db is None else self._voice_db - SOFTER_DB
         return self._now_db < min(MOST_DB, max(self._echo_db, least_db))
 
@@ -140,6 +150,8 @@ class Follower:
         self._num_seen = 0  # samples that the listener judged
         self._num_unseen = 0  # at the end of what is held
         self._rest = np.empty(0, np.int16)  # at RATE_HZ, less than a frame
+        self._canceller = EchoCanceller()
+        self._with_echo = np.empty((2, 0), np.int16)  # heard and played, less than a block
         self._turn = TurnState()
         self._levels = Levels()
         self._answered = self._continued = False  # while this turn goes on
@@ -177,10 +189,16 @@ class Follower:
         """What is held, int16 [n]: the turn that goes on, or the moment before one may begin."""
         return np.frombuffer(bytes(self._held), np.int16)
 
-    def take(self, pcm: np.ndarray, answering: bool) -> list[Heard]:
-        """More sound, and what it brought about; `answering`: while an answer is heard."""
-        self._held += pcm.tobytes()
+    def take(
+        self, pcm: np.ndarray, answering: bool, played: np.ndarray | None = None
+    ) -> list[Heard]:
+        """More sound, and what it brought about; `answering`: while an answer is heard. `played`,
+        as long, was given to the loudspeaker meanwhile; None where that is not known."""
         self.num_taken += len(pcm)
+        left = 0.0
+        if self._listener is not None and not (played is None and self._canceller.idle):
+            pcm, left = self._without_echo(pcm, played)
+        self._held += pcm.tobytes()
         if self._listener is None:
             return []
         self._num_unseen += len(pcm)
@@ -190,8 +208,28 @@ class Follower:
         self._rest = samples[size:]
         heard: list[Heard] = []
         for frame in samples[:size].reshape(-1, FRAME_SAMPLES):
-            heard += self._frame(frame, self._listener.probability(frame), answering)
+            probability = self._listener.probability(frame)
+            self._levels.take(frame, left)
+            if answering and not self.talking and self._guarded and self._is_own(played):
+                probability = 0.0
+            heard += self._frame(probability, answering)
         return heard
+
+    def _is_own(self, played: np.ndarray | None) -> bool:
+        """Whether the last frames may be the answer's own sound."""
+        return self._levels.is_soft() if played is None else self._levels.is_echo()
+
+    def _without_echo(
+        self, pcm: np.ndarray, played: np.ndarray | None
+    ) -> tuple[np.ndarray, float]:
+        """Whole blocks of what is left when what was played is taken out, int16 [n], and the power
+        that may be an echo's in it."""
+        out = np.zeros_like(pcm) if played is None else played
+        both = np.concatenate([self._with_echo, np.stack([pcm, out])], axis=1)
+        size = both.shape[1] // BLOCK * BLOCK
+        self._with_echo = both[:, size:]
+        cleaned, left = self._canceller.push(*(both[:, :size] / np.float32(32768)))
+        return np.clip(np.rint(cleaned * 32768), -32768, 32767).astype(np.int16), left
 
     def take_all(self) -> np.ndarray:
         """Everything that is held, int16 [n]; nothing is, then."""
@@ -229,13 +267,10 @@ class Follower:
         """In whole frames."""
         return round(seconds / FRAME_S) * self._frame_size
 
-    def _frame(self, frame: np.ndarray, probability: float, answering: bool) -> list[Heard]:
+    def _frame(self, probability: float, answering: bool) -> list[Heard]:
         before, levels = self._turn, self._levels
         self._num_seen += self._frame_size
         self._num_unseen = max(0, self._num_unseen - self._frame_size)
-        levels.take(frame)
-        if self._guarded and answering and not before.talking and levels.is_soft():
-            probability = 0.0
         cough = self._guarded and self.interrupts and before.spoken_s < LEAST_SPEECH_S
         end_s = min(self.end_s, COUGH_END_S) if cough and not self._continued else self.end_s
         self._turn = turn = follow(
@@ -320,11 +355,13 @@ class Ear:
         self._understood = understood
         self._pause: Pause | None = None
 
-    async def hear(self, pcm: np.ndarray, *, answering: bool) -> list[Heard]:
+    async def hear(
+        self, pcm: np.ndarray, *, answering: bool, played: np.ndarray | None = None
+    ) -> list[Heard]:
         """As `Follower.take`."""
         follower, judge = self.follower, self._judge
         follower.end_s = self._end_s()
-        found = await asyncio.to_thread(follower.take, pcm, answering)
+        found = await asyncio.to_thread(follower.take, pcm, answering, played)
         for heard in found:
             if judge is not None and heard.change is Change.PAUSED and heard.pcm is not None:
                 melody = asyncio.ensure_future(judge.melody(heard.pcm, follower.rate_hz))

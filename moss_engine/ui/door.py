@@ -13,7 +13,8 @@ tab sends, besides binary frames, which are its microphone's int16 PCM at 16 kHz
     replay.create              file, run, heard, sound
     captions.create            format, words          srt or vtt; text, begin and end of each word
     input_audio_buffer.begin   recording, hands_free
-    input_audio_buffer.update  answering, saying      what the page says while it listens
+    input_audio_buffer.update  answering, saying, played      what the page says while it listens,
+                               and whether blocks hold, behind the microphone's, what it plays
     input_audio_buffer.commit                         what was said is over
     input_audio_buffer.clear                          and is nobody's
 
@@ -261,7 +262,8 @@ class Tab:
         if what == "begin":
             self._microphone.begin(_number(event, "recording"), bool(event.get("hands_free")))
         elif what == "update":
-            self._microphone.update(bool(event.get("answering")), _text(event, "saying"))
+            answering, played = bool(event.get("answering")), bool(event.get("played"))
+            self._microphone.update(answering, _text(event, "saying"), played)
         elif what == "commit":
             self._microphone.end()
         elif what == "clear":

@@ -28,31 +28,31 @@ WATCH = """(loud) => {
     before: 0, loud: 0, onset: 0, peak: 0, run: null,
   };
   const listener = recorder.capture.listener;
-  recorder.capture.listener = (pcm, level) => {
+  recorder.capture.listener = (pcm, level, played) => {
     const now = performance.now();
     seen.peak = Math.max(seen.peak, level);
     if (level > loud) {
       if (now - seen.loud > 1000) seen.onset = now;
       seen.loud = now;
     }
-    listener(pcm, level);
+    listener(pcm, level, played);
   };
   const { stop, player } = liveAudio;
-  const [pause, resume] = [player.pause.bind(player), player.resume.bind(player)];
+  const hold = player.hold.bind(player);
   liveAudio.stop = (...values) => {
     seen.stops += liveAudio.state.phase === "speaking";
     return stop(...values);
   };
-  player.pause = () => {
-    seen.holds += 1;
-    seen.since = performance.now();
-    seen.silences.push(seen.since - seen.onset);
-    pause();
-  };
-  player.resume = () => {
-    if (seen.since) seen.silent_ms += performance.now() - seen.since;
-    seen.since = null;
-    resume();
+  player.hold = (held) => {
+    if (held) {
+      seen.holds += 1;
+      seen.since = performance.now();
+      seen.silences.push(seen.since - seen.onset);
+    } else {
+      if (seen.since) seen.silent_ms += performance.now() - seen.since;
+      seen.since = null;
+    }
+    hold(held);
   };
   setInterval(() => {
     const { run, firstMs, latencyMs, underruns } = liveAudio.state;

@@ -132,6 +132,22 @@ async def test_all_turns_of_a_late_block_are_one_message(ingest):
     assert len(said.keys) == 2 and said.codes[0] == 50 and said.codes[2] == 30
 
 
+@pytest.mark.parametrize("known", [True, False])
+async def test_the_pages_own_sound_is_no_turn_where_it_is_known(ingest, known):
+    rng = np.random.default_rng(0)
+    played = np.rint(3000 * rng.normal(size=6 * RATE_HZ)).clip(-32768, 32767).astype(np.int16)
+    heard = np.roll(played // 2, 800)
+    ear = ingest.open()
+    ear.begin(hands_free=True)
+    talking = []
+    for start in range(0, len(heard), 1024):
+        part = slice(start, start + 1024)
+        out = played[part].tobytes() if known else None
+        answer = await ear.hear(heard[part].tobytes(), answering=True, end=False, played=out)
+        talking.append(answer.talking)
+    assert any(talking) is not known
+
+
 async def test_a_turn_ends_at_the_limit(ingest):
     answers = await record(ingest, *[tone(0.5)] * 12, hands_free=True)
     (said,) = [await ingest.said(answer.utterance) for answer in answers if answer.utterance]

@@ -83,3 +83,32 @@ def test_a_machine_that_has_become_fast_is_not_waited_for():
 def test_nobody_waits_for_ever():
     never = [[0.0, 0.2], [9.0, 0.3], [9.1, 0.4]]
     assert play(never, never)[1]["sounds_s"] <= MAX_WAIT_MS / 1000 + 0.02
+
+
+HELD = """async (source, rate, block, options) => {
+  let made;
+  class Processor { constructor() { this.port = { postMessage() {} }; } }
+  const run = new Function("AudioWorkletProcessor", "registerProcessor", "sampleRate", "currentTime", source);
+  run(Processor, (_, kind) => { made = kind; }, rate, 0);
+  const ring = new made({ processorOptions: options });
+  const sound = (blocks) => Array.from({ length: blocks }, () => {
+    const out = new Float32Array(block);
+    ring.process([], [[out]]);
+    return Array.from(out, (sample) => Math.round(sample * 32768));
+  });
+  ring.receive({ pcm: Int16Array.from({ length: rate }, (_, i) => i % 30000) });
+  const before = sound(3).flat();
+  ring.receive({ held: true });
+  const [fading, ...silent] = sound(4);
+  ring.receive({ held: false });
+  return { before, fading, silent: silent.flat(), after: sound(2).flat() };
+}"""
+
+
+def test_what_is_held_fades_and_goes_on_where_it_was():
+    source = (HERE / "player_worklet.js").read_text(encoding="utf-8")
+    heard = in_node(HELD, source, RATE_HZ, BLOCK, OPTIONS)
+    assert not any(heard["silent"]) and heard["fading"][-1] == 0
+    going_on = list(range(3 * BLOCK, 5 * BLOCK))
+    assert heard["before"] == list(range(3 * BLOCK)) and heard["after"] == going_on
+    assert 0 < heard["fading"][1] <= going_on[1]

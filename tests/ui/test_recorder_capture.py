@@ -32,7 +32,10 @@ const world = {
     async suspend() {}
     createMediaStreamSource() {
       let to = null;
-      return { connect(node) { to = node; node.fed = true; }, disconnect() { to.fed = false; } };
+      return {
+        connect(node, _output, input = 0) { to = node; (node.fed ??= [])[input] = true; },
+        disconnect() { delete to.fed; },
+      };
     }
   },
   AudioWorkletNode: class {
@@ -46,11 +49,11 @@ const world = {
 };
 for (const [name, value] of Object.entries(world)) Object.defineProperty(globalThis, name, { value });
 const { Capture } = await import(url);
-let heard = 0;
-const capture = new Capture(() => (heard += 1), () => {}, () => {});
+let [heard, played] = [0, null];
+const capture = new Capture((_pcm, _level, out) => { heard += 1; played = out; }, () => {}, () => {}, () => "the page");
 capture.rateHz = 16_000;
-const sound = () => { // one block of it for everyone who listens
-  for (const { fed, processor } of nodes) if (fed) processor.process([[new Float32Array(3200)]]);
+const sound = (...page) => { // one block of it for everyone who listens, and what the page plays
+  for (const { fed, processor } of nodes) if (fed) processor.process([[new Float32Array(3200)], page]);
 };
 """
 
@@ -62,7 +65,7 @@ def captured(steps: str) -> dict:
           const before = heard;
           sound();
           const blocks = heard - before;
-          const running = nodes.filter(({{ processor }}) => processor.process([[]])).length;
+          const running = nodes.filter(({{ processor }}) => processor.process([[], []])).length;
           return {{ blocks, running, opened: nodes.length, live: tracks.filter(({{ live }}) => live).length,
                     open: capture.open }};
         }}""",
@@ -123,3 +126,21 @@ def test_no_recording_leaves_a_processor_behind():
       }
     """)
     assert seen == {"blocks": 0, "running": 0, "opened": 5, "live": 0, "open": False}
+
+
+def test_what_the_page_plays_comes_beside_what_is_heard():
+    steps = """
+      const start = capture.start();
+      await grant(0);
+      await start;
+      const seen = [];
+      for (const level of [0, 0.5, 0, 0, 0, 0, 0, 0, 0, 0, 0]) {
+        sound(new Float32Array(3200).fill(level));
+        seen.push(played && Math.max(...played));
+      }
+    """
+    source = (UI / "components" / "recorder_worklet.js").read_text(encoding="utf-8")
+    page = f"async (url, worklet) => {{ {BROWSER} {steps} return seen; }}"
+    first, loud, *later = in_node(page, module("recorder.js"), source)
+    assert first is None and 16_000 < loud < 18_000  # a step rings, and half of all is 16,384
+    assert later[1] == 0 and later[-1] is None  # an echo lasts longer than its sound

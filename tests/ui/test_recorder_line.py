@@ -48,6 +48,17 @@ def test_blocks_go_in_their_order_behind_what_the_page_says():
     assert [one["answering"] for one in seen["sent"] if "answering" in one] == [False, True]
 
 
+def test_what_the_page_plays_goes_behind_what_is_heard():
+    seen = happened("""
+      line.begin(true);
+      line.push(block(1), block(7));
+      line.push(block(2), null);
+    """)
+    assert [one.get("played", one) if isinstance(one, dict) else one for one in seen["sent"]][1:] == [
+        True, [1, 7], False, [2],
+    ]  # fmt: skip
+
+
 def test_what_is_heard_of_a_recording_before_is_nobodys():
     seen = happened("""
       line.begin(true);

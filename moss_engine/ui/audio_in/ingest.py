@@ -173,9 +173,16 @@ class MicSession:
             self._partial.begin()
 
     async def hear(
-        self, body: bytes, *, answering: bool, end: bool, saying: str = ""
+        self,
+        body: bytes,
+        *,
+        answering: bool,
+        end: bool,
+        saying: str = "",
+        played: bytes | None = None,
     ) -> BlockResult:
-        """Take the next int16 PCM at 16 kHz; `end` completes the recording.
+        """Take the next int16 PCM at 16 kHz; `end` completes the recording. `played`, as long, is
+        what the loudspeaker was given meanwhile, where that is known.
 
         Hands-free, turns are found and completed by themselves, and `end` ends the one that goes
         on; `answering` says that the page is talking meanwhile, and `saying` its last words. Raises
@@ -190,7 +197,10 @@ class MicSession:
         pcm = np.frombuffer(body, "<i2").astype(np.int16)
         if self._ear is None:
             return self._record(pcm, end)
-        return await self._follow(self._ear, pcm, answering, end)
+        out = None if played is None else np.frombuffer(played, "<i2").astype(np.int16)
+        found = await self._ear.hear(pcm, answering=answering, played=out)
+        found += self._ear.follower.finish() if end else []
+        return await self._follow(self._ear, found)
 
     def _record(self, pcm: np.ndarray, end: bool) -> BlockResult:
         """Push to talk: everything counts, from the first block to the last."""
@@ -212,11 +222,9 @@ class MicSession:
             raise AudioEmptyError("We heard nothing; check the microphone and speak a sentence.")
         return self._keep(whole)
 
-    async def _follow(self, ear: Ear, pcm: np.ndarray, answering: bool, end: bool) -> BlockResult:
+    async def _follow(self, ear: Ear, found: list[Heard]) -> BlockResult:
         """Hands-free: the turns that a block completes, or the end of the microphone."""
         follower, partial = ear.follower, self._partial
-        found = await ear.hear(pcm, answering=answering)
-        found += follower.finish() if end else []
         turns = [heard for heard in found if heard.change is Change.ENDED]
         kept = [one for turn in turns if (one := await self._keep_turn(turn, turns))]
         if partial is not None and (turns or not follower.talking):

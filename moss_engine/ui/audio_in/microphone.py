@@ -19,10 +19,12 @@ BEHIND = "The server is too busy to listen; say it again in a moment."
 
 @dataclass(frozen=True)
 class Block:
-    """int16 PCM, and what the page was saying meanwhile."""
+    """int16 PCM, and what the page was playing and saying meanwhile; `played` is None where that is
+    not known."""
 
     number: int
     pcm: bytes
+    played: bytes | None
     answering: bool
     saying: str
 
@@ -36,7 +38,7 @@ class Microphone:
         self._tell = tell
         self._session: MicSession | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._answering, self._saying = False, ""
+        self._answering, self._saying, self._has_played = False, "", False
         self._reset(0, hands_free=False)
         self._active = False
 
@@ -44,16 +46,20 @@ class Microphone:
         """A recording of that number begins, whatever was recorded before."""
         self._reset(recording, hands_free)
 
-    def update(self, answering: bool, saying: str) -> None:
-        """What the page says from the next block on."""
+    def update(self, answering: bool, saying: str, has_played: bool) -> None:
+        """What the page says from the next block on, and whether the second half of a block is what
+        was played meanwhile."""
         self._answering, self._saying = answering, saying[-MAX_SAYING:]
+        self._has_played = has_played
 
     def push(self, pcm: bytes) -> None:
         if not self._active:
             return
-        self._blocks.append(Block(self._pushed, pcm, self._answering, self._saying))
+        size = len(pcm) // 2 if self._has_played else len(pcm)
+        played = pcm[size:] if self._has_played else None
+        self._blocks.append(Block(self._pushed, pcm[:size], played, self._answering, self._saying))
         self._pushed += 1
-        self._waiting += len(pcm)
+        self._waiting += size
         if self._waiting > MAX_WAITING_BYTES:
             self._fail(BEHIND)
         self._look()
@@ -93,8 +99,10 @@ class Microphone:
             blocks = self._take()
             last = self._ending and not self._blocks
             try:
+                played = [block.played for block in blocks if block.played is not None]
                 heard = await self._begun().hear(
                     b"".join(block.pcm for block in blocks),
+                    played=b"".join(played) if played else None,
                     answering=any(block.answering for block in blocks),
                     end=last,
                     saying=next((b.saying for b in reversed(blocks) if b.saying), ""),
@@ -121,11 +129,11 @@ class Microphone:
         return self._session
 
     def _take(self) -> list[Block]:
-        """The next blocks, during which the page either answered or did not."""
+        """The next blocks, during which the page either answered and was heard, or not."""
         taken: list[Block] = []
         size = 0
         while self._blocks and size < MAX_LOOK_BYTES:
-            if taken and self._blocks[0].answering != taken[0].answering:
+            if taken and _kind(self._blocks[0]) != _kind(taken[0]):
                 break
             taken.append(self._blocks.popleft())
             size += len(taken[-1].pcm)
@@ -136,3 +144,7 @@ class Microphone:
         recording = self._recording
         self.drop()
         self._tell("input_audio_buffer.failed", recording=recording, message=sentence)
+
+
+def _kind(block: Block) -> tuple[bool, bool]:
+    return block.answering, block.played is None

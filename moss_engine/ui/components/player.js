@@ -145,9 +145,23 @@ export class Player {
     this.context?.resume();
   }
 
+  // Silence at once, or go on, while the graph runs on: for who listens to both sides, it keeps its clock.
+  hold(held) {
+    this.held = held;
+    this.sink?.send({ held });
+    this.changed();
+  }
+
+  // What is given to the loudspeaker; must run where `unlock` may.
+  get stream() {
+    this.unlock();
+    this.copy ??= this.gain.connect(new MediaStreamAudioDestinationNode(this.context, { channelCount: 1 }));
+    return this.copy.stream;
+  }
+
   // Nothing can be heard now: it is held, or the browser gives no sound.
   get silent() {
-    return Boolean(this.paused || (this.context && this.context.state !== "running"));
+    return Boolean(this.held || this.paused || (this.context && this.context.state !== "running"));
   }
 
   loudness() {

@@ -1,6 +1,6 @@
 // Plays int16 chunks without a gap, on the audio thread.
 //
-// Messages in:  {pcm: Int16Array} | {end: true} | {reset: epoch} | {prebuffer: ms}
+// Messages in:  {pcm: Int16Array} | {end: true} | {reset: epoch} | {prebuffer: ms} | {held: whether nothing is to sound}
 // Messages out: {state, played, buffered, underruns, starved, target, time, epoch}   about 20 times a second
 //               {first: time, epoch} and {onset: time, epoch}   when the first, and first audible, sample is handed over
 // Counts are samples, times are seconds of the context's clock, `epoch` is that of the last reset.
@@ -22,6 +22,7 @@ class LiveAudioRing extends AudioWorkletProcessor {
     this.maxWait = samples(maxWaitMs);
     this.tail = null;
     this.epoch = 0;
+    this.held = false;
     this.late = 0; // samples of time by which earlier replies came late, or would have with a little less luck
     this.opening = 0; // samples that came first of the reply before
     this.begin();
@@ -58,6 +59,9 @@ class LiveAudioRing extends AudioWorkletProcessor {
       this.wait(message.prebuffer);
     } else if (message.end) {
       this.ended = true;
+    } else if (message.held !== undefined) {
+      if (message.held && !this.held) this.tail = this.fading();
+      this.held = message.held;
     } else if (message.reset) {
       this.leave();
       this.epoch = message.reset;
@@ -88,29 +92,37 @@ class LiveAudioRing extends AudioWorkletProcessor {
     this.firstTarget = this.underruns > 0 ? this.target : Math.max(this.leastTarget, this.firstTarget / 2);
     const needed = MARGIN * (this.lateness + SPARE_S * sampleRate);
     if (this.received > 0) [this.late, this.opening] = [Math.min(this.maxWait, Math.max(needed, this.late / 2)), this.first];
-    let tail = null;
-    if (this.state === "play") {
-      tail = new Float32Array(Math.min(this.fade, this.buffered, 128));
-      this.take(tail, tail.length);
-      for (let i = 0; i < tail.length; i++) tail[i] *= 1 - (i + 1) / tail.length;
-    }
+    const tail = this.fading();
     this.begin();
     this.tail = tail;
   }
 
-  take(out, count) {
-    let done = 0;
+  // What would sound next, fading; null where nothing sounds.
+  fading() {
+    if (this.state !== "play" || this.held) return null;
+    const tail = new Float32Array(Math.min(this.fade, this.buffered, 128));
+    this.peek(tail, tail.length);
+    return tail.map((sample, i) => sample * (1 - (i + 1) / tail.length));
+  }
+
+  // The next `count` samples; where behind them the queue goes on.
+  peek(out, count) {
+    let [done, piece, offset] = [0, 0, this.offset];
     while (done < count) {
-      const head = this.queue[0];
-      const n = Math.min(count - done, head.length - this.offset);
-      for (let i = 0; i < n; i++) out[done + i] = head[this.offset + i] / 32768;
+      const head = this.queue[piece];
+      const n = Math.min(count - done, head.length - offset);
+      for (let i = 0; i < n; i++) out[done + i] = head[offset + i] / 32768;
       done += n;
-      this.offset += n;
-      if (this.offset === head.length) {
-        this.queue.shift();
-        this.offset = 0;
-      }
+      offset += n;
+      if (offset === head.length) [piece, offset] = [piece + 1, 0];
     }
+    return [piece, offset];
+  }
+
+  take(out, count) {
+    const [pieces, offset] = this.peek(out, count);
+    this.queue.splice(0, pieces);
+    this.offset = offset;
     this.buffered -= count;
   }
 
@@ -146,6 +158,7 @@ class LiveAudioRing extends AudioWorkletProcessor {
       this.tail = null;
       return true;
     }
+    if (this.held) return true;
     const before = this.state;
     if (this.state === "fill") {
       if (this.enough() || (this.ended && this.buffered > 0)) this.state = "play";

@@ -16,8 +16,10 @@ const WANTED = { echoCancellation: true, noiseSuppression: true, autoGainControl
 const close = (stream) => stream.getTracks().forEach((track) => track.stop());
 
 export class Capture {
-  constructor(listener, ended, muted) {
-    Object.assign(this, { listener, ended, muted, rateHz: null }); // (Int16Array, level), (), (whether it is)
+  // `listener` gets (Int16Array, level, what the page played meanwhile or null), `muted` whether it is; `played` gives the
+  // MediaStream of what the page plays.
+  constructor(listener, ended, muted, played) {
+    Object.assign(this, { listener, ended, muted, played, rateHz: null });
     this.turn = null; // of a recording, from its start to its stop
   }
 
@@ -35,6 +37,7 @@ export class Capture {
     const mine = (this.turn = {});
     if (navigator.audioSession) navigator.audioSession.type = "play-and-record";
     this.context ??= new AudioContext({ latencyHint: "interactive" });
+    const played = this.played();
     this.loaded ??= this.load(); // while the visitor is asked
     const stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
     if (this.turn !== mine) return close(stream);
@@ -42,14 +45,28 @@ export class Capture {
     stream.getTracks().forEach((track) => this.watch(track));
     await Promise.all([this.loaded, this.context.resume()]);
     if (this.turn !== mine) return close(stream);
-    this.node = new AudioWorkletNode(this.context, "microphone", { numberOfOutputs: 0, processorOptions: { rate: this.rateHz } });
+    this.node = new AudioWorkletNode(this.context, "microphone", {
+      numberOfInputs: 2, numberOfOutputs: 0, processorOptions: { rate: this.rateHz },
+    });
     this.node.port.onmessage = ({ data }) => {
       if (this.turn !== mine) return;
-      this.listener(data.pcm, data.level);
+      this.listener(data.pcm, data.level, data.played);
       if (data.last) this.finished();
     };
     this.source = this.context.createMediaStreamSource(stream);
     this.source.connect(this.node);
+    this.copy = this.copyOf(played);
+    this.copy?.connect(this.node, 0, 1);
+  }
+
+  // Null where the browser joins no graphs of two rates (Firefox): there, its own cancellation is all.
+  copyOf(played) {
+    try {
+      return this.context.createMediaStreamSource(played);
+    } catch (error) {
+      if (error.name !== "NotSupportedError") throw error;
+      return null;
+    }
   }
 
   // A device may be unplugged, forbidden or switched off while it is listened to; `stop` is no news.
@@ -82,10 +99,11 @@ export class Capture {
 
   release() {
     this.source?.disconnect();
+    this.copy?.disconnect();
     this.node?.port.postMessage("close");
     if (this.stream) close(this.stream);
     this.context?.suspend();
-    this.source = this.stream = this.node = null;
+    this.source = this.copy = this.stream = this.node = null;
     // While an iPhone records, it plays through the earpiece.
     if (navigator.audioSession) navigator.audioSession.type = "playback";
   }
@@ -111,15 +129,16 @@ export class Line {
     this.door.send({ type: "input_audio_buffer.begin", hands_free: handsFree, recording: this.recording });
   }
 
-  push(pcm) {
+  // int16 of the microphone, and as many of what the page played meanwhile, or null.
+  push(pcm, played = null) {
     if (!this.active) return;
-    const update = { answering: window.liveAudio.state.phase === "speaking", saying: this.saying() };
+    const update = { answering: window.liveAudio.state.phase === "speaking", saying: this.saying(), played: played !== null };
     const said = JSON.stringify(update);
     if (said !== this.said) this.door.send({ type: "input_audio_buffer.update", ...update });
     this.said = said;
     this.ends[this.count % KEPT_TIMES] = performance.now();
     this.count += 1;
-    this.door.sound(pcm);
+    this.door.sound(played ? Int16Array.of(...pcm, ...played) : pcm);
   }
 
   // When a block ended, on the page's clock.
@@ -181,7 +200,6 @@ let begun = 0;
 let seconds = 0;
 let words = ""; // what was understood so far
 let held = false; // somebody may want to interrupt: the answer is silent until that is sure
-let wasPaused = false; // by the visitor, before that
 let taker = null; // who wants the next recording, if it is no question
 let gone = false; // the microphone died while this was said
 let sentAt = null; // when the button was pressed to send
@@ -189,11 +207,11 @@ let endedAt = -Infinity; // when the last word of the newest question was said
 let goesOn = false; // what is being said began soon behind that
 let pauses = false; // whoever talks is silent, and may be done
 
-const capture = new Capture((pcm, level) => {
+const capture = new Capture((pcm, level, played) => {
   element.style.setProperty("--rec-level", Math.min(1, level * 1.6).toFixed(2));
   document.dispatchEvent(new CustomEvent("ownlevel", { detail: level }));
-  line.push(pcm);
-}, died, (muted) => (muted || sentence === MUTED) && note(muted ? MUTED : ""));
+  line.push(pcm, played);
+}, died, (muted) => (muted || sentence === MUTED) && note(muted ? MUTED : ""), () => window.liveAudio.player.stream);
 const line = new Line(heard, failed, () => (held ? window.liveAudio.saying : "")); // an echo has its words
 
 const handsFree = () => !taker && $(".rec-free input").checked;
@@ -312,15 +330,14 @@ function ask() {
 
 // Silence at once; what it was comes out in a moment.
 function hold() {
-  if (!held) wasPaused = Boolean(window.liveAudio.player.paused);
   held = true;
-  window.liveAudio.player.pause();
+  window.liveAudio.player.hold(true);
 }
 
 // It was a cough, a murmur or an echo.
 function goOn() {
   held = false;
-  if (!wasPaused) window.liveAudio.player.resume();
+  window.liveAudio.player.hold(false);
 }
 
 // Somebody talks while the page answers: silence at once. Who goes on soon, or over the answer's first words, had not
@@ -331,8 +348,8 @@ function interrupt() {
   const { heard, state: reply } = window.liveAudio;
   const unfinished = handsFree() && (goesOn || heard < UNHEARD_S * reply.rate) && lastSaid.split("+").length < MAX_JOINED;
   carry = unfinished ? lastSaid : "";
-  if (held) goOn();
   window.liveAudio.stop();
+  if (held) goOn();
 }
 
 // The next recording is for `take`, and asks nothing.

@@ -219,9 +219,7 @@ class Follower:
         """Whether the last frames may be the answer's own sound."""
         return self._levels.is_soft() if played is None else self._levels.is_echo()
 
-    def _without_echo(
-        self, pcm: np.ndarray, played: np.ndarray | None
-    ) -> tuple[np.ndarray, float]:
+    def _without_echo(self, pcm: np.ndarray, played: np.ndarray | None) -> tuple[np.ndarray, float]:
         """Whole blocks of what is left when what was played is taken out, int16 [n], and the power
         that may be an echo's in it."""
         out = np.zeros_like(pcm) if played is None else played

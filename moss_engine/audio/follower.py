@@ -50,7 +50,7 @@ UNKNOWN_DB = -34.0
 """The least level of somebody who has not spoken yet, against full scale."""
 LEAST_DB, MOST_DB = -50.0, -24.0
 OVER_ECHO = 8.0
-"""Where it is known what was played, so many times the power that may be left of it interrupts."""
+"""Where it is known what was played, so many times the power that may be left of its echo."""
 
 
 class Levels:
@@ -88,12 +88,10 @@ class Levels:
         if self._turn:
             self._voice_db = self._turn_db()
 
-    def is_echo(self) -> bool:
-        """Whether the last frames may be what is left of an echo that was taken out."""
-        return sum(self._powers) < OVER_ECHO * sum(self._left)
-
     def is_soft(self) -> bool:
-        """Whether the last frames are too soft to interrupt an answer whose echo is not known."""
+        """Whether the last frames are too soft to interrupt an answer, or may be its echo."""
+        if sum(self._powers) < OVER_ECHO * sum(self._left):
+            return True
         least_db = UNKNOWN_DB if self._voice_db is None else self._voice_db - SOFTER_DB
         return self._now_db < min(MOST_DB, max(self._echo_db, least_db))
 
@@ -210,14 +208,10 @@ class Follower:
         for frame in samples[:size].reshape(-1, FRAME_SAMPLES):
             probability = self._listener.probability(frame)
             self._levels.take(frame, left)
-            if answering and not self.talking and self._guarded and self._is_own(played):
+            if answering and not self.talking and self._guarded and self._levels.is_soft():
                 probability = 0.0
             heard += self._frame(probability, answering)
         return heard
-
-    def _is_own(self, played: np.ndarray | None) -> bool:
-        """Whether the last frames may be the answer's own sound."""
-        return self._levels.is_soft() if played is None else self._levels.is_echo()
 
     def _without_echo(self, pcm: np.ndarray, played: np.ndarray | None) -> tuple[np.ndarray, float]:
         """Whole blocks of what is left when what was played is taken out, int16 [n], and the power

@@ -28,6 +28,7 @@ BENCHES = {
     "clients": "clients that others wrote, unchanged in front of the program",
     "attacks": "hostile callers, each 32 at once: how long others wait, faults, memory",
     "barge_in": "what stops an answer in Chromium, of sounds that must not and questions that must",
+    "echo": "the page's own voice at its microphone: answers that it stops, questions it becomes",
     "soak": "hours of visitors, or none: memory, threads, files, processor, first sounds",
     "replicas": "replicas on Ray under listeners who grow in number; a death, an upgrade",
     "full_size": "the published size with random weights on a GPU: steps, prefill, listeners",

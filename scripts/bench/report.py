@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median
 from typing import Any
 
 from moss_engine.api.errors import MossError
@@ -154,6 +155,26 @@ def talk_part(talk: Report) -> list[str]:
         f"- {words}: {talk[f'{name}_median_ms']:.0f} ms, at worst "
         f"{talk[f'{name}_worst_ms']:.0f} ms in {talk['turns']} turns."
         for name, words in what.items()
+    ]
+
+
+def echo_part(found: Report) -> list[str]:
+    """What the page's own voice does at its microphone."""
+    rows = [
+        (
+            name, run["stopped"], run["questions"], run["hesitations"],
+            f"{run['visitor']['stopped']} of {run['visitor']['asked']}",
+            f"{median(run['visitor']['after_ms']):.0f}",
+        )
+        for name, run in found.items() if isinstance(run, dict)
+    ]  # fmt: skip
+    head = ("comes back at, after", "answers stopped", "taken for a question", "hesitations",
+            "a visitor's questions that stop one", "after, ms, p50")  # fmt: skip
+    return [
+        "Its own voice at the page's microphone, in a room where nothing else cancels it, "
+        f"{found['minutes']:g} minutes each:",
+        "",
+        *table(head, rows),
     ]
 
 

@@ -106,7 +106,7 @@ HELD = """async (source, rate, block, options) => {
 
 
 def test_what_is_held_fades_and_goes_on_where_it_was():
-    source = (HERE / "player_worklet.js").read_text(encoding="utf-8")
+    source = (UI / "components" / "player_worklet.js").read_text(encoding="utf-8")
     heard = in_node(HELD, source, RATE_HZ, BLOCK, OPTIONS)
     assert not any(heard["silent"]) and heard["fading"][-1] == 0
     going_on = list(range(3 * BLOCK, 5 * BLOCK))

@@ -357,3 +357,25 @@ def test_with_ctrl_a_question_waits_for_the_reply_and_is_offered_again_where_tha
     offered = tab.page.locator("#problem .unasked .chip")
     assert until(lambda: offered.all_inner_texts() == ["Third."])
     assert tab.page.locator(".next-asked").is_hidden() and len(service.requests) == 2
+
+
+TALK = """(count) => {
+  const clip = { file: { path: "none.wav" }, seconds: 1, bars: Array(48).fill(50) };
+  const entries = Array.from({ length: count }, (_, n) => ({ id: `${n}:a`, role: "assistant", text: `Answer ${n}.`, clip }));
+  document.dispatchEvent(new CustomEvent("conversation", { detail: { entries, whole: true } }));
+}"""
+
+
+def test_a_long_conversation_weighs_no_more_than_what_is_in_sight(tab):
+    count, first = "document.querySelectorAll('#chat .clip').length", "#chat li:first-child"
+    tab.page.evaluate(TALK, 60)
+    tab.page.wait_for_function(f"{count} < 20")
+    assert "Answer 0." in tab.page.locator(first).inner_text()  # to be found and read out
+    height = tab.page.evaluate("document.querySelector('#chat .tr-list').scrollHeight")
+    tab.page.evaluate("document.querySelector('#chat li').scrollIntoView()")
+    tab.page.locator(f"{first} .clip-play").wait_for()
+    assert tab.page.evaluate(f"{count} < 20")
+    assert (
+        abs(tab.page.evaluate("document.querySelector('#chat .tr-list').scrollHeight") - height)
+        < 20
+    )

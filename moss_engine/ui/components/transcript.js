@@ -107,7 +107,7 @@ class Store {
 
 // ---- what is shown of it
 
-let element, list, mould; // since it was mounted
+let element, list, mould, inSight; // since it was mounted
 const $ = (selector) => element.querySelector(selector);
 const FORGOTTEN = "The model no longer remembers what stands above.";
 const UNKEPT = "This browser keeps nothing for this page: a reload will forget the conversation.";
@@ -175,6 +175,30 @@ function draw(entry) {
   if (entry.role === "reading" && /\?\s*$/.test(entry.text) && document.querySelector(ANSWERS)) item.append(offerOf(entry.text));
   if (entry.note) item.append(part("p", "tr-note", entry.note));
   return item;
+}
+
+// Out of sight an entry is its words alone, and as high as it was: a long conversation weighs no more than a short one.
+function sighted(changes) {
+  for (const { target, isIntersecting } of changes) {
+    if (!target.isConnected) inSight.unobserve(target);
+    else if (isIntersecting) unfold(target);
+    else fold(target);
+  }
+}
+
+function fold(item) {
+  const busy = item.contains(playing) || item.contains(document.activeElement);
+  if (busy || !item.offsetHeight || !item.firstElementChild) return;
+  item.style.minHeight = `${item.offsetHeight}px`;
+  item.textContent = [...item.querySelectorAll(".tr-who, p")].map(({ textContent }) => textContent).join(" ");
+  item.classList.add("tr-folded");
+}
+
+function unfold(item) {
+  if (!item.classList.contains("tr-folded")) return;
+  item.classList.remove("tr-folded");
+  item.style.minHeight = "";
+  item.replaceChildren(...draw(JSON.parse(shown[[...list.children].indexOf(item)])).childNodes);
 }
 
 function clipOf({ file, seconds, bars }, id) {
@@ -250,6 +274,7 @@ function show() {
     if (playing && list.children[i]?.contains(playing)) rest();
     if (list.children[i]) list.children[i].replaceWith(item);
     else list.append(item);
+    inSight.observe(item);
   });
   while (list.children.length > wanted.length) {
     if (list.lastElementChild.contains(playing)) rest();
@@ -327,6 +352,7 @@ function unkept(error) {
 export function mount(place) {
   element = place;
   [list, mould] = [$(".tr-list"), $("template")];
+  inSight = new IntersectionObserver(sighted, { root: element, rootMargin: "10% 0px" });
   document.addEventListener("replayspeed", keepPace);
   for (const name of ["play", "pause"]) sound.addEventListener(name, paint);
   sound.addEventListener("timeupdate", () => playing && sound.duration && follow(playing, sound.currentTime / sound.duration));

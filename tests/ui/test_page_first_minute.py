@@ -53,7 +53,7 @@ def test_a_written_answer_shows_nothing_that_plays(service, tab):
     tab.ask("In writing, please.")
     tab.wait("done")
     player = tab.page.locator(".la-scope, .la-pause, .la-time, .la-speed, .la-save")
-    assert not any(part.is_visible() for part in player.all())
+    assert until(lambda: not any(part.is_visible() for part in player.all()))
     (told,) = tab.page.locator(".la-headline p:visible").all_inner_texts()
     assert told.endswith("from your question to the first word")
 

@@ -29,6 +29,15 @@ const save = () => give(wavOf(pcm, rate), `moss-speech-${live.run || "reply"}.wa
 const STEPS_S = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 5, PageDown: -5 };
 
 export function wire() {
+  document.addEventListener("ownlevel", ({ detail }) => {
+    levels = [...levels, detail].slice(-OWN_BARS);
+    drawOwn();
+  });
+  document.addEventListener("recorder", ({ detail }) => {
+    const heardNow = ["recording", "listening", "hearing"].includes(detail.state) && !BUSY.includes(live.phase);
+    if (heardNow && !element.classList.contains("la-hears")) levels = [];
+    element.classList.toggle("la-hears", heardNow);
+  });
   $(".la-pause").addEventListener("click", pauseOrReplay);
   const volume = $(".la-volume");
   const mute = $(".la-mute");
@@ -282,13 +291,3 @@ function drawOwn() {
     paint.fillRect((OWN_BARS - levels.length + i) * step, (height - tall) / 2, Math.max(1, step - 2), tall);
   });
 }
-
-document.addEventListener("ownlevel", ({ detail }) => {
-  levels = [...levels, detail].slice(-OWN_BARS);
-  drawOwn();
-});
-document.addEventListener("recorder", ({ detail }) => {
-  const heardNow = ["recording", "listening", "hearing"].includes(detail.state) && !BUSY.includes(live.phase);
-  if (heardNow && !element.classList.contains("la-hears")) levels = [];
-  element.classList.toggle("la-hears", heardNow);
-});

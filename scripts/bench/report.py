@@ -82,7 +82,9 @@ def headlines() -> str:
 def parts_of(reports: Reports) -> Iterator[list[str]]:
     yield from load_parts(reports)
     yield voice_part(reports["nano"])
+    yield exchange_part(reports["exchange"], reports["page"])
     yield talk_part(reports["hands_free"])
+    yield echo_part(reports["echo"])
     yield judge_part(reports["turn_judge"])
     yield turns_part(reports["turns"])
     yield full_part(reports)
@@ -156,6 +158,27 @@ def talk_part(talk: Report) -> list[str]:
         f"{talk[f'{name}_worst_ms']:.0f} ms in {talk['turns']} turns."
         for name, words in what.items()
     ]
+
+
+def exchange_part(asked: Report, visited: Report) -> list[str]:
+    """How soon the page is there and answers, in Chromium on the same two cores."""
+
+    def at(report: Report, name: str) -> str:
+        return f"{report[f'{name}_median_ms']:.0f} / {report[f'{name}_worst_ms']:.0f}"
+
+    rows = [
+        ("a visit until the page is painted", at(visited, "first_paint")),
+        ("until it can be used", at(visited, "usable")),
+        ("from the key to the first sound, from rest", at(asked, "from_rest")),
+        ("the same over a reply that sounds", at(asked, "over")),
+        ("until that one is silent", at(asked, "fade")),
+        ("from the server's first sound to the ear", at(visited, "server_to_ear")),
+        ("what the page shows, against what was heard", at(asked, "page_off")),
+    ]
+    head = (f"the page in Chromium, {asked['machine']}, by an outer clock", "ms, median / worst")
+    lost = f"{asked['quick_lost']} of 200 sentences typed in a row are lost"
+    gaps = f"60 replies of four pages at once have {asked['four_gaps']} gaps"
+    return [*table(head, rows), "", f"{lost}; {gaps}, all on the same two cores."]
 
 
 def echo_part(found: Report) -> list[str]:

@@ -16,7 +16,7 @@ HTML = (b"Content-Type", b"text/html; charset=utf-8")
 
 async def sent(
     pieces=(TEXT,), path="/", accepts=b"gzip, deflate, br", headers=(HTML,), status=200, by=None,
-    host=b"here",
+    host=b"here", query=b"",
 ):  # fmt: skip
     """The messages of an answer, as they leave."""
     told = []
@@ -32,7 +32,7 @@ async def sent(
             await send({"type": "http.response.body", "body": piece, "more_body": more})
 
     asked = [(b"host", host), (b"accept-encoding", accepts)]
-    scope = {"method": "GET", "path": path, "headers": asked}
+    scope = {"method": "GET", "path": path, "headers": asked, "query_string": query}
     await (by or Texts()).pass_on(app, scope, None, send)
     return told
 
@@ -101,7 +101,7 @@ async def test_files_whose_name_changes_with_them_are_kept_for_good():
 async def test_a_document_is_made_once_for_every_name_of_the_service():
     texts = Texts()
     first = await sent(by=texts, accepts=b"")
-    again = await sent((b"made anew",), by=texts, accepts=b"")
+    again = await sent((b"made anew",), by=texts, accepts=b"", query=b"page=x")
     other = await sent((b"made anew",), by=texts, accepts=b"", host=b"there")
     assert [told[1]["body"] for told in (first, again, other)] == [TEXT, TEXT, b"made anew"]
     failed = [await sent((str(n).encode(),), status=500, by=texts, host=b"x") for n in range(2)]

@@ -324,3 +324,12 @@ def test_a_token_that_is_called_like_a_method_of_javascript_is_shown_as_it_stand
     )
     shown = tab.page.locator(".ids-roll span").all_text_contents()
     assert shown == ["constructor", "toString", "\u21b5"]
+
+
+def test_a_server_that_is_slow_to_begin_is_given_more_time(service, tab):
+    service.script = Script(seconds=1.0, chunk_s=0.2, first_s=0.02, rtf=0.05)
+    tab.hear("At once.")
+    quick_ms = tab.state("target")
+    service.script = Script(seconds=1.0, chunk_s=0.2, first_s=0.4, rtf=0.05)
+    tab.hear("Late.")
+    assert tab.state("target") > quick_ms + 200

@@ -72,7 +72,10 @@ function take(message, sound) {
   }
   live.seq = message.seq;
   const chunk = sound && message.sound === "pcm" ? new Int16Array(sound) : null;
-  if (chunk) player.push(chunk.slice()); // before anything else: it is waited for
+  if (chunk) { // before anything else: it is waited for
+    if (live.total === 0) player.expect(message.figures.ttfa_ms);
+    player.push(chunk.slice());
+  }
   if (message.now_s !== null) {
     live.offsetLowMs = live.clickMs - 1000 * (message.stages.received ?? 0); // accepted so long after it was received
     live.offsetHighMs = Math.min(live.offsetHighMs, now - 1000 * message.now_s);

@@ -5,6 +5,8 @@ import { loadWorklet } from "./common.js";
 
 const FADE_MS = 4;
 const MAX_PREBUFFER_MS = 400;
+const QUICK_MS = 150; // to a first sound, where nobody else is spoken to
+const LATE_AGAIN = 1.5;
 const MAX_WAIT_MS = 1500; // for a reply of a machine that has been too slow
 const SCHEDULE_AHEAD_S = 0.05;
 
@@ -128,6 +130,13 @@ export class Player {
   // Sound begins when so much of a reply is there; where it is scheduled, that is fixed.
   wait(ms) {
     this.sink?.send({ prebuffer: ms ?? this.prebufferMs });
+  }
+
+  // A server that needed so long for a first sound has much to do, and the next one may be late, too: sound begins when that is
+  // bridged.
+  expect(firstSoundMs) {
+    const lateMs = LATE_AGAIN * ((firstSoundMs ?? 0) - QUICK_MS);
+    if (lateMs > 0) this.wait(Math.min(MAX_PREBUFFER_MS, this.prebufferMs + lateMs));
   }
 
   reset() {

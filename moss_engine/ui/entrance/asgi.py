@@ -138,6 +138,8 @@ class Texts:
         elif path.startswith("/assets/"):
             await self._send(scope, *await _asked(app, scope, receive), send)
         else:
+            if path == "/":  # what stands behind it is the browser's matter
+                scope = {**scope, "query_string": b""}
             named = [pair for pair in scope["headers"] if pair[0] in NAMING]
             key = repr((path, scope.get("query_string"), scope.get("scheme"), named))
             async with self._asking:

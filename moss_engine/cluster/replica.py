@@ -5,7 +5,6 @@ what must agree between replicas that continue each other's replies.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
@@ -14,35 +13,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from moss_engine.api.errors import EngineFaultError, MossError, ReplyFaultError, ShuttingDownError
+from moss_engine.api.errors import EngineFaultError, MossError, ReplyFaultError
 from moss_engine.api.events import AudioChunk, Event, Sampled
 from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.cluster.fleet import Answer, Card, Load, Refusal
 from moss_engine.cluster.voices import ReplicaVoices
+from moss_engine.models.manifest import folders_digest
 
 FORMAT = 3
 """Of the values that pages and replicas exchange; a change that the other side would not understand
 counts it up."""
-SAMPLE_BYTES = 4096
 
 
 def fingerprint(info: ServiceInfo, folders: list[Path]) -> str:
-    """Hexadecimal; of the format, the runtime's numbers, and the files of checkpoint and codec:
-    names, sizes, first and last bytes, which training and conversion change."""
+    """Hexadecimal; of the format, the runtime's numbers, and the files of checkpoint and codec."""
     runtime = info.runtime
     known = (FORMAT, runtime.name, runtime.dtype, info.sample_rate_hz, info.samples_per_code)
-    digest = hashlib.sha256(repr(known).encode())
-    for folder in folders:
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            size = path.stat().st_size
-            digest.update(f"{path.relative_to(folder)} {size}\n".encode())
-            with path.open("rb") as file:
-                digest.update(file.read(SAMPLE_BYTES))
-                file.seek(max(0, size - SAMPLE_BYTES))
-                digest.update(file.read(SAMPLE_BYTES))
-    return digest.hexdigest()[:16]
+    return folders_digest(folders, repr(known))[:16]
 
 
 log = logging.getLogger(__name__)
@@ -55,7 +44,6 @@ ROWS_WAIT_S = 0.3
 CALLS = frozenset(
     {"describe", "encode", "transcribe", "transcribe_partial", "add_voice", "remove_voice"}
 )
-RETIRED = "This replica is being replaced; ask another one."
 NOT_BEGUN = "The reply could not be begun; ask for something else."
 NOT_DONE = "The recording could not be used; record it again."
 
@@ -84,7 +72,7 @@ class ReplicaServer:
         self._heard_s: dict[str, float] = {}  # when a page was last heard from
         self._voices = ReplicaVoices(clock)
         self._forgetting: set[asyncio.Task[None]] = set()
-        self._checking = self._retired = False
+        self._checking = False
 
     async def reply(
         self, page: str, request: Request
@@ -92,8 +80,6 @@ class ReplicaServer:
         """See `Remote`."""
         self._hear(page)
         try:
-            if self._retired:
-                raise ShuttingDownError(RETIRED)
             stream = await self._service.submit(request)
         except MossError as error:
             yield Refusal(error)
@@ -155,14 +141,8 @@ class ReplicaServer:
             log.exception("%s could not be done", method)
             return Answer(error=EngineFaultError(NOT_DONE))
 
-    def retire(self) -> None:
-        """Refuse new replies, and let pages take the open ones elsewhere."""
-        self._retired = True
-
     async def stats(self) -> ServiceStats:
-        """Those of the service; a replica that is to be left is draining."""
-        stats = await self._service.stats()
-        return replace(stats, state="draining") if self._retired and stats.ready else stats
+        return await self._service.stats()
 
     def _hear(self, page: str) -> None:
         self._heard_s[page] = self._clock()

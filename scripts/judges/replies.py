@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from moss_engine.api.errors import MossError
-from moss_engine.api.events import AudioChunk, Failed, Finished, FinishReason, TextDelta
+from moss_engine.api.events import AudioChunk, Failed, Finished, TextDelta
 from moss_engine.api.request import Text
 from moss_engine.api.service import SpeechService, request_of, stream
 
@@ -18,12 +18,10 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Spoken:
-    """One reply: what was asked, its caption and its sound."""
+    """One reply: its caption and its sound."""
 
-    asked: str
     caption: str
     wave: np.ndarray
-    reason: FinishReason
 
 
 async def speak(service: SpeechService, text: str, number: int) -> Spoken:
@@ -39,7 +37,7 @@ async def speak(service: SpeechService, text: str, number: int) -> Spoken:
         elif isinstance(event, Failed):
             raise MossError(f"{text!r}: {event.message}")
         elif isinstance(event, Finished):
-            return Spoken(text, caption, np.concatenate(parts), event.reason)
+            return Spoken(caption, np.concatenate(parts))
     raise AssertionError("the stream ended without a last word")
 
 

@@ -22,7 +22,6 @@ import httpx
 import numpy as np
 import torch
 
-from moss_engine.api.events import FinishReason
 from moss_engine.build import build_service
 from moss_engine.codec.base import MOSS_MEL
 from moss_engine.codec.mel import log_mel
@@ -32,88 +31,41 @@ from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.text.spoken.text import spoken_text
 from scripts.bench.program import running
 from scripts.command import make_parser, run_command
-from scripts.judges.replies import SEED, Spoken, speak_all
-from scripts.judges.sentences import EVERYDAY, HARD, HARVARD, STRESS
+from scripts.judges.replies import SEED, speak_all
+from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.judges.sound import SoundJudges
-from scripts.judges.words import ErrorCount, Recogniser, count_errors, spoken_words
+from scripts.judges.words import ErrorCount, Recogniser, count_errors
 
-SUSPECT_GAP = 3
-"""So many neighbouring words too few or too many count as skipped or repeated; fewer are the
-recogniser's slips."""
 PORT = 7993
 
 
 def misheard(
     recogniser: Recogniser, texts: Sequence[str], waves: Sequence[np.ndarray], rate_hz: int
-) -> tuple[float, list[str]]:
-    """-> wrong words of all texts in percent, and what was heard of each"""
-    total, heard = ErrorCount(), []
+) -> float:
+    """Wrong words of all texts in percent."""
+    total = ErrorCount()
     for text, wave in zip(texts, waves, strict=True):
-        heard.append(recogniser.transcribe(wave, rate_hz))
-        errors = count_errors(text, heard[-1])
+        heard = recogniser.transcribe(wave, rate_hz)
+        errors = count_errors(text, heard)
         total += errors
         if errors.word_edits:
-            print(f"  {errors.word_edits} wrong | {spoken_text(text)} | heard: {heard[-1]}")
-    return round(100 * total.word_error_rate, 2), heard
-
-
-def is_faithful(reply: Spoken, heard: str) -> bool:
-    """Stopped by itself, wrote exactly the text, and no run of words was skipped or repeated."""
-    exact = _letters(reply.caption) == _letters(spoken_text(reply.asked))
-    gap = longest_gap(spoken_words(reply.asked), spoken_words(heard))
-    return reply.reason is FinishReason.STOP and exact and gap < SUSPECT_GAP
-
-
-def _letters(text: str) -> str:
-    """Without case and end marks, which a typed line may lack."""
-    return " ".join(text.lower().rstrip(".?! ").split())
-
-
-def longest_gap(expected: Sequence[str], heard: Sequence[str]) -> int:
-    """Length of the longest run of neighbouring deletions, or of neighbouring insertions, in a
-    cheapest alignment."""
-    costs = [list(range(len(heard) + 1))]
-    for i, word in enumerate(expected, 1):
-        row = [i]
-        for j, other in enumerate(heard, 1):
-            row.append(min(costs[-1][j] + 1, row[-1] + 1, costs[-1][j - 1] + (word != other)))
-        costs.append(row)
-    i, j, longest, run, last = len(expected), len(heard), 0, 0, ""
-    while i or j:
-        if i and j and costs[i][j] == costs[i - 1][j - 1] + (expected[i - 1] != heard[j - 1]):
-            kind, i, j = "match", i - 1, j - 1
-        elif i and costs[i][j] == costs[i - 1][j] + 1:
-            kind, i = "missing", i - 1
-        else:
-            kind, j = "added", j - 1
-        run = run + 1 if kind == last else 1
-        last = kind
-        longest = max(longest, run if kind != "match" else 0)
-    return longest
+            print(f"  {errors.word_edits} wrong | {spoken_text(text)} | heard: {heard}")
+    return round(100 * total.word_error_rate, 2)
 
 
 def reply_figures(
     config: EngineConfig, recogniser: Recogniser, judges: SoundJudges
 ) -> dict[str, object]:
-    """Word error rates and sound of the replies, and how many of 100 prompts went well."""
+    """Word error rates and sound of the replies."""
     service = build_service(config)
     service.start()
     figures: dict[str, object] = {}
-    sets = {"harvard": HARVARD, "everyday": EVERYDAY, "hard": HARD, "stress": STRESS}
     try:
         rate_hz = asyncio.run(service.describe()).sample_rate_hz
-        for name, texts in sets.items():
-            replies = asyncio.run(speak_all(service, texts, 2))
-            waves = [reply.wave for reply in replies]
-            figures[f"wer_{name}_percent"], heard = misheard(recogniser, texts, waves, rate_hz)
-            if name in ("harvard", "everyday"):
-                figures |= judges.figures(name, waves, rate_hz)
-            elif name == "stress":
-                figures |= {
-                    "stress_stopped": sum(r.reason is FinishReason.STOP for r in replies),
-                    "stress_faithful": sum(map(is_faithful, replies, heard)),
-                    "stress_of": len(texts),
-                }
+        for name, texts in (("harvard", HARVARD), ("everyday", EVERYDAY)):
+            waves = [reply.wave for reply in asyncio.run(speak_all(service, texts, 2))]
+            figures[f"wer_{name}_percent"] = misheard(recogniser, texts, waves, rate_hz)
+            figures |= judges.figures(name, waves, rate_hz)
     finally:
         service.close()
     return figures
@@ -137,10 +89,9 @@ def copy_figures(
     }
     figures: dict[str, object] = {}
     for name, waves in kinds.items():
-        figures[f"wer_{name}_percent"], _ = misheard(recogniser, HARVARD, waves, rate_hz)
+        figures[f"wer_{name}_percent"] = misheard(recogniser, HARVARD, waves, rate_hz)
         figures |= judges.figures(name, waves, rate_hz)
-    hard = teacher_waves(HARD, work / "hard")
-    return figures | {"wer_teacher_hard_percent": misheard(recogniser, HARD, hard, rate_hz)[0]}
+    return figures
 
 
 def teacher_waves(sentences: Sequence[str], cache: Path) -> list[np.ndarray]:

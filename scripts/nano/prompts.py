@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moss_engine.text.spoken.text import spoken_text
-from scripts.judges.sentences import EVERYDAY, HARD, HARVARD, STRESS
+from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.nano.speech.voices import ADA, BEN, MAX_RATE, MIN_RATE, VOICES
 from scripts.nano.stage import stage_parser
 from scripts.nano.text.packages import is_coarse
@@ -62,7 +62,7 @@ class Judged:
     RUN = 5
 
     def __init__(self) -> None:
-        self.whole = {normal(spoken_text(text)) for text in (*HARVARD, *EVERYDAY, *STRESS, *HARD)}
+        self.whole = {normal(spoken_text(text)) for text in (*HARVARD, *EVERYDAY)}
         self.runs = {run for text in self.whole for run in self._runs(text)}
 
     def _runs(self, text: str) -> set[str]:

@@ -32,7 +32,6 @@ from scripts.nano.vocoder.losses import (
     part_distance,
     stft_distance,
 )
-from scripts.nano.vocoder.polyphase import use_polyphase
 
 BETAS, DECAY, MAX_GRADIENT, EMA_DECAY = (0.8, 0.99), 0.01, 100.0, 0.999
 MEL_WEIGHT, PART_WEIGHT, FREE_MEL_WEIGHT, FEATURE_WEIGHT, F0_WEIGHT = 45.0, 20.0, 40.0, 2.0, 10.0
@@ -77,7 +76,6 @@ class Trainer:
         self.kind, self.device = kind, device
         self.generator, self.average = (kind.network(**kind.sizes).to(device) for _ in range(2))
         self.average.requires_grad_(False).load_state_dict(self.generator.state_dict())
-        use_polyphase(self.generator, compiled=device.type == "cuda")
         self.critics = make_critics().to(device)
         self.optimisers = [
             torch.optim.AdamW(network.parameters(), 1e-5, BETAS, weight_decay=DECAY)

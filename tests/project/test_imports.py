@@ -47,7 +47,7 @@ ALLOWED = {
     "codec.vocoder.hift": "api codec kernels.codec",
     "service": "api audio config codec engine recogniser",
     # Several services as one. What carries the calls is imported once a cluster is asked for.
-    "cluster": "api config service",
+    "cluster": "api config models service",
     "cluster.build": "api build cluster cluster.serve config talk",
     "cluster.serve": "api build cluster config heap options",
     # Who listens knows nothing of who answers.

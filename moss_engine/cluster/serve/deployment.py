@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 import logging
 import os
 import pickle
@@ -21,8 +22,7 @@ from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 
 from moss_engine.api.errors import ConfigError
-from moss_engine.api.request import Request
-from moss_engine.cluster.fleet import Answer, Card, Load
+from moss_engine.cluster.fleet import Card, Load
 from moss_engine.cluster.pipe import Outboxes
 from moss_engine.cluster.replica import ReplicaServer, fingerprint
 from moss_engine.config import EngineConfig, TalkConfig
@@ -82,19 +82,14 @@ class Replica:
             async for parcel in parcels:
                 yield pickle.dumps(parcel, pickle.HIGHEST_PROTOCOL)
 
-    async def ask(self, name: str, page: str, stream: str, request: Request) -> Elsewhere | None:
-        """Begin a reply, which comes by `stream`."""
+    async def invoke(self, name: str, method: str, *arguments: Any) -> Any:
+        """What a method answers: `ask` and `leave` of the streams of replies, `note` and `call` of
+        the server."""
         if name != self._name:
             return Elsewhere()
-        self._outboxes.ask(page, stream, request)
-        return None
-
-    async def leave(self, name: str, stream: str, request_id: str) -> Elsewhere | None:
-        """Nobody wants the rest of a reply."""
-        if name != self._name:
-            return Elsewhere()
-        self._outboxes.leave(stream, request_id)
-        return None
+        owner = self._outboxes if method in ("ask", "leave") else self._server
+        answer = getattr(owner, method)(*arguments)
+        return await answer if inspect.isawaitable(answer) else answer
 
     @cached_property
     def _outboxes(self) -> Outboxes:
@@ -108,26 +103,6 @@ class Replica:
             return
         async for load in self._server.watch(page, voiced):
             yield load
-
-    async def note(
-        self, name: str, page: str, taken: Mapping[str, int], stopped: Sequence[str]
-    ) -> Elsewhere | None:
-        if name != self._name:
-            return Elsewhere()
-        self._server.note(page, taken, stopped)
-        return None
-
-    async def call(self, name: str, page: str, method: str, *arguments: Any) -> Answer | Elsewhere:
-        if name != self._name:
-            return Elsewhere()
-        return await self._server.call(page, method, *arguments)
-
-    async def retire(self, name: str) -> Elsewhere | None:
-        """Let the pages take this replica's replies elsewhere."""
-        if name != self._name:
-            return Elsewhere()
-        self._server.retire()
-        return None
 
     async def check_health(self) -> None:
         """Serve replaces a replica whose threads stopped or hang."""

@@ -172,12 +172,8 @@ class HandleRemote:
         """See `Remote`."""
         return await self._result("call", page, method, *arguments)
 
-    async def retire(self) -> None:
-        """Let the pages take its replies elsewhere."""
-        await self._result("retire")
-
     async def _result(self, method: str, *arguments: Any) -> Any:
-        call = partial(getattr(self._one, method).remote, self._name, *arguments)
+        call = partial(self._one.invoke.remote, self._name, method, *arguments)
         with self._calls.following(call) as response:
             return _checked(await response)
 

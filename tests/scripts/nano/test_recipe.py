@@ -22,7 +22,6 @@ from moss_engine.config import NANO_CHECKPOINT, EngineConfig
 from moss_engine.models.manifest import verify_manifest
 from scripts.judges.replies import speak_all
 from scripts.nano import train_vocoder
-from scripts.nano.evaluate import longest_gap
 from scripts.nano.lm.sequences import NANO_CONFIG
 from scripts.nano.speech.shards import (
     DONE,
@@ -209,15 +208,3 @@ def test_crops_show_one_place_in_every_stream(work, run):
     turned = torch.fft.rfft(inside * torch.hann_window(20 * HOP))[:, at] / voiced[:, at]
     assert (turned.angle().abs() < 0.05).all(), "the pulses are in phase with the voice"
     assert spectrum[:, at].min() > 10 * spectrum[:, at + at // 2].max()
-
-
-@pytest.mark.parametrize(("expected", "heard", "gap"), [
-    ("a b c d", "a b c d", 0),
-    ("a b c d e f", "a e f", 3),
-    ("a b c d", "a b c b c d", 2),
-    ("a b c", "x y z", 0),
-    ("a b c", "", 3),
-    ("", "", 0),
-])  # fmt: skip
-def test_longest_gap(expected: str, heard: str, gap: int) -> None:
-    assert longest_gap(expected.split(), heard.split()) == gap

@@ -12,7 +12,6 @@ import torch
 from moss_engine.api.errors import CheckpointError
 from moss_engine.codec.files import check_state
 from moss_engine.codec.vocoder.hift.generator import (
-    FIRST_HELD_FRAMES,
     HELD_FRAMES,
     Hift,
     Window,
@@ -67,23 +66,24 @@ def test_the_wave_is_that_of_the_authors_code(weights):
 def test_every_frame_becomes_480_samples(weights, sizes):
     waves = spoken(Hift(weights), mel_of(sum(sizes)), sizes)
     assert sum(len(wave) for wave in waves) == 480 * sum(sizes)
-    held = [0, FIRST_HELD_FRAMES, *[HELD_FRAMES] * len(sizes)]
+    held = [0, *[HELD_FRAMES] * len(sizes)]
     held[len(sizes) :] = [0]
     for wave, size, (before, after) in zip(waves, sizes, pairwise(held), strict=True):
         assert len(wave) == 480 * (before + size - after)
 
 
-def test_windows_are_close_to_one_run_and_silent_seams_stay_silent(weights):
+def test_every_join_is_60_db_below_one_run():
+    tensors = random_hift(HIFT, SEED)
+    for name, tensor in tensors.items():  # residual blocks that reach as far as they can
+        if name.endswith("weight") and name.startswith(("resblocks", "source_resblocks")):
+            tensor *= 0.85 / 0.3
+    reaching = pack_hift(tensors, HIFT, CPU)
     mel = mel_of(100, seed=3)
-    wave = torch.cat(spoken(Hift(weights), mel, [20] * 5))
-    whole = whole_wave(weights, mel, source_noise(HIFT))
-    error = wave - whole
-    assert float(error.norm() / whole.norm()) < 0.03
-    seams = [480 * (20 * i - (HELD_FRAMES if i > 1 else FIRST_HELD_FRAMES)) for i in range(1, 5)]
-    jumps = (wave[1:] - wave[:-1]).abs()
-    usual = jumps.max()
-    for at in seams:
-        assert jumps[at - 2 : at + 2].max() < usual
+    wave = torch.cat(spoken(Hift(reaching), mel, [20] * 5))
+    whole = whole_wave(reaching, mel, source_noise(HIFT))
+    for at in (480 * (20 * i - HELD_FRAMES) for i in range(1, 5)):
+        join = slice(at - 4 * 480, at + 6 * 480)
+        assert float((wave[join] - whole[join]).norm() / whole[join].norm()) < 1e-3
 
 
 @pytest.mark.parametrize("old_spelling", [False, True])

@@ -1,5 +1,5 @@
 """HiFT on a GPU: half precision and fused activations, and CUDA graphs for each number of windows,
-for the first window of a reply and for those within it, and for the last one."""
+for the first two windows of a reply and for those within it, and for the last one."""
 
 from __future__ import annotations
 
@@ -183,12 +183,12 @@ def _overlapped(frames: Tensor, hop: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _Shape:
-    """Of so many windows of so many frames; `known` of them have a settled pitch, none in the first
-    of a reply."""
+    """Of so many windows of so many frames, of which `known` have a settled pitch."""
 
     count: int
     frames: int
     known: int
+    is_first: bool
     is_last: bool
 
 
@@ -219,20 +219,28 @@ class CudaHift:
         self._counts = [*(count for count in GRAPH_BATCHES if count < max_together), max_together]
         self._shape = FusedShape(weights)
         self._graphs: dict[_Shape, _Graph] = {}
-        past, device = KEPT_FRAMES, weights.window.device
-        known = past - PITCH_REACH
+        device = weights.window.device
         pool, stream = torch.cuda.graph_pool_handle(), open_lane(device)
         assert stream is not None, "graphs are of a GPU"
-        shapes = [
-            _Shape(count, past + chunk_frames, known, False) for count in reversed(self._counts)
+        known = KEPT_FRAMES - PITCH_REACH
+        places = [  # frames before the window, those of them with a settled pitch, is it the first
+            (KEPT_FRAMES, known, False),
+            (chunk_frames, chunk_frames - PITCH_REACH, True),
+            (0, 0, True),
         ]
-        shapes += [_Shape(count, chunk_frames, 0, False) for count in reversed(self._counts)]
+        assert chunk_frames < KEPT_FRAMES, "a reply's second window begins with its first frame"
+        shapes = [
+            _Shape(count, past + chunk_frames, settled, is_first, False)
+            for past, settled, is_first in places
+            for count in reversed(self._counts)
+        ]
         quick = torch.backends.cudnn.flags(enabled=True, benchmark=True, benchmark_limit=4)
         with torch.cuda.device(device), quick, torch.inference_mode():
             for shape in shapes:
                 self._capture(weights, shape, pool, stream)
             for frames in last_frames:
-                self._capture(weights, _Shape(1, past + frames, known, True), pool, stream)
+                shape = _Shape(1, KEPT_FRAMES + frames, known, False, True)
+                self._capture(weights, shape, pool, stream)
 
     @torch.inference_mode()
     def __call__(
@@ -249,8 +257,8 @@ class CudaHift:
         """See `window_wave`."""
         count, frames, known = len(mel), mel.shape[2], known_pitch.shape[1]
         room = 1 if last else next((room for room in self._counts if room >= count), 0)
-        graph = self._graphs.get(_Shape(room, frames, known, last))
-        if graph is None or first != (known == 0):
+        graph = self._graphs.get(_Shape(room, frames, known, first, last))
+        if graph is None:
             return window_wave(
                 weights,
                 mel,
@@ -272,7 +280,7 @@ class CudaHift:
         self, weights: HiftWeights, shape: _Shape, pool: Any, stream: torch.cuda.Stream
     ) -> None:
         inputs = _inputs(weights, shape.count, shape.frames, shape.known)
-        how: Any = {"first": shape.known == 0, "last": shape.is_last, "shape": self._shape}
+        how: Any = {"first": shape.is_first, "last": shape.is_last, "shape": self._shape}
         stream.wait_stream(torch.cuda.current_stream(stream.device))
         with torch.cuda.stream(stream):
             window_wave(weights, *inputs, **how)  # chooses algorithms and compiles kernels

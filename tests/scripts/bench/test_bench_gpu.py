@@ -54,7 +54,8 @@ def test_the_codec_alone_is_measured(monkeypatch: pytest.MonkeyPatch):
 def test_a_question_and_listeners_through_the_whole_service(tmp_path: Path, monkeypatch):
     make_tiny_moss(tmp_path)
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda: 2**30)
-    monkeypatch.setattr(full_size, "QUESTIONS", 1)
+    for name, value in (("QUESTIONS", 1), ("TALKERS", 2), ("TURNS", 1), ("TALK_S", 0)):
+        monkeypatch.setattr(full_size, name, value)
     model = ModelConfig.from_file(tmp_path / "model" / "config.json")
     given = "--listeners 1:1 --hasty 2:2 --arrivals 9:2 --prompt-rows 96 --codes 10"
     args = options(full_size, *given.split())
@@ -69,6 +70,7 @@ def test_a_question_and_listeners_through_the_whole_service(tmp_path: Path, monk
         found[f"speech_in_4_s_{name}_p50_ms"] for name in ("encode", "eighth_code", "first_sound")
     ]
     assert moments == sorted(moments) and moments[0] > 0
+    assert found["talkers_first_sound_worst_ms"] > 0
     loads = found["streams"]["load"]
     assert [(load["concurrency"], load["hears_out"]) for load in loads[:2]] == [
         (2, False),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,7 +43,6 @@ from moss_engine.models.manifest import (
 from moss_engine.models.tensor_file import StoredTensor, read_tensor, stored_bytes, write_tensors
 from scripts.command import make_parser, run_command
 from scripts.disk import refuse_inside, require_space, writing_to
-from scripts.progress import Progress
 
 JOURNAL_NAME = ".conversion.json"
 TO_GO_ON = (
@@ -81,14 +81,12 @@ def convert(checkpoint: Path, out: Path, dtype: str) -> dict[str, int]:
         kept = _open_output(out, made_by, sizes)
         done = sum(sizes[name] for name in kept)
         require_space(out, total - done, "The conversion")
-        progress = Progress(total, *(("GB", 1e9) if total > 1e9 else ("MB", 1e6)))
-        progress.advance(done, f"{len(kept)} files are there" if kept else "")
         digests = {}
         for name in [name for name in files if name not in kept]:
             tensors = _tensors_of(name, checkpoint, config, dtype)
             digests[name] = write_tensors(out / name, files[name], tensors)
-            progress.advance(sizes[name], name)
-        progress.end()
+            done += sizes[name]
+            print(f"{done / total:4.0%} of {total / 1e9:,.2f} GB  {name}", file=sys.stderr)
         copy_config(checkpoint, out)
         write_manifest(out, made_by, digests)
         (out / JOURNAL_NAME).unlink(missing_ok=True)

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from moss_engine.api.errors import ConfigError, MissingPackageError, MossError
 from moss_engine.config import REPO_ROOT
@@ -80,16 +80,10 @@ class RemoteFile:
     sha256: str | None
 
 
-class Hub(Protocol):
-    """Where files come from. Both raise MossError when it cannot be reached, `fetch` an OSError of
-    `UNWRITABLE` where the folder takes no file."""
-
-    def list_files(self, repo: str, revision: str) -> list[RemoteFile]: ...
-    def fetch(self, repo: str, revision: str, name: str, folder: Path) -> None: ...
-
-
-class HuggingFace:
-    """The Hugging Face hub, or the mirror that the environment variable HF_ENDPOINT names."""
+class Hub:
+    """The Hugging Face hub, or the mirror that the environment variable HF_ENDPOINT names. It
+    raises MossError where it cannot be reached, and an OSError of `UNWRITABLE` where the folder
+    takes no file."""
 
     def __init__(self) -> None:
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -171,9 +165,10 @@ def size_text(num_bytes: int) -> str:
     return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:.2f} MB"
 
 
-def download(hub: Hub, parts: tuple[Part, ...], owner: str, agree: Callable[[str], bool]) -> bool:
+def download(parts: tuple[Part, ...], owner: str, agree: Callable[[str], bool]) -> bool:
     """Show the plan, ask, fetch and check. False if `agree` said no; raises MossError with the
     remedy."""
+    hub = Hub()
     plans = [
         (part, wanted_files(part, hub.list_files(f"{owner}/{part.name}", part.revision)))
         for part in parts
@@ -256,14 +251,14 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: list[str] | None = None, hub: Hub | None = None) -> None:
+def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     model, codec = (
         Part(part.name, part.revision, folder, part.patterns)
         for part, folder in zip(PARTS, (args.model, args.codec))
     )
     parts = {"model": (model,), "codec": (codec,), None: (model, codec)}[args.only]
-    if not download(hub or HuggingFace(), parts, args.owner, (lambda _: True) if args.yes else ask):
+    if not download(parts, args.owner, (lambda _: True) if args.yes else ask):
         sys.exit("Nothing was fetched.")
     print(f"Done. Check them with: python -m scripts.doctor {args.model} {args.codec}")
 

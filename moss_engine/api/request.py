@@ -272,7 +272,12 @@ def check_speed(speed: float) -> None:
     _check_number("speed", speed, SPEED, FASTEST)
 
 
-def check_id(field: str, value: object) -> None:
-    """Raise ParameterError, naming the field, unless an id is a text of a sensible length."""
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARS:
-        raise ParameterError(f"{field} must be a text of 1 to {MAX_ID_CHARS} characters.")
+def check_values(request: Request) -> None:
+    """Raise ParameterError, naming the field, unless the ids are texts of a sensible length, and
+    sampling and speed are in order."""
+    for name in ("request_id", "session_id"):
+        value: object = getattr(request, name)
+        if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARS:
+            raise ParameterError(f"{name} must be a text of 1 to {MAX_ID_CHARS} characters.")
+    check_sampling(request.sampling)
+    check_speed(request.speed)

@@ -31,10 +31,8 @@ from moss_engine.api.request import (
     Request,
     Speech,
     Text,
-    check_id,
-    check_sampling,
-    check_speed,
     check_text,
+    check_values,
 )
 from moss_engine.api.service import ReplyStream, ReplyWrapper, ServiceWrapper, StartableService
 from moss_engine.api.transcript import Transcript
@@ -176,10 +174,7 @@ class TalkingService(ServiceWrapper):
 
     def _question(self, request: Request, mode: Mode) -> tuple[Question, Transcript | None]:
         """What is asked; raises an InputError that says what is wrong with the request."""
-        check_id("request_id", request.request_id)
-        check_id("session_id", request.session_id)
-        check_sampling(request.sampling)
-        check_speed(request.speed)
+        check_values(request)
         if not request.messages or request.messages[-1].role not in ("user", "tool"):
             raise InputError("The conversation does not end with a message of the user; add one.")
         *before, last = request.messages

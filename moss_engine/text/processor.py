@@ -31,10 +31,8 @@ from moss_engine.api.request import (
     Sampling,
     Speech,
     Text,
-    check_id,
-    check_sampling,
-    check_speed,
     check_text,
+    check_values,
 )
 from moss_engine.api.tokens import Row, Segment, is_audio_row, is_stop, speech_rows, text_rows
 from moss_engine.models.config import ModelConfig
@@ -168,10 +166,7 @@ class Processor:
 
         Raises an InputError that says what is wrong with the request.
         """
-        check_id("request_id", request.request_id)
-        check_id("session_id", request.session_id)
-        check_sampling(request.sampling)
-        check_speed(request.speed)
+        check_values(request)
         mode = self.mode(request)
         tokens = self.speakers.tokens(request.voice, request.speed)
         speaker = tuple(self._speaker_ids[token] for token in tokens)

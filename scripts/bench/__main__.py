@@ -27,7 +27,6 @@ BENCHES = {
     "turns": "turns spoken into /v1/realtime: last word to first sound, those cut in two",
     "clients": "clients that others wrote, unchanged in front of the program",
     "attacks": "hostile callers, each 32 at once: how long others wait, faults, memory",
-    "barge_in": "what stops an answer in Chromium, of sounds that must not and questions that must",
     "echo": "the page's own voice at its microphone: answers that it stops, questions it becomes",
     "soak": "hours of visitors, or none: memory, threads, files, processor, first sounds",
     "replicas": "replicas on Ray under listeners who grow in number; a death, an upgrade",

@@ -24,34 +24,21 @@ TURN_LIMIT_S = 60.0
 SPOKEN = ("[name=does][value=chat]", "[name=input][value=speech]", "[name=output][value=speech]")
 WATCH = """(loud) => {
   window.seen = {
-    starts: [], silences: [], stops: 0, holds: 0, silent_ms: 0, since: null, underruns: 0,
-    before: 0, loud: 0, onset: 0, peak: 0, run: null,
+    starts: [], silences: [], underruns: 0, before: 0, loud: 0, onset: 0, run: null,
   };
   const listener = recorder.capture.listener;
   recorder.capture.listener = (pcm, level, played) => {
     const now = performance.now();
-    seen.peak = Math.max(seen.peak, level);
     if (level > loud) {
       if (now - seen.loud > 1000) seen.onset = now;
       seen.loud = now;
     }
     listener(pcm, level, played);
   };
-  const { stop, player } = liveAudio;
+  const { player } = liveAudio;
   const hold = player.hold.bind(player);
-  liveAudio.stop = (...values) => {
-    seen.stops += liveAudio.state.phase === "speaking";
-    return stop(...values);
-  };
   player.hold = (held) => {
-    if (held) {
-      seen.holds += 1;
-      seen.since = performance.now();
-      seen.silences.push(seen.since - seen.onset);
-    } else {
-      if (seen.since) seen.silent_ms += performance.now() - seen.since;
-      seen.since = null;
-    }
+    if (held) seen.silences.push(performance.now() - seen.onset);
     hold(held);
   };
   setInterval(() => {
@@ -101,26 +88,26 @@ def served(service: Any, *, scripted: bool = False) -> Iterator[str]:
 
 
 @contextmanager
-def hearing(wave: np.ndarray, *, again: bool) -> Iterator[Any]:
-    """Chromium whose microphone plays float32 [n] at RATE_HZ, once or over and over."""
+def hearing(wave: np.ndarray) -> Iterator[Any]:
+    """Chromium whose microphone plays float32 [n] at RATE_HZ over and over."""
     browsing, _ = tools()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "microphone.wav"
         write_wav(path, to_pcm16(wave), RATE_HZ)
         flags = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
-        played = f"--use-file-for-fake-audio-capture={path}{'' if again else '%noloop'}"
+        played = f"--use-file-for-fake-audio-capture={path}"
         with browsing.chromium(*flags, played) as browser:
             yield browser
 
 
-def talk_hands_free(browser: Any, url: str, loud: float = LOUD) -> Any:
+def talk_hands_free(browser: Any, url: str) -> Any:
     """A tab that listens hands-free, whose `seen` is that of WATCH."""
     browsing, _ = tools()
     tab = browsing.Visit(browser, url, permissions=["microphone"])
     tab.page.wait_for_function("window.recorder?.ready")
     for choice in SPOKEN:
         tab.page.locator(f".switches label:has({choice})").click()
-    tab.page.evaluate(WATCH, loud)
+    tab.page.evaluate(WATCH, LOUD)
     tab.page.locator(".rec-free").click()
     return tab
 

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
     assert asked.sample_rate_hz == RATE_HZ
     wave = np.concatenate([asked.samples, np.zeros(round(PAUSE_S * RATE_HZ), np.float32)])
     service = build_talking_service(EngineConfig(), TalkConfig())
-    with served(service) as url, hearing(wave, again=True) as browser:
+    with served(service) as url, hearing(wave) as browser:
         tab = talk_hands_free(browser, url)
         for turn in range(1, args.turns + 1):
             enough = "(n) => Math.min(seen.starts.length, seen.silences.length) >= n"

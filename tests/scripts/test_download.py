@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import hashlib
 import http.server
@@ -21,7 +20,7 @@ import pytest
 
 from moss_engine.api.errors import ConfigError, MossError
 from scripts import download
-from scripts.download import PARTS, Part, RemoteFile, wanted_files
+from scripts.download import PARTS, RemoteFile, wanted_files
 
 LARGE = bytes(range(256)) * 90_000  # 23 MB: the downloader writes pieces of 10 MB
 FILES = {
@@ -44,9 +43,10 @@ WANTED = {"MOSS-Speech": 5, "MOSS-Speech-Codec": 8}
 
 class FakeHub(http.server.BaseHTTPRequestHandler):
     """The two calls of the hub's interface that a download makes. `drops` counts connections still
-    to be cut."""
+    to be cut; the file `spoil` comes with a wrong byte."""
 
     drops: int
+    spoil: str
     ranges: list[str]
     revisions: set[str]
 
@@ -57,7 +57,8 @@ class FakeHub(http.server.BaseHTTPRequestHandler):
         elif found := re.fullmatch(r"/OpenMOSS-Team/([\w-]+)/resolve/(\w+)/(.+)", path):
             repo, revision, name = found.groups()
             self.revisions.add(revision)
-            self.answer(FILES[repo][name], revision)
+            content = FILES[repo][name]
+            self.answer(b"x" + content[1:] if name == self.spoil else content, revision)
         else:
             self.send_error(404)
 
@@ -98,7 +99,7 @@ def listing(repo: str, revision: str) -> dict:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    FakeHub.drops, FakeHub.ranges, FakeHub.revisions = 0, [], set()
+    FakeHub.drops, FakeHub.spoil, FakeHub.ranges, FakeHub.revisions = 0, "", [], set()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeHub) as server:
         serve = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         serve.start()
@@ -177,75 +178,47 @@ def test_a_network_that_goes_away_is_not_blamed_on_the_owner(monkeypatch, tmp_pa
         fetch(tmp_path, "--yes")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(MossError, match=words):
-        download.HuggingFace().fetch("OpenMOSS-Team/MOSS-Speech", "f" * 40, "a.bin", tmp_path)
+        download.Hub().fetch("OpenMOSS-Team/MOSS-Speech", "f" * 40, "a.bin", tmp_path)
 
 
-class Shelf:
-    """A hub as a dict; `spoil` names a file that comes with a wrong byte, or is refused by the disk
-    for a reason."""
-
-    def __init__(self, spoil: str = "", reason: int = 0) -> None:
-        self.spoil, self.reason, self.fetched = spoil, reason, []
-
-    def list_files(self, repo: str, revision: str) -> list[RemoteFile]:
-        files = FILES[repo.partition("/")[2]].items()
-        digests = {name: hashlib.sha256(c).hexdigest() for name, c in files if len(c) > 300}
-        return [RemoteFile(name, len(content), digests.get(name)) for name, content in files]
-
-    def fetch(self, repo: str, revision: str, name: str, folder: Path) -> None:
-        content = FILES[repo.partition("/")[2]][name]
-        self.fetched.append(name)
-        if name == self.spoil and self.reason:
-            raise OSError(self.reason, os.strerror(self.reason))
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(b"x" + content[1:] if name == self.spoil else content)
-
-
-def parts(folder: Path) -> tuple[Part, ...]:
-    return tuple(dataclasses.replace(part, folder=folder / part.name) for part in PARTS)
-
-
-def test_nothing_comes_unasked_and_a_damaged_file_is_removed_and_named(tmp_path):
-    refused = Shelf()
-    assert not download.download(refused, parts(tmp_path), "x", lambda _: False)
-    assert not refused.fetched and not list(tmp_path.iterdir())
+@pytest.mark.usefixtures("hub")
+def test_a_damaged_file_is_removed_and_named(tmp_path):
+    FakeHub.spoil = "flow/flow.pt"
     words = r"flow\.pt came damaged and was removed; run the command again"
     with pytest.raises(MossError, match=words):
-        download.download(Shelf("flow/flow.pt"), parts(tmp_path), "x", lambda _: True)
-    assert not (tmp_path / "MOSS-Speech-Codec/flow/flow.pt").exists()
-    shelf = Shelf()
-    assert download.download(shelf, parts(tmp_path), "x", lambda _: True)
-    assert "flow/flow.pt" in shelf.fetched and "tokenizer.json" not in shelf.fetched
+        fetch(tmp_path, "--yes", "--only", "codec")
+    assert not (tmp_path / "codec/flow/flow.pt").exists()
 
 
+@pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
-def test_a_disk_that_takes_no_more_is_not_the_networks_fault(number, tmp_path):
-    hub = download.HuggingFace()
-    shelf = Shelf("config.json", number)
-    take = shelf.fetch
-    shelf.fetch = lambda *given: hub._try(lambda: take(*given), given[0])
-    with pytest.raises(ConfigError, match=r"MOSS-Speech cannot be written .*name .*--model"):
-        download.download(shelf, parts(tmp_path), "x", lambda _: True)
+def test_a_disk_that_takes_no_more_is_not_the_networks_fault(number, tmp_path, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", refuse)
+    with pytest.raises(ConfigError, match=r"model cannot be written .*name .*--model"):
+        fetch(tmp_path, "--yes")
 
 
+@pytest.mark.usefixtures("hub")
 def test_every_disk_is_asked_for_what_its_own_folder_needs(tmp_path, monkeypatch):
     """Before anything comes."""
-    shelf, (model, codec), other = Shelf(), parts(tmp_path), Path("/dev/shm")
     monkeypatch.setattr(download.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(ConfigError, match=r"0\.00 MB free and 23\.0. MB are needed"):
-        download.download(shelf, (model, codec), "x", lambda _: True)
+        fetch(tmp_path, "--yes")
+    other = Path("/dev/shm")
     if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no second disk here")
     free = {True: 1000, False: 10**12}
     usage = lambda path: SimpleNamespace(free=free[path == other])  # noqa: E731
     monkeypatch.setattr(download.shutil, "disk_usage", usage)
-    codec = dataclasses.replace(codec, folder=other / "moss-speech-nowhere" / "codec")
     with pytest.raises(ConfigError, match=r"/dev/shm has 0\.00 MB free and 0\.0. MB are needed"):
-        download.download(shelf, (model, codec), "x", lambda _: True)
-    assert not shelf.fetched
+        fetch(tmp_path, "--yes", "--codec", str(other / "moss-speech-nowhere" / "codec"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_repository_that_lacks_a_file_is_refused():
-    files = Shelf().list_files("x/MOSS-Speech-Codec", "")
+    files = [RemoteFile(name, 1, None) for name in FILES["MOSS-Speech-Codec"] if "hift" not in name]
     with pytest.raises(MossError, match="hift"):
-        wanted_files(PARTS[1], [file for file in files if "hift" not in file.name])
+        wanted_files(PARTS[1], files)

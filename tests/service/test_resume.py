@@ -106,13 +106,15 @@ def test_the_built_in_voice_goes_on_bit_for_bit(monkeypatch, moves):
         whole = asyncio.run(listen(core, request))
         borders = [i for i, e in enumerate(whole) if isinstance(e, Sampled) and e.silence]
         assert len(borders) == 2, "there are pauses between sentences and paragraphs"
-        all_codes = len(spoken)
+        all_codes, resumed = len(spoken), 0
         for place in (borders[0], borders[0] + 1, borders[1] + 9, len(whole) - 3):
             spoken.clear()
             assert_continued(core, request, whole, place)
             state = progress_at(whole, place, processor.ids).state
-            assert (state is not None) is moves
+            assert moves or state is None
             assert len(spoken) == all_codes - (state.num_codes if state else 0)
+            resumed += state is not None
+        assert bool(resumed) is moves, "where sound comes late, the first places have no state yet"
         stats = core.stats().engine
         assert (stats.blocks_used, stats.blocks_reserved, stats.leaked_blocks) == (0, 0, 0)
     finally:

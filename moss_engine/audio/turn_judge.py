@@ -146,9 +146,9 @@ def features(pcm: np.ndarray) -> np.ndarray:
     return ((np.maximum(levels, levels.max() - 8.0) + 4.0) / 4.0).astype(np.float32)
 
 
-BOTH = (0.567, 0.601, -2.281)
-WORDS_ALONE = (0.724, -0.762)
-MELODY_ALONE = (0.764, -2.47)
+BOTH = (0.573, 0.622, -2.043)
+WORDS_ALONE = (0.762, -0.764)
+MELODY_ALONE = (0.759, -1.949)
 """What a unit of melody, of words, and nothing add to the log-odds; of `scripts.turns tune`."""
 LEVELS = (0.8, -3.0)
 WAITS_S = (0.2, 0.9, 1.2)

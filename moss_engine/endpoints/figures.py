@@ -81,7 +81,7 @@ class Figures:
             "Answers that were begun before their turn was over: released, or thrown_away.",
             "outcome",
         )
-        self.ahead_wasted = counter("ahead_wasted_seconds", "Time for which the latter ran.")
+        self.ahead_wasted = counter("ahead_wasted_seconds", "Working time of the latter.")
         self.mended = counter(
             "turns_mended", "Turns that went on behind their judged end and were answered as one."
         )
@@ -225,13 +225,13 @@ class WatchedService(ServiceWrapper):
 
     def __init__(self, service: SpeechService, figures: Figures, *, counts_refusals: bool = True):
         super().__init__(service)
-        self._figures = figures
+        self.figures = figures
         self._counts_refusals = counts_refusals
 
     async def submit(self, request: Request) -> ReplyStream:
         try:
-            return WatchedReply(await self._below.submit(request), self._figures)
+            return WatchedReply(await self._below.submit(request), self.figures)
         except MossError as error:
             if self._counts_refusals:
-                self._figures.refused(error.code)
+                self.figures.refused(error.code)
             raise

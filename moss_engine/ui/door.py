@@ -7,6 +7,7 @@ tab sends, besides binary frames, which are its microphone's int16 PCM at 16 kHz
     session.close                                     the tab is closed
     got                        last                   it has every frame up to that number
     response.create            values, run, heard, sound
+    response.prepare           values                 to be answered by what is being said
     response.cancel            heard
     conversation.clear         heard
     replay.check               file
@@ -51,7 +52,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from moss_engine.api.captions import captions, srt, vtt
 from moss_engine.api.errors import BusyError, MossError, ParameterError
+from moss_engine.api.request import Speech
 from moss_engine.api.transcript import Word
+from moss_engine.endpoints.ahead import Ahead
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.microphone import Microphone
 from moss_engine.ui.conversation import Conversation
@@ -133,7 +136,11 @@ class Tab:
         self._session_id = handlers.names.session(visit)
         self._tasks: set[asyncio.Task[None]] = set()
         self._replying: asyncio.Task[None] | None = None
-        self._microphone = handlers.ingest and Microphone(handlers.ingest, visitor, self.tell)
+        self._microphone = handlers.ingest and Microphone(
+            handlers.ingest, visitor, self.tell, self._paused
+        )
+        self._ahead = Ahead(handlers.service, handlers.figures)
+        self._prepared: dict[str, Any] | None = None
 
     @property
     def conversation(self) -> Conversation:
@@ -163,6 +170,8 @@ class Tab:
             self.outbox.got(_number(event, "last"))
         elif kind == "response.create":
             self._reply(self._answer(event), event)
+        elif kind == "response.prepare":
+            self._prepared = form.read(event.get("values"), self._handlers.facts)
         elif kind == "response.cancel":
             self._do(self._cancel(_text(event, "heard")))
         elif kind == "conversation.clear":
@@ -195,6 +204,7 @@ class Tab:
             task.cancel()
         if self._microphone is not None:
             self._microphone.close()
+        await self._ahead.close()
         await self._handlers.sessions.leave(self._session_id)
 
     # What the events bring about.
@@ -237,7 +247,15 @@ class Tab:
         values = form.read(event.get("values"), self._handlers.facts)
         values["heard"] = _text(event, "heard")
         run, tick_s = form.run_name(event.get("run")), _tick_s(event)
-        return self._handlers.answer(values, run, self.conversation, tick_s=tick_s)
+        return self._handlers.answer(values, run, self.conversation, self._ahead, tick_s=tick_s)
+
+    def _paused(self, said: Speech | None) -> None:
+        """Whoever talks pauses, and may be done: the answer is begun. Who goes on gets none."""
+        self._ahead.drop()
+        free = self._replying is None or self._replying.done()
+        heard = self._microphone is not None and self._microphone.answering
+        if said is not None and self._prepared is not None and free and not heard:
+            self._do(self._handlers.begin(self._prepared, said, self.conversation, self._ahead))
 
     def _replay(self, event: dict[str, Any]) -> Messages:
         file, heard = _text(event, "file"), _text(event, "heard")

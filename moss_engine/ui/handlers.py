@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from moss_engine.api.errors import MossError, ParameterError
-from moss_engine.api.request import Message, Request, Text
-from moss_engine.api.service import ReplyStream, SpeechService
+from moss_engine.api.request import Message, Request, Speech, Text
+from moss_engine.api.service import SpeechService
+from moss_engine.endpoints.ahead import Ahead
+from moss_engine.endpoints.figures import Figures
 from moss_engine.ui import form
 from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Utterance
@@ -40,10 +42,12 @@ class Handlers:
         *,
         wav_folder: Path,
         ingest: AudioIngest | None = None,
+        figures: Figures | None = None,
     ):
         self.service = service
         self.facts = facts
         self.ingest = ingest
+        self.figures = figures or Figures()
         self.wav_folder = wav_folder
         self.pool = PoolWatch(service)
         self.sessions = Sessions(service)
@@ -55,22 +59,40 @@ class Handlers:
         values: dict[str, Any],
         run: str,
         conversation: Conversation,
+        ahead: Ahead | None = None,
         *,
         tick_s: float = TICK_S,
     ) -> Messages:
         """Every message of the answer, called `run`, to what was typed or to the recording that
-        `utterance` names; what is wrong with it is the last one. Leaving early stops it."""
+        `utterance` names; what is wrong with it is the last one. Leaving early stops it. It may
+        have been begun `ahead`."""
+        seed = ahead.seed if ahead is not None and values["new_seed"] else None
         mode = next((mode for mode in self.facts.modes if mode.name == values["mode"]), None)
         view = View(
             run=run,
-            seed=form.draw_seed(values),
+            seed=form.draw_seed(values) if seed is None else seed,
             speaks=mode is None or mode.output == "speech",
             reads=mode is not None and mode.split_sentences,
         )
         clock = ReplyClock()
         return whole(
-            view, clock, lambda view: self._told(values, view, clock, conversation, tick_s)
+            view, clock, lambda view: self._told(values, view, clock, conversation, ahead, tick_s)
         )
+
+    async def begin(
+        self, values: dict[str, Any], said: Speech, conversation: Conversation, ahead: Ahead
+    ) -> None:
+        """Begin the answer to what is being said, so far `said`, with nothing told of it; where
+        something is wrong with it that is told once it is asked."""
+        try:
+            form.check(values, self.facts, conversation.voice)
+            if self.ingest is None or self.facts.mode(values["mode"]).input == "text":
+                return
+            asked = await self.ingest.recordings.so_far(values["utterance"], said)
+            turn, seed = self._turn(values, asked), form.draw_seed(values)
+            ahead.begin(self._request(values, seed, conversation, turn))
+        except MossError:
+            return
 
     def replay(
         self, file: str, heard: str, run: str, conversation: Conversation, tick_s: float
@@ -99,6 +121,7 @@ class Handlers:
         view: View,
         clock: ReplyClock,
         conversation: Conversation,
+        ahead: Ahead | None,
         tick_s: float,
     ) -> Messages:
         form.check(values, self.facts, conversation.voice)
@@ -107,20 +130,25 @@ class Handlers:
         asked = await self._asked(values)
         if isinstance(asked, Utterance):
             clock.listened_s = asked.listened_s
-        turn = Turn(
-            asked, mode.history, view.speaks, mode.split_sentences, through_text=mode.through_text
-        )
+        turn = self._turn(values, asked)
         await asyncio.to_thread(conversation.cut, values["heard"])
         conversation.note_stop(values["heard"])
-        if (
-            isinstance(turn.asked, Utterance) or values["heard"]
-        ):  # a new utterance stops the old reply
+        begun = None
+        if ahead is not None:
+            begun = await ahead.take(self._request(values, view.seed, conversation, turn))
+        if begun is not None:
+            clock.begun(begun.begun_s, begun.accepted_s)
+        elif isinstance(turn.asked, Utterance) or values["heard"]:  # it stops the old reply
             await self.service.cancel_session(conversation.session_id)
         if view.run in conversation.stopped:  # before the question came
             yield take(halt(view), None)[0]
+            if begun is not None:
+                begun.cancel()
             return
         try:
-            reply = await self._submit(values, view, conversation, turn)
+            reply = begun or await self.service.submit(
+                self._request(values, view.seed, conversation, turn)
+            )
             told = messages(reply, view, clock, self.pool.counts, tick_s)
             async with aclosing(told) as stream:
                 async for message, view in stream:
@@ -179,13 +207,20 @@ class Handlers:
             raise ParameterError("This page takes no recordings; type your question.")
         return await self.ingest.said(values["utterance"])
 
-    async def _submit(
-        self, values: dict[str, Any], view: View, conversation: Conversation, turn: Turn
-    ) -> ReplyStream:
+    def _turn(self, values: dict[str, Any], asked: str | Utterance) -> Turn:
+        mode = self.facts.mode(values["mode"])
+        speaks = mode.output == "speech"
+        return Turn(
+            asked, mode.history, speaks, mode.split_sentences, through_text=mode.through_text
+        )
+
+    def _request(
+        self, values: dict[str, Any], seed: int, conversation: Conversation, turn: Turn
+    ) -> Request:
         history = conversation.history(self.facts, turn) if turn.remembered else ()
         session_id, said = conversation.session_id, turn.content
-        request = form.request_of(values, self.facts, view.seed, history, said, session_id)
-        return await self.service.submit(replace(request, visitor=conversation.visitor))
+        request = form.request_of(values, self.facts, seed, history, said, session_id)
+        return replace(request, visitor=conversation.visitor)
 
     @staticmethod
     def _remember(conversation: Conversation, turn: Turn, view: View) -> None:

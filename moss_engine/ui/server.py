@@ -132,7 +132,7 @@ def launch(
     facts = PageInfo.of(info, no_hands_free)
     try_out(service, facts)
     service, endpoints = open_endpoints(service, info, model, access, config)
-    handlers = Handlers(service, facts, wav_folder=cache, ingest=ingest)
+    handlers = Handlers(service, facts, wav_folder=cache, ingest=ingest, figures=service.figures)
     page = build_page(
         handlers,
         max_sessions=info.max_sessions,

@@ -281,7 +281,11 @@ class ReplyClock:
         self._accepted_s: float | None = None
 
     def accepted(self) -> None:
-        self._accepted_s = self._clock()
+        self._accepted_s = self._accepted_s or self._clock()
+
+    def begun(self, asked_s: float, accepted_s: float) -> None:
+        """The reply was asked for and accepted before it was wanted."""
+        self.received_s, self._accepted_s = asked_s, accepted_s
 
     def elapsed_s(self) -> float | None:
         """Seconds since the reply was accepted; None before that."""

@@ -34,7 +34,7 @@ from scripts.bench.common import Report, machine
 from scripts.sentences import sentence
 
 SETTINGS = tuple(itertools.product((-6, -12, -20), (50, 150)))  # dB, ms
-BLOCK = 1024
+BLOCK = 512
 ROOM_S = 0.3  # in which the room's echo fades by 60 dB
 NOISE_DB = -55.0
 SAID_S, NEXT_S = 6.0, 1.0  # of an answer's words, around what is heard, that the page tells

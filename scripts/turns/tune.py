@@ -2,8 +2,8 @@
 
     python -m scripts.turns tune FOLDER
 
-Every turn is heard up to its pause or its end and 0.2 s of silence, as the service hears it: the
-recogniser writes the words. What was heard is kept in FOLDER/heard.jsonl. Weights and table are
+Every turn is heard up to its pause or its end and SILENCE_S of silence, as the service hears it:
+the recogniser writes the words. What was heard is kept in FOLDER/heard.jsonl. Weights and table are
 found on the tuning half and reported on the other one; both go into `audio.turn_judge` by hand.
 """
 
@@ -18,12 +18,15 @@ import numpy as np
 from moss_engine.audio.rate import Downsampler
 from moss_engine.audio.turn_judge import LEVELS, load_melody, load_words, log_odds
 from moss_engine.audio.turn_judge import WAITS_S as WAITS
+from moss_engine.audio.turn_taking import RATE_HZ as LOW_HZ
 from moss_engine.recogniser.load import load_recogniser
 from scripts.bench.common import Report
 from scripts.turns.data import HESITATES, RATE_HZ, SOFTEST, TEST, TUNE, WHOLE, Turn, load, room
 from scripts.turns.data import with_noise as noisy
 
-SILENCE_S = 0.2
+SILENCE_S = 0.1
+ALONE_S = 0.2
+"""Of silence, behind which Pipecat asks Smart Turn."""
 SOONEST_S = 0.42
 """From the last word to the first sound where nothing is waited for: words, then the answer."""
 WAITS_S = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -47,10 +50,12 @@ def heard(folder: Path, turns: list[Turn]) -> list[dict]:
                 pcm = turn.before_pause(folder, SILENCE_S)
                 pcm = pcm if noise is None else noisy(pcm, noise, at)
                 low = Downsampler().push(np.concatenate([room(RATE_HZ // 4), pcm]))
+                later = np.concatenate([low, room(round((ALONE_S - SILENCE_S) * LOW_HZ))])
                 text = recogniser.transcribe(low.astype(np.float32) / 32768.0).text
                 entry = {
                     "name": turn.name, "kind": turn.kind, "noise": noise, "half": turn.half,
                     "pause_s": turn.pause_s, "text": text, "melody": melody.log_odds(low),
+                    "alone": melody.log_odds(later),
                 }  # fmt: skip
                 found[turn.name, turn.kind, noise] = entry
                 file.write(json.dumps(entry) + "\n")
@@ -144,8 +149,8 @@ def judged_alike(entries: list[dict]) -> dict[str, dict[str, float]]:
     for noise in (None, *NOISES_DB):
         heard = [entry for entry in found if entry["noise"] == noise]
         name = "" if noise is None else f", {noise} dB of noise"
-        alone = Judged(heard, np.array([entry["melody"] for entry in heard]))
-        figures[f"Smart Turn alone{name}"] = alone.figures((0.0,), (SILENCE_S, 3.0))
+        alone = Judged(heard, np.array([entry["alone"] for entry in heard]))
+        figures[f"Smart Turn alone{name}"] = alone.figures((0.0,), (ALONE_S, 3.0))
         for judge, words, melody in (
             ("words and melody", True, True),
             ("words", True, False),

@@ -11,10 +11,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import soundfile
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from moss_engine.audio.rate import Downsampler
+from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import door as door_module
+from tests.audio.test_turn_taking import SAMPLE
 from tests.ui.page_support import Script, until
 
 WAIT_S = 30.0
@@ -263,3 +267,26 @@ def test_a_browser_that_takes_nothing_is_left(service, tab, monkeypatch):
     service.script = Script(seconds=30.0, first_s=0.01, rtf=0.01)
     tab.ask("A long one.")
     assert until(lambda: service.cancelled)
+
+
+def test_an_answer_is_begun_at_a_pause_and_told_once_it_is_asked(service, tab):
+    """Sound comes faster than it was said: the pause is over only when more of it comes."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("silero_vad")
+    wave, _ = soundfile.read(SAMPLE, dtype="int16")
+    said = Downsampler().push(wave[57_000:94_000])
+    pause, end = np.zeros(RATE_HZ // 2, "<i2"), np.zeros(2 * RATE_HZ, "<i2")
+    values = {"mode": "listen", "new_seed": True}
+    tab.send("response.prepare", values={**values, "utterance": "now"})
+    tab.send("input_audio_buffer.begin", recording=1, hands_free=True)
+    tab.socket.send(np.concatenate([end, said, pause]).astype("<i2").tobytes())
+    assert until(lambda: service.requests)
+    tab.socket.send(end.tobytes())
+    heard = tab.until("input_audio_buffer.heard", talking=False, text="")
+    while not heard["utterance"]:
+        heard = tab.until("input_audio_buffer.heard")
+    assert not [event for event in tab.events if event["type"] == "response.update"]
+    tab.send("response.create", values={**values, "utterance": heard["utterance"]})
+    assert tab.until("response.update", end=True)["state"] == "done"
+    assert len(service.requests) == 1 and tab.pcm
+    tab.send("input_audio_buffer.clear")

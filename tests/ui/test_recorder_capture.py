@@ -53,7 +53,7 @@ let [heard, played] = [0, null];
 const capture = new Capture((_pcm, _level, out) => { heard += 1; played = out; }, () => {}, () => {}, () => "the page");
 capture.rateHz = 16_000;
 const sound = (...page) => { // one block of it for everyone who listens, and what the page plays
-  for (const { fed, processor } of nodes) if (fed) processor.process([[new Float32Array(3200)], page]);
+  for (const { fed, processor } of nodes) if (fed) processor.process([[new Float32Array(1700)], page]);
 };
 """
 
@@ -135,7 +135,7 @@ def test_what_the_page_plays_comes_beside_what_is_heard():
       await start;
       const seen = [];
       for (const level of [0, 0.5, ...new Array(12).fill(0)]) {
-        sound(new Float32Array(3200).fill(level));
+        sound(new Float32Array(1700).fill(level));
         seen.push(played && Math.max(...played));
       }
     """

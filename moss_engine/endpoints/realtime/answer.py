@@ -21,11 +21,12 @@ from moss_engine.api.events import (
     FinishReason,
     TextDelta,
 )
-from moss_engine.api.request import Message, Text
+from moss_engine.api.request import Message, Request, Text
 from moss_engine.api.service import ReplyStream
 from moss_engine.audio.g711 import Encoder
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.endpoints.access import Caller
+from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
 from moss_engine.endpoints.realtime.conversation import Conversation, Item, char_places
 from moss_engine.endpoints.realtime.session import FORMATS, LAWS, Session, warning
@@ -35,34 +36,12 @@ from moss_engine.endpoints.server import Server
 Emit = Callable[..., Awaitable[None]]
 
 
-class Held:
-    """Events that are kept until they are released, and told at once from then on."""
-
-    def __init__(self, emit: Emit):
-        self._emit = emit
-        self._held: list[tuple[str, dict[str, Any]]] | None = []
-        self._telling = asyncio.Lock()
-
-    async def __call__(self, kind: str, **fields: Any) -> None:
-        if self._held is not None:
-            self._held.append((kind, fields))
-            return
-        async with self._telling:
-            await self._emit(kind, **fields)
-
-    async def release(self) -> None:
-        async with self._telling:
-            held, self._held = self._held or [], None
-            for kind, fields in held:
-                await self._emit(kind, **fields)
-
-
 class Answer:
     """Made when a response is asked for; `run` is its life. `session` holds what was set for it.
 
     `sent_s` seconds of sound were sent so far; `over`: nothing of it follows `response.done`;
-    `unwanted` is set once it is cancelled. One that is made `ahead` of its time is not told, in a
-    conversation of its own, until it is released. `ignored` names fields that had no effect on it.
+    `unwanted` is set once it is cancelled. It may have been begun `ahead`. `ignored` names fields
+    that had no effect on it.
     """
 
     def __init__(
@@ -72,8 +51,8 @@ class Answer:
         session: Session,
         talk: Conversation,
         emit: Emit,
+        ahead: Ahead,
         *,
-        ahead: bool = False,
         ignored: list[str] | None = None,
     ):
         self.id = f"resp_{secrets.token_hex(12)}"
@@ -84,10 +63,9 @@ class Answer:
         self._caller = caller
         self._session = session
         self._talk = talk
-        self._emit = Held(emit) if ahead else emit
+        self._emit = emit
         self._ahead = ahead
         self.first_sound_s: float | None = None
-        self.failed = False
         self._reply: ReplyStream | None = None
         self._why_cancelled = ""
         self._shown = False
@@ -117,19 +95,6 @@ class Answer:
         if self._reply is not None:
             self._reply.cancel()
 
-    async def release(self, talk: Conversation) -> None:
-        """Tell what was held; it belongs to this conversation from now on."""
-        assert isinstance(self._emit, Held)
-        self._caller.call()
-        self._talk = talk
-        for item in self.items:
-            talk.add(item)
-        self._ahead = False
-        self.first_sound_s = time.monotonic() if self.item.num_samples else None
-        await self._emit.release()
-        if self._reply is not None:
-            self._reply.acknowledge(self.item.num_samples)
-
     async def run(self) -> None:
         """Begin, answer and end; errors become the response's status."""
         told = self._value("in_progress")
@@ -144,18 +109,16 @@ class Answer:
                 status, details = self._end(finished)
         except (MossError, ApiError) as error:
             refusal = of_moss(error) if isinstance(error, MossError) else error
-            if not self._ahead:
-                self._server.refused(refusal)
+            self._server.refused(refusal)
             details = {"type": "failed", "error": refusal.value()}
-            self.failed = True
         self.item.status = "completed" if status == "completed" else "incomplete"
         if self._shown:
             await self._close()
         self.over = True
         await self._emit("response.done", response=self._value(status, details))
 
-    async def _follow(self) -> Finished:
-        """Every event of the reply; a cancelled one is followed to its end, for its rows."""
+    def request(self) -> Request:
+        """What is asked of the service; raises ApiError or MossError."""
         session, server = self._session, self._server
         if session.reads and server.info.reading_mode is not None:
             mode, tools = server.info.reading_mode, None
@@ -165,7 +128,7 @@ class Answer:
             mode, tools = server.mode_for(spoken, speaks=session.speaks), session.offered
             messages = self._talk.messages(mode, session.instructions, session.instead)
             server.check_tools(mode, messages, tools)
-        request = self._usage.request = server.request(
+        return server.request(
             self._caller,
             messages,
             mode,
@@ -175,9 +138,13 @@ class Answer:
             truncate_history=True,
             tools=tools,
         )
-        if not self._ahead:
-            self._caller.call()
-        self._reply = await self._server.service.submit(request)
+
+    async def _follow(self) -> Finished:
+        """Every event of the reply; a cancelled one is followed to its end, for its rows."""
+        request = self._usage.request = self.request()
+        self._caller.call()
+        begun = await self._ahead.take(request)
+        self._reply = begun or await self._server.service.submit(request)
         if self.cancelled:
             self._reply.cancel()
         try:
@@ -208,13 +175,13 @@ class Answer:
         elif isinstance(event, AudioChunk):
             await self._show()
             self.item.num_samples = event.start_sample + len(event.samples)
-            if self.first_sound_s is None and not self._ahead:
+            if self.first_sound_s is None:
                 self.first_sound_s = time.monotonic()
             pcm = to_pcm16(event.samples)
             await self._sound(
                 self._encoder.push(pcm) if self._encoder else pcm.astype("<i2").tobytes()
             )
-            if self._reply is not None and not self._ahead:
+            if self._reply is not None:
                 self._reply.acknowledge(self.item.num_samples)
 
     async def _sound(self, data: bytes) -> None:
@@ -307,7 +274,7 @@ class Answer:
         await self._emit(kind, **place, output_index=0, content_index=0, **fields)
 
     def _sampling(self) -> Any:
-        sampling = self._server.sampling(None)
+        sampling = self._server.sampling(self._ahead.seed)
         rows = self._session.max_rows
         return sampling if rows is None else dataclasses.replace(sampling, max_rows=rows)
 

@@ -103,6 +103,7 @@ class Connection:
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
+            await self._responses.ahead.close()
             self._caller.num_held -= sum(map(len, self._said))
         for end in ends:
             if isinstance(end, Exception) and not isinstance(end, GONE):

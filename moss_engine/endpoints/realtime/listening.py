@@ -26,7 +26,7 @@ from moss_engine.api.service import hear
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio.follower import Ear, Follower, Heard
 from moss_engine.audio.turn_judge import Judge
-from moss_engine.audio.turn_taking import Change
+from moss_engine.audio.turn_taking import FRAME_S, Change
 from moss_engine.audio.voice_activity import Detector, load_detector
 from moss_engine.endpoints.errors import of_moss
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
@@ -64,7 +64,7 @@ class Listening:
         talk: Conversation,
         emit: Emit,
         turn_over: Callable[[Item], None],
-        pausing: Callable[[Item], Awaitable[None]],
+        pausing: Callable[[Item], None],
     ):
         self.transcribes = False
         self._pausing = pausing
@@ -162,7 +162,7 @@ class Listening:
         look.text = await self._understand_early(look.item, pcm)
         look.known = True
         if look.item.speech is not None:
-            await self._pausing(look.item)
+            self._pausing(look.item)
 
     async def _understand_early(self, item: Item, pcm: np.ndarray) -> str | None:
         """The words, if they are known; what is refused is refused once the turn is over."""
@@ -172,10 +172,15 @@ class Listening:
                 item.speech = await self._heard(pcm)
             words = item.speech.transcript if item.speech else None
             return words.text if words else None
-        found = await self.heard_so_far(pcm)
-        if found is not None and found.text:
+        wave = pcm.astype(np.float32) / 32768.0
+        try:
+            while (found := await self._server.service.transcribe_partial(wave, RATE_HZ)) is None:
+                await asyncio.sleep(FRAME_S)
+        except MossError:
+            return None
+        if found.text:
             item.speech = Speech((), found)
-        return found.text if found else None
+        return found.text
 
     def close(self) -> None:
         self.stop_looking()

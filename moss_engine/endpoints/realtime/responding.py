@@ -1,15 +1,16 @@
-"""The responses of a realtime session: one at a time, and perhaps one that is made ahead of the end
-of its turn, of which nothing is told until then."""
+"""The responses of a realtime session, one at a time."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from moss_engine.api.errors import MossError
 from moss_engine.endpoints.access import Caller
+from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.realtime.answer import Answer, Emit, first_of
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
@@ -20,21 +21,10 @@ from moss_engine.endpoints.server import Server
 Ready = Callable[[], Coroutine[Any, Any, None]]
 
 
-@dataclass(frozen=True)
-class Ahead:
-    """An answer that was begun at a pause, to `item` behind the items `before`."""
-
-    answer: Answer
-    task: asyncio.Task[None]
-    item: Item
-    before: tuple[Item, ...]
-    session: Session
-    begun_s: float
-
-
 class Responses:
     """`session` holds for the next one. `answer` is being made, `saying` is heard, or was last;
-    `asked` are recordings that the client itself asked to be answered."""
+    `asked` are recordings that the client itself asked to be answered; `ahead` holds an answer that
+    was begun before its turn was over."""
 
     def __init__(
         self,
@@ -49,6 +39,7 @@ class Responses:
         self.answer: Answer | None = None
         self.saying: Answer | None = None
         self.asked: set[Item] = set()
+        self.ahead = Ahead(server.service, server.figures)
         self._server = server
         self._caller = caller
         self._wire = wire
@@ -56,8 +47,6 @@ class Responses:
         self._emit = emit
         self._answering: asyncio.Task[None] | None = None
         self._turns: set[asyncio.Task[None]] = set()  # found turns that are about to be answered
-        self._ahead: Ahead | None = None
-        self._thrown: set[asyncio.Task[None]] = set()  # answers ahead that end without a trace
         self._plays_until_s = 0.0
         self._spoken_s = 0.0  # when somebody spoke last
 
@@ -79,23 +68,14 @@ class Responses:
 
     def tasks(self) -> Iterator[asyncio.Task[None]]:
         """Everything that is under way."""
-        ahead = self._ahead.task if self._ahead else None
-        yield from (*self._turns, *self._thrown, *filter(None, (self._answering, ahead)))
+        yield from (*self._turns, *filter(None, (self._answering,)))
 
     def begin(
         self, session: Session, ready: Ready | None = None, ignored: list[str] | None = None
     ) -> None:
         """Answer what was said, once `ready` is over; `ignored` fields have no effect on it."""
-        ahead = self._take_ahead(session)
-        if ahead is not None:
-            answer, running = ahead.answer, self._release(ahead)
-        else:
-            answer = Answer(
-                self._server, self._caller, session, self._talk, self._emit, ignored=ignored
-            )
-            running = self._run(answer, ready)
-        self.answer = self.saying = answer
-        self._answering = asyncio.create_task(running)
+        self.answer = self.saying = answer = self._make(session, self._talk, ignored)
+        self._answering = asyncio.create_task(self._run(answer, ready))
 
     async def over(self) -> None:
         """Wait for the one that is being made."""
@@ -140,50 +120,24 @@ class Responses:
         for turn in self._turns:
             turn.cancel()
 
-    async def begin_ahead(self, item: Item) -> None:
-        """A turn was understood as far as it goes: its answer is begun, but not told. Never where
-        somebody waits for a place, or has no sound in store."""
+    def begin_ahead(self, item: Item) -> None:
+        """A turn was understood as far as it goes: its answer is begun, but not told."""
         session = self.session
         if not (session.vad and session.answers) or self.answer is not None:
             return
-        engine = (await self._server.service.stats()).engine
-        if engine.waiting or engine.running >= self._server.info.max_sessions:
-            return
-        if item in self._talk.items or not self._server.figures.all_in_store():
+        if item in self._talk.items:
             return
         talk = Conversation()
         talk.items = [*self._talk.items, item]
-        answer = Answer(self._server, self._caller, session, talk, self._emit, ahead=True)
-        self.drop_ahead()
-        task = asyncio.create_task(answer.run())
-        self._ahead = Ahead(answer, task, item, tuple(self._talk.items), session, time.monotonic())
+        with contextlib.suppress(ApiError, MossError):  # which is told once it is asked for
+            self.ahead.begin(self._make(session, talk).request())
 
-    def drop_ahead(self) -> None:
-        """As if it had never been."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            ahead.answer.cancel("turn_detected")
-            self._thrown.add(ahead.task)
-            ahead.task.add_done_callback(self._thrown.discard)
-            self._server.figures.ahead.labels("thrown_away").inc()
-            self._server.figures.ahead_wasted.inc(time.monotonic() - ahead.begun_s)
-
-    def _take_ahead(self, session: Session) -> Ahead | None:
-        """The answer that was begun to what is asked now."""
-        ahead = self._ahead
-        fits = (
-            ahead is not None
-            and ahead.session is self.session
-            and session == self.session
-            and tuple(self._talk.items) == (*ahead.before, ahead.item)
-            and not ahead.answer.failed
+    def _make(
+        self, session: Session, talk: Conversation, ignored: list[str] | None = None
+    ) -> Answer:
+        return Answer(
+            self._server, self._caller, session, talk, self._emit, self.ahead, ignored=ignored
         )
-        if not fits:
-            self.drop_ahead()
-            return None
-        self._ahead = None
-        self._server.figures.ahead.labels("released").inc()
-        return ahead
 
     async def _answer_turn(self, item: Item) -> None:
         while self.answer is not None:  # another turn may have waited for it, too
@@ -191,24 +145,9 @@ class Responses:
         if item in self._talk.items:
             self.begin(self.session)
 
-    async def _release(self, ahead: Ahead) -> None:
-        answer, begun_s = ahead.answer, time.monotonic()
-        try:
-            await answer.release(self._talk)
-            await ahead.task
-        except ApiError as error:
-            answer.cancel("client_cancelled")
-            self._server.refused(error)
-            await self._emit("error", error={**error.value(), "event_id": None})
-        finally:
-            ahead.task.cancel()
-            self._ended(answer, begun_s)
-
     async def _run(self, answer: Answer, ready: Ready | None) -> None:
         begun_s = time.monotonic()
         try:
-            if self._thrown:  # the place that they held is needed
-                await asyncio.wait(set(self._thrown))
             if ready is not None:
                 await first_of(ready(), answer.unwanted.wait())
             await answer.run()

@@ -68,7 +68,7 @@ class Turns:
     def forget(self) -> None:
         """What is being said is no turn that the service finds any more."""
         self._judged = self._doubted = None
-        self._responses.drop_ahead()
+        self._responses.ahead.drop()
 
     async def hear(self, pcm: np.ndarray) -> None:
         """More sound, int16 [n] at `RATE_HZ`."""
@@ -89,13 +89,13 @@ class Turns:
             self.listening.look(heard)
         elif heard.change is Change.WENT_ON:
             self.listening.stop_looking()
-            self._responses.drop_ahead()
+            self._responses.ahead.drop()
         else:
             await self._ended(heard)
 
-    async def _pausing(self, item: Item) -> None:
+    def _pausing(self, item: Item) -> None:
         if not self._doubted:
-            await self._responses.begin_ahead(item)
+            self._responses.begin_ahead(item)
 
     async def _ended(self, heard: Heard) -> None:
         await self.listening.tell(heard)
@@ -179,7 +179,7 @@ class Turns:
         self._server.figures.mended.inc()
         self._responses.forget_turns()
         self.listening.forget(judged.item)
-        self._responses.drop_ahead()
+        self._responses.ahead.drop()
         self.listening.follower.continues(judged.pcm)
         answered = answer or self._responses.saying
         await self._interrupt(heard)

@@ -22,6 +22,7 @@ from moss_engine.api.errors import (
     AudioLongError,
     BusyError,
     MissingPackageError,
+    MossError,
     ParameterError,
 )
 from moss_engine.api.info import ServiceInfo
@@ -31,11 +32,13 @@ from moss_engine.audio.file import MIN_S, SILENCE_PEAK, read_audio
 from moss_engine.audio.follower import Ear, Follower, Heard
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.turn_judge import Judge
-from moss_engine.audio.turn_taking import LOOK_S, RATE_HZ, Change, interrupts, is_murmur
+from moss_engine.audio.turn_taking import RATE_HZ, Change, interrupts, is_murmur
 from moss_engine.audio.voice_activity import Detector, has_voice, load_detector
 from moss_engine.ui.audio_in.partial import Partial, TranscribePartial
 from moss_engine.ui.audio_in.recordings import JOIN, Hear, Recordings, Utterance
 
+Paused = Callable[[Speech | None], None]
+SHOWN_S = 0.15  # of silence
 MAX_MICROPHONES = 64
 MAX_OF_VISITOR = 16  # whole offices are one address
 IN_USE_S = 5.0  # a microphone that sent something so recently is not closed for another
@@ -86,11 +89,11 @@ class AudioIngest:
         self._num_reading = 0
         self._receiving: Counter[str] = Counter()  # files, by visitor
 
-    def open(self, visitor: str = "") -> MicSession:
+    def open(self, visitor: str = "", paused: Paused | None = None) -> MicSession:
         """A microphone, until it is closed. Where there are too many, the visitor who has most
         loses one that is not in use. Raises BusyError where all are."""
         self._make_room(visitor)
-        self._microphones.append(MicSession(self, visitor))
+        self._microphones.append(MicSession(self, visitor, paused))
         return self._microphones[-1]
 
     def close(self, microphone: MicSession) -> None:
@@ -146,15 +149,19 @@ class AudioIngest:
 
 
 class MicSession:
-    """One microphone of a visitor, recording after recording."""
+    """One microphone of a visitor, recording after recording. `paused` is told what was said so far
+    when whoever talks hands-free pauses, once that is understood, and None when she goes on."""
 
-    def __init__(self, ingest: AudioIngest, visitor: str):
+    def __init__(self, ingest: AudioIngest, visitor: str, paused: Paused | None = None):
         self.visitor = visitor
         self.used_s = ingest.clock()
         self.is_open = True
         self._ingest = ingest
         find = ingest.transcribe_partial
-        self._partial = Partial(find) if find else None
+        self._partial = Partial(find, self._look_at_pause) if find else None
+        self._paused = paused
+        self._pause: Heard | None = None
+        self._known: tuple[int, asyncio.Task[Speech]] | None = None  # up to a pause, in codes
         self._follower = Follower(None, ingest.max_s)
         self._ear: Ear | None = None  # where turns are found
         self._saying = ""  # the words of the answer that were last said
@@ -169,6 +176,7 @@ class MicSession:
         detector = ingest.detector if hands_free else None
         self._follower = Follower(detector.open() if detector else None, ingest.max_s)
         self._ear = Ear(self._follower, ingest.judge, self._understood) if detector else None
+        self._forget_pause()
         if self._partial is not None:
             self._partial.begin()
 
@@ -225,12 +233,22 @@ class MicSession:
     async def _follow(self, ear: Ear, found: list[Heard]) -> BlockResult:
         """Hands-free: the turns that a block completes, or the end of the microphone."""
         follower, partial = ear.follower, self._partial
+        for heard in found:
+            if heard.change is Change.PAUSED:
+                self._pause = heard
+            elif heard.change is Change.WENT_ON:
+                self._forget_pause()
         turns = [heard for heard in found if heard.change is Change.ENDED]
         kept = [one for turn in turns if (one := await self._keep_turn(turn, turns))]
+        if turns:
+            self._pause = self._known = None
+            if not kept:
+                self._tell_pause(None)
         if partial is not None and (turns or not follower.talking):
             partial.begin()
         elif partial is not None:
             partial.look(follower)
+        self._look_at_pause()
         sure, text = True, partial.text if partial is not None else ""
         if partial is not None and follower.interrupts:
             sure = ear.means_it(text, follower.spoken_s, self._saying)
@@ -242,12 +260,50 @@ class MicSession:
             text,
             sure,
             turns[-1].silent_s + behind_s if turns else 0.0,
-            follower.talking and follower.silent_s >= LOOK_S,
+            follower.talking and follower.silent_s >= SHOWN_S,
         )
 
     def _understood(self, num_spoken: int) -> tuple[bool, str | None]:
         partial = self._partial
         return (True, None) if partial is None else (partial.covers(num_spoken), partial.text)
+
+    def _look_at_pause(self) -> None:
+        """Whoever talks may pause: what was said is told once it is understood."""
+        pause, partial = self._pause, self._partial
+        if pause is None or pause.pcm is None or self._paused is None:
+            return
+        if not self._ingest.by_words:
+            wave = pause.pcm.astype(np.float32) / 32768
+            task = asyncio.ensure_future(self._ingest.recordings.hear(wave, RATE_HZ))
+            self._pause, self._known = None, (pause.num_spoken, task)
+            task.add_done_callback(self._heard_codes)
+        elif partial is not None and partial.covers(pause.num_spoken):
+            self._pause, found = None, partial.transcript
+            if found is not None and found.sure and not is_murmur(found.text):
+                self._tell_pause(Speech((), found))
+
+    def _heard_codes(self, task: asyncio.Task[Speech]) -> None:
+        mine = self._known is not None and self._known[1] is task
+        if not task.cancelled() and task.exception() is None and mine:
+            self._tell_pause(task.result())
+
+    def _tell_pause(self, said: Speech | None) -> None:
+        if self._paused is not None:
+            self._paused(said)
+
+    def _forget_pause(self) -> None:
+        self._pause = self._known = None
+        self._tell_pause(None)
+
+    async def _heard_before(self, turn: Heard) -> Speech | None:
+        """What was understood of a turn as it paused, where nothing followed."""
+        known = self._known
+        if known is None or known[0] != turn.num_spoken:
+            return None
+        try:
+            return await known[1]
+        except MossError:
+            return None
 
     async def _keep_turn(self, turn: Heard, turns: list[Heard]) -> BlockResult | None:
         """A turn that is over; None where it held no words, but a cough or a murmur."""
@@ -262,9 +318,10 @@ class MicSession:
         said, saying = turn.spoken_s, self._saying
         if known is not None and turn.interrupts and not interrupts(known.text, said, saying):
             return None
-        heard = known is not None and known.sure and by_words
+        if known is not None and known.sure and by_words:
+            return self._keep(turn.pcm, Speech((), known))
         # What is not known is heard once more, or refused.
-        return self._keep(turn.pcm, Speech((), known) if heard else None)
+        return self._keep(turn.pcm, await self._heard_before(turn) if turn is turns[0] else None)
 
     def _keep(self, pcm: np.ndarray, known: Speech | None = None) -> BlockResult:
         recordings = self._ingest.recordings

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from moss_engine.api.errors import MossError
-from moss_engine.ui.audio_in.ingest import AudioIngest, MicSession
+from moss_engine.ui.audio_in.ingest import AudioIngest, MicSession, Paused
 
 MAX_LOOK_BYTES = 128 * 1024  # four seconds
 MAX_WAITING_BYTES = 4 << 20
@@ -30,15 +30,19 @@ class Block:
 
 
 class Microphone:
-    """`tell` hands the page what was heard. Used on one event loop."""
+    """`tell` hands the page what was heard, `paused` is as for `MicSession`. Used on one event
+    loop."""
 
-    def __init__(self, ingest: AudioIngest, visitor: str, tell: Callable[..., None]):
+    def __init__(
+        self, ingest: AudioIngest, visitor: str, tell: Callable[..., None], paused: Paused
+    ):
         self._ingest = ingest
         self._visitor = visitor
         self._tell = tell
+        self._paused = paused
         self._session: MicSession | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._answering, self._saying, self._has_played = False, "", False
+        self.answering, self._saying, self._has_played = False, "", False
         self._reset(0, hands_free=False)
         self._active = False
 
@@ -49,7 +53,7 @@ class Microphone:
     def update(self, answering: bool, saying: str, has_played: bool) -> None:
         """What the page says from the next block on, and whether the second half of a block is what
         was played meanwhile."""
-        self._answering, self._saying = answering, saying[-MAX_SAYING:]
+        self.answering, self._saying = answering, saying[-MAX_SAYING:]
         self._has_played = has_played
 
     def push(self, pcm: bytes) -> None:
@@ -57,7 +61,7 @@ class Microphone:
             return
         size = len(pcm) // 2 if self._has_played else len(pcm)
         played = pcm[size:] if self._has_played else None
-        self._blocks.append(Block(self._pushed, pcm[:size], played, self._answering, self._saying))
+        self._blocks.append(Block(self._pushed, pcm[:size], played, self.answering, self._saying))
         self._pushed += 1
         self._waiting += size
         if self._waiting > MAX_WAITING_BYTES:
@@ -122,7 +126,7 @@ class Microphone:
         """The session that hears this recording."""
         if not self._is_begun:
             if self._session is None or not self._session.is_open:
-                self._session = self._ingest.open(self._visitor)
+                self._session = self._ingest.open(self._visitor, self._paused)
             self._session.begin(hands_free=self._hands_free)
             self._is_begun = True
         assert self._session is not None, "a recording has begun"

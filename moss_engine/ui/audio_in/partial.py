@@ -9,6 +9,7 @@ import numpy as np
 
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio.follower import Follower
+from moss_engine.audio.turn_taking import LOOK_S as PAUSED_S
 from moss_engine.audio.turn_taking import RATE_HZ
 
 TranscribePartial = Callable[[np.ndarray, int], Awaitable[Transcript | None]]
@@ -17,15 +18,15 @@ LOOK_S = 0.35
 """New speech that is worth another look."""
 MOST_S = 15.0
 """A longer turn is heard when it is over: looking at it again and again would cost too much."""
-PAUSED_S = 0.12
-"""In a silence of this length what was said is looked at whole."""
 
 
 class Partial:
-    """Of one microphone, used on one event loop. `text` is what was understood so far."""
+    """Of one microphone, used on one event loop. `text` is what was understood so far; `seen` is
+    called when that is more."""
 
-    def __init__(self, transcribe_partial: TranscribePartial):
+    def __init__(self, transcribe_partial: TranscribePartial, seen: Callable[[], None]):
         self._transcribe_partial = transcribe_partial
+        self._told = seen
         self.begin()
 
     def begin(self) -> None:
@@ -71,3 +72,4 @@ class Partial:
         found = task.result()
         if found is not None:
             self.text, self.transcript, self._covers = found.text, found, self._looks_at
+            self._told()

@@ -7,7 +7,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class Recordings:
     """`hear` is `api.service.hear` of the service; used on one event loop."""
 
     def __init__(self, hear: Hear, clock: Callable[[], float]):
-        self._hear = hear
+        self.hear = hear
         self._clock = clock
         self._recordings: dict[str, Recording] = {}
 
@@ -90,7 +90,7 @@ class Recordings:
                 "Many recordings are waiting to be understood; say it again in a moment."
             )
         wave = pcm / np.float32(32768) if wave is None else wave
-        heard = self._hear(wave, rate_hz) if known is None else _as_known(known)
+        heard = self.hear(wave, rate_hz) if known is None else _as_known(known)
         job = asyncio.ensure_future(heard)
         key = secrets.token_urlsafe(16)
         recording = Recording(key, pcm, rate_hz, job, self._clock(), visitor=visitor)
@@ -121,6 +121,15 @@ class Recordings:
         understood_s = last.understood_s if speech.transcript is not None else None
         listened_s = None if understood_s is None else (last.said_s, understood_s)
         return Utterance(keys, speech, pcm, last.rate_hz, listened_s)
+
+    async def so_far(self, value: str, said: Speech) -> Utterance:
+        """As `said`, for recordings and what is being said behind them, which `value` names
+        last."""
+        before = value.rpartition(JOIN)[0]
+        if not before:
+            return Utterance((), _joined([said]), np.zeros(0, np.int16), 0)
+        found = await self.said(before)
+        return replace(found, speech=_joined([found.speech, said]))
 
     def _noted(self, job: asyncio.Task[Speech], recording: Recording) -> None:
         """An error is the business of the request that names the recording, if one ever does."""

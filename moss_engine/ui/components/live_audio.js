@@ -199,8 +199,10 @@ function submitTyped(values, names) {
 
 // Ask with the `values` of the controls of these `names`. A reply that still speaks falls silent, but all that is shown
 // stays until the question is accepted.
-function submit(values, names, question) {
-  ask({ type: "response.create", values: Object.fromEntries(names.map((name, i) => [name, values[i]])) }, { question });
+function submit(given, names, question) {
+  const values = Object.fromEntries(names.map((name, i) => [name, given[i]]));
+  if (/(^|\+)now$/.test(values.utterance) && question === undefined) return door.send({ type: "response.prepare", values });
+  ask({ type: "response.create", values }, { question });
 }
 
 export function ask(event, { question, recorded = false } = {}) {

@@ -112,7 +112,7 @@ export class Capture {
 // ---- the way to the server: what the microphone hears goes through the page's door, files by a request of their own
 const ATTEMPTS = 3;
 const LOST = "The connection to the server was lost; check it and try again.";
-const KEPT_TIMES = 256; // blocks of which is known when they ended
+const KEPT_TIMES = 512; // blocks of which is known when they ended
 
 export class Line {
   constructor(heard, failed, saying) {
@@ -297,6 +297,7 @@ function heard(answer, last) {
     enter("hearing");
     goesOn = line.endOf(answer.block) - 1000 * seconds - endedAt < GOES_ON_MS;
     if (BUSY.includes(live)) hold();
+    prepare();
   } else if (state === "hearing" && !answer.talking) enter("listening");
   if (held && (answer.utterance || (answer.talking && answer.sure))) interrupt();
   if (held && !answer.talking) goOn();
@@ -328,6 +329,14 @@ function ask() {
   trigger("spoken");
 }
 
+// What is being said has no name yet. The server is told how it will be asked, so that it may begin the answer.
+const UNNAMED = "now";
+function prepare() {
+  if (!handsFree()) return;
+  props.value = carry ? `${carry}+${UNNAMED}` : UNNAMED;
+  trigger("spoken");
+}
+
 // Silence at once; what it was comes out in a moment.
 function hold() {
   held = true;
@@ -350,6 +359,7 @@ function interrupt() {
   carry = unfinished ? lastSaid : "";
   window.liveAudio.stop();
   if (held) goOn();
+  if (carry) prepare();
 }
 
 // The next recording is for `take`, and asks nothing.

@@ -7,7 +7,7 @@
 // Resampled by a Hann-windowed sinc below both Nyquist rates, tabulated for PHASES positions between two input samples:
 // for the usual rates these are all there are.
 
-const BLOCK = 1024;
+const BLOCK = 512;
 const PHASES = 320;
 const ZEROS = 16;
 const ROLL_OFF = 0.94;

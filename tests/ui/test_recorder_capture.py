@@ -134,7 +134,7 @@ def test_what_the_page_plays_comes_beside_what_is_heard():
       await grant(0);
       await start;
       const seen = [];
-      for (const level of [0, 0.5, ...new Array(12).fill(0)]) {
+      for (const level of [0, 0.5, ...new Array(24).fill(0)]) {
         sound(new Float32Array(1700).fill(level));
         seen.push(played && Math.max(...played));
       }

@@ -189,6 +189,7 @@ log = logging.getLogger(__name__)
 
 IDLE_POLL_S = 0.25
 FIRST_SOUND_S = 0.2  # a newcomer's sound is due so long after the request was accepted
+LETS_BY_S = 1.0  # so long after it, a first sound lets those go before who else would run dry
 PLENTY_S = 0.5  # of sound that a listener has left while another's is more urgent
 
 
@@ -214,6 +215,7 @@ class SpeechWorker:
         self._fail_reply = fail
         self._on_first_sound = on_first_sound
         self._first_sounds: frozenset[str] = frozenset()
+        self._run_s = 0.0  # what a run takes, by the longest of the last few
         self._changed = threading.Condition()
         self._due: dict[str, SpeechJob] = {}
 
@@ -244,8 +246,9 @@ class SpeechWorker:
         with self._changed:
             if not self._due:
                 self._changed.wait(IDLE_POLL_S)
+            spare_s = 2 * self._run_s  # a chunk that is made behind another's comes so late
             jobs = heapq.nsmallest(
-                self._codec.max_together, self._due.values(), key=lambda job: job.due_s
+                self._codec.max_together, self._due.values(), key=lambda job: job.urgency(spare_s)
             )
             for job in jobs:
                 del self._due[job.request_id]
@@ -312,6 +315,7 @@ class SpeechWorker:
                 self._run(run, [job], [one], ends=ends)
             return
         made_by = CodecRun(time.perf_counter() - began_s, len(jobs))
+        self._run_s = max(made_by.ran_s, 0.8 * self._run_s)
         for job, samples in zip(jobs, waves, strict=True):
             try:
                 self._deliver(job, samples, made_by, ends)
@@ -406,16 +410,20 @@ class SpeechJob:
             len(self.codes) >= self.missing_codes and not self.cancelled
         )
 
-    @property
-    def due_s(self) -> float:
+    def urgency(self, spare_s: float) -> tuple[float, float]:
         """When its next sound is due, in seconds of the reply's clock: the earliest is made first.
 
         That is FIRST_SOUND_S after the request was accepted, and after the first chunk when the
         listener, who plays from it on, runs out of sound. Who has run out goes on playing where the
         next chunk begins, so lateness does not add up: a voice that cannot be kept up has pauses,
-        and others, newcomers among them, wait for one chunk of it at most.
+        and others wait for one chunk of it at most. A first sound comes behind those who run out
+        within `spare_s`, until LETS_BY_S after the request: a start that is a little later is
+        heard less than a gap.
         """
-        return self._due_s
+        elapsed_s = self.reply.elapsed_s()
+        if self._made_samples or elapsed_s > LETS_BY_S:
+            return self._due_s, self._due_s
+        return max(self._due_s, self.reply.accepted_s + elapsed_s + spare_s), self._due_s
 
     def add_code(self, code: int) -> None:
         self.num_codes += 1

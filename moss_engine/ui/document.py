@@ -20,7 +20,7 @@ from typing import Any
 import gradio as gr
 
 from moss_engine.ui.facts import PageInfo
-from moss_engine.ui.modules import COMMENT, address, at_once, modules
+from moss_engine.ui.modules import COMMENT, JOINED, address, modules
 from moss_engine.ui.parts.composer import axes_of, switched, switches
 from moss_engine.ui.parts.masthead import header
 from moss_engine.ui.parts.words import WHAT, ask_words, invitation
@@ -51,10 +51,11 @@ UNUSED = ("Example-", "HistoryStorageControl-", "Image")  # whose style sheets d
 @dataclass(frozen=True)
 class Document:
     """`files` are answered beside Gradio's, by path: content type and body. `rewrite` makes this
-    page's document of Gradio's."""
+    page's document of Gradio's. `texts` are what every visitor asks for."""
 
     files: Mapping[str, tuple[bytes, bytes]]
     rewrite: Callable[[bytes], bytes]
+    texts: tuple[bytes, ...]
 
 
 def make_document(facts: PageInfo, components: Iterable[str]) -> Document:
@@ -83,7 +84,7 @@ def make_document(facts: PageInfo, components: Iterable[str]) -> Document:
             preview(config["root"], paths["preview.jpg"]) + f'<style id="first-css">{css}</style>'
         )
         text = text.replace("<style>", f"{head}<style>", 1)
-        rest = preloads(at_once())
+        rest = preloads([address(JOINED)])
         if MAIN.search(text):  # a share link's page takes its files from elsewhere, as one
             text = MAIN.sub("", text)
             rest = links(styles, scripts, paths["page.css"]) + rest
@@ -95,7 +96,8 @@ def make_document(facts: PageInfo, components: Iterable[str]) -> Document:
 
     files = {f"/{paths[name]}": (TYPES[Path(name).suffix], body) for name, body in named.items()}
     files |= {f"/{address(name)}": (SCRIPT, body) for name, body in modules().items()}
-    return Document(files, rewrite)
+    texts = (named["page.css"], modules()[JOINED], *map(str.encode, map(_source, scripts)))
+    return Document(files, rewrite, texts)
 
 
 def _path(name: str, body: bytes) -> str:

@@ -13,6 +13,12 @@
   const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   document.body.classList.toggle("dark", (kept("moss-shade") ?? dark) === "dark");
 
+  // Gradio's sign that it loads counts its seconds at every frame, and on when it is gone, by the function that it finds
+  // here: from then on once a second, or a page that rests would be drawn anew all the time.
+  const everyFrame = window.requestAnimationFrame;
+  let rarely = false;
+  window.requestAnimationFrame = (count) => (rarely ? setTimeout(count, 1000) : everyFrame(count));
+
   const asked = [];
   let table = null;
   window.first = {
@@ -24,6 +30,8 @@
       const at = document.activeElement === box && box ? [box.selectionStart, box.selectionEnd] : null;
       frame.remove();
       document.getElementById("first-css").remove();
+      rarely = true;
+      window.requestAnimationFrame = everyFrame;
       return { asked, text: box?.value ?? "", at };
     },
   };

@@ -77,11 +77,6 @@ def address(name: str) -> str:
     return f"assets/live-{digest}/{name}"
 
 
-def at_once() -> list[str]:
-    """The addresses of what the page cannot begin without."""
-    return [address(JOINED)]
-
-
 def component(name: str, template: str, *events: str, **props: Any) -> gr.HTML:
     """A component: its template, and the style sheet and the module of its name."""
     return gr.HTML(

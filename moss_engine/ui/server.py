@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
@@ -31,6 +32,7 @@ from moss_engine.ui.audio_in.ingest import open_ingest
 from moss_engine.ui.config import LOOPBACK, PageConfig
 from moss_engine.ui.document import TITLE, make_document
 from moss_engine.ui.door import Door
+from moss_engine.ui.entrance.asgi import compress
 from moss_engine.ui.entrance.connections import bounded
 from moss_engine.ui.entrance.gradio_queue import Outboxes, Places
 from moss_engine.ui.entrance.guard import Calls, Guard
@@ -146,6 +148,8 @@ def launch(
     css = (HERE / "page.css").read_text(encoding="utf-8") + LOGIN_CSS
     login = Login(config.auth, title=TITLE, css=css) if config.auth is not None else None
     document = make_document(facts, {block.get_block_name() for block in page.blocks.values()})
+    # Small from the first visitor on, without holding up the start.
+    Thread(target=lambda: [*map(compress, document.texts)], daemon=True).start()
     guard = Middleware(
         Guard,
         calls=calls_of(page),

@@ -7,6 +7,9 @@ A scripted service says a known signal, and a tap listens at the end of the audi
                           graph's destination, on one clock; the sound card comes on top
     exact_runs            replies of which every sample heard equals the int16 that was sent
     blocked               replies while which the main thread was held for longer than 50 ms
+    layout_shift          of a visit with its first reply, at the most, as browsers score it
+    cold                  what the very first visitor's browser fetches until it rests
+    slow_3g               first visits at 400 ms and 500 kbit/s: the box, and all of the page
 """
 
 from __future__ import annotations
@@ -21,17 +24,30 @@ from scripts.bench.browser import served, tools
 from scripts.bench.common import Report, count, machine, spread
 
 SECONDS, CHUNK_S, RTF = 3.0, 0.1, 0.3
+SLOW_VISITS, SETTLED_MS = 3, 1000
 WATCH = """(() => {
-  const seen = (window.seen = { tasks: [], usable: null });
+  const seen = (window.seen = { tasks: [], usable: null, box: null, shift: 0 });
   new PerformanceObserver((list) => {
     for (const { startTime } of list.getEntries()) seen.tasks.push(startTime);
   }).observe({ type: "longtask", buffered: true });
+  new PerformanceObserver((list) => {
+    for (const { value, hadRecentInput } of list.getEntries()) {
+      if (!hadRecentInput) seen.shift += value;
+    }
+  }).observe({ type: "layout-shift", buffered: true });
   const look = () => {
+    if (window.first) seen.box ??= performance.now();
     if (window.liveAudio?.ready && document.body.dataset.input) seen.usable = performance.now();
     else requestAnimationFrame(look);
   };
   look();
 })()"""
+SLOW_3G = {
+    "offline": False,
+    "latency": 400,
+    "downloadThroughput": 500_000 / 8,
+    "uploadThroughput": 500_000 / 8,
+}
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 
@@ -45,13 +61,38 @@ def run(args: argparse.Namespace, report: Report) -> None:
     browsing, support = tools()
     service = support.FakeService(support.Script(seconds=SECONDS, chunk_s=CHUNK_S, rtf=RTF))
     with served(service, scripted=True) as url, browsing.chromium() as browser:
+        first = loaded(browser, url)
+        report.add(cold_bytes=first["bytes"], cold_requests=first["requests"])
         visits = [visited(browser, url, service) for _ in range(args.visits + 1)][1:]
+        slow = [loaded(browser, url, SLOW_3G) for _ in range(SLOW_VISITS)]
     for name in ("first_paint", "usable", "server_to_ear"):
         report.add(**spread(name, [visit[name] for visit in visits]))
+    for name in ("box", "usable"):
+        report.add(**spread(f"slow_3g_{name}", [visit[name] for visit in slow]))
+    report.add(layout_shift=round(max(visit["shift"] for visit in visits), 4))
     report.add(**{
         f"{name}_runs" if name == "exact" else name: sum(visit[name] for visit in visits)
         for name in ("exact", "underruns", "blocked")
     })  # fmt: skip
+
+
+def loaded(browser: Any, url: str, link: dict[str, Any] | None = None) -> dict[str, float]:
+    """A visit with an empty cache, until nothing is fetched any more."""
+    context = tools()[0].new_context(browser)
+    page = context.new_page()
+    cdp = context.new_cdp_session(page)
+    cdp.send("Network.enable")
+    if link:
+        cdp.send("Network.emulateNetworkConditions", link)
+    sizes: list[float] = []
+    cdp.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    page.add_init_script(WATCH)
+    page.goto(url, wait_until="commit")
+    page.wait_for_function("window.seen?.usable")
+    page.wait_for_timeout(SETTLED_MS)
+    seen = page.evaluate("seen")
+    context.close()
+    return {**seen, "bytes": round(sum(sizes)), "requests": len(sizes)}
 
 
 def visited(browser: Any, url: str, service: Any) -> dict[str, float]:
@@ -70,6 +111,7 @@ def visited(browser: Any, url: str, service: Any) -> dict[str, float]:
     found = {
         "first_paint": tab.page.evaluate(PAINTED),
         "usable": seen["usable"],
+        "shift": seen["shift"],
         "server_to_ear": tab.page.evaluate("tap.firstAt") - 1000 * service.chunk_ready_s[0],
         "exact": bool(np.array_equal(heard[: len(sent)], sent)),
         "underruns": tab.state("underruns"),

@@ -151,8 +151,22 @@ def test_who_runs_dry_first_goes_first_and_a_first_sound_is_due_soon():
 
     new, newer = job(8, None, 0), job(9.9, None, 0)
     dry, nearly, soon, later = job(0, 1, 8.5), job(0, 5, 5), job(9, 9, 2), job(3, 9, 4)
-    order = sorted([later, newer, nearly, soon, new, dry], key=lambda job: job.due_s)
+    order = sorted([later, newer, nearly, soon, new, dry], key=lambda job: job.urgency(0.0))
     assert order == [new, dry, nearly, newer, soon, later]
+
+
+def test_a_first_sound_waits_for_who_would_run_dry_but_not_for_ever():
+    now_s = [9.0]
+    playing, new = make_job(100, lambda: now_s[0]), make_job(100, lambda: now_s[0])
+    playing.deliver(np.zeros(25, np.float32))  # until 9.25
+
+    def first(spare_s: float) -> SpeechJob:
+        return min(playing, new, key=lambda job: job.urgency(spare_s))
+
+    now_s[0] = 9.1
+    assert first(0.1) is new and first(0.2) is playing
+    now_s[0] = 10.1
+    assert first(0.2) is new
 
 
 def test_sound_that_is_no_number_is_never_sent(caplog: pytest.LogCaptureFixture):

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.ui.node import UI
+from tests.ui.page_support import until
 
 MOST_REQUESTS = 40
 
@@ -75,6 +76,24 @@ def test_the_box_is_there_before_gradios_scripts_and_what_it_got_is_taken_over(
         r for r in own if r.endswith(".css") and "page-" not in r and "theme" not in r
     ]
     tab.close()
+
+
+@pytest.mark.browser
+def test_a_page_that_rests_is_not_drawn_anew(visit):
+    tab = visit(
+        init="""{
+          const frame = requestAnimationFrame;
+          window.frames = 0;
+          window.requestAnimationFrame = (draw) => (frames++, frame(draw));
+        }"""
+    )
+
+    def rests() -> bool:
+        before = tab.page.evaluate("frames")
+        tab.page.wait_for_timeout(500)
+        return tab.page.evaluate("frames") - before < 5
+
+    assert until(rests), "Gradio's sign of loading is gone, and its clock goes on"
 
 
 def test_the_document_is_large_enough_to_measure_a_link_by(url):

@@ -27,9 +27,9 @@ NAMING = (b"host", b"x-forwarded-host", b"x-forwarded-proto", b"x-gradio-server"
 TEXT_KINDS = (b"text/", b"application/j")
 FOR_GOOD = b"public, max-age=31536000, immutable"
 NO_NEED = (b"etag", b"last-modified", b"accept-ranges")  # of what is never asked for again
-COMPRESS: dict[str, Callable[[bytes, bool], bytes]] = {
-    "br": lambda body, well: brotli.compress(body, quality=11 if well else 5),
-    "gzip": lambda body, well: gzip.compress(body, 9 if well else 6, mtime=0),
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "br": lambda body: brotli.compress(body, quality=11),
+    "gzip": lambda body: gzip.compress(body, 9, mtime=0),
 }
 
 
@@ -117,17 +117,14 @@ async def answer(send: Any, status: int, message: dict[str, Any]) -> None:
 
 class Texts:
     """The page's document, style sheets and modules: each is one text, compressed for who can read
-    that. Gradio compresses its files anew for every visitor and in haste. Here it is done in haste
-    once, well beside that, and kept. `rewrite` makes this page's document of Gradio's. Used on one
-    event loop."""
+    that. Gradio compresses its files anew for every visitor and in haste. Here it is done once and
+    well, and kept. `rewrite` makes this page's document of Gradio's. Used on one event loop."""
 
     def __init__(self, rewrite: Callable[[bytes], bytes] | None = None) -> None:
         self._rewrite = rewrite
         self._documents: OrderedDict[bytes, bytes] = OrderedDict()
-        self._kept: OrderedDict[tuple[bytes, str], bytes] = OrderedDict()
         self._made: OrderedDict[str, tuple[dict[str, Any], bytes]] = OrderedDict()
         self._asking = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def pass_on(self, app: Any, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """What `app` answers; a text with a length of its own is compressed. Gradio takes long over
@@ -167,7 +164,7 @@ class Texts:
             how = _encoding(scope)
             kind = headers.get(b"content-type", b"")
             if how and len(body) >= MIN_BYTES and kind.startswith(TEXT_KINDS):
-                body = await self._compressed(body, how)
+                body = await _compressed(body, how)
                 headers |= {b"content-encoding": how.encode(), b"vary": b"Accept-Encoding"}
         headers.pop(b"content-length", None)
         await send_whole(send, head["status"], [*headers.items()], body)
@@ -179,20 +176,24 @@ class Texts:
             _keep(self._documents, key, self._rewrite(body), KEPT)
         return self._documents[key]
 
-    async def _compressed(self, body: bytes, how: str) -> bytes:
-        """Beside the event loop, which serves others meanwhile."""
-        key = _digest(body), how
-        if key not in self._kept:
-            packed = await asyncio.to_thread(COMPRESS[how], body, False)
-            _keep(self._kept, key, packed, KEPT_COMPRESSED)
-            task = asyncio.create_task(self._compress_well(key, body, how))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        self._kept.move_to_end(key)
-        return self._kept[key]
 
-    async def _compress_well(self, key: tuple[bytes, str], body: bytes, how: str) -> None:
-        _keep(self._kept, key, await asyncio.to_thread(COMPRESS[how], body, True), KEPT_COMPRESSED)
+_compressed_texts: OrderedDict[tuple[bytes, str], bytes] = OrderedDict()
+
+
+def compress(body: bytes, how: str = "br") -> bytes:
+    """As small as can be, which may take a tenth of a second, and kept."""
+    key = _digest(body), how
+    packed = _compressed_texts.get(key)
+    if packed is None:
+        packed = COMPRESS[how](body)
+        _keep(_compressed_texts, key, packed, KEPT_COMPRESSED)
+    return packed
+
+
+async def _compressed(body: bytes, how: str) -> bytes:
+    """What is not kept is made beside the event loop, which serves others meanwhile."""
+    kept = _compressed_texts.get((_digest(body), how))
+    return await asyncio.to_thread(compress, body, how) if kept is None else kept
 
 
 async def _asked(app: Any, scope: dict[str, Any], receive: Any) -> tuple[dict[str, Any], bytes]:

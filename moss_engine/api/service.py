@@ -15,7 +15,7 @@ import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from moss_engine.api.errors import AudioEmptyError, BusyError
 from moss_engine.api.events import Event
@@ -141,14 +141,46 @@ class ReplyWrapper:
         self._reply.acknowledge(samples)
 
 
-class ServiceWrapper(SpeechService if TYPE_CHECKING else object):
-    """A `SpeechService` that is the one `below`, but for what a subclass does itself."""
+class ServiceWrapper:
+    """A `SpeechService` that passes everything on to the one `below`, but for what a subclass does
+    itself."""
 
     def __init__(self, below: SpeechService):
         self._below = below
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._below, name)
+    async def describe(self) -> ServiceInfo:
+        return await self._below.describe()
+
+    async def submit(self, request: Request) -> ReplyStream:
+        return await self._below.submit(request)
+
+    async def encode(self, wave: np.ndarray, sample_rate_hz: int) -> tuple[int, ...]:
+        return await self._below.encode(wave, sample_rate_hz)
+
+    async def transcribe(
+        self, wave: np.ndarray, sample_rate_hz: int, timed: bool = False
+    ) -> Transcript:
+        return await self._below.transcribe(wave, sample_rate_hz, timed)
+
+    async def transcribe_partial(self, wave: np.ndarray, sample_rate_hz: int) -> Transcript | None:
+        return await self._below.transcribe_partial(wave, sample_rate_hz)
+
+    async def add_voice(
+        self, session_id: str, wave: np.ndarray, sample_rate_hz: int, codes: tuple[int, ...]
+    ) -> ClonedVoice:
+        return await self._below.add_voice(session_id, wave, sample_rate_hz, codes)
+
+    async def remove_voice(self, session_id: str) -> None:
+        await self._below.remove_voice(session_id)
+
+    async def cancel_session(self, session_id: str) -> None:
+        await self._below.cancel_session(session_id)
+
+    async def stats(self) -> ServiceStats:
+        return await self._below.stats()
+
+    async def drain(self, timeout_s: float | None = None) -> None:
+        await self._below.drain(timeout_s)
 
 
 class StartableService(SpeechService, Protocol):

@@ -4,7 +4,7 @@ Two listeners, one who stops at random moments and one who talks hands-free (a t
 nobody can talk) visit the program for as long as is asked for; every minute its memory, threads,
 open files and processor time are noted, and at the end how they grew and how long first sounds
 took. With --idle nobody comes: what the program costs at rest. What follows `--` are options of
-app.py. Each run adds a part to the file of --out.
+app.py.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ from websockets.typing import Origin
 from moss_engine.audio.file import read_audio
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.config import REPO_ROOT
-from scripts.bench.common import Report, cpu_name, cpu_s
+from scripts.bench.common import Report, cpu_s, machine
 from scripts.bench.program import Program, running
 from scripts.sentences import sentence
 
 SAMPLE_S = 60.0
 SETTLED_S = 1800.0  # what is kept for a while has reached its full size by then
-PART_S = 900.0  # first sounds are told of parts of this length
 HOUR_S = 3600.0
 PAUSE_S = 4.0
 STOP_S = 1.0
@@ -58,24 +57,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
-    report.go_on()
-    part = 1 + sum(name.endswith("_minutes") for name in report.values)
-    report.values.setdefault("cpu", cpu_name())
-
-    def save(found: dict[str, Any]) -> None:
-        report.add(**{f"part_{part}_{name}": value for name, value in found.items()})
+    report.add(machine=machine())
 
     async def soak(program: Program) -> None:
         async with httpx.AsyncClient(base_url=program.url, timeout=60.0) as client:
             soak = Soak(program, client)
-            await soak.run(60 * args.minutes, save, idle=args.idle)
+            await soak.run(60 * args.minutes, report, idle=args.idle)
 
     with running(args.port, *args.app) as program:
         asyncio.run(soak(program))
 
 
 class Soak:
-    """One run against a program. `report` is what is known so far."""
+    """One run against a program. `figures` are what is known so far."""
 
     def __init__(self, program: Program, client: httpx.AsyncClient, seed: int = 0):
         self._program, self._client = program, client
@@ -91,9 +85,7 @@ class Soak:
     def seconds(self) -> float:
         return time.monotonic() - self._began_s
 
-    async def run(
-        self, length_s: float, save: Callable[[dict[str, Any]], None], *, idle: bool = False
-    ) -> None:
+    async def run(self, length_s: float, report: Report, *, idle: bool = False) -> None:
         self._talking = await offered(self._client, TALKING)
         fourth = self._talk if self._talking else self._listen
         people = (self._listen, self._listen, self._cancel, fourth)
@@ -107,18 +99,14 @@ class Soak:
                     if visit.done():
                         visit.result()
                 self._samples.append((self.seconds, self._program.counts()))
-                save(self.report())
+                report.add(**self.figures())
         finally:
             for visit in visits:
                 visit.cancel()
             await asyncio.gather(*visits, return_exceptions=True)
 
-    def report(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         settled = [sample for sample in self._samples if sample[0] >= SETTLED_S]
-        parts = [
-            [took_s for at_s, took_s in self._first if number <= at_s / PART_S < number + 1]
-            for number in range(int(self.seconds / PART_S) + 1)
-        ]
         first = [took_s for at_s, took_s in self._first if at_s < HOUR_S]
         last = [took_s for at_s, took_s in self._first if at_s >= self.seconds - HOUR_S]
         return {
@@ -127,7 +115,6 @@ class Soak:
             "ends": dict(self._ends),
             "first_sound_s_p50_first_hour": median_of(first),
             "first_sound_s_p50_last_hour": median_of(last),
-            "first_sound_s_p50_by_quarter_hour": [median_of(part) for part in parts if part],
             "rss_mb_an_hour": slope(self._samples, "rss_kb"),
             "rss_mb_an_hour_after_half_hour": slope(settled, "rss_kb"),
             "tracebacks": self._program.written().count("Traceback"),
@@ -206,7 +193,6 @@ class Answer:
 
     first_s: float | None = None
     end: str = "lost"
-    note: str = ""
 
 
 class Visitor:
@@ -241,7 +227,6 @@ class Visitor:
                 if sound and answer.first_s is None:
                     answer.first_s = time.monotonic() - asked_s
                 answer.end = event.get("state", answer.end)
-                answer.note = event.get("note", answer.note)
                 over = event.get("end", False)
         finally:
             if beside is not None and not beside.cancel():

@@ -8,10 +8,8 @@ import httpx
 import openai
 import pytest
 
-from moss_engine.api.errors import EngineFaultError
 from moss_engine.api.request import Text
 from tests.endpoints.endpoint_support import MODEL
-from tests.ui.page_support import Script
 
 ASKED = [{"role": "user", "content": [{"type": "input_text", "text": "How are you?"}]}]
 WEATHER = {
@@ -100,10 +98,3 @@ def test_what_is_wrong_is_named(url, service, change, param, sentence):
     error = answer.json()["error"]
     assert answer.status_code == 400 and error["param"].startswith(param), error
     assert re.search(sentence, error["message"]) and service.requests == []
-
-
-def test_a_failure_is_a_status(url, service):
-    service.script = Script(error=EngineFaultError("It failed; start again."))
-    body = {"model": MODEL, "input": "Hi.", "stream": True}
-    answer = httpx.post(f"{url}/v1/responses", json=body)
-    assert answer.status_code == 500 and answer.json()["error"]["code"] == "E_ENGINE"

@@ -17,7 +17,6 @@ import soundfile
 
 from moss_engine.api.errors import BusyError, EngineFaultError, TextTooLongError
 from moss_engine.audio.pcm import to_pcm16
-from moss_engine.config import EngineConfig
 from tests.endpoints.endpoint_support import MODEL, running
 from tests.ui.page_support import INFO, RATE_HZ, FakeService, Script, signal, soon, until
 
@@ -38,11 +37,6 @@ def decoded(data: bytes) -> tuple[np.ndarray, int]:
         while len(block := file.read(1 << 14, dtype="int16")):
             blocks.append(block)
         return np.concatenate(blocks), file.samplerate
-
-
-def test_texts_may_be_as_long_as_with_openai():
-    """Programs cut longer ones into parts of 4,096 characters."""
-    assert EngineConfig().max_text_chars == 4096
 
 
 @pytest.mark.parametrize("name", ["wav", "flac"])
@@ -131,22 +125,6 @@ def test_what_has_no_effect_is_taken_and_named(url):
         body = {**ASKED, "instructions": "Speak cheerfully.", "stream_format": stream_format}
         answer = httpx.post(f"{url}/v1/audio/speech", json=body)
         assert (answer.status_code, answer.headers["x-moss-ignored"]) == (200, "instructions")
-
-
-AGENTS = {"model": "gpt-4o-mini-tts", "voice": "ash", "response_format": "pcm",
-          "instructions": None}  # fmt: skip
-LIVEKIT = {"model": "gpt-4o-mini-tts", "voice": "ash", "response_format": "mp3", "speed": 1.0,
-           "stream_format": "sse"}  # fmt: skip
-PIPECAT = {"model": "gpt-4o-mini-tts", "voice": "alloy", "response_format": "pcm"}
-WYOMING = {"model": "tts-1", "voice": "alloy", "response_format": "wav", "speed": 1.0}
-
-
-@pytest.mark.parametrize("asked", [AGENTS, LIVEKIT, PIPECAT, WYOMING])
-def test_what_well_known_clients_send_is_answered(url, asked):
-    """openai-agents 0.24, livekit-plugins-openai 1.8.9, pipecat-ai 1.14, wyoming-openai."""
-    answer = httpx.post(f"{url}/v1/audio/speech", json={**asked, "input": "Good morning."})
-    assert answer.status_code == 200 and len(answer.content) > 1000
-    assert "x-moss-ignored" not in answer.headers
 
 
 def test_without_a_seed_every_reply_has_its_own(client, service):

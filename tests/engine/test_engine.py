@@ -303,48 +303,6 @@ def test_refusals_leave_nothing_behind():
     assert_at_rest(engine)
 
 
-CANCEL_AFTER = {
-    "queued": 2,
-    "held": 2,
-    "mid-prefill": 2,
-    "first row": 4,
-    "decode": 8,
-    "segment seam": 16,
-    "finished": 60,
-    "paused": 6,
-}
-
-
-@pytest.mark.parametrize("phase", CANCEL_AFTER)
-def test_cancel_in_every_phase_gives_one_last_event_and_all_blocks_back(phase: str):
-    engine = make_engine(FakeRuntime(noisy, replace(LIMITS, max_step_rows=8, max_batch=2)))
-    request = make_request(
-        "x" * 30 + "\nyy", mode="lines", channel=WARM, max_rows=12, session="mine"
-    )
-    if phase == "queued":
-        for i in range(2):
-            engine.submit(make_request(channel=WARM, max_rows=50, seed=i))
-    if phase == "held":
-        engine.submit(make_request(session="mine", channel=WARM, max_rows=50))
-    engine.step()
-    engine.submit(request)
-    events = [event for _ in range(CANCEL_AFTER[phase]) for event in engine.step().events]
-    if phase == "paused":
-        engine.step({request.request_id})
-    for _ in range(3):
-        engine.cancel(request.request_id)
-    events += engine.step({request.request_id} if phase == "paused" else ()).events
-    mine = [event for event in events if event.request_id == request.request_id]
-    assert len(only(mine, Finished)) == 1 and isinstance(mine[-1], Finished)
-    assert (mine[-1].reason is FinishReason.CANCELLED) == (phase != "finished")
-    assert len(mine[-1].rows) == len(only(mine, Sampled))
-    engine.check_integrity()
-    run(engine)
-    assert_at_rest(engine)
-    engine.submit(request)  # the same id can be used again
-    assert run(engine)[request.request_id][-1].rows[: len(mine[-1].rows)] == mine[-1].rows
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_random_cancels_leave_no_block_and_disturb_nobody(seed: int):
     """100 requests a seed, every third cancelled at a random moment, some of them twice: survivors

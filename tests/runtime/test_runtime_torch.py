@@ -11,19 +11,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from moss_engine.api.request import ChannelSampling, Sampling
-from moss_engine.api.tokens import Row, initial_modality, next_modality
+from moss_engine.api.tokens import Row
 from moss_engine.models.checkpoint import FILE_NAME, save_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.eager import network
 from moss_engine.runtime.eager.network import FloatLinear, Int8Linear
 from moss_engine.runtime.eager.runtime import FEW_ROWS, TorchRuntime, load_torch_runtime
-from moss_engine.runtime.sampler import TorchSampler
 from tests.fixtures.golden import make as golden
-from tests.fixtures.make_tiny_checkpoint import make_config, make_tensors, make_tokenizer
+from tests.fixtures.make_tiny_checkpoint import make_tensors
 from tests.runtime.runtime_contract import LIMITS, FourBits, RuntimeContract
-from tests.runtime.sampling_support import Replies
 
 CPU = torch.device("cpu")
 
@@ -164,44 +161,6 @@ def test_closed_runtime_runs_nothing(runtime: TorchRuntime) -> None:
     runtime.close()
     with pytest.raises(AssertionError, match="closed"):
         runtime.forward(one(rows_of_golden(), tuple(range(8))))
-
-
-def generate(runtime: TorchRuntime, starts: dict[int, int], num_rows: int) -> dict[int, list[Row]]:
-    """Replies of sampled sequences (named by their seeds), each beginning at its step among the
-    others."""
-    ids = make_config(make_tokenizer().get_vocab_size()).special
-    channel = ChannelSampling(temperature=1.0, top_k=20, top_p=0.95, repetition_penalty=1.1)
-    replies, modes = Replies(TorchSampler(), ids), {}
-    rows = {seed: list(rows_of_golden()[: 5 + 3 * seed]) for seed in starts}
-    sizes, cached = {seed: len(prompt) for seed, prompt in rows.items()}, dict.fromkeys(starts, 0)
-    for step in range(max(starts.values()) + num_rows):
-        parts = {}
-        for seed, start in starts.items():
-            if step == start:
-                replies.add(seed, rows[seed], Sampling(channel, channel, num_rows, 0, seed))
-                modes[seed] = initial_modality(rows[seed][-1], ids)
-            if start <= step < start + num_rows:
-                modes[seed] = next_modality(modes[seed], rows[seed][-1], ids)
-                new, table = tuple(rows[seed][cached[seed] :]), range(seed * 30, seed * 30 + 30)
-                parts[seed] = ScheduledSequence(new, cached[seed], tuple(table), True)
-        logits = runtime.forward(ScheduledBatch(tuple(parts.values())))
-        sampled = replies.sample(logits, [*parts], [modes[seed] for seed in parts])
-        for seed, row in zip(parts, sampled, strict=True):
-            assert row is not None
-            cached[seed] = len(rows[seed])
-            rows[seed].append(row)
-    return {seed: rows[seed][sizes[seed] :] for seed in starts}
-
-
-@pytest.mark.parametrize("dtype", ["int8", torch.float32])
-def test_a_seeded_reply_is_the_same_in_any_company(
-    dtype: torch.dtype | str, tiny_checkpoint: Path
-) -> None:
-    runtime = load(tiny_checkpoint, dtype)
-    together = generate(runtime, {0: 0, 1: 7, 2: 13, 3: 20}, 40)
-    for seed in (0, 1, 2, 3):
-        assert generate(runtime, {seed: 0}, 40)[seed] == together[seed]
-    assert together[0] != together[1]
 
 
 @pytest.mark.parametrize("prefill_dtype", [torch.float32, torch.bfloat16])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -159,18 +158,6 @@ def test_a_forbidden_id_is_never_drawn(scores: list[float], number: float) -> No
     assert 0 <= chosen < len(scores) and scores[int(chosen)] > -math.inf
 
 
-def test_draws_follow_the_distribution() -> None:
-    probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05])
-    logits = Logits(torch.full((1, CONFIG.vocab_size), -1e4), random_logits(1).audio)
-    logits.text[0, 20:24] = probabilities.log()
-    samplers = [sampler_of(sampling(seed=seed)) for seed in range(2000)]
-    rows = [sampler.sample(logits, [0], [Modality.TEXT])[0] for sampler in samplers]
-    counts = Counter(row.text for row in rows if row is not None)
-    assert set(counts) == {20, 21, 22, 23}
-    for i, probability in enumerate(probabilities.tolist()):  # three standard deviations and more
-        assert abs(counts[20 + i] / 2000 - probability) < 0.04
-
-
 def test_uniform_depends_on_each_argument_and_never_changes() -> None:
     assert uniform(0, 0, 0) == uniform(0, 0, 0)
     numbers = [
@@ -212,15 +199,6 @@ def test_greedy_takes_the_lowest_of_equals() -> None:
         logits, [0, 1], [Modality.TEXT] * 2
     )
     assert rows == [Row(17, 3)] * 2
-
-
-def test_eosp_waits_for_min_rows_and_dead_ids_for_ever() -> None:
-    logits = Logits(torch.zeros(1, CONFIG.vocab_size), torch.zeros(1, CONFIG.audio_vocab_size))
-    logits.audio[0, IDS.eosp], logits.audio[0, IDS.eosp + 1 :], logits.audio[0, 4] = 10.0, 20.0, 5.0
-    sampler = sampler_of(sampling(GREEDY, GREEDY, min_rows=3))
-    rows = [sampler.sample(logits, [0], [Modality.AUDIO])[0] for _ in range(4)]
-    pad = IDS.modality_pad
-    assert rows == [Row(pad, 4), Row(pad, 4), Row(pad, IDS.eosp), Row(pad, IDS.eosp)]
 
 
 def test_penalty_counts_what_the_grid_holds() -> None:

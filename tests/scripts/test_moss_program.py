@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,28 +23,13 @@ from tests.fixtures.make_tiny_moss import make_tiny_moss
 ROWS = 40
 
 
-@pytest.fixture(scope="module", params=["hift", "bigvgan"])
-def service(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServiceCore]:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceCore]:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("moss")
     make_tiny_moss(folder)
-    vocoder: Path | None = None
-    if request.param == "bigvgan":
-        from tests.fixtures.make_tiny_codec import make_tiny_codec
-
-        make_tiny_codec(folder / "other")
-        vocoder = folder / "other" / "vocoder"
-    service = build_service(
-        EngineConfig(
-            checkpoint=folder / "model",
-            codec=folder / "codec",
-            device="cpu",
-            vocoder=request.param,
-            vocoder_folder=vocoder,
-        )
-    )
+    config = EngineConfig(checkpoint=folder / "model", codec=folder / "codec", device="cpu")
+    service = build_service(config)
     service.start()
     yield service
     service.close()

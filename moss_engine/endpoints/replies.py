@@ -69,6 +69,8 @@ class Usage:
             self.prompt = event.num_prompt_rows
         elif isinstance(event, Started):
             self.cached = event.num_cached_rows
+            if event.num_prompt_rows is not None:  # of an answer that was thought of first
+                self.prompt = event.num_prompt_rows
         elif isinstance(event, Sampled):
             self.audio += event.modality is Modality.AUDIO
         elif isinstance(event, Finished):

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 from moss_engine.api.errors import BrainError, ConfigError
 from moss_engine.api.request import Message, Text, ToolCall, Tools
 from moss_engine.talk.answer import Part, Question, Reached, Say
-from moss_engine.text.spoken.sentences import split_sentences
-from moss_engine.text.spoken.text import spoken_text
+from moss_engine.text.spoken.text import split_sentences, spoken_text
 
 if TYPE_CHECKING:
     import httpx

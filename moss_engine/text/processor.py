@@ -46,7 +46,7 @@ from moss_engine.text.modes import (
     read_modes,
     token_ids,
 )
-from moss_engine.text.spoken.sentences import as_sentence, split_sentences
+from moss_engine.text.spoken.text import as_sentence, split_sentences
 from moss_engine.text.tokenizer import TextDecoder, TextTokenizer
 
 _BLANK_LINE = re.compile(r"\r?\n[^\S\n]*\r?\n\s*")

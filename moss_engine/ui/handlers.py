@@ -25,7 +25,6 @@ from moss_engine.ui.audio_in.ingest import AudioIngest
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.conversation import Conversation, Sessions, Turn, settle
 from moss_engine.ui.facts import PageInfo, PoolWatch
-from moss_engine.ui.replay import read, recipe
 from moss_engine.ui.stream import TICK_S, Messages, ReplyClock, View, halt, messages, take, whole
 
 ACCEPTED_SEQ = 2  # of the view behind the message that says so
@@ -110,7 +109,7 @@ class Handlers:
         """Why a replay file would be refused, as one sentence, or "": asked first, as a refusal
         must not silence what is heard."""
         try:
-            read(file, self.facts)
+            form.read_replay(file, self.facts)
         except MossError as error:
             return str(error)
         return ""
@@ -168,7 +167,7 @@ class Handlers:
         if view.seq != ACCEPTED_SEQ:
             return known
         limits = asdict(self.pool.limits) if self.pool.limits else None
-        return known | {"recipe": recipe(values, self.facts, view.seed), "limits": limits}
+        return known | {"recipe": form.recipe(values, self.facts, view.seed), "limits": limits}
 
     async def _told_again(
         self,
@@ -180,7 +179,7 @@ class Handlers:
         tick_s: float,
     ) -> Messages:
         await asyncio.to_thread(conversation.cut, heard)
-        facts, recording = self.facts, read(file, self.facts)
+        facts, recording = self.facts, form.read_replay(file, self.facts)
         await self.service.cancel_session(conversation.session_id)
         reply = await self.service.submit(
             Request(

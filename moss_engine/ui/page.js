@@ -186,10 +186,11 @@ document.addEventListener("input", ({ target }) => {
 });
 
 // Whether a question could be accepted, as far as the page knows; says what is to be changed. Nothing to say is no
-// mistake.
+// mistake: only who does not see the empty box is told.
 function mayAsk(text) {
   if (!text.trim()) {
     box().focus();
+    byId("hint").textContent = "There is nothing to say; type a sentence.";
     return false;
   }
   const characters = [...text].length;
@@ -214,6 +215,7 @@ function within({ value, min, max, step }) {
 const WORTH = 0.5;
 document.addEventListener("input", ({ target }) => {
   if (!target.closest?.("#text")) return;
+  byId("hint").textContent = "";
   const characters = [...target.value].length;
   const counter = document.querySelector(".counter");
   counter.hidden = characters < limit * WORTH;

@@ -220,7 +220,9 @@ def test_a_chat_server_calls_functions_and_hears_of_their_results(thinking, spok
         assert asked["parallel_tool_calls"] is False
         results = [{"role": "tool", "tool_call_id": c.id, "content": "It is sunny."} for c in calls]
         later = [*ASKED, first.message, *results]
-        second = ask(client, later, **fields).choices[0]
+        answer = ask(client, later, **fields)
+        assert (answer.usage.prompt_tokens > 0) is spoken, "of the voice that says it"
+        second = answer.choices[0]
         assert second.finish_reason == "stop"
         said = second.message.audio.transcript if spoken else second.message.content
         assert said == "It is sunny."

@@ -16,8 +16,7 @@ from moss_engine.build import build_core
 from moss_engine.config import EngineConfig
 from moss_engine.models.manifest import write_manifest
 from moss_engine.text.processor import Processor
-from moss_engine.text.spoken.sentences import as_sentence, split_sentences
-from moss_engine.text.spoken.text import spoken_text
+from moss_engine.text.spoken.text import as_sentence, split_sentences, spoken_text
 
 TEXTS = (
     "Hello.",

@@ -14,8 +14,7 @@ from moss_engine.text.spoken import dates, formulas, numbers, signs, text, units
 from moss_engine.text.spoken.cardinals import cardinal, digits, ordinal, year
 from moss_engine.text.spoken.numbers import numbers_to_words
 from moss_engine.text.spoken.rules import Rule, needs_of
-from moss_engine.text.spoken.sentences import as_sentence, split_sentences
-from moss_engine.text.spoken.text import MAX_WORD_LETTERS, spoken_text
+from moss_engine.text.spoken.text import MAX_WORD_LETTERS, as_sentence, split_sentences, spoken_text
 
 TABLE: dict[str, str] = json.loads(
     Path(__file__).with_name("spoken.json").read_text(encoding="utf-8")

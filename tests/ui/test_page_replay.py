@@ -10,8 +10,7 @@ import pytest
 from moss_engine.api.errors import InputError
 from moss_engine.api.info import MadeBy
 from moss_engine.ui.facts import PageInfo
-from moss_engine.ui.form import defaults
-from moss_engine.ui.replay import read, recipe
+from moss_engine.ui.form import defaults, read_replay, recipe
 from tests.ui.page_support import INFO
 
 FACTS = PageInfo.of(INFO)
@@ -26,19 +25,19 @@ GOOD = {
 
 
 def test_a_file_is_taken_apart_into_rows_and_parts():
-    first, second = read(json.dumps(GOOD), FACTS).recorded
+    first, second = read_replay(json.dumps(GOOD), FACTS).recorded
     assert [row.audio for row in first.rows[1:]] == [3, 4] and first.rows[0].text == 300
     assert first.pauses == ((2, (7, 7)),) and second.pauses == ((1, (7,)),)
     assert first.text == ((0, "One"),) and second.text == ((0, " two"),)
-    assert read(json.dumps(GOOD), FACTS).seed == 7
+    assert read_replay(json.dumps(GOOD), FACTS).seed == 7
 
 
 def test_another_checkpoint_is_refused_with_both_fingerprints():
     with pytest.raises(InputError, match="c0ffeec0ffee, and here runs f00df00df00d"):
-        read(json.dumps(GOOD), OTHER)
+        read_replay(json.dumps(GOOD), OTHER)
     other = replace(FACTS, made_by=MadeBy("c0ffee" * 10, "abba" * 15))
     with pytest.raises(InputError, match="codec decadedecade, and here runs abbaabbaabba"):
-        read(json.dumps(GOOD), other)
+        read_replay(json.dumps(GOOD), other)
 
 
 @pytest.mark.parametrize(
@@ -58,17 +57,17 @@ def test_another_checkpoint_is_refused_with_both_fingerprints():
 )  # fmt: skip
 def test_a_damaged_file_is_refused_with_a_sentence(changes):
     with pytest.raises(InputError, match=r"; (choose|save)"):
-        read(json.dumps({**GOOD, **changes}), FACTS)
+        read_replay(json.dumps({**GOOD, **changes}), FACTS)
 
 
 @pytest.mark.parametrize("file", ["", "{", "[]", "null", "[" * 5000, 7, None, "x" * 300_000])
 def test_what_is_no_replay_file_is_refused_with_a_sentence(file):
     with pytest.raises(InputError, match="; choose"):
-        read(file, FACTS)
+        read_replay(file, FACTS)
 
 
 def test_a_service_without_fingerprints_replays_nothing():
     facts = replace(FACTS, made_by=None)
     assert recipe(defaults(facts), facts, 1) is None
     with pytest.raises(InputError):
-        read(json.dumps(GOOD), facts)
+        read_replay(json.dumps(GOOD), facts)

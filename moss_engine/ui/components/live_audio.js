@@ -4,7 +4,7 @@
 
 import { complain, randomName, root } from "./common.js";
 import { Door } from "./door.js";
-import { considered, giveCaptions, hold, wire } from "./live_audio_controls.js";
+import { considered, giveCaptions, pause, wire } from "./live_audio_controls.js";
 import { barsOf, OpusReply, packetsOf, Player, SLOW_PREBUFFER_MS, soundWay, stretched, wavOf } from "./player.js";
 import { Captions, SAMPLE, Scope, TICK_MS } from "./stage.js";
 
@@ -532,7 +532,7 @@ export function mount(place, given) {
   element.classList.toggle("la-plain", !player.exact);
   setInterval(tick, TICK_MS);
   window.liveAudio = {
-    ready: false, submit, submitTyped, expect, count, stop, clear, hold, player, scope,
+    ready: false, submit, submitTyped, expect, count, stop, clear, pause, player, scope,
     get door() { return door; },
     get state() { return live; },
     get speed() { return speed; },

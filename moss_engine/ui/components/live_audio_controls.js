@@ -11,8 +11,8 @@ function pauseOrReplay() {
   showSilence();
 }
 
-// Hold the reply, as something else is to be heard.
-export function hold() {
+// As something else is to be heard.
+export function pause() {
   if (live.phase === "speaking" && !player.silent) pauseOrReplay();
 }
 

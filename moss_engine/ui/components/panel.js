@@ -306,7 +306,7 @@ export function mount(place, { meanings }) {
   versus.querySelector(".versus-end").addEventListener("click", drop);
   versus.querySelector(".versus-play").addEventListener("click", () => {
     if (!other.paused) return other.pause();
-    window.liveAudio.hold();
+    window.liveAudio.pause();
     other.currentTime = 0;
     other.play().catch(() => other.pause());
   });

@@ -224,7 +224,7 @@ function clipOf({ file, seconds, bars }, id) {
       sound.src = source();
       sound.currentTime = at.value < 1 ? at.value * seconds : 0;
     }
-    window.liveAudio.hold();
+    window.liveAudio.pause();
     keepPace();
     sound.play().catch(() => rest());
   }

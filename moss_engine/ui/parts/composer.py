@@ -35,7 +35,8 @@ PROBLEM = (
 def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Button, gr.Button]:
     """The controls of a question, and the buttons that send and stop: one place, one at a time."""
     with gr.Column(elem_id="composer"):
-        gr.HTML('<h2 class="heard-only">Ask</h2>', apply_default_css=False)
+        ask = '<h2>Ask</h2><p id="hint" role="status"></p>'
+        gr.HTML(f'<div class="heard-only">{ask}</div>', apply_default_css=False)
         mode = gr.Radio(
             [(mode.label, mode.name) for mode in facts.modes],
             value=facts.default_mode.name,

@@ -3,6 +3,7 @@ and the field that is meant."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -78,37 +79,33 @@ def of_failure(code: str, message: str) -> ApiError:
     return of_moss(error_of(code, message))
 
 
+SENTENCES = {
+    "missing": ("{param} is missing; send it.", "missing_field"),
+    "json_invalid": ("The body is not JSON; send one JSON object.", "invalid_json"),
+    "too_short": ("{param} holds too few; send {min_length} or more.", "invalid_value"),
+    "too_long": ("{param} holds too many; send {max_length} at most.", "invalid_value"),
+    "string_pattern_mismatch": ("{param} must match {pattern}; change it.", "invalid_value"),
+    "literal_error": ("{param} is {given!r}; send {expected}.", "invalid_value"),
+}
+"""By pydantic's name of what is wrong; its limits are put in."""
+
+
 def of_validation(error: ValidationError) -> ApiError:
     """The first thing that is wrong with a body, by the name of its field."""
     found = error.errors(include_url=False, include_context=True)[0]
     param = _name(found["loc"])[:MAX_NAME_CHARS]
-    kind, given = found["type"], f"{found['input']!s:.40}"
-    limits = found.get("ctx") or {}
+    kind, limits = found["type"], found.get("ctx") or {}
     if kind in ("extra_forbidden", "none_required") or limits.get("max_length") == 0:
         sentence, code = f"{param} is not served here; leave it out.", "unknown_field"
-    elif kind == "missing":
-        sentence, code = f"{param} is missing; send it.", "missing_field"
-    elif kind == "json_invalid":
-        sentence, code = "The body is not JSON; send one JSON object.", "invalid_json"
     elif kind == "union_tag_not_found" and not param:
         param, sentence, code = "type", "type is missing; send it.", "missing_field"
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
-        param = param or "type"
-        sentence, code = f"{param} is of a kind that is not served here.", "invalid_value"
-        expected = limits.get("expected_tags", "")
-        if expected:
-            sentence = f"{sentence[:-1]}; send {_alternatives(expected)}."
-    elif kind == "too_short":
-        sentence = f"{param} holds too few; send {limits.get('min_length')} or more."
-        code = "invalid_value"
-    elif kind == "too_long":
-        sentence = f"{param} holds too many; send {limits.get('max_length')} at most."
-        code = "invalid_value"
-    elif kind == "string_pattern_mismatch":
-        sentence, code = f"{param} must match {limits.get('pattern')}; change it.", "invalid_value"
-    elif kind == "literal_error":
-        expected = limits.get("expected", "")
-        sentence, code = f"{param} is {given!r}; send {expected}.", "invalid_value"
+        param, code = param or "type", "invalid_value"
+        expected = _alternatives(limits.get("expected_tags", ""))
+        sentence = f"{param} is of a kind that is not served here{expected}."
+    elif kind in SENTENCES:
+        form, code = SENTENCES[kind]
+        sentence = form.format(**limits, param=param, given=f"{found['input']!s:.40}")
     else:
         said = found["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
         sentence, code = f"{param or 'The body'} must be {said}; change it.", "invalid_value"
@@ -116,8 +113,9 @@ def of_validation(error: ValidationError) -> ApiError:
 
 
 def _alternatives(tags: str) -> str:
-    """pydantic's list of tags, "'<text>', '<parts>'" -> "text or parts"."""
-    return tags.replace("'", "").replace("<", "").replace(">", "").replace(", ", " or ")
+    """pydantic's list of tags, "'<text>', '<parts>'" -> "; send text or parts"."""
+    names = re.sub("['<>]", "", tags).replace(", ", " or ")
+    return f"; send {names}" if names else ""
 
 
 def _name(place: tuple[int | str, ...]) -> str:

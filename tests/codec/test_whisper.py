@@ -37,10 +37,10 @@ from tests.fixtures.golden.make_speech import (
     sound,
 )
 from tests.fixtures.make_tiny_encoder import (
+    CAMPPLUS,
     make_tensors,
     make_tiny_encoder,
     speaker_matrix,
-    tiny_campplus,
 )
 
 TOLERANCE = 1e-4
@@ -226,7 +226,7 @@ def test_a_foreign_speaker_network_is_refused(tmp_path):
     pytest.importorskip("onnxruntime")
     with pytest.raises(CheckpointError, match="is missing"):
         SpeakerEncoder(tmp_path / "none.onnx")
-    (tmp_path / "bad.onnx").write_bytes(tiny_campplus()[:-100])
+    (tmp_path / "bad.onnx").write_bytes(CAMPPLUS.read_bytes()[:-100])
     with pytest.raises(CheckpointError, match=r"bad\.onnx is no speaker network"):
         SpeakerEncoder(tmp_path / "bad.onnx")
 

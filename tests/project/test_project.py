@@ -17,7 +17,6 @@ from packaging.utils import canonicalize_name
 from scripts.dev import lock
 
 ROOT = Path(__file__).resolve().parents[2]
-MAX_TRACKED_BYTES = 44_000_000
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".sh", ".js", ".css", ".json", ".yml", ".yaml", ""}
 PLACES_OF_ONE_MACHINE = re.compile(r"(?<![\w.])/(?:home|root|Users|work|workspace|mnt|opt)/\w")
 TESTED = "export --frozen --no-emit-project --no-default-groups --group test --no-hashes"

@@ -6,9 +6,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from difflib import SequenceMatcher
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,7 @@ from moss_engine.api.request import ToolCall
 from moss_engine.api.service import ReplyStream
 from moss_engine.api.transcript import Transcript
 from moss_engine.talk.answer import Part, Reached, Say, Spoken
+from moss_engine.text.spoken.text import spoken_text
 
 if TYPE_CHECKING:
     from moss_engine.api.tokens import Row
@@ -197,7 +200,7 @@ class TalkReply:
         except MossError as error:
             yield self._failed(error)
             return
-        joined.begin(now_s)
+        joined.begin(now_s, part.text if isinstance(part, Say) else "")
         self._saying = saying
         self.acknowledge(self._taken)
         if self._cancelled:
@@ -236,16 +239,18 @@ class _Joined:
         self._started = False
         self._worded = False  # words were said
         self._fresh = False  # the part that is said now has said none yet
+        self._writing = Writing("")  # of the part that is said now
 
     @property
     def audio_s(self) -> float:
         return self.samples / self.sample_rate_hz if self.sample_rate_hz else 0.0
 
-    def begin(self, now_s: float) -> None:
-        """The next part begins, so many seconds after the reply was accepted."""
+    def begin(self, now_s: float, text: str) -> None:
+        """The next part, which says `text`, begins so many seconds after the reply was accepted."""
         self._begin_s, self._begin_row = now_s, self.num_rows
         self.begin_sample, self._begin_held_s = self.samples, self._held_s
         self._fresh = True
+        self._writing = Writing(text)
         self._part += 1
 
     def take(self, event: Event) -> Event | None:
@@ -280,7 +285,9 @@ class _Joined:
             self.sample_rate_hz = event.sample_rate_hz
         if isinstance(event, TextDelta):
             changes["start_sample"] = self.begin_sample + event.start_sample if self.speaks else 0
-            changes["text"] = self._apart(event.text)
+            if not (text := self._writing.take(event.text)):
+                return None
+            changes["text"] = self._apart(text)
         return dataclasses.replace(event, **changes)
 
     def written(self, text: str, now_s: float) -> list[Event]:
@@ -294,3 +301,43 @@ class _Joined:
         space = self._worded and self._fresh and not text.startswith(" ")
         self._worded, self._fresh = True, False
         return f" {text}" if space else text
+
+
+class Writing:
+    """The words of a voice, as they come, in the writing of the `text` that it was given to say:
+    "three thirty-eight P M" are shown as "3:38 PM". Other words are shown as it says them."""
+
+    def __init__(self, text: str):
+        given, self._said = text.split(), spoken_text(text).split()
+        # For each word that is said; empty where the writing before it stands for it, too.
+        self._shown: list[str] = []
+        words = SequenceMatcher(None, _plain(given), _plain(self._said), autojunk=False)
+        for kind, begin, end, first, last in words.get_opcodes():
+            if kind == "equal":
+                self._shown += given[begin:end]
+            elif first < last:
+                self._shown += [" ".join(given[begin:end]), *[""] * (last - first - 1)]
+        self._at, self._word, self._space = -1, "", ""
+
+    def take(self, text: str) -> str:
+        """What is shown of the next words, or pieces of words."""
+        shown = ""
+        for piece in re.findall(r"\s+|\S+", text):
+            if piece.isspace():
+                self._word, self._space = "", piece
+                continue
+            begins = not self._word
+            self._at += begins
+            self._word += piece
+            if self._at >= len(self._shown) or not self._said[self._at].startswith(self._word):
+                self._shown = []
+            else:
+                piece = self._shown[self._at] if begins else ""
+            if piece:
+                shown += self._space + piece
+                self._space = ""
+        return shown
+
+
+def _plain(words: list[str]) -> list[str]:
+    return [word.strip(".,!?;:()\"'").lower() for word in words]

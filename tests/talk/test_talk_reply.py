@@ -33,6 +33,7 @@ from moss_engine.api.request import Message, Recorded, Request, Speech, Text
 from moss_engine.api.service import hear, stream
 from moss_engine.api.tokens import Row
 from moss_engine.talk.answer import Reached, Say
+from moss_engine.talk.reply import Writing
 from moss_engine.talk.service import TalkingService
 from tests.talk.talk_support import HEARD, Written, asking, sound, talking, words
 from tests.ui.page_support import DEFAULTS, IDS, INFO, PATIENCE_S, RATE_HZ, signal, soon
@@ -283,3 +284,18 @@ async def test_recorded_parts_are_said_one_behind_the_other():
     texts = [(e.start_sample, e.text) for e in events if isinstance(e, TextDelta)]
     assert texts == [(0, "One."), (9600, " Two.")]
     assert [event.row for event in events if isinstance(event, Sampled)] == list(codes)
+
+
+@pytest.mark.parametrize(
+    ("written", "said", "shown"),
+    [
+        ("It is 3:38 PM.", "It is three thir|ty-eight P| M.", "It is 3:38 PM."),
+        ("12 times 4 is 48.", "twelve times four is forty-eight.", "12 times 4 is 48."),
+        ("That costs $5. Yes!", "That costs five| dollars. Yes!", "That costs $5. Yes!"),
+        ("It is 3 PM.", "Three o'clock it is.", "Three o'clock it is."),
+        ("\u4f60\u597d", "\u4f60| \u597d", "\u4f60 \u597d"),
+    ],
+)
+def test_words_are_shown_in_the_writing_that_the_voice_was_given(written, said, shown):
+    writing = Writing(written)
+    assert "".join(writing.take(piece) for piece in said.split("|")) == shown

@@ -9,24 +9,20 @@ from typing import Literal, Protocol
 from moss_engine.api.metrics import RequestMetrics
 from moss_engine.api.request import Message, Recorded, ToolCall, Tools
 
-Role = Literal["user", "assistant"]
-
 
 @dataclass(frozen=True)
 class Question:
-    """`text` is what was said or typed, `history` what was said and heard before, as text;
-    `system` is the visitor's own system prompt or empty, `speed` the speaking rate asked for and
-    `last` what was measured of the answer before this one. `turns` is the whole conversation
-    instead, with calls of functions, where there are `tools` or were some; `text` is empty where it
-    ends with what a function gave."""
+    """`text` is what was said or typed, empty where the conversation ends with what a function
+    gave; `before` are the turns before it, as text, with calls of functions; `system` is the
+    visitor's own system prompt or empty, `speed` the speaking rate asked for, `last` what was
+    measured of the answer before this one, and `tools` are functions that may be called."""
 
     text: str
-    history: tuple[tuple[Role, str], ...] = ()
+    before: tuple[Message, ...] = ()
     system: str = ""
     session_id: str = ""
     speed: float = 1.0
     last: RequestMetrics | None = None
-    turns: tuple[Message, ...] = ()
     tools: Tools | None = None
 
 

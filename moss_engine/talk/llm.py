@@ -410,10 +410,9 @@ class Llm:
 
 def messages_of(question: Question) -> list[dict[str, Any]]:
     """The conversation as the server takes it; the oldest turns are left out where it is long."""
-    turns: list[dict[str, Any]] = [message_of(message) for message in question.turns] or [
-        *({"role": role, "content": text} for role, text in question.history),
-        {"role": "user", "content": question.text},
-    ]
+    turns = [message_of(message) for message in question.before]
+    if question.text:
+        turns.append({"role": "user", "content": question.text})
     asked = [place for place, turn in enumerate(turns) if turn["role"] == "user"]
     first = asked[-1] if asked else 0
     history, room = [], MAX_HISTORY_CHARS

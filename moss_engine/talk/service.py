@@ -36,7 +36,7 @@ from moss_engine.api.request import (
 )
 from moss_engine.api.service import ReplyStream, ReplyWrapper, ServiceWrapper, StartableService
 from moss_engine.api.transcript import Transcript
-from moss_engine.talk.answer import Answerer, Part, Question, Role, Spoken
+from moss_engine.talk.answer import Answerer, Part, Question, Spoken
 from moss_engine.talk.reply import TalkReply
 
 POLL_S = 0.05
@@ -193,22 +193,14 @@ class TalkingService(ServiceWrapper):
         if text is None:
             raise InputError("The recording holds no words; transcribe it first.")
         if last.role == "tool":
-            text = ""
+            before, text = [*before, last], ""
         else:
             check_text(text, self._info.max_text_chars)
-        turns: tuple[Message, ...] = ()
-        if request.tools or any(message.calls or message.call_id for message in request.messages):
-            said = [replace(m, content=Text(_words(m) or "")) for m in (*before, last)]
-            turns = tuple(m for m in said if m.calls or m.call_id or m.content != Text(""))
-        history: list[tuple[Role, str]] = []
-        for message in before:
-            if message.role != "tool" and (words := _words(message)):
-                history.append((_role(message), words))
+        said = (replace(message, content=Text(_words(message) or "")) for message in before)
+        turns = tuple(m for m in said if m.calls or m.call_id or m.content != Text(""))
         measured = self._last.get(request.session_id)
         session_id, speed = request.session_id, request.speed
-        question = Question(
-            text, tuple(history), system, session_id, speed, measured, turns, request.tools
-        )
+        question = Question(text, turns, system, session_id, speed, measured, request.tools)
         return question, transcript
 
     def _said_by(self, part: Spoken, request: Request) -> Request:
@@ -271,7 +263,3 @@ def _words(message: Message) -> str | None:
     if isinstance(content, Reply):
         return None
     return content.transcript.text if content.transcript else None
-
-
-def _role(message: Message) -> Role:
-    return "assistant" if message.role == "assistant" else "user"

@@ -100,10 +100,10 @@ class SmallTalk:
     def _by_tools(self, question: Question) -> str | None:
         text = question.text
         if len(text) > MAX_CHARS:
-            return tools.said_again(text, question.history) or calculator.answered(text)
+            return tools.said_again(text, question.before) or calculator.answered(text)
         return (
             tools.clock(text, self._now())
-            or tools.said_again(text, question.history)
+            or tools.said_again(text, question.before)
             or tools.spelled(text)
             or tools.counted(text)
             or tools.measured(text, question.last)

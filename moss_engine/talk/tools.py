@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from moss_engine.api.metrics import RequestMetrics
+from moss_engine.api.request import Message, Text
 from moss_engine.talk.calculator import read
 from moss_engine.talk.wording import bare, unquoted
 from moss_engine.text.spoken.cardinals import cardinal
@@ -75,15 +76,19 @@ _YOURS = (
 )
 
 
-def said_again(question: str, history: Sequence[tuple[str, str]]) -> str | None:
-    """`history`: role and text of what was said before."""
+def said_again(question: str, before: Sequence[Message]) -> str | None:
+    """What was said `before`, or what is asked to be said."""
+
+    def last_of(role: str) -> str | None:
+        said = (m.content for m in reversed(before) if m.role == role)
+        return next((one.text for one in said if isinstance(one, Text) and one.text), None)
+
     text = bare(question[:_MOST_CHARS])
     if re.fullmatch(_MINE, text):
-        mine = next((words for role, words in reversed(history) if role == "user"), None)
+        mine = last_of("user")
         return f"You said: {mine}" if mine else "You have just begun: that was your first question."
     if re.fullmatch(_YOURS, text):
-        yours = next((words for role, words in reversed(history) if role == "assistant"), None)
-        return yours or "I have said nothing yet."
+        return last_of("assistant") or "I have said nothing yet."
     found = _AFTER_ME.match(question.strip())
     if found is None:
         found = _SAY.match(question.strip())

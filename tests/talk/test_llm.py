@@ -17,6 +17,7 @@ import pytest
 
 from moss_engine.api.errors import BrainError, ConfigError
 from moss_engine.api.events import AudioChunk, Failed, Finished, FinishReason, Thought
+from moss_engine.api.request import Message, Text
 from moss_engine.api.service import stream
 from moss_engine.build import open_brain
 from moss_engine.config import TalkConfig
@@ -118,9 +119,9 @@ async def test_every_sentence_is_said_as_it_comes(llm, chat):
 
 
 async def test_the_conversation_goes_along_with_the_visitors_own_system_prompt(llm, chat):
-    history = (("assistant", "Hi."), ("user", "My dog is old."), ("assistant", "How nice."))
-    await parts(llm, history=history)
-    await parts(llm, history=(("user", "x" * 9000),), system="Be rude.")
+    said = (("assistant", "Hi."), ("user", "My dog is old."), ("assistant", "How nice."))
+    await parts(llm, before=tuple(Message(role, Text(text)) for role, text in said))
+    await parts(llm, before=(Message("user", Text("x" * 9000)),), system="Be rude.")
     assert [(m["role"], m["content"]) for m in chat.asked[0]["messages"]] == [
         ("system", SYSTEM),
         ("user", "My dog is old."),

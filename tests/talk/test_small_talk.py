@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from moss_engine.api.request import Message, Text
 from moss_engine.talk import by_heart
 from moss_engine.talk.answer import Question
 from moss_engine.talk.small_talk import MAX_SESSIONS, SmallTalk, admit
@@ -143,9 +144,9 @@ def test_most_questions_are_answered_sensibly_and_hardly_any_wrongly(talk, name)
     """A pattern says which answers are sensible."""
     asked = questions(name)
     sensible, wrong = [], []
-    history = (("user", "My dog is old."), ("assistant", "How nice."))
+    before = (Message("user", Text("My dog is old.")), Message("assistant", Text("How nice.")))
     for text, wanted in asked:
-        answer = talk.reply(Question(text, history, session_id="visitor")).text
+        answer = talk.reply(Question(text, before, session_id="visitor")).text
         if is_admission(answer):
             continue
         if re.search(wanted, answer.lower(), re.S):

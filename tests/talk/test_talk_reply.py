@@ -103,7 +103,7 @@ async def test_history_is_words():
     service, _ = talking(answerer)
     before = (Message("user", Text("Hi.")), Message("assistant", Text("Hello.")))
     await listen(service, behind(*before))
-    assert answerer.asked[0].history == (("user", "Hi."), ("assistant", "Hello."))
+    assert answerer.asked[0].before == before
 
 
 def behind(*before: Message) -> Request:

@@ -8,6 +8,7 @@ from datetime import datetime
 import pytest
 
 from moss_engine.api.metrics import RequestMetrics
+from moss_engine.api.request import Message, Text
 from moss_engine.talk import calculator, tools
 from moss_engine.talk.answer import Question
 from moss_engine.talk.small_talk import SmallTalk
@@ -121,8 +122,8 @@ def test_the_clock_is_read(asked, said):
     ],
 )
 def test_what_was_said_is_said_again(asked, said):
-    history = (("user", "My dog is old."), ("assistant", "How nice."))
-    assert tools.said_again(asked, history) == said
+    before = (Message("user", Text("My dog is old.")), Message("assistant", Text("How nice.")))
+    assert tools.said_again(asked, before) == said
 
 
 def test_at_the_beginning_nothing_was_said():

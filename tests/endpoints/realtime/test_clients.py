@@ -221,7 +221,7 @@ async def test_functions_are_called_and_what_they_gave_is_spoken_about():
         assert events[-1].response.output[0].content[0].transcript == "A bird."
         assert len(pcm_of(events)) > 0
     assert brain.asked[0].tools.functions[0].name == "look" and brain.asked[0].system == "Help."
-    user, called, gave = brain.asked[1].turns
+    user, called, gave = brain.asked[1].before
     assert called.calls == (ToolCall("call_1", "look", '{"at": "sky"}'),)
     assert (gave.role, gave.call_id, gave.content) == ("tool", "call_1", Text("bird"))
     assert user.content == Text("What is up there?")

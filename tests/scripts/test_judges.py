@@ -12,7 +12,7 @@ from moss_engine.config import EngineConfig
 from scripts.judges.replies import speak_all
 from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.judges.sound import RATE_HZ, SoundJudges, prepared
-from scripts.judges.words import count_errors, resample
+from scripts.judges.words import count_errors
 
 SENTENCES = (*HARVARD[:2], *EVERYDAY[:2])
 MIN_MEAN, MIN_WORST, MIN_DNSMOS = 4.1, 3.5, 2.9
@@ -57,20 +57,6 @@ def test_silence_around_and_level_do_not_matter():
     assert np.sqrt(np.mean(alone**2)) == pytest.approx(10 ** (-24 / 20), rel=1e-3)
     with pytest.raises(AssertionError, match="silence"):
         prepared(np.zeros(100, np.float32), 24_000)
-
-
-def test_resampling_keeps_a_tone_and_removes_what_does_not_fit():
-    t = np.arange(24_000) / 24_000
-    kept = resample(np.sin(2 * np.pi * 1000 * t), 24_000, 16_000)
-    assert len(kept) == 16_000
-    assert (
-        np.abs(
-            kept[2000:-2000] - np.sin(2 * np.pi * 1000 * np.arange(16_000) / 16_000)[2000:-2000]
-        ).max()
-        < 0.01
-    )
-    gone = resample(np.sin(2 * np.pi * 11_000 * t), 24_000, 16_000)
-    assert np.abs(gone[2000:-2000]).max() < 0.01
 
 
 def test_words_are_compared_as_they_are_spoken():

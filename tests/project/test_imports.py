@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,7 @@ MODULES = {module_name(path): path for path in sorted((ROOT / "moss_engine").rgl
 PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
 
 
+@cache
 def imported_names(path: Path) -> set[str]:
     """Every absolute name that a file imports, at any depth; `from a import b` counts as a.b."""
     names = set()
@@ -196,21 +199,8 @@ def test_every_line_of_the_table_stands_for_something():
 
 
 def test_no_import_cycle():
-    left = {name: own_imports(path) - {name} for name, path in MODULES.items()}
-    while free := [name for name, needs in left.items() if not needs & set(left)]:
-        for name in free:
-            del left[name]
-    assert not left, f"these modules import each other in a circle: {sorted(left)}"
-
-
-def test_the_package_imports_neither_scripts_nor_the_app():
-    for name, path in MODULES.items():
-        outside = {other.partition(".")[0] for other in imported_names(path)} & {
-            "scripts",
-            "app",
-            "tests",
-        }
-        assert not outside, f"moss_engine.{name} imports {outside}"
+    needs = {name: own_imports(path) - {name} for name, path in MODULES.items()}
+    TopologicalSorter(needs).prepare()  # names a circle
 
 
 @pytest.mark.parametrize("name", MODULES)

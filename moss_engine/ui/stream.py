@@ -261,7 +261,8 @@ NEW = ("text", "ids", "pieces", "head")  # of one message; all others last until
 
 
 class Pool(Protocol):
-    """Counts of the whole service; those of `now` where older ones will not do."""
+    """Counts of the whole service; those of `now` where older ones will not do: the page begins a
+    reply a little later for each that is made beside it."""
 
     def __call__(self, *, now: bool) -> Awaitable[Mapping[str, Any]]: ...
 
@@ -331,7 +332,9 @@ async def messages(
                 or waited_s >= SILENCE_S
                 or (waited_s >= tick_s and (view.new_ids or view.new_text))
             ):
-                message, view = take(view, clock.elapsed_s(), await pool(now=view.over))
+                message, view = take(
+                    view, clock.elapsed_s(), await pool(now=view.over or not view.num_samples)
+                )
                 sent_s = time.monotonic()
                 yield message, view
 

@@ -6,7 +6,7 @@ from tests.ui.node import UI, in_node
 
 RATE_HZ, BLOCK = 24_000, 128
 PREBUFFER_MS, MAX_WAIT_MS = 40, 1500
-RUN = """async (source, rate, block, replies, options) => {
+RUN = """async (source, rate, block, replies, options, after) => {
   let made, clock = 0;
   const posted = [];
   class Port { postMessage(message) { posted.push(message); } }
@@ -18,6 +18,7 @@ RUN = """async (source, rate, block, replies, options) => {
   return replies.map((chunks) => {
     const begun = clock;
     let sounds = null;
+    if (after) ring.receive({ after });
     for (let at = 0; ring.state !== "done"; at += 1) {
       for (const [time, seconds] of chunks.filter(([time]) => Math.floor((time * rate) / block) === at)) {
         ring.receive({ pcm: new Int16Array(seconds * rate).fill(8000) });
@@ -43,14 +44,20 @@ OPTIONS = {
 }
 
 
-def play(*replies) -> list[dict]:
+def play(*replies, after_ms: int = 0) -> list[dict]:
     source = (UI / "components" / "player_worklet.js").read_text(encoding="utf-8")
-    return in_node(RUN, source, RATE_HZ, BLOCK, replies, OPTIONS)
+    return in_node(RUN, source, RATE_HZ, BLOCK, replies, OPTIONS, after_ms)
 
 
 def test_what_comes_in_time_sounds_at_once():
     for heard in play(IN_TIME, IN_TIME):
         assert heard["gaps"] == 0 and heard["sounds_s"] < 0.02
+
+
+def test_where_others_are_answered_sound_begins_with_something_in_store():
+    late = [[0.0, 0.2], [0.28, 0.3], [0.35, 0.4]]
+    assert [play(late, after_ms=ms)[0]["gaps"] for ms in (0, 120)] == [1, 0]
+    assert 0.1 < play(IN_TIME, after_ms=120)[0]["sounds_s"] < 0.15
 
 
 def test_after_a_reply_that_came_late_the_next_one_waits_and_has_no_gap():

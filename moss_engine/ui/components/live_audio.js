@@ -73,7 +73,7 @@ function take(message, sound) {
   live.seq = message.seq;
   const chunk = sound && message.sound === "pcm" ? new Int16Array(sound) : null;
   if (chunk) { // before anything else: it is waited for
-    if (live.total === 0) player.expect(message.figures.ttfa_ms);
+    if (live.total === 0) player.expect(message.figures.ttfa_ms, message.pool.running - 1);
     player.push(chunk.slice());
   }
   if (message.now_s !== null) {

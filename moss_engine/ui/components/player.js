@@ -7,6 +7,7 @@ const FADE_MS = 4;
 const MAX_PREBUFFER_MS = 400;
 const QUICK_MS = 150; // to a first sound, where nobody else is spoken to
 const LATE_AGAIN = 1.5;
+const OTHER_MS = 40; // by which the next sound may be later for each reply that is made beside
 const MAX_WAIT_MS = 1500; // for a reply of a machine that has been too slow
 const SCHEDULE_AHEAD_S = 0.05;
 
@@ -133,10 +134,11 @@ export class Player {
   }
 
   // A server that needed so long for a first sound has much to do, and the next one may be late, too: sound begins when that is
-  // bridged.
-  expect(firstSoundMs) {
+  // bridged. Others, who may have come after it, are waited for.
+  expect(firstSoundMs, others) {
     const lateMs = LATE_AGAIN * ((firstSoundMs ?? 0) - QUICK_MS);
     if (lateMs > 0) this.wait(Math.min(MAX_PREBUFFER_MS, this.prebufferMs + lateMs));
+    if (others > 0) this.sink?.send({ after: Math.min(MAX_PREBUFFER_MS, OTHER_MS * others) });
   }
 
   reset() {

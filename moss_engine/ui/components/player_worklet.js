@@ -1,6 +1,7 @@
 // Plays int16 chunks without a gap, on the audio thread.
 //
-// Messages in:  {pcm: Int16Array} | {end: true} | {reset: epoch} | {prebuffer: ms} | {held: whether nothing is to sound}
+// Messages in:  {pcm: Int16Array} | {end: true} | {reset: epoch} | {prebuffer: ms} | {after: ms for which a reply waits} |
+//               {held: whether nothing is to sound}
 // Messages out: {state, played, buffered, underruns, starved, target, time, epoch}   about 20 times a second
 //               {first: time, epoch} and {onset: time, epoch}   when the first, and first audible, sample is handed over
 // Counts are samples, times are seconds of the context's clock, `epoch` is that of the last reset.
@@ -37,6 +38,7 @@ class LiveAudioRing extends AudioWorkletProcessor {
     this.underruns = 0;
     this.starved = 0; // silent samples inserted after the start
     this.target = this.firstTarget;
+    this.after = 0;
     this.rampIn = 0;
     this.ended = false;
     this.audible = false;
@@ -57,6 +59,8 @@ class LiveAudioRing extends AudioWorkletProcessor {
       this.buffered += message.pcm.length;
     } else if (message.prebuffer) {
       this.wait(message.prebuffer);
+    } else if (message.after) {
+      this.after = Math.round((message.after / 1000) * sampleRate);
     } else if (message.end) {
       this.ended = true;
     } else if (message.held !== undefined) {
@@ -83,7 +87,8 @@ class LiveAudioRing extends AudioWorkletProcessor {
   // be heard without a gap, or for twice that much sound behind what comes first.
   enough() {
     if (this.buffered < this.target) return false;
-    return this.played > 0 || this.waited() >= this.late || this.buffered >= this.opening + 2 * this.late;
+    const late = Math.max(this.late, this.after);
+    return this.played > 0 || this.waited() >= late || this.buffered >= this.opening + 2 * late;
   }
 
   // Drop everything; what was sounding fades out instead of being cut. After a reply that starved, the next one starts

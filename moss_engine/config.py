@@ -71,6 +71,13 @@ class EngineConfig:
         group="model",
         choices=("auto", "float32", "bfloat16", "float8", "float8-all", "int8", "int4"),
     )
+    kv_cache_dtype: str = option(
+        "auto",
+        "number format of keys and values on a GPU: auto is the network's, int8 has a scale for "
+        "every row and head",
+        group="model",
+        choices=("auto", "int8"),
+    )
     skip_unused: bool = option(
         True,
         "leave out the text head while a reply speaks, as its sample is never used; the "

@@ -24,7 +24,7 @@ from moss_engine.runtime.cuda.weights import Float8, num_bytes
 from moss_engine.runtime.eager.network import int8_decodes_well
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import BACKENDS
-from moss_engine.runtime.memory import TO_FIT_WITH_DTYPE, require_memory
+from moss_engine.runtime.memory import KV_SCALE_BYTES, TO_FIT_WITH_DTYPE, require_memory
 from moss_engine.runtime.sampler import LogitsRuntime
 
 # Number formats in which some linear layers are float8 and all else is bfloat16.
@@ -63,10 +63,16 @@ def require_runtime(config: EngineConfig) -> None:
 def _load_torch(config: EngineConfig, limits: Limits, device: torch.device) -> LogitsRuntime:
     model = ModelConfig.from_file(config.checkpoint / "config.json")
     dtype = resolve_dtype(config, device)
+    kernels = device.type == "cuda" and dtype is torch.bfloat16
+    if config.kv_cache_dtype == "int8" and not kernels:
+        raise ConfigError(
+            "--kv-cache-dtype int8 runs on a GPU only, and not in float32; omit it, or use "
+            "--device cuda without --dtype float32."
+        )
     _require_memory(config, model, limits, device, dtype)
     if (config.checkpoint / MANIFEST_NAME).exists():
         verify_manifest(config.checkpoint)
-    if device.type == "cuda" and dtype is torch.bfloat16:
+    if kernels:
         return _load_cuda_runtime(config, limits, device)
     return load_torch_runtime(
         config.checkpoint, limits, device=device, dtype=dtype, threads=config.threads
@@ -154,6 +160,11 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | s
 def _load_engine(config: EngineConfig, limits: Limits, device: torch.device) -> LogitsRuntime:
     if config.plugin is not None and config.runtime != "tensorrt_llm":
         raise ConfigError(f"--plugin is for --runtime tensorrt_llm, not {config.runtime}; omit it.")
+    if config.kv_cache_dtype != "auto":
+        raise ConfigError(
+            f"--kv-cache-dtype {config.kv_cache_dtype} is for --runtime torch, not "
+            f"{config.runtime}; omit it."
+        )
     if config.engine is None:
         raise ConfigError(
             f"--runtime {config.runtime} runs an engine file; build one with `python -m "
@@ -200,6 +211,7 @@ def _load_cuda_runtime(config: EngineConfig, limits: Limits, device: torch.devic
         dtype=torch.bfloat16,
         float8=_FLOAT8.get(config.dtype, Float8.NONE),
         bits=gpu_bits(config, ModelConfig.from_file(config.checkpoint / "config.json")),
+        kv_int8=config.kv_cache_dtype == "int8",
     )
 
 
@@ -256,8 +268,11 @@ def _require_memory(
     kv_size = (
         torch.float32.itemsize if device.type == "cpu" or isinstance(dtype, str) else dtype.itemsize
     )
-    row_values = 2 * model.num_layers * model.num_key_value_heads * model.head_dim
-    kv_bytes = limits.num_blocks * limits.block_size * row_values * kv_size
+    heads = 2 * model.num_layers * model.num_key_value_heads
+    row_bytes = heads * model.head_dim * kv_size
+    if config.kv_cache_dtype == "int8":
+        row_bytes = heads * (model.head_dim + KV_SCALE_BYTES)
+    kv_bytes = limits.num_blocks * limits.block_size * row_bytes
     require_memory(device, weight_bytes, kv_bytes, TO_FIT_WITH_DTYPE)
 
 

@@ -11,6 +11,8 @@ from moss_engine.api.errors import ConfigError
 
 RESERVE_BYTES = 1 << 30
 """Left free for the codec, activations and the rest of the program."""
+KV_SCALE_BYTES = 2
+"""Of a key or a value of one head in 8 bits."""
 TO_FIT = "lower --kv-rows or free some"
 TO_FIT_WITH_DTYPE = "lower --kv-rows, choose a smaller --dtype or free some"
 """Where weights are loaded in the number format that is asked for; an engine file has its own."""

@@ -53,7 +53,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--reference", default="bfloat16", help="format that the others are held against (bfloat16)"
     )
     add("--dtypes", default="float8,float8-all", metavar="NAME,...",
-        help="formats to examine (float8,float8-all)")  # fmt: skip
+        help="formats to examine, each with that of the KV cache after a slash, where it is "
+             "another (float8,float8-all)")  # fmt: skip
     add("--prompts", type=count, default=60, metavar="N", help="prompts to answer (60)")
     add("--rows", type=count, default=64, metavar="N", help="rows of the longest reply (64)")
     add("--device", default="auto", help="as in the program's options (auto)")
@@ -83,7 +84,8 @@ def run(args: argparse.Namespace, report: Report) -> None:
         wanted: list[_Step] = []
         found: list[Agreement] = []
         for dtype in (args.reference, *dtypes):
-            runtime = make_runtime(replace(config, dtype=dtype))
+            name, _, kv = dtype.partition("/")
+            runtime = make_runtime(replace(config, dtype=name, kv_cache_dtype=kv or "auto"))
             assert isinstance(runtime, LogitsRuntime), "logits are compared"
             if not sequences:
                 sequences = answers(runtime, config, model, args.prompts, args.rows)

@@ -64,6 +64,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="PART,...", help="what to measure (all but baselines)")  # fmt: skip
     add("--dtype", type=names_of(gpu.FORMATS), default=["bfloat16"], metavar="NAME,...",
         help=f"number formats, of {', '.join(gpu.FORMATS)} (bfloat16)")  # fmt: skip
+    add("--kv-cache-dtype", choices=("auto", "int8"), default="auto",
+        help="as in the program's options (auto)")  # fmt: skip
     add("--batches", type=whole_numbers, default=[1, 2, 4, 8, 16, 32, 64], metavar="N,...",
         help="sequences of a decode step (1,2,4,8,16,32,64)")  # fmt: skip
     add("--max-step-rows", type=count, default=512, metavar="N", help="rows of one step (512)")
@@ -95,7 +97,8 @@ def run(args: argparse.Namespace, report: Report) -> None:
         layers=config.num_layers,
         context_rows=CONTEXT_ROWS,
         ceilings=asdict(ceilings),
-        card={dtype: card(config, dtype) for dtype in args.dtype},
+        kv_cache_dtype=args.kv_cache_dtype,
+        card={dtype: card(config, dtype, args.kv_cache_dtype == "int8") for dtype in args.dtype},
     )
     report.say(report.text())
     failed = []
@@ -117,13 +120,13 @@ def run(args: argparse.Namespace, report: Report) -> None:
         raise MossError("\n".join(failed))
 
 
-def card(config: ModelConfig, dtype: str) -> dict[str, float]:
+def card(config: ModelConfig, dtype: str, kv_int8: bool) -> dict[str, float]:
     """What one decode step of one sequence reads and computes; both branches, both heads."""
     needs = gpu.needs_of(config, dtype)
     return {
         "parameters_read": needs.weights,
         "weight_gb": needs.weight_bytes / 1e9,
-        "kv_kb_a_row": gpu.kv_row_bytes(config) / 1e3,
+        "kv_kb_a_row": gpu.kv_row_bytes(config, kv_int8=kv_int8) / 1e3,
         "gflop": 2 * needs.weights / 1e9,
     }
 
@@ -151,14 +154,17 @@ def measure_format(
     serves = dtype == args.dtype[0] and bool(set(args.parts) & set(IN_SERVICE))
     places, kv_rows = room(args, serves=serves)
     step_rows = max(args.max_step_rows, places)
-    runtime = gpu.make_runtime(config, places, kv_rows, dtype, step_rows, device=device)
+    kv_int8 = args.kv_cache_dtype == "int8"
+    runtime = gpu.make_runtime(
+        config, places, kv_rows, dtype, step_rows, device=device, kv_int8=kv_int8
+    )
     allocated_gib = torch.cuda.memory_allocated() / 2**30
     report.values.setdefault("allocated_gib", {})[dtype] = allocated_gib
     report.say(f"{dtype}: runtime of {places} places ready, {allocated_gib:.2f} GiB")
     if "decode" in args.parts:
-        measure_decode(runtime, config, ceilings, args.batches, dtype, report)
+        measure_decode(runtime, config, ceilings, args.batches, dtype, report, kv_int8)
     if "prefill" in args.parts:
-        measure_prefill(runtime, config, ceilings, dtype, report)
+        measure_prefill(runtime, config, ceilings, dtype, report, kv_int8)
     if serves:
         codec = make_codec(args.codec, args.together, device)
         report.say(f"the codec is ready: {CODECS[args.codec]}")
@@ -173,20 +179,29 @@ def measure_decode(
     batches: list[int],
     dtype: str,
     report: Report,
+    kv_int8: bool,
 ) -> None:
     """Decode steps with both logits, and as served, against the time of reading their inputs."""
     for batch in batches:
         step = ScheduledBatch(tuple(gpu.sequence(config, i, CONTEXT_ROWS, 1) for i in range(batch)))
         logits = runtime.forward(step)
         assert bool(logits.text.isfinite().all()) and bool(logits.audio.isfinite().all())
-        limit_ms = gpu.decode_limit_ms(config, ceilings, batch, CONTEXT_ROWS, dtype)
+        limit_ms = gpu.decode_limit_ms(
+            config, ceilings, batch, CONTEXT_ROWS, dtype, kv_int8=kv_int8
+        )
         name = f"decode step, batch {batch}"
         times_ms = device_times_ms(runtime.decode_again(batch))
         add_figure(report, name, times_ms, "device", limit_ms, dtype)
         for how, text_logits in (("rows drawn", True), ("speaking, rows drawn", False)):
             again = runtime.decode_again(batch, text_logits=text_logits, draw=True)
             least_ms = gpu.decode_limit_ms(
-                config, ceilings, batch, CONTEXT_ROWS, dtype, text_logits=text_logits
+                config,
+                ceilings,
+                batch,
+                CONTEXT_ROWS,
+                dtype,
+                text_logits=text_logits,
+                kv_int8=kv_int8,
             )
             times_ms = device_times_ms(again)
             add_figure(report, f"{name}, {how}", times_ms, "device", least_ms, dtype)
@@ -196,13 +211,18 @@ def measure_decode(
 
 
 def measure_prefill(
-    runtime: CudaRuntime, config: ModelConfig, ceilings: gpu.Ceilings, dtype: str, report: Report
+    runtime: CudaRuntime,
+    config: ModelConfig,
+    ceilings: gpu.Ceilings,
+    dtype: str,
+    report: Report,
+    kv_int8: bool,
 ) -> None:
     """Wall times of prefill, each after rest; the longest also back to back."""
     for rows, cached in FILLS:
         part = gpu.sequence(config, 0, cached, rows, (cached + rows) // 16 + 1)
         run = lambda: runtime.forward(ScheduledBatch((part,)))  # noqa: B023, E731
-        limit_ms = gpu.fill_limit_ms(config, ceilings, rows, cached, dtype)
+        limit_ms = gpu.fill_limit_ms(config, ceilings, rows, cached, dtype, kv_int8=kv_int8)
         name = f"prefill {rows} rows on {cached} cached"
         times_ms = wall_times_ms(run, rest_s=gpu.REST_S)
         add_figure(report, name, times_ms, "wall", limit_ms, dtype)

@@ -16,6 +16,7 @@ from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import FORMATS as BITS
 from moss_engine.models.layout import HEADS_BITS, bits_of_format
 from moss_engine.runtime.base import Limits, ScheduledSequence
+from moss_engine.runtime.memory import KV_SCALE_BYTES
 from scripts.bench.common import Report
 
 if TYPE_CHECKING:
@@ -214,10 +215,11 @@ def needs_of(config: ModelConfig, dtype: str, *, text_logits: bool = True) -> Ne
     return Needs(config, dtype, trunk, branches, head_rows * config.hidden_size)
 
 
-def kv_row_bytes(config: ModelConfig, *, text_logits: bool = True) -> int:
+def kv_row_bytes(config: ModelConfig, *, text_logits: bool = True, kv_int8: bool = False) -> int:
     """Bytes of keys and values that a step reads for each cached row."""
     num_layers = config.num_layers if text_logits else config.num_layers - 1
-    return num_layers * 2 * config.num_key_value_heads * config.head_dim * 2
+    head_bytes = config.head_dim + KV_SCALE_BYTES if kv_int8 else 2 * config.head_dim
+    return num_layers * 2 * config.num_key_value_heads * head_bytes
 
 
 def decode_limit_ms(
@@ -228,21 +230,28 @@ def decode_limit_ms(
     dtype: str,
     *,
     text_logits: bool = True,
+    kv_int8: bool = False,
 ) -> float | None:
     """The larger of the times of reading weights and KV and of computing."""
     needs = needs_of(config, dtype, text_logits=text_logits)
-    kv_bytes = batch * context * kv_row_bytes(config, text_logits=text_logits)
+    kv_bytes = batch * context * kv_row_bytes(config, text_logits=text_logits, kv_int8=kv_int8)
     read_s = (needs.weight_bytes + kv_bytes) / ceilings.read_bytes_per_s
     wide = 2 * batch * (needs.weights - needs.in_float8)
     return _limit_ms(ceilings, read_s, wide, 2 * batch * needs.in_float8)
 
 
 def fill_limit_ms(
-    config: ModelConfig, ceilings: Ceilings, rows: int, cached: int, dtype: str
+    config: ModelConfig,
+    ceilings: Ceilings,
+    rows: int,
+    cached: int,
+    dtype: str,
+    *,
+    kv_int8: bool = False,
 ) -> float | None:
     """The same for many rows of one sequence, with heads for one row only."""
     needs = needs_of(config, dtype)
-    kv_bytes = (cached + rows) * kv_row_bytes(config)
+    kv_bytes = (cached + rows) * kv_row_bytes(config, kv_int8=kv_int8)
     read_s = (needs.weight_bytes + kv_bytes) / ceilings.read_bytes_per_s
     layers = {"float8": needs.trunk, "float8-all": needs.trunk + needs.branches}.get(dtype, 0)
     flop = 2 * rows * (needs.trunk + needs.branches - layers)
@@ -285,6 +294,7 @@ def make_runtime(
     max_step_rows: int = 512,
     *,
     device: torch.device,
+    kv_int8: bool = False,
 ) -> CudaRuntime:
     """A network with random weights; raises ConfigError where memory is too small."""
     from moss_engine.runtime.cuda.runtime import make_random_runtime
@@ -294,11 +304,18 @@ def make_runtime(
     bits = bits_of_format(config, dtype) if dtype in BITS else None
     float8 = Float8(FLOAT8.get(dtype, "none"))
     weight_bytes = num_bytes(config, torch.bfloat16, float8, bits)
-    require_memory(device, weight_bytes, kv_rows * kv_row_bytes(config))
+    require_memory(device, weight_bytes, kv_rows * kv_row_bytes(config, kv_int8=kv_int8))
     most_rows = min(config.max_position_embeddings, kv_rows, 4096)
     limits = Limits(16, kv_rows // 16, max_batch, max_step_rows, most_rows)
     return make_random_runtime(
-        config, limits, device=device, dtype=torch.bfloat16, seed=0, float8=float8, bits=bits
+        config,
+        limits,
+        device=device,
+        dtype=torch.bfloat16,
+        seed=0,
+        float8=float8,
+        bits=bits,
+        kv_int8=kv_int8,
     )
 
 

@@ -71,6 +71,14 @@ def test_measuring_leaves_the_threads_as_they_were() -> None:
         ({"kv_rows": 64, "block_size": 100}, "--kv-rows 64 is less than one block of 100"),
         ({"max_sessions": 65}, "--max-step-rows 64 must be at least --max-sessions 65"),
         ({"dtype": "int4"}, "int4 runs on a GPU only; use int8 or float32"),
+        (
+            {"kv_cache_dtype": "int8"},
+            "int8 runs on a GPU only, and not in float32; omit it, or use",
+        ),
+        (
+            {"kv_cache_dtype": "int8", "engine": Path("e"), "runtime": "tensorrt"},
+            "--kv-cache-dtype int8 is for --runtime torch, not tensorrt; omit it",
+        ),
         ({"runtime": "tensorrt"}, "runs an engine file; build one with `python -m scripts.build_"),
         ({"engine": Path("e")}, "--engine e needs a TensorRT runtime; name it with --runtime, or"),
         ({"engine": Path("e"), "runtime": "torch"}, "--engine e needs a TensorRT runtime"),
@@ -206,6 +214,11 @@ def test_too_little_memory_is_refused_with_the_numbers(
     words = r"needs 3\.00 GiB on cpu.*KV 2\.00 GiB.*1\.50 GiB are free; lower --kv-rows.*--dtype"
     with pytest.raises(ConfigError, match=words):
         make_runtime(dataclasses.replace(config, kv_rows=1 << 22))
+    on_a_gpu(monkeypatch)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 3 << 29)
+    # 8 values of a byte and a scale of two for each head
+    with pytest.raises(ConfigError, match=r"on cuda:0.*KV 0\.62 GiB"):
+        make_runtime(dataclasses.replace(config, kv_rows=1 << 22, kv_cache_dtype="int8"))
 
 
 def test_free_memory_is_within_the_container_where_it_can_be_told(

@@ -1,7 +1,10 @@
 """Attention over the paged KV pool, for one row of every sequence and for many rows of some.
 
 The pool is two tensors [slots, blocks + 1, kv_heads, block_size, head_dim]. The block after the
-last one takes what padding rows write. Positions are split over several programs where too few
+last one takes what padding rows write. In 8 bits (QUANT) a row is head_dim / 2 words of 16 bits,
+whose lower bytes are the first half of a head and the upper ones the second, so that words reach
+the tensor cores as values of 16 bits do; each row of a head has two scales, of its key and of its
+value, which meet scores and weights. Positions are split over several programs where too few
 would run. Each keeps the sum of its weighted values, the largest score and the sum of weights; the
 program that finishes last adds the parts up, always in the same order.
 
@@ -20,7 +23,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from moss_engine.kernels.launch import next_power_of_2, options, start_next, wait_for_previous
+from moss_engine.kernels.launch import (
+    interpreted,
+    next_power_of_2,
+    options,
+    start_next,
+    wait_for_previous,
+)
 from moss_engine.models.config import ModelConfig
 
 
@@ -41,14 +50,108 @@ def place_rows(blocks, t, pool_slot, kv_head, KV: tl.constexpr, BLOCK: tl.conste
 def load_rows(pool_ptr, at, t, end, dims, D: tl.constexpr):
     """[T, dims] of keys or values; zeros from `end` on."""
     return tl.load(pool_ptr + at[:, None] + dims[None, :],
-                   mask=(t < end)[:, None] & (dims < D)[None, :], other=0.0)
+                   mask=(t < end)[:, None] & (dims < D)[None, :], other=0)
 
 
 @triton.jit
 def load_half_keys(pool_ptr, at, t, end, halves, D: tl.constexpr):
     """[D / 2, T] of keys, transposed."""
     inside = (t < end)[None, :] & (halves < D // 2)[:, None]
-    return tl.load(pool_ptr + at[None, :] + halves[:, None], mask=inside, other=0.0)
+    return tl.load(pool_ptr + at[None, :] + halves[:, None], mask=inside, other=0)
+
+
+# Two words of two int8 each to a pair of bfloat16, of lower or of upper bytes: 128 + the lower
+# seven bits, less 128, or less 256 where the sign is set.
+_WIDEN = tl.constexpr("""
+    lop3.b32 $0, x, 0x007f007f, 0x43004300, 0xea;
+    lop3.b32 x, x, 0x00800080, 0xc300c300, 0xea;
+    fma.rn.bf16x2 $0, $0, one, x;
+}
+""")
+_BEGIN = "{ .reg .b32 x, one; mov.b32 one, 0x3f803f80;"
+_WIDEN_LOWER = tl.constexpr(_BEGIN + "mov.b32 x, $1;" + _WIDEN.value)
+_WIDEN_UPPER = tl.constexpr(_BEGIN + "shr.u32 x, $1, 8;" + _WIDEN.value)
+_UPPER_HALF = tl.constexpr(-65536)  # of an int32
+
+
+@triton.jit
+def widen_lower(words, dtype: tl.constexpr, QUANT: tl.constexpr):
+    """First halves of heads as tensor cores take them; QUANT 2 by machine instructions."""
+    if QUANT == 2 and dtype == tl.bfloat16:
+        wide = tl.inline_asm_elementwise(_WIDEN_LOWER, "=&r,r", [words], tl.bfloat16, True, 2)
+    else:
+        wide = ((words << 8) >> 8).to(dtype)
+    return wide
+
+
+@triton.jit
+def widen_upper(words, dtype: tl.constexpr, QUANT: tl.constexpr):
+    """The same of second halves."""
+    if QUANT == 2 and dtype == tl.bfloat16:
+        wide = tl.inline_asm_elementwise(_WIDEN_UPPER, "=&r,r", [words], tl.bfloat16, True, 2)
+    else:
+        wide = (words >> 8).to(dtype)
+    return wide
+
+
+@triton.jit
+def round_halves(first, second):
+    """One row of a head in whole steps, and the size of a step, which bfloat16 holds."""
+    largest = tl.maximum(tl.max(tl.abs(first)), tl.max(tl.abs(second)))
+    bits = tl.maximum(largest / 127.0, 1e-12).to(tl.int32, bitcast=True)
+    scale = ((bits + 0x8000) & _UPPER_HALF).to(tl.float32, bitcast=True)
+    return tl.floor(first / scale + 0.5), tl.floor(second / scale + 0.5), scale
+
+
+@triton.jit
+def join_halves(first, second):
+    """Words of whole steps."""
+    return (first.to(tl.int16) & 0xFF) | (second.to(tl.int16) << 8)
+
+
+@triton.jit
+def join_scales(k_scale, v_scale):
+    """Two bfloat16 in an int32, the key's in its lower half."""
+    upper = v_scale.to(tl.int32, bitcast=True)
+    return upper | ((k_scale.to(tl.int32, bitcast=True) >> 16) & 0xFFFF)
+
+
+@triton.jit
+def split_scales(scales):
+    """The reverse of `join_scales`, of a tile's rows: [1, T] each."""
+    k_scale, v_scale = (scales << 16), scales & _UPPER_HALF
+    return (k_scale.to(tl.float32, bitcast=True)[None, :],
+            v_scale.to(tl.float32, bitcast=True)[None, :])
+
+
+@triton.jit
+def find_dims(HP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, QUANT: tl.constexpr):
+    """Dimensions of the columns of a sum of values, and which of them there are: in 8 bits both
+    halves are padded."""
+    columns = tl.arange(0, DP)
+    dims, exist = columns, columns < D
+    if QUANT:
+        dims, exist = columns // HP * (D // 2) + columns % HP, columns % HP < D // 2
+    return dims, exist
+
+
+@triton.jit
+def whole(acc, M: tl.constexpr, DP: tl.constexpr):
+    """A sum of values [M, DP] that was kept in halves."""
+    return tl.reshape(tl.permute(tl.join(acc[0], acc[1]), (0, 2, 1)), (M, DP))
+
+
+@triton.jit
+def add_values(weights, v_scale, v, acc, keep, dtype: tl.constexpr, QUANT: tl.constexpr):
+    """A tile's weighted values, added to what is kept of the sum."""
+    if QUANT:
+        weights = (weights * v_scale).to(dtype)
+        first, second = widen_lower(v, dtype, QUANT), widen_upper(v, dtype, QUANT)
+        added = (tl.dot(weights, first, acc[0] * keep[:, None], input_precision="ieee"),
+                 tl.dot(weights, second, acc[1] * keep[:, None], input_precision="ieee"))
+    else:
+        added = tl.dot(weights.to(dtype), v, acc * keep[:, None], input_precision="ieee")
+    return added
 
 
 @triton.jit
@@ -143,123 +246,165 @@ def add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, gro
 
 
 @triton.jit
-def _load_new_row(row_ptr, norms, angles, kv_head, eps, dtype: tl.constexpr, KV: tl.constexpr,
-                  G: tl.constexpr, D: tl.constexpr, M: tl.constexpr, HP: tl.constexpr,
-                  DP: tl.constexpr):
-    """A new row's queries and key of one KV head, normed and rotated in halves, and its value."""
-    heads, one, halves, dims = tl.arange(0, M), tl.arange(0, 1), tl.arange(0, HP), tl.arange(0, DP)
+def _load_new_row(row_ptr, norms, angles, kv_head, eps, KV: tl.constexpr, G: tl.constexpr,
+                  D: tl.constexpr, M: tl.constexpr, HP: tl.constexpr):
+    """A new row's queries and key of one KV head, normed and rotated in halves, float32."""
+    heads, one, halves = tl.arange(0, M), tl.arange(0, 1), tl.arange(0, HP)
     q_first, q_second = load_halves(row_ptr + kv_head * G * D, heads, G, halves, D)
     q_first, q_second = norm_rotate(q_first, q_second, norms[0], norms[1], angles[0], angles[1],
                                     eps, D)
     k_first, k_second = load_halves(row_ptr + (KV * G + kv_head) * D, one, 1, halves, D)
     k_first, k_second = norm_rotate(k_first, k_second, norms[2], norms[3], angles[0], angles[1],
                                     eps, D)
-    v_new = tl.load(row_ptr + (KV * (G + 1) + kv_head) * D + dims, mask=dims < D, other=0.0)
-    return q_first.to(dtype), q_second.to(dtype), k_first.to(dtype), k_second.to(dtype), v_new.to(
-        dtype)
+    return q_first, q_second, k_first, k_second
 
 
 @triton.jit
-def _attend_to_itself(q_first, q_second, k_first, k_second, v_new, scale_log2, own, M: tl.constexpr,
-                      DP: tl.constexpr):
+def _store_row(k_pool_ptr, v_pool_ptr, scales_ptr, blocks_before, t, kv_head, k_first, k_second,
+               value_ptr, KV: tl.constexpr, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
+               BLOCK: tl.constexpr, is_stored, QUANT: tl.constexpr):
+    """A new row's key, in halves, and its value to position t of the pool's block, where it
+    `is_stored`. Returns both as the pool holds them."""
+    one, halves, dims = tl.arange(0, 1), tl.arange(0, HP), tl.arange(0, DP)
+    if QUANT:
+        v_first, v_second = load_halves(value_ptr, one, 1, halves, D)
+        k_first, k_second, k_scale = round_halves(k_first, k_second)
+        v_first, v_second, v_scale = round_halves(v_first, v_second)
+        at = place_rows(blocks_before, t, 0, kv_head, KV, BLOCK, D // 2)
+        place = at + halves[None, :]
+        inside = (halves < D // 2)[None, :] & is_stored
+        tl.store(k_pool_ptr + place, join_halves(k_first, k_second), mask=inside)
+        tl.store(v_pool_ptr + place, join_halves(v_first, v_second), mask=inside)
+        tl.store(scales_ptr + at // (D // 2), join_scales(k_scale, v_scale), mask=is_stored)
+        held = (k_first * k_scale, k_second * k_scale,
+                (tl.sum(v_first * v_scale, 0), tl.sum(v_second * v_scale, 0)))
+    else:
+        v = tl.load(value_ptr + dims, mask=dims < D, other=0.0)
+        dtype: tl.constexpr = k_pool_ptr.dtype.element_ty
+        at = place_rows(blocks_before, t, 0, kv_head, KV, BLOCK, D)
+        k_first, k_second, v = k_first.to(dtype), k_second.to(dtype), v.to(dtype)
+        if is_stored:
+            store_halves(k_pool_ptr + at, k_first, k_second, one, 1, halves, D)
+            tl.store(v_pool_ptr + at + dims, v, mask=dims < D)
+        held = (k_first.to(tl.float32), k_second.to(tl.float32), v.to(tl.float32))
+    return held
+
+
+@triton.jit
+def _own_value(v, own, M: tl.constexpr):
+    return tl.where(own, v, 0.0)[None, :] + tl.zeros([M, v.shape[0]], tl.float32)
+
+
+@triton.jit
+def _attend_to_itself(q_first, q_second, k_first, k_second, v, scale_log2, own, M: tl.constexpr,
+                      QUANT: tl.constexpr):
     """The sums that attention starts with: those of the new row alone where `own`, else of nothing.
     """
-    score = tl.sum(q_first.to(tl.float32) * k_first.to(tl.float32), 1)
-    score += tl.sum(q_second.to(tl.float32) * k_second.to(tl.float32), 1)
+    score = tl.sum(q_first.to(tl.float32) * k_first, 1)
+    score += tl.sum(q_second.to(tl.float32) * k_second, 1)
     top = tl.where(own, score * scale_log2, LOWEST)
     total = tl.where(own, 1.0, 0.0) + tl.zeros([M], tl.float32)
-    acc = tl.where(own, v_new.to(tl.float32), 0.0)[None, :] + tl.zeros([M, DP], tl.float32)
+    acc = (_own_value(v[0], own, M), _own_value(v[1], own, M)) if QUANT else _own_value(v, own, M)
     return top, total, acc
 
 
 @triton.jit
-def _attend_tile(q_first, q_second, k_first, k_second, v, inside, scale_log2, top, total, acc):
+def _attend_tile(q_first, q_second, tile, inside, scale_log2, top, total, acc, QUANT: tl.constexpr):
     """Take one tile of cached rows into the sums of a decoding row's heads."""
-    scores = tl.dot(q_first, k_first, input_precision="ieee")
-    scores = tl.dot(q_second, k_second, scores, input_precision="ieee")
+    dtype: tl.constexpr = q_first.dtype
+    if QUANT:
+        keys, v, scales = tile
+        k_scale, v_scale = split_scales(scales)
+        scores = tl.dot(q_first, widen_lower(keys, dtype, QUANT), input_precision="ieee")
+        scores = tl.dot(q_second, widen_upper(keys, dtype, QUANT), scores, input_precision="ieee")
+        scores *= k_scale
+    else:
+        k_first, k_second, v = tile
+        v_scale = 1.0
+        scores = tl.dot(q_first, k_first, input_precision="ieee")
+        scores = tl.dot(q_second, k_second, scores, input_precision="ieee")
     scores = tl.where(inside[None, :], scores * scale_log2, LOWEST)
     new_top = tl.maximum(top, tl.max(scores, 1))
     keep = tl.exp2(top - new_top)
     weights = tl.exp2(scores - new_top[:, None])
-    acc = tl.dot(weights.to(v.dtype), v, acc * keep[:, None], input_precision="ieee")
+    acc = add_values(weights, v_scale, v, acc, keep, dtype, QUANT)
     return new_top, total * keep + tl.sum(weights, 1), acc
 
 
 @triton.jit
-def _load_tile(k_pool_ptr, v_pool_ptr, blocks, t, end, pool_slot, kv_head, KV: tl.constexpr,
-               D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr):
-    """Cached rows t: both halves of the keys, transposed, and values."""
+def _load_tile(k_pool_ptr, v_pool_ptr, scales_ptr, blocks, t, end, pool_slot, kv_head,
+               KV: tl.constexpr, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
+               BLOCK: tl.constexpr, QUANT: tl.constexpr):
+    """Cached rows t: both halves of the keys, transposed, and values; or words of both and scales.
+    """
     halves, dims = tl.arange(0, HP), tl.arange(0, DP)
-    at = place_rows(blocks, t, pool_slot, kv_head, KV, BLOCK, D)
-    return (load_half_keys(k_pool_ptr, at, t, end, halves, D),
-            load_half_keys(k_pool_ptr + D // 2, at, t, end, halves, D),
-            load_rows(v_pool_ptr, at, t, end, dims, D))
+    if QUANT:
+        at = place_rows(blocks, t, pool_slot, kv_head, KV, BLOCK, D // 2)
+        tile = (load_half_keys(k_pool_ptr, at, t, end, halves, D),
+                load_rows(v_pool_ptr, at, t, end, halves, D // 2),
+                tl.load(scales_ptr + at // (D // 2), mask=t < end, other=0))
+    else:
+        at = place_rows(blocks, t, pool_slot, kv_head, KV, BLOCK, D)
+        tile = (load_half_keys(k_pool_ptr, at, t, end, halves, D),
+                load_half_keys(k_pool_ptr + D // 2, at, t, end, halves, D),
+                load_rows(v_pool_ptr, at, t, end, dims, D))
+    return tile
 
 
 @triton.jit
-def _load_ahead(k_pool_ptr, v_pool_ptr, table, pool_slot, kv_head, start, end, KV: tl.constexpr,
-                D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
-                T: tl.constexpr):
+def _load_ahead(k_pool_ptr, v_pool_ptr, scales_ptr, table, pool_slot, kv_head, start, end,
+                KV: tl.constexpr, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
+                BLOCK: tl.constexpr, T: tl.constexpr, QUANT: tl.constexpr):
     """The first tile of start..end, and where the second lies."""
     t = start + tl.arange(0, T)
     blocks = find_blocks(table, t, end, BLOCK)
-    ahead = _load_tile(k_pool_ptr, v_pool_ptr, blocks, t, end, pool_slot, kv_head, KV, D, HP, DP,
-                       BLOCK)
+    ahead = _load_tile(k_pool_ptr, v_pool_ptr, scales_ptr, blocks, t, end, pool_slot, kv_head, KV,
+                       D, HP, DP, BLOCK, QUANT)
     return ahead, find_blocks(table, t + T, end, BLOCK)
 
 
 @triton.jit
-def _attend_ahead(q_first, q_second, ahead, blocks, k_pool_ptr, v_pool_ptr, table, pool_slot,
-                  kv_head, start, end, scale_log2, top, total, acc, KV: tl.constexpr,
+def _attend_ahead(q_first, q_second, ahead, blocks, k_pool_ptr, v_pool_ptr, scales_ptr, table,
+                  pool_slot, kv_head, start, end, scale_log2, top, total, acc, KV: tl.constexpr,
                   D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
-                  T: tl.constexpr):
+                  T: tl.constexpr, QUANT: tl.constexpr):
     """Attend to start..end; the first tile is `ahead`, the second's `blocks` are known."""
     times = tl.arange(0, T)
     for tile in tl.range(start, end, T, num_stages=1):
         t = tile + T + times
-        then = _load_tile(k_pool_ptr, v_pool_ptr, blocks, t, end, pool_slot, kv_head, KV, D, HP, DP,
-                          BLOCK)
+        then = _load_tile(k_pool_ptr, v_pool_ptr, scales_ptr, blocks, t, end, pool_slot, kv_head,
+                          KV, D, HP, DP, BLOCK, QUANT)
         blocks = find_blocks(table, t + T, end, BLOCK)
-        top, total, acc = _attend_tile(q_first, q_second, ahead[0], ahead[1], ahead[2], tile + times
-                                       < end, scale_log2, top, total, acc)
+        top, total, acc = _attend_tile(q_first, q_second, ahead, tile + times < end, scale_log2,
+                                       top, total, acc, QUANT)
         ahead = then
     return top, total, acc
 
 
 @triton.jit
-def _attend_staged(q_first, q_second, k_pool_ptr, v_pool_ptr, table, pool_slot, kv_head, start, end,
-                   scale_log2, top, total, acc, KV: tl.constexpr, D: tl.constexpr, HP: tl.constexpr,
-                   DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr, STAGES: tl.constexpr):
+def _attend_staged(q_first, q_second, k_pool_ptr, v_pool_ptr, scales_ptr, table, pool_slot, kv_head,
+                   start, end, scale_log2, top, total, acc, KV: tl.constexpr, D: tl.constexpr,
+                   HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
+                   STAGES: tl.constexpr, QUANT: tl.constexpr):
     """Attend to start..end with STAGES tiles on their way."""
     times = tl.arange(0, T)
     for tile in tl.range(start, end, T, num_stages=STAGES):
         t = tile + times
-        k_first, k_second, v = _load_tile(k_pool_ptr, v_pool_ptr, find_blocks(table, t, end, BLOCK),
-                                          t, end, pool_slot, kv_head, KV, D, HP, DP, BLOCK)
-        top, total, acc = _attend_tile(q_first, q_second, k_first, k_second, v, t < end, scale_log2,
-                                       top, total, acc)
+        loaded = _load_tile(k_pool_ptr, v_pool_ptr, scales_ptr, find_blocks(table, t, end, BLOCK),
+                            t, end, pool_slot, kv_head, KV, D, HP, DP, BLOCK, QUANT)
+        top, total, acc = _attend_tile(q_first, q_second, loaded, t < end, scale_log2, top, total,
+                                       acc, QUANT)
     return top, total, acc
 
 
 @triton.jit
-def _store_new_row(k_pool_ptr, v_pool_ptr, table, num_cached, pool_slot, kv_head, k_first, k_second,
-                   v, KV: tl.constexpr, D: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
-                   BLOCK: tl.constexpr):
-    """A new row's key, in halves, and its value to their places in the pool."""
-    halves, dims = tl.arange(0, HP), tl.arange(0, DP)
-    block = tl.load(table + num_cached // BLOCK)
-    at = place_rows(block, num_cached, pool_slot, kv_head, KV, BLOCK, D)
-    store_halves(k_pool_ptr + at, k_first, k_second, tl.arange(0, 1), 1, halves, D)
-    tl.store(v_pool_ptr + at + dims, v, mask=dims < D)
-
-
-@triton.jit
 def _store_attended(out_ptr, acc, total, row, is_wanted, G: tl.constexpr, D: tl.constexpr,
-                    M: tl.constexpr, DP: tl.constexpr):
+                    M: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, QUANT: tl.constexpr):
     """The weighted mean of values for each head of one KV head, where this program has all of it.
     """
-    heads, dims = tl.arange(0, M), tl.arange(0, DP)
-    inside = (heads < G)[:, None] & (dims < D)[None, :] & is_wanted
+    heads = tl.arange(0, M)
+    dims, exist = find_dims(HP, D, DP, QUANT)
+    inside = (heads < G)[:, None] & exist[None, :] & is_wanted
     at = out_ptr + row * G * D + heads[:, None] * D + dims[None, :]
     tl.store(at, (acc / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside)
 
@@ -267,11 +412,12 @@ def _store_attended(out_ptr, acc, total, row, is_wanted, G: tl.constexpr, D: tl.
 @triton.jit(
     do_not_specialize=["batch", "slot", "lane_slots", "num_blocks", "table_stride", "num_splits"])
 def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, tables_ptr,
-                         k_pool_ptr, v_pool_ptr, out_ptr, part_acc_ptr, part_stats_ptr, counter_ptr,
-                         batch, slot, lane_slots, num_blocks, table_stride, num_splits, scale, eps,
-                         KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr, M: tl.constexpr,
-                         HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
-                         SPLIT: tl.constexpr, STAGES: tl.constexpr, OVERLAP: tl.constexpr):
+                         k_pool_ptr, v_pool_ptr, scales_ptr, out_ptr, part_acc_ptr, part_stats_ptr,
+                         counter_ptr, batch, slot, lane_slots, num_blocks, table_stride, num_splits,
+                         scale, eps, KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
+                         M: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
+                         T: tl.constexpr, QUANT: tl.constexpr, SPLIT: tl.constexpr,
+                         STAGES: tl.constexpr, OVERLAP: tl.constexpr):
     """Decode attention straight from the qkv product: norms, rotary, KV write, attention.
 
     qkv: [lanes, batch, (KV * G + 2 * KV) * D]; positions[i] counts the cached rows of sequence i;
@@ -296,44 +442,49 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     table = tables_ptr + sequence * table_stride
     start, end = split * length, tl.minimum(num_cached, (split + 1) * length)
     if STAGES == 0:
-        ahead, blocks = _load_ahead(k_pool_ptr, v_pool_ptr, table, pool_slot, kv_head, start, end,
-                                    KV, D, HP, DP, BLOCK, T)
+        ahead, blocks = _load_ahead(k_pool_ptr, v_pool_ptr, scales_ptr, table, pool_slot, kv_head,
+                                    start, end, KV, D, HP, DP, BLOCK, T, QUANT)
     norms = load_norm(q_norm_ptr + lane * D, halves, D) + load_norm(k_norm_ptr + lane * D, halves,
                                                                     D)
     angles = load_angles(rope_ptr, num_cached, halves, D)
     row = tl.program_id(2).to(tl.int64)
     wait_for_previous(OVERLAP)
-    q_first, q_second, k_new_first, k_new_second, v_new = _load_new_row(
-        qkv_ptr + row * (KV * (G + 2) * D), norms, angles, kv_head, eps,
-        k_pool_ptr.dtype.element_ty, KV, G, D, M, HP, DP)
+    qkv_ptr += row * (KV * (G + 2) * D)
+    q_first, q_second, k_new_first, k_new_second = _load_new_row(qkv_ptr, norms, angles, kv_head,
+                                                                 eps, KV, G, D, M, HP)
+    q_first, q_second = (q_first.to(qkv_ptr.dtype.element_ty),
+                         q_second.to(qkv_ptr.dtype.element_ty))
     scale_log2 = scale * LOG2_E
+    block = pool_slot + tl.load(table + num_cached // BLOCK)
+    k_new_first, k_new_second, v_new = _store_row(
+        k_pool_ptr, v_pool_ptr, scales_ptr, block, num_cached, kv_head, k_new_first, k_new_second,
+        qkv_ptr + (KV * (G + 1) + kv_head) * D, KV, D, HP, DP, BLOCK, split == 0, QUANT)
     top, total, acc = _attend_to_itself(q_first, q_second, k_new_first, k_new_second, v_new,
-                                        scale_log2, split == 0, M, DP)
-    if split == 0:
-        _store_new_row(k_pool_ptr, v_pool_ptr, table, num_cached, pool_slot, kv_head, k_new_first,
-                       k_new_second, v_new, KV, D, HP, DP, BLOCK)
+                                        scale_log2, split == 0, M, QUANT)
     if STAGES == 0:
         top, total, acc = _attend_ahead(q_first, q_second, ahead, blocks, k_pool_ptr, v_pool_ptr,
-                                        table, pool_slot, kv_head, start, end, scale_log2, top,
-                                        total, acc, KV, D, HP, DP, BLOCK, T)
+                                        scales_ptr, table, pool_slot, kv_head, start, end,
+                                        scale_log2, top, total, acc, KV, D, HP, DP, BLOCK, T, QUANT)
     else:
-        top, total, acc = _attend_staged(q_first, q_second, k_pool_ptr, v_pool_ptr, table,
-                                         pool_slot, kv_head, start, end, scale_log2, top, total,
-                                         acc, KV, D, HP, DP, BLOCK, T, STAGES)
+        top, total, acc = _attend_staged(q_first, q_second, k_pool_ptr, v_pool_ptr, scales_ptr,
+                                         table, pool_slot, kv_head, start, end, scale_log2, top,
+                                         total, acc, KV, D, HP, DP, BLOCK, T, STAGES, QUANT)
+    if QUANT:
+        acc = whole(acc, M, DP)
     is_last = True
     if SPLIT and (num_active > 1):
         is_last, acc, total = add_up_parts(
             acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr,
             tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, DP)
-    _store_attended(out_ptr, acc, total, row * KV + kv_head, is_last, G, D, M, DP)
+    _store_attended(out_ptr, acc, total, row * KV + kv_head, is_last, G, D, M, HP, DP, QUANT)
 
 
 @triton.jit(do_not_specialize=["num_rows", "slot", "lane_slots", "num_blocks"])
 def store_rows_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, pool_rows_ptr,
-                      k_pool_ptr, v_pool_ptr, q_out_ptr, num_rows, slot, lane_slots, num_blocks,
-                      eps, FIRST: tl.constexpr, KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
-                      GP: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
-                      OVERLAP: tl.constexpr):
+                      k_pool_ptr, v_pool_ptr, scales_ptr, q_out_ptr, num_rows, slot, lane_slots,
+                      num_blocks, eps, FIRST: tl.constexpr, KV: tl.constexpr, G: tl.constexpr,
+                      D: tl.constexpr, GP: tl.constexpr, HP: tl.constexpr, DP: tl.constexpr,
+                      BLOCK: tl.constexpr, QUANT: tl.constexpr, OVERLAP: tl.constexpr):
     """Norm and rotate new rows: KV to the pool, queries to q_out [lanes, rows, KV * G * D].
 
     qkv: [lanes, rows, (FIRST + 2 * KV) * D] with FIRST query heads (none: keys and values only).
@@ -342,7 +493,7 @@ def store_rows_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, 
     row, kv_head = tl.program_id(0), tl.program_id(1)
     lane = row // num_rows
     wait_for_previous(OVERLAP)
-    heads, one, halves, dims = tl.arange(0, GP), tl.arange(0, 1), tl.arange(0, HP), tl.arange(0, DP)
+    heads, one, halves = tl.arange(0, GP), tl.arange(0, 1), tl.arange(0, HP)
     position = tl.load(positions_ptr + row % num_rows)
     pool_row = tl.load(pool_rows_ptr + row % num_rows)
     cosine, sine = load_angles(rope_ptr, position, halves, D)
@@ -356,34 +507,53 @@ def store_rows_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_ptr, 
     first, second = load_halves(source + (FIRST + kv_head) * D, one, 1, halves, D)
     norm_first, norm_second = load_norm(k_norm_ptr + lane * D, halves, D)
     first, second = norm_rotate(first, second, norm_first, norm_second, cosine, sine, eps, D)
-    v = tl.load(source + (FIRST + KV + kv_head) * D + dims, mask=dims < D, other=0.0)
-    pool_slot = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1)
-    at = place_rows(pool_row // BLOCK, pool_row, pool_slot, kv_head, KV, BLOCK, D)
-    store_halves(k_pool_ptr + at, first, second, one, 1, halves, D)
-    tl.store(v_pool_ptr + at + dims, v.to(v_pool_ptr.dtype.element_ty), mask=dims < D)
+    block = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1) + pool_row // BLOCK
+    _store_row(k_pool_ptr, v_pool_ptr, scales_ptr, block, pool_row, kv_head, first, second,
+               source + (FIRST + KV + kv_head) * D, KV, D, HP, DP, BLOCK, True, QUANT)
 
 
 @triton.jit
-def _attend_rows_tile(q, k, v, seen, scale_log2, top, total, acc):
+def _attend_rows_tile(q, k_pool_ptr, v_pool_ptr, scales_ptr, blocks, t, end, seen, pool_slot,
+                      kv_head, scale_log2, top, total, acc, KV: tl.constexpr, D: tl.constexpr,
+                      HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr,
+                      QUANT: tl.constexpr):
     """Fold one tile of cached rows into the sums of a tile of queries, under the mask `seen`."""
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
+    halves, dims = tl.arange(0, HP), tl.arange(0, DP)
+    if QUANT:
+        dtype: tl.constexpr = q[0].dtype
+        at = place_rows(blocks, t, pool_slot, kv_head, KV, BLOCK, D // 2)
+        k = load_rows(k_pool_ptr, at, t, end, halves, D // 2)
+        v = load_rows(v_pool_ptr, at, t, end, halves, D // 2)
+        k_scale, v_scale = split_scales(tl.load(scales_ptr + at // (D // 2), mask=t < end, other=0))
+        scores = tl.dot(q[0], tl.trans(widen_lower(k, dtype, QUANT)), input_precision="ieee")
+        scores = tl.dot(q[1], tl.trans(widen_upper(k, dtype, QUANT)), scores,
+                        input_precision="ieee")
+        scores *= k_scale * scale_log2
+    else:
+        dtype: tl.constexpr = q.dtype
+        at = place_rows(blocks, t, pool_slot, kv_head, KV, BLOCK, D)
+        k = load_rows(k_pool_ptr, at, t, end, dims, D)
+        v = load_rows(v_pool_ptr, at, t, end, dims, D)
+        v_scale = 1.0
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
     scores = tl.where(seen, scores, LOWEST)
     new_top = tl.maximum(top, tl.max(scores, 1))
     keep = tl.exp2(top - new_top)
     weights = tl.where(seen, tl.exp2(scores - new_top[:, None]), 0.0)
-    acc = tl.dot(weights.to(v.dtype), v, acc * keep[:, None], input_precision="ieee")
+    acc = add_values(weights, v_scale, v, acc, keep, dtype, QUANT)
     return new_top, total * keep + tl.sum(weights, 1), acc
 
 
 @triton.jit(do_not_specialize=[
     "num_new", "max_tiles", "slot", "lane_slots", "num_blocks", "table_stride", "num_splits"
 ])
-def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out_ptr, part_acc_ptr,
-                       part_stats_ptr, counter_ptr, num_new, max_tiles, slot, lane_slots,
-                       num_blocks, table_stride, num_splits, scale, KV: tl.constexpr,
+def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, scales_ptr, out_ptr,
+                       part_acc_ptr, part_stats_ptr, counter_ptr, num_new, max_tiles, slot,
+                       lane_slots, num_blocks, table_stride, num_splits, scale, KV: tl.constexpr,
                        G: tl.constexpr, D: tl.constexpr, M: tl.constexpr, GP: tl.constexpr,
-                       DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr, SPLIT: tl.constexpr,
-                       STAGES: tl.constexpr, OVERLAP: tl.constexpr):
+                       HP: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
+                       QUANT: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
+                       OVERLAP: tl.constexpr):
     """Causal attention of tiles of new rows over all rows of their sequences in the pool.
 
     q, out: [lanes, num_new, KV * G * D]. tiles: int32 [4, max_tiles] = first row, number of rows
@@ -403,30 +573,41 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, out
     num_active = tl.cdiv(num_positions, length)
     if split >= num_active:
         return
-    queries, dims, times = tl.arange(0, M), tl.arange(0, DP), tl.arange(0, T)
+    queries, halves, times = tl.arange(0, M), tl.arange(0, HP), tl.arange(0, T)
     rows, heads = queries // GP, queries % GP
-    inside = ((rows < num_rows) & (heads < G))[:, None] & (dims < D)[None, :]
+    dims, exist = find_dims(HP, D, DP, QUANT)
+    are_new = ((rows < num_rows) & (heads < G))[:, None]
+    inside = are_new & exist[None, :]
     offsets = (lane * num_new + first_row + rows).to(tl.int64)[:, None] * (KV * G * D)
-    offsets += ((kv_head * G + heads) * D)[:, None] + dims[None, :]
-    q = tl.load(q_ptr + offsets, mask=inside, other=0.0)
+    offsets += ((kv_head * G + heads) * D)[:, None]
     pool_slot = (slot + lane * lane_slots).to(tl.int64) * (num_blocks + 1)
-    top = tl.full([M], LOWEST, tl.float32)
-    total, acc = tl.zeros([M], tl.float32), tl.zeros([M, DP], tl.float32)
+    top, total = tl.full([M], LOWEST, tl.float32), tl.zeros([M], tl.float32)
+    if QUANT:
+        of_half = are_new & (halves < D // 2)[None, :]
+        q_ptr += offsets + halves[None, :]
+        q = (tl.load(q_ptr, mask=of_half, other=0.0), tl.load(q_ptr + D // 2, mask=of_half,
+                                                              other=0.0))
+        acc = (tl.zeros([M, HP], tl.float32), tl.zeros([M, HP], tl.float32))
+    else:
+        q = tl.load(q_ptr + offsets + dims[None, :], mask=inside, other=0.0)
+        acc = tl.zeros([M, DP], tl.float32)
     table = tables_ptr + sequence * table_stride
     start, end = split * length, tl.minimum(num_positions, (split + 1) * length)
     for first in tl.range(start, end, T, num_stages=STAGES):
         t = first + times
-        at = place_rows(find_blocks(table, t, end, BLOCK), t, pool_slot, kv_head, KV, BLOCK, D)
-        k = load_rows(k_pool_ptr, at, t, end, dims, D)
-        v = load_rows(v_pool_ptr, at, t, end, dims, D)
         seen = (t < end)[None, :] & (t[None, :] <= (position + rows)[:, None])
-        top, total, acc = _attend_rows_tile(q, k, v, seen, scale * LOG2_E, top, total, acc)
+        top, total, acc = _attend_rows_tile(q, k_pool_ptr, v_pool_ptr, scales_ptr,
+                                            find_blocks(table, t, end, BLOCK), t, end, seen,
+                                            pool_slot, kv_head, scale * LOG2_E, top, total, acc, KV,
+                                            D, HP, DP, BLOCK, QUANT)
+    if QUANT:
+        acc = whole(acc, M, DP)
     is_last = True
     if SPLIT and (num_active > 1):
         is_last, acc, total = add_up_parts(
             acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr,
             tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, DP)
-    tl.store(out_ptr + offsets, (acc / total[:, None]).to(out_ptr.dtype.element_ty),
+    tl.store(out_ptr + offsets + dims[None, :], (acc / total[:, None]).to(out_ptr.dtype.element_ty),
              mask=inside & is_last)
 
 
@@ -444,11 +625,14 @@ class _Tuning:
 
 
 # One sequence's attention is latency: as many programs as run at once, all of which load at once.
-# Where there are several programs for every multiprocessor anyway, two smaller ones share it. Tiles
-# of rows compute, and adding up their larger parts costs more.
-_ALONE, _FEW = _Tuning(128, 64, 8, 0), _Tuning(256, 128, 8, 3)
-_MANY, _ROWS = _Tuning(256, 64, 4, 3), _Tuning(264, 64, 4, 3)
-_FEWEST_MANY = 64  # lanes times sequences
+# Where there are several programs for every multiprocessor anyway, smaller ones share it. Tiles of
+# rows compute, and adding up their larger parts costs more.
+_ALONE, _ALONE_8 = _Tuning(128, 64, 8, 0), _Tuning(128, 64, 4, 0)
+_FEW, _FEW_8 = _Tuning(256, 128, 8, 3), _Tuning(256, 64, 4, 0)
+_MANY, _MANY_8 = _Tuning(256, 64, 4, 3), _Tuning(256, 64, 2, 0)
+_MOST = _Tuning(256, 32, 1, 3)
+_ROWS, _ROWS_8 = _Tuning(264, 64, 4, 3), _Tuning(264, 64, 4, 2)
+_FEWEST_MANY, _FEWEST_MOST = 64, 128  # lanes times sequences
 _SMALLEST_DOT = 16
 _LARGEST_TILE = 64  # rows
 _PART_VALUES = 1 << 25
@@ -456,10 +640,13 @@ _PART_VALUES = 1 << 25
 
 @dataclass(frozen=True)
 class Pool:
-    """The KV pool: keys and values, each [slots, blocks + 1, kv_heads, block_size, head_dim]."""
+    """The KV pool: keys and values, each [slots, blocks + 1, kv_heads, block_size, head_dim]; or in
+    8 bits int16 [..., head_dim / 2] with scales, int32 [slots, blocks + 1, kv_heads, block_size].
+    """
 
     keys: Tensor
     values: Tensor
+    scales: Tensor | None = None
 
     @property
     def num_blocks(self) -> int:
@@ -469,6 +656,11 @@ class Pool:
     @property
     def block_size(self) -> int:
         return self.keys.shape[3]
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What the kernels take; they look at scales only where there are some."""
+        return self.keys, self.values, self.keys if self.scales is None else self.scales
 
 
 class PagedAttention:
@@ -489,9 +681,11 @@ class PagedAttention:
         self._num_heads = heads
         self._padded_heads = next_power_of_2(per_kv)
         self._decode_rows = max(_SMALLEST_DOT, self._padded_heads)
-        self._shape = {"KV": kv_heads, "G": per_kv, "D": head_dim, "BLOCK": pool.block_size,
-                       "DP": max(_SMALLEST_DOT, next_power_of_2(head_dim))}
-        self._half = max(_SMALLEST_DOT, next_power_of_2(head_dim // 2))
+        half = max(_SMALLEST_DOT, next_power_of_2(head_dim // 2))
+        quant = 0 if pool.scales is None else 1 if interpreted() else 2
+        padded = 2 * half if quant else max(_SMALLEST_DOT, next_power_of_2(head_dim))
+        self._shape = {"KV": kv_heads, "G": per_kv, "D": head_dim, "HP": half, "DP": padded,
+                       "BLOCK": pool.block_size, "QUANT": quant}
         largest_part = _LARGEST_TILE * self._padded_heads * self._shape["DP"]
         size = min(_PART_VALUES, MAX_SPLITS * max_groups * kv_heads * largest_part)
         self._parts = torch.empty(size, device=rope.device)
@@ -506,16 +700,15 @@ class PagedAttention:
         i uses KV slot slot + i * lane_slots.
         """
         lanes, batch, _ = out.shape
-        tuning = _ALONE if batch == 1 else _FEW if lanes * batch < _FEWEST_MANY else _MANY
+        tuning = self._decode_tuning(lanes, batch)
         splits = self._num_splits(lanes * batch, lanes * batch, self._decode_rows, tuning.programs)
         grid = (splits, self._shape["KV"], lanes * batch)
         attend_decode_kernel[grid](
-            qkv, q_norm, k_norm, self._rope, positions, tables, self.pool.keys, self.pool.values,
-            out, self._parts,
-            self._statistics, self._counters, batch, slot, lane_slots, self.pool.num_blocks,
-            tables.stride(0), splits, self._scale, self._eps, M=self._decode_rows, HP=self._half,
-            T=tuning.tile, SPLIT=splits > 1, STAGES=tuning.stages, **self._shape, **options(
-                tuning.warps))
+            qkv, q_norm, k_norm, self._rope, positions, tables, *self.pool.tensors, out,
+            self._parts, self._statistics, self._counters, batch, slot, lane_slots,
+            self.pool.num_blocks, tables.stride(0), splits, self._scale, self._eps,
+            M=self._decode_rows, T=tuning.tile, SPLIT=splits > 1, STAGES=tuning.stages,
+            **self._shape, **options(tuning.warps))
 
     def store(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor, slot: int, lane_slots: int,
               positions: Tensor, pool_rows: Tensor, queries: Tensor | None) -> None:
@@ -527,9 +720,9 @@ class PagedAttention:
         lanes, rows, _ = qkv.shape
         first = 0 if queries is None else self._num_heads
         store_rows_kernel[(lanes * rows, self._shape["KV"])](
-            qkv, q_norm, k_norm, self._rope, positions, pool_rows, self.pool.keys, self.pool.values,
+            qkv, q_norm, k_norm, self._rope, positions, pool_rows, *self.pool.tensors,
             qkv if queries is None else queries, rows, slot, lane_slots, self.pool.num_blocks,
-            self._eps, FIRST=first, GP=self._padded_heads, HP=self._half, **self._shape,
+            self._eps, FIRST=first, GP=self._padded_heads, **self._shape,
             **options(1))
 
     def attend(self, queries: Tensor, slot: int, lane_slots: int, tiles: Tensor, tile_rows: int,
@@ -537,14 +730,24 @@ class PagedAttention:
         """Causal attention of stored rows: queries, out [lanes, rows, heads * head_dim]."""
         (lanes, num_new, _), max_tiles = queries.shape, tiles.shape[1]
         rows = max(_SMALLEST_DOT, tile_rows * self._padded_heads)
+        tuning = _ROWS if self.pool.scales is None else _ROWS_8
         splits = self._num_splits(lanes * triton.cdiv(num_new, tile_rows), lanes * max_tiles, rows,
-                                  _ROWS.programs)
+                                  tuning.programs)
         attend_rows_kernel[(splits, self._shape["KV"], lanes * max_tiles)](
-            queries, tiles, tables, self.pool.keys, self.pool.values, out, self._parts,
-            self._statistics,
+            queries, tiles, tables, *self.pool.tensors, out, self._parts, self._statistics,
             self._counters, num_new, max_tiles, slot, lane_slots, self.pool.num_blocks,
-            tables.stride(0), splits, self._scale, M=rows, GP=self._padded_heads, T=_ROWS.tile,
-            SPLIT=splits > 1, STAGES=_ROWS.stages, **self._shape, **options(_ROWS.warps))
+            tables.stride(0), splits, self._scale, M=rows, GP=self._padded_heads, T=tuning.tile,
+            SPLIT=splits > 1, STAGES=tuning.stages, **self._shape, **options(tuning.warps))
+
+    def _decode_tuning(self, lanes: int, batch: int) -> _Tuning:
+        in_int8 = self.pool.scales is not None
+        if batch == 1:
+            return _ALONE_8 if in_int8 else _ALONE
+        if lanes * batch < _FEWEST_MANY:
+            return _FEW_8 if in_int8 else _FEW
+        if lanes * batch < _FEWEST_MOST:
+            return _MANY_8 if in_int8 else _MANY
+        return _MOST
 
     def _num_splits(self, likely_groups: int, max_groups: int, rows: int,
                     wanted_programs: int) -> int:

@@ -61,7 +61,7 @@ class CudaRuntime(LogitsRuntime):
     replay a fill graph of enough rows and then, for the sequences that are sampled, a finish graph.
     Rows are drawn inside these graphs, so the host waits for the device once a step, for what was
     drawn. `graphs` False runs the same kernels one by one. All graphs are captured when the runtime
-    is made.
+    is made. `kv_int8` keeps keys and values in 8 bits with two scales for every row and head.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class CudaRuntime(LogitsRuntime):
         info: RuntimeInfo,
         *,
         graphs: bool = True,
+        kv_int8: bool = False,
     ):
         self.limits = limits
         self.info = info
@@ -84,7 +85,7 @@ class CudaRuntime(LogitsRuntime):
         self._network: CudaNetwork | None = CudaNetwork(
             config,
             weights,
-            self._make_attention(config, weights.text_table.dtype),
+            self._make_attention(config, weights.text_table.dtype, kv_int8),
             max(self._batches[-1], self._shapes[-1].rows),
         )
         self._kernel_sampler = KernelSampler(config, self._batches[-1], self._device)
@@ -142,7 +143,9 @@ class CudaRuntime(LogitsRuntime):
             if self._device.type == "cuda":
                 torch.cuda.set_device(self._device)
 
-    def _make_attention(self, config: ModelConfig, dtype: torch.dtype) -> PagedAttention:
+    def _make_attention(
+        self, config: ModelConfig, dtype: torch.dtype, kv_int8: bool
+    ) -> PagedAttention:
         """Attention over a cleared pool, of which the last block belongs to nobody."""
         limits = self.limits
         shape = (
@@ -152,7 +155,12 @@ class CudaRuntime(LogitsRuntime):
             limits.block_size,
             config.head_dim,
         )
-        pool = Pool(*(torch.zeros(shape, dtype=dtype, device=self._device) for _ in range(2)))
+        scales = None
+        if kv_int8:
+            dtype, shape = torch.int16, (*shape[:-1], config.head_dim // 2)  # two values in each
+            scales = torch.zeros(shape[:-1], dtype=torch.int32, device=self._device)
+        keys, values = (torch.zeros(shape, dtype=dtype, device=self._device) for _ in range(2))
+        pool = Pool(keys, values, scales)
         max_groups = max(2 * self._batches[-1], *(2 * shape.max_tiles for shape in self._shapes))
         rope = rope_table(config, limits.max_seq_len, self._device)
         return PagedAttention(config, pool, rope, max_groups)
@@ -202,6 +210,7 @@ def load_cuda_runtime(
     dtype: torch.dtype,
     float8: Float8 = Float8.NONE,
     bits: Bits | None = None,
+    kv_int8: bool = False,
 ) -> CudaRuntime:
     """Load a checkpoint folder, one tensor at a time through host memory; the parts that `bits`
     names have 8 or 4, as they are stored or rounded plainly on their way.
@@ -216,7 +225,8 @@ def load_cuda_runtime(
         folder, expected_tensors(config), dtype=dtype, keep_int8=packed, keep_int4=packed
     )
     fill(weights, config, refusing_tied(folder, tensors), scales)
-    return CudaRuntime(config, limits, weights, runtime_info(weights, folder))
+    info = runtime_info(weights, folder)
+    return CudaRuntime(config, limits, weights, info, kv_int8=kv_int8)
 
 
 def make_random_runtime(
@@ -228,13 +238,15 @@ def make_random_runtime(
     seed: int,
     float8: Float8 = Float8.NONE,
     bits: Bits | None = None,
+    kv_int8: bool = False,
 ) -> CudaRuntime:
     """A network with random weights made on the device: speed, memory and numerics do not depend on
     their values."""
     _require_capability(device, float8)
     weights = allocate(config, dtype, device, float8, bits)
     fill_at_random(weights, config, seed)
-    return CudaRuntime(config, limits, weights, runtime_info(weights, f"random, seed {seed}"))
+    info = runtime_info(weights, f"random, seed {seed}")
+    return CudaRuntime(config, limits, weights, info, kv_int8=kv_int8)
 
 
 def _require_capability(device: torch.device, float8: Float8) -> None:

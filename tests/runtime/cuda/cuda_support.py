@@ -75,9 +75,10 @@ def make_runtime(
     limits: Limits = LIMITS,
     *,
     graphs: bool = not INTERPRETED,
+    kv_int8: bool = False,
 ) -> CudaRuntime:
     info = RuntimeInfo("torch", "", "", "", "random")
-    return CudaRuntime(config, limits, weights, info, graphs=graphs)
+    return CudaRuntime(config, limits, weights, info, graphs=graphs, kv_int8=kv_int8)
 
 
 class Reference:

@@ -141,7 +141,9 @@ def test_an_old_gpu_is_refused_before_weights_are_read(monkeypatch, tmp_path):
         assert f"An old GPU has compute capability {words}" in str(error.value)
 
 
-def load(folder: Path, dtype: torch.dtype, bits: Bits | None = None) -> CudaRuntime:
+def load(
+    folder: Path, dtype: torch.dtype, bits: Bits | None = None, *, kv_int8: bool = False
+) -> CudaRuntime:
     config = ModelConfig.from_file(folder / "config.json")
     weights = allocate(config, dtype, DEVICE, bits=bits)
     tensors = stream_tensors(
@@ -152,12 +154,13 @@ def load(folder: Path, dtype: torch.dtype, bits: Bits | None = None) -> CudaRunt
         keep_int4=bits is not None,
     )
     fill(weights, config, tensors)
-    return make_runtime(weights, config, CONTRACT)
+    return make_runtime(weights, config, CONTRACT, kv_int8=kv_int8)
 
 
 class CudaContract(RuntimeContract):
     dtype = torch.float32
     exact_batch = False  # one row alone goes through other kernels than several
+    kv_int8 = False
 
     @staticmethod
     def bits(folder: Path, config: ModelConfig) -> Bits | None:
@@ -167,7 +170,8 @@ class CudaContract(RuntimeContract):
     @classmethod
     def runtime(cls, tiny_checkpoint: Path) -> CudaRuntime:
         config = ModelConfig.from_file(tiny_checkpoint / "config.json")
-        return load(tiny_checkpoint, cls.dtype, cls.bits(tiny_checkpoint, config))
+        bits = cls.bits(tiny_checkpoint, config)
+        return load(tiny_checkpoint, cls.dtype, bits, kv_int8=cls.kv_int8)
 
 
 class TestFloat32(CudaContract):
@@ -177,12 +181,24 @@ class TestFloat32(CudaContract):
     tolerance = drift = 1e-4
 
 
+class TestKvInt8(CudaContract):
+    """Keys and values are rounded to 7 bits of the largest of a row and head. A value that another
+    order of sums leaves on the other side of a half is rounded to the next step."""
+
+    kv_int8 = True
+    tolerance, drift = 3e-2, 1e-2
+
+
 @pytest.mark.skipif(INTERPRETED, reason="bfloat16 products need a GPU")
 class TestBfloat16(CudaContract):
     """Weights, activations and KV are rounded to 8 bits of mantissa."""
 
     dtype = torch.bfloat16
     tolerance = drift = 0.15
+
+
+class TestKvInt8Bfloat16(TestBfloat16):
+    kv_int8 = True
 
 
 # One row meets machine instructions that round the vector to 11 bits of mantissa.

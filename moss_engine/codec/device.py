@@ -32,12 +32,15 @@ def on_lane(lane: torch.cuda.Stream | None) -> AbstractContextManager[object]:
 def on_host(waves: list[Tensor]) -> list[np.ndarray]:
     """Samples float32 [n] of each, by one copy from the device; no piece keeps the others'
     memory."""
-    if len(waves) == 1:
-        return [waves[0].float().cpu().numpy()]
-    joined = torch.cat(waves).float().cpu().numpy()
-    return [
-        piece.copy() for piece in np.split(joined, np.cumsum([len(wave) for wave in waves[:-1]]))
-    ]
+    joined = torch.cat(waves).float()
+    if joined.is_cuda:
+        # into pinned memory, since other threads could start nothing during a copy to other memory
+        host = torch.empty(joined.shape, pin_memory=True)
+        host.copy_(joined, non_blocking=True)
+        torch.cuda.current_stream(joined.device).synchronize()
+        joined = host
+    pieces = np.split(joined.numpy(), np.cumsum([len(wave) for wave in waves[:-1]]))
+    return [piece.copy() for piece in pieces]
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ log = logging.getLogger(__name__)
 
 IDLE_POLL_S = 0.25
 STALL_S = 10.0
+MOST_REST_S = 0.02
 
 
 class ServiceCore:
@@ -91,7 +92,9 @@ class ServiceCore:
         self._closing = False
         self._engine_wake = threading.Event()
         wake, finish = self._engine_wake.set, self._replies.finish
-        self._worker = SpeechWorker(codec, finish=finish, fail=self._fail, on_first_sound=wake)
+        self._worker = SpeechWorker(
+            codec, finish=finish, fail=self._fail, on_first_sound=wake, one_gpu=one_gpu
+        )
         self._router = EventRouter(self._replies, self._worker, engine.processor.ids)
         self._replays = Replays(engine.processor.ids, self.samples_per_code, self.lead_samples)
         # One at a time: in many threads they would hold Python's lock against the event loop.
@@ -293,12 +296,17 @@ class ServiceCore:
             left_s = ahead_s[reply.request_id] = reply.ahead_s(per_code, rate_hz)
             if reply.hold(left_s, run_ahead_s, now_s):
                 paused.add(reply.request_id)
+            if reply.job and reply.job.is_new and not reply.job.is_due:
+                ahead_s[reply.request_id] = 0.0  # has codes, but not enough of them to be heard
         waits = self._one_gpu and self._worker.is_awaited(ahead_s)
         result = StepResult((), 0) if waits else self.engine.step(paused, ahead_s)
         events = (*result.events, *self._replays.step(replies, paused))
         self._router.route(events)
         if not result.num_rows and not events:
             self._engine_wake.wait(IDLE_POLL_S)
+        elif self._worker.runs_many and self._one_gpu:
+            # the codec's turn: side by side each would take as much longer
+            time.sleep(min(MOST_REST_S, self._clock() - now_s))
 
     def _end_leases(self, replies: list[OpenReply]) -> None:
         """Stop the replies that nobody listens to; looked for now and then, not at every step."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import heapq
 import logging
 import math
 import threading
@@ -191,6 +190,8 @@ IDLE_POLL_S = 0.25
 FIRST_SOUND_S = 0.2  # a newcomer's sound is due so long after the request was accepted
 LETS_BY_S = 1.0  # so long after it, a first sound lets those go before who else would run dry
 PLENTY_S = 0.5  # of sound that a listener has left while another's is more urgent
+URGENT_S = 0.25  # of sound left: what is made beside first sounds
+FEW = 16  # replies: where no more are due, first sounds are made alone
 
 
 class SpeechWorker:
@@ -200,6 +201,9 @@ class SpeechWorker:
     them; so the longest time by which voices delay each other is that of one such run. `finish`
     delivers a terminal event, `fail` ends a reply, by its request id, with an error;
     `on_first_sound` is called when first sounds have been made.
+
+    On `one_gpu` with the network a run of few takes little of it, so that first sounds do not wait
+    for what nobody needs soon, and one of many (`runs_many`) more than half.
     """
 
     def __init__(
@@ -209,8 +213,10 @@ class SpeechWorker:
         finish: Callable[[Finished], None],
         fail: Callable[[str, MossError], None],
         on_first_sound: Callable[[], None],
+        one_gpu: bool = False,
     ):
         self._codec = codec
+        self._one_gpu, self.runs_many = one_gpu, False
         self._finish = finish
         self._fail_reply = fail
         self._on_first_sound = on_first_sound
@@ -241,15 +247,20 @@ class SpeechWorker:
             for request_id, left_s in ahead_s.items()
         )
 
+    def _chosen(self) -> list[SpeechJob]:
+        """Those of the due jobs that are done next."""
+        spare_s = 2 * self._run_s  # a chunk that is made behind another's comes so late
+        due = sorted(self._due.values(), key=lambda job: job.urgency(spare_s))
+        if self._one_gpu and len(due) <= FEW and any(job.is_new for job in due):
+            due = [job for job in due if not job.can_wait(URGENT_S)]
+        return due[: self._codec.max_together]
+
     def run_once(self) -> None:
         """Do what is most urgent; wait for a moment where there is nothing to do."""
         with self._changed:
             if not self._due:
                 self._changed.wait(IDLE_POLL_S)
-            spare_s = 2 * self._run_s  # a chunk that is made behind another's comes so late
-            jobs = heapq.nsmallest(
-                self._codec.max_together, self._due.values(), key=lambda job: job.urgency(spare_s)
-            )
+            jobs = self._chosen()
             for job in jobs:
                 del self._due[job.request_id]
         open_ = [job for job in jobs if self._is_open(job)]
@@ -289,7 +300,9 @@ class SpeechWorker:
             except Exception as error:
                 self._fail(job, error)
                 return False
-        return True
+            assert job.stream is not None
+            job.missing_codes = job.stream.missing_codes
+        return job.is_due
 
     def _run(
         self,
@@ -302,6 +315,7 @@ class SpeechWorker:
         """One run of the codec for all; where it raises, one for each, so that a faulty reply fails
         alone."""
         began_s = time.perf_counter()
+        self.runs_many = len(jobs) > FEW
         try:
             waves = run(work)
             assert len(waves) == len(jobs), (
@@ -314,6 +328,8 @@ class SpeechWorker:
             for job, one in zip(jobs, work, strict=True):
                 self._run(run, [job], [one], ends=ends)
             return
+        finally:
+            self.runs_many = False
         made_by = CodecRun(time.perf_counter() - began_s, len(jobs))
         self._run_s = max(made_by.ran_s, 0.8 * self._run_s)
         for job, samples in zip(jobs, waves, strict=True):
@@ -424,6 +440,16 @@ class SpeechJob:
         if self._made_samples or elapsed_s > LETS_BY_S:
             return self._due_s, self._due_s
         return max(self._due_s, self.reply.accepted_s + elapsed_s + spare_s), self._due_s
+
+    @property
+    def is_new(self) -> bool:
+        """Whether its listener has heard nothing yet."""
+        return not self._made_samples
+
+    def can_wait(self, enough_s: float) -> bool:
+        """Whether its listener has heard something, and has so much left."""
+        left_s = self._due_s - self.reply.accepted_s - self.reply.elapsed_s()
+        return not (self.is_new or self.cancelled) and left_s >= enough_s
 
     def add_code(self, code: int) -> None:
         self.num_codes += 1

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
 from moss_engine.codec.moss.flow import cuda as cuda_flow  # noqa: E402
+from moss_engine.codec.moss.flow import network  # noqa: E402
 from moss_engine.codec.moss.flow.cuda import CudaFlow, encode, last_convolution, plan_of  # noqa: E402
 from moss_engine.codec.moss.flow.network import (  # noqa: E402  # noqa: E402
     Chunk,
@@ -138,6 +139,37 @@ def test_the_conformer_and_its_rings():
         for ring in ("low", "high"):
             assert relative_error(getattr(mine, ring).rows, getattr(theirs, ring).rows) < CLOSE
             assert relative_error(getattr(mine, ring).waves, getattr(theirs, ring).waves) < CLOSE
+
+
+def test_two_chunks_in_one_run_are_those_of_two_runs(monkeypatch):
+    if INTERPRETED:  # ten steps are too many to interpret
+        monkeypatch.setattr(cuda_flow, "NUM_STEPS", 1)
+        monkeypatch.setattr(network, "NUM_STEPS", 1)
+    weights = make_weights()
+    voices = [make_voice(weights, codes, codes) for codes in (5, 10, 15)]
+    fused = CudaFlow(weights, CODES, 2, graphs=not INTERPRETED)
+    made = []
+    for runner in (run_chunks, fused):
+        memories = [
+            FlowMemory(weights, CODES, 2, prompt_memory(weights, voice, CODES)) for voice in voices
+        ]
+        pairs = zip(windows_of(CODES, 3, 1), windows_of(CODES, 3, 2), strict=True)
+        chunks = [
+            Chunk(memory, voice, first, voice.mel[-FRAMES:], second)
+            for memory, voice, (first, second) in zip(memories, voices, pairs, strict=True)
+        ]
+        mels = [runner(weights, chunks)]
+        for turn in (3, 4):  # behind them, the ring is full
+            windows = windows_of(CODES, 2, turn)
+            chunks = [
+                Chunk(memory, voice, window, None)
+                for memory, voice, window in zip(memories, voices, windows, strict=False)
+            ]
+            mels.append(runner(weights, chunks[:2]))
+        made.append(mels)
+    for wanted, found in zip(*made, strict=True):
+        assert found.shape == wanted.shape
+        assert relative_error(found, wanted) < CLOSE
 
 
 @pytest.mark.skipif(INTERPRETED, reason="ten steps are too many to interpret")

@@ -17,7 +17,7 @@ from moss_engine.api.tokens import Row
 from moss_engine.config import EngineConfig
 from moss_engine.engine.engine import Engine
 from moss_engine.service.local import ServiceCore
-from moss_engine.service.speech_worker import LocalReplyStream, SpeechJob
+from moss_engine.service.speech_worker import LocalReplyStream, SpeechJob, SpeechWorker
 from tests.fakes import PAD, SPOKEN, FakeCodec, FakeProcessor, FakeRuntime, scripted
 from tests.service.service_support import (
     PATIENCE_S,
@@ -209,6 +209,22 @@ def test_the_first_sound_of_a_newcomer_comes_before_the_later_sound_of_others():
         assert position < ahead + 5, "the newcomer waited for sound that nobody needs yet"
         assert max(count for _, count in order) <= 10, "a codec call is at most 0.4 s of sound"
         first.cancel(), second.cancel()
+
+
+@pytest.mark.parametrize(("one_gpu", "runs"), [(True, [2, 1]), (False, [3])])
+def test_on_a_gpu_a_first_sound_does_not_wait_for_what_nobody_needs_soon(one_gpu, runs):
+    codec = FakeCodec(max_together=4)
+    worker = SpeechWorker(
+        codec, finish=print, fail=print, on_first_sound=lambda: None, one_gpu=one_gpu
+    )
+    jobs = [make_job() for _ in range(3)]
+    for job, made_s in zip(jobs, (5.0, 0.1, 0.0), strict=True):
+        job.deliver(np.zeros(round(24_000 * made_s), np.float32))
+        job.codes.extend([1, 1])
+        worker.notify(job)
+    while worker._due:
+        worker.run_once()
+    assert codec.calls == runs and not any(job.codes for job in jobs)
 
 
 class Held:

@@ -159,8 +159,8 @@ class MossCodec:
             return self._speak(streams, is_last=True)
 
     def _advance(self, streams: Sequence[MossStream]) -> None:
-        """Run the next chunk of each, those of one length together."""
-        sizes = [min(CHUNK_CODES, len(stream.waiting)) for stream in streams]
+        """Run what each has next, those of one length together."""
+        sizes = [stream.next_sizes for stream in streams]
         for size in sorted(set(sizes)):
             members = [
                 stream for stream, other in zip(streams, sizes, strict=True) if other == size
@@ -169,7 +169,8 @@ class MossCodec:
                 part = members[first : first + self.max_together]
                 mels = self._run(self.flow, [stream.chunk(size) for stream in part])
                 for stream, mel in zip(part, mels, strict=True):
-                    stream.take(size, mel.t())
+                    for codes, frames in zip(size, mel.t().chunk(len(size), 1), strict=True):
+                        stream.take(codes, frames)
 
     def _speak(self, streams: Sequence[MossStream], *, is_last: bool) -> list[np.ndarray]:
         """Each stream's chunks in turn: samples do not depend on how codes were split."""
@@ -223,14 +224,27 @@ class MossStream:
         return self._codec.flush_together([self])[0]
 
     @property
+    def _needed(self) -> int:
+        """Codes that the next run wants: a chunk and what it looks ahead to, and at first the
+        prompt's last chunk before it."""
+        both = self._in_prompt and self._codec.num_chunks > 1
+        return CHUNK_CODES * (1 + both) + self._look_ahead
+
+    @property
     def is_ready(self) -> bool:
-        """Whether a chunk and what it looks ahead to are there."""
-        return len(self.waiting) >= CHUNK_CODES + self._look_ahead
+        return len(self.waiting) >= self._needed
 
     @property
     def missing_codes(self) -> int:
         """Codes until the next chunk can run (see `SpeechStream`)."""
-        return max(1, CHUNK_CODES + self._look_ahead - len(self.waiting) + self.ahead)
+        return max(1, self._needed - len(self.waiting) + self.ahead)
+
+    @property
+    def next_sizes(self) -> tuple[int, ...]:
+        """Codes of the chunk that is run next, and of the one behind it that is run with it."""
+        if self._in_prompt and self.is_ready and self._needed > CHUNK_CODES + self._look_ahead:
+            return CHUNK_CODES, CHUNK_CODES
+        return (min(CHUNK_CODES, len(self.waiting)),)
 
     def add(self, codes: Sequence[int]) -> None:
         """Take codes, but those again that a failed run had already taken."""
@@ -239,16 +253,20 @@ class MossStream:
         self.waiting += new
         self.has_codes = self.has_codes or bool(new)
 
-    def chunk(self, size: int) -> Chunk:
-        """The next `size` codes with what surrounds them."""
-        seen = self.waiting[: size + self._look_ahead]
-        seen += (OUTSIDE,) * (size + self._look_ahead - len(seen))
+    def chunk(self, sizes: tuple[int, ...]) -> Chunk:
+        """The next codes with what surrounds them, of one chunk or two."""
+        codes = self._before + self.waiting + (OUTSIDE,) * self._look_ahead
+        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+        windows = [
+            codes[end - size : end + LOOK_BACK + self._look_ahead]
+            for size, end in zip(sizes, ends, strict=True)
+        ]
         condition = (
             self._voice.mel[-CHUNK_CODES * self._codec.flow.config.ratio :]
             if self._in_prompt
             else None
         )
-        return Chunk(self._memory, self._voice, self._before + seen, condition)
+        return Chunk(self._memory, self._voice, windows[0], condition, *windows[1:])
 
     def take(self, size: int, mel: Tensor) -> None:
         """Advance by `size` codes with `mel` [mels, frames]; the prompt's own codes are silent."""

@@ -23,9 +23,11 @@ from moss_engine.kernels.launch import next_power_of_2, options, wait_for_previo
 class Field(enum.IntEnum):
     """Columns of `meta`. `capacity`, `slot` and `seen` count frames of the ring: all, those before
     the chunk's place, and those that hold something, the chunk's included, of which `valid` are
-    real. `prompt_frames` are the prompt's. All others but `parity` are places: elements after
-    `anchor`, a tensor of the memories' number format. So a kernel's addresses begin at an argument,
-    whose alignment the compiler knows, as it does not that of a number that it loads.
+    real. `prompt_frames` are the prompt's. Where chunks are chained, `behind` says how many streams
+    before this one the chunk just before it is, and is -1 for that one, 0 for others. All others
+    but `parity` are places: elements after `anchor`, a tensor of the memories' number format. So a
+    kernel's addresses begin at an argument, whose alignment the compiler knows, as it does not that
+    of a number that it loads.
     """
 
     notes = 0
@@ -45,15 +47,18 @@ class Field(enum.IntEnum):
     high_waves = 14
     high_past_rows = 15
     high_past_waves = 16
+    behind = 17
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """The chunks of `frames` frames that a run works on, and where their streams' memories are."""
+    """The chunks of `frames` frames that a run works on, and where their streams' memories are.
+    With `chained` some continue what others of the same run have just written."""
 
     anchor: Tensor
     meta: Tensor
     frames: int
+    chained: bool = False
 
 
 @dataclass(frozen=True)
@@ -376,10 +381,10 @@ class Tails:
 def _convolve_kernel(x_ptr, stride, apart, parts_ptr, gain_ptr, shift_ptr, time_ptr, weight_ptr,
                      bias_ptr, out_ptr, anchor_ptr, meta_ptr, layer, copy, tail_size, count, frames,
                      size, outputs, eps, PARTS: tl.constexpr, NORMS: tl.constexpr,
-                     TILE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
-                     PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
+                     CHAINED: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+                     COLS: tl.constexpr, PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
     """One tap of each program: its product is one part. NORMS: of mish(norm(x)) + time. The last
-    two rows of each chunk are kept for the next one."""
+    two rows of each chunk are kept for the next one, unless that is of the same run (CHAINED)."""
     dtype = out_ptr.dtype.element_ty
     tap = tl.program_id(2)
     back = 2 - tap
@@ -397,13 +402,18 @@ def _convolve_kernel(x_ptr, stride, apart, parts_ptr, gain_ptr, shift_ptr, time_
     fields = meta_ptr + stream * WIDTH
     tails = anchor_ptr + tl.multiple_of(tl.load(fields + 7, mask=rows < count, other=0), 16)
     parity = tl.load(fields + 8, mask=rows < count, other=0)
-    here = (rows < count) & (frame >= back)
-    x = summed(x_ptr, parts_ptr, (rows - back)[:, None] * stride + columns[None, :],
+    earlier, source, last = frame < back, rows - back, frame >= frames - 2
+    if CHAINED:
+        behind = tl.load(fields + 17, mask=rows < count, other=0)
+        source -= tl.where(earlier & (behind > 0), (behind.to(tl.int32) * BRANCHES - 1) * frames, 0)
+        earlier, last = earlier & (behind <= 0), last & (behind >= 0)
+    here = (rows < count) & (earlier == 0)
+    x = summed(x_ptr, parts_ptr, source[:, None] * stride + columns[None, :],
                here[:, None] & inside[None, :], apart, PARTS)
     if NORMS:
         x = mish(normed(x, gain, shift, inside, size, eps)) + time[None, :]
     x = x.to(dtype)
-    earlier = (rows < count) & (frame < back)
+    earlier = (rows < count) & earlier
     read = tails + ((parity * copy + layer) * BRANCHES + branch) * 2 * tail_size
     before = tl.load((read + (frame + tap) * tail_size)[:, None] + columns[None, :],
                      mask=earlier[:, None] & inside[None, :], other=0.0)
@@ -416,7 +426,7 @@ def _convolve_kernel(x_ptr, stride, apart, parts_ptr, gain_ptr, shift_ptr, time_
     if (tap == 2) & (tl.program_id(0) == 0):
         write = tails + (((1 - parity) * copy + layer) * BRANCHES + branch) * 2 * tail_size
         tl.store((write + (frame - (frames - 2)) * tail_size)[:, None] + columns[None, :], x,
-                 mask=((rows < count) & (frame >= frames - 2))[:, None] & inside[None, :])
+                 mask=((rows < count) & last)[:, None] & inside[None, :])
 
 
 def convolve(stream: Stream, weight: Tensor, bias: Tensor, chunks: Chunks, tails: Tails,
@@ -440,9 +450,9 @@ def _convolve(x: Tensor, parts: Tensor, bent: tuple[Tensor, Tensor, Tensor] | No
     _convolve_kernel[(triton.cdiv(outputs, tiles.cols), triton.cdiv(count, tiles.rows), 3)](
         x, x.stride(0), parts.stride(0), parts, gain, shift, time, weight, bias, out, chunks.anchor,
         chunks.meta, tails.layer, tails.copy, tails.size, count, chunks.frames,
-        size, outputs, eps, PARTS=len(parts), NORMS=bent is not None, TILE=max(
-            16, next_power_of_2(size)), ROWS=tiles.rows, COLS=tiles.cols,
-        PRECISION=precision(weight), **options(tiles.warps, tiles.stages))
+        size, outputs, eps, PARTS=len(parts), NORMS=bent is not None, CHAINED=chunks.chained,
+        TILE=_tile(size), ROWS=tiles.rows, COLS=tiles.cols, PRECISION=precision(weight),
+        **options(tiles.warps, tiles.stages))
     return out
 
 
@@ -479,8 +489,8 @@ def _absorbed(query, notes, known, best, total, mixed, PRECISION: tl.constexpr):
 @triton.jit(do_not_specialize=["layer"])
 def _attend_kernel(query_ptr, parts_ptr, tops_ptr, anchor_ptr, meta_ptr, layer, queries, frames,
                    size, TILE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-                   OWN: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr,
-                   OVERLAP: tl.constexpr):
+                   OWN: tl.constexpr, SPLITS: tl.constexpr, CHAINED: tl.constexpr,
+                   PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
     """A program mixes every SPLITS-th block for ROWS queries; the last also the chunk's own."""
     group, split = tl.program_id(1), tl.program_id(2)
     stream, branch = group // BRANCHES, group % BRANCHES
@@ -497,11 +507,15 @@ def _attend_kernel(query_ptr, parts_ptr, tops_ptr, anchor_ptr, meta_ptr, layer, 
     in_prompt = (prompt_frames + BLOCK - 1) // BLOCK
     blocks = (in_prompt + (seen + BLOCK - 1) // BLOCK).to(tl.int32)
     offsets = tl.arange(0, BLOCK)[:, None] * size + columns[None, :]
-    # earlier runs wrote the history, so that it can be read while the previous kernel is still busy
+    # earlier runs wrote the history, so that it can be read while the previous kernel is still
+    # busy, unless that writes what a chained chunk continues
+    if CHAINED:
+        wait_for_previous(OVERLAP)
     if SPLITS > 1:
         notes, known = _history(anchor_ptr, prompt, ring, split, in_prompt, prompt_frames, seen,
                                 slot, frames, offsets, inside, size, BLOCK)
-    wait_for_previous(OVERLAP)
+    if not CHAINED:
+        wait_for_previous(OVERLAP)
     query = tl.load(query_ptr + cells, mask=wanted, other=0.0)
     best = tl.full([ROWS], -1e20, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
@@ -541,8 +555,8 @@ def attend(query: Tensor, chunks: Chunks, layer: int, tiles: Tiles) -> tuple[Ten
     _attend_kernel[(triton.cdiv(queries, tiles.rows), groups, tiles.parts)](
         query, parts, tops, chunks.anchor, chunks.meta, layer, queries, chunks.frames, size,
         TILE=max(16, next_power_of_2(size)), ROWS=tiles.rows, BLOCK=tiles.cols,
-        OWN=max(16, next_power_of_2(chunks.frames)), SPLITS=tiles.parts, PRECISION=precision(query),
-        **options(tiles.warps, tiles.stages))
+        OWN=max(16, next_power_of_2(chunks.frames)), SPLITS=tiles.parts, CHAINED=chunks.chained,
+        PRECISION=precision(query), **options(tiles.warps, tiles.stages))
     return parts, tops
 
 

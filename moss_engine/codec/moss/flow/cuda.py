@@ -174,15 +174,19 @@ def encode(
     positions: Tensor,
     windows: Tensor,
     before: Tensor,
+    chained: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The next chunk of each stream, whose first codes are at positions int64 [streams].
 
     Windows are those of `encode_chunk`; before [streams, 2, width] holds the two codes before the
-    chunk as they are upsampled. Returns mu [streams, chunk * ratio, mels] and the next `before`.
+    chunk as they are upsampled, but for those chunks of the second half that are `chained` to those
+    of the first. Returns mu [streams, chunk * ratio, mels] and the next `before`.
     """
     ratio = weights.config.ratio
     x = embedded(weights, windows)
     x = _blocks(weights, weights.encoder.blocks, x, anchor, meta, positions, Field.low_rows, ratio)
+    if chained:
+        before = torch.cat([before[: len(x) // 2], x[: len(x) // 2, -2:]])
     after = torch.cat([before, x], 1)[:, -2:]
     x = upsampled(weights, x, before)
     x = _blocks(
@@ -332,11 +336,15 @@ class _Inputs:
     before: Tensor
     speaker: Tensor
     condition: Tensor
+    chained: bool
 
     @staticmethod
-    def empty(weights: FlowWeights, streams: int, chunk_codes: int) -> _Inputs:
+    def empty(
+        weights: FlowWeights, streams: int, chunk_codes: int, chained: bool = False
+    ) -> _Inputs:
+        """With `chained` as many streams more, for the chunks behind theirs."""
         config, like = weights.config, weights.noise
-        frames = chunk_codes * config.ratio
+        streams, frames = streams * (1 + chained), chunk_codes * config.ratio
 
         def ids(*shape: int) -> Tensor:
             return torch.zeros(streams, *shape, dtype=torch.int64, device=like.device)
@@ -350,7 +358,19 @@ class _Inputs:
             like.new_zeros(streams, 2, config.width),
             like.new_zeros(streams, config.num_mels),
             like.new_zeros(streams, frames, config.num_mels),
+            chained,
         )
+
+
+MOST_CHAINED = 8
+"""Streams that are run two chunks at a time."""
+
+
+@dataclass(frozen=True)
+class _Graph:
+    graph: torch.cuda.CUDAGraph
+    given: _Inputs
+    results: tuple[Tensor, Tensor]
 
 
 class CudaFlow:
@@ -363,47 +383,61 @@ class CudaFlow:
     ) -> None:
         self._counts = [*(count for count in GRAPH_BATCHES if count < max_together), max_together]
         # stands in for the streams that a graph has too many
-        self._idle = FlowMemory(weights, chunk_codes, 1)
+        self._idle = FlowMemory(weights, chunk_codes, 2)
         self._chunk_codes = chunk_codes
-        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, _Inputs, tuple[Tensor, Tensor]]] = {}
+        self._graphs: dict[tuple[int, bool], _Graph] = {}
         if graphs:
             self._capture(weights)
 
     @torch.inference_mode()
     def __call__(self, weights: FlowWeights, chunks: Sequence[Chunk]) -> Tensor:
-        """See `run_chunks`; the chunks have one length, at most `chunk_codes`."""
+        """See `run_chunks`; the chunks have one length, at most `chunk_codes`. Those with another
+        behind them are run with it, some at a time."""
+        if chunks[0].behind is None:
+            return self._run(weights, chunks)
+        most = max(count for count in self._counts if count <= MOST_CHAINED)
+        parts = [chunks[at : at + most] for at in range(0, len(chunks), most)]
+        return torch.cat([self._run(weights, part, chained=True) for part in parts])
+
+    def _run(
+        self, weights: FlowWeights, chunks: Sequence[Chunk], *, chained: bool = False
+    ) -> Tensor:
         count = next(count for count in self._counts if count >= len(chunks))
         codes = len(chunks[0].window) - LOOK_BACK - weights.config.look_ahead
         frames = codes * weights.config.ratio
-        given = (
-            self._graphs[count][1]
-            if self._graphs
-            else _Inputs.empty(weights, count, self._chunk_codes)
-        )
+        graph = self._graphs.get((count, chained))
+        given = graph.given if graph else _Inputs.empty(weights, count, self._chunk_codes, chained)
         self._fill(given, chunks, frames)
-        if self._graphs:
-            graph, _, (mel, after) = self._graphs[count]
-            graph.replay()
-            mel, after = mel[: len(chunks), :frames].clone(), after[: len(chunks)].clone()
+        if graph:
+            graph.graph.replay()
+            mel, after = (result.clone() for result in graph.results)
         else:
             mel, after = _run(weights, given)
+        mel, after = mel.unflatten(0, (-1, count)), after[-count:]
         for chunk, last_codes in zip(chunks, after, strict=False):
             chunk.memory.next_codes = last_codes
-            chunk.memory.advance(codes)
-        return mel[: len(chunks), :frames]
+            chunk.memory.advance(codes * len(mel))
+        return mel[:, : len(chunks), :frames].transpose(0, 1).flatten(1, 2)
 
     def _fill(self, given: _Inputs, chunks: Sequence[Chunk], frames: int) -> None:
-        count = len(chunks)
         memories = [chunk.memory for chunk in chunks]
-        idle = [self._idle] * (len(given.meta) - count)
-        given.meta.copy_(_meta([*memories, *idle], frames, given.anchor))
+        room = len(given.meta) // (1 + given.chained)
+        all_memories = memories + [self._idle] * (room - len(chunks))
+        given.meta.copy_(_meta(all_memories, frames, given.anchor, chained=given.chained))
         size = given.windows.shape[1]
-        given.windows[:count] = torch.tensor(
-            [(*chunk.window, *[OUTSIDE] * (size - len(chunk.window))) for chunk in chunks]
-        )
-        given.first[:count] = torch.tensor([memory.position for memory in memories])
-        torch.stack([memory.last_codes for memory in memories], out=given.before[:count])
-        torch.stack([chunk.voice.speaker for chunk in chunks], out=given.speaker[:count])
+        windows = [chunk.window for chunk in chunks]
+        behind = [chunk.behind for chunk in chunks if chunk.behind is not None]
+        for at, some in ((0, windows), (room, behind)):
+            given.windows[at : at + len(some)] = torch.tensor(
+                [(*window, *[OUTSIDE] * (size - len(window))) for window in some]
+            ).view(-1, size)
+        first = torch.tensor([memory.position for memory in memories])
+        speakers = torch.stack([chunk.voice.speaker for chunk in chunks])
+        for turn in range(1 + given.chained):
+            here = slice(turn * room, turn * room + len(chunks))
+            given.first[here] = first + turn * self._chunk_codes
+            given.speaker[here] = speakers
+        torch.stack([memory.last_codes for memory in memories], out=given.before[: len(chunks)])
         given.condition.zero_()
         for rows, chunk in zip(given.condition, chunks, strict=False):
             if chunk.condition is not None:
@@ -413,14 +447,14 @@ class CudaFlow:
         device = weights.noise.device
         pool, stream = torch.cuda.graph_pool_handle(), open_lane(device)
         assert stream is not None, "graphs are of a GPU"
+        sizes = [(count, False) for count in reversed(self._counts)]
+        sizes += [(count, True) for count in reversed(self._counts) if count <= MOST_CHAINED]
         with torch.cuda.device(device), torch.inference_mode():
-            for count in reversed(self._counts):
-                given = _Inputs.empty(weights, count, self._chunk_codes)
-                given.meta.copy_(
-                    _meta(
-                        [self._idle] * count, self._chunk_codes * weights.config.ratio, given.anchor
-                    )
-                )
+            for count, chained in sizes:
+                given = _Inputs.empty(weights, count, self._chunk_codes, chained)
+                frames = self._chunk_codes * weights.config.ratio
+                idle = [self._idle] * count
+                given.meta.copy_(_meta(idle, frames, given.anchor, chained=chained))
                 stream.wait_stream(torch.cuda.current_stream(device))
                 with torch.cuda.stream(stream):
                     # compiles kernels and chooses algorithms, which capture must not do
@@ -429,11 +463,14 @@ class CudaFlow:
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, pool=pool, stream=stream):
                     results = _run(weights, given)
-                self._graphs[count] = (graph, given, results)
+                self._graphs[count, chained] = _Graph(graph, given, results)
 
 
-def _meta(memories: Sequence[FlowMemory], valid: int, anchor: Tensor) -> Tensor:
-    """int64 [streams, FIELDS], as `flow_meta.Field` says, for chunks of `valid` frames"""
+def _meta(
+    memories: Sequence[FlowMemory], valid: int, anchor: Tensor, *, chained: bool = False
+) -> Tensor:
+    """int64 [streams, FIELDS], as `Field` says, for chunks of `valid` frames; with `chained` also
+    for those behind them, which are streams of their own."""
     start, size = anchor.data_ptr(), anchor.element_size()
 
     def place(tensor: Tensor) -> int:
@@ -467,15 +504,23 @@ def _meta(memories: Sequence[FlowMemory], valid: int, anchor: Tensor) -> Tensor:
                 Field.high_past_waves: place(past.high.waves),
             }
         rows.append([row.get(field, 0) for field in Field])
-    return torch.tensor(rows, dtype=torch.int64)
+    found = torch.tensor(rows, dtype=torch.int64)
+    if not chained:
+        return found
+    behind = found.clone()
+    behind[:, [Field.slot, Field.seen]] += valid
+    found[:, Field.behind], behind[:, Field.behind] = -1, len(memories)
+    return torch.cat([found, behind])
 
 
 def _run(weights: FlowWeights, given: _Inputs) -> tuple[Tensor, Tensor]:
     """-> mel [streams, frames, mels], and [streams, 2, width] for the next chunk's upsampling"""
-    mu, after = encode(weights, given.anchor, given.meta, given.first, given.windows, given.before)
+    mu, after = encode(
+        weights, given.anchor, given.meta, given.first, given.windows, given.before, given.chained
+    )
     frames = mu.shape[1]
     at = given.first[:, None] * weights.config.ratio + torch.arange(frames, device=mu.device)
     fixed = torch.cat([mu, given.speaker[:, None].expand_as(mu), given.condition], -1)
-    chunks = Chunks(given.anchor, given.meta, frames)
+    chunks = Chunks(given.anchor, given.meta, frames, given.chained)
     plan = plan_of(len(given.meta) * BRANCHES * frames, weights.dtype, shared_memory_bytes())
     return solve(weights, chunks, plan, weights.noise[at % len(weights.noise)], fixed), after

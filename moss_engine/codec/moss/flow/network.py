@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -504,13 +504,15 @@ class Chunk:
     """One stream's next codes.
 
     `window` holds the two codes before them, the codes, and the look-ahead (OUTSIDE where there is
-    none); `condition` [frames, mels] is the prompt's mel, or None behind it.
+    none); `condition` [frames, mels] is the prompt's mel, or None behind it. `behind` is the window
+    of as many codes that come next, where they are run in the same go.
     """
 
     memory: FlowMemory
     voice: FlowVoice
     window: tuple[int, ...]
     condition: Tensor | None
+    behind: tuple[int, ...] | None = None
 
 
 def flow_voice(
@@ -554,7 +556,14 @@ def whole_mel(
 @torch.inference_mode()
 def run_chunks(weights: FlowWeights, chunks: Sequence[Chunk]) -> Tensor:
     """The next mel frames of some streams, all of one length: [streams, frames, mels]. Their
-    memories move on."""
+    memories move on. Either all chunks have others behind them, or none has."""
+    if chunks[0].behind is not None:
+        alone = [replace(chunk, behind=None) for chunk in chunks]
+        behind = [
+            replace(chunk, window=chunk.behind or (), condition=None, behind=None)
+            for chunk in chunks
+        ]
+        return torch.cat([run_chunks(weights, alone), run_chunks(weights, behind)], 1)
     memories = [chunk.memory for chunk in chunks]
     windows = torch.tensor(
         [chunk.window for chunk in chunks], dtype=torch.int64, device=weights.noise.device

@@ -283,8 +283,9 @@ class Hift:
         past, new = (torch.stack([one.mel for one in given]) for given in (states, windows))
         mel = torch.cat([past, new], 2)
         frames = mel.shape[2]
-        starts = torch.tensor([(state.frames - before) * size for state in states])
-        starts = starts.to(mel.device, non_blocking=True)  # no wait for what makes the mel
+        starts = torch.tensor(
+            [(state.frames - before) * size for state in states], pin_memory=mel.is_cuda
+        ).to(mel.device, non_blocking=True)  # without a wait for what makes the mel
         at = starts[:, None] + torch.arange(frames * size, device=mel.device)
         waves, pitch, phase = self._run(
             self.weights,

@@ -202,8 +202,8 @@ class SpeechWorker:
     delivers a terminal event, `fail` ends a reply, by its request id, with an error;
     `on_first_sound` is called when first sounds have been made.
 
-    On `one_gpu` with the network a run of few takes little of it, so that first sounds do not wait
-    for what nobody needs soon, and one of many (`runs_many`) more than half.
+    On `one_gpu` with the network first sounds do not wait for what nobody needs soon, where few are
+    due; while `runs_many`, the network's steps leave the codec half of the time.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ from moss_engine.models.layout import FORMATS as BITS
 from moss_engine.models.layout import bits_of_format
 from moss_engine.runtime.cuda.weights import Float8, num_bytes
 from moss_engine.runtime.make import require_compiler
-from moss_engine.runtime.memory import RESERVE_BYTES, free_bytes
+from moss_engine.runtime.memory import RESERVE_BYTES, free_bytes, kv_row_bytes
 from scripts.command import make_parser, run_command
 
 FORMATS = {
@@ -73,11 +73,6 @@ def _values(shape: tuple[int, ...]) -> int:
     return math.prod(shape)
 
 
-def kv_row_bytes(model: ModelConfig) -> int:
-    """Keys and values of one row in all layers, in 16 bit."""
-    return 2 * 2 * model.num_layers * model.num_key_value_heads * model.head_dim
-
-
 def fits(model: ModelConfig, free: int, codec: int) -> list[Fit]:
     """What each format leaves for KV in `free` bytes beside a codec."""
     found = []
@@ -110,6 +105,8 @@ def advice(model: ModelConfig, free: int, codec: int, command: str) -> Iterator[
     if best.most_kv_rows < SMALLEST_KV_ROWS:
         yield "Nothing fits; use a GPU with more memory, or free some of this one's."
         return
+    if best.most_kv_rows < default_rows:
+        yield "With --kv-cache-dtype int8, which costs some quality, almost twice as many rows fit."
     rows = "" if best.most_kv_rows >= default_rows else f" --kv-rows {best.most_kv_rows}"
     yield f"Serve with: {command} --device cuda --dtype {best.dtype}{rows}"
 

@@ -24,7 +24,7 @@ from moss_engine.runtime.cuda.weights import Float8, num_bytes
 from moss_engine.runtime.eager.network import int8_decodes_well
 from moss_engine.runtime.eager.runtime import load_torch_runtime
 from moss_engine.runtime.engine_manifest import BACKENDS
-from moss_engine.runtime.memory import KV_SCALE_BYTES, TO_FIT_WITH_DTYPE, require_memory
+from moss_engine.runtime.memory import TO_FIT_WITH_DTYPE, kv_row_bytes, require_memory
 from moss_engine.runtime.sampler import LogitsRuntime
 
 # Number formats in which some linear layers are float8 and all else is bfloat16.
@@ -268,10 +268,7 @@ def _require_memory(
     kv_size = (
         torch.float32.itemsize if device.type == "cpu" or isinstance(dtype, str) else dtype.itemsize
     )
-    heads = 2 * model.num_layers * model.num_key_value_heads
-    row_bytes = heads * model.head_dim * kv_size
-    if config.kv_cache_dtype == "int8":
-        row_bytes = heads * (model.head_dim + KV_SCALE_BYTES)
+    row_bytes = kv_row_bytes(model, kv_size, int8=config.kv_cache_dtype == "int8")
     kv_bytes = limits.num_blocks * limits.block_size * row_bytes
     require_memory(device, weight_bytes, kv_bytes, TO_FIT_WITH_DTYPE)
 

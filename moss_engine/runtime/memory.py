@@ -8,14 +8,19 @@ from pathlib import Path
 import torch
 
 from moss_engine.api.errors import ConfigError
+from moss_engine.models.config import ModelConfig
 
 RESERVE_BYTES = 1 << 30
 """Left free for the codec, activations and the rest of the program."""
-KV_SCALE_BYTES = 2
-"""Of a key or a value of one head in 8 bits."""
 TO_FIT = "lower --kv-rows or free some"
 TO_FIT_WITH_DTYPE = "lower --kv-rows, choose a smaller --dtype or free some"
 """Where weights are loaded in the number format that is asked for; an engine file has its own."""
+
+
+def kv_row_bytes(model: ModelConfig, value_bytes: int = 2, *, int8: bool = False) -> int:
+    """Keys and values of one row in all layers; in 8 bits each of a head with a scale of 16."""
+    head_bytes = model.head_dim + 2 if int8 else model.head_dim * value_bytes
+    return 2 * model.num_layers * model.num_key_value_heads * head_bytes
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -15,8 +15,8 @@ from moss_engine.api.tokens import Row
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import FORMATS as BITS
 from moss_engine.models.layout import HEADS_BITS, bits_of_format
+from moss_engine.runtime import memory
 from moss_engine.runtime.base import Limits, ScheduledSequence
-from moss_engine.runtime.memory import KV_SCALE_BYTES
 from scripts.bench.common import Report
 
 if TYPE_CHECKING:
@@ -217,9 +217,8 @@ def needs_of(config: ModelConfig, dtype: str, *, text_logits: bool = True) -> Ne
 
 def kv_row_bytes(config: ModelConfig, *, text_logits: bool = True, kv_int8: bool = False) -> int:
     """Bytes of keys and values that a step reads for each cached row."""
-    num_layers = config.num_layers if text_logits else config.num_layers - 1
-    head_bytes = config.head_dim + KV_SCALE_BYTES if kv_int8 else 2 * config.head_dim
-    return num_layers * 2 * config.num_key_value_heads * head_bytes
+    row_bytes = memory.kv_row_bytes(config, int8=kv_int8)
+    return row_bytes if text_logits else row_bytes - row_bytes // config.num_layers
 
 
 def decode_limit_ms(
@@ -299,12 +298,11 @@ def make_runtime(
     """A network with random weights; raises ConfigError where memory is too small."""
     from moss_engine.runtime.cuda.runtime import make_random_runtime
     from moss_engine.runtime.cuda.weights import Float8, num_bytes
-    from moss_engine.runtime.memory import require_memory
 
     bits = bits_of_format(config, dtype) if dtype in BITS else None
     float8 = Float8(FLOAT8.get(dtype, "none"))
     weight_bytes = num_bytes(config, torch.bfloat16, float8, bits)
-    require_memory(device, weight_bytes, kv_rows * kv_row_bytes(config, kv_int8=kv_int8))
+    memory.require_memory(device, weight_bytes, kv_rows * kv_row_bytes(config, kv_int8=kv_int8))
     most_rows = min(config.max_position_embeddings, kv_rows, 4096)
     limits = Limits(16, kv_rows // 16, max_batch, max_step_rows, most_rows)
     return make_random_runtime(

@@ -252,7 +252,8 @@ def test_formats_for_the_published_size(gb, dtype):
     assert f"--dtype {dtype}" in lines[-1] and lines[-1].startswith("Serve with")
     (fit,) = (fit for fit in doctor.fits(PUBLISHED, gb * 10**9, codec) if fit.dtype == dtype)
     assert fit.weight_bytes + codec + fit.most_kv_rows * 163_840 + (1 << 30) <= gb * 10**9
-    assert ("--kv-rows" in lines[-1]) == (fit.most_kv_rows < EngineConfig.kv_rows)
+    is_tight = fit.most_kv_rows < EngineConfig.kv_rows
+    assert ("--kv-rows" in lines[-1], "--kv-cache-dtype int8" in lines[-2]) == (is_tight, is_tight)
 
 
 def test_too_small_a_gpu_is_said():

@@ -6,7 +6,7 @@ import { complain, randomName, root } from "./common.js";
 import { Door } from "./door.js";
 import { considered, giveCaptions, pause, wire } from "./live_audio_controls.js";
 import { barsOf, OpusReply, packetsOf, Player, SLOW_PREBUFFER_MS, soundWay, stretched, wavOf } from "./player.js";
-import { Captions, SAMPLE, Scope, TICK_MS } from "./stage.js";
+import { Captions, Scope, TICK_MS } from "./stage.js";
 
 export let element, props, rate, captions, scope, player; // since it was mounted
 export const $ = (selector) => element.querySelector(selector);
@@ -544,7 +544,6 @@ export function mount(place, given) {
     get saying() { return captions.around(heard(), live.total, rate, live.ended); },
     get heard() { return asked ? 0 : heard(); },
   };
-  scope.showSample(SAMPLE);
   phase("idle");
   // The tab's name is known when the conversation is there.
   const knocking = setInterval(() => {

@@ -206,11 +206,6 @@ export class MelMaker {
   }
 }
 
-// What the scope shows before the first reply: the built-in voice's "Good morning", with half the bands and half the time
-// steps of the real picture, four bits each.
-
-export const SAMPLE = { seconds: 3.92, bands: 40, every: 2, mel: "AAAAAAAAAAAAAAAAAAAAAAAAAAAjQzREMkMjMzQ0NFZDIiERIzMyIlbcW8d5hYdXZ2eIeHZmZDRVZ1RmRc5Z7FvXmoiHmJmYd4h2V2VmQmZmrYfMZ7lolGdYaIiGiYZFVEMhRFW7d3VFVTRDMyIiMzISIRABEAAAVe5opVYzY1Y1IxMiMiEBAAIgAQBV/om3eoeHZ2VVRDREQyIjEiEREUTPZspsx4uXhWdlZXVERVQjIREBRJ51vFfLWreaaodollNFVSRAAAA0vne7WMp4pol6maqWU1ZmRDAAAEjse6h5l5hlVFVniYZVVURDEAAAXMq5qJmpmHZWVVWJmHiHZ3QzAABcqamqmZiXhWVURXmZh3ZnY0QQEVuqmHd3Z2ZURDMiRoh2VEVBMwAAaqqHdmdlVkQjIiIhI0MQARAAAABZx4ZWVlZWQyIjIiJERBEBEBEAADiTNEQ1RlVEMyMiNWVVMxQyJCASJCMSIyNERCMiIhNFVCMyEyEDEAABAgABARISAAABAiIQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAABNDNDIhAhAAAAAQEiIiIAEQAAAAV9uNt4g4c1U1RERId2d0NFMzEBNXy3qnd1dlVURERFaHZ2VFRVQzElWvdstnlzaEZ0dGeZeIhVZmZDMiRa5XzFeoRnRWVlZodWh0NEVmZ2c1ukZlNUVEQ0MzNFUzI0M1RWd4iVa6V3RDRERDMiMjM0MiIiNERnZnVf5qtWdGYkQjE0VEQyMwATIQERFV/XvIqHuWh3iImHdVNGdmdUEAAUXsXLa6e6aZiaq6iHZFeHdTQgASNN1Zt3qXqYmImJmJh3iIeEJUAAE0rlXKWMZqlGVmVoeoiHZmZEIAADO/dbdGlkdhNBMTNHRVMyNCEAAARs1nhjdlVUMzIiNEQyMjQzMzMzR2ZVZmRVZVVWZWZ4dlZmd4d2Z2eGZ2VlZVZlVWd2ZlZUVDMzMyMhIiatjKmpqpmZh3d2dUVERFUxIgAABM2MepenmXZmd4iHZlVlZTIhAAAEy5lnREVkUyIhEiMyISIREiIiIRV3ZmZUQ0RENENCJGZTZURneId2VKmZmGRUMzIiIiIiRWVmQlQ0UzIWmZmYZERCMiIRISIzWHViVCIwAAeJmJdTQ0EhEQAAASJGdUFDISAABZt3ZUNDUiEAAAAAAUVmMCIQEAACViIyISMyEAAAAAABIjMQAAAAAAAhAAAAAAAAAAAAAAAAAAAAAAAAABEQEBAAEAAAAAABEQAAAAAAAAAAEBAQEAAAAAAAAAERAAAAAAAAAAAQEAAAAAAAAAAAAAAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAAAAABIAAAAAAAAAAAAAAAAAAAAAAAAAJEMzJDRERDMzIiNDQyIzIiARAABp2bxrqsuqiYh4iamYZ4hmYzMgE0f5vXl2l2hGNDZ3ZlVFUyIyABABRue+eYWFaDY0RXZVVERCEjIRERFJ58x6mKeIVkVml3ZURmVEREVVRUiUdlZFVlZEVDRFVVQkVDRmZ5mJI0ITIxITMzMzMzMzMzMzREVmd3g0Z2ZmZ2ZlVUVFVUNDNEQ0VEV3eFfbi6nLvMmpiaqYdmVGdlZjIzM0NPtdlsh7l6iquZd4dUV3ZkISABI03Xq1qlqlmWl6mod2RXdmYyEAATPueaV5V4VFFCZXVFMzQiIyEAAAaMx6qIh3ZkRENFZmZTRTJEQxAAB6qqu5l4dmZVVEVXmFVnU2VEQQEFvIqKhnZlVDMzNEVlM2UyRUZndnNnQ0NCM0NDMzMiRDMjMzNVZ5mYg0MyRFMzVFVEMzRVRERURod4iHdhICEhISExIREREjMjIiIyQzIyIhSLmZeHiZmYiIdkVEREMzQxIhARFL18eaiouqqaqpiHZmZlVUESEAAjzWtph5a5iWl3iYiJd3ZWUzQwABOufKilmWlXZ0VVZ6qHZlVEMyAABK2MppaIWGdlZkVVZkNEQzMQAAAEvlyotqmaeXh3ZVRVMiRlQxAAAAO9S2qnlaeIZ2ZkMzMgAkIiAAAAA818aneVhWRVVmZWZUNFUiMjIREUzYyKd4VzU0IzMzVnd3VERCQwARarmamomYd1VFVVZomIdlVUNDABFpmXl4eJqrqYh6mZiHdlVFMjIAImmYeHh3eZupiaqHdnd0REUhIQAiaIh4d3iJiZiZmGVVRVMkRAAhAABHh2d3eIl3iIZDIRIiMhIxAAAAACRFRUVVRERDMQAAAAAAAAAAAAAAAhIRERABEBAAAAAAAAAAEREQAABEM0VVQ0RDQzMzI1QzNERWZndVVCIiEjQiNDMhERIlVCIlMTVUVkMjAAAAEQABEQAAAAEQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==", peaks: "AAAAEyQ8R0svDgYQJjIuMS4zNDQ1NCcgJyYXExAKCQsKCAQDAgEBAAAAAAAAAAAAAAAAAAAEJCQOJzQ4LCAmLBMpMDE0LC4pLy0rJyUlFiEmCAcJKykiFgsDFwkKCQ0LCQgJBgEAAAAAAAAAAAAAAAAAAAo5MjAsJi8tGCsnJiInGzYsMC0pIyEgERIdHBkiJyUVBgMDDysfJB0lJiEdJyUgFhUXGRYWEhcjGxQSEw0PBAEAAAAOCQQBAAAAAAAAAAAAAA==" };
-
 // Waveform over mel of the reply. What was made but not yet heard is pale, as in the captions.
 
 const SPANS_S = [8, 16, 32]; // visible seconds; while it is being made, a longer reply turns pages of the last size
@@ -242,23 +237,9 @@ export class Scope {
     this.heard = 0;
     this.page = 0;
     this.whole = false;
-    this.sampled = false;
     this.pointed = null;
     this.mel.begin();
     this.recolour();
-  }
-
-  // A picture of speech while there is none: pale, as nothing of it is heard.
-  showSample({ seconds, bands, every, mel, peaks }) {
-    const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-    const levels = [...bytes(mel)].flatMap((byte) => [17 * (byte >> 4), 17 * (byte & 15)]);
-    this.columns = Array.from({ length: (levels.length / bands) * every }, (_, i) => {
-      const column = levels.slice(bands * Math.floor(i / every), bands * (Math.floor(i / every) + 1));
-      return Uint8Array.from({ length: MEL.bands }, (_, band) => column[Math.floor((band * bands) / MEL.bands)]);
-    });
-    this.peaks = [...bytes(peaks)].map((peak) => [-peak / 255, peak / 255]);
-    this.total = seconds * this.rate;
-    this.sampled = this.stale = true;
   }
 
   push(pcm) {
@@ -291,7 +272,6 @@ export class Scope {
   }
 
   get span() {
-    if (this.sampled) return this.seconds;
     if (this.whole && this.seconds) return this.seconds;
     return this.fits ? SPANS_S.find((span) => this.seconds <= span * 0.98) : SPANS_S.at(-1);
   }

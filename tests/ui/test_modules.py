@@ -13,40 +13,6 @@ from tests.ui.node import in_node, module
 
 ALONE = [name for name in modules() if not name.endswith("_worklet.js")]
 
-PLAYS = """async (url) => {
-  const { Player, wavOf } = await import(url);
-  const reports = [];
-  const player = new Player(24000, 40, (report) => reports.push(report), () => {});
-  const pcm = Int16Array.from({ length: 12000 }, (_, i) => 8000 * Math.sin(i / 8));
-  await player.unlock();
-  player.push(pcm.slice());
-  player.end();
-  for (let i = 0; i < 500 && reports.at(-1)?.state !== "done"; i++) await new Promise((resolve) => setTimeout(resolve, 20));
-  const { played, underruns } = reports.at(-1);
-  return { played, underruns, heard: reports.some(({ onset }) => onset > 0), bytes: wavOf([pcm], 24000).size };
-}"""
-DECODES = """async (url) => {
-  const { OpusReply } = await import(url);
-  const [packets, heads] = [[], []];
-  const encoder = new AudioEncoder({
-    output(chunk, { decoderConfig } = {}) {
-      const data = new Uint8Array(chunk.byteLength);
-      chunk.copyTo(data);
-      packets.push(data);
-      if (decoderConfig?.description) heads.push(new Uint8Array(decoderConfig.description));
-    },
-    error: (fault) => { throw fault; },
-  });
-  encoder.configure({ codec: "opus", sampleRate: 48000, numberOfChannels: 1 });
-  const data = Float32Array.from({ length: 48000 }, (_, i) => 0.5 * Math.sin((2 * Math.PI * 440 * i) / 48000));
-  encoder.encode(new AudioData({ format: "f32", sampleRate: 48000, numberOfFrames: 48000, numberOfChannels: 1, timestamp: 0, data }));
-  await encoder.flush();
-  const made = [];
-  const reply = new OpusReply(24000, heads[0], (pcm) => made.push(...pcm), (fault) => { throw fault; });
-  reply.push(packets);
-  await reply.end();
-  return { samples: made.length, loudest: Math.max(...made) };
-}"""
 COMES_BACK = """async (url, resumed) => {
   const sockets = [];
   globalThis.window = { addEventListener() {} };
@@ -113,14 +79,6 @@ class TestAlone:
         assert alone.evaluate("(url) => import(url).then(Object.keys)", f"/{address(name)}")
         assert not faults
 
-    def test_the_player_plays_every_sample_once(self, alone):
-        seen = alone.evaluate(PLAYS, f"/{address('components/player.js')}")
-        assert seen == {"played": 12000, "underruns": 0, "heard": True, "bytes": 44 + 24000}
-
-    def test_opus_becomes_as_many_samples_as_were_spoken(self, alone):
-        seen = alone.evaluate(DECODES, f"/{address('components/player.js')}")
-        assert abs(seen["samples"] - 24_000) < 1_000 and 14_000 < seen["loudest"] < 19_000
-
 
 def test_a_door_goes_on_where_its_connection_broke():
     seen = in_node(COMES_BACK, module("door.js"), True)
@@ -146,38 +104,6 @@ def test_modules_are_files_that_may_be_kept_for_good(url):
     assert {HERE / name for name in {*modules()} - {JOINED}} == {*HERE.rglob("*.js")} - {
         HERE / "first.js"
     }
-
-
-KEPT = """async (url, denied) => {
-  const storage = () => {
-    const kept = new Map();
-    return { getItem: (name) => kept.get(name) ?? null, setItem: (name, value) => kept.set(name, value),
-      removeItem: (name) => kept.delete(name) };
-  };
-  const places = { localStorage: storage(), sessionStorage: storage() };
-  const window = (globalThis.window = {});
-  for (const [name, place] of Object.entries(places)) {
-    Object.defineProperty(window, name, { get() {
-      if (denied) throw new Error("SecurityError");
-      return place;
-    } });
-  }
-  const { recall, note } = await import(url);
-  const seen = [recall("shade")];
-  note("shade", "dark");
-  note("tab", "1", "sessionStorage");
-  seen.push(recall("shade"), recall("tab"), recall("tab", "sessionStorage"));
-  note("shade", null);
-  return [...seen, recall("shade")];
-}"""
-
-
-def test_what_is_noted_is_recalled_until_it_is_forgotten():
-    assert in_node(KEPT, module("common.js"), False) == [None, "dark", None, "1", None]
-
-
-def test_a_browser_that_keeps_nothing_forgets_without_a_fault():
-    assert in_node(KEPT, module("common.js"), True) == [None] * 5
 
 
 MEASURED = """async (url, name, entries) => {

@@ -146,12 +146,13 @@ def features(pcm: np.ndarray) -> np.ndarray:
     return ((np.maximum(levels, levels.max() - 8.0) + 4.0) / 4.0).astype(np.float32)
 
 
-BOTH = (0.573, 0.622, -2.043)
-WORDS_ALONE = (0.762, -0.764)
+BOTH = (0.579, 0.673, 1.518, -3.173)
+WORDS_ALONE = (0.809, 1.448, -1.823)
 MELODY_ALONE = (0.759, -1.949)
-"""What a unit of melody, of words, and nothing add to the log-odds; of `scripts.turns tune`."""
-LEVELS = (0.8, -3.0)
-WAITS_S = (0.2, 0.9, 1.2)
+"""What a unit of melody, of words, a mark behind them, and nothing add to the log-odds; of
+`scripts.turns tune`."""
+LEVELS = (1.7, -1.0)
+WAITS_S = (0.2, 0.7, 0.9)
 """Above LEVELS[i] so much silence ends a turn, below all of them the last one."""
 EAGERNESS = {"low": 1.6, "medium": 1.0, "auto": 1.0, "high": 0.6}
 """Factors of the silence."""
@@ -161,10 +162,14 @@ def log_odds(text: str | None, melody: float | None) -> float | None:
     """That the turn is over; None where neither is known."""
     if text is None:
         return None if melody is None else MELODY_ALONE[0] * melody + MELODY_ALONE[1]
-    words = load_words().log_odds(text)
-    if melody is None:
-        return WORDS_ALONE[0] * words + WORDS_ALONE[1]
-    return BOTH[0] * melody + BOTH[1] * words + BOTH[2]
+    heard = (load_words().log_odds(text), ends_with_a_mark(text), 1.0)
+    weights, given = (WORDS_ALONE, heard) if melody is None else (BOTH, (melody, *heard))
+    return sum(weight * value for weight, value in zip(weights, given, strict=True))
+
+
+def ends_with_a_mark(text: str) -> bool:
+    """Which a recogniser writes behind what it takes for a sentence."""
+    return text.rstrip().endswith((".", "?", "!"))
 
 
 def wait_s(odds: float | None, eagerness: str = "auto") -> float:

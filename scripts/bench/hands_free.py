@@ -1,7 +1,9 @@
 """Talking to the built-in voice in Chromium, hands-free.
 
 The page runs with its recogniser and the built-in voice; Chromium's fake microphone asks the same
-question over and over, so that every answer is interrupted by the next question.
+question over and over, so that every answer is interrupted by the next question. A run ends after
+--minutes; the same command with the same --out goes on where it ended. With --tabs all listen to
+the same microphone, and talk at the same time.
 
     first_sound   from the last loud block of the question to the first sample of the answer at the
                   loudspeaker
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import resource
+import time
 
 import numpy as np
 
@@ -35,28 +38,43 @@ PAUSE_S = 4.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--turns", type=count, default=20, metavar="N", help="questions (20)")
+    parser.add_argument("--turns", type=count, default=200, metavar="N", help="questions (200)")
+    parser.add_argument("--tabs", type=count, default=1, metavar="N", help="who ask (1)")
+    parser.add_argument("--minutes", type=float, default=9.0, help="of a run (9)")
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
-    report.add(machine=machine(), turns=args.turns)
+    report.go_on()
+    kept = {"starts": [], "silences": [], "underruns": 0, **report.values.get("seen", {})}
+    report.add(machine=machine(), tabs=args.tabs)
     with open_service() as client:
         asked = client.say(QUESTION, voice=client.info.voices[-1])
     assert asked.sample_rate_hz == RATE_HZ
     wave = np.concatenate([asked.samples, np.zeros(round(PAUSE_S * RATE_HZ), np.float32)])
     service = build_talking_service(EngineConfig(), TalkConfig())
     with served(service) as url, hearing(wave) as browser:
-        tab = talk_hands_free(browser, url)
-        for turn in range(1, args.turns + 1):
-            enough = "(n) => Math.min(seen.starts.length, seen.silences.length) >= n"
-            over = f"(n) => ({enough})(n) || recorder.state === 'off'"
-            tab.page.wait_for_function(over, arg=turn, timeout=1000 * TURN_LIMIT_S)
-            require_listening(tab)
-            report.say(f"{turn} turns")
-        seen = tab.page.evaluate("seen")
+        tabs = [talk_hands_free(browser, url) for _ in range(args.tabs)]
+        until_s, turns, wanted = time.monotonic() + 60 * args.minutes, 0, args.turns
+        while len(kept["starts"]) + turns * args.tabs < wanted and time.monotonic() < until_s:
+            turns += 1
+            for tab in tabs:
+                enough = "(n) => Math.min(seen.starts.length, seen.silences.length) >= n"
+                over = f"(n) => ({enough})(n) || recorder.state === 'off'"
+                tab.page.wait_for_function(over, arg=turns, timeout=1000 * TURN_LIMIT_S)
+                require_listening(tab)
+            if turns % 5 == 0:
+                report.say(f"{turns} turns")
+        found = [tab.page.evaluate("seen") for tab in tabs]
+    seen = {
+        what: kept[what] + [round(ms, 1) for one in found for ms in one[what][:turns]]
+        for what in ("starts", "silences")
+    }
+    underruns = kept["underruns"] + sum(one["underruns"] for one in found)
     report.add(
-        **spread("first_sound", seen["starts"][: args.turns]),
-        **spread("silence", seen["silences"][: args.turns]),
-        underruns=seen["underruns"],
+        turns=len(seen["starts"]),
+        **spread("first_sound", seen["starts"]),
+        **spread("silence", seen["silences"]),
+        underruns=underruns,
         memory_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        seen=seen | {"underruns": underruns},
     )

@@ -2,11 +2,15 @@
 
 The program runs in a process of its own; the turns are those of the testing half of
 `python -m scripts.turns data FOLDER`, as many whole ones as ones with a pause inside, each on a
-connection of its own, in blocks of 20 ms.
+connection of its own, in blocks of 20 ms. A run ends after --minutes; the same command with the
+same --out goes on where it ended.
 
     first_sound     from the last sample of the last word to the first sound that arrives
     torn            turns with a pause of which two parts were kept as two questions
     sounded_before  turns with a pause in which an answer was heard before the person went on
+    gaps            in the last answers, for who plays them BUFFER_S behind their first sound
+    ahead           answers that were begun before their turn was over: how many were told, how many
+                    not, and how long was worked at the latter in a minute of the run
 """
 
 from __future__ import annotations
@@ -39,9 +43,16 @@ from scripts.turns.data import (
 
 BLOCK = RATE_HZ // 50
 BEFORE_S, AFTER_S, LONGEST_S = 0.3, 1.6, 8.0
+BUFFER_S = 0.05
 SETTINGS: dict[str, dict[str, Any] | None] = {
     "judge": None,  # what a session has that sets nothing
     "silence": {"type": "server_vad"},
+}
+COUNTS = {
+    "released": 'ahead_total{outcome="released"}',
+    "thrown_away": 'ahead_total{outcome="thrown_away"}',
+    "worked_for_nothing_s": "ahead_wasted_seconds_total",
+    "mended": "turns_mended_total",
 }
 
 
@@ -51,19 +62,63 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--turns", type=count, default=200, metavar="N", help="of each setting (200)"
     )
     parser.add_argument("--noise", type=int, metavar="DB", help="so far below the speech")
+    parser.add_argument("--together", type=count, default=1, metavar="N", help="who speak (1)")
+    parser.add_argument("--minutes", type=float, default=9.0, help="of a run (9)")
     parser.add_argument("--port", type=int, default=7871)
     parser.add_argument("--settings", default="judge,silence")
 
 
-async def speak(url: str, turn: Turn, folder: Path, detection: dict | None, noise: int | None):
-    """What happened, in seconds behind the last word: `sounds`, and the questions that remain."""
+class Ear:
+    """What a client hears of one turn, in seconds behind the last word."""
+
+    def __init__(self, begun_s: float, last_s: float):
+        self._zero_s = begun_s + last_s
+        self.sounds: list[float] = []
+        self.items: set[str] = set()
+        self.over = False
+        self.gaps_ms: list[float] = []
+        self._dry_s: float | None = None
+
+    def now_s(self) -> float:
+        return time.perf_counter() - self._zero_s
+
+    def take(self, event: dict[str, Any]) -> None:
+        kind, now_s = event["type"], self.now_s()
+        if kind == "response.created":
+            self.over, self.gaps_ms, self._dry_s = False, [], None
+        elif kind == "response.output_audio.delta":
+            self.sounds.append(now_s)
+            begins_s = now_s + BUFFER_S if self._dry_s is None else max(now_s, self._dry_s)
+            if self._dry_s is not None and now_s > self._dry_s:
+                self.gaps_ms.append(round(1000 * (now_s - self._dry_s), 1))
+            self._dry_s = begins_s + len(event["delta"]) * 3 / 8 / RATE_HZ
+        elif kind == "response.done":
+            self.over = True
+        elif kind == "input_audio_buffer.committed":
+            self.items.add(event["item_id"])
+        elif kind == "conversation.item.deleted":
+            self.items.discard(event["item_id"])
+
+    def row(self, turn: Turn, folder: Path) -> dict[str, Any]:
+        firsts = [1000 * s for s in self.sounds if s > 0]
+        rest_s = (len(np.load(folder / f"{turn.name}.npy")) - turn.cut) / RATE_HZ
+        return {
+            "kind": turn.kind,
+            "first_ms": round(firsts[0], 1) if firsts else None,
+            "torn": turn.kind != WHOLE and len(self.items) > 1,
+            "before": turn.kind != WHOLE and any(s < -rest_s for s in self.sounds),
+            "gaps_ms": self.gaps_ms,
+        }
+
+
+async def speak(
+    url: str, turn: Turn, folder: Path, detection: dict | None, noise: int | None
+) -> dict[str, Any]:
+    """What happened."""
     said = turn.sound(folder)
     said = said if noise is None else with_noise(said, noise)
     before, after = room(round(BEFORE_S * RATE_HZ)), room(round(LONGEST_S * RATE_HZ))
     pcm = np.concatenate([before, said, after])
-    last_s = (len(before) + len(said)) / RATE_HZ
-    sounds: list[float] = []
-    items: set[str] = set()
     async with connect(f"{url}/v1/realtime?model=nano", max_size=None) as socket:
         await socket.recv()
         if detection is not None:
@@ -72,72 +127,78 @@ async def speak(url: str, turn: Turn, folder: Path, detection: dict | None, nois
             while json.loads(await socket.recv())["type"] != "session.updated":
                 pass
         begun_s = time.perf_counter()
+        ear = Ear(begun_s, (len(before) + len(said)) / RATE_HZ)
 
         async def listen() -> None:
-            async for said in socket:
-                event, now_s = json.loads(said), time.perf_counter() - begun_s - last_s
-                if event["type"] == "response.output_audio.delta":
-                    sounds.append(now_s)
-                elif event["type"] == "input_audio_buffer.committed":
-                    items.add(event["item_id"])
-                elif event["type"] == "conversation.item.deleted":
-                    items.discard(event["item_id"])
+            async for told in socket:
+                ear.take(json.loads(told))
 
         listening = asyncio.create_task(listen())
         for start in range(0, len(pcm), BLOCK):
             await asyncio.sleep(begun_s + (start + BLOCK) / RATE_HZ - time.perf_counter())
             data = base64.b64encode(pcm[start : start + BLOCK].tobytes()).decode()
             await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": data}))
-            now_s = time.perf_counter() - begun_s - last_s
-            if now_s > AFTER_S and sounds and sounds[-1] > 0:
+            if ear.now_s() > AFTER_S and ear.over and ear.sounds and ear.sounds[-1] > 0:
                 break
         listening.cancel()
-    return sounds, items
+    return ear.row(turn, folder)
 
 
-def figures(found: list[tuple[Turn, list[float], set[str]]], folder: Path) -> dict[str, Any]:
+def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    firsts = {kind: [] for kind in (WHOLE, HESITATES, SOFTEST)}
-    for turn, sounds, _ in found:
-        firsts[turn.kind] += [1000 * s for s in sounds if s > 0][:1]
-    if firsts[WHOLE]:
-        values |= spread("first_sound", firsts[WHOLE])
-    paused = firsts[HESITATES] + firsts[SOFTEST]
-    values |= spread("first_sound_behind_pauses", paused) if paused else {}
-    values["unanswered"] = sum(not any(s > 0 for s in sounds) for _, sounds, _ in found)
+    for name, found in (
+        ("first_sound", [row for row in rows if row["kind"] == WHOLE]),
+        ("first_sound_behind_pauses", [row for row in rows if row["kind"] != WHOLE]),
+    ):
+        answered = [row["first_ms"] for row in found if row["first_ms"] is not None]
+        values |= spread(name, answered) if answered else {}
+    values["unanswered"] = sum(row["first_ms"] is None for row in rows)
+    values["gaps"] = sum(len(row["gaps_ms"]) for row in rows)
     for kind in (HESITATES, SOFTEST):
-        turns = [(turn, sounds, items) for turn, sounds, items in found if turn.kind == kind]
-        values[kind] = {
-            "turns": len(turns),
-            "torn": sum(len(items) > 1 for *_, items in turns),
-            "sounded_before": sum(
-                any(s < -_rest_s(turn, folder) for s in sounds) for turn, sounds, _ in turns
-            ),
-        }
+        turns = [row for row in rows if row["kind"] == kind]
+        torn, before = (sum(row[what] for row in turns) for what in ("torn", "before"))
+        values[kind] = {"turns": len(turns), "torn": torn, "sounded_before": before}
     return values
 
 
-def _rest_s(turn: Turn, folder: Path) -> float:
-    """From where the person goes on to the last word."""
-    return (len(np.load(folder / f"{turn.name}.npy")) - turn.cut) / RATE_HZ
+def counted(url: str) -> dict[str, float]:
+    found = dict.fromkeys(COUNTS, 0.0)
+    for line in httpx.get(f"{url}/metrics").text.splitlines():
+        key, _, value = line.rpartition(" ")
+        found |= {name: float(value) for name in COUNTS if key == f"moss_speech_{COUNTS[name]}"}
+    return found
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
+    report.go_on()
     turns = [turn for turn in load(args.folder) if turn.half == TEST][: args.turns]
-    report.add(machine=machine(), turns=len(turns), noise_db=args.noise)
+    rows = report.values.get("rows") or {name: [] for name in args.settings.split(",")}
+    before_s, ahead = report.values.get("seconds", 0.0), report.values.get("ahead", {})
+    begun_s = time.monotonic()
+    report.add(machine=machine(), noise_db=args.noise, together=args.together)
     with running(args.port) as program:
         url = program.url.replace("http", "ws")
-        found: dict[str, list] = {name: [] for name in args.settings.split(",")}
-        for at, turn in enumerate(turns):
-            for name, results in found.items():
-                results.append((turn, *asyncio.run(
-                    speak(url, turn, args.folder, SETTINGS[name], args.noise)
-                )))  # fmt: skip
-            if at % 5 == 4 or at + 1 == len(turns):
-                values = {name: figures(results, args.folder) for name, results in found.items()}
-                report.add(done=at + 1, **values)
-                report.say(json.dumps(values))
-        lines = httpx.get(f"{program.url}/metrics").text.splitlines()
-        kept = [line for line in lines if "ahead" in line or "mended" in line]
-        report.add(metrics=[line for line in kept if not line.startswith("#")])
-        report.add(memory_mb=program.counts()["rss_mb"])
+
+        async def speak_all(name: str, found: list[Turn]) -> list[dict[str, Any]]:
+            spoken = (speak(url, turn, args.folder, SETTINGS[name], args.noise) for turn in found)
+            return list(await asyncio.gather(*spoken))
+
+        for at in range(len(min(rows.values(), key=len)), len(turns), args.together):
+            for name, results in rows.items():
+                del results[at:]
+                results += asyncio.run(speak_all(name, turns[at : at + args.together]))
+            seconds = time.monotonic() - begun_s
+            over = seconds > 60 * args.minutes or at + args.together >= len(turns)
+            if over or at % 5 == 4:
+                now = counted(program.url)
+                sums = {key: now[key] + ahead.get(key, 0.0) for key in now}
+                minutes = (before_s + seconds) / 60
+                values = {name: figures(results) for name, results in rows.items()}
+                report.add(
+                    turns=len(rows[name]), seconds=round(60 * minutes, 1), **values, ahead=sums,
+                    wasted_s_a_minute=round(sums["worked_for_nothing_s"] / minutes, 3),
+                    memory_mb=program.counts()["rss_mb"], rows=rows,
+                )  # fmt: skip
+                report.say(f"{at + args.together} turns: {json.dumps(values)}")
+            if over:
+                return

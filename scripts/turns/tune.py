@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from moss_engine.audio.rate import Downsampler
-from moss_engine.audio.turn_judge import LEVELS, load_melody, load_words, log_odds
+from moss_engine.audio.turn_judge import LEVELS, ends_with_a_mark, load_melody, load_words, log_odds
 from moss_engine.audio.turn_judge import WAITS_S as WAITS
 from moss_engine.audio.turn_taking import RATE_HZ as LOW_HZ
 from moss_engine.recogniser.load import load_recogniser
@@ -27,8 +27,10 @@ from scripts.turns.data import with_noise as noisy
 SILENCE_S = 0.1
 ALONE_S = 0.2
 """Of silence, behind which Pipecat asks Smart Turn."""
-SOONEST_S = 0.42
+SOONEST_S = 0.36
 """From the last word to the first sound where nothing is waited for: words, then the answer."""
+BEHIND_S = 0.08
+"""From the last word to the first frame that the detector takes for silence."""
 WAITS_S = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 NOISES_DB = (20, 10)
 MOST = {HESITATES: 0.02, SOFTEST: 0.12}
@@ -64,10 +66,12 @@ def heard(folder: Path, turns: list[Turn]) -> list[dict]:
 
 
 def columns(entries: list[dict]) -> np.ndarray:
-    """[n, 3]: melody, words, 1."""
+    """[n, 4]: melody, words, whether there is a mark behind them, 1."""
     words = load_words()
-    rows = [(entry["melody"], words.log_odds(entry["text"]), 1.0) for entry in entries]
-    return np.array(rows).reshape(-1, 3)
+    rows = [
+        (e["melody"], words.log_odds(e["text"]), ends_with_a_mark(e["text"]), 1.0) for e in entries
+    ]
+    return np.array(rows).reshape(-1, 4)
 
 
 def fitted(given: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -91,7 +95,7 @@ class Judged:
     def figures(self, levels: tuple[float, ...], waits: tuple[float, ...]) -> dict[str, float]:
         """`waits[i]` holds above `levels[i]`, the last one below all."""
         place = (self.odds[:, None] < np.array(levels)).sum(axis=1)
-        delay = np.maximum(np.array(waits)[place], SOONEST_S)
+        delay = np.maximum(np.array(waits)[place] + BEHIND_S, SOONEST_S)
         whole = delay[self.kinds == WHOLE]
         early = {kind: (self.pauses > delay)[self.kinds == kind].mean() for kind in MOST}
         p50, p95 = np.percentile(whole, [50, 95])
@@ -121,7 +125,7 @@ def make(folder: Path, out: Path | None) -> None:
     whole = np.array([entry["kind"] == WHOLE for entry in halves[TUNE]])
     given = {half: columns(found) for half, found in halves.items()}
     report.add(turns=len(quiet), soonest_s=SOONEST_S, judges=judged_alike(entries))
-    for name, used in (("melody", [0, 2]), ("words", [1, 2]), ("both", [0, 1, 2])):
+    for name, used in (("melody", [0, 3]), ("words", [1, 2, 3]), ("both", [0, 1, 2, 3])):
         weights = fitted(given[TUNE][:, used], whole)
         print(f"{name}: weights {np.round(weights, 3).tolist()}")
         judged = {half: Judged(halves[half], given[half][:, used] @ weights) for half in halves}

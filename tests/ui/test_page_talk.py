@@ -189,10 +189,8 @@ def test_hands_free_ends_the_turn_and_a_voice_ends_the_answer(service, speaker):
     assert tab.page.locator(".rec-state").inner_text() == "Hearing you"
     assert not tab.page.locator("#stop").is_visible(), "the round button does the same"
     shown(tab, "speaking")
-    assert (
-        len(service.requests) == 1
-        and tab.page.locator(".rec-hint").inner_text() == "talk to interrupt"
-    )
+    (first,) = service.open  # what was begun at earlier pauses is given up
+    assert tab.page.locator(".rec-hint").inner_text() == "talk to interrupt"
     tab.page.evaluate("""() => {
       document.addEventListener("liveaudio", ({ detail }) => {
         if (detail.phase === "stopped") window.cutAt ??= [liveAudio.heard, Date.now()];
@@ -201,10 +199,10 @@ def test_hands_free_ends_the_turn_and_a_voice_ends_the_answer(service, speaker):
     shown(tab, "hearing")
     tab.page.wait_for_function("window.cutAt !== undefined")
     heard, at_ms = tab.page.evaluate("cutAt")
-    assert until(lambda: service.cancelled), "the answer was not stopped"
-    assert until(lambda: len(service.requests) == 2)
+    assert until(lambda: first in service.cancelled), "the answer was not stopped"
+    assert until(lambda: len(service.requests[-1].messages) == 3)
     assert tab.page.evaluate("tap.firstAt") < at_ms
-    asked, answer, again = service.requests[1].messages
+    asked, answer, again = service.requests[-1].messages
     assert (
         isinstance(asked.content, Speech)
         and isinstance(answer.content, Reply)

@@ -30,6 +30,8 @@ WORSE, MOSTLY = 1.5, 0.7
 wrong."""
 WRONG_SMOOTH, WRONG_BINS = 0.9, 9
 """That is seen over so much of the past, and so many neighbouring frequencies."""
+NOISE = 4e-6
+"""Power, spread over all frequencies, that does not interrupt an answer."""
 SILENT = 1e-4
 """Below this peak nothing is played."""
 
@@ -91,10 +93,12 @@ class EchoCanceller:
 
     def _forget_what_is_wrong(self, spectra: np.ndarray) -> None:
         """Where the filter adds more than it takes, the way has changed: a device was exchanged, or
-        one of both streams lost a moment. There it is learned anew."""
+        one of both streams lost a moment. There it is learned anew, unless what is left is so soft
+        that it is the room's noise."""
         self._powers = WRONG_SMOOTH * self._powers + (1 - WRONG_SMOOTH) * np.abs(spectra) ** 2
         cleaned, heard, echo = (smooth(power) for power in self._powers)
         wrong = (cleaned > WORSE * heard) & (echo > MOSTLY * heard)
+        wrong &= cleaned > NOISE * WRONG_BINS * BLOCK
         self._response[:, wrong] = 0.0
         self._doubt[:, wrong] = COUPLING
 

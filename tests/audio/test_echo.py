@@ -63,6 +63,13 @@ def test_who_talks_meanwhile_stays():
     assert np.mean(cleaned[talking][loud] > 8 * left[talking][loud]) > 0.8
 
 
+def test_where_nothing_comes_back_next_to_nothing_is_taken_for_an_echo():
+    played = voice(8.0, 0)
+    noise = 2e-4 * np.random.default_rng(2).normal(size=len(played)).astype(np.float32)
+    _, left = run(noise, played)
+    assert np.percentile(10 * np.log10(left[len(left) // 4 :] + 1e-12), 90) < -45.0
+
+
 def test_a_way_that_changes_is_learned_anew():
     played = voice(12.0, 0)
     heard = room(played, -6.0, 0.05)

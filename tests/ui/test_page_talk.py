@@ -186,7 +186,8 @@ def test_hands_free_ends_the_turn_and_a_voice_ends_the_answer(service, speaker):
     tab = speaker()
     tab.page.locator(".rec-free").click()
     shown(tab, "hearing")
-    assert tab.page.locator(".rec-state").inner_text() == "Hearing you"
+    said = "document.querySelector('.rec-state').innerText"
+    tab.page.wait_for_function(f"{said} === 'Hearing you'")
     assert not tab.page.locator("#stop").is_visible(), "the round button does the same"
     shown(tab, "speaking")
     (first,) = service.open  # what was begun at earlier pauses is given up

@@ -15,6 +15,7 @@ from moss_engine.config import REPO_ROOT
 
 FOLDER = REPO_ROOT / "assets" / "bench"
 IN_TIME_RTF = 0.9
+JUDGES = ("distillmos", "dnsmos")
 """A level of load is in real time if no chunk was late and every reply was made so much faster."""
 
 Report = dict[str, Any]
@@ -120,8 +121,8 @@ def machine_of(values: Report) -> str:
 
 
 def voice_part(voice: Report) -> list[str]:
-    """How well the built-in voice is understood, and how good it sounds to two judges, step by step
-    from its teacher to whole replies."""
+    """How well the built-in voices are understood, and how good they sound to two judges, step by
+    step from their teacher to whole replies."""
     steps = {
         "the teacher, Harvard sentences": "teacher",
         "vocoder alone, from true mels": "true_mel",
@@ -129,21 +130,28 @@ def voice_part(voice: Report) -> list[str]:
         "whole replies, Harvard sentences": "harvard",
         "whole replies, everyday sentences": "everyday",
     }
+    voices = {"Ada": "", "Ben": "_ben"}
 
     def judged(judge: str, step: str) -> str:
         return f"{voice[f'{judge}_{step}']:.2f} ({voice[f'{judge}_{step}_worst']:.2f})"
 
+    heads = [f"{name}, {judge}" for name in voices for judge in ("DistillMOS", "DNSMOS")]
     rows = [
-        (what, judged("distillmos", step), judged("dnsmos", step)) for what, step in steps.items()
+        (what, *(judged(judge, step + end) for end in voices.values() for judge in JUDGES))
+        for what, step in steps.items()
     ]
+    wrong = "; ".join(
+        f"of {name} {voice[f'wer_everyday{end}_percent']} % of the words of everyday sentences and "
+        f"{voice[f'wer_harvard{end}_percent']} % of the Harvard sentences'"
+        for name, end in voices.items()
+    )
     return [
-        f"- A recogniser ({voice['recogniser']}) mistakes {voice['wer_everyday_percent']} % of the "
-        f"words of everyday sentences and {voice['wer_harvard_percent']} % of the Harvard "
-        f"sentences'. The page takes {voice['app_memory_mb']} MB of memory.",
+        f"- A recogniser ({voice['recogniser']}) mistakes {wrong}.",
+        f"- The page takes {voice['app_memory_mb']} MB of memory.",
         "",
         "Judged by two predictors of opinions, from 1 to 5, the mean and the worst sentence:",
         "",
-        *table(("what is heard", "DistillMOS", "DNSMOS"), rows),
+        *table(("what is heard", *heads), rows),
     ]
 
 
@@ -432,10 +440,11 @@ def summary_of(reports: Reports) -> list[str]:
         ("listeners at a time without a gap", most_in_time(cpu), held(moss)),
         ("the same with a stand-in for the codec, a BigVGAN of 116 M", "", held(full)),
         ("decode step of one reply", "", f"{decode_ms:.3g} ms"),
-        ("words that a recogniser mistakes", f"{voice['wer_everyday_percent']:.3g} %",
+        ("words that a recogniser mistakes, of either voice",
+         f"{voice['wer_everyday_percent']:.3g}, {voice['wer_everyday_ben_percent']:.3g} %",
          "not known"),
-        ("how good it sounds, by DistillMOS, 1 to 5", f"{voice['distillmos_harvard']:.3g}",
-         "not known"),
+        ("how good they sound, by DistillMOS, 1 to 5",
+         f"{voice['distillmos_harvard']:.3g}, {voice['distillmos_harvard_ben']:.3g}", "not known"),
         ("memory", f"{voice['app_memory_mb']:.3g} MB",
          f"{h100['streams']['memory_gib']:.3g} GiB, on an H100"),
     ]  # fmt: skip

@@ -24,10 +24,11 @@ class Spoken:
     wave: np.ndarray
 
 
-async def speak(service: SpeechService, text: str, number: int) -> Spoken:
-    """One text in the default mode, with the checkpoint's sampling and a fixed seed."""
+async def speak(service: SpeechService, text: str, number: int, voice: str | None = None) -> Spoken:
+    """One text in the default mode, with the checkpoint's sampling and a fixed seed; in its first
+    voice unless another is named."""
     info = await service.describe()
-    request = request_of(info, Text(text), f"evaluate-{number}", seed=SEED)
+    request = request_of(info, Text(text), f"evaluate-{number}", voice=voice, seed=SEED)
     caption, parts = "", [np.zeros(0, np.float32)]
     async for event in stream(service, request):
         if isinstance(event, TextDelta):
@@ -41,12 +42,14 @@ async def speak(service: SpeechService, text: str, number: int) -> Spoken:
     raise AssertionError("the stream ended without a last word")
 
 
-async def speak_all(service: SpeechService, texts: Sequence[str], concurrency: int) -> list[Spoken]:
+async def speak_all(
+    service: SpeechService, texts: Sequence[str], concurrency: int, voice: str | None = None
+) -> list[Spoken]:
     """Every text once, `concurrency` at a time, in order."""
     slots = asyncio.Semaphore(concurrency)
 
     async def one(number: int, text: str) -> Spoken:
         async with slots:
-            return await speak(service, text, number)
+            return await speak(service, text, number, voice)
 
     return list(await asyncio.gather(*(one(k, text) for k, text in enumerate(texts))))

@@ -35,8 +35,11 @@ from scripts.judges.replies import SEED, speak_all
 from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.judges.sound import SoundJudges
 from scripts.judges.words import ErrorCount, Recogniser, count_errors
+from scripts.nano.speech.voices import ADA, BEN
 
 PORT = 7993
+SUFFIXES = {ADA: "", BEN: f"_{BEN}"}
+"""Of the figures of each voice."""
 
 
 def misheard(
@@ -62,10 +65,12 @@ def reply_figures(
     figures: dict[str, object] = {}
     try:
         rate_hz = asyncio.run(service.describe()).sample_rate_hz
-        for name, texts in (("harvard", HARVARD), ("everyday", EVERYDAY)):
-            waves = [reply.wave for reply in asyncio.run(speak_all(service, texts, 2))]
-            figures[f"wer_{name}_percent"] = misheard(recogniser, texts, waves, rate_hz)
-            figures |= judges.figures(name, waves, rate_hz)
+        for voice, suffix in SUFFIXES.items():
+            for name, texts in (("harvard", HARVARD), ("everyday", EVERYDAY)):
+                replies = asyncio.run(speak_all(service, texts, 2, voice))
+                waves, name = [reply.wave for reply in replies], name + suffix
+                figures[f"wer_{name}_percent"] = misheard(recogniser, texts, waves, rate_hz)
+                figures |= judges.figures(name, waves, rate_hz)
     finally:
         service.close()
     return figures
@@ -75,27 +80,28 @@ def copy_figures(
     work: Path, config: EngineConfig, recogniser: Recogniser, judges: SoundJudges
 ) -> dict[str, object]:
     """The teacher, what the vocoder makes of its mels, and of its mels after the codec."""
-    originals, rate_hz = teacher_waves(HARVARD, work / "harvard"), MOSS_MEL.sample_rate_hz
-    even = 2 * MOSS_MEL.hop_size
-    padded = [np.pad(wave, (0, -len(wave) % even)) for wave in originals]
-    mels = [log_mel(torch.from_numpy(wave), MOSS_MEL) for wave in padded]
-    fsq = load_fsq(config.checkpoint / "codec")
-    with torch.inference_mode():
-        decoded = [fsq.mel_of_codes(fsq.codes_of_mel(mel[None]))[0] for mel in mels]
-    kinds = {
-        "teacher": originals,
-        "true_mel": vocoded(mels, config),
-        "copy_synthesis": vocoded(decoded, config),
-    }
     figures: dict[str, object] = {}
-    for name, waves in kinds.items():
-        figures[f"wer_{name}_percent"] = misheard(recogniser, HARVARD, waves, rate_hz)
-        figures |= judges.figures(name, waves, rate_hz)
+    even, fsq = 2 * MOSS_MEL.hop_size, load_fsq(config.checkpoint / "codec")
+    for voice, suffix in SUFFIXES.items():
+        originals = teacher_waves(HARVARD, work / f"harvard{suffix}", voice)
+        padded = [np.pad(wave, (0, -len(wave) % even)) for wave in originals]
+        mels = [log_mel(torch.from_numpy(wave), MOSS_MEL) for wave in padded]
+        with torch.inference_mode():
+            decoded = [fsq.mel_of_codes(fsq.codes_of_mel(mel[None]))[0] for mel in mels]
+        kinds = {
+            f"teacher{suffix}": originals,
+            f"true_mel{suffix}": vocoded(mels, config),
+            f"copy_synthesis{suffix}": vocoded(decoded, config),
+        }
+        for name, waves in kinds.items():
+            rate_hz = MOSS_MEL.sample_rate_hz
+            figures[f"wer_{name}_percent"] = misheard(recogniser, HARVARD, waves, rate_hz)
+            figures |= judges.figures(name, waves, rate_hz)
     return figures
 
 
-def teacher_waves(sentences: Sequence[str], cache: Path) -> list[np.ndarray]:
-    """The sentences as the teacher says them, float32; kept in `cache` as 16-bit WAV."""
+def teacher_waves(sentences: Sequence[str], cache: Path, voice: str) -> list[np.ndarray]:
+    """The sentences as the teacher says them in a voice, float32; kept in `cache` as 16-bit WAV."""
     import soundfile
 
     from scripts.nano.speech.teacher_voice import Teacher
@@ -105,7 +111,7 @@ def teacher_waves(sentences: Sequence[str], cache: Path) -> list[np.ndarray]:
     if not all(path.exists() for path in paths):
         teacher = Teacher()
         for k, (path, sentence) in enumerate(zip(paths, sentences, strict=True)):
-            row = {"spoken": spoken_text(sentence), "voice": "ada", "speed": 1.0}
+            row = {"spoken": spoken_text(sentence), "voice": voice, "speed": 1.0}
             soundfile.write(path, teacher.say(row, k)[0], MOSS_MEL.sample_rate_hz, "PCM_16")
     return [soundfile.read(path, dtype="float32")[0] for path in paths]
 

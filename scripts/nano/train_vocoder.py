@@ -2,26 +2,31 @@
 
     python -m scripts.nano.train_vocoder source_filter --work WORK
     python -m scripts.nano.train_vocoder bigvgan --work WORK
+    python -m scripts.nano.train_vocoder source_filter --work WORK --start FOLDER --rate 2.5e-4
 
 Reads vocoder_speech/ and codec/, whose mels a part of the crops have; writes
-vocoder/source_filter/ or vocoder/bigvgan/, as they stand in a checkpoint.
+vocoder/source_filter/ or vocoder/bigvgan/, as they stand in a checkpoint. With --start a vocoder
+goes on from its weights, against critics from the first step.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from moss_engine.codec.base import MOSS_MEL
+from moss_engine.codec.files import filled
 from moss_engine.codec.vocoder.make import SOURCE_TYPES, save_source_vocoder
 from moss_engine.codec.vocoder.source_bigvgan import SourceBigVgan
 from moss_engine.codec.vocoder.source_filter import MIN_F0_HZ, SourceFilter
-from scripts.nano.stage import add_training_options, pick_device, set_rate, stage_parser
+from scripts.nano.stage import add_training_options, pick_device, stage_parser
 from scripts.nano.vocoder.crops import Crops, VocoderSpeech
 from scripts.nano.vocoder.losses import (
     adversarial_loss,
@@ -40,6 +45,7 @@ WITHOUT_CRITICS = 0.12
 """Share of the steps."""
 RISE_STEPS, FINAL_RATE = 200, 0.04
 REPORT_EVERY_STEPS = 1000
+WARM_UPS = 3
 GAIN = 2.0
 """Makes replies about as loud as -20 LUFS: the teacher speaks at -26.6."""
 
@@ -72,13 +78,23 @@ KINDS = {
 class Trainer:
     """Generator, its averaged weights, critics, and one step of either stage."""
 
-    def __init__(self, kind: Kind, device: torch.device) -> None:
+    def __init__(self, kind: Kind, device: torch.device, start: Path | None) -> None:
         self.kind, self.device = kind, device
+        self.rate = torch.tensor(1e-5, device=device)
         self.generator, self.average = (kind.network(**kind.sizes).to(device) for _ in range(2))
+        if start is not None:
+            known = filled(lambda: kind.network(**kind.sizes), start, "cpu")
+            self.generator.load_state_dict(known.state_dict())
         self.average.requires_grad_(False).load_state_dict(self.generator.state_dict())
         self.critics = make_critics().to(device)
         self.optimisers = [
-            torch.optim.AdamW(network.parameters(), 1e-5, BETAS, weight_decay=DECAY)
+            torch.optim.AdamW(
+                network.parameters(),
+                self.rate,
+                BETAS,
+                weight_decay=DECAY,
+                capturable=device.type == "cuda",
+            )
             for network in (self.generator, self.critics)
         ]
 
@@ -128,7 +144,7 @@ class Trainer:
 
     def _judge(self, real: Tensor, fake: Tensor) -> list[list[Tensor]]:
         enabled = self.device.type == "cuda"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=enabled):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled, cache_enabled=False):
             return [critic(torch.cat([real, fake])) for critic in self.critics]
 
     def _update(self, which: int, loss: Tensor) -> None:
@@ -143,13 +159,35 @@ class Trainer:
                 torch._foreach_lerp_(list(averaged), list(learnt), 1 - EMA_DECAY)
 
 
-def rate_at(step: int, steps: int, peak: float) -> float:
-    """Without critics twice the peak; with them a cosine from the peak down to FINAL_RATE of it;
-    a short rise at the start."""
-    rise, fall = min(1.0, (step + 1) / RISE_STEPS), (step / steps - WITHOUT_CRITICS)
-    if fall < 0:
+def recorded(step: Callable[[], list[Tensor]], device: torch.device) -> Callable[[], list[Tensor]]:
+    """The step as one CUDA graph, as its thousands of launches take longer than their work; on a
+    CPU as it is."""
+    if device.type != "cuda":
+        return step
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UPS):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        figures = step()
+
+    def replay() -> list[Tensor]:
+        graph.replay()
+        return figures
+
+    return replay
+
+
+def rate_at(step: int, steps: int, alone: int, peak: float) -> float:
+    """Twice the peak for the first `alone` steps, without critics; with them a cosine from the peak
+    down to FINAL_RATE of it; a short rise at the start."""
+    rise = min(1.0, (step + 1) / RISE_STEPS)
+    if step < alone:
         return rise * 2 * peak
-    fall /= 1 - WITHOUT_CRITICS
+    fall = (step - alone) / (steps - alone)
     return rise * peak * (FINAL_RATE + (1 - FINAL_RATE) * (1 + math.cos(math.pi * fall)) / 2)
 
 
@@ -159,6 +197,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="length of the training (default: as shipped)")
     parser.add_argument("--batch", type=int, default=16, help="crops of one step")
     parser.add_argument("--crop-frames", type=int, default=30, help="mel frames of a crop's sound")
+    parser.add_argument("--start", type=Path, metavar="FOLDER", help="a vocoder to go on from")
+    parser.add_argument("--rate", type=float, help="learning rate against critics")
     add_training_options(parser)
     args = parser.parse_args()
     device, kind = pick_device(args.device), KINDS[args.kind]
@@ -166,16 +206,22 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
     speech = VocoderSpeech(args.work / "vocoder_speech", args.work / "codec", device)
-    trainer = Trainer(kind, device)
+    trainer = Trainer(kind, device, args.start)
     count = sum(p.numel() for p in trainer.generator.parameters()) / 1e6
     print(f"{args.kind}: {count:.2f} M parameters, {speech.hours:.2f} h of speech", flush=True)
     steps, began = args.steps or kind.steps, time.monotonic()
+    alone = 0 if args.start else math.ceil(steps * WITHOUT_CRITICS)
+
+    def crops() -> Crops:
+        return speech.crops(args.batch, args.crop_frames, kind.context, kind.true_share)
+
     for step in range(steps):
-        for optimiser in trainer.optimisers:
-            set_rate(optimiser, rate_at(step, steps, kind.rate))
-        crops = speech.crops(args.batch, args.crop_frames, kind.context, kind.true_share)
-        competes = step / steps >= WITHOUT_CRITICS
-        figures = trainer.compete(crops) if competes else trainer.reconstruct(crops)
+        if step == 0 and alone:
+            taken = recorded(lambda: trainer.reconstruct(crops()), device)
+        elif step == alone:
+            taken = recorded(lambda: trainer.compete(crops()), device)
+        trainer.rate.fill_(rate_at(step, steps, alone, args.rate or kind.rate))
+        figures = taken()
         if (step + 1) % REPORT_EVERY_STEPS == 0 or step + 1 == steps:
             values = [float(figure.detach()) for figure in figures]
             shown = ", ".join(f"{name} {value:.4f}" for name, value in zip(FIGURES, values))

@@ -3,8 +3,7 @@
     python -m scripts.nano.vocoder_speech --work WORK [--hours 6] [--processes N]
 
 The teacher's network makes its voice as filtered pulses plus a rest; both are kept apart here, with
-F0 and the phase of the pulses. A part of the speech has another pitch and another length of the
-vocal tract, so that the vocoder knows more than one voice.
+F0 and the phase of the pulses. The second voice is made of both parts as everywhere.
 
 Writes vocoder_speech/00000.npz and so on: int16 "voiced" and "rest", int16 "phase" (65,536 a
 period) and float32 "f0" at 80 Hz.
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import random
 import time
 from collections import Counter
 from pathlib import Path
@@ -23,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from moss_engine.api.errors import CheckpointError
-from scripts.judges.words import resample
+from scripts.nano.speech.second_voice import convert, teacher_speed
 from scripts.nano.speech.shards import SAMPLE_RATE_HZ
 from scripts.nano.speech.teacher_voice import load_hibari
+from scripts.nano.speech.voices import ADA
 from scripts.nano.stage import stage_parser
 from scripts.nano.tokenizer import read_prompts
 
@@ -35,7 +34,6 @@ UNIT = 2400
 F0_HOP = 300
 MIN_F0_HZ = 40.0
 PROMPTS_PER_SHARD = 48
-ALTERED_SHARE = 0.225
 SILENCE = 0.004
 
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -48,24 +46,25 @@ class Speaker:
     def __init__(self) -> None:
         self.hibari = load_hibari()
 
-    def say(
-        self, ids: list[int], speed: float, is_altered: bool, rng: np.random.Generator
-    ) -> Parts:
-        """The parts of phoneme ids as they are said, or of another voice."""
-        if not is_altered:
-            return self._say(ids, speed, 1.0, rng)
-        stretch, pitch = rng.uniform(0.8, 1.12), rng.choice([1.0, rng.uniform(0.6, 0.95)])
-        return played_at(stretch, *self._say(ids, speed / stretch, pitch, rng))
+    def say(self, ids: list[int], voice: str, speed: float, rng: np.random.Generator) -> Parts:
+        """The parts of phoneme ids in one of the voices."""
+        if voice == ADA:
+            voiced, rest, f0 = self._say(ids, speed, rng)
+            return voiced, rest, phase_of(f0), f0
+        voiced, rest, f0 = self._say(ids, teacher_speed(speed), rng)
+        return second_voice_parts(voiced, rest, f0)
 
-    def _say(self, ids: list[int], speed: float, pitch: float, rng: np.random.Generator) -> Parts:
-        """The teacher's wave as two parts that add up to it, its F0 multiplied by `pitch`."""
+    def _say(
+        self, ids: list[int], speed: float, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The teacher's wave as two parts that add up to it, and its F0."""
         from hibari import dsp  # pyright: ignore[reportMissingImports]
 
         feed = {"ids": np.asarray([ids], np.int64), "speed": np.asarray([speed], np.float32)}
         log_filter, turn, log_noise, log_free, angle, f0 = (
             part[0] for part in self.hibari.sess.run(None, feed)
         )
-        f0 = f0.reshape(-1) * np.float32(pitch)
+        f0 = f0.reshape(-1)
         pulse = (
             dsp.stft(dsp.pulses(f0), len(f0))
             * np.exp(1j * np.pi * np.tanh(turn))
@@ -73,8 +72,8 @@ class Speaker:
         )
         noise = rng.standard_normal((len(log_noise), 2 * len(f0)), dtype=np.float32)
         rest = noise.view(np.complex64) * dsp.ex(log_noise) + np.exp(1j * angle) * dsp.ex(log_free)
-        voiced, rest = (dsp.ola(part.astype(np.complex64)) for part in (pulse * pitch, rest))
-        return voiced, rest, phase_of(f0), f0
+        voiced, rest = (dsp.ola(part.astype(np.complex64)) for part in (pulse, rest))
+        return voiced, rest, f0
 
 
 def phase_of(f0: np.ndarray) -> np.ndarray:
@@ -84,18 +83,13 @@ def phase_of(f0: np.ndarray) -> np.ndarray:
     return np.cumsum(hz) / SAMPLE_RATE_HZ
 
 
-def played_at(
-    stretch: float, voiced: np.ndarray, rest: np.ndarray, phase: np.ndarray, f0: np.ndarray
-) -> Parts:
-    """As if played at `stretch` times the speed: pitch and formants move together."""
-    percent = round(100 * stretch)
-    voiced, rest = (resample(part, percent, 100) for part in (voiced, rest))
-    count = len(voiced) // F0_HOP
-    at = np.arange(count * F0_HOP) * percent / 100
-    phase = np.interp(at, np.arange(len(phase)), phase)
-    at_f0 = (np.arange(count) + 0.5) * percent / 100 - 0.5
-    f0 = np.interp(at_f0, np.arange(len(f0)), f0).astype(np.float32) * np.float32(percent / 100)
-    return voiced[: len(at)], rest[: len(at)], phase, f0
+def second_voice_parts(voiced: np.ndarray, rest: np.ndarray, f0: np.ndarray) -> Parts:
+    """The teacher's parts and F0 -> those of the second voice"""
+    second = convert(np.stack([voiced, rest]), f0, SAMPLE_RATE_HZ)
+    count = second.waves.shape[1] // F0_HOP
+    voiced, rest = second.waves[:, : count * F0_HOP]
+    phase = np.interp(np.arange(len(rest)), second.pulses, np.arange(len(second.pulses)))
+    return voiced, rest, phase, second.f0_hz[F0_HOP // 2 :: F0_HOP][:count].astype(np.float32)
 
 
 _speaker: Speaker | None = None
@@ -112,13 +106,12 @@ def _make_shard(task: tuple[Path, int, list[dict[str, Any]]]) -> Counter[str]:
     assert _speaker is not None
     parts, samples = [], Counter[str]()
     for prompt in prompts:
-        is_altered = random.Random(prompt["id"]).random() < ALTERED_SHARE
         rng = np.random.default_rng(prompt["id"])
         for sentence in _speaker.hibari.phonemize(prompt["spoken"]):
             ids = _speaker.hibari.ids(sentence)
-            found = trimmed(*_speaker.say(ids, prompt["speed"], is_altered, rng))
+            found = trimmed(*_speaker.say(ids, prompt["voice"], prompt["speed"], rng))
             parts.append(found)
-            samples["altered" if is_altered else "as it is"] += len(found[0])
+            samples[prompt["voice"]] += len(found[0])
     names = ("voiced", "rest", "phase", "f0")
     streams = {n: np.concatenate(values) for n, values in zip(names, zip(*parts), strict=True)}
     np.savez(folder / f"{number:05d}.npz", **streams)  # pyright: ignore[reportArgumentType]

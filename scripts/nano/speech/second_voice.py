@@ -33,7 +33,7 @@ MIN_PULSES = 4
 @dataclass(frozen=True)
 class Converted:
     """waves: [parts, samples]; f0_hz: one value per sample of them, 0 where unvoiced; pulses: times
-    in samples."""
+    in samples, between two of them."""
 
     waves: np.ndarray
     f0_hz: np.ndarray
@@ -66,6 +66,7 @@ def convert(waves: np.ndarray, f0_hz: np.ndarray, rate_hz: int = 24_000) -> Conv
     voiced = f0 > VOICED_HZ
     cycles = np.cumsum(np.maximum(f0, VOICED_HZ)) / rate_hz
     starts = np.flatnonzero(np.floor(cycles[1:]) > np.floor(cycles[:-1])) + 1
+    late = cycles % 1 * rate_hz / np.maximum(f0, VOICED_HZ)
     target = lower_hz(f0) / TRACT
     sung, kept = np.zeros_like(waves, dtype=np.float64), np.ones(length)
     new_f0, pulses = np.zeros(length), []
@@ -82,7 +83,7 @@ def convert(waves: np.ndarray, f0_hz: np.ndarray, rate_hz: int = 24_000) -> Conv
             place = round(at)
             gain = np.sqrt(f0[min(place, length - 1)] / target[min(place, length - 1)])
             _add_grain(sung, waves, int(marks[nearest]), place, int(periods[nearest]), gain)
-            pulses.append(at)
+            pulses.append(place - late[marks[nearest]])
             at += rate_hz / target[min(place, length - 1)]
     both = GAIN * (sung + waves * kept)
     slowed = resample_poly(both, 100, TRACT_PERCENT, axis=1).astype(np.float32)

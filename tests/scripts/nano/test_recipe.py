@@ -146,7 +146,7 @@ def test_every_stage_makes_what_the_next_one_reads(work, run, tmp_path):
 
 
 def test_the_shipped_files_are_those_of_their_manifest():
-    assert verify_manifest(NANO_CHECKPOINT)["command"].startswith("python -m scripts.nano.export ")
+    assert verify_manifest(NANO_CHECKPOINT)["command"].startswith("python -m scripts.nano.export")
 
 
 def test_speech_is_read_once_the_teacher_has_said_it_all(work, tmp_path):

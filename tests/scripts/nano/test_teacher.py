@@ -12,6 +12,7 @@ from scripts.nano.prompts import draw_speed, draw_takes
 from scripts.nano.speech.second_voice import FRAME_SAMPLES, TRACT, convert, lower_hz, teacher_speed
 from scripts.nano.speech.teacher_voice import code_labels, join_words, spelled_a
 from scripts.nano.speech.voices import MAX_RATE, MIN_RATE, RATE_TOKENS, RATES, rate_token
+from scripts.nano.vocoder_speech import second_voice_parts
 
 KNOWN = frozenset("abcdefgh ,.!")
 
@@ -80,3 +81,14 @@ def test_a_speed_has_the_token_of_the_nearest_rate():
     speeds = [draw_speed(rng) for _ in range(2000)]
     assert MIN_RATE - 0.001 <= min(speeds) < 0.7 and 1.5 < max(speeds) <= MAX_RATE + 0.001
     assert {voice for voice, _ in draw_takes("chat", rng)} == {"ada", "ben"}
+
+
+def test_the_parts_of_the_second_voice_know_where_its_pulses_are():
+    wave, f0 = tone(200.0, 80)
+    voiced, rest, phase, low_hz = second_voice_parts(wave, np.zeros_like(wave), f0)
+    assert len(voiced) == len(rest) == len(phase) == len(low_hz) * FRAME_SAMPLES
+    assert low_hz[20:-20] == pytest.approx(lower_hz(f0)[0], rel=1e-6) and not rest.any()
+    inside = slice(5000, 20_000)
+    loudest = 5000 + np.flatnonzero(voiced[inside] > 0.9 * voiced[inside].max())
+    turns = (phase[loudest] + 0.5) % 1 - 0.5
+    assert len(loudest) > 60 and np.abs(turns).max() < 0.03

@@ -199,7 +199,6 @@ def test_one_click_and_a_sentence_is_understood(serve, visit):
         tab.page.wait_for_function("document.body.dataset.input")
         start = tab.page.locator(".la-start")
         assert start.locator("p").inner_text().startswith("MOSS-Speech is a language model")
-        assert tab.page.evaluate("liveAudio.scope.columns.length") > 150, "the scope is empty"
         tab.page.get_by_role("button", name="Hear an example").click()
         tab.page.wait_for_function("liveAudio.heard > 0")
         tab.wait("done")

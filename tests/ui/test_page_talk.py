@@ -182,7 +182,7 @@ def test_space_talks_and_escape_takes_it_back_unless_it_closes_a_dialog(service,
 
 def test_hands_free_ends_the_turn_and_a_voice_ends_the_answer(service, speaker):
     pytest.importorskip("silero_vad")
-    service.script = Script(seconds=30.0, rtf=0.3)
+    service.script = Script(seconds=30.0, rtf=0.9)
     tab = speaker()
     tab.page.locator(".rec-free").click()
     shown(tab, "hearing")

@@ -35,8 +35,8 @@ PROBLEM = (
 def composer(facts: PageInfo) -> tuple[dict[str, gr.components.Component], gr.Button, gr.Button]:
     """The controls of a question, and the buttons that send and stop: one place, one at a time."""
     with gr.Column(elem_id="composer"):
-        ask = '<h2>Ask</h2><p id="hint" role="status"></p>'
-        gr.HTML(f'<div class="heard-only">{ask}</div>', apply_default_css=False)
+        hint = '<p class="heard-only" id="hint" role="status"></p>'
+        gr.HTML(f'<h2 class="heard-only">Ask</h2>{hint}', apply_default_css=False)
         mode = gr.Radio(
             [(mode.label, mode.name) for mode in facts.modes],
             value=facts.default_mode.name,

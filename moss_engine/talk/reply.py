@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from difflib import SequenceMatcher
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -303,20 +302,29 @@ class _Joined:
         return f" {text}" if space else text
 
 
+MOST_APART = 40
+"""Words, written and said, of an amount, an address and the like: so far apart they are looked for
+at most, as this is done where everybody's events are handed on."""
+
+
 class Writing:
     """The words of a voice, as they come, in the writing of the `text` that it was given to say:
     "three thirty-eight P M" are shown as "3:38 PM". Other words are shown as it says them."""
 
     def __init__(self, text: str):
         given, self._said = text.split(), spoken_text(text).split()
+        words, heard = _plain(given), _plain(self._said)
         # For each word that is said; empty where the writing before it stands for it, too.
         self._shown: list[str] = []
-        words = SequenceMatcher(None, _plain(given), _plain(self._said), autojunk=False)
-        for kind, begin, end, first, last in words.get_opcodes():
-            if kind == "equal":
-                self._shown += given[begin:end]
-            elif first < last:
-                self._shown += [" ".join(given[begin:end]), *[""] * (last - first - 1)]
+        at = 0
+        while len(self._shown) < len(heard):
+            skipped, last = _meeting(words, at, heard, len(self._shown))
+            if last:
+                self._shown += [" ".join(given[at : at + skipped]), *[""] * (last - 1)]
+            at += skipped
+            if len(self._shown) < len(heard):
+                self._shown.append(given[at])
+                at += 1
         self._at, self._word, self._space = -1, "", ""
 
     def take(self, text: str) -> str:
@@ -341,3 +349,17 @@ class Writing:
 
 def _plain(words: list[str]) -> list[str]:
     return [word.strip(".,!?;:()\"'").lower() for word in words]
+
+
+def _meeting(one: list[str], at: int, other: list[str], at_other: int) -> tuple[int, int]:
+    """How many words to go on in both until they say the same, or end: the fewest, as far as
+    MOST_APART; from there on, the second is written as the first's rest."""
+    left, left_other = len(one) - at, len(other) - at_other
+    for apart in range(MOST_APART + 1):
+        for skipped in range(max(0, apart - left_other), min(apart, left) + 1):
+            ends = skipped == left, apart - skipped == left_other
+            if all(ends):
+                return skipped, apart - skipped
+            if not any(ends) and one[at + skipped] == other[at_other + apart - skipped]:
+                return skipped, apart - skipped
+    return left, left_other

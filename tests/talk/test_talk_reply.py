@@ -294,6 +294,7 @@ async def test_recorded_parts_are_said_one_behind_the_other():
         ("That costs $5. Yes!", "That costs five| dollars. Yes!", "That costs $5. Yes!"),
         ("It is 3 PM.", "Three o'clock it is.", "Three o'clock it is."),
         ("\u4f60\u597d", "\u4f60| \u597d", "\u4f60 \u597d"),
+        ("1 a" + " 1 a" * 999, "one a" + " one a" * 999, "1 a" + " 1 a" * 999),
     ],
 )
 def test_words_are_shown_in_the_writing_that_the_voice_was_given(written, said, shown):

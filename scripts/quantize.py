@@ -16,7 +16,7 @@ that loses least of the layer's output, given the mean square of every input. Wr
 float8_scales.safetensors into the folder and enters it, with what was measured, in manifest.json.
 app.py with `--dtype float8` then keeps the shared layers as float8, with `--dtype float8-all` the
 branches and heads, too. float8_inputs.safetensors holds the largest magnitude of every layer's
-inputs, which `python -m scripts.convert --dtype fp8` needs.
+inputs, which `python -m scripts.build_engine --dtype float8` needs.
 """
 
 from __future__ import annotations

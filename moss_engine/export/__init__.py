@@ -1,1 +1,1 @@
-"""Offline: from a converted checkpoint to engine files. Serving never imports this package."""
+"""Offline: from a checkpoint to engine files. Serving never imports this package."""

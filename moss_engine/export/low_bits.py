@@ -272,11 +272,11 @@ def write_folder(
         ignore=lambda at, names: weights(at, names) if Path(at) == folder else (),
     )
     try:
-        digest = _write_weights(folder, unfinished, config, bits, rounded, losses)
+        _write_weights(folder, unfinished, config, bits, rounded, losses)
         report = {**made_by, "bits": dict(bits), "matrices": [asdict(loss) for loss in losses]}
         (unfinished / REPORT_NAME).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
         source = {"source_digest": checkpoint_digest(folder), **made_by}
-        write_manifest(unfinished, {"quantised": source}, {FILE_NAME: digest})
+        write_manifest(unfinished, {"quantised": source})
         if out.exists():
             out.rmdir()
         unfinished.rename(out)
@@ -292,7 +292,7 @@ def _write_weights(
     bits: Bits,
     rounded: Mapping[str, Rounded],
     losses: list[Loss],
-) -> str:
+) -> None:
     stored, shapes = read_index(folder), expected_tensors(config)
     entries: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
     for name, shape in shapes.items():
@@ -330,7 +330,7 @@ def _write_weights(
             if scale is not None:
                 yield name + SCALE_SUFFIX, scale.half()
 
-    return write_tensors(out / FILE_NAME, entries, made())
+    write_tensors(out / FILE_NAME, entries, made())
 
 
 def matrices(

@@ -117,7 +117,7 @@ def build_plan(
     refuse_bound_float8(dtype, target)
     if dtype not in library.dtypes:
         raise ConfigError(
-            f"{target.backend} {library.version} has no {dtype}; convert the checkpoint with one "
+            f"{target.backend} {library.version} has no {dtype}; give --dtype one "
             f"of {', '.join(library.dtypes)}."
         )
     assert (weights is None) == (target.weights == "bound"), "weights are given to be baked"
@@ -135,7 +135,7 @@ def refuse_bound_float8(dtype: str, target: BuildTarget) -> None:
     if dtype == FLOAT8 and target.weights == "bound":
         raise ConfigError(
             "float8 weights cannot be bound, as TensorRT wants their scales when it builds; build "
-            "with --weights baked, or convert with --dtype bf16."
+            "with --weights baked, or with --dtype bfloat16."
         )
 
 
@@ -216,8 +216,8 @@ def serialize(
     if plan is None:
         raise ConfigError(
             f"{target.backend} {library.version} could not build the network (its messages are "
-            "above); build with smaller --max-step-rows, --max-sessions or --kv-rows, or convert "
-            "with another --dtype."
+            "above); build with smaller --max-step-rows, --max-sessions or --kv-rows, or with "
+            "another --dtype."
         )
     return plan
 

@@ -149,8 +149,8 @@ def rotary_constants(config: ModelConfig, num_positions: int) -> tuple[torch.Ten
 def _refuse(dtype: str, target: BuildTarget) -> None:
     if dtype == "float16":
         raise ConfigError(
-            "The weights are float16, in which this network overflows with tensorrt_llm; convert "
-            "with --dtype bf16 or fp8."
+            "In float16 this network overflows with tensorrt_llm; build with --dtype bfloat16 or "
+            "float8."
         )
     refuse_bound_float8(dtype, target)
     size = target.limits.block_size

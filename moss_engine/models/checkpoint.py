@@ -7,7 +7,8 @@ beside them (`X.weight` and `X.weight_scale`, value = int8 * scale), linear weig
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -225,10 +226,11 @@ def read_finite(stored: StoredTensor) -> Tensor:
     return tensor
 
 
-def refuse_tied(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+def refuse_tied(folder: Path) -> None:
     """Raise CheckpointError if a head copies its channel's embedding table (by first rows)."""
+    stored = read_index(folder)
     for table, head in TABLES_AND_HEADS.items():
-        rows = tensors[table][:TIED_ROWS], tensors[head][:TIED_ROWS]
+        rows = _first_rows(stored[table]), _first_rows(stored[head])
         if rows[0].dtype is rows[1].dtype and torch.equal(*rows):
             raise CheckpointError(
                 f"{folder}: {head} equals {table}, as if tied; export the checkpoint again with "
@@ -236,13 +238,8 @@ def refuse_tied(folder: Path, tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-def refusing_tied(
-    folder: Path, tensors: Iterable[tuple[str, Tensor]]
-) -> Iterator[tuple[str, Tensor]]:
-    """The same tensors one by one; `refuse_tied` when all have passed."""
-    first_rows = {}
-    for name, tensor in tensors:
-        if name in TABLES_AND_HEADS or name in TABLES_AND_HEADS.values():
-            first_rows[name] = tensor[:TIED_ROWS].clone()
-        yield name, tensor
-    refuse_tied(folder, first_rows)
+def _first_rows(stored: StoredTensor) -> Tensor:
+    rows = min(TIED_ROWS, stored.shape[0])
+    num_bytes = stored.num_bytes // stored.shape[0] * rows
+    shape = (rows, *stored.shape[1:])
+    return read_tensor(dataclasses.replace(stored, shape=shape, num_bytes=num_bytes))

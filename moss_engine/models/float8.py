@@ -70,16 +70,28 @@ def is_float8(name: str, part: Part) -> bool:
     return part.is_linear and name.startswith("layers.")
 
 
-def stream_float8_parts(
-    folder: Path, config: ModelConfig, names: list[str] | None = None
-) -> Iterator[tuple[str, Tensor]]:
-    """The layout's tensors (or the named ones); each float8 matrix is followed by its two scales.
+def entries_of(config: ModelConfig, dtype: str) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """Name -> (dtype, shape) of every tensor of the layout in a number format, in network order."""
+    found: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+    for name, part in parts(config).items():
+        if dtype != "float8":
+            found[name] = getattr(torch, dtype), part.shape
+        elif is_float8(name, part):
+            found[name] = torch.float8_e4m3fn, part.shape
+            found[name + WEIGHT_SCALE] = found[name + INPUT_SCALE] = torch.float32, (1,)
+        else:
+            found[name] = torch.bfloat16, part.shape
+    return found
+
+
+def stream_float8_parts(folder: Path, config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
+    """The layout's tensors; each float8 matrix is followed by its two scales.
 
     Raises CheckpointError.
     """
     largest = load_largest_inputs(folder, config)
     layout = parts(config)
-    for name, tensor in stream_parts(folder, config, torch.bfloat16, names):
+    for name, tensor in stream_parts(folder, config, torch.bfloat16):
         if not is_float8(name, layout[name]):
             yield name, tensor
             continue
@@ -106,7 +118,7 @@ def load_largest_inputs(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
     if not path.exists():
         raise CheckpointError(
             f"{path} is missing; measure the inputs of every layer with `python -m "
-            f"scripts.quantize {folder}`, or convert with --dtype bf16."
+            f"scripts.quantize {folder}`, or build with --dtype bfloat16."
         )
     names = [
         source for name, part in parts(config).items() if part.is_linear for source in part.sources

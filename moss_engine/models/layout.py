@@ -91,18 +91,17 @@ def slot_prefixes(config: ModelConfig) -> list[str]:
 
 
 def stream_parts(
-    folder: Path, config: ModelConfig, dtype: torch.dtype, names: list[str] | None = None
+    folder: Path, config: ModelConfig, dtype: torch.dtype
 ) -> Iterator[tuple[str, Tensor]]:
-    """The layout's tensors (or the named ones) of a checkpoint, one at a time, on the CPU.
+    """The layout's tensors of a checkpoint, one at a time, on the CPU.
 
     All names and shapes are checked before the first is read. Raises CheckpointError; also for a
     value that becomes infinite in `dtype`.
     """
     stored = read_index(folder)
     check_tensors(folder, stored, expected_tensors(config))
-    layout = parts(config)
-    for name in names or layout:
-        yield name, _join(folder, name, layout[name], stored, dtype)
+    for name, part in parts(config).items():
+        yield name, _join(folder, name, part, stored, dtype)
 
 
 def _join(
@@ -120,7 +119,7 @@ def _join(
     assert start == len(joined), "a part is not filled"
     if dtype is torch.float16 and not bool(joined.isfinite().all()):
         raise CheckpointError(
-            f"{folder}: a value of {name} is beyond float16; convert with --dtype bf16."
+            f"{folder}: a value of {name} is beyond float16; use --dtype bfloat16."
         )
     return joined
 

@@ -60,16 +60,10 @@ def verify_manifest(folder: Path) -> dict[str, Any]:
     return made_by
 
 
-def write_manifest(
-    folder: Path, made_by: Mapping[str, Any], known: Mapping[str, str] | None = None
-) -> None:
-    """Write `manifest.json` over the folder's other files; `known` digests are not recomputed."""
-    known = known or {}
+def write_manifest(folder: Path, made_by: Mapping[str, Any]) -> None:
+    """Write `manifest.json` over the folder's other files."""
     entries = {
-        name: {
-            "sha256": known.get(name) or file_digest(folder / name),
-            "size": (folder / name).stat().st_size,
-        }
+        name: {"sha256": file_digest(folder / name), "size": (folder / name).stat().st_size}
         for name in _files(folder)
     }
     text = json.dumps({"files": entries, "made_by": dict(made_by)}, indent=1, sort_keys=True)

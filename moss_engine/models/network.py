@@ -223,7 +223,7 @@ def load_model(
     """
     config = ModelConfig.from_file(folder / "config.json")
     tensors = load_tensors(folder, expected_tensors(config), dtype=dtype, device=device)
-    refuse_tied(folder, tensors)
+    refuse_tied(folder)
     with torch.device("meta"):
         model = MossSpeech(config)
     model.load_state_dict(tensors, strict=True, assign=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,11 +42,11 @@ def refuse(path: Path, reason: str) -> CheckpointError:
     return CheckpointError(f"{path} {reason}; download or export the checkpoint again.")
 
 
-def read_header(path: Path, dtypes: Mapping[str, torch.dtype] = DTYPES) -> dict[str, StoredTensor]:
-    """The tensors of one file by name; `dtypes` are those that the file may have.
+def read_header(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of one file by name.
 
-    Raises CheckpointError unless the header is well-formed and its tensors, of allowed dtypes only,
-    cover the rest of the file exactly: without a gap, an overlap or a byte beyond the end.
+    Raises CheckpointError unless the header is well-formed and its tensors, of DTYPES only, cover
+    the rest of the file exactly: without a gap, an overlap or a byte beyond the end.
     """
     try:
         require_regular(path)
@@ -70,8 +68,7 @@ def read_header(path: Path, dtypes: Mapping[str, torch.dtype] = DTYPES) -> dict[
         raise refuse(path, "has a header that is no JSON object")
     entries.pop("__metadata__", None)
     stored = [
-        _stored_tensor(path, name, entry, 8 + header_bytes, dtypes)
-        for name, entry in entries.items()
+        _stored_tensor(path, name, entry, 8 + header_bytes) for name, entry in entries.items()
     ]
     end = 8 + header_bytes
     for tensor in sorted(stored, key=lambda t: (t.offset, t.num_bytes)):
@@ -109,9 +106,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def _stored_tensor(
-    path: Path, name: str, entry: Any, data_start: int, dtypes: Mapping[str, torch.dtype]
-) -> StoredTensor:
+def _stored_tensor(path: Path, name: str, entry: Any, data_start: int) -> StoredTensor:
     if not isinstance(entry, dict):
         raise refuse(path, f"describes tensor {name!r} wrongly")
     dtype, shape, offsets = (
@@ -119,20 +114,20 @@ def _stored_tensor(
         _counts(entry.get("shape")),
         _counts(entry.get("data_offsets")),
     )
-    if not isinstance(dtype, str) or dtype not in dtypes:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise CheckpointError(
-            f"{path} stores {name!r} as {dtype!r}; use a checkpoint of {', '.join(dtypes)} tensors."
+            f"{path} stores {name!r} as {dtype!r}; use a checkpoint of {', '.join(DTYPES)} tensors."
         )
     if shape is None or offsets is None or len(offsets) != 2:
         raise refuse(path, f"describes tensor {name!r} wrongly")
-    num_bytes = math.prod(shape) * dtypes[dtype].itemsize
+    num_bytes = math.prod(shape) * DTYPES[dtype].itemsize
     if offsets[1] - offsets[0] != num_bytes:
         raise refuse(
             path,
             f"gives tensor {name!r} {offsets[1] - offsets[0]} bytes where its shape needs "
             f"{num_bytes}",
         )
-    return StoredTensor(path, name, dtypes[dtype], shape, data_start + offsets[0], num_bytes)
+    return StoredTensor(path, name, DTYPES[dtype], shape, data_start + offsets[0], num_bytes)
 
 
 def _counts(values: Any) -> tuple[int, ...] | None:
@@ -142,69 +137,32 @@ def _counts(values: Any) -> tuple[int, ...] | None:
     return None
 
 
-DTYPE_NAMES = {
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.float8_e4m3fn: "F8_E4M3",
-}
-_PIECE_BYTES = 1 << 24
-
-
-def stored_bytes(entries: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> int:
-    """Size of the file that `write_tensors` makes of these."""
-    return len(_header(entries)) + sum(_num_bytes(*entry) for entry in entries.values())
-
-
 def write_tensors(
     path: Path,
     entries: Mapping[str, tuple[torch.dtype, tuple[int, ...]]],
     tensors: Iterable[tuple[str, Tensor]],
-) -> str:
-    """Write `tensors`, which are exactly `entries` in this order; returns the file's SHA-256.
-
-    The file appears under its name when it is complete and on the disk, or not at all. Raises
-    OSError.
-    """
-    unfinished = path.with_name(path.name + ".partial")
-    digest, left = hashlib.sha256(), list(entries)
-    try:
-        with unfinished.open("wb", buffering=0) as file:
-            header = _header(entries)
-            _write(file, memoryview(header))
-            digest.update(header)
-            for name, tensor in tensors:
-                assert left and name == left.pop(0), f"{name} is out of order"
-                assert (tensor.dtype, tuple(tensor.shape)) == entries[name], (
-                    f"{name} is not what the header says"
-                )
-                values = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-                data = memoryview(cast(Any, values))
-                for start in range(0, len(data), _PIECE_BYTES):
-                    _write(file, data[start : start + _PIECE_BYTES])
-                    digest.update(data[start : start + _PIECE_BYTES])
-            assert not left, f"{left[0]} was not written"
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return digest.hexdigest()
-
-
-def _write(file: Any, data: memoryview) -> None:
-    done = 0
-    while done < len(data):
-        done += file.write(data[done:])
+) -> None:
+    """Write `tensors`, which are exactly `entries` in this order, one at a time. Raises OSError."""
+    left = list(entries)
+    with path.open("wb") as file:
+        file.write(_header(entries))
+        for name, tensor in tensors:
+            assert left and name == left.pop(0), f"{name} is out of order"
+            assert (tensor.dtype, tuple(tensor.shape)) == entries[name], (
+                f"{name} is not what the header says"
+            )
+            values = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            file.write(memoryview(cast(Any, values)))
+    assert not left, f"{left[0]} was not written"
 
 
 def _header(entries: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> bytes:
+    names = {dtype: name for name, dtype in DTYPES.items()}
     described, offset = {}, 0
     for name, (dtype, shape) in entries.items():
-        end = offset + _num_bytes(dtype, shape)
+        end = offset + math.prod(shape) * dtype.itemsize
         described[name] = {
-            "dtype": DTYPE_NAMES[dtype],
+            "dtype": names[dtype],
             "shape": list(shape),
             "data_offsets": [offset, end],
         }
@@ -212,7 +170,3 @@ def _header(entries: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> bytes
     text = json.dumps(described, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def _num_bytes(dtype: torch.dtype, shape: tuple[int, ...]) -> int:
-    return math.prod(shape) * dtype.itemsize

@@ -16,13 +16,14 @@ from typing import Any
 
 from moss_engine.api.errors import ConfigError, EngineFileError
 from moss_engine.api.small_files import read_json
-from moss_engine.models.converted import DTYPE_OPTIONS
 from moss_engine.runtime.base import Limits
 
 ENGINE_MANIFEST_NAME = "engine.json"
 PLAN_NAME = "engine.plan"
 BACKENDS = ("tensorrt", "tensorrt_rtx", "tensorrt_llm")
 WEIGHTS = ("bound", "baked")
+DTYPES = ("bfloat16", "float16", "float32", "float8")
+"""Number formats of engines; the releases before 10 have float16 and float32."""
 FORMAT = 1
 
 
@@ -108,7 +109,7 @@ def read_plan(folder: Path, manifest: EngineManifest) -> bytes:
     """The plan's bytes, which are those whose digest was compared; raises EngineFileError for any
     other."""
     path = folder / PLAN_NAME
-    build = build_command(manifest.backend, manifest.limits, manifest.weights)
+    build = build_command(manifest.backend, manifest.limits, manifest.dtype, manifest.weights)
     again = f"copy it again, or build it again with {build}."
     try:
         plan = path.read_bytes()
@@ -133,13 +134,13 @@ def read_plan(folder: Path, manifest: EngineManifest) -> bytes:
     return plan
 
 
-def build_command(backend: str, limits: Limits, weights: str = "") -> str:
+def build_command(backend: str, limits: Limits, dtype: str, weights: str) -> str:
     """For the GPU that it is given on, into a new folder: the builder overwrites nothing."""
-    kept = f" --weights {weights}" if weights else ""
     return (
-        f"`python -m scripts.build_engine CONVERTED OUT --backend {backend}{kept} --block-size "
-        f"{limits.block_size} --kv-rows {limits.num_blocks * limits.block_size} --max-sessions "
-        f"{limits.max_batch} --max-step-rows {limits.max_step_rows}`"
+        f"`python -m scripts.build_engine CHECKPOINT OUT --backend {backend} --dtype {dtype} "
+        f"--weights {weights} --block-size {limits.block_size} --kv-rows "
+        f"{limits.num_blocks * limits.block_size} --max-sessions {limits.max_batch} "
+        f"--max-step-rows {limits.max_step_rows}`"
     )
 
 
@@ -161,14 +162,14 @@ def open_engine(folder: Path, needed: EngineRequirements) -> tuple[EngineManifes
     """Manifest and plan of a folder, both checked: what a runtime deserialises. Raises
     EngineFileError with the first field that differs, both values and the command that mends it."""
     found = read_engine_manifest(folder)
-    build = build_command(needed.backend, needed.limits, found.weights)
+    build = build_command(needed.backend, needed.limits, found.dtype, found.weights)
     again = f", or build again with {build}"
     remedies = {
         "backend": f"start with --runtime {found.backend}{again}",
         "checkpoint_digest": f"name with --checkpoint what the engine was built from{again}",
         "library_version": f"install release {found.library_version} of the library{again}",
         "compute_capability": f"build again for this GPU with {build}",
-        "dtype": _dtype_remedy(needed),
+        "dtype": _dtype_remedy(needed, found.weights),
         "plugin_digest": "use the plugin library that the engine was built with (--plugin)" + again,
         "block_size": f"start with --block-size {found.block_size}{again}",
     }
@@ -201,11 +202,9 @@ def _serves(field: str, value: Any, wanted: Any) -> bool:
     return value == wanted or (field == "dtype" and wanted == "auto")
 
 
-def _dtype_remedy(needed: EngineRequirements) -> str:
-    build = build_command(needed.backend, needed.limits)
-    return "omit --dtype" + "".join(
-        f", or convert with `python -m scripts.convert CHECKPOINT CONVERTED --dtype {option}` and "
-        f"build again with {build}"
-        for option, dtype in DTYPE_OPTIONS.items()
-        if dtype == needed.dtype
-    )
+def _dtype_remedy(needed: EngineRequirements, weights: str) -> str:
+    if needed.dtype not in DTYPES:
+        return "omit --dtype"
+    kept = "baked" if needed.dtype == "float8" else weights
+    build = build_command(needed.backend, needed.limits, needed.dtype, kept)
+    return f"omit --dtype, or build again with {build}"

@@ -26,8 +26,8 @@ LIMITS = Limits(block_size=16, num_blocks=64, max_batch=4, max_step_rows=512, ma
 NEEDED = EngineRequirements("tensorrt", "c" * 64, "8.6.0", "9.0", "auto", LIMITS)
 PLAN = bytes(range(256)) * 300
 BUILD = (
-    "`python -m scripts.build_engine CONVERTED OUT --backend tensorrt --weights bound --block-size "
-    "16 --kv-rows 1024 --max-sessions 4 --max-step-rows 512`."
+    "`python -m scripts.build_engine CHECKPOINT OUT --backend tensorrt --dtype float16 --weights "
+    "bound --block-size 16 --kv-rows 1024 --max-sessions 4 --max-step-rows 512`."
 )
 
 
@@ -63,8 +63,8 @@ def limits(**change: int) -> dict[str, object]:
         ({"checkpoint_digest": "d" * 64}, ("dddddddddddd is needed", "--checkpoint")),
         ({"library_version": "10.14.1"}, ("library_version 8.6.0 ", "install release 8.6.0")),
         ({"compute_capability": "8.9"}, ("compute_capability 8.6,9.0 ", "scripts.build_engine")),
-        ({"dtype": "bfloat16"}, ("dtype float16 ", "omit --dtype", "--dtype bf16` and build")),
-        ({"dtype": "float32"}, ("dtype float16 ", "float32 is needed; omit --dtype.")),
+        ({"dtype": "bfloat16"}, ("dtype float16 ", "omit --dtype", "--dtype bfloat16 --weights")),
+        ({"dtype": "int8"}, ("dtype float16 ", "int8 is needed; omit --dtype.")),
         ({"plugin_digest": "e" * 64}, ("plugin_digest none ", "--plugin")),
         (limits(block_size=32), ("block_size 16 ", "--block-size 16")),
         (limits(num_blocks=65), ("num_blocks 64 ", "--kv-rows 1024 or")),

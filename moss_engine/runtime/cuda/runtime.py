@@ -16,7 +16,7 @@ from moss_engine.api.errors import ConfigError
 from moss_engine.api.info import RuntimeInfo
 from moss_engine.api.tokens import Row
 from moss_engine.kernels.lm.attention import PagedAttention, Pool
-from moss_engine.models.checkpoint import expected_tensors, refusing_tied, stream_tensors
+from moss_engine.models.checkpoint import expected_tensors, refuse_tied, stream_tensors
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.float8 import load_scales
 from moss_engine.models.layout import Bits
@@ -224,7 +224,8 @@ def load_cuda_runtime(
     tensors = stream_tensors(
         folder, expected_tensors(config), dtype=dtype, keep_int8=packed, keep_int4=packed
     )
-    fill(weights, config, refusing_tied(folder, tensors), scales)
+    fill(weights, config, tensors, scales)
+    refuse_tied(folder)
     info = runtime_info(weights, folder)
     return CudaRuntime(config, limits, weights, info, kv_int8=kv_int8)
 

@@ -359,7 +359,7 @@ def load_torch_runtime(
     tensors = load_tensors(
         folder, expected_tensors(config), dtype=weight_dtype, device=device, keep_int8=int8
     )
-    refuse_tied(folder, tensors)
+    refuse_tied(folder)
     network = PackedNetwork(
         config, CheckpointWeights(tensors, dtype, threads), device, limits.max_seq_len
     )

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from moss_engine.api.errors import EngineFileError
 from moss_engine.models.config import ModelConfig
-from moss_engine.models.converted import entries_of
+from moss_engine.models.float8 import entries_of
 from moss_engine.models.network import rotary_tables
 from moss_engine.runtime.base import Limits
 

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from moss_engine.api.errors import CheckpointError
 from moss_engine.models import checkpoint
 from moss_engine.models.checkpoint import (
     FILE_NAME,
     expected_tensors,
     load_tensors,
-    refusing_tied,
     save_tensors,
     stream_tensors,
 )
@@ -100,22 +98,8 @@ def test_host_memory_holds_one_tensor_at_a_time(
     monkeypatch.setattr(checkpoint, "read_tensor", watched)
     weights = allocate(EVEN, torch.bfloat16, CPU)
     tensors = stream_tensors(folder, expected_tensors(EVEN), dtype=torch.bfloat16)
-    fill(weights, EVEN, refusing_tied(folder, tensors))
+    fill(weights, EVEN, tensors)
     assert most[0] <= 2  # one is still held while the next one is read
-
-
-def test_tied_heads_are_refused_although_seen_one_by_one() -> None:
-    table = torch.randn(5, 4)
-    tensors = {
-        "model.embed_tokens.weight": table,
-        "model.audio_embed.weight": table + 1,
-        "text_lm_head.weight": table + 2,
-        "audio_lm_head.weight": table + 1,
-    }
-    with pytest.raises(
-        CheckpointError, match=r"audio_lm_head\.weight equals model\.audio_embed\.weight"
-    ):
-        list(refusing_tied(Path("folder"), tensors.items()))
 
 
 def test_memory_of_weights_is_known_before_they_are_made() -> None:

@@ -189,7 +189,7 @@ def test_a_library_that_cannot_serve_is_a_sentence(monkeypatch: pytest.MonkeyPat
         (build_tensorrt_plan, "float8", {}, "--weights baked"),
         (build_tensorrt_plan, "bfloat16", {"trt": OLD_TENSORRT}, "8.6.0 has no bfloat16"),
         (build_llm_plan, "float8", {}, "build with --weights baked"),
-        (build_llm_plan, "float16", {}, "overflows with tensorrt_llm; convert with --dtype bf16"),
+        (build_llm_plan, "float16", {}, "overflows with tensorrt_llm; build with --dtype bfloat16"),
         (build_llm_plan, "bfloat16", {"block_size": 24}, "--block-size 24 is no power of two"),
         (build_llm_plan, "bfloat16", {"block_size": 4}, "is no power of two from 8 on"),
         (build_tensorrt_plan, "float32", {"gpu": "9.0"}, "which has compute capability 8.9"),

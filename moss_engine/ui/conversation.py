@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from moss_engine.api.info import ServiceInfo
-from moss_engine.api.request import Message, Reply, Speech, Text
+from moss_engine.api.request import Message, Speech, Text
 from moss_engine.api.service import SpeechService
-from moss_engine.api.tokens import Row, rows_until_code
 from moss_engine.audio.pcm import read_wav, waveform_peaks, write_wav
+from moss_engine.audio.playback import Answered
 from moss_engine.ui.audio_in.recordings import Utterance
 from moss_engine.ui.parts.words import STATE_S
 from moss_engine.ui.stream import NOTES, View
@@ -106,13 +106,12 @@ class PlaybackPosition(NamedTuple):
 
 
 @dataclass(eq=False)
-class Turn:
+class Turn(Answered):
     """What was typed or said, and what became of it.
 
     `remembered`: it is history for later turns; `speaks`: it is answered by speech; `reads`: the
     answer is the text itself, read aloud; `through_text`: it is history as words. `pcm` is the
-    reply's sound so far, until it is a clip, `unkept` why it could not become one; `rows` its rows,
-    `heard` the samples that reached the ear if not all did.
+    reply's sound so far, until it is a clip, `unkept` why it could not become one.
     `left_out` earlier turns did not fit beside this one.
     """
 
@@ -121,14 +120,10 @@ class Turn:
     speaks: bool = True
     reads: bool = False
     run: str = ""
-    said: list[tuple[int, str]] = field(default_factory=list)  # (first sample, text)
     note: str = ""
     pcm: list[bytes] = field(default_factory=list)
-    num_samples: int = 0
     sample_rate_hz: int = 0
-    rows: tuple[Row, ...] = ()
     over: bool = False
-    heard: int | None = None
     left_out: int = 0
     question_clip: Clip | None = None
     answer_clip: Clip | None = None
@@ -143,47 +138,36 @@ class Turn:
     def utterances(self) -> set[str]:
         return set() if isinstance(self.asked, str) else set(self.asked.keys)
 
-    @property
-    def spoken(self) -> str:
-        """The reply's text, as far as it was heard."""
-        return "".join(
-            text for start, text in self.said if self.heard is None or start < self.heard
-        )
-
     def take(self, message: Mapping[str, Any], view: View) -> None:
         """Keep what a message says of this reply."""
         self.run = view.run
+        self.over = view.over
+        if self.is_cut:
+            return
+        self.note, self.sample_rate_hz = view.note, view.sample_rate_hz
         self.pcm.append(message["pcm"])
-        self.said += [(start, text) for start, text in message["text"]]
-        self.note, self.over = view.note, view.over
+        self.words += [(start, text) for start, text in message["text"]]
         self.rows = () if view.state == "failed" else view.rows
-        self.num_samples, self.sample_rate_hz = view.num_samples, view.sample_rate_hz
+        self.num_samples = view.num_samples
 
     def close(self) -> None:
         """Nothing more comes; a reply that was not over was stopped."""
         if not self.over:
             self.over, self.note = True, NOTES["stopped"]
 
-    def cut(self, heard: int) -> None:
-        """Only the first `heard` samples reached the ear; the rest was never said."""
-        if (
-            self.speaks
-            and self.heard is None
-            and (heard < self.num_samples or not self.num_samples)
-        ):
-            self.heard, self.note = heard, NOTES["stopped"]
-            if self.answer_clip:
-                self.answer_clip = _kept(self, partial(cut_clip, self.answer_clip, heard))
-
-    def heard_rows(self, info: ServiceInfo) -> tuple[Row, ...]:
-        """The rows of what was heard."""
-        if self.heard is None:
-            return self.rows
-        return rows_until_code(self.rows, info.num_codes(self.heard), info.ids)
+    def cut(self, num_samples: int, info: ServiceInfo) -> None:
+        """Only the first samples reached the ear; the rest was never said."""
+        whole = self.num_samples and num_samples >= self.num_samples
+        if not self.speaks or self.is_cut or whole:
+            return
+        super().cut(num_samples, info)
+        self.note = NOTES["stopped"]
+        if self.answer_clip:
+            self.answer_clip = _kept(self, partial(cut_clip, self.answer_clip, num_samples))
 
     def sound(self) -> np.ndarray:
         """int16 [n] of the reply, as far as it was heard; it is forgotten here."""
-        pcm = np.frombuffer(b"".join(self.pcm), "<i2").astype(np.int16)[: self.heard]
+        pcm = np.frombuffer(b"".join(self.pcm), "<i2").astype(np.int16)[: self.num_samples]
         self.pcm.clear()
         return pcm
 
@@ -208,13 +192,18 @@ class Conversation:
         self.turns[:0] = earlier.turns
         self.forgotten += earlier.forgotten
 
-    def history(self, info: ServiceInfo, asked: Turn | None = None) -> tuple[Message, ...]:
+    def history(self, asked: Turn | None = None) -> tuple[Message, ...]:
         """The turns to answer after: those remembered, of any mode, of whose reply something was
         heard, and which hold no recordings of what is `asked` now."""
         said_again = asked.utterances if asked else set()
+        told = [
+            (turn, answer)
+            for turn in self.turns
+            if turn.remembered and (answer := turn.as_history(through_text=turn.through_text))
+        ]
         return tuple(
             message
-            for turn, answer in self._remembered(info)[self.forgotten :]
+            for turn, answer in told[self.forgotten :]
             if not turn.utterances & said_again
             for message in (Message("user", turn.content), Message("assistant", answer))
         )
@@ -235,13 +224,13 @@ class Conversation:
         if position := PlaybackPosition.read(heard):
             self.stopped.append(position.run)
 
-    def cut(self, heard: str) -> None:
+    def cut(self, heard: str, info: ServiceInfo) -> None:
         """Note what was heard of a reply, where `heard` is a PlaybackPosition."""
         position = PlaybackPosition.read(heard)
         with self._writing:
             for turn in self.turns:
                 if position and turn.remembered and turn.run == position.run:
-                    turn.cut(position.samples)
+                    turn.cut(position.samples, info)
 
     def entries(self, folder: Path) -> list[dict[str, Any]]:
         """What was said so far, for the page's Transcript; sound of finished turns is written to
@@ -252,17 +241,6 @@ class Conversation:
                 for turn in self.turns
                 for entry in (_question(turn, folder), *_answer(turn, folder))
             ]
-
-    def _remembered(self, info: ServiceInfo) -> list[tuple[Turn, Text | Reply]]:
-        found: list[tuple[Turn, Text | Reply]] = []
-        for turn in self.turns:
-            if not turn.remembered:
-                continue
-            if turn.through_text and (words := turn.spoken.strip()):
-                found.append((turn, Text(words)))
-            elif not turn.through_text and (rows := turn.heard_rows(info)):
-                found.append((turn, Reply(rows)))
-        return found
 
 
 def _question(turn: Turn, folder: Path) -> dict[str, Any]:
@@ -292,7 +270,7 @@ def _answer(turn: Turn, folder: Path) -> list[dict[str, Any]]:
     if turn.answer_clip is None and len(pcm := turn.sound()):
         turn.answer_clip = _kept(turn, partial(write_clip, folder, pcm, turn.sample_rate_hz))
     note = " ".join(part for part in (turn.note, left_out, turn.unkept) if part)
-    return [_entry("assistant", turn.spoken.strip(), note, turn.answer_clip)]
+    return [_entry("assistant", turn.transcript.strip(), note, turn.answer_clip)]
 
 
 def _kept(turn: Turn, make: Callable[[], Clip | None]) -> Clip | None:

@@ -136,10 +136,10 @@ class Tab:
         self._session_id = handlers.names.session(visit)
         self._tasks: set[asyncio.Task[None]] = set()
         self._replying: asyncio.Task[None] | None = None
-        self._microphone = handlers.ingest and Microphone(
-            handlers.ingest, visitor, self.tell, self._paused
-        )
         self._ahead = Ahead(handlers.service, handlers.figures)
+        self._microphone: Microphone | None = None
+        if handlers.ingest is not None:
+            self._microphone = Microphone(handlers.ingest, visitor, self.tell, self._paused)
         self._prepared: dict[str, Any] | None = None
 
     @property

@@ -130,7 +130,7 @@ class Handlers:
         if isinstance(asked, Utterance):
             clock.listened_s = asked.listened_s
         turn = self._turn(values, asked)
-        await asyncio.to_thread(conversation.cut, values["heard"])
+        await asyncio.to_thread(conversation.cut, values["heard"], self.facts)
         conversation.note_stop(values["heard"])
         begun = None
         if ahead is not None:
@@ -178,7 +178,7 @@ class Handlers:
         conversation: Conversation,
         tick_s: float,
     ) -> Messages:
-        await asyncio.to_thread(conversation.cut, heard)
+        await asyncio.to_thread(conversation.cut, heard, self.facts)
         facts, recording = self.facts, form.read_replay(file, self.facts)
         await self.service.cancel_session(conversation.session_id)
         reply = await self.service.submit(
@@ -204,7 +204,7 @@ class Handlers:
             return values["text"]
         if self.ingest is None:
             raise ParameterError("This page takes no recordings; type your question.")
-        return await self.ingest.said(values["utterance"])
+        return await self.ingest.recordings.said(values["utterance"])
 
     def _turn(self, values: dict[str, Any], asked: str | Utterance) -> Turn:
         mode = self.facts.mode(values["mode"])
@@ -216,7 +216,7 @@ class Handlers:
     def _request(
         self, values: dict[str, Any], seed: int, conversation: Conversation, turn: Turn
     ) -> Request:
-        history = conversation.history(self.facts, turn) if turn.remembered else ()
+        history = conversation.history(turn) if turn.remembered else ()
         session_id, said = conversation.session_id, turn.content
         request = form.request_of(values, self.facts, seed, history, said, session_id)
         return replace(request, visitor=conversation.visitor)
@@ -239,7 +239,7 @@ class Handlers:
         conversation.note_stop(heard)
         await self.service.cancel_session(conversation.session_id)
         await settle(conversation)
-        await asyncio.to_thread(conversation.cut, heard)
+        await asyncio.to_thread(conversation.cut, heard, self.facts)
 
     async def come_back(self, key: str, conversation: Conversation) -> None:
         """A page was loaded: its conversation goes on where that of the same tab ended before, of

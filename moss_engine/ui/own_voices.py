@@ -44,7 +44,7 @@ async def make_voice(handlers: Handlers, consent: bool, utterance: str, key: str
         raise UnsupportedModeError(
             "This page speaks with installed voices only; choose one of them."
         )
-    said = await handlers.ingest.said(utterance)
+    said = await handlers.ingest.recordings.said(utterance)
     voice = await handlers.service.add_voice(
         conversation.session_id, said.pcm / np.float32(32768), said.rate_hz, said.codes
     )

@@ -98,7 +98,7 @@ class Visit:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        self._microphone: MicSession = self.ingest.open()
+        self._microphone = MicSession(self.ingest)
         self._microphone.begin(hands_free=True)
 
     async def tick(

@@ -44,30 +44,6 @@ def ingest(clock) -> AudioIngest:
     return AudioIngest(hear, None, max_s=5.0, clock=clock)
 
 
-async def test_who_opens_many_microphones_closes_own_unused_ones(ingest, clock):
-    other = ingest.open("other")
-    mine = [ingest.open("many") for _ in range(module.MAX_OF_VISITOR)]
-    with pytest.raises(BusyError):  # all of them were used just now
-        ingest.open("many")
-    clock.now_s = module.IN_USE_S
-    for _ in range(module.MAX_OF_VISITOR + 4):
-        clock.now_s += module.IN_USE_S
-        ingest.open("many")
-    assert other.is_open and not any(one.is_open for one in mine)
-
-
-async def test_a_full_house_has_a_microphone_for_a_newcomer(ingest, clock):
-    crowd = module.MAX_MICROPHONES // module.MAX_OF_VISITOR
-    for name in range(crowd):
-        for _ in range(module.MAX_OF_VISITOR):
-            ingest.open(f"visitor {name}")
-    with pytest.raises(BusyError):
-        ingest.open("newcomer")
-    clock.now_s = module.IN_USE_S
-    ingest.close(ingest.open("newcomer"))
-    assert ingest.open("newcomer").is_open
-
-
 async def test_many_recordings_of_one_visitor_leave_those_of_another(clock, monkeypatch):
     monkeypatch.setattr(recordings, "KEPT_BYTES", 5 * SECOND.nbytes)
     kept = Recordings(hear, clock)
@@ -115,7 +91,7 @@ async def test_one_visitor_cannot_fill_the_queue_of_what_waits_to_be_understood(
 
 def test_half_sent_files_are_few_and_leave_room_for_others(ingest):
     with contextlib.ExitStack() as sending:
-        for _ in range(module.MAX_RECEIVING_OF_VISITOR):
+        for _ in range(module.MAX_FILES_OF_VISITOR):
             sending.enter_context(ingest.receiving("many"))
         with pytest.raises(BusyError), ingest.receiving("many"):
             pass

@@ -30,7 +30,7 @@ from moss_engine.api.tokens import Row, code_of, rows_until_code
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.audio.turn_taking import RATE_HZ
 from moss_engine.ui import form
-from moss_engine.ui.audio_in.ingest import AudioIngest
+from moss_engine.ui.audio_in.ingest import AudioIngest, MicSession
 from moss_engine.ui.conversation import NAME, Conversation, Turn, cut_clip, write_clip
 from moss_engine.ui.entrance.gradio_queue import ListenerTimeout
 from moss_engine.ui.facts import PageInfo
@@ -76,7 +76,7 @@ async def collect(stream) -> list[dict]:
 async def say(handlers: Handlers, seconds: float = 0.5, level: float = 0.5) -> str:
     """The name of a recording."""
     pcm = np.full(round(seconds * RATE_HZ), round(level * 32767), "<i2").tobytes()
-    microphone = handlers.ingest.open()
+    microphone = MicSession(handlers.ingest)
     microphone.begin(hands_free=False)
     return (await microphone.hear(pcm, answering=False, end=True)).utterance
 
@@ -163,7 +163,7 @@ async def test_a_full_disk_costs_the_sound_of_what_was_heard_and_no_question(han
     for answer in entries[1::2]:
         assert answer["clip"] is None and "cannot be heard again: File too large" in answer["note"]
         assert answer["note"].startswith("Stopped")
-    assert [turn.heard for turn in conversation.turns] == [9600, 9600]
+    assert [turn.num_samples for turn in conversation.turns] == [9600, 9600]
 
 
 async def test_turns_are_history_only_for_modes_that_have_one(handlers, service):
@@ -471,7 +471,6 @@ async def test_a_stopped_reply_is_remembered_as_far_as_it_was_heard(handlers, se
     _, answer, _ = service.requests[-1].messages
     codes = [row for row in answer.content.rows if code_of(row, IDS) is not None]
     assert len(codes) == 11, "a code that had begun to sound was heard"
-    assert len(answer.content.rows) < len(conversation.turns[0].rows)
 
 
 def test_the_silence_that_nobody_was_sent_belongs_to_the_first_code():
@@ -479,8 +478,10 @@ def test_the_silence_that_nobody_was_sent_belongs_to_the_first_code():
     assert [INFO.num_codes(count) for count in (0, 1, CODE_SAMPLES)] == [0, 1, 1]
     assert [cut.num_codes(count) for count in (0, 1, CODE_SAMPLES)] == [0, 2, 2]
     rows = tuple(Row(IDS.modality_pad, code) for code in range(5))
-    turn = Turn("Hello", True, rows=rows, heard=CODE_SAMPLES)
-    assert (turn.heard_rows(INFO), turn.heard_rows(cut)) == (rows[:1], rows[:2])
+    for info, heard in ((INFO, rows[:1]), (cut, rows[:2])):
+        turn = Turn("Hello", True, rows=rows, num_samples=5 * CODE_SAMPLES)
+        turn.cut(CODE_SAMPLES, info)
+        assert turn.rows == heard
 
 
 async def test_a_reply_that_was_over_is_cut_too(handlers, service):
@@ -488,11 +489,12 @@ async def test_a_reply_that_was_over_is_cut_too(handlers, service):
     shown = await listen(handlers, conversation)
     await handlers.entries(conversation)
     assert conversation.turns[0].over
+    rows = conversation.turns[0].rows
     await handlers.stop(f"{shown[-1]['run']}:4800", conversation)
     chat = await handlers.entries(conversation)
     with wave.open(chat[-1]["clip"]["file"]["path"]) as file:
         assert file.getnframes() == 4800
-    assert len(conversation.history(INFO)[1].content.rows) < len(conversation.turns[0].rows)
+    assert 0 < len(conversation.history()[1].content.rows) < len(rows)
 
 
 async def test_the_next_question_tells_what_was_heard(handlers, service):
@@ -509,14 +511,14 @@ async def test_the_next_question_tells_what_was_heard(handlers, service):
 async def test_what_is_said_about_another_reply_changes_nothing(handlers, heard):
     conversation = Conversation(session_id="tab")
     await listen(handlers, conversation)
-    rows = conversation.history(INFO)[1].content.rows
+    rows = conversation.history()[1].content.rows
     await handlers.stop(heard, conversation)
-    assert conversation.history(INFO)[1].content.rows == rows
+    assert conversation.history()[1].content.rows == rows
 
 
 async def test_a_reply_of_which_nothing_was_heard_was_never_said(handlers, service):
     conversation, chat = await stop_at(handlers, service, 0)
-    assert conversation.history(INFO) == ()
+    assert conversation.history() == ()
     assert [entry["role"] for entry in chat] == ["user", "assistant"]
 
 

@@ -11,10 +11,10 @@ import pytest
 from moss_engine.api.request import Speech
 from moss_engine.api.transcript import Transcript
 from moss_engine.audio import turn_judge
+from moss_engine.audio.hearing import MOST_S
 from moss_engine.audio.turn_judge import WAITS_S
 from moss_engine.audio.turn_taking import END_S, FRAME_S, RATE_HZ
-from moss_engine.ui.audio_in import partial
-from moss_engine.ui.audio_in.ingest import AudioIngest
+from moss_engine.ui.audio_in.ingest import LOOK_S, AudioIngest, MicSession
 from tests.ui.test_page_ingest import Loud, silence, tone
 
 BLOCK_S = 0.064
@@ -52,7 +52,7 @@ async def feed(
     ingest: AudioIngest, wave: np.ndarray, *, answering: bool = False, saying: str = ""
 ) -> list:
     """Every answer, block by block, as a microphone sends them."""
-    microphone, answers = ingest.open(), []
+    microphone, answers = MicSession(ingest), []
     microphone.begin(hands_free=True)
     size = round(BLOCK_S * RATE_HZ)
     for start in range(0, len(wave), size):
@@ -87,7 +87,7 @@ async def test_what_was_understood_in_the_pause_is_not_listened_to_again():
     ingest = ingest_of(ear)
     answers = await feed(ingest, np.concatenate([tone(1.5), silence(2.0)]))
     (key,) = [answer.utterance for answer in answers if answer.utterance]
-    said = await ingest.said(key)
+    said = await ingest.recordings.said(key)
     assert said.speech.transcript.text == ear.text and ear.whole == 0
     assert 1 <= ear.glimpses <= 6
 
@@ -97,8 +97,8 @@ async def test_a_monologue_is_heard_once_it_is_over():
     ingest = ingest_of(ear)
     answers = await feed(ingest, np.concatenate([tone(19.0), silence(1.5)]))
     (key,) = [answer.utterance for answer in answers if answer.utterance]
-    assert (await ingest.said(key)).seconds > 19.0
-    assert ear.whole == 1 and ear.glimpses <= partial.MOST_S / partial.LOOK_S + 1
+    assert (await ingest.recordings.said(key)).seconds > 19.0
+    assert ear.whole == 1 and ear.glimpses <= MOST_S / LOOK_S + 1
 
 
 async def test_without_recogniser_and_melody_the_pause_is_the_usual(monkeypatch):

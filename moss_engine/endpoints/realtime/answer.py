@@ -25,10 +25,11 @@ from moss_engine.api.request import Message, Request, Text
 from moss_engine.api.service import ReplyStream
 from moss_engine.audio.g711 import Encoder
 from moss_engine.audio.pcm import to_pcm16
+from moss_engine.audio.playback import char_places
 from moss_engine.endpoints.access import Caller
 from moss_engine.endpoints.ahead import Ahead
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
-from moss_engine.endpoints.realtime.conversation import Conversation, Item, char_places
+from moss_engine.endpoints.realtime.conversation import Conversation, Item
 from moss_engine.endpoints.realtime.session import FORMATS, LAWS, Session, warning
 from moss_engine.endpoints.replies import Usage
 from moss_engine.endpoints.server import Server

@@ -98,8 +98,8 @@ class Connection:
             self._left = True
             self._came.set()
             self._turns.listening.close()
-            found = filter(None, (self._turns.weighing, self._idling))
-            tasks = [*serving, *self._responses.tasks(), *found]
+            idling = () if self._idling is None else (self._idling,)
+            tasks = [*serving, *self._responses.tasks(), *idling]
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)

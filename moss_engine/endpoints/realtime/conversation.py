@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from moss_engine.api.errors import InputError
 from moss_engine.api.info import ServiceInfo
 from moss_engine.api.modes import Mode
-from moss_engine.api.request import Content, Message, Reply, Speech, Text, ToolCall, check_text
-from moss_engine.api.tokens import Row, rows_until_code
+from moss_engine.api.request import Content, Message, Speech, Text, ToolCall, check_text
+from moss_engine.audio.playback import Answered
 from moss_engine.endpoints.errors import ApiError, of_moss
 
 MAX_ITEMS = 512
 Role = Literal["system", "user", "assistant", "tool"]
-LETTER_S, SPACE, LIGHT = 0.06, 0.5, 0.7
-"""How long a letter is said, what a space has of that, and a letter of the little words. Measured
-against a recogniser: 42 ms is the median error of where a word begins."""
-LITTLE = frozenset(
-    "the a an and of to in on at is was it that i he she we for with by this you are my".split()
-)
 
 
 @dataclass(eq=False)
-class Item:
-    """What was typed, said or answered. `speech` is a recording once it was heard; `words` of an
-    answer come with the first sample that they are spoken at, and `num_samples` were sent of it.
-    `call` is a function that was called; with the role `tool` the item is what it gave."""
+class Item(Answered):
+    """What was typed, said or answered. `speech` is a recording once it was heard. `call` is a
+    function that was called; with the role `tool` the item is what it gave."""
 
     id: str
     role: Role
@@ -36,27 +27,8 @@ class Item:
     status: str = "completed"
     text: str = ""
     speech: Speech | None = None
-    rows: tuple[Row, ...] = ()
-    words: list[tuple[int, str]] = field(default_factory=list)
-    num_samples: int = 0
     not_understood: str = ""
     call: ToolCall | None = None
-
-    @property
-    def transcript(self) -> str:
-        """The words of an answer, as far as they were sent or heard."""
-        return "".join(text for start, text in self.words if not start or start < self.num_samples)
-
-    def cut(self, num_samples: int, info: ServiceInfo) -> None:
-        """Only the first `num_samples` were heard, and words of which they hold the half."""
-        left = heard_chars(self.words, num_samples, info.sample_rate_hz)
-        words, self.words = self.words, []
-        for start, text in words:
-            if kept := text[: max(0, left)]:
-                self.words.append((start, kept))
-            left -= len(text)
-        self.num_samples = num_samples
-        self.rows = rows_until_code(self.rows, info.num_codes(num_samples), info.ids)
 
     def value(self) -> dict[str, Any]:
         """The item as clients are told of it."""
@@ -85,10 +57,7 @@ class Item:
         """As a mode takes it; None where nothing of it was heard."""
         if self.role != "assistant":
             return self.speech if self.spoken else Text(self.text)
-        if self.rows and not mode.through_text:
-            return Reply(self.rows)
-        words = (self.transcript if self.spoken else self.text).strip()
-        return Text(words) if words else None
+        return self.as_history(None if self.spoken else self.text, through_text=mode.through_text)
 
 
 def typed(item_id: str, role: Role, text: str, info: ServiceInfo) -> Item:
@@ -201,34 +170,3 @@ class Conversation:
         if system and mode.own_system:
             found.insert(0, Message("system", Text(system)))
         return tuple(found)
-
-
-def heard_chars(words: list[tuple[int, str]], heard: int, rate_hz: int) -> int:
-    """How many characters of an answer's words were heard within `heard` samples: whole words, of
-    which half or more was."""
-    text = "".join(word for _, word in words)
-    places = char_places(words, rate_hz)
-    kept = start = 0
-    for end in [*(i for i in range(1, len(text)) if text[i].isspace()), len(text)]:
-        if places[start] + places[end] > 2 * heard:
-            break
-        kept = start = end
-    return kept
-
-
-def char_places(words: list[tuple[int, str]], rate_hz: int) -> list[float]:
-    """The sample at which each character of an answer's words begins, and the last one's end. Some
-    words come at a place: they are said one after the other, at the latest until the next place."""
-    starts = sorted({start for start, _ in words})
-    places = [0.0]
-    for start, following in zip(starts, [*starts[1:], None]):
-        text = "".join(word for at, word in words if at == start)
-        weights: list[float] = []
-        for piece in re.findall(r"\s+|\S+", text):
-            little = LIGHT if piece.strip(".,;:!?").lower() in LITTLE else 1.0
-            weights += [SPACE if c.isspace() else little if c.isalnum() else 0.0 for c in piece]
-        step = LETTER_S * rate_hz
-        if following is not None:
-            step = min(step, (following - start) / max(1.0, sum(weights)))
-        places[-1:] = [start + step * at for at in accumulate(weights, initial=0.0)]
-    return places

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,31 +21,17 @@ from moss_engine.api.errors import (
     MossError,
     UnsupportedModeError,
 )
-from moss_engine.api.request import Speech
 from moss_engine.api.service import hear
-from moss_engine.api.transcript import Transcript
-from moss_engine.audio.follower import Ear, Follower, Heard
+from moss_engine.audio.follower import Follower, Heard
+from moss_engine.audio.hearing import Hearing, Understanding
 from moss_engine.audio.turn_judge import Judge
-from moss_engine.audio.turn_taking import FRAME_S, Change
+from moss_engine.audio.turn_taking import Change
 from moss_engine.audio.voice_activity import Detector, load_detector
 from moss_engine.endpoints.errors import of_moss
 from moss_engine.endpoints.realtime.conversation import Conversation, Item
 from moss_engine.endpoints.realtime.session import warning
 from moss_engine.endpoints.realtime.wire import RATE_HZ
 from moss_engine.endpoints.server import Server
-
-
-@dataclass(eq=False)
-class Look:
-    """What is being understood of a turn that pauses behind so many samples of speech; `known` once
-    it is, with its words where there are any."""
-
-    item: Item
-    num_spoken: int
-    task: asyncio.Task[None] | None = None
-    known: bool = False
-    text: str | None = None
-
 
 MIN_MS = 100
 MAX_WAITING = 16
@@ -55,8 +41,8 @@ Emit = Callable[..., Awaitable[None]]
 
 class Listening:
     """`turn_over` is told of every turn that the service found and understood, `pausing` of one
-    that was understood as far as it goes while nobody speaks. `transcribes`: whether the client is
-    told what was understood."""
+    that was understood as far as it goes while nobody speaks, and None of one that goes on.
+    `transcribes`: whether the client is told what was understood."""
 
     def __init__(
         self,
@@ -64,11 +50,9 @@ class Listening:
         talk: Conversation,
         emit: Emit,
         turn_over: Callable[[Item], None],
-        pausing: Callable[[Item], None],
+        pausing: Callable[[Item | None], None],
     ):
         self.transcribes = False
-        self._pausing = pausing
-        self._look: Look | None = None
         self.item = Item("", "user", True)
         self._server = server
         self._talk = talk
@@ -76,8 +60,19 @@ class Listening:
         self._turn_over = turn_over
         self._tasks: dict[Item, asyncio.Task[None]] = {}  # an id may be that of a deleted item, too
         self._num_before = 0  # samples that came before the follower's
-        self.follower = Follower(None, server.info.max_speech_s, rate_hz=RATE_HZ)
-        self.use(None)
+        info, service = server.info, server.service
+        self.hearing = Hearing(
+            functools.partial(hear, service),
+            service.transcribe_partial if info.recogniser is not None else None,
+            lambda said: pausing(said and Item(self.item.id, "user", True, speech=said)),
+            by_words=not info.encodes,
+            max_s=info.max_speech_s,
+            rate_hz=RATE_HZ,
+        )
+
+    @property
+    def follower(self) -> Follower:
+        return self.hearing.follower
 
     async def detector(self, *, needed: bool = False) -> Detector | None:
         """What finds turns, or None; if it is `needed`, the reason is raised instead."""
@@ -93,22 +88,15 @@ class Listening:
             return None
 
     def use(self, detector: Detector | None, judge: Judge | None = None, **levels: float) -> None:
-        """Find turns from now on, or (None) let the client commit them; `judge` decides how long a
-        pause may be, and what speech over an answer is, or `levels`, as a follower has them, do."""
-        self.stop_looking()
+        """As `Hearing.use`; None lets the client commit turns."""
         self._num_before += self.follower.num_taken
-        self.follower = Follower(
-            detector.open() if detector else None, self._server.info.max_speech_s,
-            rate_hz=RATE_HZ, guarded=judge is not None, **levels,
-        )  # fmt: skip
-        self.ear = Ear(self.follower, judge, self._understood)
-        self._finds = detector is not None
+        self.hearing.use(detector, judge, **levels)
 
-    async def push(self, pcm: np.ndarray, *, answering: bool) -> list[Heard]:
+    async def push(self, pcm: np.ndarray, *, answering: bool) -> list[tuple[Heard, Understanding]]:
         """Raises AudioLongError where nobody takes what is held."""
-        found = await self.ear.hear(pcm, answering=answering)
+        found = await self.hearing.take(pcm, answering=answering)
         follower, max_s = self.follower, self._server.info.max_speech_s
-        if not self._finds and follower.held_s > max_s:
+        if not self.hearing.finds and follower.held_s > max_s:
             follower.clear()
             raise AudioLongError(
                 f"The buffer holds more than {max_s:g} s and was emptied; commit sooner."
@@ -120,7 +108,7 @@ class Listening:
         return (self._num_before + at) * 1000 // RATE_HZ
 
     def clear(self) -> None:
-        self.stop_looking()
+        self.hearing.forget()
         self.follower.clear()
 
     def forget(self, item: Item) -> None:
@@ -128,66 +116,12 @@ class Listening:
         if (task := self._tasks.get(item)) is not None:
             task.cancel()
 
-    def look(self, heard: Heard) -> None:
-        """Somebody pauses: understand the turn as it would be if nothing followed."""
-        assert heard.pcm is not None, "a turn that pauses has its sound"
-        self.stop_looking()
-        self.item = Item(self.item.id, "user", True)
-        self._look = Look(self.item, heard.num_spoken)
-        self._look.task = asyncio.create_task(self._look_at(self._look, heard.pcm))
-
-    def stop_looking(self) -> None:
-        if self._look is not None and self._look.task is not None:
-            self._look.task.cancel()
-        self._look = None
-
-    def _understood(self, num_spoken: int) -> tuple[bool, str | None]:
-        look = self._look
-        if look is None or not look.known or look.num_spoken != num_spoken:
-            return False, None
-        return True, look.text
-
-    async def heard_so_far(self, pcm: np.ndarray) -> Transcript | None:
-        """The words in int16 [n]; None while the recogniser has other work, or fails."""
-        wave = pcm.astype(np.float32) / 32768.0
-        try:
-            return await self._server.service.transcribe_partial(wave, RATE_HZ)
-        except MossError:
-            return None
-
-    async def _heard(self, pcm: np.ndarray) -> Speech:
-        return await hear(self._server.service, pcm.astype(np.float32) / 32768.0, RATE_HZ)
-
-    async def _look_at(self, look: Look, pcm: np.ndarray) -> None:
-        look.text = await self._understand_early(look.item, pcm)
-        look.known = True
-        if look.item.speech is not None:
-            self._pausing(look.item)
-
-    async def _understand_early(self, item: Item, pcm: np.ndarray) -> str | None:
-        """The words, if they are known; what is refused is refused once the turn is over."""
-        info = self._server.info
-        if info.encodes:
-            with contextlib.suppress(MossError):
-                item.speech = await self._heard(pcm)
-            words = item.speech.transcript if item.speech else None
-            return words.text if words else None
-        wave = pcm.astype(np.float32) / 32768.0
-        try:
-            while (found := await self._server.service.transcribe_partial(wave, RATE_HZ)) is None:
-                await asyncio.sleep(FRAME_S)
-        except MossError:
-            return None
-        if found.text:
-            item.speech = Speech((), found)
-        return found.text
-
     def close(self) -> None:
-        self.stop_looking()
+        self.hearing.forget()
         for task in self._tasks.values():
             task.cancel()
 
-    async def tell(self, heard: Heard) -> None:
+    async def tell(self, heard: Heard, understood: Understanding | None = None) -> None:
         """A turn began, or it ended and becomes an item."""
         ms, kind = self.ms_of(heard.at), "input_audio_buffer"
         if heard.change is Change.BEGAN:
@@ -198,7 +132,7 @@ class Listening:
         if heard.pcm is None:
             await self._emit("input_audio_buffer.cleared")
         else:
-            await self._commit(heard.pcm, self.item, found=True)
+            await self._commit(heard.pcm, self.item, understood, heard.num_spoken)
 
     async def commit(self) -> None:
         """What the buffer holds becomes an item; raises AudioEmptyError for too little."""
@@ -232,12 +166,14 @@ class Listening:
         if task is not None:
             await asyncio.wait({task})
 
-    async def _commit(self, pcm: np.ndarray, item: Item, *, found: bool = False) -> None:
+    async def _commit(
+        self, pcm: np.ndarray, item: Item, known: Understanding | None = None, num_spoken: int = 0
+    ) -> None:
         self._require_room()
         last = self._talk.items[-1].id if self._talk.items else None
         await self._emit("input_audio_buffer.committed", previous_item_id=last, item_id=item.id)
         await self.show(item)
-        self._understand(pcm, item, found=found)
+        self._understand(pcm, item, known, num_spoken)
 
     def _require_room(self) -> None:
         if len(self._tasks) >= MAX_WAITING:
@@ -245,21 +181,24 @@ class Listening:
                 "Many recordings are waiting to be understood; say it again in a moment."
             )
 
-    def _understand(self, pcm: np.ndarray, item: Item, *, found: bool = False) -> None:
-        look = self._look if self._look is not None and self._look.item is item else None
-        self._look = None if found else self._look
-        task = asyncio.create_task(self._hear(pcm, item, found, look))
+    def _understand(
+        self, pcm: np.ndarray, item: Item, known: Understanding | None = None, num_spoken: int = 0
+    ) -> None:
+        task = asyncio.create_task(self._hear(pcm, item, known, num_spoken))
         self._tasks[item] = task
         task.add_done_callback(lambda _: self._tasks.pop(item, None))
 
-    async def _hear(self, pcm: np.ndarray, item: Item, found: bool, look: Look | None) -> None:
+    async def _hear(
+        self, pcm: np.ndarray, item: Item, known: Understanding | None, num_spoken: int
+    ) -> None:
+        """A recording, or a turn that the service found, with what is `known` of it."""
         place: dict[str, Any] = {"item_id": item.id, "content_index": 0}
         kind = "conversation.item.input_audio_transcription"
         try:
-            if look is not None and look.task is not None and item.speech is None:
-                await asyncio.wait({look.task})
+            item.speech = known and await known.speech(num_spoken)
             if item.speech is None:
-                item.speech = await self._heard(pcm)
+                wave = pcm.astype(np.float32) / 32768
+                item.speech = await self.hearing.hear(wave, RATE_HZ)
         except MossError as error:
             item.not_understood = str(error)
             await self._tell_later(f"{kind}.failed", **place, error=of_moss(error).value())
@@ -270,7 +209,7 @@ class Listening:
             words = transcript.text
             await self._tell_later(f"{kind}.delta", **place, delta=words)
             await self._tell_later(f"{kind}.completed", **place, transcript=words, usage=usage)
-        if found:
+        if known is not None:
             self._turn_over(item)
 
     async def _tell_later(self, kind: str, **fields: Any) -> None:

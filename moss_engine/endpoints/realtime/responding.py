@@ -125,8 +125,6 @@ class Responses:
         session = self.session
         if not (session.vad and session.answers) or self.answer is not None:
             return
-        if item in self._talk.items:
-            return
         talk = Conversation()
         talk.items = [*self._talk.items, item]
         with contextlib.suppress(ApiError, MossError):  # which is told once it is asked for

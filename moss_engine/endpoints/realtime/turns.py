@@ -3,19 +3,19 @@ goes on or ends, and whether speech over an answer is meant to stop it."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
 
 import numpy as np
 
-from moss_engine.api.transcript import Transcript
 from moss_engine.audio.follower import Heard
+from moss_engine.audio.hearing import Understanding
+from moss_engine.audio.playback import heard_chars
 from moss_engine.audio.turn_judge import Judge
-from moss_engine.audio.turn_taking import FRAME_S, LEAST_SPEECH_S, Change
+from moss_engine.audio.turn_taking import LEAST_SPEECH_S, Change
 from moss_engine.audio.voice_activity import Detector
 from moss_engine.endpoints.realtime.answer import Emit
-from moss_engine.endpoints.realtime.conversation import Conversation, Item, heard_chars
+from moss_engine.endpoints.realtime.conversation import Conversation, Item
 from moss_engine.endpoints.realtime.listening import Listening
 from moss_engine.endpoints.realtime.responding import Responses
 from moss_engine.endpoints.realtime.wire import RATE_HZ
@@ -26,7 +26,7 @@ GOES_ON_S = 1.2
 UNHEARD_S = 0.6
 """Nor had who goes on over the beginning of the answer."""
 WEIGH_EVERY_S = 0.16
-"""Speech over an answer between two looks at its words."""
+"""Of speech over an answer, between two looks at its words."""
 SAYING_CHARS, SAID_AHEAD_S = 200, 1.0
 """Of the words that an echo may have: so many, up to those that are said so soon."""
 BLOCK = RATE_HZ // 10
@@ -47,14 +47,13 @@ class Turns:
     """`listening` is the session's microphone and recordings, whose answers are `responses`."""
 
     def __init__(self, server: Server, talk: Conversation, emit: Emit, responses: Responses):
-        self.listening = Listening(server, talk, emit, responses.turn_over, self._pausing)
-        self.weighing: asyncio.Task[None] | None = None
         self._server = server
         self._talk = talk
         self._emit = emit
         self._responses = responses
         self._judged: Judged | None = None  # the last turn, which may go on yet
         self._doubted: Heard | None = None  # speech over an answer that may be a murmur
+        self.listening = Listening(server, talk, emit, responses.turn_over, self._pausing)
 
     def find(self, detector: Detector | None) -> None:
         """As the session says how."""
@@ -67,38 +66,45 @@ class Turns:
 
     def forget(self) -> None:
         """What is being said is no turn that the service finds any more."""
-        self._judged = self._doubted = None
+        self._judged = None
+        self._doubt(None)
         self._responses.ahead.drop()
 
     async def hear(self, pcm: np.ndarray) -> None:
         """More sound, int16 [n] at `RATE_HZ`."""
         for start in range(0, len(pcm), BLOCK):
             block, answering = pcm[start : start + BLOCK], self._responses.playing
-            for heard in await self.listening.push(block, answering=answering):
+            for heard, understood in await self.listening.push(block, answering=answering):
                 self._responses.spoken()
-                await self._turn(heard)
+                await self._turn(heard, understood)
+            if self.listening.hearing.finds:
+                self.listening.hearing.look()
+            if self._doubted and self.listening.hearing.means_it(self._saying()):
+                await self._interrupt(self._doubted)
 
-    async def _turn(self, heard: Heard) -> None:
+    async def _turn(self, heard: Heard, understood: Understanding) -> None:
         """Somebody began, paused or stopped to talk."""
         if heard.change is Change.BEGAN:
             await self._began(heard)
-        elif self._doubted is not None:
-            if heard.change in (Change.ENDED, Change.DROPPED):
-                await self._end_of_doubt(heard)
-        elif heard.change is Change.PAUSED:
-            self.listening.look(heard)
-        elif heard.change is Change.WENT_ON:
-            self.listening.stop_looking()
-            self._responses.ahead.drop()
-        else:
-            await self._ended(heard)
+        elif heard.change in (Change.ENDED, Change.DROPPED):
+            if self._doubted is not None and not await self._end_of_doubt(heard, understood):
+                return
+            await self._ended(heard, understood)
 
-    def _pausing(self, item: Item) -> None:
-        if not self._doubted:
+    def _doubt(self, heard: Heard | None) -> None:
+        """Whether speech over an answer is meant to stop it, its words say, or its length; until
+        then nothing is told of it."""
+        self._doubted = heard
+        self.listening.hearing.look_s = None if heard is None else WEIGH_EVERY_S
+
+    def _pausing(self, item: Item | None) -> None:
+        if item is None:
+            self._responses.ahead.drop()
+        elif not self._doubted:
             self._responses.begin_ahead(item)
 
-    async def _ended(self, heard: Heard) -> None:
-        await self.listening.tell(heard)
+    async def _ended(self, heard: Heard, understood: Understanding) -> None:
+        await self.listening.tell(heard, understood)
         if heard.pcm is not None:
             self._judged = Judged(self.listening.item, heard.pcm, heard.at)
 
@@ -108,35 +114,16 @@ class Turns:
         if self._goes_on(heard):
             await self._mend(heard)
         elif judges and self._responses.playing:
-            self._doubted = heard
-            self.weighing = asyncio.create_task(self._weigh(heard))
+            self._doubt(heard)
         else:
             await self._interrupt(heard)
 
     async def _interrupt(self, heard: Heard) -> None:
         """No sound follows what tells of an interruption."""
-        self._doubted = None
+        self._doubt(None)
         if self._responses.session.interrupts:
             await self._responses.interrupt()
         await self.listening.tell(heard)
-
-    async def _weigh(self, doubted: Heard) -> None:
-        """Speech over an answer interrupts it once its words, or its length, say that it is meant;
-        until then nothing is told of it."""
-        follower, weighed_s = self.listening.follower, 0.0
-        while self._doubted is doubted:
-            spoken_s = follower.spoken_s
-            if spoken_s < weighed_s + WEIGH_EVERY_S:
-                await asyncio.sleep(FRAME_S)
-                continue
-            weighed_s = spoken_s
-            found = await self.listening.heard_so_far(follower.sound)
-            if self._doubted is doubted and self._meant(found, spoken_s):
-                await self._interrupt(doubted)
-
-    def _meant(self, found: Transcript | None, spoken_s: float) -> bool:
-        text = found.text if found else None
-        return self.listening.ear.means_it(text, spoken_s, self._saying())
 
     def _saying(self) -> str:
         """The words of the answer that are heard now, at the speed of speech, and those before."""
@@ -147,14 +134,18 @@ class Turns:
         num_chars = heard_chars(saying.item.words, round(heard_s * rate_hz), rate_hz)
         return "".join(text for _, text in saying.item.words)[:num_chars][-SAYING_CHARS:]
 
-    async def _end_of_doubt(self, heard: Heard) -> None:
-        doubted, spoken_s = self._doubted, heard.spoken_s
-        self._doubted = None
-        if doubted is None or heard.pcm is None or spoken_s < LEAST_SPEECH_S:
-            return
-        if self._meant(await self.listening.heard_so_far(heard.pcm), spoken_s):
-            await self._interrupt(doubted)
-            await self._ended(heard)
+    async def _end_of_doubt(self, heard: Heard, understood: Understanding) -> bool:
+        """Whether a turn over an answer was meant to stop it, which it does then."""
+        doubted, hearing = self._doubted, self.listening.hearing
+        self._doubt(None)
+        if doubted is None or heard.pcm is None or heard.spoken_s < LEAST_SPEECH_S:
+            return False
+        words = await understood.words(heard.num_spoken)
+        text = words.text if words else understood.text
+        if not hearing.ear.means_it(text, heard.spoken_s, self._saying()):
+            return False
+        await self._interrupt(doubted)
+        return True
 
     def _goes_on(self, heard: Heard) -> bool:
         """Whether the last turn was not over when it was judged to be."""

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from moss_engine.api.errors import MossError
-from moss_engine.ui.audio_in.ingest import AudioIngest, MicSession, Paused
+from moss_engine.audio.hearing import Paused
+from moss_engine.ui.audio_in.ingest import AudioIngest, MicSession
 
 MAX_LOOK_BYTES = 128 * 1024  # four seconds
-MAX_WAITING_BYTES = 4 << 20
+MAX_WAITING_BYTES = 1 << 20  # half a minute
 MAX_SAYING = 400  # letters of the answer's last words
 BEHIND = "The server is too busy to listen; say it again in a moment."
 
@@ -36,11 +37,8 @@ class Microphone:
     def __init__(
         self, ingest: AudioIngest, visitor: str, tell: Callable[..., None], paused: Paused
     ):
-        self._ingest = ingest
-        self._visitor = visitor
+        self._session = MicSession(ingest, visitor, paused)
         self._tell = tell
-        self._paused = paused
-        self._session: MicSession | None = None
         self._looking: asyncio.Task[None] | None = None
         self.answering, self._saying, self._has_played = False, "", False
         self._reset(0, hands_free=False)
@@ -82,8 +80,6 @@ class Microphone:
         self.drop()
         if self._looking is not None:
             self._looking.cancel()
-        if self._session is not None:
-            self._ingest.close(self._session)
 
     def _reset(self, recording: int, hands_free: bool) -> None:
         self._recording = recording
@@ -123,13 +119,10 @@ class Microphone:
             self._tell("input_audio_buffer.heard", **told)
 
     def _begun(self) -> MicSession:
-        """The session that hears this recording."""
+        """The session, which hears this recording."""
         if not self._is_begun:
-            if self._session is None or not self._session.is_open:
-                self._session = self._ingest.open(self._visitor, self._paused)
             self._session.begin(hands_free=self._hands_free)
             self._is_begun = True
-        assert self._session is not None, "a recording has begun"
         return self._session
 
     def _take(self) -> list[Block]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from moss_engine.api.errors import BusyError, ParameterError
 from moss_engine.api.request import Speech
 from moss_engine.api.transcript import Transcript
+from moss_engine.audio.hearing import Hear
 
 MAX_PENDING = 16  # recordings that wait to be understood
 MAX_PENDING_OF_VISITOR = 8
@@ -21,8 +22,6 @@ KEPT_BYTES = 64 * 1024 * 1024
 KEPT_S = 300.0
 MAX_JOINED = 8
 JOIN = "+"
-
-Hear = Callable[[np.ndarray, int], Awaitable[Speech]]
 
 
 @dataclass(eq=False)

@@ -34,7 +34,7 @@ class Upload:
         try:
             with self._ingest.receiving(visitor):
                 body = await read_body(receive, MAX_FILE_BYTES, TOO_LARGE)
-            heard = await self._ingest.read_file(visitor, body)
+                heard = await self._ingest.read_file(visitor, body)
         except MossError as error:
             await answer(send, error.http_status, {"detail": str(error), "code": error.code})
             return

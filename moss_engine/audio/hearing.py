@@ -1,0 +1,212 @@
+"""One microphone of a session: its turns, and what is understood of them while they are said.
+
+At a pause the turn is understood as it would be if nothing followed. So the silence that ends it is
+judged by its words, its answer may be begun, and nothing is left to understand once it is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+
+from moss_engine.api.errors import MossError
+from moss_engine.api.request import Speech
+from moss_engine.api.transcript import Transcript
+from moss_engine.audio.follower import Ear, Follower, Heard
+from moss_engine.audio.turn_judge import Judge
+from moss_engine.audio.turn_taking import LOOK_S as PAUSED_S
+from moss_engine.audio.turn_taking import RATE_HZ, Change, is_murmur
+from moss_engine.audio.voice_activity import Detector
+
+Hear = Callable[[np.ndarray, int], Awaitable[Speech]]
+TranscribePartial = Callable[[np.ndarray, int], Awaitable[Transcript | None]]
+Paused = Callable[[Speech | None], None]
+
+MOST_S = 15.0
+"""A longer turn is heard when it is over: looking at it again and again would cost too much."""
+
+
+class Hearing:
+    """`hear` is `api.service.hear` of the service, and `transcribe_partial` the service's own where
+    a recogniser listens; with `by_words` that is all there is to hear. `paused` is told what was
+    said so far when whoever talks pauses, once that is understood, and None when she goes on.
+    `look_s`: new speech that is worth a look at its words; None: they are looked at in pauses.
+    Used on one event loop."""
+
+    def __init__(
+        self,
+        hear: Hear,
+        transcribe_partial: TranscribePartial | None,
+        paused: Paused,
+        *,
+        by_words: bool,
+        max_s: float,
+        rate_hz: int = RATE_HZ,
+        look_s: float | None = None,
+    ):
+        self.hear = hear
+        self.transcribe_partial = transcribe_partial
+        self.paused = paused
+        self.by_words = by_words
+        self.max_s = max_s
+        self.rate_hz = rate_hz
+        self.look_s = look_s
+        self.turn = Understanding(self)
+        self.use(None)
+
+    def use(self, detector: Detector | None, judge: Judge | None = None, **levels: float) -> None:
+        """Begin anew: find turns, or (None) hold all sound until it is taken. `judge` decides how
+        long a pause may be, and what speech over an answer is, or `levels`, as a follower has them,
+        do."""
+        self.follower = Follower(
+            detector.open() if detector else None, self.max_s, rate_hz=self.rate_hz,
+            guarded=judge is not None, **levels,
+        )  # fmt: skip
+        self.ear = Ear(self.follower, judge, self._known)
+        self.finds = detector is not None
+        self.forget()
+
+    def forget(self) -> None:
+        """What was understood so far is of no use; `paused` hears that, too."""
+        self.turn.go_on()
+        self.turn = Understanding(self)
+        self.paused(None)
+
+    async def take(
+        self, pcm: np.ndarray, *, answering: bool, played: np.ndarray | None = None
+    ) -> list[tuple[Heard, Understanding]]:
+        """More sound, as `Ear.hear` takes it, and what it brought about, with what is understood of
+        each turn."""
+        return self._noted(await self.ear.hear(pcm, answering=answering, played=played))
+
+    def finish(self) -> list[tuple[Heard, Understanding]]:
+        """As no more sound will come, the turn that goes on ends here."""
+        return self._noted(self.follower.finish())
+
+    def look(self) -> None:
+        """At the words of the turn that goes on, if that is worth it."""
+        if self.follower.talking or not self.finds:
+            self.turn.look(self.follower, self.look_s)
+
+    def means_it(self, saying: str) -> bool:
+        """Whether speech over an answer, whose last words are `saying`, means to interrupt it, by
+        what is known of it now."""
+        return self.ear.means_it(self.turn.text, self.follower.spoken_s, saying)
+
+    def _noted(self, found: list[Heard]) -> list[tuple[Heard, Understanding]]:
+        noted = []
+        for heard in found:
+            if heard.change is Change.BEGAN:
+                self.turn = Understanding(self)
+            elif heard.change is Change.PAUSED:
+                self.turn.pause(heard)
+            elif heard.change is Change.WENT_ON:
+                self.turn.go_on()
+                self.paused(None)
+            noted.append((heard, self.turn))
+            if heard.change in (Change.ENDED, Change.DROPPED):
+                self.turn = Understanding(self)
+        return noted
+
+    def _known(self, num_spoken: int) -> tuple[bool, str | None]:
+        """As an `Ear` asks for it."""
+        if self.transcribe_partial is None:
+            return True, None
+        return self.turn.covers(num_spoken), self.turn.text
+
+
+class Understanding:
+    """Of one turn. `text` are its words as far as they were looked at; None where the recogniser
+    had no time for them."""
+
+    def __init__(self, hearing: Hearing):
+        self.text: str | None = ""
+        self._transcript: Transcript | None = None
+        self._hearing = hearing
+        self._covers = self._looks_at = 0  # samples of speech
+        self._looking: asyncio.Future[Transcript | None] | None = None
+        self._pause: Heard | None = None  # that is to be told once it is understood
+        self._whole: tuple[int, asyncio.Future[Speech]] | None = None  # up to a pause
+
+    def covers(self, num_spoken: int) -> bool:
+        """Whether the words of so many samples of speech are known."""
+        return self._covers >= num_spoken > 0
+
+    def look(self, follower: Follower, look_s: float | None) -> None:
+        """At the words, where a look is worth it and none is under way."""
+        hearing, num_spoken = self._hearing, follower.num_spoken
+        if hearing.transcribe_partial is None or self._looking is not None:
+            return
+        if num_spoken > MOST_S * hearing.rate_hz or self.covers(num_spoken):
+            return
+        grown_s = (num_spoken - self._covers) / hearing.rate_hz
+        if follower.silent_s < PAUSED_S and (look_s is None or grown_s < look_s):
+            return
+        wave = follower.sound.astype(np.float32) / 32768
+        self._looks_at = num_spoken
+        self._looking = asyncio.ensure_future(hearing.transcribe_partial(wave, hearing.rate_hz))
+        self._looking.add_done_callback(self._seen)
+
+    def pause(self, heard: Heard) -> None:
+        """Whoever talks may be done."""
+        assert heard.pcm is not None, "a turn that pauses has its sound"
+        self._pause = heard
+        if not self._hearing.by_words:
+            wave = heard.pcm.astype(np.float32) / 32768
+            whole = asyncio.ensure_future(self._hearing.hear(wave, self._hearing.rate_hz))
+            self._whole = heard.num_spoken, whole
+            whole.add_done_callback(self._tell)
+        self._tell()
+
+    def go_on(self) -> None:
+        """It was not over."""
+        if self._whole is not None:
+            self._whole[1].cancel()
+        self._pause = self._whole = None
+
+    async def words(self, num_spoken: int) -> Transcript | None:
+        """Those of so many samples of speech, if they are known or being found out."""
+        if self._looking is not None and self._looks_at >= num_spoken:
+            await asyncio.wait({self._looking})
+        return self._transcript if self.covers(num_spoken) else None
+
+    async def speech(self, num_spoken: int) -> Speech | None:
+        """What was understood in a pause behind which nothing followed, as a request takes it; None
+        where nothing was, or where it is not sure."""
+        if self._hearing.by_words:
+            words = await self.words(num_spoken)
+            return Speech((), words) if words is not None and words.sure and words.text else None
+        if self._whole is None or self._whole[0] != num_spoken:
+            return None
+        try:
+            return await self._whole[1]
+        except MossError:
+            return None
+
+    def _seen(self, task: asyncio.Future[Transcript | None]) -> None:
+        self._looking = None
+        failed = task.cancelled() or task.exception() is not None
+        if not failed and (found := task.result()) is not None:
+            self.text, self._transcript, self._covers = found.text, found, self._looks_at
+            self._tell()
+        elif self._transcript is None:
+            self.text = None
+
+    def _tell(self, task: asyncio.Future[Speech] | None = None) -> None:
+        """Of a pause, if this is the turn that goes on and what was said in it is understood."""
+        failed = task is not None and (task.cancelled() or task.exception() is not None)
+        pause, whole = self._pause, self._whole
+        if failed or pause is None or self._hearing.turn is not self:
+            return
+        said = None
+        if not self._hearing.by_words:
+            said = whole[1].result() if whole is not None and whole[1] is task else None
+        elif self.covers(pause.num_spoken) and self._transcript is not None:
+            self._pause, words = None, self._transcript
+            if words.sure and not is_murmur(words.text):
+                said = Speech((), words)
+        if said is not None:
+            self._pause = None
+            self._hearing.paused(said)

@@ -22,7 +22,7 @@ const asked = (name) => views.some(({ dataset }) => dataset.view === name) && na
 window.addEventListener("hashchange", () => asked(location.hash.slice(1)) && look(location.hash.slice(1)));
 
 document.addEventListener("keydown", (event) => {
-  if (event.isComposing || document.querySelector("dialog[open]")) return;
+  if (event.isComposing || document.querySelector("dialog[open], :popover-open")) return;
   if (event.key !== "Escape") return;
   byId("stop")?.click();
   if (document.body.dataset.input === "text") box()?.focus();
@@ -139,12 +139,6 @@ function takeOver() {
 document.addEventListener("click", ({ target }) => {
   const chip = target.closest?.(".chip, .la-example");
   if (chip) askAtOnce(chip.dataset[document.body.dataset.language] ?? chip.textContent, { mode: typedMode() });
-});
-
-// A question that was read aloud is to be answered.
-document.addEventListener("answer", ({ detail }) => {
-  choose(detail.mode);
-  askAtOnce(detail.text, { mode: detail.mode });
 });
 
 // Each voice can be heard where a text is read as it stands.

@@ -80,21 +80,6 @@ SAMPLES = """() => {
   return btoa(text);
 }"""
 
-CONTRAST = """() => {
-  const channel = (v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-  const back = (e) => {
-    const colour = parse(getComputedStyle(e).backgroundColor);
-    return colour.length < 4 || colour[3] > 0.5 ? colour : back(e.parentElement);
-  };
-  return SELECTORS.map((selector) => {
-    const e = document.querySelector(selector);
-    const [a, b] = [light(parse(getComputedStyle(e).color)), light(back(e))];
-    return [selector, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
-  });
-}"""
-
 # What was changed is on the screen, and has its colours.
 PAINTED = """async () => {
   await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 30)));

@@ -52,7 +52,7 @@ def test_a_written_answer_shows_nothing_that_plays(service, tab):
     tab.page.locator("#mode label", has_text="Write").click()
     tab.ask("In writing, please.")
     tab.wait("done")
-    player = tab.page.locator(".la-scope, .la-pause, .la-time, .la-speed, .la-save")
+    player = tab.page.locator(".la-place, .la-pause, .la-time, .la-save")
     assert until(lambda: not any(part.is_visible() for part in player.all()))
     (told,) = tab.page.locator(".la-headline p:visible").all_inner_texts()
     assert told.endswith("from your question to the first word")
@@ -142,7 +142,7 @@ def test_about_asks_nobody_and_programs_are_told_this_address_which_one_click_co
 
 def test_listening_comes_first_and_the_engine_is_a_press_away(visit, url):
     tab = visit(url, view="")
-    engine = [tab.page.locator(part) for part in ("#panel", "#sampling", ".la-axes")]
+    engine = [tab.page.locator(part) for part in ("#panel", "#settings")]
     assert not any(part.is_visible() for part in engine)
     tab.page.get_by_role("button", name="Engine", exact=True).click()
     assert engine[0].is_visible() and tab.page.locator(".views [aria-pressed=true]").count() == 1

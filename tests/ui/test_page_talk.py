@@ -147,9 +147,7 @@ def test_a_question_is_recorded_and_its_answer_heard_sample_by_sample(service, s
 
 def test_space_talks_and_escape_takes_it_back_unless_it_closes_a_dialog(service, speaker):
     tab = speaker()
-    own = tab.page.locator(".la-own")
     tab.page.evaluate("document.activeElement.blur()")
-    assert not own.is_visible()
     tab.page.keyboard.press("Space")
     shown(tab, "recording")
     tab.page.locator(".about-open").click()
@@ -159,15 +157,11 @@ def test_space_talks_and_escape_takes_it_back_unless_it_closes_a_dialog(service,
     about.wait_for(state="hidden")
     assert tab.page.evaluate("recorder.state") == "recording"
     tab.page.wait_for_function("recorder.seconds >= 0.5")
-    drawn = "getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data"
-    assert own.is_visible(), "the scope does not show how loud the visitor is"
-    assert own.evaluate(f"(canvas) => canvas.{drawn}.some((value) => value)")
     tab.page.evaluate("document.activeElement.blur()")
     tab.page.keyboard.press("Escape")
     shown(tab, "off")
     tab.page.wait_for_timeout(300)
     assert service.requests == [] and not tab.page.evaluate("recorder.capture.open")
-    assert not own.is_visible()
     tab.page.keyboard.press("Space")
     tab.page.wait_for_function("recorder.seconds >= 0.5")
     tab.page.keyboard.press("Space")
@@ -416,16 +410,6 @@ def test_a_recogniser_s_words_stand_in_the_conversation_with_who_heard_them(serv
     tab.page.locator(".rec-input").set_input_files(question())
     tab.page.get_by_text("There is no voice in this recording").first.wait_for()
     assert answers.count() == 2
-    choose(tab, "read")  # a question that was read aloud is answered if that is wanted
-    tab.text.fill("What time is it?")
-    tab.page.locator("#send").click()
-    offer = tab.page.locator("#chat .tr-reading .tr-offer")
-    offer.wait_for()
-    tab.wait("done")
-    offer.click()
-    tab.page.wait_for_function("document.querySelectorAll('#chat .tr-assistant').length === 3")
-    assert answers.last.locator(".tr-text").inner_text() == "It is noon. Have a rest."
-    tab.wait("done")
     told = tab.page.evaluate("""() => { // the server is told what is being said, so that it knows an echo
       const { line } = recorder, sent = [];
       line.saying = () => "It is noon.";

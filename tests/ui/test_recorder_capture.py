@@ -58,74 +58,58 @@ const sound = (...page) => { // one block of it for everyone who listens, and wh
 """
 
 
-def captured(steps: str) -> dict:
-    """What became of `steps`."""
-    return in_node(
-        f"""async (url, worklet) => {{ {BROWSER} {steps}
-          const before = heard;
-          sound();
-          const blocks = heard - before;
-          const running = nodes.filter(({{ processor }}) => processor.process([[], []])).length;
-          return {{ blocks, running, opened: nodes.length, live: tracks.filter(({{ live }}) => live).length,
-                    open: capture.open }};
-        }}""",
-        module("recorder.js"),
-        (UI / "components" / "recorder_worklet.js").read_text(encoding="utf-8"),
-    )
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_press_while_the_browser_still_asks_leaves_one_recording(order: tuple[int, int]):
-    first, second = order
-    steps = f"""
-      const starts = [capture.start()];
-      capture.stop();
-      starts.push(capture.start());
-      await grant({first}, {second});
-      await Promise.all(starts);
-    """
-    recording = {"blocks": 1, "running": 1, "opened": 1, "live": 1, "open": True}
-    assert captured(steps) == recording
-    nothing = {"blocks": 0, "running": 0, "opened": 1, "live": 0, "open": False}
-    assert captured(f"{steps} capture.stop();") == nothing
-
-
-def test_a_second_start_takes_the_place_of_the_first():
-    seen = captured("""
-      const starts = [capture.start(), capture.start()];
-      await grant(0, 1);
-      await Promise.all(starts);
-    """)
-    assert seen == {"blocks": 1, "running": 1, "opened": 1, "live": 1, "open": True}
-
-
-def test_a_microphone_that_is_given_after_the_last_press_is_closed_at_once():
-    seen = captured("const start = capture.start(); capture.stop(); await grant(0); await start;")
-    assert seen == {"blocks": 0, "running": 0, "opened": 0, "live": 0, "open": False}
-
-
-def test_the_end_of_a_recording_does_not_end_the_next():
-    seen = captured("""
+SEEN = """
+  const before = heard;
+  sound();
+  const running = nodes.filter(({ processor }) => processor.process([[], []])).length;
+  return [heard - before, running, nodes.length, tracks.filter(({ live }) => live).length, capture.open];
+"""
+TWICE = """
+  const starts = [capture.start()];
+  capture.stop();
+  starts.push(capture.start());
+"""
+PRESSES = {  # what becomes of them: blocks of sound, processors that run, and were opened, live tracks, open
+    "again while the browser asks": (
+        f"{TWICE} await grant(0, 1); await Promise.all(starts);", [1, 1, 1, 1, True]),
+    "again, and the browser answers the later one first": (
+        f"{TWICE} await grant(1, 0); await Promise.all(starts);", [1, 1, 1, 1, True]),
+    "again, and then no more": (
+        f"{TWICE} await grant(0, 1); await Promise.all(starts); capture.stop();",
+        [0, 0, 1, 0, False]),
+    "a second start": (
+        "const starts = [capture.start(), capture.start()]; await grant(0, 1); await Promise.all(starts);",
+        [1, 1, 1, 1, True]),
+    "the last one before the browser answers": (
+        "const start = capture.start(); capture.stop(); await grant(0); await start;",
+        [0, 0, 0, 0, False]),
+    "the next one while the last ends": ("""
       capture.start();
       await grant(0);
       const end = capture.finish();
       capture.stop();
       capture.start();
       await grant(1);
-      await end;
-    """)
-    assert seen == {"blocks": 1, "running": 1, "opened": 2, "live": 1, "open": True}
-
-
-def test_no_recording_leaves_a_processor_behind():
-    seen = captured("""
+      await end;""", [1, 1, 2, 1, True]),
+    "five recordings": ("""
       for (let i = 0; i < 5; i++) {
         capture.start();
         await grant(i);
         await capture.finish();
-      }
-    """)
-    assert seen == {"blocks": 0, "running": 0, "opened": 5, "live": 0, "open": False}
+      }""", [0, 0, 5, 0, False]),
+}  # fmt: skip
+
+
+def in_browser(steps: str):
+    worklet = (UI / "components" / "recorder_worklet.js").read_text(encoding="utf-8")
+    page = f"async (url, worklet) => {{ {BROWSER} {steps} }}"
+    return in_node(page, module("recorder.js"), worklet)
+
+
+@pytest.mark.parametrize("presses", PRESSES)
+def test_one_recording_is_open_and_none_after_the_last_press(presses: str):
+    steps, seen = PRESSES[presses]
+    assert in_browser(steps + SEEN) == seen
 
 
 def test_what_the_page_plays_comes_beside_what_is_heard():
@@ -138,9 +122,8 @@ def test_what_the_page_plays_comes_beside_what_is_heard():
         sound(new Float32Array(1700).fill(level));
         seen.push(played && Math.max(...played));
       }
+      return seen;
     """
-    source = (UI / "components" / "recorder_worklet.js").read_text(encoding="utf-8")
-    page = f"async (url, worklet) => {{ {BROWSER} {steps} return seen; }}"
-    first, loud, *later = in_node(page, module("recorder.js"), source)
+    first, loud, *later = in_browser(steps)
     assert first is None and 16_000 < loud < 18_000  # a step rings, and half of all is 16,384
     assert later[1] == 0 and later[-1] is None  # an echo lasts longer than its sound

@@ -61,3 +61,9 @@ export function spelledOn(before, word) {
   return LETTER.test(before ?? "") && /^\s\p{Lu}(?!\p{L}|')/u.test(word) ? word.trimStart() : word;
 }
 export const unspelled = (text) => text.split(/(?=\s)/).map((word, i, words) => spelledOn(words[i - 1], word)).join("");
+
+// Bars of 0 to 100, as the paths of an SVG whose width is 4 for each and whose height is 100.
+export function drawBars(paths, bars) {
+  const d = bars.map((height, i) => `M${4 * i} ${50 - Math.max(4, height) / 2}h2.4v${Math.max(4, height)}h-2.4z`).join("");
+  for (const path of paths) path.setAttribute("d", d);
+}

@@ -1,14 +1,14 @@
-// The live reply: joins the Gradio component with door, player, captions and scope.
+// The live reply: joins the Gradio component with door, player, captions and waveform.
 // Other parts of the page follow along through the document's "liveaudio" events and window.liveAudio, and say what went
 // wrong through "problem" events, whose sentence the page shows in one place.
 
 import { complain, randomName, root } from "./common.js";
 import { Door } from "./door.js";
 import { considered, giveCaptions, pause, wire } from "./live_audio_controls.js";
-import { barsOf, OpusReply, packetsOf, Player, SLOW_PREBUFFER_MS, soundWay, stretched, wavOf } from "./player.js";
-import { Captions, Scope, TICK_MS } from "./stage.js";
+import { OpusReply, packetsOf, Player, SLOW_PREBUFFER_MS, soundWay, wavOf } from "./player.js";
+import { Captions, stamp, TICK_MS, Wave } from "./stage.js";
 
-export let element, props, rate, captions, scope, player; // since it was mounted
+export let element, props, rate, captions, player; // since it was mounted
 export const $ = (selector) => element.querySelector(selector);
 
 const blank = () => ({
@@ -21,6 +21,7 @@ const blank = () => ({
   recorded: false, complete: false, recipe: null, parts: [], pauses: [], // of a replay file, and what one is made of
   furthest: 0, // samples that reached the ear, wherever the listener is now
 });
+let wave;
 export let live = null; // the reply that is shown; it makes room for the next one when that was accepted
 let asked = null; // the question that was sent and is not accepted yet: {run, clickMs, byWords, seq, before}
 export let pcm = []; // every chunk of the reply, for replay and download
@@ -33,7 +34,6 @@ export const BUSY = ["sent", "waiting", "thinking", "speaking"];
 // A question was accepted: the reply before it makes room.
 function begin({ run, clickMs, byWords, seq, recorded }) {
   player.reset();
-  pace = 1;
   live = Object.assign(blank(), { run, clickMs, byWords, seq, recorded });
   element.classList.toggle("la-recorded", recorded);
   asked = null;
@@ -43,7 +43,7 @@ function begin({ run, clickMs, byWords, seq, recorded }) {
   skipped = { samples: 0, underruns: 0, starved: 0 };
   discard = false;
   captions.begin();
-  scope.begin();
+  wave.begin();
   $(".la-spoken").textContent = "";
   $(".la-hint").textContent = document.querySelector("#mode-notes [data-mode]:not([hidden])")?.dataset.hint ?? props.hint;
   complain("");
@@ -143,7 +143,7 @@ function takePcm(chunk, now) {
   live.firstPcmMs ??= now;
   live.total += chunk.length;
   pcm.push(chunk);
-  scope.push(chunk);
+  wave.push(chunk);
   if (!captions.text) $(".la-hint").textContent = props.wordless;
   phase("speaking");
 }
@@ -152,7 +152,6 @@ function finish(message) {
   live.ended = true;
   live.complete = ["done", "length"].includes(message.state);
   live.note = message.note || "";
-  scope.end();
   player.end();
   if (!live.speaks) $(".la-spoken").textContent = captions.text; // a voice speaks for itself
   if (message.state === "failed") {
@@ -171,14 +170,16 @@ const typed = []; // questions that were taken out of the box and are not on the
 let since = null; // from when the next question counts, where that is no press: {ms, words}
 
 // A click or key press that asks what was typed: it does so in a moment, when the page knows its settings, of
-// which some may be its `own`.
+// which some may be its `own`. What speaks falls silent at once.
 function expect(question, ms, own = {}) {
   player.unlock();
+  if (BUSY.includes(live.phase)) silence();
   const pending = { question, ms, own };
   typed.push(pending);
   setTimeout(() => {
     if (!typed.includes(pending)) return;
     typed.splice(typed.indexOf(pending), 1);
+    stop();
     giveBack(question);
     complain(props.lost);
   }, EXPECTED_MS);
@@ -244,12 +245,16 @@ function breakOff(name, replaced = false) {
   noteCut();
   const back = takeBack(replaced);
   if (back) return phase(back === "idle" ? name : back);
-  freeze(false);
-  player.reset();
-  discard = true;
+  silence();
   live.buffered = 0;
   live.ended = true;
   phase(name);
+}
+
+function silence() {
+  freeze(false);
+  player.reset();
+  discard = true;
 }
 
 // Nobody waits for an answer to the question any more; says what the page showed before it.
@@ -357,15 +362,13 @@ function openDoor() {
 
 let skipped = { samples: 0, underruns: 0, starved: 0 }; // before the place from which the player was last started
 
-let pace = 1; // of what sounds now: a reply that is over may be heard faster or slower
-
 function hear(report) {
   if (report.first !== undefined) live.firstMs ??= player.toPageMs(report.first);
   else if (report.onset !== undefined) live.onsetMs ??= player.toPageMs(report.onset);
   else {
     const { state, played, buffered, underruns, starved, target } = report;
     Object.assign(live, {
-      played: skipped.samples + pace * played, buffered: pace * buffered, underruns: skipped.underruns + underruns,
+      played: skipped.samples + played, buffered, underruns: skipped.underruns + underruns,
       starved: skipped.starved + starved, target: (1000 * target) / rate,
     });
     live.latencyMs = player.outputLatencyMs;
@@ -381,15 +384,15 @@ export function heard() {
   if (!clock || live.total === 0 || live.played === 0) return 0;
   const since = clock.running ? performance.now() - clock.at : 0;
   const lag = live.phase === "done" ? 0 : live.latencyMs;
-  return Math.max(0, Math.min(live.total, clock.played + ((since - lag) * rate * pace) / 1000));
+  return Math.max(0, Math.min(live.total, clock.played + ((since - lag) * rate) / 1000));
 }
 
 function freeze(running) {
-  clock = { played: heard() + (live.latencyMs * rate * pace) / 1000, at: performance.now(), running };
+  clock = { played: heard() + (live.latencyMs * rate) / 1000, at: performance.now(), running };
 }
 
 // Whether there is sound to move in.
-export const seekable = () => live.total > 0 && !asked && ["speaking", "done", "stopped", "lost", "failed"].includes(live.phase);
+const seekable = () => live.total > 0 && !asked && ["speaking", "done", "stopped", "lost", "failed"].includes(live.phase);
 
 // Go on hearing from a sample on: of a reply that is still being made, too.
 export function playFrom(sample) {
@@ -401,47 +404,13 @@ export function playFrom(sample) {
   skipped = { samples: start, underruns: live.underruns, starved: live.starved };
   live.played = start;
   clock = start ? { played: start, at: performance.now(), running: false } : null;
-  pace = live.ended ? speed : 1;
-  if (pace === 1) pushFrom(start);
-  else pushStretched(start);
-  phase("speaking");
-}
-
-function pushFrom(start) {
   let at = 0;
   for (const chunk of pcm) {
     if (at + chunk.length > start) player.push(chunk.slice(Math.max(0, start - at)));
     at += chunk.length;
   }
   if (live.ended) player.end();
-}
-
-// ---- replays at another speed
-
-const PACES = [1, 1.25, 1.5, 0.75];
-let speed = 1; // of replays
-
-// A slice at a time, so that the page stays awake; a newer start ends an older one.
-function pushStretched(start) {
-  const sound = new Int16Array(live.total - start);
-  let at = -start;
-  for (const chunk of pcm) {
-    if (at + chunk.length > 0) sound.set(chunk.subarray(Math.max(0, -at)), Math.max(0, at));
-    at += chunk.length;
-  }
-  const slices = stretched(sound, pace, rate);
-  const { epoch } = player;
-  const next = () => {
-    if (player.epoch !== epoch) return;
-    const { value, done: over } = slices.next();
-    if (over) {
-      player.end();
-      return;
-    }
-    player.push(value);
-    setTimeout(next);
-  };
-  next();
+  phase("speaking");
 }
 
 // ---- what the visitor sees
@@ -462,7 +431,7 @@ function phase(name) {
   $(".la-status").textContent = SAYS[name];
   element.classList.remove("la-paused");
   if (player.silent) showSilence();
-  $(".la-pause").disabled = !seekable();
+  $(".la-pause").disabled = $(".la-place").disabled = !seekable();
   $(".la-save").disabled = live.total === 0;
   $(".la-share").disabled = !live.ended;
   for (const name of [".la-srt", ".la-vtt"]) $(name).disabled = !live.ended || !captions.text;
@@ -490,11 +459,6 @@ function announce() {
   }, wait);
 }
 
-const stamp = (samples) => {
-  const seconds = samples / rate;
-  return `${Math.floor(seconds / 60)}:${(seconds % 60).toFixed(1).padStart(4, "0")}`;
-};
-
 let shown = "";
 function tick() {
   const now = heard();
@@ -504,12 +468,8 @@ function tick() {
   shown = key;
   const silent = !live.speaks || (live.ended && now >= live.total); // what is written after the sound is not heard
   captions.show(silent ? Infinity : now, live.total, rate, live.ended);
-  scope.tick(now, whole);
-  $(".la-time").textContent = `${stamp(now)} / ${stamp(live.total)}`;
-  const place = $(".la-scope");
-  place.setAttribute("aria-valuemax", (live.total / rate).toFixed(1));
-  place.setAttribute("aria-valuenow", (now / rate).toFixed(1));
-  place.setAttribute("aria-valuetext", `${stamp(now)} of ${stamp(live.total)}`);
+  wave.tick(now, whole);
+  $(".la-time").textContent = `${stamp(now / rate)} / ${stamp(live.total / rate)}`;
 }
 
 // ---- its place on the page
@@ -518,28 +478,19 @@ export function mount(place, given) {
   [element, props, rate] = [place, given, given.sample_rate];
   live = blank();
   captions = new Captions($(".la-text"));
-  scope = new Scope($(".la-scope"), rate);
+  wave = new Wave($(".la-sound"), rate, (sample) => seekable() && playFrom(sample));
   const remote = /\.(gradio\.live|hf\.space)$/.test(location.hostname);
   player = new Player(rate, remote ? props.remote_prebuffer_ms : props.prebuffer_ms, hear, showSilence);
   wire();
-  $(".la-speed").addEventListener("click", () => {
-    speed = PACES[(PACES.indexOf(speed) + 1) % PACES.length];
-    $(".la-speed").textContent = `${speed}×`;
-    $(".la-speed").setAttribute("aria-label", `Replays at ${speed} times the speed`);
-    document.dispatchEvent(new Event("replayspeed"));
-    if (live.phase === "speaking" && live.ended && live.again) playFrom(heard());
-  });
   element.classList.toggle("la-plain", !player.exact);
   setInterval(tick, TICK_MS);
   window.liveAudio = {
-    ready: false, submit, submitTyped, expect, count, stop, clear, pause, player, scope,
+    ready: false, submit, submitTyped, expect, count, stop, clear, pause, player,
     get door() { return door; },
     get state() { return live; },
-    get speed() { return speed; },
     get asking() { return asked !== null; },
     get busy() { return asked !== null || typed.length > 0 || BUSY.includes(live.phase); },
     wav: () => wavOf(pcm, rate),
-    bars: (count) => barsOf(pcm, count),
     get text() { return captions.text; },
     get saying() { return captions.around(heard(), live.total, rate, live.ended); },
     get heard() { return asked ? 0 : heard(); },

@@ -2,7 +2,7 @@
 
 The messages of a reply (`moss_engine.ui.stream`) and its sound come by the page's own WebSocket
 (`moss_engine.ui.door`). In the browser an AudioWorklet's ring buffer plays them without
-a gap, while captions, waveform and mel follow what is heard.
+a gap, while captions and waveform follow what is heard.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ TEMPLATE = """
 <section class="la-caption" aria-label="Caption"><p class="la-text" translate="no"></p><p class="la-hint">@hint@</p></section>
 <p class="la-spoken" translate="no" aria-live="polite"></p>
 <div class="la-stage">
-<div class="la-scope" role="slider" tabindex="0" aria-label="Place in the answer, on its waveform and mel spectrogram"
-  aria-valuemin="0" aria-valuemax="0" aria-valuenow="0" title="Waveform, and below it 80 mel bands from 0 to 8 kHz, every
-20 ms, from -84 to -20 dB of full scale. Press anywhere to hear it from there.">
-  <canvas></canvas><div class="la-ahead"></div><div class="la-playhead"></div><canvas class="la-axes"></canvas>
-  <canvas class="la-own"></canvas>
+<div class="la-sound"><svg viewBox="0 0 640 100" preserveAspectRatio="none" aria-hidden="true"><path/></svg>
+  <svg class="la-heard" viewBox="0 0 640 100" preserveAspectRatio="none" aria-hidden="true"><path/></svg>
+  <input type="range" class="la-place" min="0" max="0" value="0" step="0.01" disabled aria-label="Place in the answer">
 </div>
 <div class="la-start">
   <button type="button" class="la-example" data-en="@example@" data-zh="@chinese@">
@@ -41,23 +39,20 @@ TEMPLATE = """
   </button>
   <span class="la-time">0:00.0 / 0:00.0</span>
   <span class="la-status" role="status"></span>
-  <span class="la-key"><i class="la-k-heard"></i>heard<i class="la-k-ahead"></i>made ahead</span>
   <span class="la-loud"><button type="button" class="la-mute" aria-label="Mute" aria-pressed="false">
     <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M2 6v4h2.6L8 13V3L4.6 6z"/><path class="la-wave"
       d="M10 5.5a3.6 3.6 0 0 1 0 5M11.8 3.5a6.4 6.4 0 0 1 0 9"/></svg>
   </button>
   <input type="range" class="la-volume" min="0" max="100" value="100" aria-label="Volume"></span>
-  <button type="button" class="la-speed" aria-label="Replays at 1 times the speed">1×</button>
-  <span class="la-keeping"><button type="button" class="la-save" disabled aria-haspopup="true" aria-expanded="false">Save
+  <button type="button" class="la-save" disabled popovertarget="la-menu">Save
     <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M4 6.5 8 10.5 12 6.5"/></svg></button>
-    <span class="la-menu" role="group" aria-label="Save" hidden>
-      <button type="button" class="la-wav"><b>Sound</b> <small>A WAV file</small></button>
-      <button type="button" class="la-srt"><b>Captions</b> <small>An SRT file, in step with the sound</small></button>
-      <button type="button" class="la-vtt"><b>Captions for the web</b> <small>A WebVTT file</small></button>
-      <button type="button" class="la-share"><b>Page to send</b> <small>Sound, captions and figures in one HTML
-file</small></button>
-      <button type="button" class="la-keep"><b>Replay file</b> <small>Drop it on this page, and the same sound is made
-again without the network</small></button></span></span>
+  <span class="la-menu" id="la-menu" popover role="group" aria-label="Save">
+    <button type="button" class="la-wav"><b>Sound</b> <small>A WAV file</small></button>
+    <button type="button" class="la-srt"><b>Captions</b> <small>An SRT file, in step with the sound</small></button>
+    <button type="button" class="la-vtt"><b>Captions for the web</b> <small>A WebVTT file</small></button>
+    <button type="button" class="la-share"><b>Page to send</b> <small>Sound and captions in one HTML file</small></button>
+    <button type="button" class="la-keep"><b>Replay file</b> <small>Drop it on this page, and the same sound is made
+again without the network</small></button></span>
 </div></div>
 <section class="la-headline" aria-label="This reply in three figures">
   <p data-say="heard"><b>–</b> <span></span></p><p data-say="speed"><b>–</b> <span></span></p>

@@ -1,8 +1,8 @@
 // The status panel, filled from the live player's state, at most ten times a second.
 
-import { note, part, recall, write } from "./common.js";
+import { part, write } from "./common.js";
 
-let element, roll, opener, versus, keeper; // since it was mounted
+let element, roll, versus, keeper; // since it was mounted
 const boxes = new Map(); // of every tile
 
 // A figure of a reply: an entry of TILES is all that a tile needs: where its value comes from, what it means, and for a
@@ -97,6 +97,7 @@ function rowMs(rowsPerS, figures, limits) {
 function cellOf(tile) {
   const box = part("div", "tile");
   box.dataset.key = tile.key;
+  box.title = tile.meaning;
   const value = part("span", "tile-value");
   value.append(part("b", "", NONE), part("small", "", tile.unit));
   const tip = part("span", "tip", tile.meaning);
@@ -212,13 +213,6 @@ function showIds(live) {
   if (following) roll.scrollTop = roll.scrollHeight;
 }
 
-// Open by default where there is room; the choice is remembered.
-const ROOM_PX = 1000;
-function fold(folded) {
-  element.classList.toggle("folded", folded);
-  opener.setAttribute("aria-expanded", !folded);
-}
-
 // ---- two replies side by side: A, which was kept, and the one that is shown, B
 
 const other = new Audio();
@@ -272,13 +266,12 @@ function compareWith(live) {
 
 export function mount(place, { meanings }) {
   element = place;
-  [roll, opener, versus, keeper] = [".ids-roll", ".details-open", ".versus", ".compare"].map((name) => element.querySelector(name));
+  [roll, versus, keeper] = [".ids-roll", ".versus", ".compare"].map((name) => element.querySelector(name));
   for (const tile of TILES) boxes.set(tile.key, cellOf({ meaning: meanings[tile.key], ...tile }));
   element.querySelector(".tiles").append(...boxes.values());
   const explain = element.querySelector(".explain");
   explain.addEventListener("click", () => {
     explain.setAttribute("aria-expanded", element.classList.toggle("explained"));
-    if (element.classList.contains("folded")) fold(false);
   });
   const chooser = element.querySelector(".replay-file");
   element.querySelector(".open-replay").addEventListener("click", () => chooser.click());
@@ -287,12 +280,6 @@ export function mount(place, { meanings }) {
     if (detail) document.dispatchEvent(new CustomEvent("openreplay", { detail }));
     chooser.value = "";
   });
-  const chosen = recall("moss-details");
-  fold(chosen ? chosen === "folded" : innerWidth < ROOM_PX);
-  opener.addEventListener("click", () => {
-    fold(!element.classList.contains("folded"));
-    note("moss-details", element.classList.contains("folded") ? "folded" : "open");
-  });
   function show(live) {
     element.classList.toggle("begun", live.run !== null);
     showFigures(live);
@@ -300,8 +287,9 @@ export function mount(place, { meanings }) {
     showIds(live);
     compareWith(live);
   }
-  document.addEventListener("liveaudio", ({ detail }) => show(detail));
-  if (window.liveAudio) show(window.liveAudio.state);
+  document.addEventListener("liveaudio", ({ detail }) => document.body.dataset.view === "engine" && show(detail));
+  window.addEventListener("engine", () => show(window.liveAudio.state));
+  show(window.liveAudio.state);
   keeper.addEventListener("click", keepReply);
   versus.querySelector(".versus-end").addEventListener("click", drop);
   versus.querySelector(".versus-play").addEventListener("click", () => {

@@ -61,14 +61,13 @@ def panel_html(running: Sequence[tuple[str, str]]) -> str:
     )
     return f"""
 <div class="details-head">
-  <button type="button" class="details-open" aria-expanded="true" aria-controls="engine-details">
-    <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M6 3.5 10.5 8 6 12.5"/></svg>Engine details</button>
+  <h2>Engine details</h2>
   <button type="button" class="open-replay">Open a replay file</button>
   <input type="file" class="replay-file" accept="application/json,.json" aria-label="Replay file" hidden>
   <button type="button" class="compare" hidden>Compare with the next reply</button>
   <button type="button" class="explain" aria-expanded="false">Explain the figures</button>
 </div>
-<div class="details" id="engine-details">
+<div class="details">
 <dl class="facts" aria-label="What is running">{facts}</dl>
 <p class="none-yet">Figures, the way of a request and the sampled tokens appear here with the first reply.</p>
 <div class="versus" role="group" aria-label="The reply that others are compared with" hidden>
@@ -88,7 +87,7 @@ def panel_html(running: Sequence[tuple[str, str]]) -> str:
 
 def fall_rows() -> str:
     return "".join(
-        f'<div class="fall-row" data-stage="{key}"><span>{name}</span>'
+        f'<div class="fall-row" data-stage="{key}" title="{html.escape(meaning)}"><span>{name}</span>'
         f'<span class="fall-track"><i></i><i class="other"></i></span><b>–</b>'
         f'<span class="tip" id="tip-{key}">{html.escape(meaning)}</span></div>'
         for key, name, meaning in STAGES

@@ -7,7 +7,7 @@ const FADE_MS = 4;
 const MAX_PREBUFFER_MS = 400;
 const QUICK_MS = 150; // to a first sound, where nobody else is spoken to
 const LATE_AGAIN = 1.5;
-const OTHER_MS = 40; // by which the next sound may be later for each reply that is made beside
+const OTHER_MS = 60; // by which the next sound may be later for each reply that is made beside
 const MAX_WAIT_MS = 1500; // for a reply of a machine that has been too slow
 const SCHEDULE_AHEAD_S = 0.05;
 
@@ -208,19 +208,6 @@ export function wavOf(pcm, rate) {
   return new Blob([head, ...pcm], { type: "audio/wav" });
 }
 
-// How loud it is, in `count` bars of 0 to 100; its loudest stretch is 100.
-export function barsOf(pcm, count) {
-  const samples = pcm.reduce((sum, chunk) => sum + chunk.length, 0);
-  const peaks = new Float64Array(count);
-  let at = 0;
-  for (const chunk of pcm) for (const sample of chunk) {
-    const bar = Math.floor((at++ / samples) * count);
-    if (Math.abs(sample) > peaks[bar]) peaks[bar] = Math.abs(sample);
-  }
-  const loudest = Math.max(33, ...peaks);
-  return Array.from(peaks, (peak) => Math.round((100 * peak) / loudest));
-}
-
 // Opus packets -> int16, for a link that is too slow for the samples themselves. What is heard is no longer what was made,
 // sample by sample, and the page says so.
 
@@ -316,45 +303,4 @@ export function soundWay(before) {
   const ample = here || (speed !== null && speed > AMPLE * needed); // it was not the link that was late
   tooSlow ||= !ample && before.underruns > (before.figures.underruns ?? 0);
   return OpusReply.possible && (tooSlow || (speed !== null && speed < SAFETY * needed)) ? "opus" : "pcm";
-}
-
-// Replays at another speed and the same pitch: windows of the sound are put closer together or further apart, each where
-// it goes on most smoothly from the one before (WSOLA).
-
-const WINDOW_S = 0.04;
-const SEARCH_S = 0.008; // around the place where the next window is due
-const STRIDE = 4; // samples between those that are compared
-const SLICE_WINDOWS = 50; // that are made at a time
-
-// Where around `due` the sound is most like that at `after`, over half a window.
-function alike(sound, due, after, half, search) {
-  let [best, found] = [-Infinity, due];
-  for (let at = Math.max(0, due - search); at <= Math.min(sound.length - half, due + search); at += STRIDE) {
-    let sum = 0;
-    for (let i = 0; i < half; i += STRIDE) sum += sound[at + i] * sound[after + i];
-    if (sum > best) [best, found] = [sum, at];
-  }
-  return found;
-}
-
-// int16 -> slices of int16.
-export function* stretched(sound, by, rate) {
-  const half = Math.round((WINDOW_S * rate) / 2);
-  const search = Math.round(SEARCH_S * rate);
-  const rise = Float32Array.from({ length: half }, (_, i) => Math.sin((Math.PI * (i + 0.5)) / (2 * half)) ** 2);
-  let place = 0; // where the newest window was taken from; its second half is still to fade
-  for (let count = 1, due = 0; ; ) {
-    const slice = [];
-    for (let made = 0; made < SLICE_WINDOWS; made++, count++) {
-      due = Math.round(count * half * by);
-      if (due + 2 * half + search > sound.length) {
-        yield Int16Array.from([...slice, ...sound.subarray(place + half)]);
-        return;
-      }
-      const at = alike(sound, due, place + half, half, search);
-      for (let i = 0; i < half; i++) slice.push(Math.round((1 - rise[i]) * sound[place + half + i] + rise[i] * sound[at + i]));
-      place = at;
-    }
-    yield Int16Array.from(slice);
-  }
 }

@@ -84,11 +84,12 @@ class LiveAudioRing extends AudioWorkletProcessor {
   }
 
   // Whether a reply may begin to sound. Where the ones before came late, it waits as long as they would have needed to
-  // be heard without a gap, or for twice that much sound behind what comes first.
+  // be heard without a gap, or for twice that much sound behind what comes first; where others are made beside it, for
+  // as long as they may hold it up, or for that much sound.
   enough() {
     if (this.buffered < this.target) return false;
-    const late = Math.max(this.late, this.after);
-    return this.played > 0 || this.waited() >= late || this.buffered >= this.opening + 2 * late;
+    if (this.played > 0 || this.waited() >= Math.max(this.late, this.after)) return true;
+    return this.buffered >= (this.opening || this.first) + Math.max(2 * this.late, this.after);
   }
 
   // Drop everything; what was sounding fades out instead of being cut. After a reply that starved, the next one starts

@@ -209,7 +209,6 @@ let pauses = false; // whoever talks is silent, and may be done
 
 const capture = new Capture((pcm, level, played) => {
   element.style.setProperty("--rec-level", Math.min(1, level * 1.6).toFixed(2));
-  document.dispatchEvent(new CustomEvent("ownlevel", { detail: level }));
   line.push(pcm, played);
 }, died, (muted) => (muted || sentence === MUTED) && note(muted ? MUTED : ""), () => window.liveAudio.player.stream);
 const line = new Line(heard, failed, () => (held ? window.liveAudio.saying : "")); // an echo has its words
@@ -479,7 +478,7 @@ export function mount(place, given, tell) {
   });
   $(".rec-again").addEventListener("click", ask);
   document.addEventListener("keydown", (event) => {
-    if (event.isComposing || document.querySelector("dialog[open]")) return;
+    if (event.isComposing || document.querySelector("dialog[open], :popover-open")) return;
     if (event.key === "Escape" && state !== "off") stopAll();
     if (event.key !== " " || event.repeat || !inUse() || !Capture.possible) return;
     if (event.target.closest("input:not([type=radio]), textarea, select, button, summary, a, [contenteditable]")) return;

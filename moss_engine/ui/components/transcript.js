@@ -1,128 +1,36 @@
 // The conversation. One audio element plays every clip.
 
-import { note, part, randomName, recall, root, unspelled } from "./common.js";
+import { complain, drawBars, note, part, randomName, recall, root, unspelled } from "./common.js";
 
-// The conversation of this tab in the browser's own storage, with its sound: it outlives a reload and a lost server. Kept
-// for a day, and deleted by "Clear all".
-
-const KEPT_MS = 24 * 3600_000;
-const MOST_SOUND_BYTES = 64 * 2 ** 20; // of one tab; the oldest go first
+// The secret name of this tab's conversation, and its words: they outlive a reload, and a server that forgot them. While
+// the tab is open no storage holds them, so that a duplicate of the tab does not take them, too.
 const TAB = "moss-tab";
-
-// The secret name of this tab's conversation. While the tab is open no storage holds it, so that a duplicate of the tab
-// does not take it, too.
-function claimTab() {
-  const kept = recall(TAB, "sessionStorage");
-  note(TAB, null, "sessionStorage");
-  if (kept) return kept;
-  return randomName();
-}
-
-const done = (request) => new Promise((resolve, reject) => {
-  request.onsuccess = () => resolve(request.result);
-  request.onerror = () => reject(request.error);
+const SAID = "moss-said";
+const claim = (name) => {
+  const kept = recall(name, "sessionStorage");
+  note(name, null, "sessionStorage");
+  return kept;
+};
+const tab = claim(TAB) ?? randomName();
+let before = JSON.parse(claim(SAID) ?? "[]"); // what was said before this load of the page
+window.addEventListener("pagehide", () => {
+  note(TAB, tab, "sessionStorage");
+  note(SAID, JSON.stringify(words()), "sessionStorage");
 });
-
-class Store {
-  constructor() {
-    this.tab = claimTab();
-    this.written = new Map(); // id -> the entry as JSON, as it is kept
-    this.bytes = new Map(); // id -> of its sound, the oldest first
-    this.opened = this.open();
-    window.addEventListener("pagehide", () => note(TAB, this.tab, "sessionStorage"));
-    window.addEventListener("pageshow", () => note(TAB, null, "sessionStorage"));
-  }
-
-  async open() {
-    const request = indexedDB.open("moss-speech", 1);
-    request.onupgradeneeded = () => request.result.createObjectStore("turns", { keyPath: ["tab", "id"] });
-    this.database = await done(request);
-  }
-
-  turns(mode) {
-    return this.database.transaction("turns", mode).objectStore("turns");
-  }
-
-  // Everything of this tab, the oldest first: [{id, at, entry, sound}]. What other tabs left long ago goes.
-  async read() {
-    await this.opened;
-    const all = await done(this.turns("readonly").getAll());
-    const [now, mine] = [Date.now(), all.filter(({ tab }) => tab === this.tab).sort((a, b) => a.at - b.at)];
-    const old = all.filter(({ tab, at }) => tab !== this.tab && now - at > KEPT_MS);
-    for (const { tab, id } of old) this.turns("readwrite").delete([tab, id]);
-    for (const { id, entry, sound } of mine) {
-      this.written.set(id, JSON.stringify(entry));
-      this.bytes.set(id, sound?.byteLength ?? 0);
-    }
-    return mine;
-  }
-
-  // Keep an entry; `fetchSound` brings its WAV as an ArrayBuffer. Resolves to the record, or null where it is kept already.
-  async keep(entry, fetchSound) {
-    const text = JSON.stringify(entry);
-    if (this.written.get(entry.id) === text) return null;
-    this.written.set(entry.id, text);
-    await this.opened;
-    const before = await done(this.turns("readonly").get([this.tab, entry.id]));
-    const same = before?.entry.clip?.file.path === entry.clip?.file.path;
-    const sound = !entry.clip ? null : same && before?.sound ? before.sound : await fetchSound();
-    if (this.written.get(entry.id) !== text) return null; // cleared, or newer by now
-    const record = { tab: this.tab, id: entry.id, at: before?.at ?? this.stamp(), entry, sound };
-    await done(this.turns("readwrite").put(record));
-    this.bytes.set(entry.id, sound?.byteLength ?? 0);
-    await this.spare();
-    return record;
-  }
-
-  stamp() {
-    this.last = Math.max((this.last ?? 0) + 1, Date.now());
-    return this.last;
-  }
-
-  // No more sound than a tab may keep.
-  async spare() {
-    let bytes = [...this.bytes.values()].reduce((sum, size) => sum + size, 0);
-    for (const [id, size] of this.bytes) {
-      if (bytes <= MOST_SOUND_BYTES) return;
-      const record = size && (await done(this.turns("readonly").get([this.tab, id])));
-      if (record) await done(this.turns("readwrite").put({ ...record, sound: null }));
-      this.bytes.set(id, 0);
-      bytes -= size;
-    }
-  }
-
-  async forget(ids) {
-    for (const id of ids) {
-      this.written.delete(id);
-      this.bytes.delete(id);
-    }
-    await this.opened;
-    for (const id of ids) this.turns("readwrite").delete([this.tab, id]);
-  }
-
-  clear() {
-    return this.forget([...this.written.keys()]);
-  }
-}
+window.addEventListener("pageshow", () => [TAB, SAID].map(claim));
 
 // ---- what is shown of it
 
 let element, list, mould, inSight; // since it was mounted
 const $ = (selector) => element.querySelector(selector);
 const FORGOTTEN = "The model no longer remembers what stands above.";
-const UNKEPT = "This browser keeps nothing for this page: a reload will forget the conversation.";
+const EXPIRED = "The server no longer has this sound; ask again to hear it.";
 const SAYS = { user: "You", assistant: "Answer", reading: "Read aloud" };
 const sound = new Audio();
-const SAME_S = 0.02;
-const BARS = 48; // as many as the server draws of a clip
-const CUT_OFF = "Cut off.";
 let shown = []; // the entries as JSON, in order
-let kept = new Map(); // id -> the entry, as the browser keeps it
-let told = []; // what the server still knows, with all that it remembers
+let told = []; // what the server still knows
 let back = false; // the server has said what it knows of this tab
-const sounds = new Map(); // id -> address of its sound in this browser
-const store = new Store();
-const runOf = (id) => id.split(":")[0];
+const runOf = (id) => id?.split(":")[0];
 const cleared = new Set(); // runs of which a word may still be on its way
 let playing = null; // the clip that is heard
 
@@ -131,22 +39,12 @@ function clock(seconds) {
   return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
 }
 
-// A question that was read as it stands may be answered as well.
-const ANSWERS = '#mode-notes [data-input="text"][data-output="speech"][data-does="chat"]';
-function offerOf(text) {
-  const offer = part("button", "tr-offer", "Answer this question");
-  offer.type = "button";
-  offer.addEventListener("click", () => document.dispatchEvent(new CustomEvent("answer", { detail: { text, mode: document.querySelector(ANSWERS).dataset.mode } })));
-  return offer;
-}
-
 // What is read aloud is one thing: the text, its sound, and what was said differently. Anything else is a talk of two.
 const letters = (text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "");
 function gather(entries) {
   const items = [];
-  for (let entry of entries) {
+  for (const entry of entries) {
     const asked = items.at(-1);
-    if (entry.clip) entry = { ...entry, sounding: entry.id };
     if (entry.role === "forgotten") items.push(entry);
     else if (entry.role === "user") items.push({ ...entry, role: entry.reads ? "reading" : "user" });
     else if (!entry.reads || asked?.role !== "reading") items.push({ ...entry });
@@ -171,8 +69,7 @@ function draw(entry) {
     text.translate = name !== "tr-text";
     item.append(text);
   }
-  if (entry.clip) item.append(clipOf(entry.clip, entry.sounding));
-  if (entry.role === "reading" && /\?\s*$/.test(entry.text) && document.querySelector(ANSWERS)) item.append(offerOf(entry.text));
+  if (entry.clip) item.append(clipOf(entry.clip));
   if (entry.note) item.append(part("p", "tr-note", entry.note));
   return item;
 }
@@ -201,16 +98,12 @@ function unfold(item) {
   item.replaceChildren(...draw(JSON.parse(shown[[...list.children].indexOf(item)])).childNodes);
 }
 
-function clipOf({ file, seconds, bars }, id) {
+function clipOf({ file, seconds, bars }) {
   const clip = mould.content.firstElementChild.cloneNode(true);
   const [svg, at] = [clip.querySelector(".clip-wave svg"), clip.querySelector(".clip-at")];
   svg.setAttribute("viewBox", `0 0 ${4 * bars.length} 100`);
-  const path = bars.map((height, i) => `M${4 * i} ${50 - Math.max(4, height) / 2}h2.4v${Math.max(4, height)}h-2.4z`).join("");
-  for (const drawn of svg.children) drawn.setAttribute("d", path);
-  const save = clip.querySelector(".clip-save");
-  const source = () => sounds.get(id) ?? file.url; // the server's goes after a while
-  save.href = source();
-  save.addEventListener("click", () => (save.href = source()));
+  drawBars(svg.children, bars);
+  clip.querySelector(".clip-save").href = file.url;
   clip.querySelector(".clip-time").textContent = clock(seconds);
   clip.querySelector(".clip-play").addEventListener("click", () => (playing === clip && !sound.paused ? sound.pause() : play()));
   at.addEventListener("input", () => {
@@ -221,19 +114,16 @@ function clipOf({ file, seconds, bars }, id) {
     if (playing !== clip) {
       rest();
       playing = clip;
-      sound.src = source();
+      sound.src = file.url;
       sound.currentTime = at.value < 1 ? at.value * seconds : 0;
     }
     window.liveAudio.pause();
-    keepPace();
-    sound.play().catch(() => rest());
+    sound.play().catch(({ name }) => {
+      rest();
+      if (name === "NotSupportedError") complain(EXPIRED);
+    });
   }
   return clip;
-}
-
-// Clips are played as fast as replays, and the pitch stays.
-function keepPace() {
-  sound.playbackRate = sound.defaultPlaybackRate = window.liveAudio.speed;
 }
 
 // The clip that was heard, back at its beginning.
@@ -256,12 +146,12 @@ function paint() {
   }
 }
 
-// What the browser kept and the server knows no more stands before what it knows.
+// What the server knows no more stands before what it knows.
 function joined() {
   const known = new Set(told.map(({ id }) => id));
-  const before = [...kept.values()].filter(({ id }) => !known.has(id));
-  const forgotten = back && before.some(({ reads }) => !reads);
-  return [...before, ...(forgotten ? [{ role: "forgotten" }] : []), ...told];
+  const forgotten = before.filter(({ id }) => !known.has(id));
+  const isTalk = back && forgotten.some(({ reads }) => !reads);
+  return [...forgotten, ...(isTalk ? [{ role: "forgotten" }] : []), ...told];
 }
 
 function show() {
@@ -285,115 +175,40 @@ function show() {
   if (longer || wanted.length === 0) element.scrollTop = element.scrollHeight;
 }
 
-function take(value) {
-  for (const { clip } of value) if (clip) clip.file.url = `${root()}/gradio_api/file=${clip.file.path}`;
-  told = value.filter(({ id }) => !cleared.has(runOf(id)));
+const words = () => joined().filter(({ id }) => id).map((entry) => ({ ...entry, clip: undefined }));
+
+function take(entries) {
+  for (const { clip } of entries) if (clip) clip.file.url = `${root()}/gradio_api/file=${clip.file.path}`;
+  told = entries.filter(({ id }) => !cleared.has(runOf(id)));
   show();
-  for (const entry of told) keep(entry, () => soundOf(entry));
-}
-
-// A question that went on is one with what followed; its first half is gone.
-function forgetMended(entries) {
-  const known = new Set(entries.map(({ id }) => id));
-  const gone = told.slice(told.findLastIndex(({ id }) => known.has(id)) + 1).map(({ id }) => id);
-  for (const id of gone) {
-    cleared.add(runOf(id));
-    kept.delete(id);
-  }
-  store.forget(gone).catch(unkept);
-}
-
-async function keep(entry, fetchSound) {
-  try {
-    const record = await store.keep(entry, fetchSound);
-    if (!cleared.has(runOf(entry.id))) remember(record);
-  } catch (error) {
-    unkept(error);
-  }
-}
-
-function remember(record) {
-  if (!record) return;
-  kept.set(record.id, record.entry);
-  if (sounds.has(record.id)) URL.revokeObjectURL(sounds.get(record.id));
-  sounds.delete(record.id);
-  if (record.sound) sounds.set(record.id, URL.createObjectURL(new Blob([record.sound], { type: "audio/wav" })));
-}
-
-// Of the reply that was just heard the sound is here already.
-async function soundOf({ id, clip }) {
-  await decoded(id);
-  const { run, ended, total, rate } = window.liveAudio.state;
-  const whole = Math.abs(clip.seconds * rate - total) < SAME_S * rate; // compressed sound may lack its last samples
-  if (id === `${run}:a` && ended && whole) return window.liveAudio.wav().arrayBuffer();
-  const answer = await fetch(clip.file.url);
-  return answer.ok ? answer.arrayBuffer() : null;
-}
-
-// Compressed sound is there a moment after its last packet came.
-function decoded(id) {
-  const over = ({ run, ended }) => id !== `${run}:a` || ended;
-  return new Promise((resolve) => {
-    function look({ detail }) {
-      if (!over(detail)) return;
-      document.removeEventListener("liveaudio", look);
-      resolve();
-    }
-    document.addEventListener("liveaudio", look);
-    look({ detail: window.liveAudio.state });
-  });
-}
-
-function unkept(error) {
-  console.info(`conversation not kept: ${error}`);
-  $(".tr-unkept").textContent = UNKEPT;
 }
 
 export function mount(place) {
   element = place;
   [list, mould] = [$(".tr-list"), $("template")];
   inSight = new IntersectionObserver(sighted, { root: element, rootMargin: "10% 0px" });
-  document.addEventListener("replayspeed", keepPace);
   for (const name of ["play", "pause"]) sound.addEventListener(name, paint);
   sound.addEventListener("timeupdate", () => playing && sound.duration && follow(playing, sound.currentTime / sound.duration));
   sound.addEventListener("ended", rest);
   // One voice at a time: a clip holds the reply, and a reply that begins or goes on ends the clip.
   document.addEventListener("liveaudio", ({ detail }) => detail.phase === "speaking" && !sound.paused && !window.liveAudio.player.silent && sound.pause());
-  // A reply whose server is gone is kept as far as it came.
-  document.addEventListener("liveaudio", ({ detail }) => {
-    const id = `${detail.run}:a`;
-    if (detail.phase !== "lost" || !detail.total || store.written.has(id)) return;
-    const clip = { file: { path: id, url: "" }, seconds: detail.total / detail.rate, bars: window.liveAudio.bars(BARS) };
-    const asked = kept.get(`${detail.run}:u`);
-    if (!asked) return;
-    keep({ id, role: "assistant", reads: asked.reads, text: window.liveAudio.text.trim(), note: CUT_OFF, clip }, () => window.liveAudio.wav().arrayBuffer()).then(show);
-  });
   // Whoever clears the conversation clears it here, too.
   document.addEventListener("click", ({ target }) => {
     if (!target.closest?.("#clear")) return;
-    for (const id of [...kept.keys(), ...store.written.keys(), ...told.map((entry) => entry.id)]) cleared.add(runOf(id));
+    for (const { id } of joined()) cleared.add(runOf(id));
     cleared.add(window.liveAudio.state.run);
-    kept.clear();
-    for (const address of sounds.values()) URL.revokeObjectURL(address);
-    sounds.clear();
+    before = [];
     rest();
-    store.clear().catch(unkept);
     take([]);
   });
   element.tabIndex = 0;
   element.setAttribute("role", "region");
   element.setAttribute("aria-labelledby", "said-name");
-  window.conversation = { key: () => store.tab };
+  window.conversation = { key: () => tab };
   document.addEventListener("conversation", ({ detail }) => {
+    if (detail.whole) before = words(); // of which a server that was started anew knows nothing
     back ||= detail.whole;
-    if (!detail.whole) forgetMended(detail.entries);
     take(detail.entries);
   });
-  store.read().then((records) => {
-    const late = kept; // what came meanwhile
-    kept = new Map();
-    for (const record of records) remember(record);
-    for (const [id, entry] of late) kept.set(id, entry);
-    show();
-  }).catch(unkept);
+  show();
 }

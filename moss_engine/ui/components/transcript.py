@@ -3,7 +3,7 @@ keep.
 
 It shows the list that `Conversation.entries` makes, which comes by the page's WebSocket. Texts are shown as they are, never as
 markup; only what changed is drawn anew, so a clip that is being played goes on while others come.
-The browser keeps what was said, with its sound, for the case that the page is loaded again.
+The tab keeps the words for the case that the page is loaded again and the server has forgotten them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from moss_engine.ui.modules import component
 TEMPLATE = """
 <p class="tr-empty">@empty@</p>
 <ol class="tr-list"></ol>
-<p class="tr-unkept" role="status"></p>
 <template>
   <div class="clip">
     <button type="button" class="clip-play" aria-label="Play">

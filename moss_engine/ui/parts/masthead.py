@@ -39,7 +39,7 @@ def about(facts: PageInfo) -> str:
     return f"""
 <dialog class="about" aria-labelledby="about-head">
   <h2 id="about-head">About this page</h2>
-  <p>{html.escape(WHAT)} The page shows how: the waveform and its spectrum, the words as they are
+  <p>{html.escape(WHAT)} The page shows how: the waveform, the words as they are
     heard, and every figure as it was measured.</p>
   {limits(facts)}
   <p>The README in the program's folder, which is also its source, describes every option and

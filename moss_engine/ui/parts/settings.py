@@ -25,7 +25,9 @@ HEADS = (
 def settings(facts: PageInfo) -> tuple[dict[str, gr.components.Component], Own | None]:
     """The controls, by their names in the form, and the parts that take an own voice."""
     controls: dict[str, gr.components.Component] = {}
-    with gr.Accordion("Settings", open=False, elem_id="settings"):
+    told = any(mode.own_system for mode in facts.modes)
+    classes = [] if told or facts.clones_voices else ["for-engine"]  # all of it is sampling
+    with gr.Accordion("Settings", open=False, elem_id="settings", elem_classes=classes):
         own = own_voice(facts)
         controls["system"] = gr.Textbox(
             "",
@@ -34,7 +36,7 @@ def settings(facts: PageInfo) -> tuple[dict[str, gr.components.Component], Own |
             max_lines=5,
             elem_id="system",
             max_length=facts.max_text_chars,
-            visible=any(mode.own_system for mode in facts.modes),
+            visible=told,
         )
         with gr.Column(elem_id="sampling"):
             controls["max_rows"] = longest(facts)

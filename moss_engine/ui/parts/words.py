@@ -43,8 +43,7 @@ CONSENT = (
 NOTICE = (
     "You hear an AI voice, not a person. What you type or say is processed on the machine that "
     f"runs this page; conversations are forgotten after {STATE_S // 60} minutes without a message, "
-    f"sound files within {(CACHE_CHECK_S + CACHE_AGE_S) // 60} minutes. This browser keeps what "
-    "was said in a tab for a day, so that a reload loses nothing, or until “Clear all”. Nothing is "
+    f"sound files within {(CACHE_CHECK_S + CACHE_AGE_S) // 60} minutes. Nothing is "
     "used for training. Not for emergencies or medical use."
 )
 

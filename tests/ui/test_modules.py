@@ -111,26 +111,22 @@ MEASURED = """async (url, name, entries) => {
   Object.defineProperty(globalThis, "performance", { value });
   return (await import(url))[name]();
 }"""
-FILE = {
-    "initiatorType": "script",
-    "transferSize": 1_500_000,
-    "responseStart": 100,
-    "responseEnd": 400,
-}
+
+
+def fetched(kind: str, size: int, begins: int, ends: int) -> dict:
+    return {
+        "initiatorType": kind,
+        "transferSize": size,
+        "responseStart": begins,
+        "responseEnd": ends,
+    }
 
 
 @pytest.mark.parametrize("name", ["linkSpeed", "fastestFile"])
 def test_replies_are_no_files(name):
-    replies = [
-        {
-            "initiatorType": "fetch",
-            "transferSize": 700_000,
-            "responseStart": 20_000 * number,
-            "responseEnd": 20_000 * number + 10_000,
-        }
-        for number in range(1, 7)
-    ]
+    file = fetched("script", 1_500_000, 100, 400)
+    replies = [fetched("fetch", 700_000, at, at + 10_000) for at in range(20_000, 140_000, 20_000)]
     script = module("player.js")
-    assert in_node(MEASURED, script, name, [FILE]) == pytest.approx(40e6)
-    assert in_node(MEASURED, script, name, [FILE, *replies]) == pytest.approx(40e6)
+    assert in_node(MEASURED, script, name, [file]) == pytest.approx(40e6)
+    assert in_node(MEASURED, script, name, [file, *replies]) == pytest.approx(40e6)
     assert in_node(MEASURED, script, name, replies) is None

@@ -142,7 +142,7 @@ def test_about_asks_nobody_and_programs_are_told_this_address_which_one_click_co
 
 def test_listening_comes_first_and_the_engine_is_a_press_away(visit, url):
     tab = visit(url, view="")
-    engine = [tab.page.locator(part) for part in ("#panel", "#settings")]
+    engine = [tab.page.locator(part) for part in ("#panel", "#sampling")]
     assert not any(part.is_visible() for part in engine)
     tab.page.get_by_role("button", name="Engine", exact=True).click()
     assert engine[0].is_visible() and tab.page.locator(".views [aria-pressed=true]").count() == 1

@@ -187,17 +187,7 @@ def test_keyboard_alone_is_enough(service, visit):
     tab.wait("speaking")
     tab.wait("done")
     reached = by_tab(tab, 40)
-    for name in (
-        "send",
-        "chip",
-        "settings",
-        "la-place",
-        "la-pause",
-        "la-mute",
-        "la-volume",
-        "la-save",
-        "explain",
-    ):
+    for name in "send chip settings la-place la-pause la-mute la-volume la-save explain".split():
         assert any(name in place for place in reached), f"{name} is out of reach"
     assert not any("tile" in place for place in reached), "a stop without function"
     tab.page.locator(".la-mute").focus()

@@ -17,7 +17,6 @@ from moss_engine.api.errors import ConfigError
 from moss_engine.api.events import AudioChunk
 from moss_engine.api.request import Reply, Speech
 from moss_engine.api.service import stream
-from moss_engine.api.tokens import code_of
 from moss_engine.audio.pcm import to_pcm16
 from moss_engine.build import build_service, build_talking_service
 from moss_engine.config import EngineConfig, TalkConfig
@@ -126,34 +125,6 @@ def test_a_later_turn_finds_the_earlier_ones_in_the_prefix_cache(
     assert figures["num_cached_rows"] > 0.8 * before, "the conversation was computed again"
     ask(client, utterance=upload(url))
     assert len(calls) == 2, "a recording was encoded again"
-
-
-def test_after_an_interruption_only_what_was_heard_is_remembered_and_found_again(
-    service, requests, url, client
-):
-    outputs = ask(client, utterance=upload(url), max_rows=200, seed=5)
-    client.predict(heard=f"{outputs[-1]['run']}:{2 * 1920 + 1}", api_name="/stop")
-    figures = ask(client, utterance=upload(url))[-1]["figures"]
-    question, answer, _ = requests[1].messages
-    codes = [
-        row
-        for row in answer.content.rows
-        if code_of(row, asyncio.run(service.describe()).ids) is not None
-    ]
-    assert question.content == requests[0].messages[0].content and len(codes) == 3
-    assert figures["num_cached_rows"] >= figures["num_prompt_rows"] // 2 - 16
-
-
-def test_the_answer_may_be_text(service, requests, url, client):
-    outputs = ask(
-        client, utterance=upload(url), mode="speech-to-text", system="Answer in one word."
-    )
-    assert (
-        not outputs[-1]["speaks"]
-        and len(pcm_of(outputs)) == 0
-        and outputs[-1]["figures"]["num_rows"] > 0
-    )
-    assert requests[0].messages[0].content.text == "Answer in one word."
 
 
 def test_an_own_voice_is_for_this_machine_and_this_codec():

@@ -133,7 +133,7 @@ function showGauge(gauge, ms, least) {
   if (!known) return;
   const percent = Math.min(100, Math.round((100 * least) / ms));
   gauge.querySelector("i").style.setProperty("--share", `${percent}%`);
-  write(gauge.querySelector("small"), `${percent} % of this machine's limit`);
+  write(gauge.querySelector("small"), `${percent} % of the limit`);
   gauge.title = `At least ${number(least, least < 10 ? 2 : 0)} ms, as this machine reads and multiplies; it took ${number(ms, ms < 10 ? 2 : 0)} ms.`;
 }
 

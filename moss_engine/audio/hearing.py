@@ -25,7 +25,8 @@ TranscribePartial = Callable[[np.ndarray, int], Awaitable[Transcript | None]]
 Paused = Callable[[Speech | None], None]
 
 MOST_S = 15.0
-"""A longer turn is heard when it is over: looking at it again and again would cost too much."""
+"""A longer turn is heard when it is over, unless only its pauses are looked at: looking at it again
+and again would cost too much."""
 
 
 class Hearing:
@@ -102,7 +103,7 @@ class Hearing:
                 self.turn = Understanding(self)
             elif heard.change is Change.PAUSED:
                 self.turn.pause(heard)
-            elif heard.change is Change.WENT_ON:
+            elif heard.change in (Change.WENT_ON, Change.DROPPED):
                 self.turn.go_on()
                 self.paused(None)
             noted.append((heard, self.turn))
@@ -139,7 +140,8 @@ class Understanding:
         hearing, num_spoken = self._hearing, follower.num_spoken
         if hearing.transcribe_partial is None or self._looking is not None:
             return
-        if num_spoken > MOST_S * hearing.rate_hz or self.covers(num_spoken):
+        too_long = look_s is not None and num_spoken > MOST_S * hearing.rate_hz
+        if too_long or self.covers(num_spoken):
             return
         grown_s = (num_spoken - self._covers) / hearing.rate_hz
         if follower.silent_s < PAUSED_S and (look_s is None or grown_s < look_s):

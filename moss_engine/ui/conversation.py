@@ -187,11 +187,6 @@ class Conversation:
     stopped: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_STOPPED))
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
-    def follow(self, earlier: Conversation) -> None:
-        """This conversation goes on where another one ended."""
-        self.turns[:0] = earlier.turns
-        self.forgotten += earlier.forgotten
-
     def history(self, asked: Turn | None = None) -> tuple[Message, ...]:
         """The turns to answer after: those remembered, of any mode, of whose reply something was
         heard, and which hold no recordings of what is `asked` now."""
@@ -325,22 +320,21 @@ class Sessions:
         self.names = SecretNames()
         self._service = service
         self._clock = clock
-        self._of_session: dict[str, Conversation] = {}
-        self._of_key: dict[str, Conversation] = {}
+        self._of_name: dict[str, Conversation] = {}
         self._open: set[str] = set()  # sessions that did not leave
         self._sweeping: asyncio.TimerHandle | None = None
         self._leaving: set[asyncio.Future[None]] = set()
 
-    def of(self, session_id: str, visitor: str = "") -> Conversation:
+    def of(self, session_id: str, visitor: str = "", name: str = "") -> Conversation:
         """The conversation of a session, which was used just now; it is forgotten STATE_S after
-        the last call. A visitor with many gives up the longest unused one of them where there are
-        MAX_CONVERSATIONS."""
-        found = self._of_session.get(session_id)
+        the last call. By a `name` of its own it outlives its session. A visitor with many gives up
+        the longest unused one of them where there are MAX_CONVERSATIONS."""
+        name = name or session_id
+        found = self._of_name.get(name)
         if found is None:
             self.sweep()
             self._make_room()
-            found = Conversation()
-        self._of_session[session_id] = found
+            found = self._of_name[name] = Conversation()
         self._open.add(session_id)
         found.session_id, found.visitor = session_id, visitor
         found.used_s = self._clock()
@@ -348,26 +342,34 @@ class Sessions:
             self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep_again)
         return found
 
-    def find(self, key: str) -> Conversation | None:
-        """What the tab of this name said before it was loaded anew."""
-        return self._of_key.get(key)
+    def find(self, name: str) -> Conversation | None:
+        """What was said by that name."""
+        return self._of_name.get(name)
 
-    def name(self, key: str, conversation: Conversation) -> None:
-        """From now on the name finds this conversation."""
-        self._of_key[key] = conversation
+    async def come_back(self, session_id: str, visitor: str, name: str) -> None:
+        """A page was loaded: the conversation of its tab goes on in another session. Of a reply in
+        the middle no more is made, and the voice of the earlier session is left to it."""
+        before = self._of_name.get(name)
+        if before is not None and before.session_id != session_id:
+            await self._service.cancel_session(before.session_id)
+            await settle(before)
+            before.voice = ""
+        self.of(session_id, visitor, name)
 
     def renew(self, old: Conversation) -> Conversation:
         """An empty conversation in the place of an old one, with the same voice."""
         new = replace(old, turns=[], forgotten=0, used_s=self._clock())
-        self._of_session[old.session_id] = new
-        for key in [key for key, known in self._of_key.items() if known is old]:
-            self._of_key[key] = new
+        for name in self._names_of(old):
+            self._of_name[name] = new
         return new
+
+    def _names_of(self, conversation: Conversation) -> list[str]:
+        return [name for name, known in self._of_name.items() if known is conversation]
 
     def sweep(self) -> None:
         """Forget what was not used for STATE_S."""
         now_s = self._clock()
-        for conversation in list(self._of_session.values()):
+        for conversation in list(self._of_name.values()):
             if now_s - conversation.used_s > STATE_S:
                 self._forget(conversation)
 
@@ -375,32 +377,30 @@ class Sessions:
         """Now and then, as long as there is something."""
         self.sweep()
         loop = asyncio.get_running_loop()
-        again = loop.call_later(SWEEP_S, self._sweep_again) if self._of_session else None
+        again = loop.call_later(SWEEP_S, self._sweep_again) if self._of_name else None
         self._sweeping = again
 
     def _make_room(self) -> None:
-        kept = list(self._of_session.values())
+        kept = list(self._of_name.values())
         if len(kept) < MAX_CONVERSATIONS:
             return
         count = Counter(conversation.visitor for conversation in kept)
         self._forget(min(kept, key=lambda one: (-count[one.visitor], one.used_s)))
 
     def _forget(self, conversation: Conversation) -> None:
-        for known in (self._of_session, self._of_key):
-            for key in [key for key, value in known.items() if value is conversation]:
-                del known[key]
+        for name in self._names_of(conversation):
+            del self._of_name[name]
         leaving = asyncio.ensure_future(self.leave(conversation.session_id))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
 
-    async def take_voice(self, conversation: Conversation, voice: str) -> bool:
+    async def take_voice(self, conversation: Conversation, session_id: str, voice: str) -> bool:
         """From now on the session's own voice, which the service has made; False, and it is
         forgotten, where the visitor left meanwhile."""
-        session_id = conversation.session_id
         if session_id not in self._open:
             await self._service.remove_voice(session_id)
             return False
-        self.of(session_id, conversation.visitor).voice = voice
+        conversation.voice = voice
         return True
 
     async def leave(self, session_id: str) -> None:

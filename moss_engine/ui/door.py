@@ -129,25 +129,24 @@ class Tab:
         self.outbox = Outbox()
         self.seen = 0  # frames that came
         self.socket: WebSocket | None = None
-        self.visitor = visitor
+        self.visit, self.visitor = visit, visitor
         self.ending: asyncio.TimerHandle | None = None
         self._handlers = handlers
-        self._key = key
+        self._name = handlers.names.session(key)
         self._session_id = handlers.names.session(visit)
         self._tasks: set[asyncio.Task[None]] = set()
         self._replying: asyncio.Task[None] | None = None
-        self._ahead = Ahead(handlers.service, handlers.figures)
+        self._ahead: Ahead | None = None
         self._microphone: Microphone | None = None
         if handlers.ingest is not None:
+            self._ahead = Ahead(handlers.service, handlers.figures)
             self._microphone = Microphone(handlers.ingest, visitor, self.tell, self._paused)
         self._prepared: dict[str, Any] | None = None
 
     @property
     def conversation(self) -> Conversation:
         """Of this tab; a new one where it was not used for long."""
-        found = self._handlers.sessions.of(self._session_id, self.visitor)
-        self._handlers.sessions.name(self._key, found)
-        return found
+        return self._handlers.sessions.of(self._session_id, self.visitor, self._name)
 
     @property
     def busy(self) -> bool:
@@ -159,8 +158,7 @@ class Tab:
 
     async def begin(self) -> None:
         """A page was loaded: it is told what its tab said before."""
-        new = self._handlers.sessions.of(self._session_id, self.visitor)
-        await self._handlers.come_back(self._key, new)
+        await self._handlers.sessions.come_back(self._session_id, self.visitor, self._name)
         await self._tell_conversation(whole=True)
 
     def take(self, event: dict[str, Any]) -> None:
@@ -204,7 +202,8 @@ class Tab:
             task.cancel()
         if self._microphone is not None:
             self._microphone.close()
-        await self._ahead.close()
+        if self._ahead is not None:
+            await self._ahead.close()
         await self._handlers.sessions.leave(self._session_id)
 
     # What the events bring about.
@@ -251,11 +250,13 @@ class Tab:
 
     def _paused(self, said: Speech | None) -> None:
         """Whoever talks pauses, and may be done: the answer is begun. Who goes on gets none."""
-        self._ahead.drop()
+        ahead = self._ahead
+        assert ahead is not None, "who has a microphone may be answered ahead"
+        ahead.drop()
         free = self._replying is None or self._replying.done()
         heard = self._microphone is not None and self._microphone.answering
         if said is not None and self._prepared is not None and free and not heard:
-            self._do(self._handlers.begin(self._prepared, said, self.conversation, self._ahead))
+            self._do(self._handlers.begin(self._prepared, said, self.conversation, ahead))
 
     def _replay(self, event: dict[str, Any]) -> Messages:
         file, heard = _text(event, "file"), _text(event, "heard")
@@ -327,7 +328,7 @@ class Door:
         if tab is not None and isinstance(last, int) and tab.outbox.holds(last + 1):
             return tab, last
         if tab is not None:
-            self._end(str(visit), tab)
+            self._end(tab)
         mine = Counter(tab.visitor for tab in self._tabs.values())[visitor]
         if len(self._tabs) >= MAX_TABS or mine >= MAX_TABS_OF_VISITOR:
             raise BusyError(FULL)
@@ -369,16 +370,16 @@ class Door:
         if tab.socket is not socket:  # another connection took it over
             return
         tab.socket = None
-        visit = next((name for name, known in self._tabs.items() if known is tab), None)
-        if visit is not None and (left or tab.outbox.is_full):
-            self._end(visit, tab)
-        elif visit is not None:
-            tab.ending = asyncio.get_running_loop().call_later(RESUME_S, self._end, visit, tab)
+        if left or tab.outbox.is_full:
+            self._end(tab)
+        else:
+            tab.ending = asyncio.get_running_loop().call_later(RESUME_S, self._end, tab)
         await _close(socket, GONE_CODE)
 
-    def _end(self, visit: str, tab: Tab) -> None:
-        if self._tabs.get(visit) is tab:
-            del self._tabs[visit]
+    def _end(self, tab: Tab) -> None:
+        if self._tabs.get(tab.visit) is not tab:
+            return  # it has ended
+        del self._tabs[tab.visit]
         closing = asyncio.ensure_future(tab.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)

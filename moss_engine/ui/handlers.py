@@ -241,16 +241,6 @@ class Handlers:
         await settle(conversation)
         await asyncio.to_thread(conversation.cut, heard, self.facts)
 
-    async def come_back(self, key: str, conversation: Conversation) -> None:
-        """A page was loaded: its conversation goes on where that of the same tab ended before, of
-        whose reply in the middle no more is made."""
-        old = self.sessions.find(key)
-        if old is not None and old is not conversation:
-            await self.service.cancel_session(old.session_id)
-            await settle(old)
-            conversation.follow(old)
-        self.sessions.name(key, conversation)
-
     async def clear(self, heard: str, conversation: Conversation) -> Conversation:
         """A new conversation in the place of this one, with the same voice; `heard` as for
         `stop`."""

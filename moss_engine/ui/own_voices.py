@@ -35,7 +35,7 @@ def take_sample(handlers: Handlers) -> Callable[..., Any]:
 async def make_voice(handlers: Handlers, consent: bool, utterance: str, key: str) -> ClonedVoice:
     """The tab's voice from now on, made of what was said. Raises a MossError where none can be
     made, or where the tab is closed by then."""
-    conversation = handlers.sessions.find(key)
+    conversation = handlers.sessions.find(handlers.names.session(key))
     if conversation is None:
         raise ParameterError(UNKNOWN)
     if not consent:
@@ -45,9 +45,8 @@ async def make_voice(handlers: Handlers, consent: bool, utterance: str, key: str
             "This page speaks with installed voices only; choose one of them."
         )
     said = await handlers.ingest.recordings.said(utterance)
-    voice = await handlers.service.add_voice(
-        conversation.session_id, said.pcm / np.float32(32768), said.rate_hz, said.codes
-    )
-    if not await handlers.sessions.take_voice(conversation, voice.name):
+    session_id, wave = conversation.session_id, said.pcm / np.float32(32768)
+    voice = await handlers.service.add_voice(session_id, wave, said.rate_hz, said.codes)
+    if not await handlers.sessions.take_voice(conversation, session_id, voice.name):
         raise ParameterError(UNKNOWN)
     return voice

@@ -37,7 +37,7 @@ from moss_engine.ui.parts.words import (
 from moss_engine.ui.programs import offer
 
 HERE = Path(__file__).resolve().parent
-MAX_QUEUE = 16
+MAX_QUEUE = 256  # calls that Gradio has not begun yet
 
 ASK = f"(...values) => window.liveAudio.submit(values, {json.dumps([*BY_NAME])})"
 ASK_TYPED = f"(...values) => window.liveAudio.submitTyped(values, {json.dumps([*BY_NAME])})"
@@ -56,11 +56,8 @@ class Parts:
     own: Own | None
 
 
-def build_page(
-    handlers: Handlers, *, max_sessions: int, max_waiting: int, programs: str = ""
-) -> gr.Blocks:
-    """The page, ready to launch. The engine admits and queues; Gradio lets through as many as that
-    can ever hold. `programs` is the panel for those who write programs, as HTML."""
+def build_page(handlers: Handlers, programs: str = "") -> gr.Blocks:
+    """The page, ready to launch. `programs` is the panel for those who write programs, as HTML."""
     with gr.Blocks(
         title=TITLE,
         analytics_enabled=False,
@@ -70,8 +67,8 @@ def build_page(
         parts = lay_out(handlers, programs)
         wire_asking(parts)
         wire_settings(handlers, parts)
-        offer(handlers, Outboxes(page), max_sessions + max_waiting)
-    page.queue(api_open=False, max_size=max_sessions + max_waiting + MAX_QUEUE)
+        offer(handlers, Outboxes(page))
+    page.queue(api_open=False, max_size=MAX_QUEUE)
     slow_down(page)
     return page
 

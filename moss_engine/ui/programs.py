@@ -31,7 +31,7 @@ from moss_engine.endpoints.server import Server
 from moss_engine.ui import form
 from moss_engine.ui.config import PageConfig
 from moss_engine.ui.conversation import write_clip
-from moss_engine.ui.entrance.gradio_queue import ListenerTimeout, Outboxes
+from moss_engine.ui.entrance.gradio_queue import Outboxes
 from moss_engine.ui.handlers import Handlers
 from moss_engine.ui.parts.programs import programs
 from moss_engine.ui.stream import ticking, to_wire
@@ -68,15 +68,11 @@ def panel_of(access: Access, config: PageConfig, info: ServiceInfo, model: str) 
     return programs(model, voice, by_key=access.by_key, tool=config.mcp)
 
 
-ENGINE = "engine"  # replies, however they are asked for
-
-
-def offer(handlers: Handlers, outboxes: Outboxes, limit: int) -> None:
-    """The functions of Gradio's protocol, in the page that is being made; `limit` of them answer at
-    a time, and the rest waits."""
-    engine = {"concurrency_id": ENGINE, "concurrency_limit": limit}
-    gr.api(whole_reply(handlers, outboxes), api_name="reply", **engine)
-    gr.api(stream(handlers, outboxes), api_name="stream", **engine)
+def offer(handlers: Handlers, outboxes: Outboxes) -> None:
+    """The functions of Gradio's protocol, in the page that is being made. The service says who has
+    to wait, and who is refused."""
+    gr.api(whole_reply(handlers, outboxes), api_name="reply", concurrency_limit=None)
+    gr.api(stream(handlers, outboxes), api_name="stream", concurrency_limit=None)
     gr.api(stop(handlers), api_name="stop", queue=False)
 
 
@@ -90,21 +86,18 @@ def stream(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
     """The function /stream: a reply's messages while it is made, with int16 PCM in base64."""
 
     async def stream(request: gr.Request, *given: Any) -> AsyncGenerator[dict[str, Any], None]:
-        values = dict(zip(BY_NAME, given, strict=True))
         try:
-            values = form.read(values, handlers.facts)
-            form.check(values, handlers.facts)
+            values = form.read(dict(zip(BY_NAME, given, strict=True)), handlers.facts)
         except MossError as error:
             raise gr.Error(str(error), print_exception=False) from None
         conversation = handlers.sessions.of(*_session(handlers, request))
-        timeout = ListenerTimeout(outboxes, str(request.session_hash), handlers.facts.lease_s)
+        session, lease_s = str(request.session_hash), handlers.facts.lease_s
         run = form.run_name(values["run"])
         message: dict[str, Any] = {}
         async with aclosing(handlers.answer(values, run, conversation)) as messages:
             async for message in messages:
-                timeout.put()
                 yield to_wire(message)
-                if timeout.is_over():
+                if outboxes.are_abandoned(session, lease_s):
                     return
         if message["state"] == "failed":
             raise gr.Error(message["note"], print_exception=False)
@@ -146,7 +139,7 @@ def whole_reply(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
         """Says a text, or answers it in a mode that does, and gives a WAV file of the whole reply.
         Without a voice it is the first, without a mode the default, without a seed a new one."""
         yield None
-        timeout = ListenerTimeout(outboxes, str(request.session_hash), handlers.facts.lease_s)
+        session, lease_s = str(request.session_hash), handlers.facts.lease_s
         chosen = {"voice": voice, "speed": speed, "mode": mode, "seed": seed}
         chunks: list[np.ndarray] = []
         try:
@@ -158,7 +151,7 @@ def whole_reply(handlers: Handlers, outboxes: Outboxes) -> Callable[..., Any]:
                         chunks.append(event.samples)
                     if time.monotonic() - beat_s > BEAT_S:
                         beat_s = time.monotonic()
-                        if timeout.is_over():
+                        if outboxes.are_abandoned(session, lease_s):
                             raise MossError("Nobody waited for the reply; ask again and take it.")
                         yield None
             if not chunks:

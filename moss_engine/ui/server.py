@@ -34,7 +34,7 @@ from moss_engine.ui.document import TITLE, make_document
 from moss_engine.ui.door import Door
 from moss_engine.ui.entrance.asgi import compress
 from moss_engine.ui.entrance.connections import bounded
-from moss_engine.ui.entrance.gradio_queue import Outboxes, Places
+from moss_engine.ui.entrance.gradio_queue import Outboxes
 from moss_engine.ui.entrance.guard import Calls, Guard
 from moss_engine.ui.entrance.login import Login
 from moss_engine.ui.entrance.process import make_cache
@@ -46,6 +46,7 @@ from moss_engine.ui.programs import access_of, open_endpoints, panel_of
 from moss_engine.ui.theme import make_theme
 
 WARM_UP_S = 30.0
+MORE_CALLS = 32  # than the service has places: they are refused in its words
 SMALL_KV_ROWS = 1024
 WARM_UP_ROWS = 64
 WARM_UP_HZ = 16_000  # one second of silence for the encoder
@@ -135,12 +136,7 @@ def launch(
     try_out(service, facts)
     service, endpoints = open_endpoints(service, info, model, access, config)
     handlers = Handlers(service, facts, wav_folder=cache, ingest=ingest, figures=service.figures)
-    page = build_page(
-        handlers,
-        max_sessions=info.max_sessions,
-        max_waiting=info.max_waiting,
-        programs=panel_of(access, config, info, model),
-    )
+    page = build_page(handlers, panel_of(access, config, info, model))
 
     async def state() -> str:
         return (await service.stats()).state
@@ -163,9 +159,9 @@ def launch(
         rewrite=document.rewrite,
         endpoints=endpoints,
         is_session=Outboxes(page).knows,
-        places=Places(page),
     )
-    serve(page, config, gradio_settings(config, guard, blocked_paths))
+    calls = info.max_sessions + info.max_waiting + MORE_CALLS
+    serve(page, config, gradio_settings(config, guard, blocked_paths, calls))
     warm_up_gradio(page, login.cookie(login.token()) if login else "")
     return page
 
@@ -226,9 +222,9 @@ def stay_alone(page: gr.Blocks) -> None:
 
 
 def gradio_settings(
-    config: PageConfig, guard: Middleware, blocked_paths: Sequence[Path]
+    config: PageConfig, guard: Middleware, blocked_paths: Sequence[Path], calls: int
 ) -> dict[str, Any]:
-    """Everything that `Blocks.launch` is told."""
+    """Everything that `Blocks.launch` is told; it works on so many `calls` at a time."""
     return {
         "server_name": config.host,
         "server_port": config.port,
@@ -252,7 +248,7 @@ def gradio_settings(
         "ssr_mode": False,
         "mcp_server": False,
         "pwa": False,
-        "max_threads": 40,
+        "max_threads": calls,
         "state_session_capacity": 200,
         "app_kwargs": {"middleware": [guard]},
     }

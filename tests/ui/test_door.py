@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import secrets
 import socket
 from contextlib import suppress
 from types import SimpleNamespace
 
+import httpx
 import numpy as np
 import pytest
 import soundfile
@@ -94,7 +96,11 @@ def test_a_reply_comes_to_the_sample_with_the_conversation_around_it(service, ta
     assert [entry["role"] for entry in asked["entries"]] == ["user"]
     over = tab.until("conversation.updated")
     assert [entry["text"] for entry in over["entries"]] == ["Hello there.", "Hello there."]
-    assert np.array_equal(np.trim_zeros(np.frombuffer(tab.pcm, "<i2"), "f"), service.sent())
+    pcm, clip = np.frombuffer(tab.pcm, "<i2"), over["entries"][1]["clip"]
+    assert np.array_equal(np.trim_zeros(pcm, "f"), service.sent())
+    file = httpx.get(f"{tab.url}gradio_api/file={clip['file']['path']}").content
+    assert np.array_equal(soundfile.read(io.BytesIO(file), dtype="int16")[0], pcm)
+    assert clip["seconds"] == 1.2 and max(clip["bars"]) == 100
     seqs = [event["seq"] for event in tab.events if event["type"] == "response.update"]
     assert seqs == list(range(len(seqs)))
 
@@ -229,6 +235,8 @@ def test_a_refusal_is_the_replys_last_word(service, tab):
     tab.ask("Hello.", voice="nobody")
     last = tab.until("response.update", end=True)
     assert last["state"] == "failed" and "There is no voice 'nobody'" in last["note"]
+    tab.send("response.cancel", heard="")
+    assert tab.until("conversation.updated")["entries"] == []
 
 
 def test_the_page_of_another_site_is_not_let_in(url):

@@ -125,25 +125,25 @@ async def test_many_sessions_of_one_visitor_push_out_their_own(clock, monkeypatc
 
 async def test_a_conversation_that_is_not_used_is_forgotten(clock):
     kept = Sessions(Left(), clock)
-    old, used = kept.of("old"), kept.of("used")
-    kept.name(KEY, old)
+    old, used = kept.of("old", name=KEY), kept.of("used")
     clock.now_s = sessions_module.STATE_S + 1.0
     kept.of("used")
     kept.sweep()
     assert await soon(lambda: kept._service.cancelled == ["old"]) and kept.find(KEY) is None
-    assert kept.of("used") is used and kept.of("old") is not old
+    assert kept.of("used") is used and kept.of("old", name=KEY) is not old
 
 
-async def test_a_session_has_one_conversation_until_it_is_renewed():
+async def test_a_conversation_outlives_its_session_by_its_name_until_it_is_renewed():
     kept = Sessions(FakeService())
-    first = kept.of("session")
-    assert kept.of("session") is first and kept.of("other") is not first
-    kept.name(KEY, first)
-    first.voice = "voice"
+    first = kept.of("session", name=KEY)
+    assert kept.of("session", name=KEY) is first and kept.of("session") is not first
     first.turns.append(Turn("Hello.", True))
+    await kept.come_back("another session", "visitor", KEY)
+    assert kept.find(KEY) is first and first.session_id == "another session"
+    first.voice = "voice"
     second = kept.renew(first)
     assert second is not first and second.voice == "voice" and not second.turns
-    assert kept.of("session") is second and kept.find(KEY) is second
+    assert kept.find(KEY) is second
 
 
 async def test_conversations_are_looked_through_as_long_as_there_are_some(monkeypatch):

@@ -299,22 +299,11 @@ def start(reached: list[str], fault: Exception | None = None) -> None:
         reached.append("behind the check")
 
 
-def only_pressed() -> None:
-    with breakable():
-        swallowed()
-
-
 def test_a_swallowed_interrupt_ends_the_start_at_the_next_check():
     reached: list[str] = []
     with pytest.raises(SystemExit) as ended:
         start(reached)
     assert ended.value.code == BROKEN_OFF and reached == ["behind the press"]
-
-
-def test_a_swallowed_interrupt_ends_the_start_behind_the_block():
-    with pytest.raises(SystemExit) as ended:
-        only_pressed()
-    assert ended.value.code == BROKEN_OFF
 
 
 def test_what_fails_after_an_interrupt_is_no_fault():

@@ -80,6 +80,7 @@ class Microphone:
         self.drop()
         if self._looking is not None:
             self._looking.cancel()
+        self._session.begin(hands_free=False)  # what is being understood is nobody's, either
 
     def _reset(self, recording: int, hands_free: bool) -> None:
         self._recording = recording

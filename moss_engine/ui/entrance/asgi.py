@@ -122,7 +122,6 @@ class Texts:
 
     def __init__(self, rewrite: Callable[[bytes], bytes] | None = None) -> None:
         self._rewrite = rewrite
-        self._documents: OrderedDict[bytes, bytes] = OrderedDict()
         self._made: OrderedDict[str, tuple[dict[str, Any], bytes]] = OrderedDict()
         self._asking = asyncio.Lock()
 
@@ -143,6 +142,8 @@ class Texts:
                 if (made := self._made.get(key)) is None:
                     made = await _asked(app, scope, receive)
                     if made[0]["status"] == 200:
+                        if path == "/" and self._rewrite:
+                            made = made[0], self._rewrite(made[1])
                         _keep(self._made, key, made, KEPT)
             await self._send(scope, *made, send)
 
@@ -156,8 +157,6 @@ class Texts:
     ) -> None:
         headers = {name.lower(): value for name, value in head["headers"]}
         if head["status"] == 200:
-            if scope["path"] == "/" and self._rewrite:
-                body = self._rewritten(body)
             if scope["path"].startswith("/assets/"):
                 headers = {name: headers[name] for name in headers if name not in NO_NEED}
                 headers[b"cache-control"] = FOR_GOOD
@@ -168,13 +167,6 @@ class Texts:
                 headers |= {b"content-encoding": how.encode(), b"vary": b"Accept-Encoding"}
         headers.pop(b"content-length", None)
         await send_whole(send, head["status"], [*headers.items()], body)
-
-    def _rewritten(self, body: bytes) -> bytes:
-        key = _digest(body)
-        if key not in self._documents:
-            assert self._rewrite is not None
-            _keep(self._documents, key, self._rewrite(body), KEPT)
-        return self._documents[key]
 
 
 _compressed_texts: OrderedDict[tuple[bytes, str], bytes] = OrderedDict()

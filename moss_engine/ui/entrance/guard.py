@@ -25,7 +25,6 @@ from moss_engine.ui.entrance.asgi import (
     replay,
     with_headers,
 )
-from moss_engine.ui.entrance.gradio_queue import Places
 from moss_engine.ui.entrance.login import Login
 from moss_engine.ui.entrance.upload import PATH as UPLOAD
 
@@ -97,8 +96,7 @@ class Guard:
     audio files, where the page takes them, and for the WebSockets of open tabs; `files` are the
     page's own by path, and `rewrite` makes its document of Gradio's; `endpoints` is an ASGI app
     that answers programs on `ENDPOINTS`, with keys and limits of its own. `is_session` tells
-    whether somebody asked something under a session's name; `places` bounds how many questions are
-    asked at a time.
+    whether somebody asked something under a session's name.
     """
 
     app: Any
@@ -114,7 +112,6 @@ class Guard:
     rewrite: Callable[[bytes], bytes] | None = None
     endpoints: Any = None
     is_session: Callable[[str], bool] | None = None
-    places: Places | None = None
 
     def __post_init__(self) -> None:
         self.texts = Texts(self.rewrite)
@@ -159,15 +156,7 @@ class Guard:
                 body = self._check_post(path, scope, body)
                 receive = replay(body, receive)
             scope = _without_frills(scope)
-            with self._place(path):
-                await self.texts.pass_on(self.app, scope, receive, send)
-
-    def _place(self, path: str) -> contextlib.AbstractContextManager[None]:
-        """A place in the queue for what goes there."""
-        call = CALL.fullmatch(path)
-        if self.places is None or call is None or call["how"] == "run":
-            return contextlib.nullcontext()
-        return self.places.join()
+            await self.texts.pass_on(self.app, scope, receive, send)
 
     async def _connect(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """A WebSocket: of a program, or of an open tab of this very page."""

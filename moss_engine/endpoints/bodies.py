@@ -25,10 +25,8 @@ BODY_S = 30.0
 MAX_VALUES = 20_000
 """Objects, lists and their values in a body: each costs far more time and memory than its
 bytes."""
-
-
+PIECE_BYTES = 16 * 1024
 AT_ONCE_BYTES = 16 * 1024
-"""A larger body is read beside the event loop: it takes milliseconds."""
 _READING = ThreadPoolExecutor(1, "bodies")
 
 
@@ -95,6 +93,7 @@ Languages = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_one_
 Rows = Annotated[int, Field(ge=1, le=int(BY_NAME["max_rows"].high))]
 """How long an answer may get."""
 Kind = TypeVar("Kind", bound=BaseModel)
+Result = TypeVar("Result")
 
 
 def told_by(key: str) -> Discriminator:
@@ -128,7 +127,7 @@ async def read_body(request: Request, limit: int, *, is_json: bool = False) -> b
                 raise too_large
             if unchecked and len(body) >= MAX_JSON_BYTES:
                 unchecked = False
-                await _beside(check_size, bytes(body[:MAX_JSON_BYTES]))
+                await beside_if_large(check_size, bytes(body[:MAX_JSON_BYTES]))
         return bytes(body)
 
     try:
@@ -150,7 +149,7 @@ async def read_json(request: Request, kind: type[Kind], limit: int = MAX_JSON_BY
             "content_type",
         )  # fmt: skip
     body = await read_body(request, limit, is_json=True)
-    return parse(body, kind) if len(body) <= AT_ONCE_BYTES else await _beside(parse, body, kind)
+    return await beside_if_large(parse, body, kind)
 
 
 async def read_form(
@@ -174,9 +173,12 @@ async def read_form(
         raise refusal from None
 
 
-async def _beside(work: Callable[..., Any], *given: Any) -> Any:
-    """Beside the event loop, one after the other: with many threads all wait for Python's lock."""
-    return await asyncio.get_running_loop().run_in_executor(_READING, work, *given)
+async def beside_if_large(work: Callable[..., Result], said: Any, *given: Any) -> Result:
+    """`work(said, *given)`: beside the event loop where that takes milliseconds, one after the
+    other, since with many threads all wait for Python's lock."""
+    if len(said) <= AT_ONCE_BYTES:
+        return work(said, *given)
+    return await asyncio.get_running_loop().run_in_executor(_READING, work, said, *given)
 
 
 def parse(body: bytes | str, kind: type[Kind]) -> Kind:
@@ -189,16 +191,21 @@ def parse(body: bytes | str, kind: type[Kind]) -> Kind:
 
 
 def check_size(body: bytes | str) -> None:
-    """Raise ApiError (413) for JSON of more than MAX_VALUES, before anything is made of it."""
+    """Raise ApiError (413) for JSON of more than MAX_VALUES, before anything is made of it: piece
+    by piece, since Python's other threads wait meanwhile."""
     if len(body) <= MAX_VALUES:
         return
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
-    for part in (raw[:MAX_JSON_BYTES], raw):  # the beginning of a hostile one is enough
-        plain = part.replace(rb"\\", b"").replace(rb"\"", b"")
-        pieces = plain.split(b'"', 4 * MAX_VALUES)
-        outside = b"".join(pieces[::2])  # every other one is a text
-        found = sum(map(outside.count, (b",", b"{", b"[")))
-        if len(pieces) > 4 * MAX_VALUES or found > MAX_VALUES:
+    values, texts, in_text, left = 0, 0, False, b""
+    for begin in range(0, len(raw), PIECE_BYTES):
+        piece = (left + raw[begin : begin + PIECE_BYTES]).replace(rb"\\", b"")
+        left = b"\\" if piece.endswith(b"\\") else b""  # of what the next piece begins with
+        parts = piece.replace(rb"\"", b"").split(b'"')
+        outside = b"".join(parts[in_text::2])  # every other one is in a text
+        values += sum(map(outside.count, (b",", b"{", b"[")))
+        texts += len(parts) - 1
+        in_text ^= len(parts) % 2 == 0
+        if values > MAX_VALUES or texts > 4 * MAX_VALUES:
             raise ApiError(
                 413, f"The JSON holds more than {MAX_VALUES:,} values; send less at a time.",
                 "body_too_large",

@@ -49,7 +49,7 @@ from moss_engine.endpoints.functions import (
 from moss_engine.endpoints.memory import Memory
 from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, Usage, answered, server_sent
 from moss_engine.endpoints.server import Server
-from moss_engine.endpoints.sound import from_base64, heard, pcm_bytes, whole_file
+from moss_engine.endpoints.sound import heard, pcm_bytes, whole_file
 
 MAX_MESSAGES = 512
 MAX_PARTS = 16
@@ -413,7 +413,7 @@ async def _asked(server: Server, said: UserMessage) -> list[Content]:
         if texts:
             found.append(Text(joined(texts)))
         texts = []
-        found.append(await heard(server, from_base64(part.input_audio.data)))
+        found.append(await heard(server, part.input_audio.data))
     return [*found, Text(joined(texts))] if texts else found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import io
 import struct
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from moss_engine.api.request import Speech
 from moss_engine.api.service import hear
 from moss_engine.audio.file import read_audio
 from moss_engine.audio.pcm import to_pcm16
+from moss_engine.endpoints.bodies import PIECE_BYTES
 from moss_engine.endpoints.server import Server
 
 Format = Literal["wav", "pcm", "flac", "mp3", "opus"]
@@ -163,17 +163,31 @@ class _Sink(io.RawIOBase):
 
 
 def from_base64(data: str) -> bytes:
-    """Line breaks, as `base64 FILE` writes them, are left out. Raises AudioFormatError for what is
-    no base64, and for a data URL."""
+    """Line breaks, as `base64 FILE` writes them, are left out. Piece by piece, since Python's other
+    threads wait meanwhile. Raises AudioFormatError for what is no base64, and for a data URL."""
     if data.startswith("data:"):
-        raise AudioFormatError("The recording is a data URL; send only what follows its comma.")
+        raise AudioFormatError("The audio is a data URL; send only what follows its comma.")
+    found, left = [], ""
     try:
-        return base64.b64decode("".join(data.split()), validate=True)
-    except (binascii.Error, ValueError):
-        raise AudioFormatError("The recording is no base64; send the file's bytes in it.") from None
+        for begin in range(0, len(data), PIECE_BYTES):
+            piece = left + "".join(data[begin : begin + PIECE_BYTES].split())
+            at_end = begin + PIECE_BYTES >= len(data)
+            # The last four characters wait for the end, where alone they may be padded.
+            whole = len(piece) if at_end else max(0, len(piece) - 4) // 4 * 4
+            found.append(base64.b64decode(piece[:whole], validate=True))
+            if not at_end and piece.find("=", 0, whole) >= 0:
+                raise ValueError
+            left = piece[whole:]
+    except ValueError:  # also binascii.Error
+        raise AudioFormatError("The audio is no base64; send its bytes in base64.") from None
+    return b"".join(found)
 
 
-async def heard(server: Server, file: bytes) -> Speech:
-    """The bytes of a sound file as a mode takes them; raises a MossError for what is none."""
-    wave, rate_hz = await asyncio.to_thread(read_audio, file, server.info.max_speech_s)
+async def heard(server: Server, data: str) -> Speech:
+    """base64 of a sound file as a mode takes it; raises a MossError for what is none."""
+
+    def read() -> tuple[np.ndarray, int]:
+        return read_audio(from_base64(data), server.info.max_speech_s)
+
+    wave, rate_hz = await asyncio.to_thread(read)
     return await hear(server.service, wave, rate_hz)

@@ -18,6 +18,7 @@ from moss_engine.endpoints.errors import ApiError, of_moss
 from moss_engine.endpoints.replies import EVENT_STREAM, Streamed, Usage, answered, server_sent
 from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.sound import MEDIA_TYPES, Format, open_encoder
+from moss_engine.text.beside import beside
 from moss_engine.text.language import check_language
 
 SLOWEST, FASTEST = 0.25, 4.0
@@ -46,16 +47,14 @@ def speak(server: Server, body: SpeechBody, caller: Caller) -> Streamed:
         mode = _mode(server, body.mode)
     except MossError as error:
         raise of_moss(error, "mode") from None
-    try:
-        if not body.anyway:
-            check_language(mode, body.input, 'send "anyway": true to hear it nevertheless')
-    except MossError as error:
-        raise of_moss(error, "input") from None
     speed, ignored = server.nearest_speed(body.speed), without_effect(body)
     if speed != body.speed:
         ignored.append(f"speed;used={speed:g}")
 
     async def asked() -> Request:
+        if not body.anyway:
+            remedy = 'send "anyway": true to hear it nevertheless'
+            await beside(check_language, mode, body.input, remedy)
         messages = (Message("user", Text(body.input)),)
         sampling = server.sampling(body.seed)
         return server.request(caller, messages, mode, sampling, voice=body.voice, speed=speed)

@@ -23,6 +23,7 @@ from moss_engine.endpoints.errors import ApiError
 from moss_engine.endpoints.replies import told, unless_gone
 from moss_engine.endpoints.server import Server
 from moss_engine.endpoints.sound import MEDIA_TYPES, whole_file
+from moss_engine.text.beside import beside
 from moss_engine.text.language import check_language
 
 MAX_BYTES = 256 * 1024
@@ -132,7 +133,7 @@ async def say(server: Server, caller: Caller, asked: Say) -> tuple[str, bytes]:
     """A sentence about the sound, and its WAV file. Raises a MossError or ApiError."""
     mode = server.info.reading_mode
     assert mode is not None
-    check_language(mode, asked.text, "send English")
+    await beside(check_language, mode, asked.text, "send English")
     messages = (Message("user", Text(asked.text)),)
     request = server.request(
         caller, messages, mode, server.sampling(None), voice=asked.voice, speed=asked.rate

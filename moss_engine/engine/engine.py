@@ -99,6 +99,9 @@ class Engine:
         events come out of `step`, the last of them, once, a terminal one.
         """
         accepted_s = self._clock() if accepted_s is None else accepted_s
+        with self._lock:
+            if not self.fault:
+                self._scheduler.check_place(request)
         segments = self.processor.prepare(request)
         with self._lock:
             if self.fault:

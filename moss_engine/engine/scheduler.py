@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from moss_engine.api.errors import BusyError, ContextError
+from moss_engine.api.request import Request
 from moss_engine.engine.block_manager import BlockManager
-from moss_engine.engine.sequence import RequestState
+from moss_engine.engine.sequence import RequestState, visitor_of
 from moss_engine.runtime.base import Limits
 
 SPARE_S = 2.0  # a turn so far ahead of its listener can be left out of steps for others
@@ -73,22 +74,39 @@ class Scheduler:
         num_places = max(0, self._limits.max_batch - len(self.running))
         return len(self.waiting) >= self._max_waiting + num_places
 
+    def check_place(self, request: Request) -> None:
+        """Raise BusyError if a request could not be queued, whatever it says: that is known before
+        its text is read, which takes long."""
+        if self._needs_place(request) and self._longest_waiting(visitor_of(request)) is None:
+            raise self._busy()
+
     def crowded_out_by(self, turn: RequestState) -> RequestState | None:
         """The turn that has to leave a full queue for this one: the last one of the visitor with
         the most waiting, if these are at least two more than this turn's visitor has. Replies that
         began elsewhere are not counted, and stay. Raises ContextError if this one can never
         run."""
         self._check_length(turn)
-        sessions = {other.request.session_id for other in self.waiting}
-        goes_on = turn.request.progress is not None
-        if goes_on or not self._is_full or turn.request.session_id in sessions:
-            return None
+        return self._longest_waiting(turn.visitor) if self._needs_place(turn.request) else None
+
+    def _needs_place(self, request: Request) -> bool:
+        """Whether the queue is full, and it neither goes on nor takes the place of another."""
+        if not self._is_full or request.progress is not None:
+            return False
+        return all(other.request.session_id != request.session_id for other in self.waiting)
+
+    def _longest_waiting(self, visitor: str) -> RequestState | None:
         fresh = [other for other in self.waiting if other.request.progress is None]
         waiting = Counter(other.visitor for other in fresh)
-        visitor, most = max(waiting.items(), key=lambda item: item[1], default=("", 0))
-        if most <= waiting[turn.visitor] + 1:
+        crowd, most = max(waiting.items(), key=lambda item: item[1], default=("", 0))
+        if most <= waiting[visitor] + 1:
             return None
-        return next(other for other in reversed(fresh) if other.visitor == visitor)
+        return next(other for other in reversed(fresh) if other.visitor == crowd)
+
+    def _busy(self) -> BusyError:
+        return BusyError(
+            f"All places are taken and {len(self.waiting)} turns are waiting; try again in a "
+            f"moment."
+        )
 
     def submit(self, turn: RequestState) -> RequestState | None:
         """Queue a turn; returns the waiting turn of the same session that it replaces, if any.
@@ -106,10 +124,7 @@ class Scheduler:
             other, self._held[session_id] = self._held[session_id], turn
             return other
         if self._is_full and turn.request.progress is None:
-            raise BusyError(
-                f"All places are taken and {len(self.waiting)} turns are waiting; try again in a "
-                f"moment."
-            )
+            raise self._busy()
         if any(other.request.session_id == session_id for other in self.running):
             self._held[session_id] = turn
         else:

@@ -194,8 +194,7 @@ class RequestState:
 
     @property
     def visitor(self) -> str:
-        """Who shares places and queue with others as one."""
-        return self.request.visitor or self.request.session_id
+        return visitor_of(self.request)
 
     @property
     def max_total_rows(self) -> int:
@@ -280,6 +279,11 @@ class RequestState:
     def finish_reason(self) -> FinishReason:
         """Of the whole reply: LENGTH as soon as one segment had to be cut."""
         return FinishReason.LENGTH if self.reached_cap else FinishReason.STOP
+
+
+def visitor_of(request: Request) -> str:
+    """Who shares places and queue with others as one."""
+    return request.visitor or request.session_id
 
 
 class Missed(NamedTuple):

@@ -33,6 +33,7 @@ from moss_engine.api.request import ToolCall
 from moss_engine.api.service import ReplyStream
 from moss_engine.api.transcript import Transcript
 from moss_engine.talk.answer import Part, Reached, Say, Spoken
+from moss_engine.text.beside import beside
 from moss_engine.text.spoken.text import spoken_text
 
 if TYPE_CHECKING:
@@ -199,13 +200,16 @@ class TalkReply:
         except MossError as error:
             yield self._failed(error)
             return
-        joined.begin(now_s, part.text if isinstance(part, Say) else "")
+        joined.begin(now_s)
+        text = part.text if isinstance(part, Say) else ""
+        writing = asyncio.ensure_future(beside(Writing, text))
         self._saying = saying
         self.acknowledge(self._taken)
         if self._cancelled:
             saying.cancel()
         async with aclosing(saying.events(acknowledge=not joined.speaks)) as events:
             async for event in events:
+                joined.writing = await writing
                 if (taken := joined.take(event)) is not None:
                     yield taken
         self._saying = None
@@ -238,18 +242,17 @@ class _Joined:
         self._started = False
         self._worded = False  # words were said
         self._fresh = False  # the part that is said now has said none yet
-        self._writing = Writing("")  # of the part that is said now
+        self.writing = Writing("")  # of the part that is said now
 
     @property
     def audio_s(self) -> float:
         return self.samples / self.sample_rate_hz if self.sample_rate_hz else 0.0
 
-    def begin(self, now_s: float, text: str) -> None:
-        """The next part, which says `text`, begins so many seconds after the reply was accepted."""
+    def begin(self, now_s: float) -> None:
+        """The next part begins so many seconds after the reply was accepted."""
         self._begin_s, self._begin_row = now_s, self.num_rows
         self.begin_sample, self._begin_held_s = self.samples, self._held_s
         self._fresh = True
-        self._writing = Writing(text)
         self._part += 1
 
     def take(self, event: Event) -> Event | None:
@@ -284,7 +287,7 @@ class _Joined:
             self.sample_rate_hz = event.sample_rate_hz
         if isinstance(event, TextDelta):
             changes["start_sample"] = self.begin_sample + event.start_sample if self.speaks else 0
-            if not (text := self._writing.take(event.text)):
+            if not (text := self.writing.take(event.text)):
                 return None
             changes["text"] = self._apart(text)
         return dataclasses.replace(event, **changes)

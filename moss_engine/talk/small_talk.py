@@ -12,6 +12,7 @@ from datetime import datetime
 from moss_engine.talk import by_heart, calculator, tools
 from moss_engine.talk.answer import Answerer, Part, Question, Say
 from moss_engine.talk.wording import bare, words
+from moss_engine.text.beside import beside
 
 MAX_SESSIONS = 256
 MAX_CHARS = 400
@@ -52,7 +53,7 @@ class SmallTalk:
         rate = self._rate(session, question)
         changed = self._changed(session, question, rate)
         if changed is not None or self._llm is None:
-            yield changed or Say(self._known(session, question), rate)
+            yield changed or Say(await beside(self._known, session, question), rate)
             return
         async with aclosing(self._llm.answer(replace(question, speed=rate))) as parts:
             async for part in parts:

@@ -13,6 +13,7 @@ websockets        resident memory in MB: before, after 128 WebSockets with an un
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import json
 import socket
@@ -26,13 +27,15 @@ import httpx
 import numpy as np
 
 from moss_engine.api.errors import MossError
-from scripts.bench.common import Report
+from scripts.bench.common import Report, names_of
 from scripts.bench.program import Program, running
 
 AT_ONCE, SOCKETS, LIMIT_S, LEFT_S = 32, 128, 60.0, 60.0
 ATTACK_S = 8.0
 MESSAGE_BYTES, PIECE = 15 << 20, bytes(64 * 1024)
 PRIMES = [n for n in range(1009, 4000) if all(n % d for d in range(2, 64))][:360]
+SOUND = base64.b64encode(bytes(11 << 20)).decode()
+RECORDING = {"type": "input_audio", "input_audio": {"data": SOUND, "format": "wav"}}
 MANY = b'{"model": "tts-1", "messages": [' + b'{"role":"user","content":"a"},' * 500_000
 WATCH = """
 import sys, time, httpx
@@ -50,9 +53,9 @@ UPGRADE = (
 JSON = {"Content-Type": "application/json"}
 
 
-def chat(text: str) -> tuple[str, str, bytes, dict[str, str]]:
-    messages = [{"role": "user", "content": text}]
-    body = json.dumps({"model": "gpt-4o", "messages": messages}).encode()
+def chat(content: object, **fields: object) -> tuple[str, str, bytes, dict[str, str]]:
+    messages = [{"role": "user", "content": content}]
+    body = json.dumps({"model": "gpt-4o", "messages": messages, **fields}).encode()
     return "POST", "/v1/chat/completions", body, JSON
 
 
@@ -64,6 +67,9 @@ def speech(text: str) -> tuple[str, str, bytes, dict[str, str]]:
 ATTACKS = {
     "sum": chat("What is " + "+".join(f"1/{prime}^480" for prime in PRIMES)[:3900] + "?"),
     "power": chat("What is " + "*".join(["9^900"] * 600) + "?"),
+    "repeat": chat("Repeat after me: " + "1 a " * 1019, stream=True, modalities=["text", "audio"],
+        audio={"voice": "alloy", "format": "pcm16"}),
+    "recording": chat([RECORDING]),
     "doubt": speech("?!" * 2048),
     "half_doubt": speech("½" * 4096),
     "messages": ("POST", "/v1/chat/completions", MANY, JSON),
@@ -82,6 +88,8 @@ ATTACKS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=7893)
+    known = (*ATTACKS, "websockets")
+    parser.add_argument("--only", type=names_of(known), default=list(known))
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
@@ -89,6 +97,8 @@ def run(args: argparse.Namespace, report: Report) -> None:
     with running(args.port) as program, httpx.Client(limits=limits, timeout=LIMIT_S) as client:
         httpx.post(f"{program.url}/v1/audio/speech", content=speech("Hello.")[2], headers=JSON)
         for name, (method, path, body, headers) in ATTACKS.items():
+            if name not in args.only:
+                continue
             report.say(name)
             answers: list[int] = []
             with watched(program) as waits_ms, ThreadPoolExecutor(AT_ONCE) as threads:
@@ -105,8 +115,9 @@ def run(args: argparse.Namespace, report: Report) -> None:
                     "answers": {str(code): answers.count(code) for code in sorted(set(answers))},
                 }}
             )  # fmt: skip
-        report.say("websockets")
-        report.add(websockets=hostile_sockets(program, args.port))
+        if "websockets" in args.only:
+            report.say("websockets")
+            report.add(websockets=hostile_sockets(program, args.port))
         report.add(tracebacks=program.written().count("Traceback"))
 
 

@@ -4,6 +4,7 @@ with something of them changed, and bytes that are none at all."""
 from __future__ import annotations
 
 import asyncio
+import base64
 import copy
 import json
 import random
@@ -18,11 +19,19 @@ import pytest
 import websockets.sync.client
 from starlette.requests import Request
 
-from moss_engine.api.errors import BrainError, BusyError, MossError, ParameterError, error_of
+from moss_engine.api.errors import (
+    AudioFormatError,
+    BrainError,
+    BusyError,
+    MossError,
+    ParameterError,
+    error_of,
+)
 from moss_engine.api.request import check_sampling
 from moss_engine.endpoints.bodies import (
     MAX_JSON_BYTES,
     MAX_SOUND_BYTES,
+    PIECE_BYTES,
     check_size,
     parse,
     parse_value,
@@ -31,6 +40,7 @@ from moss_engine.endpoints.bodies import (
 )
 from moss_engine.endpoints.chat import ChatBody
 from moss_engine.endpoints.errors import ApiError, of_failure, of_moss
+from moss_engine.endpoints.sound import from_base64
 from moss_engine.endpoints.speech import SpeechBody
 from moss_engine.endpoints.tool import Say
 from tests.ui.page_support import INFO, FakeService, Script, until
@@ -225,6 +235,25 @@ def test_many_values_are_counted_before_they_are_made():
         assert time.process_time() - began_s < 0.5
     with pytest.raises(ApiError, match="20,000 values"):
         parse(b'{"model": "m", "messages": [' + message * 30_000 + b"]}", ChatBody)
+
+
+@pytest.mark.parametrize("before", range(6))
+def test_values_are_counted_right_over_the_edges_of_pieces(before):
+    text = b'"' + b"a" * (PIECE_BYTES - before)
+    assert check_size(text + rb"\\\"" + b"," * 30_000 + b'"') is None, "the text goes on"
+    with pytest.raises(ApiError, match="20,000 values"):
+        check_size(text + rb'\\"' + b"," * 30_000)
+
+
+def test_base64_is_read_in_pieces_as_in_one():
+    sound = bytes(range(256)) * 400
+    data = base64.b64encode(sound + b"ab").decode()
+    lines = "\n".join(data[begin : begin + 76] for begin in range(0, len(data), 76))
+    for whole in (data, lines, f"{lines}\n" + " " * PIECE_BYTES):
+        assert from_base64(whole) == sound + b"ab"
+    for wrong in (data + data, data[:-1], f"{data}\n%", "A===", data[:8] + "=" + data[9:]):
+        with pytest.raises(AudioFormatError, match="no base64"):
+            from_base64(wrong)
 
 
 async def test_a_hostile_body_is_refused_by_its_beginning():

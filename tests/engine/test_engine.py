@@ -299,6 +299,8 @@ def test_refusals_leave_nothing_behind():
     )
     with pytest.raises(BusyError):
         engine.submit(make_request())
+    with pytest.raises(BusyError):  # before it is read
+        engine.submit(make_request("x" * 200))
     assert len(run(engine)) == LIMITS.max_batch
     assert_at_rest(engine)
 

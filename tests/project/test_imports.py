@@ -59,7 +59,7 @@ ALLOWED = {
     "checkup": "api models codec.* text",
     "build": "api audio config checkup models text runtime codec engine service recogniser talk",
     # Programs are a second kind of page: they know the service's values, sound, and nothing of ui.
-    "endpoints": "api audio text.language endpoints.*",
+    "endpoints": "api audio text.beside text.language endpoints.*",
     "ui": "api audio endpoints options text.language ui.*",
     # What becomes of a question: it knows the page's handlers, not its layout.
     "ui.audio_in": "api audio",
@@ -91,6 +91,7 @@ HOMES = {
     "gradio": ("ui", "serve"),
     "starlette": ("ui", "endpoints"),
     "uvicorn": ("ui.entrance.connections",),
+    "h11": ("ui.entrance.connections",),
     "brotli": ("ui.entrance.asgi",),
     "pydantic": ("endpoints",),
     "prometheus_client": ("endpoints.figures",),

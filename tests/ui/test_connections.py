@@ -18,7 +18,7 @@ async def app(scope, receive, send):
     if scope["type"] == "websocket":
         await (accepted if scope["path"] == "/open" else refused)(receive, send)
         return
-    while (await receive()).get("more_body"):
+    while scope["path"] != "/early" and (await receive()).get("more_body"):
         pass
     size = 16 * 1024 * 1024 if scope["path"] == "/large" else 2
     head = [(b"content-length", str(size).encode())]
@@ -75,6 +75,7 @@ async def answered(connect) -> bytes:
     return answer
 
 
+ANSWERED = b"HTTP/1.1 200"
 HALF = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"
 
 
@@ -104,6 +105,25 @@ async def test_a_body_that_trickles_has_an_end(monkeypatch):
             writer.write(b".")
             await asyncio.sleep(0.02)
         assert (await answered(connect)).endswith(b"xx")
+
+
+@pytest.mark.parametrize("how", ["length", "chunks"])
+async def test_what_comes_of_a_body_behind_its_answer_is_no_request(monkeypatch, how):
+    async with served(monkeypatch) as connect:
+        reader, writer = await connect()
+        head = b"POST /early HTTP/1.1\r\nHost: x\r\n"
+        rest = b"GET /other HTTP/1.1\r\n\r\n" * 40_000
+        if how == "length":
+            head += f"Content-Length: {len(rest)}\r\n\r\n".encode()
+        else:
+            head += b"Transfer-Encoding: chunked\r\n\r\n"
+            rest = f"{len(rest):x}\r\n".encode() + rest + b"\r\n0\r\n\r\n"
+        writer.write(head)
+        assert (await asyncio.wait_for(reader.readuntil(b"xx"), PATIENCE_S)).startswith(ANSWERED)
+        writer.write(rest + b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
+        assert answer.startswith(ANSWERED) and answer.count(b"HTTP/1.1") == 1
+        writer.close()
 
 
 async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch):

@@ -19,11 +19,10 @@ from moss_engine.api.request import Message, Text, ToolCall
 from moss_engine.audio.g711 import Decoder
 from moss_engine.endpoints import access
 from moss_engine.endpoints.access import Caller
-from moss_engine.endpoints.bodies import check_size, without_effect
+from moss_engine.endpoints.bodies import beside_if_large, without_effect
 from moss_engine.endpoints.errors import ApiError, of_moss, of_validation
 from moss_engine.endpoints.realtime.conversation import Conversation, Item, typed
 from moss_engine.endpoints.realtime.fields import (
-    CLIENT_EVENT,
     BufferAppend,
     BufferCommand,
     CallFields,
@@ -34,6 +33,7 @@ from moss_engine.endpoints.realtime.fields import (
     ResponseCancel,
     ResponseCreate,
     SessionUpdate,
+    read_event,
     read_response,
 )
 from moss_engine.endpoints.realtime.responding import Responses
@@ -44,13 +44,13 @@ from moss_engine.endpoints.realtime.wire import (
     RATE_HZ,
     SocketWire,
     Wire,
-    bytes_of,
     event_id_of,
     samples_of,
     whole_samples,
 )
 from moss_engine.endpoints.replies import SEND_S
 from moss_engine.endpoints.server import Server
+from moss_engine.endpoints.sound import from_base64
 
 MAX_HELD = 16 << 20
 """Characters of a client's events that may wait for the ones before them."""
@@ -156,8 +156,7 @@ class Connection:
             if isinstance(said, np.ndarray):
                 await self._turns.hear(said)
                 return
-            check_size(said)
-            event = CLIENT_EVENT.validate_json(said)
+            event = await beside_if_large(read_event, said)
             event_id = event.event_id
             if isinstance(event, SessionUpdate | ResponseCreate) and len(said) > MAX_SETTINGS:
                 raise ApiError(
@@ -166,7 +165,8 @@ class Connection:
                 )  # fmt: skip
             await self._act(event)
         except ValidationError as error:
-            await self._refuse(of_validation(error), event_id_of(said))  # type: ignore[arg-type]
+            name = await beside_if_large(event_id_of, said)
+            await self._refuse(of_validation(error), name)
         except ApiError as error:
             await self._refuse(error, event_id)
         except MossError as error:
@@ -174,7 +174,7 @@ class Connection:
 
     async def _act(self, event: Any) -> None:
         if isinstance(event, BufferAppend):
-            await self._turns.hear(self._samples(event.audio))
+            await self._turns.hear(await beside_if_large(self._samples, event.audio))
         elif isinstance(event, BufferCommand):
             await self._on_buffer(event.type)
         elif isinstance(event, SessionUpdate):
@@ -251,7 +251,7 @@ class Connection:
     def _samples(self, audio: str) -> np.ndarray:
         """int16 [n] at `RATE_HZ` of base64 in the session's format."""
         if self._decoder is not None:
-            return self._decoder.push(bytes_of(audio))
+            return self._decoder.push(from_base64(audio))
         return samples_of(audio)
 
     async def _ask_when_idle(self) -> None:
@@ -357,7 +357,8 @@ class Connection:
                 raise ApiError(400, "An item holds one recording; send several items.",
                                "invalid_value", param="item.content")  # fmt: skip
             audio = said.content[0].audio  # type: ignore[union-attr]
-            pcm = whole_samples(audio, LAWS.get(self._responses.session.hears_as))
+            law = LAWS.get(self._responses.session.hears_as)
+            pcm = await beside_if_large(whole_samples, audio, law)
             await self._turns.listening.add(pcm, Item(name, said.role, True), after)
             return
         text = "\n".join(part.text for part in said.content)  # type: ignore[union-attr]

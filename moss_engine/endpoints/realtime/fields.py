@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Union, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, ValidationError
 
-from moss_engine.endpoints.bodies import Language, OpenBody, Rows, parse_value, told_by
+from moss_engine.endpoints.bodies import Language, OpenBody, Rows, check_size, parse_value, told_by
 from moss_engine.endpoints.errors import ApiError, of_validation
 from moss_engine.endpoints.functions import MAX_TOOL_CHARS, AnyFlatChoice, FlatTools, FunctionName
 
@@ -286,6 +286,12 @@ TAGGED = tuple(
 CLIENT_EVENT: TypeAdapter[Any] = TypeAdapter(Annotated[Union[TAGGED], told_by("type")])  # noqa: UP007
 MAX_REFUSED = 16
 """Fields of one update that are told to be wrong; with more of them it is refused as a whole."""
+
+
+def read_event(said: str | bytes) -> Any:
+    """An event of the client. Raises ApiError for one of too many values, ValidationError."""
+    check_size(said)
+    return CLIENT_EVENT.validate_json(said)
 
 
 def read_session(said: dict[str, Any]) -> tuple[SessionFields, list[ApiError]]:

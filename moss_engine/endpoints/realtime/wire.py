@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import b64decode
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +13,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from moss_engine.api.errors import AudioFormatError
 from moss_engine.audio.g711 import Decoder, Law
 from moss_engine.audio.rate import FROM_HZ
+from moss_engine.endpoints.sound import from_base64
 
 RATE_HZ = FROM_HZ
 """Of the sound that sessions work with."""
@@ -89,27 +89,17 @@ def _earlier(value: Any) -> Any:
     return {**told, "type": EARLIER_PARTS[kind]} if kind in EARLIER_PARTS else told
 
 
-def bytes_of(data: str) -> bytes:
-    """Raises AudioFormatError for what is no base64."""
-    try:
-        return b64decode(data, validate=True)
-    except ValueError:
-        raise AudioFormatError(
-            "The audio is no base64; send the bytes of its samples in base64."
-        ) from None
-
-
 def whole_samples(data: str, law: Law | None) -> np.ndarray:
     """base64 of a whole recording -> int16 [n] at `RATE_HZ`; raises AudioFormatError."""
     if law is None:
         return samples_of(data)
     decoder = Decoder(law, RATE_HZ)
-    return np.concatenate([decoder.push(bytes_of(data)), decoder.flush()])
+    return np.concatenate([decoder.push(from_base64(data)), decoder.flush()])
 
 
 def samples_of(data: str) -> np.ndarray:
     """base64 of 16-bit little-endian PCM -> int16 [n]; raises AudioFormatError."""
-    raw = bytes_of(data)
+    raw = from_base64(data)
     if len(raw) % 2:
         raise AudioFormatError("The audio is no base64 of 16-bit samples; send pcm16 at 24 kHz.")
     return np.frombuffer(raw, "<i2").astype(np.int16)

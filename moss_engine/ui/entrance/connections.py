@@ -14,6 +14,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+import h11
 from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -61,8 +62,28 @@ def bounded() -> Iterator[None]:
         HTTP_PROTOCOLS["auto"], WS_PROTOCOLS["auto"] = usual
 
 
+class Counting(h11.Connection):
+    """`num_missing` bytes of the request's body have not come yet, where it said how long it is."""
+
+    num_missing = 0
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.num_missing = int(dict(event.headers).get(b"content-length", 0))
+        elif isinstance(event, h11.Data):
+            self.num_missing -= len(event.data)
+        return event
+
+
 class Connection(H11Protocol):
-    """One connection of a uvicorn server."""
+    """One connection of a uvicorn server. What is still sent of a body that was answered already is
+    thrown away unread, which costs far less than the reading."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn = self._asked = Counting(h11.SERVER)
+        self._num_unwanted = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -83,10 +104,17 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_s = self.loop.time()
-        super().data_received(data)
+        unwanted = min(self._num_unwanted, len(data))
+        self._num_unwanted -= unwanted
+        if len(data) > unwanted:
+            super().data_received(data[unwanted:])
 
     def on_response_complete(self) -> None:
         self._began_s = self.loop.time()
+        if self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE:
+            self._num_unwanted = max(0, self._asked.num_missing)
+            if self._num_unwanted:
+                self.conn = self._asked = Counting(h11.SERVER)  # for the next request
         super().on_response_complete()
 
     def pause_writing(self) -> None:

@@ -71,17 +71,15 @@ class CutOffError(ReplicaLostError):
 
 class Remote(Protocol):
     """A replica from afar. Every method raises ReplicaLostError. `page` names who calls, whose
-    replies end when nothing is heard from it for `ServiceInfo.lease_s`, and whose visitors' voices
-    are forgotten when nothing is heard from it for `replica_voices.GONE_S`."""
+    replies end when nothing is heard from it for `ServiceInfo.lease_s`."""
 
     def reply(self, page: str, request: Request) -> AsyncGenerator[list[Event] | Refusal, None]:
         """A `Refusal`, or all events of the reply in batches; leaving early stops it."""
         ...
 
-    def watch(self, page: str, voiced: Sequence[str]) -> AsyncGenerator[Load, None]:
+    def watch(self, page: str) -> AsyncGenerator[Load, None]:
         """The replica's load, ten times a second while it changes, and at least twice; it ends now
-        and then, to be asked for again. Of the page's sessions only those that are `voiced` keep
-        their own voices there."""
+        and then, to be asked for again."""
         ...
 
     async def note(self, page: str, taken: Mapping[str, int], stopped: Sequence[str]) -> None:

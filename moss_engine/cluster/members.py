@@ -126,14 +126,12 @@ class Members:
     """Follows the replicas of one fingerprint: that of the first one that was found. `run` is its
     life; everything belongs to one event loop. While it is `cut_off` no replica can be asked.
 
-    `page` names who follows them; `voiced` tells which of its sessions have own voices at the
-    replica of a name."""
+    `page` names who follows them."""
 
     def __init__(
         self,
         fleet: Fleet,
         page: str,
-        voiced: Callable[[str], Sequence[str]],
         *,
         hangs_s: float = HANGS_S,
         clock: Callable[[], float] = time.monotonic,
@@ -143,7 +141,6 @@ class Members:
         self.cut_off = False
         self._fleet = fleet
         self._page = page
-        self._voiced = voiced
         self._hangs_s = hangs_s
         self._clock = clock
         self._members: dict[str, Member] = {}
@@ -282,7 +279,7 @@ class Members:
     async def _watch(self, member: Member) -> None:
         try:
             while not member.gone.done():
-                watch = member.remote.watch(self._page, self._voiced(member.name))
+                watch = member.remote.watch(self._page)
                 async with aclosing(watch) as loads:
                     async for load in loads:
                         self._hear(member, load)

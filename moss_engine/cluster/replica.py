@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +19,9 @@ from moss_engine.api.info import ServiceInfo, ServiceStats
 from moss_engine.api.request import Request
 from moss_engine.api.service import ReplyStream, SpeechService
 from moss_engine.cluster.fleet import Answer, Card, Load, Refusal
-from moss_engine.cluster.voices import ReplicaVoices
 from moss_engine.models.manifest import folders_digest
 
-FORMAT = 3
+FORMAT = 4
 """Of the values that pages and replicas exchange; a change that the other side would not understand
 counts it up."""
 
@@ -38,6 +37,9 @@ log = logging.getLogger(__name__)
 
 PUSH_S = 0.1
 WATCH_S = 60.0
+VOICE_KEPT_S = 300.0
+"""A visitor's own voice that no reply has used for so long is forgotten; its page teaches it again
+when one does."""
 SIGN_OF_LIFE_S = 0.5
 ROWS_WAIT_S = 0.3
 """Nobody hears or reads a row by itself, and a message costs more than making it."""
@@ -70,7 +72,7 @@ class ReplicaServer:
         self._clock = clock
         self._open: dict[str, _Open] = {}
         self._heard_s: dict[str, float] = {}  # when a page was last heard from
-        self._voices = ReplicaVoices(clock)
+        self._used_s: dict[str, float] = {}  # by session that has an own voice here
         self._forgetting: set[asyncio.Task[None]] = set()
         self._checking = False
 
@@ -79,6 +81,8 @@ class ReplicaServer:
     ) -> AsyncGenerator[list[Event] | Refusal, None]:
         """See `Remote`."""
         self._hear(page)
+        if request.session_id in self._used_s:
+            self._used_s[request.session_id] = self._clock()
         try:
             stream = await self._service.submit(request)
         except MossError as error:
@@ -96,11 +100,10 @@ class ReplicaServer:
         finally:
             del self._open[request.request_id]
 
-    async def watch(self, page: str, voiced: Collection[str]) -> AsyncGenerator[Load, None]:
+    async def watch(self, page: str) -> AsyncGenerator[Load, None]:
         """See `Remote`; it ends after a while, for those who listen to ask again, as nobody tells
         a replica that a page has died."""
         self._hear(page)
-        self._forget(self._voices.unwanted(page, voiced))
         before, said_s = None, self._clock()
         end_s = said_s + WATCH_S
         while self._clock() < end_s:
@@ -125,18 +128,12 @@ class ReplicaServer:
         """See `Remote`."""
         assert method in CALLS, f"{method} cannot be called from afar"
         if method == "add_voice":  # it may be made although nobody waits for it any more
-            self._voices.add(page, arguments[0])
-        elif method == "remove_voice":  # before another one is added
-            self._voices.remove(arguments[0])
+            self._used_s[arguments[0]] = self._clock()
         self._hear(page)
         try:
             return Answer(await getattr(self._service, method)(*arguments))
         except MossError as error:
             return Answer(error=error)
-        except asyncio.CancelledError:
-            if method == "remove_voice":  # it may be there still
-                self._voices.add(page, arguments[0])
-            raise
         except Exception:
             log.exception("%s could not be done", method)
             return Answer(error=EngineFaultError(NOT_DONE))
@@ -146,14 +143,13 @@ class ReplicaServer:
 
     def _hear(self, page: str) -> None:
         self._heard_s[page] = self._clock()
-        self._voices.hear(page)
         if not self._checking:
             self._checking = True
             asyncio.get_running_loop().call_later(PUSH_S, self._end_leases)
 
     def _end_leases(self) -> None:
-        """Stop the replies of pages that are gone, and forget their voices; comes again while there
-        are pages or voices."""
+        """Stop the replies of pages that are gone, and forget voices that nobody uses; comes again
+        while there are pages or voices."""
         now_s = self._clock()
         for page, heard_s in list(self._heard_s.items()):
             if now_s - heard_s > self._info.lease_s:
@@ -161,16 +157,15 @@ class ReplicaServer:
                 for reply in self._open.values():
                     if reply.page == page:
                         reply.stream.cancel()
-        self._forget(self._voices.orphans())
-        self._checking = bool(self._heard_s or self._voices)
+        for session_id, used_s in list(self._used_s.items()):
+            if now_s - used_s > VOICE_KEPT_S:
+                del self._used_s[session_id]
+                task = asyncio.ensure_future(self._service.remove_voice(session_id))
+                self._forgetting.add(task)
+                task.add_done_callback(self._forgetting.discard)
+        self._checking = bool(self._heard_s or self._used_s)
         if self._checking:
             asyncio.get_running_loop().call_later(PUSH_S, self._end_leases)
-
-    def _forget(self, sessions: Sequence[str]) -> None:
-        for session_id in sessions:
-            task = asyncio.ensure_future(self._service.remove_voice(session_id))
-            self._forgetting.add(task)
-            task.add_done_callback(self._forgetting.discard)
 
 
 async def _batches(stream: ReplyStream) -> AsyncGenerator[list[Event], None]:

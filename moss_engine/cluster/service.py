@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from moss_engine.api.errors import ReplicasLostError, ShuttingDownError
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 START_S = 600.0
-FORGET_S = 2.0
-"""What replicas get to forget the voices of a page that ends."""
 
 
 class ClusterService:
@@ -105,11 +103,7 @@ class ClusterService:
         async def add(member: Member) -> ClonedVoice:
             return await self._voices.add(member, session_id, wave, sample_rate_hz, codes)
 
-        try:
-            return await self._do(self._at_one(session_id, add))
-        finally:
-            for other in self._voices.surplus():
-                await self.remove_voice(other)
+        return await self._do(self._at_one(session_id, add))
 
     async def remove_voice(self, session_id: str) -> None:
         await self._do(self._remove_voice(session_id))
@@ -144,9 +138,7 @@ class ClusterService:
         return await asyncio.wrap_future(self._call(work))
 
     async def _open(self) -> None:
-        self._members = Members(
-            self._fleet, self._page, self._voices.voiced, hangs_s=self._hangs_s, clock=self._clock
-        )
+        self._members = Members(self._fleet, self._page, hangs_s=self._hangs_s, clock=self._clock)
         self._running.append(asyncio.ensure_future(self._members.run()))
         end_s = self._clock() + self._start_s
         while not self._members.has_ready:
@@ -176,7 +168,6 @@ class ClusterService:
     async def _shut(self) -> None:
         if self._opened is not None:
             await self._opened.drain(0.0)
-            await self._forget_voices()
         await _cancel_others()
         await self._loop.shutdown_asyncgens()
         await _cancel_others()  # what began as generators were closed
@@ -205,26 +196,11 @@ class ClusterService:
         names = self._voices.remove(session_id)
         for member in self._members.all:
             if member.name in names:
-                await self._remove_voices(member, [session_id])
-
-    async def _remove_voices(self, member: Member, session_ids: Sequence[str]) -> None:
-        try:
-            for session_id in session_ids:
                 removing = member.remote.call(self._page, "remove_voice", session_id)
-                await unless_gone(member, removing)
-        except ReplicaLostError as error:
-            self._members.lost(member, error)
-
-    async def _forget_voices(self) -> None:
-        """Take this page's voices from all replicas at once; those that are lost or slow keep
-        them."""
-        removing = [
-            asyncio.ensure_future(self._remove_voices(member, sessions))
-            for member in self._members.all
-            if (sessions := self._voices.voiced(member.name))
-        ]
-        if removing:
-            await asyncio.wait(removing, timeout=FORGET_S)
+                try:
+                    await unless_gone(member, removing)
+                except ReplicaLostError as error:
+                    self._members.lost(member, error)
 
     async def _cards(self) -> list[Card]:
         return [member.card for member in self._members.all]

@@ -86,8 +86,8 @@ class LocalRemote:
         finally:
             await batches.aclose()
 
-    async def watch(self, page: str, voiced: Sequence[str]) -> AsyncGenerator[Load, None]:
-        loads, life = self.server.watch(page, sent(list(voiced))), self.died.count
+    async def watch(self, page: str) -> AsyncGenerator[Load, None]:
+        loads, life = self.server.watch(page), self.died.count
         try:
             while True:
                 try:

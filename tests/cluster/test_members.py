@@ -51,7 +51,7 @@ async def hanging(names: tuple[str, ...], silent_s: float) -> list[str]:
     """Who is taken for dead when the first of several, or the only one, is silent for so long."""
     now_s = [0.0]
     fleet: Any = SimpleNamespace(remote=lambda _: None)
-    followed = Members(fleet, "page", lambda _: [], hangs_s=5.0, clock=lambda: now_s[0])
+    followed = Members(fleet, "page", hangs_s=5.0, clock=lambda: now_s[0])
     load = Load(ServiceStats(EngineStats(0, 0, 0, 0, 0, 0, 0), "ready", 0.0, {}), 4, 4)
     for name in names:
         followed._hear(Member(Card(name, "same"), fleet, 0.0), load)

@@ -1,25 +1,24 @@
-"""Visitors' own voices: replicas learn them, and forget them when their page is gone."""
+"""Visitors' own voices: replicas learn them, and forget them when nobody uses them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from moss_engine.api.events import Event, FinishReason
 from moss_engine.api.service import ClonedVoice
-from moss_engine.cluster import service, voices
+from moss_engine.cluster import voices
 from moss_engine.cluster.fleet import Answer, Card
-from moss_engine.cluster.replica import WATCH_S, ReplicaServer
-from moss_engine.cluster.voices import GONE_S, OwnVoices
+from moss_engine.cluster.replica import VOICE_KEPT_S, ReplicaServer
+from moss_engine.cluster.voices import OwnVoices
 from moss_engine.service.local import LocalService
 from moss_engine.service.recordings import ClonedVoices
-from tests.cluster.cluster_support import INFO, Cluster, clustered, listen
+from tests.cluster.cluster_support import INFO, clustered, listen
 from tests.fakes import Clock, FakeCodec
 from tests.service.service_support import PATIENCE_S, ask, served, talking
 
@@ -40,6 +39,7 @@ class Replica:
     async def call(self, page: str, method: str, *arguments: Any) -> Answer:
         assert method == "add_voice"
         self.learned.append(arguments)
+        await asyncio.sleep(0)
         return Answer(ClonedVoice(f"own {len(self.learned)} at {self.name}"))
 
 
@@ -49,68 +49,34 @@ def test_a_replica_learns_a_voice_once_when_a_reply_comes_to_it():
 
     async def names() -> tuple[str, list[str | None]]:
         known = OwnVoices("page")
-        made = await known.add(members[0], "s", WAVE, 16_000, CODES)
+        made = await known.add(members[0], "s", WAVE, RATE_HZ, CODES)
         request = replace(ask(session="s"), voice=made.name)
         heard = [(await known.prepare(request, member)).voice for member in members]
-        await known.add(members[0], "s", WAVE, 16_000, CODES)
-        assert sorted(known.remove("s")) == ["a", "b"], "one has the voice before the last"
+        assert known.remove("s") == ["a", "b"]
         assert (await known.prepare(request, members[1])).voice == made.name
         return made.name, heard
 
     made, heard = asyncio.run(names())
     assert heard == [made, "own 1 at b", "own 1 at b", made]
-    assert [len(replica.learned) for replica in (first, second)] == [2, 1]
+    assert [len(replica.learned) for replica in (first, second)] == [1, 1]
     assert second.learned[0][0] == "s" and second.learned[0][1] is WAVE
 
 
-def test_replicas_are_told_of_voices_that_are_too_many(monkeypatch):
+def test_a_page_keeps_the_newest_recordings_and_none_that_was_taken_back_meanwhile(monkeypatch):
     monkeypatch.setattr(voices, "MAX_RECORDINGS", 2)
+    member: Any = Replica("a")
 
-    async def add_three(cluster: Cluster) -> list[tuple[str, str]]:
-        told: list[tuple[str, str]] = []
-
-        async def call(page: str, method: str, session_id: str, *arguments: Any) -> Answer:
-            told.append((method, session_id))
-            return Answer(ClonedVoice(f"own {session_id}"))
-
-        for remote in cluster.fleet.remotes.values():
-            monkeypatch.setattr(remote, "call", call)
+    async def play() -> list[list[str]]:
+        known = OwnVoices("page")
         for session_id in "abc":
-            await cluster.service.add_voice(session_id, WAVE, 16_000, CODES)
-        return told
+            await known.add(member, session_id, WAVE, RATE_HZ, CODES)
+        adding = asyncio.ensure_future(known.add(member, "d", WAVE, RATE_HZ, CODES))
+        await asyncio.sleep(0)
+        known.remove("d")
+        await adding
+        return [known.remove(session_id) for session_id in "abcd"]
 
-    with clustered(1) as cluster:
-        told = asyncio.run(add_three(cluster))
-        assert told == [*(("add_voice", name) for name in "abc"), ("remove_voice", "a")]
-
-
-@pytest.mark.parametrize("hangs", [False, True])
-def test_replicas_forget_the_voices_of_a_page_that_ends(monkeypatch, hangs):
-    monkeypatch.setattr(service, "FORGET_S", 0.5)
-    kept: dict[str, set[str]] = {"replica-0": set(), "replica-1": set()}
-
-    def calls(name: str) -> Callable[..., Awaitable[Answer]]:
-        async def call(page: str, method: str, session_id: str, *arguments: Any) -> Answer:
-            if method == "add_voice":
-                kept[name].add(session_id)
-                return Answer(ClonedVoice(f"own {session_id}"))
-            if hangs and name == "replica-0":
-                await asyncio.Event().wait()
-            kept[name].remove(session_id)
-            return Answer()
-
-        return call
-
-    async def add_some(cluster: Cluster) -> None:
-        for session_id in "abcdefgh":
-            await cluster.service.add_voice(session_id, WAVE, 16_000, CODES)
-
-    with clustered(2) as cluster:
-        for name, remote in cluster.fleet.remotes.items():
-            monkeypatch.setattr(remote, "call", calls(name))
-        asyncio.run(add_some(cluster))
-        assert all(kept.values())
-    assert [bool(sessions) for sessions in kept.values()] == [hangs, False]
+    assert asyncio.run(play()) == [[], ["a"], ["a"], []]
 
 
 class Codec(FakeCodec):
@@ -148,69 +114,37 @@ async def until(condition: Callable[[], bool]) -> None:
     await asyncio.wait_for(poll(), PATIENCE_S)
 
 
-async def add(server: ReplicaServer, page: str, session_id: str) -> None:
-    (await server.call(page, "add_voice", session_id, WAVE, RATE_HZ, CODES)).result()
-
-
-async def watch(server: ReplicaServer, page: str, *voiced: str) -> None:
-    """The page asks for the replica's load, once."""
-    async with aclosing(server.watch(page, voiced)) as loads:
-        await anext(loads)
-
-
-def test_a_page_that_is_silent_for_long_loses_its_voices():
+def test_a_voice_that_no_reply_uses_is_forgotten():
     async def play(server: ReplicaServer, codec: Codec, clock: Clock) -> None:
-        await add(server, "killed", "a")
-        await add(server, "killed", "b")
-        await add(server, "living", "c")
-        begun_s = clock.now_s
-        while clock.now_s <= begun_s + GONE_S:
-            clock.now_s += WATCH_S
-            await watch(server, "living", "c")
+        for session_id in "ab":
+            made = await server.call("page", "add_voice", session_id, WAVE, RATE_HZ, CODES)
+        spoken = replace(ask(session="b"), voice=made.result().name)
+        clock.now_s += VOICE_KEPT_S
+        async with aclosing(server.reply("page", spoken)) as batches:
+            assert isinstance(await anext(batches), list)
+        clock.now_s += 1.0
         await until(lambda: codec.num_own == 1)
-        (kept,) = codec.voices[1:]
-        clock.now_s += GONE_S
-        await watch(server, "living", "c")
-        await asyncio.sleep(0.3)  # longer than the replica looks for pages that are gone
-        assert codec.voices[1:] == (kept,)
-        await server.call("living", "remove_voice", "c")
-        assert not codec.num_own
+        assert codec.voices[1:] == (spoken.voice,)
+        clock.now_s += VOICE_KEPT_S
+        await until(lambda: not codec.num_own)
 
     with replica() as parts:
         asyncio.run(play(*parts))
 
 
-def test_a_voice_of_which_its_page_knows_nothing_is_forgotten():
-    async def play(server: ReplicaServer, codec: Codec, clock: Clock) -> None:
-        await add(server, "page", "a")
-        await add(server, "page", "left")  # and the call that takes it away was lost
-        await add(server, "other", "b")
-        first, _, other = codec.voices[1:]
-        await watch(server, "page", "a")
-        await until(lambda: codec.num_own == 2)
-        assert codec.voices[1:] == (first, other)
-
-    with replica() as parts:
-        asyncio.run(play(*parts))
-
-
-def test_a_page_that_was_cut_off_for_long_still_speaks_in_its_voices():
+def test_a_voice_that_was_forgotten_is_learned_again_and_can_be_taken_back():
     codec, clock = Codec(), Clock()
 
     async def play(cluster: Any) -> list[Event]:
         made = await cluster.service.add_voice("s", WAVE, RATE_HZ, CODES)
-        (remote,) = cluster.fleet.remotes.values()
-        remote.hangs = True
-        while (await cluster.service.stats()).ready:
-            await asyncio.sleep(0.01)
-        clock.now_s += 2 * GONE_S
+        clock.now_s += 2 * VOICE_KEPT_S
         await until(lambda: not codec.num_own)
-        remote.hangs = False
-        while not (await cluster.service.stats()).ready:
-            await asyncio.sleep(0.01)
-        return await listen(cluster.service, replace(ask(session="s"), voice=made.name))
+        heard = await listen(cluster.service, replace(ask(session="s"), voice=made.name))
+        assert codec.num_own == 1
+        await cluster.service.remove_voice("s")
+        return heard
 
-    with clustered(1, hangs_s=0.5, codec=lambda: codec, cloner=codec, clock=clock) as cluster:
+    with clustered(1, codec=lambda: codec, cloner=codec, clock=clock) as cluster:
         events = asyncio.run(asyncio.wait_for(play(cluster), PATIENCE_S))
     assert events[-1].reason is FinishReason.STOP  # type: ignore[attr-defined]
-    assert codec.num_own == 0, "the page took its voice away when it ended"
+    assert codec.num_own == 0

@@ -10,7 +10,7 @@ import os
 import pickle
 import socket
 import threading
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import cached_property
@@ -95,13 +95,11 @@ class Replica:
     def _outboxes(self) -> Outboxes:
         return Outboxes(self._server)
 
-    async def watch(
-        self, name: str, page: str, voiced: Sequence[str]
-    ) -> AsyncGenerator[Load | Elsewhere, None]:
+    async def watch(self, name: str, page: str) -> AsyncGenerator[Load | Elsewhere, None]:
         if name != self._name:
             yield Elsewhere()
             return
-        async for load in self._server.watch(page, voiced):
+        async for load in self._server.watch(page):
             yield load
 
     async def check_health(self) -> None:

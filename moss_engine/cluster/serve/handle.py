@@ -155,9 +155,9 @@ class HandleRemote:
 
         return Inbox(parcels, ask, leave)
 
-    async def watch(self, page: str, voiced: Sequence[str]) -> AsyncGenerator[Load, None]:
+    async def watch(self, page: str) -> AsyncGenerator[Load, None]:
         """See `Remote`."""
-        async with aclosing(self._stream("watch", page, voiced)) as loads:
+        async with aclosing(self._stream("watch", page)) as loads:
             async for load in loads:
                 yield load
 

@@ -3,7 +3,6 @@ reached the ear."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -11,12 +10,9 @@ from moss_engine.api.info import ServiceInfo
 from moss_engine.api.request import Reply, Text
 from moss_engine.api.tokens import Row, rows_until_code
 
-LETTER_S, SPACE, LIGHT = 0.06, 0.5, 0.7
-"""How long a letter is said, what a space has of that, and a letter of the little words. Measured
-against a recogniser: 42 ms is the median error of where a word begins."""
-LITTLE = frozenset(
-    "the a an and of to in on at is was it that i he she we for with by this you are my".split()
-)
+LETTER_S, SPACE = 0.055, 0.05
+"""How long a letter is said, and what a space has of that. Measured against a recogniser, for both
+built-in voices: 41 ms is the median error of where a word begins."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -74,10 +70,7 @@ def char_places(words: list[tuple[int, str]], rate_hz: int) -> list[float]:
     places = [0.0]
     for start, following in zip(starts, [*starts[1:], None]):
         text = "".join(word for at, word in words if at == start)
-        weights: list[float] = []
-        for piece in re.findall(r"\s+|\S+", text):
-            little = LIGHT if piece.strip(".,;:!?").lower() in LITTLE else 1.0
-            weights += [SPACE if c.isspace() else little if c.isalnum() else 0.0 for c in piece]
+        weights = [SPACE if c.isspace() else float(c.isalnum()) for c in text]
         step = LETTER_S * rate_hz
         if following is not None:
             step = min(step, (following - start) / max(1.0, sum(weights)))

@@ -247,10 +247,10 @@ def test_values_are_counted_right_over_the_edges_of_pieces(before):
 
 def test_base64_is_read_in_pieces_as_in_one():
     sound = bytes(range(256)) * 400
-    data = base64.b64encode(sound + b"ab").decode()
+    data = base64.b64encode(sound + b"a").decode()
     lines = "\n".join(data[begin : begin + 76] for begin in range(0, len(data), 76))
     for whole in (data, lines, f"{lines}\n" + " " * PIECE_BYTES):
-        assert from_base64(whole) == sound + b"ab"
+        assert from_base64(whole) == sound + b"a"
     for wrong in (data + data, data[:-1], f"{data}\n%", "A===", data[:8] + "=" + data[9:]):
         with pytest.raises(AudioFormatError, match="no base64"):
             from_base64(wrong)

@@ -17,7 +17,7 @@ from moss_engine.api.request import Speech
 from moss_engine.api.service import hear
 from moss_engine.audio.file import read_audio
 from moss_engine.audio.pcm import to_pcm16
-from moss_engine.endpoints.bodies import PIECE_BYTES
+from moss_engine.endpoints.bodies import PIECE_BYTES, beside_if_large
 from moss_engine.endpoints.server import Server
 
 Format = Literal["wav", "pcm", "flac", "mp3", "opus"]
@@ -185,9 +185,6 @@ def from_base64(data: str) -> bytes:
 
 async def heard(server: Server, data: str) -> Speech:
     """base64 of a sound file as a mode takes it; raises a MossError for what is none."""
-
-    def read() -> tuple[np.ndarray, int]:
-        return read_audio(from_base64(data), server.info.max_speech_s)
-
-    wave, rate_hz = await asyncio.to_thread(read)
+    file = await beside_if_large(from_base64, data)
+    wave, rate_hz = await asyncio.to_thread(read_audio, file, server.info.max_speech_s)
     return await hear(server.service, wave, rate_hz)

@@ -80,7 +80,6 @@ function showNext() {
   line.querySelector("span").textContent = next.map(({ text }) => text).join(" · ");
 }
 document.addEventListener("liveaudio", ({ detail }) => {
-  document.body.toggleAttribute("data-busy", window.liveAudio.busy);
   if (next.length === 0 || window.liveAudio.busy) return;
   if (detail.phase === "done") {
     const { text, mode } = next.shift();

@@ -27,7 +27,7 @@ def headline(tab) -> list[str]:
     return tab.page.locator(".la-headline p").all_inner_texts()
 
 
-def test_three_figures_say_how_it_went_in_words_and_a_gap_is_admitted(service, tab):
+def test_two_figures_say_how_it_went_in_words_and_a_gap_is_admitted(service, tab):
     service.script = Script(seconds=1.6, rtf=0.2)
     tab.ask("How did it go?")
     tab.wait("done")
@@ -35,17 +35,13 @@ def test_three_figures_say_how_it_went_in_words_and_a_gap_is_admitted(service, t
     assert until(
         lambda: headline(tab)[0].split("\n") == [after_s, "from your press to the first sound"]
     )
-    assert headline(tab)[1].split("\n")[1] == "faster than it is spoken"
     if not tab.state("underruns"):
-        assert headline(tab)[2].split("\n") == ["No gaps", "the sound never had to wait"]
+        assert headline(tab)[1].split("\n") == ["No gaps", "the sound never had to wait"]
     service.script = Script(seconds=1.0, rtf=0.2, stall_s=1.5)
     tab.ask("There is a hole in this.")
     tab.wait("speaking")
     tab.wait("done")
-    assert until(lambda: "gap" in headline(tab)[2] and "had to wait" in headline(tab)[2])
-    late = "{ ...liveAudio.state, underruns: 2, figures: { rtf: 0.5, audio_s: 2 } }"
-    tab.page.evaluate(f"document.dispatchEvent(new CustomEvent('liveaudio', {{ detail: {late} }}))")
-    assert headline(tab)[1].split("\n") == ["2.0×", "made faster than it is spoken; it came late"]
+    assert until(lambda: "gap" in headline(tab)[1] and "had to wait" in headline(tab)[1])
 
 
 def test_a_written_answer_shows_nothing_that_plays(service, tab):

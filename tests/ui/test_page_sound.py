@@ -185,16 +185,10 @@ def test_pause_replay_and_save(service, visit):
 TILE = '[data-key="buffered"] .tile-value small'
 LINK_BITS_S, DELAY_MS = 300_000, 200
 
-MEASURED_SLOW, ONLY_THE_PAGE_CAME = (
-    f"""(() => {{
-  const entries = performance.getEntriesByType.bind(performance);
+MEASURED_SLOW = f"""(() => {{
   const load = {{ transferSize: 400_000, responseStart: 0, responseEnd: {400_000 * 8000 / LINK_BITS_S} }};
-  const cached = {{ transferSize: 0, responseStart: 0, responseEnd: 10 }};
-  const told = {{ {measured} }};
-  performance.getEntriesByType = (type) => told[type] ?? entries(type);
+  performance.getEntriesByType = (type) => (type === "resource" ? [load] : []);
 }})()"""
-    for measured in ("resource: [load], navigation: []", "resource: [cached], navigation: [load]")
-)
 
 
 def slow_down(tab) -> list[int]:
@@ -228,17 +222,12 @@ def test_a_slow_link_carries_compressed_sound_at_a_fraction_of_its_rate(service,
     assert tab.problems == []
 
 
-def test_a_fast_link_carries_every_sample_and_who_comes_back_over_a_slow_one_hears_opus(
-    service, tab
-):
+def test_a_fast_link_carries_every_sample(service, tab):
     tab.buffer_whole_replies()
     tab.hear("Every sample as it was made.")
     assert tab.state("sound") == "pcm" and not tab.page.locator(".la-way").is_visible()
     assert tab.page.locator(TILE).inner_text() == "s of exact PCM"
     tab.assert_heard(service.sent())
-    tab.page.evaluate(ONLY_THE_PAGE_CAME)
-    tab.hear("Its files lie in the browser's cache.")
-    assert tab.state("sound") == "opus"
 
 
 def test_a_compressed_reply_can_be_stopped_replaced_and_heard_again(service, tab):

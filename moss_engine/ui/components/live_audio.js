@@ -426,7 +426,7 @@ function phase(name) {
   live.refused = false;
   if (live.phase === name) return;
   live.phase = name;
-  element.dataset.phase = document.body.dataset.livePhase = name;
+  element.dataset.phase = name;
   document.body.classList.toggle("busy", BUSY.includes(name));
   $(".la-status").textContent = SAYS[name];
   element.classList.remove("la-paused");

@@ -39,11 +39,7 @@ TEMPLATE = """
   </button>
   <span class="la-time">0:00.0 / 0:00.0</span>
   <span class="la-status" role="status"></span>
-  <span class="la-loud"><button type="button" class="la-mute" aria-label="Mute" aria-pressed="false">
-    <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M2 6v4h2.6L8 13V3L4.6 6z"/><path class="la-wave"
-      d="M10 5.5a3.6 3.6 0 0 1 0 5M11.8 3.5a6.4 6.4 0 0 1 0 9"/></svg>
-  </button>
-  <input type="range" class="la-volume" min="0" max="100" value="100" aria-label="Volume"></span>
+  <input type="range" class="la-volume" min="0" max="100" value="100" aria-label="Volume">
   <button type="button" class="la-save" disabled popovertarget="la-menu">Save
     <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M4 6.5 8 10.5 12 6.5"/></svg></button>
   <span class="la-menu" id="la-menu" popover role="group" aria-label="Save">
@@ -54,9 +50,8 @@ TEMPLATE = """
     <button type="button" class="la-keep"><b>Replay file</b> <small>Drop it on this page, and the same sound is made
 again without the network</small></button></span>
 </div></div>
-<section class="la-headline" aria-label="This reply in three figures">
-  <p data-say="heard"><b>–</b> <span></span></p><p data-say="speed"><b>–</b> <span></span></p>
-  <p data-say="gaps"><b>–</b> <span></span></p>
+<section class="la-headline" aria-label="This reply in two figures">
+  <p data-say="heard"><b>–</b> <span></span></p><p data-say="gaps"><b>–</b> <span></span></p>
 </section>
 <p class="la-way">Your connection is slow, so this sound is compressed (Opus) on its way.</p>
 <p class="la-again">A recorded reply: its sound is made from its codes, and the network did not run.</p>

@@ -28,16 +28,7 @@ const save = () => give(wavOf(pcm, rate), `moss-speech-${live.run || "reply"}.wa
 
 export function wire() {
   $(".la-pause").addEventListener("click", pauseOrReplay);
-  const volume = $(".la-volume");
-  const mute = $(".la-mute");
-  volume.addEventListener("input", () => player.setVolume(volume.value / 100, false));
-  mute.addEventListener("click", () => player.setVolume(volume.value / 100, !player.muted));
-  for (const control of [volume, mute]) {
-    control.addEventListener(control === mute ? "click" : "input", () => {
-      mute.setAttribute("aria-pressed", player.muted);
-      element.classList.toggle("la-muted", player.muted || volume.value === "0");
-    });
-  }
+  $(".la-volume").addEventListener("input", ({ target }) => player.setVolume(target.value / 100));
 
   for (const gesture of ["pointerdown", "keydown"]) {
     document.addEventListener(gesture, () => player.unlock(), { capture: true, once: true });
@@ -107,7 +98,8 @@ document.addEventListener("drop", (event) => {
 }, true);
 document.addEventListener("openreplay", ({ detail }) => openReplay(detail));
 
-// A reply as one file that needs nothing else: sound, and captions in step with it. It plays on opening, where it may.
+// A reply as one file that needs nothing else: sound, and captions in step with it. It plays on opening, where browsers let
+// it, and at a press elsewhere.
 
 const SHARED_CSS = `:root { color-scheme: light dark; --ink: light-dark(#18211b, #e6ede7); --quiet: light-dark(#56635b, #a0b0a6); --line: light-dark(#dfe5df, #25302a);
   --card: light-dark(#fdfefb, #131a16); --paper: light-dark(#f3f5f0, #0c110e); }
@@ -116,19 +108,17 @@ main { max-width: 820px; margin: 24px auto; padding: 24px 28px; background: var(
 h1 { margin: 0 0 16px; font-size: 15px; font-weight: 600; color: var(--quiet); }
 #text { font-size: 26px; line-height: 1.36; margin: 0 0 16px; } #text span { color: var(--quiet); } #text span.said { color: var(--ink); }
 audio { width: 100%; }`;
-const SHARED_JS = `const reply = JSON.parse(document.getElementById("reply").textContent), audio = document.querySelector("audio");
-const words = reply.words.map(({ at, text }) => { const span = document.createElement("span"); span.textContent = text; document.getElementById("text").append(span); return { at, span }; });
-const follow = () => { const now = audio.ended ? Infinity : audio.currentTime; for (const { at, span } of words) span.classList.toggle("said", audio.played.length === 0 || at < now); };
-for (const name of ["timeupdate", "seeked", "ended", "play"]) audio.addEventListener(name, follow);
-setInterval(() => audio.paused || follow(), 50); follow();
-const press = document.getElementById("press"), GESTURES = ["click", "keydown"];
-const begin = ({ target } = {}) => target === audio || audio.play().catch(({ name }) => { press.textContent = name === "NotAllowedError" ? reply.silent : reply.unplayable; });
-audio.addEventListener("play", () => { press.textContent = ""; for (const name of GESTURES) removeEventListener(name, begin); });
-for (const name of GESTURES) addEventListener(name, begin);
-begin();`;
-
-const SILENT = "Your browser plays no sound before a press: click anywhere, or press any key.";
-const UNPLAYABLE = "Your browser cannot play the sound in this file; open it in another one.";
+const SHARED_JS = `const audio = document.querySelector("audio");
+const words = JSON.parse(document.getElementById("words").textContent).map(({ at, text }) => {
+  const span = document.createElement("span");
+  span.textContent = text;
+  document.getElementById("text").append(span);
+  return { at, span };
+});
+setInterval(() => {
+  const now = audio.ended || audio.played.length === 0 ? Infinity : audio.currentTime;
+  for (const { at, span } of words) span.classList.toggle("said", at < now);
+}, 50);`;
 
 function dataUrl(blob) {
   return new Promise((resolve) => {
@@ -140,21 +130,17 @@ function dataUrl(blob) {
 
 async function share() {
   const words = [...captions.times(live.total, rate, true)].map(([word, at]) => ({ at: at / rate, text: word.textContent }));
-  const table = document.body.dataset.language === "zh" ? await window.first.chinese() : {};
-  const [silent, unplayable] = [SILENT, UNPLAYABLE].map((sentence) => table[sentence] ?? sentence);
-  const data = JSON.stringify({ words, silent, unplayable }).replaceAll("<", "\\u003c");
+  const data = JSON.stringify(words).replaceAll("<", "\\u003c");
   const sound = await dataUrl(wavOf(pcm, rate));
   const policy = "default-src 'none'; media-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
   const file = `<!doctype html><html lang="${document.documentElement.lang}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="${policy}"><title>MOSS-Speech Live</title><style>${SHARED_CSS}</style></head><body><main>
-<h1>MOSS-Speech Live · ${new Date().toISOString().slice(0, 16).replace("T", " ")} UTC</h1><p id="text"></p><p id="press" role="status"></p><audio controls src="${sound}"></audio></main>
-<script id="reply" type="application/json">${data}</script><script>${SHARED_JS}</script></body></html>`;
+<h1>MOSS-Speech Live · ${new Date().toISOString().slice(0, 16).replace("T", " ")} UTC</h1><p id="text"></p><audio controls autoplay src="${sound}"></audio></main>
+<script id="words" type="application/json">${data}</script><script>${SHARED_JS}</script></body></html>`;
   give(new Blob([file], { type: "text/html" }), `moss-speech-${live.run || "reply"}.html`);
 }
 
-// The reply in three figures and plain words. The engine's own figures are the panel's.
-
-const SPEED_SINCE_S = 1; // of sound: before, the time to the first of it outweighs the rest
+// The reply in two figures and plain words. The engine's own figures are the panel's.
 
 function say(name, value, words, bad = false) {
   const part = $(`.la-headline [data-say="${name}"]`);
@@ -172,11 +158,7 @@ function headline(live) {
   const { heardAfterMs, figures, starved } = live;
   if (live.speaks) say("heard", heardAfterMs == null ? "–" : seconds(heardAfterMs), live.byWords ? "from your last word to the first sound" : "from your press to the first sound");
   else say("heard", figures.first_row_ms == null ? "–" : seconds(figures.first_row_ms), "from your question to the first word");
-  const known = figures.rtf && figures.audio_s >= SPEED_SINCE_S;
-  const slow = known && figures.rtf >= 1;
   const gaps = live.underruns;
-  const factor = known ? (slow ? figures.rtf : 1 / figures.rtf) : 0;
-  say("speed", known ? `${factor.toFixed(factor < 9.95 ? 1 : 0)}×` : "–", slow ? "slower than it is spoken" : gaps ? "made faster than it is spoken; it came late" : "faster than it is spoken", slow);
   const missing = `the sound had to wait, ${Math.round((1000 * starved) / rate)} ms in all`;
   if (live.total) say("gaps", gaps ? `${gaps} gap${gaps > 1 ? "s" : ""}` : "No gaps", gaps ? missing : "the sound never had to wait", gaps > 0);
   else say("gaps", "–", live.speaks ? "gaps in the sound" : "no sound: the answer is written");

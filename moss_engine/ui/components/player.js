@@ -98,7 +98,7 @@ class ScheduledSink {
 export class Player {
   // `changed` is called when the browser gives sound or takes it away.
   constructor(rate, prebufferMs, listener, changed) {
-    Object.assign(this, { rate, prebufferMs, changed, volume: 1, muted: false, epoch: 0 });
+    Object.assign(this, { rate, prebufferMs, changed, volume: 1, epoch: 0 });
     // What is still on its way from before a reset is nobody's any more.
     this.listener = (message) => message.epoch === this.epoch && listener(message);
     this.exact = window.isSecureContext; // elsewhere browsers offer no AudioWorklet
@@ -110,7 +110,7 @@ export class Player {
       if (navigator.audioSession) navigator.audioSession.type = "playback"; // else the iPhone's ringer switch mutes us
       this.context = new AudioContext({ sampleRate: this.rate, latencyHint: "interactive" });
       this.context.onstatechange = this.changed;
-      this.gain = new GainNode(this.context, { gain: this.loudness() });
+      this.gain = new GainNode(this.context, { gain: this.volume });
       this.gain.connect(this.context.destination);
       const Sink = this.exact ? WorkletSink : ScheduledSink;
       this.sink = new Sink(this.context, this.gain, this.prebufferMs, this.listener);
@@ -175,13 +175,9 @@ export class Player {
     return Boolean(this.held || this.paused || (this.context && this.context.state !== "running"));
   }
 
-  loudness() {
-    return this.muted ? 0 : this.volume;
-  }
-
-  setVolume(volume, muted) {
-    Object.assign(this, { volume, muted });
-    this.gain?.gain.setTargetAtTime(this.loudness(), this.context.currentTime, 0.015);
+  setVolume(volume) {
+    this.volume = volume;
+    this.gain?.gain.setTargetAtTime(volume, this.context.currentTime, 0.015);
   }
 
   // Milliseconds from the graph to the loudspeaker, as far as the browser knows.

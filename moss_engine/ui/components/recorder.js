@@ -412,7 +412,7 @@ function enter(next) {
 function show() {
   const name = shown();
   const open = ["opening", "recording", "listening", "hearing"].includes(state);
-  element.dataset.state = document.body.dataset.recorder = name;
+  element.dataset.state = name;
   element.classList.toggle("rec-open", open);
   write($(".rec-state"), SAYS[name === "hearing" && pauses ? "pausing" : name] + (name === "recording" ? ` ${seconds.toFixed(1)} s` : ""));
   let hint = HINTS[name] || "";

@@ -159,13 +159,14 @@ export class Wave {
   }
 
   draw(span_s) {
-    const bars = new Array(BARS).fill(0);
-    this.peaks.forEach((peak, hop) => {
-      const bar = Math.floor(((hop * HOP_S) / span_s) * BARS);
-      if (peak > bars[bar]) bars[bar] = peak;
+    const hops = span_s / HOP_S / BARS; // of one bar; in a short reply, some have the same
+    const made = Math.min(BARS, Math.ceil(this.peaks.length / hops));
+    const bars = Array.from({ length: made }, (_, bar) => {
+      const first = Math.floor(bar * hops);
+      const loudest = Math.max(...this.peaks.slice(first, Math.max(first + 1, Math.floor((bar + 1) * hops))));
+      return Math.min(100, (100 * loudest) / LOUD);
     });
-    const made = Math.ceil((this.peaks.length * HOP_S * BARS) / span_s);
-    drawBars(this.paths, bars.slice(0, made).map((peak) => Math.min(100, 100 * peak / LOUD)));
+    drawBars(this.paths, bars);
   }
 }
 

@@ -39,7 +39,8 @@ TEMPLATE = """
   </button>
   <span class="la-time">0:00.0 / 0:00.0</span>
   <span class="la-status" role="status"></span>
-  <input type="range" class="la-volume" min="0" max="100" value="100" aria-label="Volume">
+  <label class="la-loud"><svg viewBox="0 0 16 16" aria-hidden="true"><path d="M2 6v4h2.6L8 13V3L4.6 6zM10 5.5a3.6 3.6 0 0 1 0 5z"/></svg>
+    <input type="range" class="la-volume" min="0" max="100" value="100" aria-label="Volume"></label>
   <button type="button" class="la-save" disabled popovertarget="la-menu">Save
     <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M4 6.5 8 10.5 12 6.5"/></svg></button>
   <span class="la-menu" id="la-menu" popover role="group" aria-label="Save">

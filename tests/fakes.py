@@ -15,6 +15,7 @@ import torch
 from moss_engine.api.info import RuntimeInfo
 from moss_engine.api.request import ChannelSampling, Message, Request, Sampling, Text
 from moss_engine.api.tokens import Row, effective_id, text_rows
+from moss_engine.codec.base import Push
 from moss_engine.engine.sequence import Segment
 from moss_engine.models.config import ModelConfig
 from moss_engine.runtime.base import Limits, Logits, ScheduledBatch
@@ -185,6 +186,13 @@ class FakeStream:
     def missing_codes(self) -> int:
         return self._codec.chunk_codes - len(self._held)
 
+    @property
+    def lasting_codes(self) -> int:
+        return self.missing_codes + self._codec.short_codes
+
+    def places(self, num_codes: int) -> int:
+        return 1
+
     def _samples(self, count: int) -> np.ndarray:
         codes, self._held = self._held[:count], self._held[count:]
         return np.repeat(np.array(codes, dtype=np.float32) / 100, 960)
@@ -193,7 +201,7 @@ class FakeStream:
 class FakeCodec:
     """Every code becomes 960 samples of value code / 100, in chunks of `chunk_codes`.
 
-    `calls` holds the size of every call for several streams.
+    `calls` holds the size of every call; a first sound lasts with `short_codes` more.
     """
 
     sample_rate_hz = 24_000
@@ -205,6 +213,7 @@ class FakeCodec:
         self.chunk_codes = chunk_codes
         self.max_together = max_together
         self.calls: list[int] = []
+        self.short_codes = 0
         self.before_push: Callable[[], None] = lambda: None
 
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
@@ -213,13 +222,12 @@ class FakeCodec:
     def open_stream(self, voice: str | None = None) -> FakeStream:
         return FakeStream(self)
 
-    def push_together(self, work: Sequence[tuple[FakeStream, Sequence[int]]]) -> list[np.ndarray]:
+    def push_together(self, work: Sequence[Push]) -> list[np.ndarray]:
         self.calls.append(len(work))
-        return [stream.push(codes) for stream, codes in work]
-
-    def flush_together(self, streams: Sequence[FakeStream]) -> list[np.ndarray]:
-        self.calls.append(len(streams))
-        return [stream.flush() for stream in streams]
+        return [
+            np.concatenate([stream.push(codes), *([stream.flush()] if is_last else [])])
+            for stream, codes, is_last in work
+        ]
 
 
 _numbers = itertools.count()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from moss_engine.api.errors import MelSpecError, ParameterError
 
@@ -72,6 +72,16 @@ class SpeechStream(Protocol):
         """Codes that `push` still needs, at least one, before it returns samples or does work."""
         ...
 
+    @property
+    def lasting_codes(self) -> int:
+        """`missing_codes`, or for a first sound so short that the next one must come soon, the
+        codes that give both at once."""
+        ...
+
+    def places(self, num_codes: int) -> int:
+        """How much of a run's `max_together` so many codes more take."""
+        ...
+
     def push(self, codes: Sequence[int]) -> np.ndarray:
         """Take more codes; return the samples [n] that are final now (often none)."""
         ...
@@ -94,12 +104,20 @@ class MovableStream(SpeechStream, Protocol):
         ...
 
 
+class Push(NamedTuple):
+    """A stream's next codes, and whether its reply is over behind them."""
+
+    stream: Any
+    codes: Sequence[int]
+    is_last: bool = False
+
+
 class SpeechCodec(Protocol):
     """wave <-> codes.
 
-    `max_together` is how many streams to run at a time: as many as cost little more than one, and 1
-    where running them together gains nothing, so that no voice waits longer than it must for the
-    others' sound.
+    `max_together` is how many streams to run at a time, each by its `places`: as many as cost
+    little more than one, and 1 where running them together gains nothing, so that no voice waits
+    longer than it must for the others' sound.
     """
 
     sample_rate_hz: int
@@ -120,16 +138,13 @@ class SpeechCodec(Protocol):
         """A new reply in `voice` (None: the default one); raises ParameterError if unknown."""
         ...
 
-    def push_together(self, work: Sequence[tuple[Any, Sequence[int]]]) -> list[np.ndarray]:
-        """`stream.push(codes)` for each (stream, codes), batched: the same samples, to rounding.
+    def push_together(self, work: Sequence[Push]) -> list[np.ndarray]:
+        """The samples of `push`, and of `flush` behind it where that is the last one, for each
+        stream, batched: the same samples, to rounding.
 
         Streams are this codec's own and differ. All or nothing: when it raises, every stream is as
         it was before.
         """
-        ...
-
-    def flush_together(self, streams: Sequence[Any]) -> list[np.ndarray]:
-        """`stream.flush()` for each, as `push_together` does with `push`."""
         ...
 
 
@@ -158,10 +173,10 @@ class VoiceCloner(Protocol):
         ...
 
 
-def check_codes(work: Sequence[tuple[Any, Sequence[int]]], num_codes: int) -> None:
+def check_codes(work: Sequence[Push], num_codes: int) -> None:
     """Raise ParameterError unless all codes of `push_together` are from 0 to num_codes - 1."""
-    for _, codes in work:
-        for code in codes:
+    for push in work:
+        for code in push.codes:
             if not 0 <= code < num_codes:
                 raise ParameterError(
                     f"code {code} is none of the codec's {num_codes}; give codes from 0 to "

@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ from moss_engine.api.events import (
     Sampled,
 )
 from moss_engine.api.request import Progress, SpeechState
-from moss_engine.codec.base import MovableStream, SpeechCodec, SpeechStream
+from moss_engine.codec.base import MovableStream, Push, SpeechCodec, SpeechStream
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 MAX_UNTAKEN_EVENTS = 4096
@@ -191,7 +190,11 @@ FIRST_SOUND_S = 0.2  # a newcomer's sound is due so long after the request was a
 LETS_BY_S = 1.0  # so long after it, a first sound lets those go before who else would run dry
 PLENTY_S = 0.5  # of sound that a listener has left while another's is more urgent
 URGENT_S = 0.25  # of sound left: what is made beside first sounds
-FEW = 16  # replies: where no more are due, first sounds are made alone
+MANY = 32  # due replies: more are done by full runs, fewer when it suits first sounds
+FEW = 16  # replies of a run: beside more the network rests after each step
+SHORT_S = 0.16  # of sound that does not last (`SpeechStream.lasting_codes`)
+BEGUN_S = 0.03  # so long after a code others are expected
+HOLD_POLL_S = 0.01
 
 
 class SpeechWorker:
@@ -202,8 +205,10 @@ class SpeechWorker:
     delivers a terminal event, `fail` ends a reply, by its request id, with an error;
     `on_first_sound` is called when first sounds have been made.
 
-    On `one_gpu` with the network first sounds do not wait for what nobody needs soon, where few are
-    due; while `runs_many`, the network's steps leave the codec half of the time.
+    On `one_gpu` with the network, where no more than MANY are due, what nobody needs soon is made
+    neither in a run with first sounds nor while the first codes of some reply are sampled. A first
+    sound that would be over before the next one is ready waits, to be made with that. While
+    `runs_many`, the network's steps leave the codec half of the time.
     """
 
     def __init__(
@@ -224,6 +229,7 @@ class SpeechWorker:
         self._run_s = 0.0  # what a run takes, by the longest of the last few
         self._changed = threading.Condition()
         self._due: dict[str, SpeechJob] = {}
+        self._begun_s = -math.inf  # when some reply got a code of its first sound, but not the last
 
     def notify(self, job: SpeechJob) -> None:
         """Something about a reply has changed: if there is sound to be made, or its end to be said,
@@ -232,6 +238,10 @@ class SpeechWorker:
             with self._changed:
                 self._due[job.request_id] = job
                 self._changed.notify()
+            if job.is_new:
+                self._begun_s = -math.inf
+        elif job.is_new and not job.cancelled:
+            self._begun_s = time.perf_counter()
 
     def wake(self) -> None:
         """Let a waiting `run_once` return."""
@@ -241,45 +251,50 @@ class SpeechWorker:
     def is_awaited(self, ahead_s: Mapping[str, float]) -> bool:
         """Whether no listener would be served sooner by a step of the engine: of those with so many
         seconds of sound left, each waits for a first sound that is being made, or has plenty."""
-        first_sounds = self._first_sounds
+        with self._changed:
+            jobs = list(self._due.values())
+        first_sounds = self._first_sounds.union(
+            job.request_id for job in jobs if job.is_new and job.stream and self._lasts(job)
+        )
         return bool(first_sounds) and all(
             request_id in first_sounds or left_s >= PLENTY_S
             for request_id, left_s in ahead_s.items()
         )
 
+    def _lasts(self, job: SpeechJob) -> bool:
+        """Whether the sound that it would get now is not over before its next one is ready."""
+        next_s = job.lasting_in_s
+        return not self._one_gpu or next_s is None or next_s + 2 * self._run_s < SHORT_S
+
     def _chosen(self) -> list[SpeechJob]:
         """Those of the due jobs that are done next."""
         spare_s = 2 * self._run_s  # a chunk that is made behind another's comes so late
-        due = sorted(self._due.values(), key=lambda job: job.urgency(spare_s))
-        if self._one_gpu and len(due) <= FEW and any(job.is_new for job in due):
+        due = sorted(filter(self._lasts, self._due.values()), key=lambda job: job.urgency(spare_s))
+        begun = time.perf_counter() - self._begun_s < BEGUN_S
+        if self._one_gpu and len(due) <= MANY and (begun or any(job.is_new for job in due)):
             due = [job for job in due if not job.can_wait(URGENT_S)]
-        return due[: self._codec.max_together]
+        chosen, room = [], self._codec.max_together
+        for job in due:
+            if job.places <= room or not chosen:
+                chosen.append(job)
+                room -= job.places
+        return chosen
 
     def run_once(self) -> None:
         """Do what is most urgent; wait for a moment where there is nothing to do."""
         with self._changed:
-            if not self._due:
-                self._changed.wait(IDLE_POLL_S)
             jobs = self._chosen()
+            if not jobs:
+                self._changed.wait(HOLD_POLL_S if self._due else IDLE_POLL_S)
+                jobs = self._chosen()
             for job in jobs:
                 del self._due[job.request_id]
         open_ = [job for job in jobs if self._is_open(job)]
-        pushing = [(job, codes) for job in open_ if (codes := job.take_codes(job.missing_codes))]
-        busy = {job.request_id for job, _ in pushing}
-        flushing = [job for job in open_ if job.request_id not in busy]
-        if pushing:
-            self._push(pushing)
-        if flushing:
-            self._run(
-                self._codec.flush_together, flushing, [job.stream for job in flushing], ends=True
-            )
-
-    def _push(self, pushing: Sequence[tuple[SpeechJob, list[int]]]) -> None:
-        jobs = [job for job, _ in pushing]
-        self._first_sounds = frozenset(job.request_id for job in jobs if job.first_sound_s is None)
+        if not open_:
+            return
+        self._first_sounds = frozenset(job.request_id for job in open_ if job.is_new)
         try:
-            work = [(job.stream, codes) for job, codes in pushing]
-            self._run(self._codec.push_together, jobs, work, ends=False)
+            self._run(open_, [job.next_push() for job in open_])
         finally:
             if self._first_sounds:
                 self._first_sounds = frozenset()
@@ -304,20 +319,13 @@ class SpeechWorker:
             job.missing_codes = job.stream.missing_codes
         return job.is_due
 
-    def _run(
-        self,
-        run: Callable[[Any], list[np.ndarray]],
-        jobs: Sequence[SpeechJob],
-        work: Sequence[Any],
-        *,
-        ends: bool,
-    ) -> None:
+    def _run(self, jobs: Sequence[SpeechJob], work: Sequence[Push]) -> None:
         """One run of the codec for all; where it raises, one for each, so that a faulty reply fails
         alone."""
         began_s = time.perf_counter()
         self.runs_many = len(jobs) > FEW
         try:
-            waves = run(work)
+            waves = self._codec.push_together(work)
             assert len(waves) == len(jobs), (
                 "the codec gave more or fewer waves than it was asked for"
             )
@@ -326,15 +334,15 @@ class SpeechWorker:
                 self._fail(jobs[0], error)
                 return
             for job, one in zip(jobs, work, strict=True):
-                self._run(run, [job], [one], ends=ends)
+                self._run([job], [one])
             return
         finally:
             self.runs_many = False
         made_by = CodecRun(time.perf_counter() - began_s, len(jobs))
         self._run_s = max(made_by.ran_s, 0.8 * self._run_s)
-        for job, samples in zip(jobs, waves, strict=True):
+        for job, push, samples in zip(jobs, work, waves, strict=True):
             try:
-                self._deliver(job, samples, made_by, ends)
+                self._deliver(job, samples, made_by, push.is_last)
             except Exception as error:
                 self._fail(job, error)
 
@@ -409,6 +417,7 @@ class SpeechJob:
         self._unsent_lead = 0 if self._restored else lead_samples + sent_samples
         self.first_sound_s: float | None = None
         self._sample_rate_hz = sample_rate_hz
+        self._code_times: list[float] = []  # of the first sound's, on the reply's clock
 
     @property
     def request_id(self) -> str:
@@ -451,14 +460,42 @@ class SpeechJob:
         left_s = self._due_s - self.reply.accepted_s - self.reply.elapsed_s()
         return not (self.is_new or self.cancelled) and left_s >= enough_s
 
+    @property
+    def lasting_in_s(self) -> float | None:
+        """When there will be codes enough for a first sound that lasts (`SpeechStream`), as fast as
+        they come; None where there are, or no more are to be expected."""
+        times = self._code_times
+        if not (self.is_new and self.stream and len(times) > 1) or self.ending is not None:
+            return None
+        lacking = self.stream.lasting_codes - len(self.codes)
+        if lacking <= 0 or self.reply.elapsed_s() - times[-1] > SHORT_S:
+            return None
+        return lacking * (times[-1] - times[0]) / (len(times) - 1)
+
+    @property
+    def _num_next(self) -> int:
+        """Codes that it has for the next run: of a chunk, or of a first sound that lasts."""
+        lasting = self.stream.lasting_codes if self.stream and self.is_new else self.missing_codes
+        return min(len(self.codes), lasting if len(self.codes) >= lasting else self.missing_codes)
+
+    @property
+    def places(self) -> int:
+        """What it takes of the next run."""
+        return self.stream.places(self._num_next) if self.stream else 1
+
     def add_code(self, code: int) -> None:
         self.num_codes += 1
         self.codes.append(code)
+        if self.is_new:
+            self._code_times.append(self.reply.elapsed_s())
 
-    def take_codes(self, most: int) -> list[int]:
-        taken = [self.codes.popleft() for _ in range(min(most, len(self.codes)))]
+    def next_push(self) -> Push:
+        """What it gives to the next run."""
+        assert self.stream is not None
+        is_last = self.ending is not None and len(self.codes) < self.missing_codes
+        taken = [self.codes.popleft() for _ in range(self._num_next)]
         self._num_spoken += len(taken)
-        return taken
+        return Push(self.stream, taken, is_last)
 
     def open(self, codec: SpeechCodec) -> None:
         """Open its stream, where it was elsewhere."""

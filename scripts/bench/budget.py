@@ -15,6 +15,7 @@ import math
 import numpy as np
 import torch
 
+from moss_engine.codec.base import Push
 from moss_engine.codec.moss.codec import MossCodec
 from moss_engine.models.config import PUBLISHED
 from moss_engine.runtime.base import ScheduledBatch, ScheduledSequence
@@ -88,9 +89,6 @@ def talk(codec: MossCodec, num_replies: int) -> None:
     wave = np.random.RandomState(0).standard_normal(QUESTION_S * 16_000).astype(np.float32) * 0.1
     codes = codec.encode(wave, 16_000)
     streams = [codec.open_stream() for _ in range(num_replies)]
-    waves = [
-        codec.push_together([(stream, codes[:SPOKEN_CODES]) for stream in streams]),
-        codec.flush_together(streams),
-    ]
-    samples = np.concatenate([piece for pieces in waves for piece in pieces])
+    work = [Push(stream, codes[:SPOKEN_CODES], is_last=True) for stream in streams]
+    samples = np.concatenate(codec.push_together(work))
     assert len(samples) == num_replies * SPOKEN_CODES * 1920 and np.isfinite(samples).all()

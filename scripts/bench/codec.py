@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from moss_engine.codec.base import SpeechCodec
+from moss_engine.codec.base import Push, SpeechCodec
 from moss_engine.codec.moss.flow.network import FlowMemory
 from moss_engine.codec.moss.flow.weights import pack_flow
 from moss_engine.codec.moss.load import CHUNK_CODES
@@ -129,7 +129,7 @@ def spoken(codec: SpeechCodec, streams: int, num_codes: int) -> dict[str, Any]:
     replies = [random.randint(0, codec.num_codes, num_codes).tolist() for _ in open_]
 
     def push(start: int, end: int) -> list[np.ndarray]:
-        work = [(stream, reply[start:end]) for stream, reply in zip(open_, replies, strict=True)]
+        work = [Push(s, reply[start:end]) for s, reply in zip(open_, replies, strict=True)]
         return codec.push_together(work)
 
     begun = FIRST_CODES + CHUNK_CODES  # the first two chunks give less sound than they take codes
@@ -142,7 +142,7 @@ def spoken(codec: SpeechCodec, streams: int, num_codes: int) -> dict[str, Any]:
         times.append((time.perf_counter() - start_s) * 1e3)
     assert samples, "nothing was spoken"
     start_s = time.perf_counter()
-    codec.flush_together(open_)
+    codec.push_together([Push(stream, (), is_last=True) for stream in open_])
     flush_ms = (time.perf_counter() - start_s) * 1e3
     tenth, ordered = max(1, len(times) // 10), sorted(times)
     return {

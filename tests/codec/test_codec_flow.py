@@ -65,7 +65,7 @@ def chunked(
     mels, at = [], len(given) - CHUNK_CODES
     while (size := min(CHUNK_CODES, len(row) - at - 5)) > 0 and (end or size == CHUNK_CODES):
         condition = voice.mel[-4 * CHUNK_CODES :] if at < len(given) else None
-        chunk = Chunk(memory, voice, tuple(row[at : at + size + 5]), condition)
+        chunk = Chunk(memory, voice, (tuple(row[at : at + size + 5]),), condition)
         mels.append(run_chunks(weights, [chunk])[0])
         at += size
     return torch.cat(mels[1:]).t()

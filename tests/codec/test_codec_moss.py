@@ -13,7 +13,7 @@ import torch
 
 from moss_engine.api.errors import CheckpointError, ConfigError, MelSpecError, ParameterError
 from moss_engine.audio.pcm import read_wav, write_wav
-from moss_engine.codec.base import samples_per_code
+from moss_engine.codec.base import Push, samples_per_code
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.moss.codec import MossCodec, MossStream
 from moss_engine.codec.moss.load import FLOW_CHUNK, HIFT
@@ -54,9 +54,12 @@ def spoken(stream: MossStream, codes: list[int], sizes: list[int]) -> np.ndarray
 def test_sound_begins_after_eight_codes_and_goes_on_in_fives(codec):
     assert samples_per_code(codec) == 1920 and codec.sample_rate_hz == 24_000
     stream, codes, heard = codec.open_stream(), iter(random_codes(40)), []
+    assert stream.lasting_codes == 13  # those of the first two chunks
+    assert [stream.places(count) for count in (8, 12, 13)] == [2, 2, 3]  # beside the voice's last
     for _ in range(5):
         asked = stream.missing_codes
         heard.append((asked, len(stream.push([next(codes) for _ in range(asked)]))))
+        assert (stream.lasting_codes, stream.places(5)) == (5, 1)
     # the voice's own last chunk looks 3 codes into the reply; 12 of 20 frames are held back
     assert heard == [(8, 8 * 480), (5, 9600), (5, 9600), (5, 9600), (5, 9600)]
     assert len(stream.push([next(codes) for _ in range(4)])) == 0
@@ -77,6 +80,12 @@ def test_the_same_codes_sound_the_same_in_any_pieces(codec):
     assert np.array_equal(ones, spoken(codec.open_stream(VOICE), codes, [1] * 31))
     for sizes in ([8, 5, 5], [3, 20], [31]):
         assert np.allclose(spoken(codec.open_stream(), codes, sizes), ones, atol=1e-5)
+    going, ending = codec.open_stream(), codec.open_stream()
+    pieces = [ending.push(codes[:28]), going.push(codes[:8])]
+    work = [Push(ending, codes[28:], is_last=True), Push(going, codes[8:13])]
+    pieces += codec.push_together(work)
+    assert np.allclose(np.concatenate(pieces[::2]), ones, atol=1e-5)
+    assert np.allclose(np.concatenate(pieces[1::2]), ones[: 28 * 480], atol=1e-5)
 
 
 def test_replies_together_are_replies_alone(codec):
@@ -86,11 +95,12 @@ def test_replies_together_are_replies_alone(codec):
     parts: list[list[np.ndarray]] = [[] for _ in replies]
     for at, size in ((0, 8), (8, 5), (13, 5), (18, 99)):
         waves = codec.push_together(
-            [(s, codes[at : at + size]) for s, codes in zip(streams, replies, strict=True)]
+            [Push(s, codes[at : at + size]) for s, codes in zip(streams, replies, strict=True)]
         )
         for part, wave in zip(parts, waves, strict=True):
             part.append(wave)
-    for part, wave, wanted in zip(parts, codec.flush_together(streams), alone, strict=True):
+    ends = codec.push_together([Push(stream, (), is_last=True) for stream in streams])
+    for part, wave, wanted in zip(parts, ends, alone, strict=True):
         assert np.allclose(np.concatenate([*part, wave]), wanted, atol=1e-5)
 
 
@@ -98,7 +108,7 @@ def test_a_failed_run_takes_no_codes(codec, monkeypatch):
     codes = random_codes(28, seed=7)
     wanted = spoken(codec.open_stream(), codes, [8, 10, 10])
     streams = [codec.open_stream(), codec.open_stream()]
-    first = codec.push_together([(stream, codes[:8]) for stream in streams])
+    first = codec.push_together([Push(stream, codes[:8]) for stream in streams])
     run, speak = codec._run, codec.vocoder.speak
     for owner, name, calls in ((codec, "_run", 0), (codec, "_run", 1), (codec.vocoder, "speak", 0)):
         left = [calls]
@@ -111,9 +121,9 @@ def test_a_failed_run_takes_no_codes(codec, monkeypatch):
 
         monkeypatch.setattr(owner, name, failing)
         with pytest.raises(RuntimeError):
-            codec.push_together([(stream, codes[8:18]) for stream in streams])
+            codec.push_together([Push(stream, codes[8:18]) for stream in streams])
         monkeypatch.undo()
-    second = codec.push_together([(stream, codes[8:18]) for stream in streams])
+    second = codec.push_together([Push(stream, codes[8:18]) for stream in streams])
     for stream, *waves in zip(streams, first, second, strict=True):
         wave = np.concatenate([*waves, stream.push(codes[18:]), stream.flush()])
         assert np.allclose(wave, wanted, atol=1e-5)

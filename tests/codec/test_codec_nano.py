@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from moss_engine.api.errors import CheckpointError, MelSpecError, ParameterError
+from moss_engine.codec.base import Push
 from moss_engine.codec.load import load_codec
 from moss_engine.codec.nano.codec import CPU_CHUNK_CODES as CHUNK_CODES
 from moss_engine.codec.nano.codec import NanoCodec, load_nano_codec
@@ -116,11 +117,11 @@ def test_streams_spoken_together_sound_as_alone(codec, lengths, starts, seed):
     asked = list(zip(streams, codes, starts, strict=True))
     pieces = [[stream.push(c[:start])] for stream, c, start in asked]
     for step in range(0, 20, 5):
-        work = [(stream, c[start + step :][:5]) for stream, c, start in asked]
+        work = [Push(stream, c[start + step :][:5], step == 15) for stream, c, start in asked]
+        work[0] = work[0]._replace(is_last=False)  # one of them ends behind its codes
         for piece, samples in zip(pieces, crowd.push_together(work), strict=True):
             piece.append(samples)
-    for piece, samples in zip(pieces, crowd.flush_together(streams), strict=True):
-        piece.append(samples)
+    pieces[0].append(streams[0].flush())
     for piece, c in zip(pieces, codes, strict=True):
         alone = speak(codec, [c])
         np.testing.assert_allclose(np.concatenate(piece), alone, atol=1e-5 * np.abs(alone).max())
@@ -130,10 +131,10 @@ def test_nothing_is_taken_when_one_of_them_cannot_be_spoken(codec):
     streams = [codec.open_stream() for _ in range(3)]
     codes = [some_codes(30, seed) for seed in range(3)]
     with pytest.raises(ParameterError, match="code 64 "):
-        codec.push_together([(stream, [*c, 64]) for stream, c in zip(streams, codes, strict=True)])
+        codec.push_together([Push(s, [*c, 64]) for s, c in zip(streams, codes, strict=True)])
     broken = with_windows(codec, (), no_generator)
     with pytest.raises(RuntimeError, match="device lost"):
-        broken.push_together(list(zip(streams, codes, strict=True)))
+        broken.push_together(list(map(Push, streams, codes)))
     for stream, c in zip(streams, codes, strict=True):
         np.testing.assert_array_equal(
             np.concatenate([stream.push(c), stream.flush()]), speak(codec, [c])

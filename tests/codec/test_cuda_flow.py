@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -63,6 +64,10 @@ def windows_of(count: int, streams: int, seed: int) -> list[tuple[int, ...]]:
     ]
 
 
+def meta_of(memories: list[FlowMemory], anchor: torch.Tensor) -> torch.Tensor:
+    return torch.tensor([cuda_flow._meta(memory, anchor, FRAMES) for memory in memories])
+
+
 def aged(weights: FlowWeights, voices: list[FlowVoice], chunks: int = 3) -> list[FlowMemory]:
     """Memories whose rings, of two chunks, have gone round, but for the last one, which is new."""
     memories = [
@@ -72,7 +77,7 @@ def aged(weights: FlowWeights, voices: list[FlowVoice], chunks: int = 3) -> list
         for memory, voice, window in zip(
             memories[:-1], voices, windows_of(CODES, len(voices), at), strict=False
         ):
-            run_chunks(weights, [Chunk(memory, voice, window, None)])
+            run_chunks(weights, [Chunk(memory, voice, (window,), None)])
     return memories
 
 
@@ -100,7 +105,7 @@ def test_one_step_of_the_estimator_and_its_memory(monkeypatch, weight_bytes, til
     inputs = torch.randn(4, FRAMES, 320, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     inputs[1::2, :, :80] = inputs[::2, :, :80]  # both branches of a stream move the same mel
     given = cuda_flow._Inputs.empty(weights, 2, CODES)
-    given.meta.copy_(cuda_flow._meta(fused, FRAMES, given.anchor))
+    given.meta.copy_(meta_of(fused, given.anchor))
     with torch.inference_mode():
         moves = velocity(weights, ChunkRows(plain, 4), inputs, 4)
         wanted = inputs[::2, :, :80] + 0.5 * (1.7 * moves[::2] - 0.7 * moves[1::2])
@@ -127,7 +132,7 @@ def test_the_conformer_and_its_rings():
     plain, fused = aged(weights, voices, 1), aged(weights, voices, 1)
     windows = torch.tensor(windows_of(CODES, 2, 9), device=DEVICE)
     anchor = torch.zeros(16, device=DEVICE)
-    meta = cuda_flow._meta(fused, FRAMES, anchor).to(DEVICE)
+    meta = meta_of(fused, anchor).to(DEVICE)
     first = torch.tensor([memory.position for memory in fused], device=DEVICE)
     with torch.inference_mode():
         before = torch.stack([memory.last_codes for memory in fused])
@@ -141,34 +146,35 @@ def test_the_conformer_and_its_rings():
             assert relative_error(getattr(mine, ring).waves, getattr(theirs, ring).waves) < CLOSE
 
 
-def test_two_chunks_in_one_run_are_those_of_two_runs(monkeypatch):
+def test_a_run_holds_chunks_of_any_length_and_those_behind_them(monkeypatch):
     if INTERPRETED:  # ten steps are too many to interpret
         monkeypatch.setattr(cuda_flow, "NUM_STEPS", 1)
         monkeypatch.setattr(network, "NUM_STEPS", 1)
     weights = make_weights()
     voices = [make_voice(weights, codes, codes) for codes in (5, 10, 15)]
-    fused = CudaFlow(weights, CODES, 2, graphs=not INTERPRETED)
-    made = []
+    fused = CudaFlow(weights, CODES, 8, graphs=not INTERPRETED)
+    runs = [
+        [(CODES, CODES, CODES), (CODES,), (CODES, CODES)],  # the first stream's ring is full then
+        [(CODES,), (CODES, 2), (3,)],
+    ]
+    made: list[list[torch.Tensor]] = []
     for runner in (run_chunks, fused):
         memories = [
-            FlowMemory(weights, CODES, 2, prompt_memory(weights, voice, CODES)) for voice in voices
+            FlowMemory(weights, CODES, 3, prompt_memory(weights, voice, CODES)) for voice in voices
         ]
-        pairs = zip(windows_of(CODES, 3, 1), windows_of(CODES, 3, 2), strict=True)
-        chunks = [
-            Chunk(memory, voice, first, voice.mel[-FRAMES:], second)
-            for memory, voice, (first, second) in zip(memories, voices, pairs, strict=True)
-        ]
-        mels = [runner(weights, chunks)]
-        for turn in (3, 4):  # behind them, the ring is full
-            windows = windows_of(CODES, 2, turn)
-            chunks = [
-                Chunk(memory, voice, window, None)
-                for memory, voice, window in zip(memories, voices, windows, strict=False)
-            ]
-            mels.append(runner(weights, chunks[:2]))
+        mels = []
+        for turn, sizes in enumerate(runs):
+            chunks = []
+            for i, (memory, voice) in enumerate(zip(memories, voices, strict=True)):
+                windows = tuple(
+                    windows_of(size, 1, 10 * turn + i + 20 * at)[0]
+                    for at, size in enumerate(sizes[i])
+                )
+                chunks.append(Chunk(memory, voice, windows, None if turn else voice.mel[-FRAMES:]))
+            mels += runner(weights, chunks)
         made.append(mels)
-    for wanted, found in zip(*made, strict=True):
-        assert found.shape == wanted.shape
+    for wanted, found, sizes in zip(*made, itertools.chain(*runs), strict=True):
+        assert found.shape == wanted.shape == (4 * sum(sizes), 80)
         assert relative_error(found, wanted) < CLOSE
 
 
@@ -195,12 +201,12 @@ def test_chunks_of_many_streams_in_graphs(dtype, most):
                 Chunk(
                     memories[i],
                     voices[i],
-                    window,
+                    (window,),
                     voices[i].mel[-4 * size :] if turn == 0 else None,
                 )
                 for i, window in zip(members, windows_of(size, 3, turn), strict=False)
             ]
-            mels.append(runner(kind, chunks).clone())
+            mels.append(torch.stack(list(runner(kind, chunks))))
         made.append(mels)
     for wanted, found in zip(*made, strict=True):
         assert found.shape == wanted.shape

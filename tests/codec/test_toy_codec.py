@@ -18,20 +18,23 @@ from moss_engine.api.service import stream
 from moss_engine.api.tokens import spoken_codes
 from moss_engine.build import build_service
 from moss_engine.codec import load
-from moss_engine.codec.base import CodecOptions
+from moss_engine.codec.base import CodecOptions, Push
 from moss_engine.config import EngineConfig
 
 SAMPLES = 960
 
 
 class ToyStream:
-    missing_codes = 1
+    missing_codes = lasting_codes = 1
 
     def push(self, codes: Sequence[int]) -> np.ndarray:
         return np.repeat(np.float32(codes) / 100, SAMPLES)
 
     def flush(self) -> np.ndarray:
         return np.empty(0, np.float32)
+
+    def places(self, num_codes: int) -> int:
+        return 1
 
 
 class ToyCodec:
@@ -51,11 +54,8 @@ class ToyCodec:
     def open_stream(self, voice: str | None = None) -> ToyStream:
         return ToyStream()
 
-    def push_together(self, work: Sequence[tuple[ToyStream, Sequence[int]]]) -> list[np.ndarray]:
-        return [stream.push(codes) for stream, codes in work]
-
-    def flush_together(self, streams: Sequence[ToyStream]) -> list[np.ndarray]:
-        return [stream.flush() for stream in streams]
+    def push_together(self, work: Sequence[Push]) -> list[np.ndarray]:
+        return [push.stream.push(push.codes) for push in work]
 
 
 def load_toy(folder: Path, device: object, options: CodecOptions) -> ToyCodec:

@@ -13,6 +13,7 @@ from moss_engine.api.events import AudioChunk, Event, Finished, Sampled, TextDel
 from moss_engine.api.request import Progress, Request
 from moss_engine.api.tokens import SpecialIds, spoken_codes
 from moss_engine.build import build_core
+from moss_engine.codec.base import Push
 from moss_engine.config import EngineConfig
 from moss_engine.service.local import ServiceCore
 from moss_engine.service.speech_worker import SpeechJob
@@ -90,14 +91,14 @@ def test_the_built_in_voice_goes_on_bit_for_bit(monkeypatch, moves):
     """With the codec's state nothing is spoken twice."""
     core, processor = build_core(EngineConfig(device="cpu"))
     spoken: list[int] = []
-    take_codes = SpeechJob.take_codes
+    next_push = SpeechJob.next_push
 
-    def noted(job: SpeechJob, most: int) -> list[int]:
-        codes = take_codes(job, most)
-        spoken.extend(codes)
-        return codes
+    def noted(job: SpeechJob) -> Push:
+        push = next_push(job)
+        spoken.extend(push.codes)
+        return push
 
-    monkeypatch.setattr(SpeechJob, "take_codes", noted)
+    monkeypatch.setattr(SpeechJob, "next_push", noted)
     core.start()
     try:
         request = make_request(SENTENCES, mode=processor.default_mode.name)

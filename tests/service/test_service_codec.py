@@ -69,7 +69,7 @@ class Crowd(FakeCodec):
     def push_together(self, work):
         self.running.set()
         self.go_on.wait(PATIENCE_S)
-        if any(self.bad & set(codes) for _, codes in work):
+        if any(self.bad & set(push.codes) for push in work):
             raise RuntimeError("secret")
         return super().push_together(work)
 
@@ -122,7 +122,6 @@ def test_a_reply_that_is_stopped_while_it_is_spoken_with_others_stays_silent():
 
 def test_every_chunk_says_which_run_made_it_and_what_the_run_had_to_do():
     codec = Crowd()
-    codec.chunk_codes = 1  # every run makes sound
     with served(codec=codec) as service:
         handles = backlog(service, codec, 20)
         codec.go_on.set()
@@ -211,20 +210,90 @@ def test_the_first_sound_of_a_newcomer_comes_before_the_later_sound_of_others():
         first.cancel(), second.cancel()
 
 
+def worker_of(codec: FakeCodec, *, one_gpu: bool) -> SpeechWorker:
+    return SpeechWorker(
+        codec, finish=print, fail=print, on_first_sound=lambda: None, one_gpu=one_gpu
+    )
+
+
+def waiting(worker: SpeechWorker, made_s: float, codes: int = 2, clock=time.monotonic) -> SpeechJob:
+    """A reply with codes, whose listener has so much sound left."""
+    job = make_job(clock=clock)
+    if made_s:
+        job.deliver(np.zeros(round(24_000 * made_s), np.float32))
+    for _ in range(codes):
+        job.add_code(1)
+        worker.notify(job)
+    return job
+
+
 @pytest.mark.parametrize(("one_gpu", "runs"), [(True, [2, 1]), (False, [3])])
 def test_on_a_gpu_a_first_sound_does_not_wait_for_what_nobody_needs_soon(one_gpu, runs):
     codec = FakeCodec(max_together=4)
-    worker = SpeechWorker(
-        codec, finish=print, fail=print, on_first_sound=lambda: None, one_gpu=one_gpu
-    )
-    jobs = [make_job() for _ in range(3)]
-    for job, made_s in zip(jobs, (5.0, 0.1, 0.0), strict=True):
-        job.deliver(np.zeros(round(24_000 * made_s), np.float32))
-        job.codes.extend([1, 1])
-        worker.notify(job)
+    worker = worker_of(codec, one_gpu=one_gpu)
+    jobs = [waiting(worker, made_s) for made_s in (5.0, 0.1, 0.0)]
     while worker._due:
         worker.run_once()
     assert codec.calls == runs and not any(job.codes for job in jobs)
+
+
+@pytest.mark.parametrize(("listeners", "runs"), [(3, []), (40, [40])])
+def test_while_a_first_sound_s_codes_come_only_what_is_urgent_is_made(listeners, runs):
+    codec = FakeCodec(max_together=64)
+    worker = worker_of(codec, one_gpu=True)
+    for _ in range(listeners):
+        waiting(worker, 5.0)
+    newcomer = waiting(worker, 0.0, codes=0)
+    newcomer.open(codec)
+    newcomer.missing_codes = 2
+    newcomer.add_code(1)
+    worker.notify(newcomer)
+    worker.run_once()
+    assert codec.calls == runs  # with many due there is no time to lose
+    newcomer.add_code(1)
+    worker.notify(newcomer)
+    worker.run_once()
+    assert codec.calls[-1] == 1 and not newcomer.codes
+    worker.run_once()
+    assert sum(codec.calls) == listeners + 1  # who let it by
+
+
+@pytest.mark.parametrize(
+    ("pace_s", "taken"), [(0.01, 2), (0.2, 4)], ids=["soon followed", "not soon"]
+)
+def test_a_short_first_sound_waits_for_the_second_where_that_comes_late(pace_s, taken):
+    now_s = [0.0]
+    codec = FakeCodec(max_together=4)
+    codec.short_codes = 2
+    worker = worker_of(codec, one_gpu=True)
+    job = waiting(worker, 0.0, codes=0, clock=lambda: now_s[0])
+    job.open(codec)
+    job.missing_codes = 2
+    for left in (1, 0, 1, 0) if taken == 2 else (1, 2, 3, 0):
+        now_s[0] += pace_s
+        job.add_code(1)
+        worker.notify(job)
+        worker.run_once()
+        assert len(job.codes) == left
+
+
+def test_a_short_first_sound_does_not_wait_for_what_no_longer_comes():
+    now_s = [0.0]
+    codec = FakeCodec(max_together=4)
+    codec.short_codes = 2
+    worker = worker_of(codec, one_gpu=True)
+    job = waiting(worker, 0.0, codes=0, clock=lambda: now_s[0])
+    job.open(codec)
+    job.missing_codes = 2
+    for _ in range(2):
+        now_s[0] += 0.1
+        job.add_code(1)
+        worker.notify(job)
+    worker.run_once()
+    assert codec.calls == []
+    now_s[0] += 0.3
+    worker.run_once()
+    assert codec.calls == [1]
 
 
 class Held:

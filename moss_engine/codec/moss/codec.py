@@ -7,8 +7,9 @@ chunks are due are run together.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ParameterError
-from moss_engine.codec.base import MOSS_MEL, check_codes
+from moss_engine.codec.base import MOSS_MEL, Push, check_codes
 from moss_engine.codec.device import on_host, on_lane, open_lane
 from moss_engine.codec.moss.flow.network import (
     LOOK_BACK,
@@ -44,7 +45,7 @@ HISTORY_CODES = 40
 memory and time."""
 MAX_PROMPTS = 4
 """Voices whose prompt stays in memory."""
-RunChunks = Callable[[FlowWeights, Sequence[Chunk]], Tensor]
+RunChunks = Callable[[FlowWeights, Sequence[Chunk]], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -140,53 +141,48 @@ class MossCodec:
                 self._prompts.popitem(last=False)
         return found
 
-    def push_together(self, work: Sequence[tuple[MossStream, Sequence[int]]]) -> list[np.ndarray]:
+    def push_together(self, work: Sequence[Push]) -> list[np.ndarray]:
         """See `SpeechCodec`; raises ParameterError for a code out of range."""
         check_codes(work, self.num_codes)
-        streams = [stream for stream, _ in work]
         with self._on_device(), _taken_once(work):
-            while ready := [stream for stream in streams if stream.is_ready]:
-                self._advance(ready)
-            return self._speak(streams, is_last=False)
+            while parts := [
+                (push.stream, sizes)
+                for push in work
+                if (sizes := push.stream.next_sizes(is_last=push.is_last))
+            ]:
+                self._advance(parts)
+            return self._speak(work)
 
-    def flush_together(self, streams: Sequence[MossStream]) -> list[np.ndarray]:
-        """See `SpeechCodec`."""
-        with self._on_device():
-            while ending := [stream for stream in streams if stream.waiting and stream.has_codes]:
-                self._advance(ending)
-            for stream in streams:
-                stream.mels = (torch.cat(stream.mels, 1),) if stream.mels else ()
-            return self._speak(streams, is_last=True)
+    def _advance(self, parts: Sequence[tuple[MossStream, tuple[int, ...]]]) -> None:
+        """Run what each has next, of chunks of these sizes, as many chunks together as pays."""
+        left = deque(parts)
+        while left:
+            part = [left.popleft()]
+            room = self.max_together - len(part[0][1])
+            while left and len(left[0][1]) <= room:
+                part.append(left.popleft())
+                room -= len(part[-1][1])
+            mels = self._run(self.flow, [stream.chunk(sizes) for stream, sizes in part])
+            for (stream, sizes), mel in zip(part, mels, strict=True):
+                frames = [size * self.flow.config.ratio for size in sizes]
+                for size, piece in zip(sizes, mel.t().split(frames, 1), strict=True):
+                    stream.take(size, piece)
 
-    def _advance(self, streams: Sequence[MossStream]) -> None:
-        """Run what each has next, those of one length together."""
-        sizes = [stream.next_sizes for stream in streams]
-        for size in sorted(set(sizes)):
-            members = [
-                stream for stream, other in zip(streams, sizes, strict=True) if other == size
-            ]
-            for first in range(0, len(members), self.max_together):
-                part = members[first : first + self.max_together]
-                mels = self._run(self.flow, [stream.chunk(size) for stream in part])
-                for stream, mel in zip(part, mels, strict=True):
-                    for codes, frames in zip(size, mel.t().chunk(len(size), 1), strict=True):
-                        stream.take(codes, frames)
-
-    def _speak(self, streams: Sequence[MossStream], *, is_last: bool) -> list[np.ndarray]:
+    def _speak(self, work: Sequence[Push]) -> list[np.ndarray]:
         """Each stream's chunks in turn: samples do not depend on how codes were split."""
+        streams = [push.stream for push in work]
+        windows = [stream.windows for stream in streams]
         states = [stream.state for stream in streams]
         waves = [[self.flow.noise.new_zeros(0)] for _ in streams]
-        for turn in range(max(len(stream.mels) for stream in streams)):
-            due = [i for i, stream in enumerate(streams) if turn < len(stream.mels)]
-            results = self.vocoder.speak(
-                [Window(states[i], streams[i].mels[turn], is_last) for i in due]
-            )
+        for turn in range(max(map(len, windows), default=0)):
+            due = [i for i, chunks in enumerate(windows) if turn < len(chunks)]
+            results = self.vocoder.speak([Window(states[i], *windows[i][turn]) for i in due])
             for i, (wave, state) in zip(due, results, strict=True):
                 states[i] = state
                 waves[i].append(wave)
         samples = on_host([torch.cat(parts) for parts in waves])
         for stream, state in zip(streams, states, strict=True):
-            stream.state, stream.mels = state, ()
+            stream.state, stream.mels, stream.last_mels = state, (), ()
         return samples
 
     @contextlib.contextmanager
@@ -200,7 +196,7 @@ class MossStream:
 
     `waiting` are the codes that were not run yet, the prompt's last chunk among them at first: it
     looks ahead into the reply, and is run as soon as that is known. `mels` are chunks [mels,
-    frames] that were not spoken yet.
+    frames] that were not spoken yet, `last_mels` those that were run with nothing behind them.
     """
 
     def __init__(self, codec: MossCodec, prompt: Prompt) -> None:
@@ -213,26 +209,23 @@ class MossStream:
         self._in_prompt, self.has_codes = True, False
         self.ahead = 0
         self.mels: tuple[Tensor, ...] = ()
+        self.last_mels: tuple[Tensor, ...] = ()
         self.state: Any = codec.vocoder.open()
 
     def push(self, codes: Sequence[int]) -> np.ndarray:
         """Codes -> the samples float32 [n] that became final; raises ParameterError."""
-        return self._codec.push_together([(self, codes)])[0]
+        return self._codec.push_together([Push(self, codes)])[0]
 
     def flush(self) -> np.ndarray:
         """-> the remaining samples; the stream is over."""
-        return self._codec.flush_together([self])[0]
+        return self._codec.push_together([Push(self, (), is_last=True)])[0]
 
     @property
     def _needed(self) -> int:
         """Codes that the next run wants: a chunk and what it looks ahead to, and at first the
         prompt's last chunk before it."""
-        both = self._in_prompt and self._codec.num_chunks > 1
+        both = self._in_prompt and self._memory.most_chunks > 1
         return CHUNK_CODES * (1 + both) + self._look_ahead
-
-    @property
-    def is_ready(self) -> bool:
-        return len(self.waiting) >= self._needed
 
     @property
     def missing_codes(self) -> int:
@@ -240,11 +233,33 @@ class MossStream:
         return max(1, self._needed - len(self.waiting) + self.ahead)
 
     @property
-    def next_sizes(self) -> tuple[int, ...]:
-        """Codes of the chunk that is run next, and of the one behind it that is run with it."""
-        if self._in_prompt and self.is_ready and self._needed > CHUNK_CODES + self._look_ahead:
-            return CHUNK_CODES, CHUNK_CODES
-        return (min(CHUNK_CODES, len(self.waiting)),)
+    def lasting_codes(self) -> int:
+        """Of a reply's first chunk the vocoder holds more than half back."""
+        return self.missing_codes + CHUNK_CODES * self._in_prompt
+
+    def places(self, num_codes: int) -> int:
+        """One for each chunk of a run."""
+        ready = len(self.waiting) + max(0, num_codes - self.ahead) - self._look_ahead
+        return min(self._memory.most_chunks, max(1, ready // CHUNK_CODES))
+
+    def next_sizes(self, *, is_last: bool) -> tuple[int, ...]:
+        """Codes of the chunks that are run next in one go, if any; the last ones of a reply need no
+        others behind them."""
+        left, sizes = len(self.waiting), []
+        if left < self._needed and not (is_last and self.has_codes):
+            return ()
+        while left and len(sizes) < self._memory.most_chunks:
+            if left < CHUNK_CODES + self._look_ahead and not is_last:
+                break
+            sizes.append(min(CHUNK_CODES, left))
+            left -= sizes[-1]
+        return tuple(sizes)
+
+    @property
+    def windows(self) -> list[tuple[Tensor, bool]]:
+        """What the vocoder is to speak, the reply's end by itself: mels, and whether it is that."""
+        ends = [(torch.cat(self.last_mels, 1), True)] if self.last_mels else []
+        return [*((mel, False) for mel in self.mels), *ends]
 
     def add(self, codes: Sequence[int]) -> None:
         """Take codes, but those again that a failed run had already taken."""
@@ -254,38 +269,41 @@ class MossStream:
         self.has_codes = self.has_codes or bool(new)
 
     def chunk(self, sizes: tuple[int, ...]) -> Chunk:
-        """The next codes with what surrounds them, of one chunk or two."""
+        """The next codes with what surrounds them, in chunks of these sizes."""
         codes = self._before + self.waiting + (OUTSIDE,) * self._look_ahead
-        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-        windows = [
+        ends = itertools.accumulate(sizes)
+        windows = tuple(
             codes[end - size : end + LOOK_BACK + self._look_ahead]
             for size, end in zip(sizes, ends, strict=True)
-        ]
+        )
         condition = (
             self._voice.mel[-CHUNK_CODES * self._codec.flow.config.ratio :]
             if self._in_prompt
             else None
         )
-        return Chunk(self._memory, self._voice, windows[0], condition, *windows[1:])
+        return Chunk(self._memory, self._voice, windows, condition)
 
     def take(self, size: int, mel: Tensor) -> None:
         """Advance by `size` codes with `mel` [mels, frames]; the prompt's own codes are silent."""
+        is_known = len(self.waiting) >= size + self._look_ahead  # what comes behind them
         self._before = (self._before + self.waiting[:size])[-LOOK_BACK:]
         self.waiting = self.waiting[size:]
-        if not self._in_prompt:
+        if not self._in_prompt and is_known:
             self.mels = (*self.mels, mel)
+        elif not self._in_prompt:
+            self.last_mels = (*self.last_mels, mel)
         self._in_prompt = False
 
 
 @contextlib.contextmanager
-def _taken_once(work: Sequence[tuple[MossStream, Sequence[int]]]) -> Iterator[None]:
+def _taken_once(work: Sequence[Push]) -> Iterator[None]:
     """Queue each stream's codes; when the work on them raises, they are not queued again."""
-    before = [stream.ahead for stream, _ in work]
-    for stream, codes in work:
-        stream.add(codes)
+    before = [push.stream.ahead for push in work]
+    for push in work:
+        push.stream.add(push.codes)
     try:
         yield
     except BaseException:
-        for (stream, codes), ahead in zip(work, before, strict=True):
-            stream.ahead = max(ahead, len(codes))
+        for push, ahead in zip(work, before, strict=True):
+            push.stream.ahead = max(ahead, len(push.codes))
         raise

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from moss_engine.api.errors import ParameterError
-from moss_engine.codec.base import check_codes
+from moss_engine.codec.base import Push, check_codes
 from moss_engine.codec.device import on_host, on_lane, open_lane
 from moss_engine.codec.mel import log_mel
 from moss_engine.codec.nano.fsq import (
@@ -173,28 +173,26 @@ class NanoCodec:
             return NanoStream(self, self._fsq, self._decoder, self._vocoder)
 
     @torch.inference_mode()
-    def push_together(self, work: Sequence[tuple[NanoStream, Sequence[int]]]) -> list[np.ndarray]:
+    def push_together(self, work: Sequence[Push]) -> list[np.ndarray]:
         """See `SpeechCodec`; raises ParameterError for a code out of range."""
         check_codes(work, self.num_codes)
-        streams = [stream for stream, _ in work]
+        streams = [push.stream for push in work]
+        going = [push.stream.vocoder for push in work if not push.is_last]
+        ending = [push.stream for push in work if push.is_last]
         with _unchanged_if_it_fails(streams), on_lane(self._lane):
-            for stream, codes in work:
+            for stream, codes, _ in work:
                 stream.waiting = (*stream.waiting, *codes)
-            self._decode([stream for stream in streams if stream.is_ready])
-            return on_host(self._vocoder.speak_together([stream.vocoder for stream in streams]))
-
-    @torch.inference_mode()
-    def flush_together(self, streams: Sequence[NanoStream]) -> list[np.ndarray]:
-        """See `SpeechCodec`."""
-        with _unchanged_if_it_fails(streams), on_lane(self._lane):
-            self._decode([stream for stream in streams if stream.waiting])
-            ending = [stream for stream in streams if stream.held_back]
-            for members in _alike(ending, lambda stream: stream.decoder.phase):
+            self._decode([s for s in streams if s.is_ready or (s in ending and s.waiting)])
+            for members in _alike([s for s in ending if s.held_back], lambda s: s.decoder.phase):
                 mels = self._decoder.flush([stream.decoder for stream in members])
                 for stream, mel in zip(members, mels, strict=True):
                     stream.vocoder.add(mel)
                     stream.held_back = 0
-            return on_host(self._vocoder.flush_together([stream.vocoder for stream in streams]))
+            goes_on = iter(self._vocoder.speak_together(going) if going else ())
+            ended = iter(
+                self._vocoder.flush_together([s.vocoder for s in ending]) if ending else ()
+            )
+            return on_host([next(ended if push.is_last else goes_on) for push in work])
 
     def _decode(self, streams: Sequence[NanoStream]) -> None:
         """Turn all codes that wait into mel frames, those of equally many codes together."""
@@ -228,11 +226,11 @@ class NanoStream:
 
     def push(self, codes: Sequence[int]) -> np.ndarray:
         """Codes -> the samples float32 [n] that became final; raises ParameterError."""
-        return self._codec.push_together([(self, codes)])[0]
+        return self._codec.push_together([Push(self, codes)])[0]
 
     def flush(self) -> np.ndarray:
         """-> the remaining samples; the stream is over."""
-        return self._codec.flush_together([self])[0]
+        return self._codec.push_together([Push(self, (), is_last=True)])[0]
 
     def saved(self) -> tuple[Any, ...] | None:
         """See `MovableStream`; on a GPU the codes are soon run again."""
@@ -254,6 +252,15 @@ class NanoStream:
     def missing_codes(self) -> int:
         """See `SpeechStream`."""
         return max(1, self._lacking_codes)
+
+    @property
+    def lasting_codes(self) -> int:
+        """See `SpeechStream`: the first chunk is long enough."""
+        return self.missing_codes
+
+    def places(self, num_codes: int) -> int:
+        """See `SpeechStream`."""
+        return 1
 
     @property
     def _lacking_codes(self) -> int:

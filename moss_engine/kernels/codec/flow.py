@@ -23,8 +23,8 @@ from moss_engine.kernels.launch import next_power_of_2, options, wait_for_previo
 class Field(enum.IntEnum):
     """Columns of `meta`. `capacity`, `slot` and `seen` count frames of the ring: all, those before
     the chunk's place, and those that hold something, the chunk's included, of which `valid` are
-    real. `prompt_frames` are the prompt's. Where chunks are chained, `behind` says how many streams
-    before this one the chunk just before it is, and is -1 for that one, 0 for others. All others
+    real. `prompt_frames` are the prompt's. `link` is the sum of CONTINUES, where the chunk goes on
+    behind the one of the row before, and GOES_ON, where the next row goes on behind it. All others
     but `parity` are places: elements after `anchor`, a tensor of the memories' number format. So a
     kernel's addresses begin at an argument, whose alignment the compiler knows, as it does not that
     of a number that it loads.
@@ -47,18 +47,16 @@ class Field(enum.IntEnum):
     high_waves = 14
     high_past_rows = 15
     high_past_waves = 16
-    behind = 17
+    link = 17
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """The chunks of `frames` frames that a run works on, and where their streams' memories are.
-    With `chained` some continue what others of the same run have just written."""
+    """The chunks of `frames` frames that a run works on, and where their streams' memories are."""
 
     anchor: Tensor
     meta: Tensor
     frames: int
-    chained: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,7 @@ class Tiles:
 
 
 FIELDS = len(Field)
+CONTINUES, GOES_ON = tl.constexpr(1), tl.constexpr(2)
 BRANCHES = tl.constexpr(2)
 WIDTH = tl.constexpr(FIELDS)
 
@@ -381,10 +380,10 @@ class Tails:
 def _convolve_kernel(x_ptr, stride, apart, parts_ptr, gain_ptr, shift_ptr, time_ptr, weight_ptr,
                      bias_ptr, out_ptr, anchor_ptr, meta_ptr, layer, copy, tail_size, count, frames,
                      size, outputs, eps, PARTS: tl.constexpr, NORMS: tl.constexpr,
-                     CHAINED: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
-                     COLS: tl.constexpr, PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
+                     TILE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+                     PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
     """One tap of each program: its product is one part. NORMS: of mish(norm(x)) + time. The last
-    two rows of each chunk are kept for the next one, unless that is of the same run (CHAINED)."""
+    two rows of each chunk are kept for the next one, unless that is of the same run."""
     dtype = out_ptr.dtype.element_ty
     tap = tl.program_id(2)
     back = 2 - tap
@@ -402,11 +401,10 @@ def _convolve_kernel(x_ptr, stride, apart, parts_ptr, gain_ptr, shift_ptr, time_
     fields = meta_ptr + stream * WIDTH
     tails = anchor_ptr + tl.multiple_of(tl.load(fields + 7, mask=rows < count, other=0), 16)
     parity = tl.load(fields + 8, mask=rows < count, other=0)
-    earlier, source, last = frame < back, rows - back, frame >= frames - 2
-    if CHAINED:
-        behind = tl.load(fields + 17, mask=rows < count, other=0)
-        source -= tl.where(earlier & (behind > 0), (behind.to(tl.int32) * BRANCHES - 1) * frames, 0)
-        earlier, last = earlier & (behind <= 0), last & (behind >= 0)
+    link = tl.load(fields + 17, mask=rows < count, other=0)
+    continues, last = (link & CONTINUES) != 0, (frame >= frames - 2) & ((link & GOES_ON) == 0)
+    source = rows - back - tl.where((frame < back) & continues, (BRANCHES - 1) * frames, 0)
+    earlier = (frame < back) & (continues == 0)
     here = (rows < count) & (earlier == 0)
     x = summed(x_ptr, parts_ptr, source[:, None] * stride + columns[None, :],
                here[:, None] & inside[None, :], apart, PARTS)
@@ -450,8 +448,8 @@ def _convolve(x: Tensor, parts: Tensor, bent: tuple[Tensor, Tensor, Tensor] | No
     _convolve_kernel[(triton.cdiv(outputs, tiles.cols), triton.cdiv(count, tiles.rows), 3)](
         x, x.stride(0), parts.stride(0), parts, gain, shift, time, weight, bias, out, chunks.anchor,
         chunks.meta, tails.layer, tails.copy, tails.size, count, chunks.frames,
-        size, outputs, eps, PARTS=len(parts), NORMS=bent is not None, CHAINED=chunks.chained,
-        TILE=_tile(size), ROWS=tiles.rows, COLS=tiles.cols, PRECISION=precision(weight),
+        size, outputs, eps, PARTS=len(parts), NORMS=bent is not None, TILE=_tile(size),
+        ROWS=tiles.rows, COLS=tiles.cols, PRECISION=precision(weight),
         **options(tiles.warps, tiles.stages))
     return out
 
@@ -489,8 +487,8 @@ def _absorbed(query, notes, known, best, total, mixed, PRECISION: tl.constexpr):
 @triton.jit(do_not_specialize=["layer"])
 def _attend_kernel(query_ptr, parts_ptr, tops_ptr, anchor_ptr, meta_ptr, layer, queries, frames,
                    size, TILE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-                   OWN: tl.constexpr, SPLITS: tl.constexpr, CHAINED: tl.constexpr,
-                   PRECISION: tl.constexpr, OVERLAP: tl.constexpr):
+                   OWN: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr,
+                   OVERLAP: tl.constexpr):
     """A program mixes every SPLITS-th block for ROWS queries; the last also the chunk's own."""
     group, split = tl.program_id(1), tl.program_id(2)
     stream, branch = group // BRANCHES, group % BRANCHES
@@ -508,14 +506,13 @@ def _attend_kernel(query_ptr, parts_ptr, tops_ptr, anchor_ptr, meta_ptr, layer, 
     blocks = (in_prompt + (seen + BLOCK - 1) // BLOCK).to(tl.int32)
     offsets = tl.arange(0, BLOCK)[:, None] * size + columns[None, :]
     # earlier runs wrote the history, so that it can be read while the previous kernel is still
-    # busy, unless that writes what a chained chunk continues
-    if CHAINED:
+    # busy, unless that writes what this chunk continues
+    if (field(meta_ptr, stream, 17) & CONTINUES) != 0:
         wait_for_previous(OVERLAP)
     if SPLITS > 1:
         notes, known = _history(anchor_ptr, prompt, ring, split, in_prompt, prompt_frames, seen,
                                 slot, frames, offsets, inside, size, BLOCK)
-    if not CHAINED:
-        wait_for_previous(OVERLAP)
+    wait_for_previous(OVERLAP)
     query = tl.load(query_ptr + cells, mask=wanted, other=0.0)
     best = tl.full([ROWS], -1e20, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
@@ -555,7 +552,7 @@ def attend(query: Tensor, chunks: Chunks, layer: int, tiles: Tiles) -> tuple[Ten
     _attend_kernel[(triton.cdiv(queries, tiles.rows), groups, tiles.parts)](
         query, parts, tops, chunks.anchor, chunks.meta, layer, queries, chunks.frames, size,
         TILE=max(16, next_power_of_2(size)), ROWS=tiles.rows, BLOCK=tiles.cols,
-        OWN=max(16, next_power_of_2(chunks.frames)), SPLITS=tiles.parts, CHAINED=chunks.chained,
+        OWN=max(16, next_power_of_2(chunks.frames)), SPLITS=tiles.parts,
         PRECISION=precision(query), **options(tiles.warps, tiles.stages))
     return parts, tops
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from moss_engine.codec.device import GRAPH_BATCHES, open_lane
 from moss_engine.codec.moss.flow.network import (
     BRANCHES,
     LOOK_BACK,
+    MOST_CHUNKS,
     OUTSIDE,
     Chunk,
     FlowMemory,
@@ -40,7 +42,9 @@ from moss_engine.codec.moss.flow.weights import (
 )
 from moss_engine.kernels.codec import conformer
 from moss_engine.kernels.codec.flow import (
+    CONTINUES,
     FIELDS,
+    GOES_ON,
     Chunks,
     Field,
     Stream,
@@ -174,19 +178,18 @@ def encode(
     positions: Tensor,
     windows: Tensor,
     before: Tensor,
-    chained: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The next chunk of each stream, whose first codes are at positions int64 [streams].
 
     Windows are those of `encode_chunk`; before [streams, 2, width] holds the two codes before the
-    chunk as they are upsampled, but for those chunks of the second half that are `chained` to those
-    of the first. Returns mu [streams, chunk * ratio, mels] and the next `before`.
+    chunk as they are upsampled, unless it continues the one of the row before (`Field.link`).
+    Returns mu [streams, chunk * ratio, mels] and the next `before`.
     """
     ratio = weights.config.ratio
     x = embedded(weights, windows)
     x = _blocks(weights, weights.encoder.blocks, x, anchor, meta, positions, Field.low_rows, ratio)
-    if chained:
-        before = torch.cat([before[: len(x) // 2], x[: len(x) // 2, -2:]])
+    continues = (meta[:, Field.link, None, None] & CONTINUES.value) != 0
+    before = torch.where(continues, x[:, -2:].roll(1, 0), before)
     after = torch.cat([before, x], 1)[:, -2:]
     x = upsampled(weights, x, before)
     x = _blocks(
@@ -327,7 +330,8 @@ def _behind(tails: Tails, count: int) -> Tails:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Inputs of a run: `first` int64 [streams], chunks' first codes, `before` as in `encode`."""
+    """Inputs of a run, one row a chunk: `first` int64 [rows], chunks' first codes, `before` as in
+    `encode`."""
 
     anchor: Tensor
     meta: Tensor
@@ -336,18 +340,13 @@ class _Inputs:
     before: Tensor
     speaker: Tensor
     condition: Tensor
-    chained: bool
 
     @staticmethod
-    def empty(
-        weights: FlowWeights, streams: int, chunk_codes: int, chained: bool = False
-    ) -> _Inputs:
-        """With `chained` as many streams more, for the chunks behind theirs."""
+    def empty(weights: FlowWeights, rows: int, chunk_codes: int) -> _Inputs:
         config, like = weights.config, weights.noise
-        streams, frames = streams * (1 + chained), chunk_codes * config.ratio
 
         def ids(*shape: int) -> Tensor:
-            return torch.zeros(streams, *shape, dtype=torch.int64, device=like.device)
+            return torch.zeros(rows, *shape, dtype=torch.int64, device=like.device)
 
         anchor = torch.zeros(16, dtype=weights.dtype, device=like.device)
         return _Inputs(
@@ -355,15 +354,10 @@ class _Inputs:
             ids(FIELDS),
             ids(),
             ids(LOOK_BACK + chunk_codes + config.look_ahead),
-            like.new_zeros(streams, 2, config.width),
-            like.new_zeros(streams, config.num_mels),
-            like.new_zeros(streams, frames, config.num_mels),
-            chained,
+            like.new_zeros(rows, 2, config.width),
+            like.new_zeros(rows, config.num_mels),
+            like.new_zeros(rows, chunk_codes * config.ratio, config.num_mels),
         )
-
-
-MOST_CHAINED = 8
-"""Streams that are run two chunks at a time."""
 
 
 @dataclass(frozen=True)
@@ -374,87 +368,78 @@ class _Graph:
 
 
 class CudaFlow:
-    """`run_chunks` for one flow on a GPU, at most `max_together` streams at a time. Calls come from
-    one thread at a time and run on its current CUDA stream; everything is captured when it is made
-    (or nothing, without `graphs`)."""
+    """`run_chunks` for one flow on a GPU, of `max_together` windows at most or those of one stream.
+    Calls come from one thread at a time and run on its current CUDA stream; everything is captured
+    when it is made (or nothing, without `graphs`)."""
 
     def __init__(
         self, weights: FlowWeights, chunk_codes: int, max_together: int, *, graphs: bool = True
     ) -> None:
-        self._counts = [*(count for count in GRAPH_BATCHES if count < max_together), max_together]
-        # stands in for the streams that a graph has too many
+        most = max(MOST_CHUNKS, max_together)
+        self._counts = [*(count for count in GRAPH_BATCHES if count < most), most]
+        # stands in for the rows that a graph has too many
         self._idle = FlowMemory(weights, chunk_codes, 2)
         self._chunk_codes = chunk_codes
-        self._graphs: dict[tuple[int, bool], _Graph] = {}
+        self._graphs: dict[int, _Graph] = {}
         if graphs:
             self._capture(weights)
 
     @torch.inference_mode()
-    def __call__(self, weights: FlowWeights, chunks: Sequence[Chunk]) -> Tensor:
-        """See `run_chunks`; the chunks have one length, at most `chunk_codes`. Those with another
-        behind them are run with it, some at a time."""
-        if chunks[0].behind is None:
-            return self._run(weights, chunks)
-        most = max(count for count in self._counts if count <= MOST_CHAINED)
-        parts = [chunks[at : at + most] for at in range(0, len(chunks), most)]
-        return torch.cat([self._run(weights, part, chained=True) for part in parts])
-
-    def _run(
-        self, weights: FlowWeights, chunks: Sequence[Chunk], *, chained: bool = False
-    ) -> Tensor:
-        count = next(count for count in self._counts if count >= len(chunks))
-        codes = len(chunks[0].window) - LOOK_BACK - weights.config.look_ahead
-        frames = codes * weights.config.ratio
-        graph = self._graphs.get((count, chained))
-        given = graph.given if graph else _Inputs.empty(weights, count, self._chunk_codes, chained)
-        self._fill(given, chunks, frames)
+    def __call__(self, weights: FlowWeights, chunks: Sequence[Chunk]) -> list[Tensor]:
+        """See `run_chunks`; windows have at most `chunk_codes` codes."""
+        rows = [_Row(chunk, turn) for chunk in chunks for turn in range(len(chunk.windows))]
+        count = next(count for count in self._counts if count >= len(rows))
+        graph = self._graphs.get(count)
+        given = graph.given if graph else _Inputs.empty(weights, count, self._chunk_codes)
+        around = LOOK_BACK + weights.config.look_ahead
+        codes = [len(row.window) - around for row in rows]
+        self._fill(given, rows, codes)
         if graph:
             graph.graph.replay()
             mel, after = (result.clone() for result in graph.results)
         else:
             mel, after = _run(weights, given)
-        mel, after = mel.unflatten(0, (-1, count)), after[-count:]
-        for chunk, last_codes in zip(chunks, after, strict=False):
-            chunk.memory.next_codes = last_codes
-            chunk.memory.advance(codes * len(mel))
-        return mel[:, : len(chunks), :frames].transpose(0, 1).flatten(1, 2)
+        mels, at = [], 0
+        for chunk in chunks:
+            end = at + len(chunk.windows)
+            frames = sum(codes[at:end]) * weights.config.ratio
+            mels.append(mel[at:end].flatten(0, 1)[:frames])
+            chunk.memory.next_codes = after[end - 1]
+            chunk.memory.advance(sum(codes[at:end]))
+            at = end
+        return mels
 
-    def _fill(self, given: _Inputs, chunks: Sequence[Chunk], frames: int) -> None:
-        memories = [chunk.memory for chunk in chunks]
-        room = len(given.meta) // (1 + given.chained)
-        all_memories = memories + [self._idle] * (room - len(chunks))
-        given.meta.copy_(_meta(all_memories, frames, given.anchor, chained=given.chained))
-        size = given.windows.shape[1]
-        windows = [chunk.window for chunk in chunks]
-        behind = [chunk.behind for chunk in chunks if chunk.behind is not None]
-        for at, some in ((0, windows), (room, behind)):
-            given.windows[at : at + len(some)] = torch.tensor(
-                [(*window, *[OUTSIDE] * (size - len(window))) for window in some]
-            ).view(-1, size)
-        first = torch.tensor([memory.position for memory in memories])
-        speakers = torch.stack([chunk.voice.speaker for chunk in chunks])
-        for turn in range(1 + given.chained):
-            here = slice(turn * room, turn * room + len(chunks))
-            given.first[here] = first + turn * self._chunk_codes
-            given.speaker[here] = speakers
-        torch.stack([memory.last_codes for memory in memories], out=given.before[: len(chunks)])
+    def _fill(self, given: _Inputs, rows: Sequence[_Row], codes: Sequence[int]) -> None:
+        """Everything that a run is given, in few copies, since the GPU waits for the host here."""
+        count, size, ratio = len(rows), given.windows.shape[1], self._idle.config.ratio
+        frames = self._chunk_codes * ratio
+        meta = [
+            _meta(row.memory, given.anchor, ratio * length, row.turn * frames, row.link)
+            for row, length in zip(rows, codes, strict=True)
+        ]
+        idle = _meta(self._idle, given.anchor, frames)
+        _send([*meta, *[idle] * (len(given.meta) - count)], given.meta)
         given.condition.zero_()
-        for rows, chunk in zip(given.condition, chunks, strict=False):
-            if chunk.condition is not None:
-                rows[:frames] = chunk.condition
+        if not rows:
+            return
+        first = [row.memory.position + row.turn * self._chunk_codes for row in rows]
+        _send(first, given.first[:count])
+        windows = [(*row.window, *[OUTSIDE] * (size - len(row.window))) for row in rows]
+        _send(windows, given.windows[:count])
+        torch.stack([row.chunk.voice.speaker for row in rows], out=given.speaker[:count])
+        torch.stack([row.memory.last_codes for row in rows], out=given.before[:count])
+        for place, row, length in zip(given.condition, rows, codes, strict=False):
+            if row.turn == 0 and row.chunk.condition is not None:
+                place[: length * ratio] = row.chunk.condition
 
     def _capture(self, weights: FlowWeights) -> None:
         device = weights.noise.device
         pool, stream = torch.cuda.graph_pool_handle(), open_lane(device)
         assert stream is not None, "graphs are of a GPU"
-        sizes = [(count, False) for count in reversed(self._counts)]
-        sizes += [(count, True) for count in reversed(self._counts) if count <= MOST_CHAINED]
         with torch.cuda.device(device), torch.inference_mode():
-            for count, chained in sizes:
-                given = _Inputs.empty(weights, count, self._chunk_codes, chained)
-                frames = self._chunk_codes * weights.config.ratio
-                idle = [self._idle] * count
-                given.meta.copy_(_meta(idle, frames, given.anchor, chained=chained))
+            for count in reversed(self._counts):
+                given = _Inputs.empty(weights, count, self._chunk_codes)
+                self._fill(given, [], [])
                 stream.wait_stream(torch.cuda.current_stream(device))
                 with torch.cuda.stream(stream):
                     # compiles kernels and chooses algorithms, which capture must not do
@@ -463,64 +448,67 @@ class CudaFlow:
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, pool=pool, stream=stream):
                     results = _run(weights, given)
-                self._graphs[count, chained] = _Graph(graph, given, results)
+                self._graphs[count] = _Graph(graph, given, results)
+
+
+class _Row(NamedTuple):
+    """One window of a chunk."""
+
+    chunk: Chunk
+    turn: int
+
+    @property
+    def memory(self) -> FlowMemory:
+        return self.chunk.memory
+
+    @property
+    def window(self) -> tuple[int, ...]:
+        return self.chunk.windows[self.turn]
+
+    @property
+    def link(self) -> int:
+        """As `Field` says."""
+        goes_on = self.turn + 1 < len(self.chunk.windows)
+        return CONTINUES.value * (self.turn > 0) + GOES_ON.value * goes_on
+
+
+def _send(values: Sequence[Any], to: Tensor) -> None:
+    """Integers to a tensor, on a GPU without a wait for it."""
+    to.copy_(torch.tensor(values, dtype=to.dtype, pin_memory=to.is_cuda), non_blocking=True)
 
 
 def _meta(
-    memories: Sequence[FlowMemory], valid: int, anchor: Tensor, *, chained: bool = False
-) -> Tensor:
-    """int64 [streams, FIELDS], as `Field` says, for chunks of `valid` frames; with `chained` also
-    for those behind them, which are streams of their own."""
-    start, size = anchor.data_ptr(), anchor.element_size()
+    memory: FlowMemory, anchor: Tensor, valid: int, ahead: int = 0, link: int = 0
+) -> list[int]:
+    """The columns of `Field` for a chunk of `valid` frames, the next one of its stream or one that
+    comes `ahead` frames behind that in the same run."""
+    start, size = anchor.data_ptr(), 16 * anchor.element_size()
 
-    def place(tensor: Tensor) -> int:
-        elements, rest = divmod(tensor.data_ptr() - start, size)
-        assert not rest and not elements % 16, "tensors begin at multiples of 16 elements"
-        return elements
+    def places(past: FlowMemory) -> list[int]:
+        assert not any((address - start) % size for address in past.addresses), (
+            "tensors begin at multiples of 16 elements"
+        )
+        return [(address - start) // size * 16 for address in past.addresses]
 
-    rows = []
-    for memory in memories:
-        is_full, past = memory.frames >= memory.capacity, memory.prompt
-        row = {
-            Field.notes: place(memory.notes),
-            Field.capacity: memory.capacity,
-            Field.slot: memory.slot,
-            Field.seen: memory.capacity if is_full else memory.slot + valid,
-            Field.valid: valid,
-            Field.tails: place(memory.tails),
-            Field.parity: memory.parity,
-            Field.low_rows: place(memory.low.rows),
-            Field.low_waves: place(memory.low.waves),
-            Field.high_rows: place(memory.high.rows),
-            Field.high_waves: place(memory.high.waves),
-        }
-        if past is not None and past.frames:
-            row |= {
-                Field.prompt_notes: place(past.notes),
-                Field.prompt_frames: past.frames,
-                Field.low_past_rows: place(past.low.rows),
-                Field.low_past_waves: place(past.low.waves),
-                Field.high_past_rows: place(past.high.rows),
-                Field.high_past_waves: place(past.high.waves),
-            }
-        rows.append([row.get(field, 0) for field in Field])
-    found = torch.tensor(rows, dtype=torch.int64)
-    if not chained:
-        return found
-    behind = found.clone()
-    behind[:, [Field.slot, Field.seen]] += valid
-    found[:, Field.behind], behind[:, Field.behind] = -1, len(memories)
-    return torch.cat([found, behind])
+    slot, past = memory.slot + ahead, memory.prompt
+    assert slot + valid <= memory.capacity, "chunks of one run fit into the ring's rest"
+    seen = memory.capacity if memory.frames >= memory.capacity else slot + valid
+    notes, tails, low, low_waves, high, high_waves = places(memory)
+    before, prompt_frames = [0] * 6, 0
+    if past is not None and past.frames:
+        before, prompt_frames = places(past), past.frames
+    return [
+        notes, memory.capacity, slot, seen, valid, before[0], prompt_frames, tails, memory.parity,
+        low, low_waves, before[2], before[3], high, high_waves, before[4], before[5], link,
+    ]  # fmt: skip
 
 
 def _run(weights: FlowWeights, given: _Inputs) -> tuple[Tensor, Tensor]:
-    """-> mel [streams, frames, mels], and [streams, 2, width] for the next chunk's upsampling"""
-    mu, after = encode(
-        weights, given.anchor, given.meta, given.first, given.windows, given.before, given.chained
-    )
+    """-> mel [rows, frames, mels], and [rows, 2, width] for the next chunk's upsampling"""
+    mu, after = encode(weights, given.anchor, given.meta, given.first, given.windows, given.before)
     frames = mu.shape[1]
     at = given.first[:, None] * weights.config.ratio + torch.arange(frames, device=mu.device)
     fixed = torch.cat([mu, given.speaker[:, None].expand_as(mu), given.condition], -1)
-    chunks = Chunks(given.anchor, given.meta, frames, given.chained)
+    chunks = Chunks(given.anchor, given.meta, frames)
     plan = plan_of(len(given.meta) * BRANCHES * frames, weights.dtype, shared_memory_bytes())
     return solve(weights, chunks, plan, weights.noise[at % len(weights.noise)], fixed), after

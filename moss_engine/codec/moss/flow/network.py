@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -62,6 +63,10 @@ class LayerRing:
     def seen_waves(self, parts: Sequence[slice]) -> Tensor:
         """[n, width]"""
         return torch.cat([self.waves[part] for part in parts])
+
+
+MOST_CHUNKS = 4
+"""Chunks of one stream in a run: enough for a prompt's last and a reply's first two."""
 
 
 class FlowMemory:
@@ -118,6 +123,13 @@ class FlowMemory:
         """Frames that the ring holds."""
         return self.notes.shape[3]
 
+    @property
+    def most_chunks(self) -> int:
+        """Chunks that can be run in one go: a later one must not be written over what an earlier
+        one looks back at."""
+        room = (self.capacity - self.frames) // (self.chunk_codes * self.config.ratio)
+        return max(1, min(MOST_CHUNKS, room))
+
     def parts(self, frames: int) -> list[slice]:
         """Where the ring's frames stand that a chunk of `frames` sees, its own included."""
         end = self.slot + self.chunk_codes * self.config.ratio
@@ -135,6 +147,13 @@ class FlowMemory:
         self.position += codes
         self.frames += codes * self.config.ratio
         self.parity = 1 - self.parity
+
+    @cached_property
+    def addresses(self) -> tuple[int, ...]:
+        """Of notes, tails, and rows and waves of both conformers, which stay where they are."""
+        low, high = self.low, self.high
+        tensors = (self.notes, self.tails, low.rows, low.waves, high.rows, high.waves)
+        return tuple(tensor.data_ptr() for tensor in tensors)
 
     @property
     def num_bytes(self) -> int:
@@ -501,18 +520,17 @@ class FlowVoice:
 
 @dataclass(frozen=True)
 class Chunk:
-    """One stream's next codes.
+    """One stream's next codes: a chunk, and those behind it that are run in the same go.
 
-    `window` holds the two codes before them, the codes, and the look-ahead (OUTSIDE where there is
-    none); `condition` [frames, mels] is the prompt's mel, or None behind it. `behind` is the window
-    of as many codes that come next, where they are run in the same go.
+    Each of the `windows` holds the two codes before its chunk, the chunk, and the look-ahead
+    (OUTSIDE where there is none); all chunks but the last are whole. `condition` [frames, mels] is
+    the prompt's mel for the first one, or None behind the prompt.
     """
 
     memory: FlowMemory
     voice: FlowVoice
-    window: tuple[int, ...]
+    windows: tuple[tuple[int, ...], ...]
     condition: Tensor | None
-    behind: tuple[int, ...] | None = None
 
 
 def flow_voice(
@@ -554,35 +572,32 @@ def whole_mel(
 
 
 @torch.inference_mode()
-def run_chunks(weights: FlowWeights, chunks: Sequence[Chunk]) -> Tensor:
-    """The next mel frames of some streams, all of one length: [streams, frames, mels]. Their
-    memories move on. Either all chunks have others behind them, or none has."""
-    if chunks[0].behind is not None:
-        alone = [replace(chunk, behind=None) for chunk in chunks]
-        behind = [
-            replace(chunk, window=chunk.behind or (), condition=None, behind=None)
-            for chunk in chunks
-        ]
-        return torch.cat([run_chunks(weights, alone), run_chunks(weights, behind)], 1)
-    memories = [chunk.memory for chunk in chunks]
-    windows = torch.tensor(
-        [chunk.window for chunk in chunks], dtype=torch.int64, device=weights.noise.device
-    )
-    mu = encode_chunk(weights, memories, windows)
-    frames, ratio = mu.shape[1], weights.config.ratio
-    noise = torch.stack([noise_of(weights, memory.position * ratio, frames) for memory in memories])
-    condition = torch.stack(
-        [
-            mu.new_zeros(mu.shape[1:]) if chunk.condition is None else chunk.condition
-            for chunk in chunks
-        ]
-    )
-    speaker = torch.stack([chunk.voice.speaker for chunk in chunks])
-    rows = [ChunkRows(memories, step) for step in range(NUM_STEPS)]
-    mel = solve(weights, rows, noise, mu, speaker, condition)
-    for memory in memories:
-        memory.advance(frames // ratio)
-    return mel
+def run_chunks(weights: FlowWeights, chunks: Sequence[Chunk]) -> list[Tensor]:
+    """The next mel frames of some streams, each [frames, mels]. Their memories move on."""
+    return [
+        torch.cat(
+            [
+                _next_mel(weights, chunk, window, None if turn else chunk.condition)
+                for turn, window in enumerate(chunk.windows)
+            ]
+        )
+        for chunk in chunks
+    ]
+
+
+def _next_mel(
+    weights: FlowWeights, chunk: Chunk, window: tuple[int, ...], condition: Tensor | None
+) -> Tensor:
+    """[frames, mels] of one window"""
+    memory, ratio = chunk.memory, weights.config.ratio
+    mu = encode_chunk(weights, [memory], torch.tensor([window], device=weights.noise.device))
+    frames = mu.shape[1]
+    noise = noise_of(weights, memory.position * ratio, frames)[None]
+    condition = torch.zeros_like(mu) if condition is None else condition[None]
+    rows = [ChunkRows([memory], step) for step in range(NUM_STEPS)]
+    mel = solve(weights, rows, noise, mu, chunk.voice.speaker[None], condition)
+    memory.advance(frames // ratio)
+    return mel[0]
 
 
 def noise_of(weights: FlowWeights, first: int, frames: int) -> Tensor:
@@ -595,7 +610,7 @@ def prompt_memory(
     weights: FlowWeights,
     voice: FlowVoice,
     chunk_codes: int,
-    run: Callable[[FlowWeights, Sequence[Chunk]], Tensor] = run_chunks,
+    run: Callable[[FlowWeights, Sequence[Chunk]], Sequence[Tensor]] = run_chunks,
 ) -> FlowMemory:
     """The memory of a voice's prompt without its last chunk, whose look-ahead is the reply itself.
 
@@ -609,5 +624,5 @@ def prompt_memory(
     for first in range(0, len(codes) - chunk_codes, chunk_codes):
         window = padded[first : first + LOOK_BACK + chunk_codes + weights.config.look_ahead]
         condition = voice.mel[first * ratio : (first + chunk_codes) * ratio]
-        run(weights, [Chunk(memory, voice, tuple(window), condition)])
+        run(weights, [Chunk(memory, voice, (tuple(window),), condition)])
     return memory

@@ -1,5 +1,5 @@
 """HiFT on a GPU: half precision and fused activations, and CUDA graphs for each number of windows,
-for the first two windows of a reply and for those within it, and for the last one."""
+for the first two windows of a reply and for those within it, and for a few last ones."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from moss_engine.codec.vocoder.hift.generator import (
 )
 from moss_engine.codec.vocoder.hift.weights import HiftWeights, ResidualBlock
 
+_LAST_COUNTS = (1, 4)
+"""Windows that end replies, whose lengths differ: few of one length meet."""
 _MULTIPLE = 8
 """Tensor cores take so many channels at a time; the spectrum's are filled up with zeros."""
 
@@ -210,13 +212,14 @@ class _Graph:
 class CudaHift:
     """`window_wave` for one HiFT on a GPU. Windows of `chunk_frames` new frames are captured when
     it is made, up to `max_together` at a time, and those that end a reply with one of `last_frames`
-    new frames, one at a time; others run kernel by kernel. Calls come from one thread at a time and
-    run on its current CUDA stream."""
+    new frames, up to four at a time; others run kernel by kernel. Calls come from one thread at a
+    time and run on its current CUDA stream."""
 
     def __init__(
         self, weights: HiftWeights, chunk_frames: int, last_frames: Iterable[int], max_together: int
     ) -> None:
         self._counts = [*(count for count in GRAPH_BATCHES if count < max_together), max_together]
+        self._last_counts = [count for count in _LAST_COUNTS if count <= max_together]
         self._shape = FusedShape(weights)
         self._graphs: dict[_Shape, _Graph] = {}
         device = weights.window.device
@@ -239,8 +242,9 @@ class CudaHift:
             for shape in shapes:
                 self._capture(weights, shape, pool, stream)
             for frames in last_frames:
-                shape = _Shape(1, KEPT_FRAMES + frames, known, False, True)
-                self._capture(weights, shape, pool, stream)
+                for count in self._last_counts:
+                    shape = _Shape(count, KEPT_FRAMES + frames, known, False, True)
+                    self._capture(weights, shape, pool, stream)
 
     @torch.inference_mode()
     def __call__(
@@ -256,7 +260,8 @@ class CudaHift:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `window_wave`."""
         count, frames, known = len(mel), mel.shape[2], known_pitch.shape[1]
-        room = 1 if last else next((room for room in self._counts if room >= count), 0)
+        counts = self._last_counts if last else self._counts
+        room = next((room for room in counts if room >= count), counts[-1])
         graph = self._graphs.get(_Shape(room, frames, known, first, last))
         if graph is None:
             return window_wave(

@@ -216,13 +216,15 @@ def split_length(num_positions, num_splits, T: tl.constexpr):
 
 @triton.jit
 def add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, group, split,
-                 num_active, num_splits, M: tl.constexpr, DP: tl.constexpr):
-    """Store this split's part; the last program to arrive returns (True, the sum of all)."""
+                 num_active, num_splits, REAL: tl.constexpr, M: tl.constexpr, DP: tl.constexpr):
+    """Store this split's part, REAL rows of it; the last program to arrive returns (True, the sum
+    of all)."""
     rows = tl.arange(0, M)
     columns = tl.arange(0, DP)
     tile = rows[:, None] * DP + columns[None, :]
+    are_real = (rows < REAL)[:, None]
     base = group.to(tl.int64) * num_splits
-    tl.store(part_acc_ptr + (base + split) * M * DP + tile, acc)
+    tl.store(part_acc_ptr + (base + split) * M * DP + tile, acc, mask=are_real)
     tl.store(part_stats_ptr + (base + split) * 2 * M + rows, top)
     tl.store(part_stats_ptr + (base + split) * 2 * M + M + rows, total)
     tl.debug_barrier()
@@ -233,13 +235,15 @@ def add_up_parts(acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr, gro
         acc = tl.zeros([M, DP], tl.float32)
         total = tl.zeros([M], tl.float32)
         top = tl.full([M], LOWEST, tl.float32)
-        for part in tl.range(0, num_active):
+        AT_ONCE: tl.constexpr = 4 if M == 16 else 1  # larger parts have no registers for more
+        for part in tl.range(0, num_active, loop_unroll_factor=AT_ONCE):
             part_top = tl.load(part_stats_ptr + (base + part) * 2 * M + rows)
             part_total = tl.load(part_stats_ptr + (base + part) * 2 * M + M + rows)
             new_top = tl.maximum(top, part_top)
             keep, add = tl.exp2(top - new_top), tl.exp2(part_top - new_top)
-            acc = acc * keep[:, None] + tl.load(part_acc_ptr +
-                                                (base + part) * M * DP + tile) * add[:, None]
+            part_acc = tl.load(part_acc_ptr + (base + part) * M * DP + tile, mask=are_real,
+                               other=0.0)
+            acc = acc * keep[:, None] + part_acc * add[:, None]
             total = total * keep + part_total * add
             top = new_top
     return is_last, acc, total
@@ -475,7 +479,7 @@ def attend_decode_kernel(qkv_ptr, q_norm_ptr, k_norm_ptr, rope_ptr, positions_pt
     if SPLIT and (num_active > 1):
         is_last, acc, total = add_up_parts(
             acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr,
-            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, DP)
+            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, G, M, DP)
     _store_attended(out_ptr, acc, total, row * KV + kv_head, is_last, G, D, M, HP, DP, QUANT)
 
 
@@ -606,7 +610,7 @@ def attend_rows_kernel(q_ptr, tiles_ptr, tables_ptr, k_pool_ptr, v_pool_ptr, sca
     if SPLIT and (num_active > 1):
         is_last, acc, total = add_up_parts(
             acc, top, total, part_acc_ptr, part_stats_ptr, counter_ptr,
-            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, DP)
+            tl.program_id(2) * KV + kv_head, split, num_active, num_splits, M, M, DP)
     tl.store(out_ptr + offsets + dims[None, :], (acc / total[:, None]).to(out_ptr.dtype.element_ty),
              mask=inside & is_last)
 

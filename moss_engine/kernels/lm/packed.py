@@ -1,4 +1,4 @@
-"""Weights of 8 and 4 bits as kernels read them: widening, and sums of products with float16 pairs.
+"""Weights of 8 and 4 bits as kernels read them: widening, and sums of products with 16-bit inputs.
 
 int8 [outputs, K], or 4 bits two a byte, uint8 [outputs, K / 2]: of each group of G inputs, byte j
 holds input j in its lower and input j + G / 2 in its upper half, as value + 8. So a byte's halves
@@ -10,73 +10,39 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# Eight int8 of an int64 with four pairs of float16: u = value + 128 becomes 1024 + u by its bits.
+# Eight int8 of an int64 with as many inputs in steps, whose upper and lower bytes lie in two words
+# each: sums of four products at a time, 256 times those of the upper bytes.
 _DOT_8 = tl.constexpr("""
 {
-    .reg .b32 low, high, w<4>, sum, bias;
-    .reg .b16 first, second;
-    .reg .f32 x, y;
-    mov.b64 {low, high}, $1;
-    mov.b32 bias, 0x64806480;
-    xor.b32 low, low, 0x80808080;
-    xor.b32 high, high, 0x80808080;
-    prmt.b32 w0, low, 0x64646464, 0x4140;
-    prmt.b32 w1, low, 0x64646464, 0x4342;
-    prmt.b32 w2, high, 0x64646464, 0x4140;
-    prmt.b32 w3, high, 0x64646464, 0x4342;
-    sub.rn.f16x2 w0, w0, bias;
-    sub.rn.f16x2 w1, w1, bias;
-    sub.rn.f16x2 w2, w2, bias;
-    sub.rn.f16x2 w3, w3, bias;
-    mul.rn.f16x2 sum, w0, $2;
-    fma.rn.f16x2 sum, w1, $3, sum;
-    fma.rn.f16x2 sum, w2, $4, sum;
-    fma.rn.f16x2 sum, w3, $5, sum;
-    mov.b32 {first, second}, sum;
-    cvt.f32.f16 x, first;
-    cvt.f32.f16 y, second;
-    add.f32 $0, x, y;
+    .reg .b32 a, b, sum;
+    mov.b64 {a, b}, $1;
+    dp4a.s32.s32 sum, a, $2, 0;
+    dp4a.s32.s32 sum, b, $3, sum;
+    shl.b32 sum, sum, 8;
+    dp4a.s32.u32 sum, a, $4, sum;
+    dp4a.s32.u32 $0, b, $5, sum;
 }
 """)
-# Sixteen values of 4 bits with eight pairs; the upper halves of bytes count sixteen times.
+# The same for sixteen values of 4 bits, each sixteen times, as the upper half of a signed byte.
 _DOT_4 = tl.constexpr("""
 {
-    .reg .b32 low, high, t, w<8>, sum, lows, highs;
-    .reg .b16 first, second;
-    .reg .f32 x, y;
-    mov.b64 {low, high}, $1;
-    mov.b32 lows, 0x64086408;
-    mov.b32 highs, 0x64806480;
-    lop3.b32 w0, low, 0x000f000f, 0x64006400, 0xea;
-    lop3.b32 w1, low, 0x00f000f0, 0x64006400, 0xea;
-    shr.u32 t, low, 8;
-    lop3.b32 w2, t, 0x000f000f, 0x64006400, 0xea;
-    lop3.b32 w3, t, 0x00f000f0, 0x64006400, 0xea;
-    lop3.b32 w4, high, 0x000f000f, 0x64006400, 0xea;
-    lop3.b32 w5, high, 0x00f000f0, 0x64006400, 0xea;
-    shr.u32 t, high, 8;
-    lop3.b32 w6, t, 0x000f000f, 0x64006400, 0xea;
-    lop3.b32 w7, t, 0x00f000f0, 0x64006400, 0xea;
-    sub.rn.f16x2 w0, w0, lows;
-    sub.rn.f16x2 w1, w1, highs;
-    sub.rn.f16x2 w2, w2, lows;
-    sub.rn.f16x2 w3, w3, highs;
-    sub.rn.f16x2 w4, w4, lows;
-    sub.rn.f16x2 w5, w5, highs;
-    sub.rn.f16x2 w6, w6, lows;
-    sub.rn.f16x2 w7, w7, highs;
-    mul.rn.f16x2 sum, w0, $2;
-    fma.rn.f16x2 sum, w1, $3, sum;
-    fma.rn.f16x2 sum, w2, $4, sum;
-    fma.rn.f16x2 sum, w3, $5, sum;
-    fma.rn.f16x2 sum, w4, $6, sum;
-    fma.rn.f16x2 sum, w5, $7, sum;
-    fma.rn.f16x2 sum, w6, $8, sum;
-    fma.rn.f16x2 sum, w7, $9, sum;
-    mov.b32 {first, second}, sum;
-    cvt.f32.f16 x, first;
-    cvt.f32.f16 y, second;
-    add.f32 $0, x, y;
+    .reg .b32 a, b, c, d, sum;
+    mov.b64 {c, d}, $1;
+    shl.b32 a, c, 4;
+    shl.b32 b, d, 4;
+    lop3.b32 a, a, 0x80808080, 0xf0f0f0f0, 0x28;
+    lop3.b32 b, b, 0x80808080, 0xf0f0f0f0, 0x28;
+    lop3.b32 c, c, 0x80808080, 0xf0f0f0f0, 0x28;
+    lop3.b32 d, d, 0x80808080, 0xf0f0f0f0, 0x28;
+    dp4a.s32.s32 sum, a, $2, 0;
+    dp4a.s32.s32 sum, b, $3, sum;
+    dp4a.s32.s32 sum, c, $4, sum;
+    dp4a.s32.s32 sum, d, $5, sum;
+    shl.b32 sum, sum, 8;
+    dp4a.s32.u32 sum, a, $6, sum;
+    dp4a.s32.u32 sum, b, $7, sum;
+    dp4a.s32.u32 sum, c, $8, sum;
+    dp4a.s32.u32 $0, d, $9, sum;
 }
 """)
 # Four int8 to bfloat16: 2^23 + u as float32, whose upper half is exact once 2^23 + 128 is taken.
@@ -185,47 +151,69 @@ _WIDEN_WORDS_4 = tl.constexpr("""
 
 
 @triton.jit
-def dot_packs(weights, xs, first: tl.constexpr, BITS: tl.constexpr, ASM: tl.constexpr):
-    """weights int64 [R, n] of packed values, times the inputs xs[first:] that `_load_vector` of
-    matvec_packed made for them -> float32 [R, n]: the sum over the values of each int64."""
-    if ASM:
-        if BITS == 8:
-            total = tl.inline_asm_elementwise(
-                _DOT_8, "=f,l,r,r,r,r",
-                [weights, xs[first][None, :], xs[first + 1][None, :], xs[first + 2][None, :],
-                 xs[first + 3][None, :]], dtype=tl.float32, is_pure=True, pack=1)
-        else:
-            total = tl.inline_asm_elementwise(
-                _DOT_4, "=f,l,r,r,r,r,r,r,r,r",
-                [weights, xs[first][None, :], xs[first + 1][None, :], xs[first + 2][None, :],
-                 xs[first + 3][None, :], xs[first + 4][None, :], xs[first + 5][None, :],
-                 xs[first + 6][None, :], xs[first + 7][None, :]], dtype=tl.float32, is_pure=True,
-                pack=1)
+def dot_packs(weights, xs, BITS: tl.constexpr, ASM: tl.constexpr):
+    """weights int64 [n, R] of packed values, times inputs in steps, the words of `input_words` ->
+    int32 [n, R]: the sum over the values of each int64, of 4 bits sixteen times."""
+    if ASM and BITS == 8:
+        total = tl.inline_asm_elementwise(
+            _DOT_8, "=r,l,r,r,r,r",
+            [weights, xs[0][:, None], xs[1][:, None], xs[2][:, None], xs[3][:, None]],
+            dtype=tl.int32, is_pure=True, pack=1)
+    elif ASM:
+        total = tl.inline_asm_elementwise(
+            _DOT_4, "=r,l,r,r,r,r,r,r,r,r",
+            [weights, xs[0][:, None], xs[1][:, None], xs[2][:, None], xs[3][:, None],
+             xs[4][:, None], xs[5][:, None], xs[6][:, None], xs[7][:, None]], dtype=tl.int32,
+            is_pure=True, pack=1)
     else:
-        total = tl.zeros(weights.shape, tl.float32)
+        total = tl.zeros(weights.shape, tl.int32)
+        WORDS: tl.constexpr = 16 // BITS
         for value in tl.static_range(64 // BITS):
+            word: tl.constexpr = value // 4
+            byte: tl.constexpr = value % 4
             if BITS == 8:
-                wide = ((weights >> (8 * value)) & 255).to(tl.int8).to(tl.float32)
+                wide = (weights >> (8 * value)).to(tl.int8).to(tl.int32)
             else:
-                wide = ((weights >> (4 * value)) & 15).to(tl.float32) - 8.0
-            total += wide * xs[first + value][None, :]
+                at: tl.constexpr = 32 * (word % 2) + 8 * byte + 4 * (word // 2)
+                wide = (((weights >> at) & 15).to(tl.int32) - 8) * 16
+            upper = (xs[word] >> (8 * byte)).to(tl.int8).to(tl.int32)
+            lower = (xs[WORDS + word] >> (8 * byte)) & 255
+            total += wide * (upper * 256 + lower)[:, None]
     return total
 
 
 @triton.jit
-def pair(first, second):
-    """Two float32 tensors as one of int32: pairs of float16."""
-    low = first.to(tl.float16).to(tl.uint16, bitcast=True).to(tl.int32)
-    high = second.to(tl.float16).to(tl.uint16, bitcast=True).to(tl.int32)
-    return low | (high << 16)
+def _join_bytes(values):
+    """The lowest bytes of int32 [n] -> words [n / 4]."""
+    N: tl.constexpr = values.shape[0]
+    even, odd = tl.split(tl.reshape(values & 255, [N // 2, 2]))
+    even, odd = tl.split(tl.reshape(even | (odd << 8), [N // 4, 2]))
+    return even | (odd << 16)
 
 
 @triton.jit
-def first_inputs(packs, GROUP: tl.constexpr, BITS: tl.constexpr):
-    """The input of the lowest value of each int64."""
+def _order_words(words, GROUP: tl.constexpr, BITS: tl.constexpr):
+    """Words of four inputs each as tensors of one for every int64 of weights, in the order in which
+    those hold their values."""
+    N: tl.constexpr = words.shape[0]
     if BITS == 8:
-        return packs * 8
-    return packs // (GROUP // 16) * GROUP + packs % (GROUP // 16) * 8
+        ordered = tl.split(tl.reshape(words, [N // 2, 2]))
+    else:
+        HALF: tl.constexpr = GROUP // 16  # int64 of a group, which hold both its halves
+        even, odd = tl.split(tl.reshape(words, [4 * N // GROUP, 2, HALF, 2]))
+        low_even, high_even = tl.split(tl.permute(even, (0, 2, 1)))
+        low_odd, high_odd = tl.split(tl.permute(odd, (0, 2, 1)))
+        ordered = (tl.reshape(low_even, [N // 4]), tl.reshape(low_odd, [N // 4]),
+                   tl.reshape(high_even, [N // 4]), tl.reshape(high_odd, [N // 4]))
+    return ordered
+
+
+@triton.jit
+def input_words(steps, GROUP: tl.constexpr, BITS: tl.constexpr):
+    """Inputs int32 [n] of 16 bits -> words of their upper and then of their lower bytes, for
+    `dot_packs`."""
+    return (_order_words(_join_bytes(steps >> 8), GROUP, BITS) +
+            _order_words(_join_bytes(steps), GROUP, BITS))
 
 
 @triton.jit

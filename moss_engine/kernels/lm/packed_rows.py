@@ -66,7 +66,8 @@ def rows_tuning(rows: int, num_outputs: int, k: int, bits: int, *, gated: bool,
         is_small = bits == 4 and rows <= 16 and not gated and has_few_outputs
         return RowsTuning(32 if is_small else 64, padded, 4, 4)
     if rows <= 64:
-        return RowsTuning(128, 64, 4, 3) if gated else RowsTuning(64, 64, 4, 4, not has_words)
+        stages = 3 if bits == 4 and num_outputs > k else 4
+        return RowsTuning(128, 64, 4, 3) if gated else RowsTuning(64, 64, 4, stages, not has_words)
     if not is_large or rows <= 128:
         return RowsTuning(128, 128, 8, 2, True)
     return RowsTuning(128, 256, 8, 3, True)
@@ -257,7 +258,7 @@ class PackedRows:
                  residual: Tensor | None = None, gated: bool = False,
                  tuning: RowsTuning | None = None) -> None:
         """out [lanes, rows, outputs] = x [lanes, rows, K] times packed weights, as in
-        `matvec_packed`.
+        `matvec`.
 
         residual, of out's shape, is added, and may be `out`. gated: gates, then ups, and out is
         silu(gate) * up.

@@ -7,23 +7,23 @@ from torch import Tensor
 
 from moss_engine.kernels.launch import interpreted
 from moss_engine.kernels.lm.few_rows import MOST_ROWS, FewRows, has_few_rows
-from moss_engine.kernels.lm.matvec import matvec, matvec8, matvec_packed
+from moss_engine.kernels.lm.matvec import matvec
 from moss_engine.kernels.lm.packed_rows import PackedRows, widen
 from moss_engine.kernels.lm.rows import gate, quantise_rows, rescale, rms_norm
 from moss_engine.runtime.cuda.weights import LaneLinear, Weights
 
-# Weights of one product in one lane from which on our own kernels are faster for more than _FEW
-# rows, too.
+# float8 weights of one product in one lane from which on our own kernels are faster for more than
+# _FEW rows, too.
 _LARGE, _FEW = 1 << 25, 32
 
 
 class Products:
     """Linear layers of [lanes, rows, size] tensors, with the RMSNorm before them and what follows.
 
-    One row goes to our own kernels, which read the weights at the speed of memory. Two to 32 rows,
-    and up to 64 of large weights, go to our kernels for few rows: launched dependently, and ending
-    in the gate or the residual, they make the whole step on an H200 5 to 9 % faster than cuBLAS
-    with up to 16 rows and 2 to 4 % with 32 and 64. More rows go to cuBLAS: with 512 rows neither
+    One row goes to our own kernel, which reads the weights at the speed of memory. Two to 64 rows,
+    32 of small float8 weights, go to our kernels for few rows: launched dependently, and ending in
+    the gate or the residual, they make the whole step on an H200 5 to 9 % faster than cuBLAS with
+    up to 16 rows and 2 to 4 % with 32 and 64. More rows go to cuBLAS: with 512 rows neither
     sums split in two nor a Triton product that ends in the gate is faster. Where float8 weights
     multiply more than one row, the rows are rounded to float8 as well, each with its own scale; up
     to 16 such rows are 15 % faster by our kernels, 64 of them 6 %. Weights of 8 and 4 bits multiply
@@ -163,7 +163,8 @@ class Products:
         """Our own kernels for few rows, where they are the faster ones and can do it."""
         weight = linear.weight
         _, outputs, inputs = weight.shape
-        most = MOST_ROWS if outputs * inputs >= _LARGE else _FEW
+        is_better = linear.scale is None or outputs * inputs >= _LARGE
+        most = MOST_ROWS if is_better else _FEW
         can = (
             not linear.is_packed
             and weight.is_contiguous()
@@ -226,15 +227,16 @@ def _one_row(
     residual: Tensor | None = None,
     gated: bool = False,
 ) -> None:
-    x, out = x[:, 0], out[:, 0]
-    residual = None if residual is None else residual[:, 0]
-    given = {"norm": norm, "eps": eps, "residual": residual, "gated": gated}
-    if linear.scale is None:
-        matvec(x, linear.weight, out, **given)
-    elif linear.is_packed:
-        matvec_packed(x, linear.weight, linear.scale, out, **given)
-    else:
-        matvec8(x, linear.weight, linear.scale, out, **given)
+    matvec(
+        x[:, 0],
+        linear.weight,
+        out[:, 0],
+        scale=linear.scale,
+        norm=norm,
+        eps=eps,
+        residual=None if residual is None else residual[:, 0],
+        gated=gated,
+    )
 
 
 def _view(scratch: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:

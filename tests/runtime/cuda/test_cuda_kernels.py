@@ -10,7 +10,7 @@ pytestmark = pytest.mark.gpu
 cuda_support = pytest.importorskip("tests.runtime.cuda.cuda_support")
 
 from moss_engine.kernels.lm.few_rows import FewRows, has_few_rows  # noqa: E402
-from moss_engine.kernels.lm.matvec import matvec, matvec8, matvec_packed  # noqa: E402
+from moss_engine.kernels.lm.matvec import matvec  # noqa: E402
 from moss_engine.kernels.lm.packed_rows import PackedRows, RowsTuning, widen  # noqa: E402
 from moss_engine.kernels.lm.rows import embed, quantise_rows  # noqa: E402
 from moss_engine.models.packed import group_of, quantise4, quantise8, widen4  # noqa: E402
@@ -19,6 +19,7 @@ from tests.runtime.cuda.cuda_support import DEVICE, INTERPRETED, relative_error 
 # bfloat16 rounds to 2**-9 relative; the sums themselves are float32.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 6e-3}
 FLOAT16 = 1e-3
+FIXED_POINT = 1e-4  # inputs in steps of 1 / 32767 of the largest
 DTYPES = [torch.float32] if INTERPRETED else list(TOLERANCE)
 
 
@@ -102,10 +103,10 @@ def test_matvec_of_float8(lanes, inputs, outputs):
     norm = normal(lanes, inputs, dtype=torch.bfloat16, seed=3) / inputs**0.5
     widened = weight.double() * scale.double().unsqueeze(-1)
     out = torch.full((lanes, 2 * outputs), torch.nan, device=DEVICE)
-    matvec8(1000 * x, weight, scale, out, residual=residual)
+    matvec(1000 * x, weight, out, scale=scale, residual=residual)
     assert relative_error(out, residual.double() + product(1000 * x, widened)) < FLOAT16
     out = torch.full((lanes, outputs), torch.nan, device=DEVICE)
-    matvec8(x, weight, scale, out, norm=norm, eps=1e-3, gated=True)
+    matvec(x, weight, out, scale=scale, norm=norm, eps=1e-3, gated=True)
     first, second = product(normed(x, norm, 1e-3), widened).chunk(2, -1)
     assert relative_error(out, F.silu(first) * second) < 4 * FLOAT16
 
@@ -137,17 +138,21 @@ def test_matvec_of_packed_weights(dtype, lanes, inputs, outputs, bits):
     x = normal(lanes, inputs, dtype=dtype, seed=1)
     norm = normal(lanes, inputs, dtype=dtype, seed=3) / inputs**0.5
     residual = normal(lanes, 2 * outputs, dtype=dtype, seed=4)
-    most = TOLERANCE[torch.float32] if INTERPRETED else TOLERANCE[torch.bfloat16]
+    most = max(TOLERANCE[dtype], FIXED_POINT)
     out = torch.full_like(residual, torch.nan)
-    matvec_packed(x, weight, scale, out, residual=residual)
+    matvec(x, weight, out, scale=scale, residual=residual)
     assert relative_error(out, residual.double() + product(x, wide)) < most
     out = torch.full((lanes, outputs), torch.nan, device=DEVICE, dtype=dtype)
-    matvec_packed(x, weight, scale, out, norm=norm, eps=1e-3, gated=True)
+    matvec(x, weight, out, scale=scale, norm=norm, eps=1e-3, gated=True)
     first, second = product(normed(x, norm, 1e-3), wide).chunk(2, -1)
     assert relative_error(out, F.silu(first) * second) < 2 * most
     out = torch.full((lanes, outputs - 4), torch.nan, device=DEVICE, dtype=dtype)
-    matvec_packed(x, weight[:, 4:outputs], scale[:, 4:outputs], out)
+    matvec(x, weight[:, 4:outputs], out, scale=scale[:, 4:outputs])
     assert relative_error(out, product(x, wide[:, 4:outputs])) < most
+    for fault in (torch.nan, torch.inf):  # integers have none
+        x[0, 5] = fault
+        matvec(x, weight[:, 4:outputs], out, scale=scale[:, 4:outputs])
+        assert not out[0].isfinite().any() and out[1:].isfinite().all()
 
 
 @pytest.mark.parametrize("bits", [8, 4])

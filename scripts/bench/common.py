@@ -83,14 +83,14 @@ def count(text: str) -> int:
     return found
 
 
-def levels(text: str) -> list[tuple[float, int]]:
+def levels(text: str) -> list[tuple[int, int]]:
     """The type of an option such as 16:32,64:128: how many, and replies in all."""
     try:
-        pairs = [part.split(":") for part in text.split(",") if part]
-        found = [(float(many), int(replies)) for many, replies in pairs]
+        pairs = [part.split(":") for part in text.split(",")]
+        found = [(int(many), int(replies)) for many, replies in pairs]
     except ValueError:
-        found = [(0.0, 0)]
-    if any(many <= 0 or replies < 1 for many, replies in found):
+        found = [(0, 0)]
+    if any(min(pair) < 1 for pair in found):
         raise argparse.ArgumentTypeError(f"{text!r}; give pairs, as in 16:32,64:128")
     return found
 

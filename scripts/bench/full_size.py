@@ -7,11 +7,10 @@ for, decode and prefill in every number format, the others in the first one:
     prefill     prompts of several lengths, alone and on cached rows
     question    4 s of speech in: to its codes, to the eighth code, and to the first sound; and to
                 the first sounds of 16 who talk and listen at the same time
-    listeners   many at a time through the whole service, in closed loops and by arrivals
+    listeners   many at a time through the whole service, who hear replies out and ask again
     baselines   what a user would run instead: transformers, plain and compiled PyTorch
 
---codec moss is the published codec (flow and HiFT), bigvgan a stand-in that costs less; it has no
-encoder, so it hears no question. Every figure is written as soon as it is there.
+Every figure is written as soon as it is there.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from moss_engine.service.local import ServiceCore
 from scripts.bench import gpu
 from scripts.bench.common import Report, count, levels, names_of, spread, whole_numbers
 from scripts.bench.gpu import BLOCKS_EACH, CONTEXT_ROWS, add_figure, device_times_ms, wall_times_ms
-from scripts.bench.listeners import Load, arrivals, closed_loop, load_line
+from scripts.bench.listeners import Load, closed_loop, load_line
 
 if TYPE_CHECKING:
     from moss_engine.runtime.cuda.runtime import CudaRuntime
@@ -48,10 +47,7 @@ if TYPE_CHECKING:
 IN_EVERY_FORMAT = ("decode", "prefill")
 IN_SERVICE = ("question", "listeners")
 PARTS = (*IN_EVERY_FORMAT, *IN_SERVICE, "baselines")
-CODECS = {
-    "moss": "the published one: flow and HiFT, float16",
-    "bigvgan": "a stand-in: the small voice's decoder and a BigVGAN of 116 M parameters, float16",
-}
+CODEC = "the published one: flow and HiFT, float16"
 FILLS = ((512, 0), (64, 2000), (64, 0), (128, 0), (256, 0))
 """New rows and cached ones of the prefills that are timed."""
 SPEECH_S, QUESTIONS, FIRST_CODES = 4, 12, 8
@@ -70,23 +66,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="sequences of a decode step (1,2,4,8,16,32,64)")  # fmt: skip
     add("--max-step-rows", type=count, default=512, metavar="N", help="rows of one step (512)")
     add("--layers", type=count, metavar="N", help="fewer shared layers, to try the command")
-    add("--codec", choices=tuple(CODECS), default="moss", help="what speaks (moss)")
     add("--together", type=count, default=16, metavar="N", help="replies of one codec run (16)")
     add("--prompt-rows", type=count, default=96, metavar="N", help="rows of every prompt (96)")
     add("--codes", type=count, default=75, metavar="N", help="codes of every reply (75: 6 s)")
-    add("--listeners", type=levels, default=[(1.0, 8), (16.0, 32), (64.0, 128)],
+    add("--listeners", type=levels, default=[(1, 8), (16, 32), (64, 128)],
         metavar="N:REPLIES,...",
         help="listeners at a time and replies in all; each hears a reply out and asks again "
              "(1:8,16:32,64:128)")  # fmt: skip
-    add("--hasty", type=levels, default=[], metavar="N:REPLIES,...",
-        help="before them: listeners who ask again as soon as a reply was made")  # fmt: skip
-    add("--arrivals", type=levels, default=[], metavar="RATE:REPLIES,...",
-        help="after them: requests a second, by chance, and replies in all")  # fmt: skip
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
-    if args.codec == "bigvgan" and "question" in args.parts:
-        args.parts.remove("question")
     device, config = resolve_device("cuda"), PUBLISHED
     if args.layers:
         config = replace(config, num_shared_layers=args.layers)
@@ -132,12 +121,11 @@ def card(config: ModelConfig, dtype: str, kv_int8: bool) -> dict[str, float]:
 
 
 def room(args: argparse.Namespace, *, serves: bool) -> tuple[int, int]:
-    """Places and rows of KV for what a runtime is to do; arrivals may fill every place."""
+    """Places and rows of KV for what a runtime is to do."""
     places = max(2, *args.batches)
     rows = max(4096, max(args.batches) * BLOCKS_EACH * 16)
     if serves:
-        most = [int(many) for many, _ in (*args.hasty, *args.listeners)]
-        places = max(places, *most, 256 if args.arrivals else 1)
+        places = max(places, *(many for many, _ in args.listeners))
         rows = max(rows, (places + 1) * -(-(args.prompt_rows + args.codes) // 16) * 16)
     return places, rows
 
@@ -166,8 +154,8 @@ def measure_format(
     if "prefill" in args.parts:
         measure_prefill(runtime, config, ceilings, dtype, report, kv_int8)
     if serves:
-        codec = make_codec(args.codec, args.together, device)
-        report.say(f"the codec is ready: {CODECS[args.codec]}")
+        codec = make_codec(args.together, device)
+        report.say(f"the codec is ready: {CODEC}")
         measure_service(args, config, runtime, codec, report)
     runtime.close()
 
@@ -231,11 +219,9 @@ def measure_prefill(
             add_figure(report, name, times_ms, "wall", limit_ms, dtype)
 
 
-def make_codec(name: str, together: int, device: torch.device) -> SpeechCodec:
-    from scripts.bench.random_weights import Parts, Sizes, stand_in_codec
+def make_codec(together: int, device: torch.device) -> SpeechCodec:
+    from scripts.bench.random_weights import Parts, Sizes
 
-    if name == "bigvgan":
-        return stand_in_codec(device, together)
     codec = Parts(Sizes(), device).codec(torch.float16, together)
     codec.open_stream()  # the voice's prompt
     return codec
@@ -259,8 +245,9 @@ def measure_service(
             report.add(**asyncio.run(questions(service, args.codes)))
         if "listeners" in args.parts:
             setup = {name: getattr(args, name) for name in ("prompt_rows", "codes", "together")}
-            streams: dict[str, Any] = {"codec": CODECS[args.codec], "setup": setup, "load": []}
-            for load in measured_levels(args, service):
+            streams: dict[str, Any] = {"codec": CODEC, "setup": setup, "load": []}
+            for number, level in enumerate(args.listeners):
+                load = asyncio.run(one_level(args, service, number, *level))
                 streams["load"].append(asdict(load))
                 streams["memory_gib"] = torch.cuda.max_memory_reserved() / 2**30
                 report.say(load_line(load))
@@ -269,35 +256,18 @@ def measure_service(
         service.close()
 
 
-def measured_levels(args: argparse.Namespace, service: ServiceCore) -> Any:
-    """Each level of load in turn."""
-    kinds = [(level, "hasty") for level in args.hasty]
-    kinds += [(level, "out") for level in args.listeners]
-    kinds += [(level, "arrivals") for level in args.arrivals]
-    for number, ((many, replies), kind) in enumerate(kinds):
-        yield asyncio.run(one_level(args, service, number, many, replies, kind))
-
-
 async def one_level(
-    args: argparse.Namespace,
-    service: ServiceCore,
-    number: int,
-    many: float,
-    replies: int,
-    kind: str = "hasty",
+    args: argparse.Namespace, service: ServiceCore, number: int, many: int, replies: int
 ) -> Load:
-    """Listeners of a closed loop who hear replies out start spread over a reply's length."""
+    """Listeners who start spread over a reply's length."""
     from scripts.bench.random_weights import fixed_requests
 
     async def submit(request: Request) -> ReplyStream:
         return service.submit(request)
 
     make = fixed_requests(args.codes, number)
-    if kind == "arrivals":
-        return await arrivals(submit, make, many, replies)
-    out = kind == "out"
-    ramp_s = float(args.codes / service.codec.code_rate_hz) if out else 0.0
-    return await closed_loop(submit, make, int(many), replies, hears_out=out, ramp_s=ramp_s)
+    ramp_s = float(args.codes / service.codec.code_rate_hz)
+    return await closed_loop(submit, make, many, replies, hears_out=True, ramp_s=ramp_s)
 
 
 async def questions(service: ServiceCore, num_codes: int) -> dict[str, float]:

@@ -1,5 +1,5 @@
-"""Listeners of a service, one simulation for all benches: closed loops, arrivals by chance, and
-crowds that grow and stay.
+"""Listeners of a service, one simulation for all benches: closed loops, and crowds that
+grow and stay.
 
 A listener plays from the first chunk on; a chunk is late when everything before it was played.
 """
@@ -114,9 +114,8 @@ async def _play(reply: ReplyStream, heard: Heard) -> None:
 class Load:
     """One level of load; `figures` holds min and percentiles of every figure over its replies.
 
-    A closed loop has `concurrency` listeners, who ask again when a reply was made, or, with
-    `hears_out`, when it was heard; an open one has `arrivals_per_s` on average, and `concurrency`
-    is the most that were open at a time. `rows_per_s` and `audio_s_per_s` count all listeners
+    There are `concurrency` listeners, who ask again when a reply was made, or, with `hears_out`,
+    when it was heard. `rows_per_s` and `audio_s_per_s` count all listeners
     together, over the time from the first request to the last sample. `without_underrun` is the
     share of replies without a late chunk, `late_chunks` the sum of those chunks.
     """
@@ -130,7 +129,6 @@ class Load:
     figures: dict[str, dict[str, float]]
     late_chunks: int
     worst_rtf: float
-    arrivals_per_s: float | None = None
     hears_out: bool = False
 
 
@@ -141,13 +139,9 @@ class Listeners:
         self._submit, self._make_request = submit, make_request
         self._metrics: list[RequestMetrics] = []
         self._start_s = time.perf_counter()
-        self._open = 0
-        self.most_open = 0
 
     async def hear(self, listener: int, number: int, *, out: bool) -> None:
         """One reply; `out` waits until it would have been played out."""
-        self._open += 1
-        self.most_open = max(self.most_open, self._open)
         request = self._make_request(listener, number)
         heard = await hear(self._submit, request, plays=False)
         if isinstance(heard.end, Failed):
@@ -155,9 +149,8 @@ class Listeners:
         self._metrics.append(measure(heard.timeline))
         if out:
             await asyncio.sleep(self._metrics[-1].buffered_s)
-        self._open -= 1
 
-    def load(self, concurrency: int, *, hears_out: bool, per_s: float | None = None) -> Load:
+    def load(self, concurrency: int, *, hears_out: bool) -> Load:
         found, wall_s = self._metrics, time.perf_counter() - self._start_s
         return Load(
             concurrency=concurrency,
@@ -169,7 +162,6 @@ class Listeners:
             figures=summarise(found),
             late_chunks=sum(m.underruns for m in found),
             worst_rtf=max((m.rtf for m in found if m.rtf is not None), default=0.0),
-            arrivals_per_s=per_s,
             hears_out=hears_out,
         )
 
@@ -195,21 +187,6 @@ async def closed_loop(
 
     await asyncio.gather(*(listener(index) for index in range(concurrency)))
     return listeners.load(concurrency, hears_out=hears_out)
-
-
-async def arrivals(
-    submit: Submit, make_request: MakeRequest, per_s: float, replies: int, seed: int = 0
-) -> Load:
-    """Requests arrive by chance (Poisson), whether or not the others are answered. Raises a
-    MossError if a reply fails."""
-    listeners, chance = Listeners(submit, make_request), random.Random(seed)
-    tasks, due_s = [], time.perf_counter()
-    for number in range(replies):
-        due_s += chance.expovariate(per_s)
-        await asyncio.sleep(due_s - time.perf_counter())
-        tasks.append(asyncio.ensure_future(listeners.hear(number, number, out=True)))
-    await asyncio.gather(*tasks)
-    return listeners.load(listeners.most_open, hears_out=True, per_s=per_s)
 
 
 @dataclass
@@ -274,8 +251,6 @@ def summarise(metrics: list[RequestMetrics]) -> dict[str, dict[str, float]]:
 def load_line(load: Load) -> str:
     """A level in a sentence, while it is measured."""
     who = f"{load.concurrency} at a time{', each heard out' if load.hears_out else ''}"
-    if load.arrivals_per_s is not None:
-        who = f"{load.arrivals_per_s:g} arrivals a second, up to {load.concurrency} at a time"
     ttfa, rtf = load.figures.get("ttfa_ms"), load.figures.get("rtf")
     figures = (
         f", TTFA {ttfa['p50']:.0f} / {ttfa['p95']:.0f} ms, RTF {rtf['p50']:.3f}"

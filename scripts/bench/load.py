@@ -20,8 +20,8 @@ from moss_engine.build import build_service
 from moss_engine.config import ClusterConfig, EngineConfig, TalkConfig
 from moss_engine.options import add_options as add_config
 from moss_engine.options import from_args
-from scripts.bench.common import Report, count, cpu_name, levels, whole_numbers
-from scripts.bench.listeners import Load, arrivals, closed_loop, load_line
+from scripts.bench.common import Report, count, cpu_name, whole_numbers
+from scripts.bench.listeners import Load, closed_loop, load_line
 from scripts.sentences import sentence
 
 
@@ -31,8 +31,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="listeners at a time (1,2,4)")  # fmt: skip
     add("--replies", type=count, default=30, metavar="N", help="timed replies of each level (30)")
     add("--warm-ups", type=count, default=5, metavar="N", help="replies before them (5)")
-    add("--arrivals", type=levels, default=[], metavar="RATE:REPLIES,...",
-        help="then requests a second, by chance, and replies in all, such as 0.5:30")  # fmt: skip
     add_config(parser, EngineConfig, groups=("model", "capacity"))
     add_config(parser, ClusterConfig)
 
@@ -47,10 +45,8 @@ def run(args: argparse.Namespace, report: Report) -> None:
         info = asyncio.run(service.describe())
         report.add(machine=machine(info.runtime, config), load=[])
         asyncio.run(level(service, 0, 1, args.warm_ups))
-        plan = [(many, args.replies, False) for many in args.concurrency]
-        plan += [(rate, replies, True) for rate, replies in args.arrivals]
-        for number, (many, replies, by_chance) in enumerate(plan, 1):
-            load = asyncio.run(level(service, number, many, replies, by_chance=by_chance))
+        for number, many in enumerate(args.concurrency, 1):
+            load = asyncio.run(level(service, number, many, args.replies))
             report.say(load_line(load))
             report.add(load=[*report.values["load"], dataclasses.asdict(load)])
         if stats := asyncio.run(service.stats()).cluster:
@@ -68,9 +64,7 @@ def service_of(config: EngineConfig, cluster: ClusterConfig) -> StartableService
     return ClusterService(open_fleet(config, TalkConfig(recogniser="none"), cluster))
 
 
-async def level(
-    service: StartableService, number: int, many: float, replies: int, *, by_chance: bool = False
-) -> Load:
+async def level(service: StartableService, number: int, many: int, replies: int) -> Load:
     """One level of load; the conversation of every listener is one of its own."""
     info = await service.describe()
 
@@ -78,9 +72,7 @@ async def level(
         seed = 100_000 * number + index
         return request_of(info, Text(sentence(seed)), f"{number}-{listener}", seed=seed)
 
-    if by_chance:
-        return await arrivals(service.submit, question, many, replies)
-    return await closed_loop(service.submit, question, int(many), replies)
+    return await closed_loop(service.submit, question, many, replies)
 
 
 def machine(info: RuntimeInfo, config: EngineConfig) -> dict[str, Any]:

@@ -61,7 +61,6 @@ class Size:
     """What one service is: a checkpoint on a CPU, or random weights of the full size on a GPU."""
 
     checkpoint: Path | None
-    codec: str
     places: int
     prompt_rows: int
     codes: int
@@ -80,7 +79,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--per-s", type=float, default=12.0, help="listeners of one that join each second (12)")
     add("--hold-s", type=float, default=15.0, help="seconds for which listeners stay (15)")
     add("--pages", type=count, default=4, help="page processes (4)")
-    add("--codec", choices=("moss", "bigvgan"), default="moss", help="of random weights (moss)")
     add("--places", type=count,
         help="replies of one step in a replica (256, on a CPU those of the program)")  # fmt: skip
     add("--prompt-rows", type=count, default=96, help="rows of random prompts (96)")
@@ -91,7 +89,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
     report.go_on()
     report.add(machine=machine(), cpu=cpu_name(), cores=os.cpu_count())
     places = args.places or (EngineConfig().max_sessions if args.checkpoint else 256)
-    size = Size(args.checkpoint, args.codec, places, args.prompt_rows, args.codes)
+    size = Size(args.checkpoint, places, args.prompt_rows, args.codes)
     if args.alone:
         service = make_service(size)
         service.start()
@@ -129,7 +127,7 @@ def make_service(size: Size) -> StartableService:
     # top.
     kv_rows, step_rows = (3 * size.places + 1) * rows_each, max(512, size.places)
     runtime = make_runtime(PUBLISHED, size.places, kv_rows, "bfloat16", step_rows, device=device)
-    codec = make_codec(size.codec, 16, device)
+    codec = make_codec(16, device)
     core = random_service(PUBLISHED, runtime, codec, size.prompt_rows, size.codes)
     info = ServiceInfo(
         runtime=runtime.info,

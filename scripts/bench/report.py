@@ -64,8 +64,6 @@ def load_table(loads: list[Report]) -> list[str]:
 
 
 def listeners(load: Report) -> str:
-    if load["arrivals_per_s"] is not None:
-        return f"{load['arrivals_per_s']:g} arrivals a second, up to {load['concurrency']}"
     who = "each hears replies out" if load["hears_out"] else "who ask again at once"
     return f"{load['concurrency']}, {who}"
 
@@ -289,7 +287,6 @@ def full_part(reports: Reports) -> list[str]:
         "listeners without a late chunk": held(moss),
         "listeners in real time, every reply in 0.9 of its length": most_in_time(moss),
         "the same on an H100, 16 replies in a run": most_in_time(reports["h100_moss"]),
-        "listeners in real time, stand-in codec": most_in_time(reports["h200_full_size"]),
     }
     title = "**The full size on one NVIDIA H200**, with random weights and the published codec"
     rows = [(name, shown(value)) for name, value in found.items()]
@@ -306,7 +303,7 @@ def most_in_time(report: Report, rtf: float = IN_TIME_RTF) -> int:
     return max(
         load["concurrency"]
         for load in loads_of(report)
-        if load["arrivals_per_s"] is None and not load["late_chunks"] and load["worst_rtf"] < rtf
+        if not load["late_chunks"] and load["worst_rtf"] < rtf
     )
 
 
@@ -438,7 +435,6 @@ def summary_of(reports: Reports) -> list[str]:
         ("real-time factor of one reply, median", f"{first(cpu, 'rtf'):.2f}",
          f"{first(moss, 'rtf'):.2f}"),
         ("listeners at a time without a gap", most_in_time(cpu), held(moss)),
-        ("the same with a stand-in for the codec, a BigVGAN of 116 M", "", held(full)),
         ("decode step of one reply", "", f"{decode_ms:.3g} ms"),
         ("words that a recogniser mistakes, of either voice",
          f"{voice['wer_everyday_percent']:.3g}, {voice['wer_everyday_ben_percent']:.3g} %",

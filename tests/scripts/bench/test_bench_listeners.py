@@ -1,4 +1,4 @@
-"""Listeners of a service: closed loops, arrivals and crowds give every listener what it asked for,
+"""Listeners of a service: closed loops and crowds give every listener what it asked for,
 and count what came late."""
 
 from __future__ import annotations

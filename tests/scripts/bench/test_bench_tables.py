@@ -13,7 +13,7 @@ from scripts.bench import report
 def load(concurrency: int, **values: object) -> dict[str, object]:
     spread = {"ttfa_ms": {"p50": 70.2, "p95": 99.6}, "rtf": {"p50": 0.25, "p95": 0.5}}
     return {
-        "concurrency": concurrency, "replies": 128, "arrivals_per_s": None, "worst_rtf": 0.4,
+        "concurrency": concurrency, "replies": 128, "worst_rtf": 0.4,
         "late_chunks": 0, "audio_s_per_s": 63.21, "figures": spread, "hears_out": True, **values,
     }  # fmt: skip
 

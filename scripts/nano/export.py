@@ -24,53 +24,10 @@ from moss_engine.models.checkpoint import FILE_NAME, expected_tensors, load_tens
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.manifest import MANIFEST_NAME, write_manifest
 from scripts.command import run_command
-from scripts.nano.speech.voices import ADA, RATE_TOKENS, RATES, VOICE_TOKENS
 from scripts.nano.stage import stage_parser
 
-PROCESSOR_CONFIG = {
-    "modes": [
-        {
-            "name": "read",
-            "label": "Read aloud",
-            "input": "text",
-            "output": "speech",
-            "system": "<read>",
-            "split_sentences": True,
-            "default": True,
-            "note": "Reads any English text with the small built-in voice.",
-        },
-        {
-            "name": "chat",
-            "label": "Small talk",
-            "input": "text",
-            "output": "speech",
-            "system": "<chat>",
-            "split_sentences": False,
-            "default": False,
-            "note": "Scripted answers: greetings, sums up to twelve, days, capitals, common "
-            "words. It does not reason.",
-        },
-    ],
-    "voices": [
-        {"name": name, "label": name.capitalize(), "token": token, "default": name == ADA}
-        for name, token in VOICE_TOKENS.items()
-    ],
-    "rates": [{"speed": round(rate, 4), "token": token} for rate, token in zip(RATES, RATE_TOKENS)],
-    "segment_chars": 200,
-    "max_rows_per_char": 5.0,
-    "min_cap_rows": 160,
-    "silent_lead_s": 0.05,  # of the 60 ms with which the teacher's sentences begin
-}
-PAUSES = {"sentence": 4, "paragraph": 13}
-"""Codes of silence, of 40 ms: sentences have 0.37 s between them by themselves."""
-
-
-GENERATION_CONFIG = {
-    "text": {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0},
-    "audio": {"temperature": 0.4, "top_k": 20, "top_p": 1.0, "repetition_penalty": 1.0},
-    "max_rows": 1200,
-    "min_rows": 0,
-}
+SETTINGS = ("README.md", "generation_config.json", "processor_config.json")
+"""Of the shipped folder, written by hand; only the code of silence follows from the codec."""
 
 
 def export_language_model(source: Path, out: Path) -> None:
@@ -96,7 +53,7 @@ def export(args: argparse.Namespace) -> int:
         raise CheckpointError(
             f"{out} holds other files than a checkpoint; name an empty folder with --out."
         )
-    card = (NANO_CHECKPOINT / "README.md").read_text(encoding="utf-8")
+    settings = {name: (NANO_CHECKPOINT / name).read_text(encoding="utf-8") for name in SETTINGS}
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     export_language_model(args.work / "lm", out)
@@ -104,10 +61,11 @@ def export(args: argparse.Namespace) -> int:
         (out / part).mkdir(parents=True)
         for name in ("config.json", FILE_NAME):
             shutil.copyfile(args.work / part / name, out / part / name)
-    _write_json(out / "generation_config.json", GENERATION_CONFIG)
-    pauses = {"code": silent_code(out / "codec"), **PAUSES}
-    _write_json(out / "processor_config.json", {**PROCESSOR_CONFIG, "pauses": pauses})
-    (out / "README.md").write_text(card, encoding="utf-8")
+    for name, text in settings.items():
+        (out / name).write_text(text, encoding="utf-8")
+    processor = json.loads(settings["processor_config.json"])
+    processor["pauses"]["code"] = silent_code(out / "codec")
+    (out / "processor_config.json").write_text(json.dumps(processor, indent=2) + "\n")
     for path in out.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
     command = "python -m scripts.nano.export"
@@ -129,10 +87,6 @@ def _commit() -> str:
         ["git", "-C", REPO_ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
     )
     return done.stdout.strip() or "unknown"
-
-
-def _write_json(path: Path, values: dict[str, object]) -> None:
-    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 def main() -> None:

@@ -14,24 +14,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from moss_engine.codec.base import MOSS_MEL
-from moss_engine.codec.nano.fsq import FsqConfig, NanoFsq, load_fsq, quantise, save_fsq
+from moss_engine.codec.files import read_config
+from moss_engine.codec.nano.fsq import (
+    FsqConfig,
+    NanoFsq,
+    fsq_config_of,
+    load_fsq,
+    quantise,
+    save_fsq,
+)
+from moss_engine.config import NANO_CHECKPOINT
 from scripts.nano.speech.shards import SpeechStream, load_speech
 from scripts.nano.stage import add_training_options, one_cycle, pick_device, set_rate, stage_parser
 
-NANO_FSQ = FsqConfig(
-    mel=MOSS_MEL,
-    frames_per_code=2,
-    levels=(8, 8, 8, 8),
-    mel_mean=-5.0,
-    mel_scale=2.0,
-    kernel_size=7,
-    mlp_ratio=3,
-    encoder_dim=256,
-    encoder_blocks=(2, 2),
-    decoder_dim=256,
-    decoder_blocks=(4, 4),
-)
+NANO_FSQ = fsq_config_of(read_config(NANO_CHECKPOINT / "codec"), NANO_CHECKPOINT / "codec")
+"""The shipped codec's sizes."""
 PHONEMES, PHONEME_WEIGHT = 178, 0.1
 HEARD_FROM, HEARD_WIDTH, UNHEARD_WEIGHT = -7.0, 0.7, 0.3
 """Log-mel below which a band is hardly heard: errors there count less, so that codes are not spent

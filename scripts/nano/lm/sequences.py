@@ -7,6 +7,7 @@ all chunks together hold every code of the utterance once, in order.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from tokenizers import Tokenizer
 
 from moss_engine.api.errors import CheckpointError
 from moss_engine.api.tokens import SpecialIds
+from moss_engine.config import NANO_CHECKPOINT
 from moss_engine.models.config import ModelConfig
 from scripts.nano.speech.voices import RATE_TOKENS, VOICE_TOKENS, rate_token
 from scripts.nano.tokenizer import (
@@ -29,32 +31,10 @@ from scripts.nano.tokenizer import (
     read_talk,
 )
 
-NANO_CONFIG: dict[str, object] = {
-    "architectures": ["MossSpeechForCausalLM"],
-    "model_type": "moss_speech",
-    "hidden_size": 384,
-    "intermediate_size": 1024,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "num_shared_layers": 6,
-    "num_modality_layers": 2,
-    "num_hidden_layers": 8,
-    "rope_theta": 1e6,
-    "rms_norm_eps": 1e-6,
-    "max_position_embeddings": 2048,
-    "vocab_size": 1024,
-    "audio_vocab_size": 4112,
-    "sosp_token_id": 3,
-    "eosp_token_id": 4096,
-    "modality_pad_token_id": 4,
-    "audio_pad_token_id": 4097,
-    "eos_token_id": 1,
-    "pad_token_id": 2,
-    "tie_word_embeddings": False,
-    "attention_bias": False,
-    "hidden_act": "silu",
-}
+NANO_CONFIG: dict[str, object] = json.loads(
+    (NANO_CHECKPOINT / "config.json").read_text(encoding="utf-8")
+)
+"""The network's sizes and ids."""
 NO_TARGET, TEXT_TARGET, AUDIO_TARGET = 0, 1, 2
 KEPT_CODES = 2
 _CHUNK_WORDS = ((1, 2), (2, 3), (2, 5))

@@ -39,21 +39,8 @@ _THINGS = ("05", "06", "08", "13", "17", "20")
 UNKNOWN_WORDS = 9000
 HELD_SHARE = 0.05
 """Of the questions that have no answer of their own, so many are kept out of the training."""
-_OPENERS = ("please", "hey", "hello", "hi", "okay", "so", "well", "um", "tell me", "nano")
-_SHORTENED = (
-    ("what is", "what's"),
-    ("What is", "What's"),
-    ("I am", "I'm"),
-    ("who is", "who's"),
-    ("do not", "don't"),
-    ("you are", "you're"),
-    ("cannot", "can't"),
-    ("How is", "How's"),
-    ("how is", "how's"),
-)
-_ASKING = frozenset(
-    "what who how where when why which do are can is does whose may am at wha hi".split()
-)
+_SHORTENED = [line.split(": ") for line in TABLES["shortened"]]
+_ASKING = frozenset(TABLES["asking"][0].split())
 
 
 @dataclass(frozen=True)
@@ -99,7 +86,7 @@ def typed(question: str, rng: random.Random) -> str:
             question = question.replace("'", "")
     if rng.random() < 0.12:
         first = question[0] if question.startswith("I ") else question[0].lower()
-        question = f"{rng.choice(_OPENERS)}{rng.choice((',', ''))} {first}{question[1:]}"
+        question = f"{rng.choice(TABLES['openers'])}{rng.choice((',', ''))} {first}{question[1:]}"
     elif rng.random() < 0.06:
         question = question.rstrip("?.!") + rng.choice((" please", ", please"))
     draw = rng.random()
@@ -142,56 +129,26 @@ def large_sums(rng: random.Random) -> Iterator[Pair]:
 def calendar() -> Iterator[Pair]:
     for names, kind in ((SLOTS["day"], "day"), (MONTHS, "month")):
         for i, name in enumerate(names):
-            after, before = names[(i + 1) % len(names)], names[i - 1]
-            for question in (
-                f"What comes after {name}?",
-                f"Which {kind} comes after {name}?",
-                f"What is the {kind} after {name}?",
-                f"What {kind} follows {name}?",
-                f"What is the next {kind} after {name}?",
-                f"What {kind} is after {name}?",
+            after, before, place = names[(i + 1) % len(names)], names[i - 1], ordinal(i + 1)
+            for table, answer in (
+                ("after", f"After {name} comes {after}."),
+                ("before", f"Before {name} comes {before}."),
+                ("ordinal", f"The {place} {kind} is {name}."),
             ):
-                yield question, f"After {name} comes {after}."
-            for question in (
-                f"What comes before {name}?",
-                f"Which {kind} comes before {name}?",
-                f"What is the {kind} before {name}?",
-                f"What {kind} is before {name}?",
-            ):
-                yield question, f"Before {name} comes {before}."
-            for question in (
-                f"What is the {ordinal(i + 1)} {kind}?",
-                f"Which is the {ordinal(i + 1)} {kind}?",
-            ):
-                yield question, f"The {ordinal(i + 1)} {kind} is {name}."
+                for way in TABLES[table]:
+                    yield way.format(name=name, kind=kind, place=place), answer
     for name, count in zip(MONTHS, _MONTH_DAYS):
-        for question in (
-            f"How many days are in {name}?",
-            f"How many days does {name} have?",
-            f"How long is {name}?",
-            f"How many days has {name}?",
-            f"How many days are there in {name}?",
-        ):
-            yield question, f"{name} has {cardinal(count)} days."
+        for way in TABLES["length"]:
+            yield way.format(name=name), f"{name} has {cardinal(count)} days."
 
 
 def opposites() -> Iterator[Pair]:
     for pair in TABLES["opposites"]:
         first, second = pair.split()
         for a, b in ((first, second), (second, first)):
-            if (a, b) in (
-                ("old", "young"),
-                ("short", "long"),
-                ("light", "heavy"),
-                ("right", "left"),
-            ):
-                continue
-            for question in (
-                f"What is the opposite of {a}?",
-                f"Tell me the opposite of {a}.",
-                f"The opposite of {a}",
-            ):
-                yield question, f"The opposite of {a} is {b}."
+            if f"{a} {b}" not in TABLES["one way"]:
+                for way in TABLES["opposite"]:
+                    yield way.format(word=a), f"The opposite of {a} is {b}."
 
 
 def all_capitals(sources: Path) -> Iterator[Pair]:
@@ -202,14 +159,8 @@ def all_capitals(sources: Path) -> Iterator[Pair]:
     }
     more = dict(line.split(": ") for line in TABLES["capitals"])
     for country, capital in (listed | more).items():
-        for question in (
-            f"What is the capital of {country}?",
-            f"Which city is the capital of {country}?",
-            f"The capital of {country}",
-            f"Tell me the capital of {country}.",
-            f"What is the capital city of {country}?",
-        ):
-            yield question, f"The capital of {country} is {capital}."
+        for way in TABLES["capital"]:
+            yield way.format(country=country), f"The capital of {country} is {capital}."
 
 
 def _asked(way: str, word: str) -> str:
@@ -284,12 +235,8 @@ def plurals(sources: Path) -> Iterator[Pair]:
     ]
     for word in sorted(nouns, key=lambda word: (-counts[word], word))[:700]:
         if not word.endswith("s"):
-            for question in (
-                f"What is the plural of {word}?",
-                f"The plural of {word}",
-                f"Tell me the plural of {word}.",
-            ):
-                yield question, f"The plural of {word} is {plural(word)}."
+            for way in TABLES["plural"]:
+                yield way.format(word=word), f"The plural of {word} is {plural(word)}."
 
 
 def off_script(sources: Path, rng: random.Random) -> Iterator[Pair]:

@@ -8,8 +8,6 @@ that hears somebody, as the page does. Time is that of the sound; the recogniser
     questions    echoes that were taken for a question
     hesitations  moments in which an answer was silent because somebody might have begun to speak
     visitor      a question over an answer: whether it stops, how long after its first loud sample
-
---blind: as where the browser does not tell what it plays.
 """
 
 from __future__ import annotations
@@ -46,7 +44,6 @@ ANSWERS = 60
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, default=30.0, help="in each setting (30)")
-    parser.add_argument("--blind", action="store_true")
 
 
 @dataclass
@@ -91,7 +88,6 @@ class Visit:
 
     ingest: AudioIngest
     room: Room
-    blind: bool
     counts: dict[str, int] = field(
         default_factory=lambda: {"stopped": 0, "questions": 0, "hesitations": 0}
     )
@@ -105,7 +101,7 @@ class Visit:
         self, played: np.ndarray, said: np.ndarray | float = 0.0, **page: Any
     ) -> BlockResult:
         heard = self.room.hear(played, said).tobytes()
-        out = None if self.blind else to_pcm16(np.clip(played, -1, 1)).tobytes()
+        out = to_pcm16(np.clip(played, -1, 1)).tobytes()
         before = asyncio.all_tasks()
         found = await self._microphone.hear(heard, played=out, end=False, **page)
         if looks := asyncio.all_tasks() - before:
@@ -162,7 +158,7 @@ def spoken() -> Iterator[Answer]:
 async def measure(ingest: AudioIngest, answers: list[Answer], args: argparse.Namespace, **where):
     """What became of answers in a room, and of a visitor who asks over one."""
     *answers, question = answers
-    visit = Visit(ingest, Room(**where), args.blind)
+    visit = Visit(ingest, Room(**where))
     for answer in itertools.cycle(answers):
         visit.counts["stopped"] += await visit.answer(answer) is not None
         await visit.pause()
@@ -181,7 +177,7 @@ async def measure(ingest: AudioIngest, answers: list[Answer], args: argparse.Nam
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
-    report.add(machine=machine(), minutes=args.minutes, told=not args.blind)
+    report.add(machine=machine(), minutes=args.minutes)
     answers = list(spoken())
     service = build_listening_service(EngineConfig(), TalkConfig())
 

@@ -85,7 +85,7 @@ def parts_of(reports: Reports) -> Iterator[list[str]]:
     yield talk_part(reports["hands_free"])
     yield echo_part(reports["echo"])
     yield judge_part(reports["turn_judge"])
-    yield turns_part(reports)
+    yield turns_part(reports["turns"])
     yield full_part(reports)
     yield side_by_side(reports)
     yield packed_part(reports["h200_packed"])
@@ -228,47 +228,29 @@ def judge_part(found: Report) -> list[str]:
     ]
 
 
-TURNS = {
-    "turns": "", "turns_two": ", two people at once", "turns_20db": ", 20 dB of noise",
-    "turns_10db": ", 10 dB of noise",
-}  # fmt: skip
-
-
-def turns_part(reports: Reports) -> list[str]:
+def turns_part(found: Report) -> list[str]:
     """Turns through /v1/realtime, from outside."""
-    names = {"judge": "`semantic_vad`", "silence": "`server_vad`, 0.64 s"}
-    rows, begun = [], []
-    for file, where in TURNS.items():
-        found = reports.get(file, {})
-        for key in names.keys() & found.keys():
-            run = found[key]
-            paused = [run["hesitates"], run["softest"]]
-            num = sum(kind["turns"] for kind in paused)
-            before = [f"{kind['sounded_before']} of {kind['turns']}" for kind in paused]
-            rows.append((
-                f"{names[key]}{where}", found["turns"],
-                f"{run['first_sound_median_ms']:.0f} / {run['first_sound_p95_ms']:.0f}",
-                f"{sum(kind['torn'] for kind in paused)} of {num}", *before, run["gaps"],
-            ))  # fmt: skip
-        if found:
-            begun.append(f"{ahead_share(found):.0f} %{where}")
-    head = ("turn detection", "turns", "last word to first sound, ms, p50 / p95", "torn",
+    run, ahead = found["judge"], found["ahead"]
+    paused = [run["hesitates"], run["softest"]]
+    torn, num = (sum(kind[what] for kind in paused) for what in ("torn", "turns"))
+    row = (
+        found["turns"],
+        f"{run['first_sound_median_ms']:.0f} / {run['first_sound_p95_ms']:.0f}",
+        f"{torn} of {num}",
+        *(f"{kind['sounded_before']} of {kind['turns']}" for kind in paused),
+        run["gaps"],
+    )
+    head = ("turns", "last word to first sound, ms, p50 / p95", "torn",
             "sounded before, hesitating", "at soft places", "gaps")  # fmt: skip
-    alone = reports["turns"]
+    thrown = ahead["thrown_away"] / max(1, ahead["released"] + ahead["thrown_away"])
     return [
-        f"Turns through `/v1/realtime`, from outside, {alone['machine']}:",
+        f"Turns through `/v1/realtime`, from outside, {found['machine']}:",
         "",
-        *table(head, sorted(rows, key=lambda row: "server" in str(row[0]))),
+        *table(head, [row]),
         "",
-        f"Of the answers that are begun before their turn is over, {', '.join(begun)} are thrown "
-        f"away; {alone['wasted_s_a_minute']} seconds of a minute of talk are worked for them.",
+        f"Of the answers that are begun before their turn is over, {100 * thrown:.0f} % are thrown "
+        f"away; {found['wasted_s_a_minute']} seconds of a minute of talk are worked for them.",
     ]
-
-
-def ahead_share(found: Report) -> float:
-    """Percent of the answers begun that nobody was told of."""
-    ahead = found["ahead"]
-    return 100 * ahead["thrown_away"] / max(1, ahead["released"] + ahead["thrown_away"])
 
 
 def full_part(reports: Reports) -> list[str]:

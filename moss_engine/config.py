@@ -78,12 +78,6 @@ class EngineConfig:
         group="model",
         choices=("auto", "int8"),
     )
-    skip_unused: bool = option(
-        True,
-        "leave out the text head while a reply speaks, as its sample is never used; the "
-        "reply is the same",
-        group="model",
-    )
     threads: int = option(1, "CPU threads of the language model", group="model", low=1, high=256)
 
     block_size: int = option(16, "rows of one KV block", group="capacity", low=1, high=1024)

@@ -1,14 +1,14 @@
 """Fewer bits for a checkpoint's linear layers: a folder in 8 or 4 bits, or scales for float8.
 
     python -m scripts.quantize CHECKPOINT --bits 4 --out FOLDER [--calibrate N] [--prompts FILE]
-    python -m scripts.quantize CHECKPOINT [--prompts FILE] [--device cuda]
+    python -m scripts.quantize CHECKPOINT [--calibrate N] [--prompts FILE] [--device cuda]
 
 With --bits it writes a folder that loads by itself, with quantised.json, which says what every
 matrix loses. 8 bits have a scale per output; 4 bits one per 128 inputs, and the parts that lose
 most, and the heads, have 8. --calibrate answers N prompts first; 4 bits then spread every rounding
 error over what is still to be rounded (GPTQ), and a tenth of the prompts, kept for that, tell how
-far the result agrees. Without it the scale of each group of 4 bits is searched; --plain rounds
-them to nearest, as 8 bits always are.
+far the result agrees. Without it the scale of each group of 4 bits is searched. 8 bits are always
+rounded to nearest.
 
 Without --bits, calibration prompts choose float8 scales. Every prompt is answered by the model
 itself, so that text and speech rows are both seen. For each output of each layer the scale is taken
@@ -26,6 +26,7 @@ import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -53,7 +54,6 @@ from moss_engine.models.float8 import LARGEST_FLOAT8, SCALES_NAME, largest_input
 from moss_engine.models.layout import bits_of_format, parts_of
 from moss_engine.models.manifest import MANIFEST_NAME, verify_manifest, write_manifest
 from moss_engine.models.network import MossSpeech, load_model
-from moss_engine.options import flag
 from moss_engine.runtime.base import BatchSampling, Runtime, ScheduledBatch, ScheduledSequence
 from moss_engine.runtime.make import make_runtime, resolve_device
 from moss_engine.text.processor import Processor, load_processor
@@ -62,14 +62,7 @@ from scripts.disk import require_folder, writing_to
 from scripts.judges.sentences import EVERYDAY, HARVARD
 from scripts.sentences import sentence
 
-NUMBERS = {
-    "count": (int, 500, 1, math.inf, "prompts that float8 scales are chosen by"),
-    "reply_rows": (int, 64, 1, math.inf, "rows of the longest reply to a prompt"),
-    "calibrate": (int, 0, 0, math.inf, "prompts that --bits answers first"),
-    "wide": (float, 0.1, 0, 1, "with --bits 4, the share of the layers' weights, those that lose "
-             "most, that get 8 bits"),
-}  # fmt: skip
-"""Type, default, least, most and meaning of options that are numbers."""
+FLOAT8_PROMPTS = 500
 Report = dict[str, float | int | str]
 ELSEWHERE = "make it writable and free some space, or name another folder with --out"
 TESTED = 10
@@ -171,7 +164,6 @@ def quantize_folder(
     reply_rows: int,
     device_name: str,
     *,
-    plain: bool = False,
     wide: float = 0.1,
 ) -> Report:
     """Write `out` with 8 or 4 bits and say what that loses; `texts` are the calibration prompts.
@@ -190,10 +182,10 @@ def quantize_folder(
     rounded: dict[str, Rounded] = {}
     chosen = bits_of_format(config, "int8")
     if bits == 4:
-        rounded = _round(folder, config, network, learned, device, plain=plain)
+        rounded = _round(folder, config, network, learned, device)
         chosen = choose_bits(config, rounded, wide)
     network = None
-    kind = "plain" if plain or bits == 8 else "calibrated" if texts else "searched"
+    kind = "plain" if bits == 8 else "calibrated" if texts else "searched"
     made_by: Report = {"bits": bits, "rounding": kind, "prompts": len(texts), "wide": wide}
     with writing_to(out, ELSEWHERE):
         losses = write_folder(folder, out, config, chosen, rounded, made_by)
@@ -229,19 +221,17 @@ def _round(
     network: MossSpeech | None,
     rows: list[list[Row]],
     device: torch.device,
-    *,
-    plain: bool,
 ) -> dict[str, Rounded]:
     """All matrices of the layers in 4 bits."""
     if network is None:
         parts = parts_of(config).items()
         names = [name for part, found in parts if part != "heads" for name in found]
         made = matrices(folder, config, names, device)
-        return {name: round_matrix(matrix, None, plain=plain) for name, matrix in made}
+        return {name: round_matrix(matrix, None) for name, matrix in made}
     rounded = {}
     for products in input_products(network, config, rows):
         for name, matrix in matrices(folder, config, products, device):
-            rounded[name] = round_matrix(matrix, products[name], plain=plain)
+            rounded[name] = round_matrix(matrix, products[name])
     return rounded
 
 
@@ -250,52 +240,55 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("checkpoint", type=Path, metavar="CHECKPOINT",
         help="checkpoint folder; without --bits the scales are written into it")  # fmt: skip
+    add("--calibrate", type=_number(int, 1), metavar="N",
+        help=f"prompts to answer first ({FLOAT8_PROMPTS}, with --bits none)")  # fmt: skip
     add("--prompts", type=Path, metavar="FILE",
         help="text file with one prompt a line (default: sentences of this program)")  # fmt: skip
+    add("--reply-rows", type=_number(int, 1), default=64, metavar="N",
+        help="rows of the longest reply to a prompt (default: 64)")  # fmt: skip
     add("--device", default="auto", help="cpu, cuda or cuda:N (default: auto)")
     add("--bits", type=int, choices=(8, 4), help="write a folder of 8 or 4 bits to --out")
     add("--out", type=Path, metavar="FOLDER", help="the folder that --bits writes")
-    add("--plain", action="store_true", default=None, help="with --bits 4, round to nearest")
-    for name, (kind, default, _, _, meaning) in NUMBERS.items():
-        add(f"--{flag(name)}", type=kind, metavar="N", help=f"{meaning} (default: {default})")
+    add("--wide", type=_number(float, 0, 1), metavar="N",
+        help="with --bits 4, the share of the layers' weights, those that lose most, that get 8 "
+             "bits (default: 0.1)")  # fmt: skip
     args = parser.parse_args(argv)
     if args.bits and args.out is None:
         parser.error("--bits writes a new folder; name it with --out")
-    for name, (_, _, low, high, _) in NUMBERS.items():
-        value = getattr(args, name)
-        if value is not None and not low <= value <= high:  # also refuses NaN
-            wanted = f"a number from {low} on" if high == math.inf else f"one from {low} to {high}"
-            parser.error(f"--{flag(name)} is {value}; give {wanted}")
-    _refuse_idle(parser, args)
-    for name, (_, default, *_) in NUMBERS.items():
-        if getattr(args, name) is None:
-            setattr(args, name, default)
-    args.plain = bool(args.plain)
+    for does_nothing, name, remedy in (
+        (args.bits is None, "out", "needs --bits; give --bits 8 or 4, too"),
+        (args.bits != 4, "wide", "needs 4 bits; give --bits 4"),
+        (args.bits and not args.calibrate, "prompts", "needs --calibrate; give it, too"),
+    ):
+        if does_nothing and getattr(args, name) is not None:
+            parser.error(f"--{name} {remedy}, or omit --{name}")
     return args
 
 
-def _refuse_idle(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """End the command where an option is given that would do nothing beside the others."""
-    bits = args.bits is not None
-    for does_nothing, names, remedy in (
-        (not bits, ("out", "calibrate", "plain", "wide"), "needs --bits; give --bits 8 or 4, too"),
-        (bits, ("count",), "is for float8 scales; give --calibrate N instead"),
-        (args.bits == 8, ("plain", "wide"), "needs 4 bits; give --bits 4"),
-        (bits and not args.calibrate, ("prompts", "reply_rows"), "needs --calibrate; give it, too"),
-    ):
-        for name in names:
-            if does_nothing and getattr(args, name) is not None:
-                parser.error(f"--{flag(name)} {remedy}, or omit --{flag(name)}")
+def _number(kind: type[int] | type[float], low: float, high: float = math.inf) -> Any:
+    """The type of an option that is a number."""
+    wanted = f"a number from {low} on" if high == math.inf else f"one from {low} to {high}"
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:  # also refuses NaN
+            raise argparse.ArgumentTypeError(f"{text} is none; give {wanted}")
+        return value
+
+    return read
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
-    count = args.calibrate if args.bits else args.count
+    count = args.calibrate or (0 if args.bits else FLOAT8_PROMPTS)
     texts = prompts_from(args.prompts, count) if count else []
     given = (texts, args.reply_rows, args.device)
     if args.bits:
-        kind = {"plain": args.plain, "wide": args.wide}
-        report = quantize_folder(args.checkpoint, args.out, args.bits, *given, **kind)
+        wide = 0.1 if args.wide is None else args.wide
+        report = quantize_folder(args.checkpoint, args.out, args.bits, *given, wide=wide)
         print("\n".join(f"{name}: {value}" for name, value in report.items()))
     else:
         scales = quantize(args.checkpoint, *given)

@@ -82,7 +82,6 @@ class Engine:
         self._few_rows = max(1, min(runtime.few_rows, limits.max_step_rows // limits.max_batch))
         self._clock = clock
         self._max_waiting = config.max_waiting
-        self._skip_unused = config.skip_unused
         self._max_cached = max_cached
         self._make_empty_pool()
         self._lock = threading.Lock()
@@ -219,7 +218,7 @@ class Engine:
             start,
             self._blocks.table(turn.owner),
             share.samples,
-            not self._skip_unused or sequence.modality is Modality.TEXT,
+            sequence.modality is Modality.TEXT,
             start >= sequence.num_prompt_rows,
         )
 

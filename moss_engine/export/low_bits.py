@@ -216,21 +216,19 @@ def require_source(folder: Path, out: Path, bits: int) -> ModelConfig:
     return config
 
 
-def round_matrix(weight: Tensor, products: Tensor | None, *, plain: bool) -> Rounded:
-    """weight [rows, inputs] in 4 bits: plainly, or so that it loses least."""
+def round_matrix(weight: Tensor, products: Tensor | None) -> Rounded:
+    """weight [rows, inputs] in 4 bits, so that it loses least."""
     group = group_of(weight.shape[1])
     assert group is not None, "the sizes were checked"
-    values, scale = quantise4(weight, group)
-    before = after = lost_power4(weight, values, scale, products)
-    if not plain:
-        if products is None:
-            scale = searched_scales4(weight, group)
-            values = pack4(round4(weight, scale), group)
-        else:
-            integers, scale = gptq4(weight, products, group)
-            values = pack4(integers, group)
-        after = lost_power4(weight, values, scale, products)
-    return Rounded(values.cpu(), scale.cpu(), before, after)
+    plain = lost_power4(weight, *quantise4(weight, group), products)
+    if products is None:
+        scale = searched_scales4(weight, group)
+        integers = round4(weight, scale)
+    else:
+        integers, scale = gptq4(weight, products, group)
+    values = pack4(integers, group)
+    lost = lost_power4(weight, values, scale, products)
+    return Rounded(values.cpu(), scale.cpu(), plain, lost)
 
 
 def choose_bits(config: ModelConfig, rounded: Mapping[str, Rounded], wide: float) -> Bits:

@@ -12,49 +12,51 @@ import torch
 from torch.nn import functional as F
 
 from moss_engine.api.info import MachineLimits, RuntimeInfo
-from moss_engine.models.checkpoint import expected_tensors
 from moss_engine.models.config import ModelConfig
+from moss_engine.runtime.memory import kv_row_bytes
 
-VALUE_BYTES = {
-    "float32": 4,
-    "bfloat16": 2,
-    "float16": 2,
-    "float8": 1,
-    "int8": 1,
-    "int4": 0.5 + 2 / 128,
-}
-"""Of one weight; 4 bits have a 16-bit scale for each 128 of them."""
+VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "int4": 0.5 + 2 / 128}
+"""Of one weight of a layer; 4 bits have a 16-bit scale for each 128 of them, and heads have 8."""
 REPEATS = 30
 MAX_BUFFER_BYTES = 128 * 2**20  # of what is read to find the rate beside a running network
 
 
 @dataclass(frozen=True)
 class StepNeeds:
-    """One step of one sequence reads every weight but the embedding tables once (`step_parameters`,
-    `weight_bytes`), and `row_bytes` of keys and values for each cached row; it multiplies and adds
-    once per weight. `parameters` counts the embedding tables, too."""
+    """What a step of one sequence reads once, and multiplies and adds by: the weights of the trunk,
+    of the branches and of the heads, in a number format."""
 
-    parameters: int
-    step_parameters: int
-    weight_bytes: int
-    row_bytes: int
+    dtype: str
+    trunk: int
+    branches: int
+    heads: int
+
+    @property
+    def weights(self) -> int:
+        return self.trunk + self.branches + self.heads
+
+    @property
+    def in_float8(self) -> int:
+        return {"float8": self.trunk, "float8-all": self.weights}.get(self.dtype, 0)
+
+    @property
+    def weight_bytes(self) -> int:
+        if self.dtype.startswith("float8"):
+            return 2 * self.weights - self.in_float8
+        value_bytes = VALUE_BYTES[self.dtype]
+        return round((self.trunk + self.branches) * value_bytes + self.heads * max(1, value_bytes))
 
 
-def needs_of(config: ModelConfig, info: RuntimeInfo, device: torch.device) -> StepNeeds:
-    """What a step of this network reads and multiplies in the runtime's number format."""
-    sizes = {name: math.prod(shape) for name, shape in expected_tensors(config).items()}
-    step_parameters = sum(size for name, size in sizes.items() if "embed" not in name)
-    value_bytes = VALUE_BYTES[info.dtype.removesuffix("-all")]
-    kv_value_bytes = 4 if device.type == "cpu" else max(2, math.ceil(value_bytes))
-    heads = sum(size for name, size in sizes.items() if "lm_head" in name)
-    head_bytes = heads * max(1, value_bytes)
-    row_values = 2 * config.num_layers * config.num_key_value_heads * config.head_dim
-    return StepNeeds(
-        parameters=sum(sizes.values()),
-        step_parameters=step_parameters,
-        weight_bytes=round((step_parameters - heads) * value_bytes + head_bytes),
-        row_bytes=row_values * kv_value_bytes,
-    )
+def needs_of(config: ModelConfig, dtype: str, *, text_logits: bool = True) -> StepNeeds:
+    """Of a step that samples text, too; while a reply speaks, without `text_logits`, the text head
+    is not needed, and of the last text layer only keys and values are."""
+    rows = config.num_attention_heads + config.num_key_value_heads
+    layer = config.hidden_size * (2 * rows * config.head_dim + 3 * config.intermediate_size)
+    kept = config.hidden_size * 2 * config.num_key_value_heads * config.head_dim
+    branches = 2 * config.num_modality_layers * layer - (0 if text_logits else layer - kept)
+    head_rows = config.audio_vocab_size + (config.vocab_size if text_logits else 0)
+    trunk = config.num_shared_layers * layer
+    return StepNeeds(dtype, trunk, branches, head_rows * config.hidden_size)
 
 
 def read_rates(num_bytes: int, device: torch.device) -> Iterator[float]:
@@ -80,7 +82,7 @@ def limits_in_steps(
     the last one. To be run in a thread of its own, while the network rests."""
     if device.type == "cpu":
         torch.set_num_threads(threads)  # those of the network: MKL keeps one number for all
-    needs = needs_of(config, info, device)
+    needs = needs_of(config, info.dtype)
     read = dense = 0.0
     for rate in read_rates(min(MAX_BUFFER_BYTES, needs.weight_bytes), device):
         read = rate
@@ -92,8 +94,8 @@ def limits_in_steps(
         read_bytes_per_s=read,
         operations_per_s=dense,
         weight_bytes=needs.weight_bytes,
-        row_bytes=needs.row_bytes,
-        row_operations=2 * needs.step_parameters,
+        row_bytes=kv_row_bytes(config, 4 if device.type == "cpu" else 2),
+        row_operations=2 * needs.weights,
     )
 
 

@@ -14,9 +14,10 @@ import torch
 from moss_engine.api.tokens import Row
 from moss_engine.models.config import ModelConfig
 from moss_engine.models.layout import FORMATS as BITS
-from moss_engine.models.layout import HEADS_BITS, bits_of_format
+from moss_engine.models.layout import bits_of_format
 from moss_engine.runtime import memory
 from moss_engine.runtime.base import Limits, ScheduledSequence
+from moss_engine.runtime.roofline import needs_of
 from scripts.bench.common import Report
 
 if TYPE_CHECKING:
@@ -169,50 +170,6 @@ def captured(run: Callable[[], object]) -> Callable[[], None]:
     with torch.cuda.graph(graph, stream=stream):
         run()
     return graph.replay
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What a step of a network reads: weights of the trunk, of the branches and of the heads."""
-
-    config: ModelConfig
-    dtype: str
-    trunk: int
-    branches: int
-    heads: int
-
-    @property
-    def weights(self) -> int:
-        return self.trunk + self.branches + self.heads
-
-    @property
-    def weight_bytes(self) -> int:
-        """Of int8 and int4 without their scales."""
-        if self.dtype in BITS:
-            layers = (self.trunk + self.branches) * BITS[self.dtype]
-            return (layers + self.heads * HEADS_BITS) // 8
-        return 2 * self.weights - self.in_float8
-
-    @property
-    def in_float8(self) -> int:
-        return {"float8": self.trunk, "float8-all": self.weights}.get(self.dtype, 0)
-
-
-def layer_weights(config: ModelConfig) -> int:
-    heads = 2 * config.num_attention_heads + 2 * config.num_key_value_heads
-    return config.hidden_size * (heads * config.head_dim + 3 * config.intermediate_size)
-
-
-def needs_of(config: ModelConfig, dtype: str, *, text_logits: bool = True) -> Needs:
-    """The text head is needed only to sample text; while a reply speaks, only keys and values of
-    the last text layer."""
-    layer = layer_weights(config)
-    kept = config.hidden_size * 2 * config.num_key_value_heads * config.head_dim
-    head_rows = config.audio_vocab_size + (config.vocab_size if text_logits else 0)
-    trunk = config.num_shared_layers * layer
-    branches = (config.num_layers - config.num_shared_layers) * layer
-    branches -= 0 if text_logits else layer - kept
-    return Needs(config, dtype, trunk, branches, head_rows * config.hidden_size)
 
 
 def kv_row_bytes(config: ModelConfig, *, text_logits: bool = True, kv_int8: bool = False) -> int:

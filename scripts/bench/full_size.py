@@ -10,7 +10,8 @@ for, decode and prefill in every number format, the others in the first one:
     listeners   many at a time through the whole service, who hear replies out and ask again
     baselines   what a user would run instead: transformers, plain and compiled PyTorch
 
-Every figure is written as soon as it is there.
+--codec moss is the published codec (flow and HiFT), bigvgan a stand-in that costs less; it has no
+encoder, so it hears no question. Every figure is written as soon as it is there.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ if TYPE_CHECKING:
 IN_EVERY_FORMAT = ("decode", "prefill")
 IN_SERVICE = ("question", "listeners")
 PARTS = (*IN_EVERY_FORMAT, *IN_SERVICE, "baselines")
-CODEC = "the published one: flow and HiFT, float16"
+CODECS = {
+    "moss": "the published one: flow and HiFT, float16",
+    "bigvgan": "a stand-in: the small voice's decoder and a BigVGAN of 116 M parameters, float16",
+}
 FILLS = ((512, 0), (64, 2000), (64, 0), (128, 0), (256, 0))
 """New rows and cached ones of the prefills that are timed."""
 SPEECH_S, QUESTIONS, FIRST_CODES = 4, 12, 8
@@ -67,6 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="sequences of a decode step (1,2,4,8,16,32,64)")  # fmt: skip
     add("--max-step-rows", type=count, default=512, metavar="N", help="rows of one step (512)")
     add("--layers", type=count, metavar="N", help="fewer shared layers, to try the command")
+    add("--codec", choices=tuple(CODECS), default="moss", help="what speaks (moss)")
     add("--together", type=count, default=16, metavar="N", help="replies of one codec run (16)")
     add("--prompt-rows", type=count, default=96, metavar="N", help="rows of every prompt (96)")
     add("--codes", type=count, default=75, metavar="N", help="codes of every reply (75: 6 s)")
@@ -77,6 +82,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, report: Report) -> None:
+    if args.codec == "bigvgan" and "question" in args.parts:
+        args.parts.remove("question")
     device, config = resolve_device("cuda"), PUBLISHED
     if args.layers:
         config = replace(config, num_shared_layers=args.layers)
@@ -155,8 +162,8 @@ def measure_format(
     if "prefill" in args.parts:
         measure_prefill(runtime, config, ceilings, dtype, report, kv_int8)
     if serves:
-        codec = make_codec(args.together, device)
-        report.say(f"the codec is ready: {CODEC}")
+        codec = make_codec(args.codec, args.together, device)
+        report.say(f"the codec is ready: {CODECS[args.codec]}")
         measure_service(args, config, runtime, codec, report)
     runtime.close()
 
@@ -220,9 +227,11 @@ def measure_prefill(
             add_figure(report, name, times_ms, "wall", limit_ms, dtype)
 
 
-def make_codec(together: int, device: torch.device) -> SpeechCodec:
-    from scripts.bench.random_weights import Parts, Sizes
+def make_codec(name: str, together: int, device: torch.device) -> SpeechCodec:
+    from scripts.bench.random_weights import Parts, Sizes, stand_in_codec
 
+    if name == "bigvgan":
+        return stand_in_codec(device, together)
     codec = Parts(Sizes(), device).codec(torch.float16, together)
     codec.open_stream()  # the voice's prompt
     return codec
@@ -246,7 +255,7 @@ def measure_service(
             report.add(**asyncio.run(questions(service, args.codes)))
         if "listeners" in args.parts:
             setup = {name: getattr(args, name) for name in ("prompt_rows", "codes", "together")}
-            streams: dict[str, Any] = {"codec": CODEC, "setup": setup, "load": []}
+            streams: dict[str, Any] = {"codec": CODECS[args.codec], "setup": setup, "load": []}
             for number, level in enumerate(args.listeners):
                 load = asyncio.run(one_level(args, service, number, *level))
                 streams["load"].append(asdict(load))

@@ -127,7 +127,7 @@ def make_service(size: Size) -> StartableService:
     # top.
     kv_rows, step_rows = (3 * size.places + 1) * rows_each, max(512, size.places)
     runtime = make_runtime(PUBLISHED, size.places, kv_rows, "bfloat16", step_rows, device=device)
-    codec = make_codec(16, device)
+    codec = make_codec("moss", 16, device)
     core = random_service(PUBLISHED, runtime, codec, size.prompt_rows, size.codes)
     info = ServiceInfo(
         runtime=runtime.info,

@@ -85,7 +85,7 @@ def parts_of(reports: Reports) -> Iterator[list[str]]:
     yield talk_part(reports["hands_free"])
     yield echo_part(reports["echo"])
     yield judge_part(reports["turn_judge"])
-    yield turns_part(reports["turns"])
+    yield turns_part(reports)
     yield full_part(reports)
     yield side_by_side(reports)
     yield packed_part(reports["h200_packed"])
@@ -228,29 +228,47 @@ def judge_part(found: Report) -> list[str]:
     ]
 
 
-def turns_part(found: Report) -> list[str]:
+TURNS = {
+    "turns": "", "turns_two": ", two people at once", "turns_20db": ", 20 dB of noise",
+    "turns_10db": ", 10 dB of noise",
+}  # fmt: skip
+
+
+def turns_part(reports: Reports) -> list[str]:
     """Turns through /v1/realtime, from outside."""
-    run, ahead = found["judge"], found["ahead"]
-    paused = [run["hesitates"], run["softest"]]
-    torn, num = (sum(kind[what] for kind in paused) for what in ("torn", "turns"))
-    row = (
-        found["turns"],
-        f"{run['first_sound_median_ms']:.0f} / {run['first_sound_p95_ms']:.0f}",
-        f"{torn} of {num}",
-        *(f"{kind['sounded_before']} of {kind['turns']}" for kind in paused),
-        run["gaps"],
-    )
-    head = ("turns", "last word to first sound, ms, p50 / p95", "torn",
+    names = {"judge": "`semantic_vad`", "silence": "`server_vad`, 0.64 s"}
+    rows, begun = [], []
+    for file, where in TURNS.items():
+        found = reports.get(file, {})
+        for key in names.keys() & found.keys():
+            run = found[key]
+            paused = [run["hesitates"], run["softest"]]
+            num = sum(kind["turns"] for kind in paused)
+            before = [f"{kind['sounded_before']} of {kind['turns']}" for kind in paused]
+            rows.append((
+                f"{names[key]}{where}", found["turns"],
+                f"{run['first_sound_median_ms']:.0f} / {run['first_sound_p95_ms']:.0f}",
+                f"{sum(kind['torn'] for kind in paused)} of {num}", *before, run["gaps"],
+            ))  # fmt: skip
+        if found:
+            begun.append(f"{ahead_share(found):.0f} %{where}")
+    head = ("turn detection", "turns", "last word to first sound, ms, p50 / p95", "torn",
             "sounded before, hesitating", "at soft places", "gaps")  # fmt: skip
-    thrown = ahead["thrown_away"] / max(1, ahead["released"] + ahead["thrown_away"])
+    alone = reports["turns"]
     return [
-        f"Turns through `/v1/realtime`, from outside, {found['machine']}:",
+        f"Turns through `/v1/realtime`, from outside, {alone['machine']}:",
         "",
-        *table(head, [row]),
+        *table(head, sorted(rows, key=lambda row: "server" in str(row[0]))),
         "",
-        f"Of the answers that are begun before their turn is over, {100 * thrown:.0f} % are thrown "
-        f"away; {found['wasted_s_a_minute']} seconds of a minute of talk are worked for them.",
+        f"Of the answers that are begun before their turn is over, {', '.join(begun)} are thrown "
+        f"away; {alone['wasted_s_a_minute']} seconds of a minute of talk are worked for them.",
     ]
+
+
+def ahead_share(found: Report) -> float:
+    """Percent of the answers begun that nobody was told of."""
+    ahead = found["ahead"]
+    return 100 * ahead["thrown_away"] / max(1, ahead["released"] + ahead["thrown_away"])
 
 
 def full_part(reports: Reports) -> list[str]:
@@ -269,6 +287,7 @@ def full_part(reports: Reports) -> list[str]:
         "listeners without a late chunk": held(moss),
         "listeners in real time, every reply in 0.9 of its length": most_in_time(moss),
         "the same on an H100, 16 replies in a run": most_in_time(reports["h100_moss"]),
+        "listeners in real time, stand-in codec": most_in_time(reports["h200_full_size"]),
     }
     title = "**The full size on one NVIDIA H200**, with random weights and the published codec"
     rows = [(name, shown(value)) for name, value in found.items()]
@@ -417,6 +436,7 @@ def summary_of(reports: Reports) -> list[str]:
         ("real-time factor of one reply, median", f"{first(cpu, 'rtf'):.2f}",
          f"{first(moss, 'rtf'):.2f}"),
         ("listeners at a time without a gap", most_in_time(cpu), held(moss)),
+        ("the same with a stand-in for the codec, a BigVGAN of 116 M", "", held(full)),
         ("decode step of one reply", "", f"{decode_ms:.3g} ms"),
         ("words that a recogniser mistakes, of either voice",
          f"{voice['wer_everyday_percent']:.3g}, {voice['wer_everyday_ben_percent']:.3g} %",

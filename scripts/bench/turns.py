@@ -29,11 +29,25 @@ from websockets.asyncio.client import connect
 
 from scripts.bench.common import Report, count, machine, spread
 from scripts.bench.program import running
-from scripts.turns.data import HESITATES, RATE_HZ, SOFTEST, TEST, WHOLE, Turn, load, room
+from scripts.turns.data import (
+    HESITATES,
+    RATE_HZ,
+    SOFTEST,
+    TEST,
+    WHOLE,
+    Turn,
+    load,
+    room,
+    with_noise,
+)
 
 BLOCK = RATE_HZ // 50
 BEFORE_S, AFTER_S, LONGEST_S = 0.3, 1.6, 8.0
 BUFFER_S = 0.05
+SETTINGS: dict[str, dict[str, Any] | None] = {
+    "judge": None,  # what a session has that sets nothing
+    "silence": {"type": "server_vad"},
+}
 COUNTS = {
     "released": 'ahead_total{outcome="released"}',
     "thrown_away": 'ahead_total{outcome="thrown_away"}',
@@ -44,9 +58,14 @@ COUNTS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="with the turns")
-    parser.add_argument("--turns", type=count, default=200, metavar="N", help="in all (200)")
+    parser.add_argument(
+        "--turns", type=count, default=200, metavar="N", help="of each setting (200)"
+    )
+    parser.add_argument("--noise", type=int, metavar="DB", help="so far below the speech")
+    parser.add_argument("--together", type=count, default=1, metavar="N", help="who speak (1)")
     parser.add_argument("--minutes", type=float, default=9.0, help="of a run (9)")
     parser.add_argument("--port", type=int, default=7871)
+    parser.add_argument("--settings", default="judge,silence")
 
 
 class Ear:
@@ -92,13 +111,21 @@ class Ear:
         }
 
 
-async def speak(url: str, turn: Turn, folder: Path) -> dict[str, Any]:
-    """What happened, in a session that sets nothing."""
+async def speak(
+    url: str, turn: Turn, folder: Path, detection: dict | None, noise: int | None
+) -> dict[str, Any]:
+    """What happened."""
     said = turn.sound(folder)
+    said = said if noise is None else with_noise(said, noise)
     before, after = room(round(BEFORE_S * RATE_HZ)), room(round(LONGEST_S * RATE_HZ))
     pcm = np.concatenate([before, said, after])
     async with connect(f"{url}/v1/realtime?model=nano", max_size=None) as socket:
         await socket.recv()
+        if detection is not None:
+            session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
+            await socket.send(json.dumps({"type": "session.update", "session": session}))
+            while json.loads(await socket.recv())["type"] != "session.updated":
+                pass
         begun_s = time.perf_counter()
         ear = Ear(begun_s, (len(before) + len(said)) / RATE_HZ)
 
@@ -145,25 +172,33 @@ def counted(url: str) -> dict[str, float]:
 def run(args: argparse.Namespace, report: Report) -> None:
     report.go_on()
     turns = [turn for turn in load(args.folder) if turn.half == TEST][: args.turns]
-    rows = report.values.get("rows", [])
+    rows = report.values.get("rows") or {name: [] for name in args.settings.split(",")}
     before_s, ahead = report.values.get("seconds", 0.0), report.values.get("ahead", {})
     begun_s = time.monotonic()
-    report.add(machine=machine())
+    report.add(machine=machine(), noise_db=args.noise, together=args.together)
     with running(args.port) as program:
         url = program.url.replace("http", "ws")
-        for number, turn in enumerate(turns[len(rows) :], len(rows) + 1):
-            rows.append(asyncio.run(speak(url, turn, args.folder)))
+
+        async def speak_all(name: str, found: list[Turn]) -> list[dict[str, Any]]:
+            spoken = (speak(url, turn, args.folder, SETTINGS[name], args.noise) for turn in found)
+            return list(await asyncio.gather(*spoken))
+
+        for at in range(len(min(rows.values(), key=len)), len(turns), args.together):
+            for name, results in rows.items():
+                del results[at:]
+                results += asyncio.run(speak_all(name, turns[at : at + args.together]))
             seconds = time.monotonic() - begun_s
-            over = seconds > 60 * args.minutes or number == len(turns)
-            if over or number % 5 == 0:
+            over = seconds > 60 * args.minutes or at + args.together >= len(turns)
+            if over or at % 5 == 4:
                 now = counted(program.url)
                 sums = {key: now[key] + ahead.get(key, 0.0) for key in now}
                 minutes = (before_s + seconds) / 60
+                values = {name: figures(results) for name, results in rows.items()}
                 report.add(
-                    turns=number, seconds=round(60 * minutes, 1), judge=figures(rows), ahead=sums,
+                    turns=len(rows[name]), seconds=round(60 * minutes, 1), **values, ahead=sums,
                     wasted_s_a_minute=round(sums["worked_for_nothing_s"] / minutes, 3),
                     memory_mb=program.counts()["rss_mb"], rows=rows,
                 )  # fmt: skip
-                report.say(f"{number} turns: {json.dumps(report.values['judge'])}")
+                report.say(f"{at + args.together} turns: {json.dumps(values)}")
             if over:
                 return

@@ -20,8 +20,6 @@ from scripts.command import make_parser, run_command
 
 README = REPO_ROOT / "README.md"
 DOCS = REPO_ROOT / "docs"
-SCREENSHOT = "assets/screenshot.png"
-SAMPLES = "assets/samples"
 NAME_WIDTH = 26
 MAX_CHARS = 92
 
@@ -114,21 +112,7 @@ def figures() -> str:
     return "\n".join(lines)
 
 
-def screenshot() -> str:
-    """The picture of the page."""
-    return f"![The page while a reply is playing]({SCREENSHOT})"
-
-
-def samples() -> str:
-    """Section with the built-in voice's sound files of assets/samples."""
-    files = sorted((REPO_ROOT / SAMPLES).glob("*.flac"))
-    links = [f"[{path.stem.replace('_', ' ')}]({SAMPLES}/{path.name})" for path in files]
-    return "\n\n".join(["### The built-in voice", *links])
-
-
 SECTIONS: dict[str, Callable[[], str]] = {
-    "screenshot": screenshot,
-    "samples": samples,
     "summary": summary,
     "tree": tree,
     "options": options,
@@ -136,7 +120,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "benchmarks": headlines,
 }
 PLACES = {
-    README: ("screenshot", "samples", "summary"),
+    README: ("summary",),
     DOCS / "architecture.md": ("tree",),
     DOCS / "options.md": ("options", "figures"),
     DOCS / "speed.md": ("benchmarks",),

@@ -113,12 +113,11 @@ def test_golden_logits(tiny_checkpoint: Path, tmp_path: Path) -> None:
     shutil.copy(tiny_checkpoint / "config.json", tmp_path)
     save_tensors(tmp_path / FILE_NAME, make_tensors(config))
     runtime, rows = load(tmp_path, torch.float32), rows_of_golden()
-    with np.load(golden.PATH) as stored:
-        for end in (1, 10, len(rows)):
-            found = runtime.forward(one(rows[:end], tuple(range(8))))
-            for name, logits in zip(("text", "audio"), found, strict=True):
-                wanted = stored[name][end - 1]
-                np.testing.assert_allclose(logits[0].numpy(), wanted, rtol=1e-4, atol=1e-4)
+    for end in (1, 10, len(rows)):
+        found = runtime.forward(one(rows[:end], tuple(range(8))))
+        for name, logits in zip(("text", "audio"), found, strict=True):
+            wanted = golden.make()[name][end - 1]
+            np.testing.assert_allclose(logits[0].numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_stale_values_of_a_block_are_never_read(runtime: TorchRuntime) -> None:
@@ -177,40 +176,6 @@ def test_int8_linear_against_the_widened_product(prefill_dtype: torch.dtype) -> 
             (found - exact).abs() <= exact.abs() * 2**-8 + 1e-3
         ).all()  # one rounding to bfloat16
         assert torch.equal(found[:num_decode], linear(x[:num_decode], num_decode))
-
-
-BLOCKS = LIMITS.num_blocks // 4
-
-
-@pytest.fixture(scope="module", params=["int8", torch.float32], ids=str)
-def runtimes(
-    request: pytest.FixtureRequest, tiny_checkpoint: Path
-) -> tuple[TorchRuntime, TorchRuntime]:
-    """With the recording of the decode step, and without."""
-    recorded, plain = (load(tiny_checkpoint, request.param) for _ in range(2))
-    plain._recorded = None
-    return recorded, plain
-
-
-@pytest.mark.parametrize("text_logits", [False, True])
-@pytest.mark.parametrize("lengths", [[0], [16, 3, 9]])
-def test_a_recorded_step_is_the_network_s(
-    runtimes: tuple[TorchRuntime, TorchRuntime], lengths: list[int], text_logits: bool
-) -> None:
-    """One row each of sequences of so many rows before it."""
-    recorded, plain = runtimes
-    assert recorded._pool is not None and plain._pool is not None
-    plain._pool.tensor.normal_()
-    recorded._pool.tensor.copy_(plain._pool.tensor)
-    tables = [tuple(range(i * BLOCKS, (i + 1) * BLOCKS)) for i in range(len(lengths))]
-    sequences = [
-        ScheduledSequence((Row(5 + i, 3),), length, tables[i], True, text_logits)
-        for i, length in enumerate(lengths)
-    ]
-    batch = ScheduledBatch(tuple(sequences))
-    ours, theirs = recorded.forward(batch), plain.forward(batch)
-    assert torch.equal(ours.audio, theirs.audio) and torch.equal(ours.text, theirs.text)
-    assert torch.equal(recorded._pool.tensor, plain._pool.tensor)
 
 
 MOST_ROWS = 200

@@ -20,10 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from moss_engine.api.errors import ParameterError
+from moss_engine.api.errors import ParameterError, UnsupportedModeError
 from moss_engine.codec.base import Push, check_codes
 from moss_engine.codec.device import on_host, on_lane, open_lane
-from moss_engine.codec.mel import log_mel
 from moss_engine.codec.nano.fsq import (
     LOOK_AHEAD_CODES,
     Block,
@@ -32,7 +31,6 @@ from moss_engine.codec.nano.fsq import (
     load_fsq,
     points_of_codes,
 )
-from moss_engine.codec.resample import resample
 from moss_engine.codec.vocoder.make import CONTEXT_SHARE, make_vocoder, vocoder_mel
 from moss_engine.codec.vocoder.stream import StreamVocoder
 from moss_engine.models.recording import Recording
@@ -136,7 +134,7 @@ MAX_TOGETHER = 16
 
 
 class NanoCodec:
-    """wave <-> codes; one voice. `max_together` streams are spoken at a time."""
+    """codes -> wave; one voice. `max_together` streams are spoken at a time."""
 
     def __init__(
         self, fsq: NanoFsq, vocoder: StreamVocoder, device: torch.device, *, max_together: int = 1
@@ -152,16 +150,12 @@ class NanoCodec:
         self.voices: tuple[str, ...] = ("nano",)
         self.max_together = max_together
 
-    @torch.inference_mode()
     def encode(self, wave: np.ndarray, sample_rate_hz: int) -> list[int]:
-        """float32 [samples] mono -> one code per started 40 ms; a wave without samples has none."""
-        if len(wave) == 0:
-            return []
-        samples = torch.from_numpy(np.ascontiguousarray(wave, dtype=np.float32)).to(self._device)
-        samples = resample(samples, sample_rate_hz, self.sample_rate_hz)
-        missing = -len(samples) % self._fsq.config.samples_per_code
-        mel = log_mel(torch.nn.functional.pad(samples, (0, missing)), self.mel)
-        return self._fsq.codes_of_mel(mel[None])[0].tolist()
+        """See `SpeechCodec`: no network was trained to understand these codes of a recording."""
+        raise UnsupportedModeError(
+            "The built-in voice does not understand recordings; talk to it with a recogniser, or "
+            "name the MOSS-Speech codec with --codec."
+        )
 
     def open_stream(self, voice: str | None = None) -> NanoStream:
         """A new reply; raises ParameterError for a voice that does not exist."""

@@ -161,13 +161,13 @@ def figures(waits_ms: list[float]) -> dict[str, float]:
 
 
 def hostile_sockets(program: Program, port: int) -> dict[str, float]:
-    before, highest, sockets = program.counts()["rss_mb"], 0, list[socket.socket]()
+    before, highest, sockets = program.memory_mb(), 0, list[socket.socket]()
     with watched(program) as waits_ms:
         for _ in range(SOCKETS):
             with contextlib.suppress(OSError):
                 sockets.append(begin(port))
-            highest = max(highest, program.counts()["rss_mb"])
-        after = program.counts()["rss_mb"]
+            highest = max(highest, program.memory_mb())
+        after = program.memory_mb()
     for left in sockets:
         left.close()
     time.sleep(LEFT_S)
@@ -177,7 +177,7 @@ def hostile_sockets(program: Program, port: int) -> dict[str, float]:
         "after": after,
         "highest": max(highest, after),
     }
-    return {**figures(waits_ms), **told, "minute_later": program.counts()["rss_mb"]}
+    return {**figures(waits_ms), **told, "minute_later": program.memory_mb()}
 
 
 def begin(port: int) -> socket.socket:

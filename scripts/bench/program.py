@@ -31,32 +31,20 @@ class Program:
         """What it wrote so far, to both streams."""
         return Path(self.log.name).read_text(encoding="utf-8", errors="replace")
 
-    def counts(self) -> dict[str, int]:
-        """Its memory in MB, threads and open files. Raises MossError if it has ended."""
+    def memory_mb(self) -> int:
+        """Raises MossError if it has ended."""
         if self.process.poll() is not None:
             raise MossError(f"The program ended: {self.written()[-2000:]}")
-        folder = Path(f"/proc/{self.process.pid}")
-        fields = dict(
-            line.split(":", 1)
-            for line in (folder / "status").read_text().splitlines()
-            if ":" in line
-        )
-        return {
-            "rss_kb": int(fields["VmRSS"].split()[0]),
-            "rss_mb": int(fields["VmRSS"].split()[0]) // 1024,
-            "threads": int(fields["Threads"]),
-            "handles": len(list((folder / "fd").iterdir())),
-        }
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) // 1024
 
 
 @contextmanager
-def running(port: int, *options: str, files: int | None = None) -> Iterator[Program]:
-    """Start `app.py` on a port, with at most `files` open files; it is ended afterwards. Raises
-    ConfigError if the port is taken, MossError if the program does not start."""
+def running(port: int, *options: str) -> Iterator[Program]:
+    """Start `app.py` on a port; it is ended afterwards. Raises ConfigError if the port is taken,
+    MossError if the program does not start."""
     require_address("127.0.0.1", port)
     command = [sys.executable, "app.py", "--port", str(port), *options]
-    if files is not None:
-        command = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *command]
     with tempfile.NamedTemporaryFile() as log:
         process = subprocess.Popen(command, cwd=REPO_ROOT, stdout=log, stderr=log)
         scheme = "https" if "--tls-cert" in options else "http"

@@ -197,7 +197,7 @@ def run(args: argparse.Namespace, report: Report) -> None:
                 report.add(
                     turns=len(rows[name]), seconds=round(60 * minutes, 1), **values, ahead=sums,
                     wasted_s_a_minute=round(sums["worked_for_nothing_s"] / minutes, 3),
-                    memory_mb=program.counts()["rss_mb"], rows=rows,
+                    memory_mb=program.memory_mb(), rows=rows,
                 )  # fmt: skip
                 report.say(f"{at + args.together} turns: {json.dumps(values)}")
             if over:

@@ -255,10 +255,14 @@ def check_text(text: str, max_chars: int) -> None:
             f"The text has {len(text):,} characters, the limit is {max_chars:,}; send it in parts."
         )
     if found := _UNSAYABLE.search(text):
-        code, place = f"U+{ord(found[0]):04X}", f"at position {found.start() + 1}"
+        code, place = f"{ord(found[0]):04X}", found.start() + 1
         if found[0] >= "\ud800":
-            raise InputError(f"The text holds half a character ({code}) {place}; type it again.")
-        raise InputError(f"The text holds the control character {code} {place}; remove it.")
+            raise InputError(
+                f"The text holds half a character (U+{code}) at position {place}; type it again."
+            )
+        raise InputError(
+            f"The text holds the control character U+{code} at position {place}; remove it."
+        )
     if not text.strip():
         raise TextEmptyError("There is nothing to say; type a sentence.")
 

@@ -192,21 +192,21 @@ def assert_begins_and_is_ended(service: FakeService) -> None:
     assert until(lambda: service.cancelled and not service.open), "it holds its place"
 
 
-def ask(port: int, session: str) -> None:
-    """A reply is asked for, as a program does before it opens the stream of messages."""
+def ask(port: int, *sessions: str) -> None:
+    """Replies are asked for, as a program does before it opens the stream of messages."""
     base = f"http://127.0.0.1:{port}"
     data = [*{**form.defaults(PageInfo.of(INFO)), "text": "A long one."}.values()]
     functions = httpx.get(f"{base}/config", timeout=60).json()["dependencies"]
     index = next(fn["id"] for fn in functions if fn["api_name"] == "stream")
-    body = {"fn_index": index, "session_hash": session, "data": data}
-    answer = httpx.post(f"{base}/gradio_api/queue/join", json=body, timeout=60)
-    answer.raise_for_status()
+    with httpx.Client(base_url=base, timeout=60) as client:
+        for session in sessions:
+            body = {"fn_index": index, "session_hash": session, "data": data}
+            client.post("/gradio_api/queue/join", json=body).raise_for_status()
 
 
 def test_every_question_reaches_the_service_which_says_who_is_refused(abandoned, leased):
-    abandoned.script = Script(seconds=2.0, first_s=5.0, rtf=0.1)
-    for number in range(MANY):
-        ask(leased[1], f"many{number}")
+    abandoned.script = Script(seconds=2.0, first_s=10.0, rtf=0.1)
+    ask(leased[1], *(f"many{number}" for number in range(MANY)))
     assert until(lambda: len(abandoned.open) == MANY)
     abandoned.script = Script(error=BusyError(ALL_TAKEN))
     client = Client(f"http://127.0.0.1:{leased[1]}", verbose=False)
